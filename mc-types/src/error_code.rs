@@ -1,0 +1,124 @@
+//! One number per cause, stable across releases.
+
+use core::fmt;
+
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal ($reference:literal) $text:literal,)*) => {
+        /// A cause of failure as it travels on the wire and shows in logs.
+        ///
+        /// Numbers that the reference system has keep its meaning. Where it uses
+        /// one number for several causes we give each its own and
+        /// [`reference_code`](Self::reference_code) folds them back.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorCode {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ErrorCode {
+            /// Every code, in the order of their declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The number on the wire; always negative.
+            #[must_use]
+            pub const fn code(self) -> i32 {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// The number that the reference system gives for this cause.
+            #[must_use]
+            pub const fn reference_code(self) -> i32 {
+                match self { $(Self::$name => $reference,)* }
+            }
+
+            /// The cause with this number; `None` for zero and unknown numbers.
+            #[must_use]
+            pub const fn from_code(code: i32) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+
+            /// A short name for logs and metrics.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// A defect on the other side; its log says more.
+    Internal = -1 (-1) "INTERNAL_ERROR",
+    /// No mounted segment has this identity.
+    SegmentNotFound = -101 (-101) "SEGMENT_NOT_FOUND",
+    /// A segment with this identity or name is mounted by somebody else.
+    SegmentAlreadyExists = -102 (-102) "SEGMENT_ALREADY_EXISTS",
+    /// The master does not know this client, or has given it up for dead.
+    ClientNotFound = -103 (-103) "CLIENT_NOT_FOUND",
+    /// No segment has room, and nothing more can be evicted.
+    Full = -200 (-200) "FULL",
+    /// Enough bytes are free, but not next to each other.
+    Fragmented = -201 (-200) "FRAGMENTED",
+    /// Fewer segments are mounted than the request needs.
+    TooFewSegments = -202 (-200) "TOO_FEW_SEGMENTS",
+    /// There would be room, but everything that could be evicted is being read.
+    AllLeased = -203 (-200) "ALL_LEASED",
+    /// The two sides do not speak the same version.
+    InvalidVersion = -300 (-300) "INVALID_VERSION",
+    /// The key is empty, too long or not text.
+    InvalidKey = -400 (-400) "INVALID_KEY",
+    /// An argument is out of range.
+    InvalidParams = -600 (-600) "INVALID_PARAMS",
+    /// The object or segment belongs to another client.
+    IllegalClient = -601 (-601) "ILLEGAL_CLIENT",
+    /// The object is larger than any segment.
+    ObjectTooLarge = -602 (-600) "OBJECT_TOO_LARGE",
+    /// The put does not own the object any more.
+    InvalidWrite = -700 (-700) "INVALID_WRITE",
+    /// The object exists, but no replica of it can be read now.
+    ReplicaIsNotReady = -703 (-703) "REPLICA_IS_NOT_READY",
+    /// No object has this key.
+    ObjectNotFound = -704 (-704) "OBJECT_NOT_FOUND",
+    /// An object with this key is already there.
+    ObjectAlreadyExists = -705 (-705) "OBJECT_ALREADY_EXISTS",
+    /// Somebody may be reading the object.
+    ObjectHasLease = -706 (-706) "OBJECT_HAS_LEASE",
+    /// The lease ran out before the read finished.
+    LeaseExpired = -707 (-707) "LEASE_EXPIRED",
+    /// Another put of this key is under way.
+    PutInProgress = -715 (-705) "PUT_IN_PROGRESS",
+    /// Bytes could not be moved to or from a peer.
+    TransferFail = -800 (-800) "TRANSFER_FAIL",
+    /// The bytes read are not the bytes that were put.
+    ChecksumMismatch = -801 (-801) "CHECKSUM_MISMATCH",
+    /// The other side could not be reached or broke the connection.
+    RpcFail = -900 (-900) "RPC_FAIL",
+    /// The other side did not answer in time.
+    RpcTimeout = -901 (-901) "RPC_TIMEOUT",
+    /// The other side is busy beyond its limits.
+    Overloaded = -902 (-900) "OVERLOADED",
+    /// This role does not offer the operation.
+    UnavailableInCurrentMode = -1011 (-1011) "UNAVAILABLE_IN_CURRENT_MODE",
+    /// The other side does not know the operation.
+    NotSupported = -1012 (-1012) "NOT_SUPPORTED",
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.as_str(), self.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_distinct_and_round_trip() {
+        for &code in ErrorCode::ALL {
+            assert!(code.code() < 0);
+            assert_eq!(ErrorCode::from_code(code.code()), Some(code));
+        }
+        assert_eq!(ErrorCode::from_code(0), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! 128-bit identities, written as UUIDs, and object generations.
+
+use core::fmt;
+use core::str::FromStr;
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        ///
+        /// Shown and parsed in the 8-4-4-4-12 form of RFC 9562. The caller draws
+        /// it at random; nothing here needs a source of randomness.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u128);
+
+        impl $name {
+            /// Takes 128 bits as an id.
+            #[must_use]
+            pub const fn from_u128(bits: u128) -> Self {
+                Self(bits)
+            }
+
+            /// The id's bits.
+            #[must_use]
+            pub const fn as_u128(self) -> u128 {
+                self.0
+            }
+
+            /// The id's 16 bytes, most significant first: its form on the wire.
+            #[must_use]
+            pub const fn to_bytes(self) -> [u8; 16] {
+                self.0.to_be_bytes()
+            }
+
+            /// Reads the 16 bytes of [`to_bytes`](Self::to_bytes).
+            #[must_use]
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(u128::from_be_bytes(bytes))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_uuid(self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_uuid(self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                parse_uuid(text).map(Self).ok_or(ParseIdError)
+            }
+        }
+    };
+}
+
+uuid_id! {
+    /// A client: one process that puts, gets or contributes memory.
+    ClientId
+}
+uuid_id! {
+    /// A segment: one contiguous range of memory that a client contributes.
+    SegmentId
+}
+
+/// Which put of a key an object came from. A master never gives the same
+/// generation twice, so two objects under one key can be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(u64);
+
+impl Generation {
+    /// The generation with this number.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "g{}", self.0)
+    }
+}
+
+/// The text is not a UUID of the 8-4-4-4-12 form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseIdError;
+
+impl fmt::Display for ParseIdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a UUID; expected 32 hexadecimal digits as 8-4-4-4-12")
+    }
+}
+
+impl core::error::Error for ParseIdError {}
+
+fn write_uuid(bits: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(
+        f,
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        bits >> 96,
+        (bits >> 80) & 0xffff,
+        (bits >> 64) & 0xffff,
+        (bits >> 48) & 0xffff,
+        bits & 0xffff_ffff_ffff
+    )
+}
+
+fn parse_uuid(text: &str) -> Option<u128> {
+    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+    if text.len() != 36 {
+        return None;
+    }
+    text.bytes().enumerate().try_fold(0u128, |bits, (at, byte)| {
+        if HYPHENS.contains(&at) {
+            return (byte == b'-').then_some(bits);
+        }
+        let digit = char::from(byte).to_digit(16)?;
+        Some(bits << 4 | u128::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn text_round_trips() {
+        let id = ClientId::from_u128(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
+        assert_eq!(id.to_string(), "01234567-89ab-cdef-0011-223344556677");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(ClientId::from_bytes(id.to_bytes()), id);
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in [
+            "",
+            "01234567-89ab-cdef-0011-22334455667",
+            "01234567+89ab-cdef-0011-223344556677",
+            "0123456789abcdef00112233445566770000",
+            "g1234567-89ab-cdef-0011-223344556677",
+        ] {
+            assert_eq!(text.parse::<SegmentId>(), Err(ParseIdError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod checksum;
+mod endpoint;
+mod error_code;
+mod extent;
+mod id;
+mod key;
+mod remote_key;
+mod size;
+mod time;
+
+pub use checksum::Checksum;
+pub use endpoint::{Endpoint, EndpointError, MAX_ENDPOINT_LEN};
+pub use error_code::ErrorCode;
+pub use extent::Extent;
+pub use id::{ClientId, Generation, ParseIdError, SegmentId};
+pub use key::{KeyError, KeyRef, MAX_KEY_LEN, ObjectKey};
+pub use remote_key::RemoteKey;
+pub use size::{ByteSize, ParseByteSizeError};
+pub use time::Time;
