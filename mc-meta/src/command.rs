@@ -1,0 +1,297 @@
+//! What a caller tells the master and what the master answers.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey};
+use smallvec::SmallVec;
+
+use crate::segment::{Segment, SegmentInfo};
+
+/// Most replicas one object can have.
+pub const MAX_REPLICAS: usize = 32;
+
+/// Most slices one object can have.
+pub const MAX_SLICES: usize = 1024;
+
+/// Most segments one put can prefer.
+pub const MAX_PREFERRED_SEGMENTS: usize = 32;
+
+/// How an object is to be replicated and kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplicateConfig {
+    /// Replicas wanted, at least one. Best effort: the object gets as many as
+    /// there are segments with room, and at least one.
+    pub replica_num: u32,
+    /// Keep the object in preference to others while it is in use.
+    pub with_soft_pin: bool,
+    /// Names of segments to try first, in this order.
+    pub preferred_segments: Vec<Box<str>>,
+}
+
+impl Default for ReplicateConfig {
+    fn default() -> Self {
+        Self { replica_num: 1, with_soft_pin: false, preferred_segments: Vec::new() }
+    }
+}
+
+impl ReplicateConfig {
+    /// Asks for `replica_num` replicas.
+    #[must_use]
+    pub fn replicas(mut self, replica_num: u32) -> Self {
+        self.replica_num = replica_num;
+        self
+    }
+
+    /// Soft-pins the object.
+    #[must_use]
+    pub fn soft_pin(mut self) -> Self {
+        self.with_soft_pin = true;
+        self
+    }
+
+    /// Tries the segment of this name before others.
+    #[must_use]
+    pub fn prefer(mut self, segment_name: impl Into<Box<str>>) -> Self {
+        self.preferred_segments.push(segment_name.into());
+        self
+    }
+}
+
+/// Asks for space for an object.
+#[derive(Clone, Copy, Debug)]
+pub struct PutStart<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// Lengths of its slices in bytes; the object is their concatenation.
+    pub slice_lengths: &'a [u64],
+    /// How to replicate and keep it.
+    pub config: &'a ReplicateConfig,
+}
+
+/// Says that every replica has been written.
+#[derive(Clone, Copy, Debug)]
+pub struct PutEnd<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// The put that is ended, as [`PutGrant::generation`] named it. `None` ends
+    /// whatever put of this client is open, for callers that do not keep it.
+    pub generation: Option<Generation>,
+    /// One checksum for each slice of the put; empty when the writer has none,
+    /// which leaves readers without a way to verify.
+    pub checksums: &'a [Checksum],
+}
+
+/// Where one replica's bytes are.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The segment that holds them.
+    pub segment: Arc<Segment>,
+    /// The range inside that segment.
+    pub extent: Extent,
+}
+
+/// Placements of one object's replicas; no heap for a single replica.
+pub type Placements = SmallVec<[Placement; 1]>;
+
+/// Space to write an object into.
+#[derive(Clone, Debug)]
+pub struct PutGrant {
+    /// Names this put among all puts of the key.
+    pub generation: Generation,
+    /// One range for each replica, each as long as the object, all on distinct
+    /// segments; at least one.
+    pub placements: Placements,
+}
+
+/// One slice of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Its length in bytes.
+    pub len: u64,
+    /// The checksum its writer gave.
+    pub checksum: Option<Checksum>,
+}
+
+/// The slices of an object in the order in which their bytes follow each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Slices {
+    /// The usual case, kept inline.
+    One(Slice),
+    /// Two slices or more.
+    Many(Arc<[Slice]>),
+}
+
+impl Slices {
+    /// The slices.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Slice] {
+        match self {
+            Self::One(slice) => core::slice::from_ref(slice),
+            Self::Many(slices) => slices,
+        }
+    }
+
+    /// The object's length in bytes.
+    #[must_use]
+    pub fn total_len(&self) -> u64 {
+        self.as_slice().iter().map(|slice| slice.len).sum()
+    }
+}
+
+/// What a reader needs to read an object.
+#[derive(Clone, Debug)]
+pub struct ReplicaList {
+    /// The put that the object came from.
+    pub generation: Generation,
+    /// The object's slices.
+    pub slices: Slices,
+    /// Readable replicas, at least one.
+    pub placements: Placements,
+    /// How long the master promises to keep these replicas from now on.
+    pub lease: Duration,
+}
+
+/// What the master thinks of a client that pings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientStatus {
+    /// Its segments are mounted.
+    Ok,
+    /// The master holds no segment of this client, because it never mounted one
+    /// or because it stayed silent too long. A client with segments mounts them
+    /// again, with fresh remote keys.
+    NeedRemount,
+}
+
+/// The answer to a ping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pong {
+    /// Changes whenever a segment is mounted or goes.
+    pub view: u64,
+    /// What to do next.
+    pub status: ClientStatus,
+}
+
+/// Where a replica is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaStatus {
+    /// Space is granted and being written.
+    Processing,
+    /// Readable.
+    Complete,
+    /// Its segment is gone.
+    Removed,
+}
+
+/// One replica, as an administrator sees it.
+#[derive(Clone, Debug)]
+pub struct ReplicaInfo {
+    /// Its state.
+    pub status: ReplicaStatus,
+    /// Where it is.
+    pub placement: Placement,
+}
+
+/// One object, as an administrator sees it. Looking grants no lease.
+#[derive(Clone, Debug)]
+pub struct ObjectInfo {
+    /// The put that the object came from.
+    pub generation: Generation,
+    /// Who put it.
+    pub owner: ClientId,
+    /// Its slices.
+    pub slices: Slices,
+    /// Its replicas in every state.
+    pub replicas: Vec<ReplicaInfo>,
+    /// What is left of its lease; zero when none is active.
+    pub lease: Duration,
+    /// Whether it is soft-pinned now.
+    pub soft_pinned: bool,
+    /// Time since the last access, or since the put when there was none.
+    pub idle: Duration,
+}
+
+/// One line of a key listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyInfo {
+    /// The object's key.
+    pub key: ObjectKey,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its readable replicas; zero while the put is under way.
+    pub replicas: u32,
+}
+
+/// Where a key listing goes on. The default starts from the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListCursor {
+    pub(crate) shard: u32,
+    pub(crate) slot: u32,
+}
+
+impl ListCursor {
+    /// The cursor as one number, for the wire.
+    #[must_use]
+    pub const fn to_u64(self) -> u64 {
+        (self.shard as u64) << 32 | self.slot as u64
+    }
+
+    /// Reads [`to_u64`](Self::to_u64). Any number is a cursor; one past the end
+    /// lists nothing.
+    #[must_use]
+    pub const fn from_u64(number: u64) -> Self {
+        Self { shard: (number >> 32) as u32, slot: number as u32 }
+    }
+}
+
+/// Part of a key listing, in no order.
+#[derive(Clone, Debug)]
+pub struct KeyPage {
+    /// The keys; may be empty although more follow.
+    pub keys: Vec<KeyInfo>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<ListCursor>,
+}
+
+/// The master's totals.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct MasterReport {
+    /// Objects, unfinished ones included.
+    pub objects: u64,
+    /// Objects whose put is under way.
+    pub processing: u64,
+    /// Objects soft-pinned now or when last looked at.
+    pub soft_pinned: u64,
+    /// Bytes allocated in all segments.
+    pub used: u64,
+    /// Bytes in all segments.
+    pub capacity: u64,
+    /// Clients with a mounted segment.
+    pub clients: u64,
+    /// Mounted segments.
+    pub segments: Vec<SegmentInfo>,
+    /// Objects evicted since the master began.
+    pub evicted_objects: u64,
+    /// Bytes of those objects, all replicas counted.
+    pub evicted_bytes: u64,
+    /// Puts begun, ended and revoked since the master began.
+    pub put_starts: u64,
+    /// Puts ended.
+    pub put_ends: u64,
+    /// Puts revoked.
+    pub put_revokes: u64,
+    /// Puts refused for want of room.
+    pub put_start_no_room: u64,
+    /// Unfinished puts given up after their time-out.
+    pub puts_discarded: u64,
+    /// Reads that found the object.
+    pub get_hits: u64,
+    /// Reads that did not.
+    pub get_misses: u64,
+    /// Objects removed on request.
+    pub removed_objects: u64,
+    /// Clients given up for dead.
+    pub expired_clients: u64,
+}

@@ -1,0 +1,108 @@
+//! The master's settings.
+
+use core::time::Duration;
+
+/// Settings of a [`Master`](crate::Master). The defaults are the reference
+/// system's documented ones.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct MasterConfig {
+    /// Parts that the objects are divided into, each behind its own lock.
+    pub shards: usize,
+    /// How long exist and get protect an object. Default 5 s.
+    pub lease_ttl: Duration,
+    /// How long an object put with a soft pin keeps it without access. Default
+    /// 30 minutes.
+    pub soft_pin_ttl: Duration,
+    /// Whether soft-pinned objects are evicted when nothing else is left.
+    pub allow_evict_soft_pinned_objects: bool,
+    /// The part of all bytes in use above which [`tick`](crate::Master::tick)
+    /// evicts. Default 0.95.
+    pub eviction_high_watermark_ratio: f64,
+    /// The part of all bytes freed at a time. Default 0.05.
+    pub eviction_ratio: f64,
+    /// How long a client may stay silent before its segments are given up.
+    /// Default 10 s.
+    pub client_ttl: Duration,
+    /// Age at which an unfinished put no longer blocks another put of its key.
+    /// Default 30 s.
+    pub put_start_discard_timeout: Duration,
+    /// Age at which the space of an unfinished put is taken back. Default
+    /// 10 minutes. Its writer may be slow rather than dead, so this is long.
+    pub put_start_release_timeout: Duration,
+}
+
+impl Default for MasterConfig {
+    fn default() -> Self {
+        Self {
+            shards: 64,
+            lease_ttl: Duration::from_secs(5),
+            soft_pin_ttl: Duration::from_secs(30 * 60),
+            allow_evict_soft_pinned_objects: true,
+            eviction_high_watermark_ratio: 0.95,
+            eviction_ratio: 0.05,
+            client_ttl: Duration::from_secs(10),
+            put_start_discard_timeout: Duration::from_secs(30),
+            put_start_release_timeout: Duration::from_secs(10 * 60),
+        }
+    }
+}
+
+impl MasterConfig {
+    /// Checks that the settings make sense together.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first that does not.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let outside = |name, value: f64| ConfigError::RatioOutOfRange { name, value };
+        if !(1..=65_536).contains(&self.shards) {
+            return Err(ConfigError::ShardCount { shards: self.shards });
+        }
+        for (name, value) in [
+            ("eviction_high_watermark_ratio", self.eviction_high_watermark_ratio),
+            ("eviction_ratio", self.eviction_ratio),
+        ] {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(outside(name, value));
+            }
+        }
+        for (name, duration) in [("client_ttl", self.client_ttl), ("lease_ttl", self.lease_ttl)] {
+            if duration.is_zero() {
+                return Err(ConfigError::ZeroDuration { name });
+            }
+        }
+        if self.put_start_release_timeout < self.put_start_discard_timeout {
+            return Err(ConfigError::ReleaseBeforeDiscard);
+        }
+        Ok(())
+    }
+}
+
+/// Why settings are refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The number of shards is not between 1 and 65,536.
+    #[error("{shards} shards; choose between 1 and 65536")]
+    ShardCount {
+        /// The number given.
+        shards: usize,
+    },
+    /// A ratio is not between 0 and 1.
+    #[error("{name} is {value}; it is a part of the whole, between 0 and 1")]
+    RatioOutOfRange {
+        /// The setting.
+        name: &'static str,
+        /// The value given.
+        value: f64,
+    },
+    /// A duration that must pass is zero.
+    #[error("{name} is zero; give it at least a millisecond")]
+    ZeroDuration {
+        /// The setting.
+        name: &'static str,
+    },
+    /// Space would be taken back before the put stops blocking its key.
+    #[error("put_start_release_timeout is shorter than put_start_discard_timeout")]
+    ReleaseBeforeDiscard,
+}

@@ -1,0 +1,294 @@
+//! Why the master refuses: one enum for each family of commands.
+
+use core::time::Duration;
+
+use mc_types::{ByteSize, ErrorCode};
+use thiserror::Error;
+
+/// Why a segment is not mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// A segment of this id or name is mounted already by somebody else, or with
+    /// another shape.
+    #[error("a different segment named {name:?} is mounted already; choose another name or id")]
+    AlreadyExists {
+        /// The name asked for.
+        name: Box<str>,
+    },
+    /// The name is empty or too long.
+    #[error("a segment name has 1 to {max} bytes, this one has {len}")]
+    BadName {
+        /// Its length in bytes.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The segment has no bytes.
+    #[error("the segment has size 0; contribute at least one byte")]
+    ZeroSize,
+}
+
+impl MountError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::AlreadyExists { .. } => ErrorCode::SegmentAlreadyExists,
+            Self::BadName { .. } | Self::ZeroSize => ErrorCode::InvalidParams,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        false
+    }
+}
+
+/// Why a segment is not unmounted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum UnmountError {
+    /// No such segment is mounted.
+    #[error("no such segment is mounted")]
+    NotFound,
+    /// It belongs to another client.
+    #[error("the segment belongs to another client")]
+    IllegalClient,
+}
+
+impl UnmountError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound => ErrorCode::SegmentNotFound,
+            Self::IllegalClient => ErrorCode::IllegalClient,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        false
+    }
+}
+
+/// Why a put gets no space.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PutStartError {
+    /// The object is there already; it is immutable until removed.
+    #[error("the object exists already")]
+    AlreadyExists,
+    /// Somebody else is writing it.
+    #[error("another put of this key is under way, begun {age:?} ago")]
+    InProgress {
+        /// How long ago it began.
+        age: Duration,
+    },
+    /// The request itself is wrong.
+    #[error("{0}")]
+    Invalid(InvalidPut),
+    /// No segment could ever hold it.
+    #[error(
+        "the object has {len} bytes, but the largest mounted segment has {}; \
+         mount a larger segment or split the object",
+        ByteSize::bytes(*.largest_segment)
+    )]
+    TooLarge {
+        /// The object's length in bytes.
+        len: u64,
+        /// The largest segment's size in bytes.
+        largest_segment: u64,
+    },
+    /// No segment is mounted.
+    #[error("no segment is mounted; start a storage client that contributes memory")]
+    TooFewSegments,
+    /// Every segment is full of objects that may not be evicted.
+    #[error("{len} bytes wanted, none of the segments has room and nothing can be evicted")]
+    Full {
+        /// The object's length in bytes.
+        len: u64,
+    },
+    /// Enough bytes are free in some segment, but in pieces that are too short.
+    #[error("{len} bytes wanted, {free} are free in one segment, but not next to each other")]
+    Fragmented {
+        /// The object's length in bytes.
+        len: u64,
+        /// Free bytes of the segment that has most.
+        free: u64,
+    },
+    /// Everything that could be evicted is being read.
+    #[error("{len} bytes wanted; what could be evicted is under lease, retry shortly")]
+    AllLeased {
+        /// The object's length in bytes.
+        len: u64,
+    },
+}
+
+/// What is wrong with a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InvalidPut {
+    /// There is no slice, or one of them is empty.
+    #[error("an object has at least one slice and each slice at least one byte")]
+    EmptySlice,
+    /// More slices than the limit.
+    #[error("{count} slices; the limit is {}", crate::MAX_SLICES)]
+    TooManySlices {
+        /// The number given.
+        count: usize,
+    },
+    /// The slices' lengths do not fit in 63 bits together.
+    #[error("the slices' lengths overflow when added")]
+    LengthOverflow,
+    /// Zero replicas, or more than the limit.
+    #[error("replica_num is {replica_num}; choose between 1 and {}", crate::MAX_REPLICAS)]
+    ReplicaCount {
+        /// The number given.
+        replica_num: u32,
+    },
+    /// More preferred segments than the limit.
+    #[error("{count} preferred segments; the limit is {}", crate::MAX_PREFERRED_SEGMENTS)]
+    TooManyPreferred {
+        /// The number given.
+        count: usize,
+    },
+}
+
+impl PutStartError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::AlreadyExists => ErrorCode::ObjectAlreadyExists,
+            Self::InProgress { .. } => ErrorCode::PutInProgress,
+            Self::Invalid(_) => ErrorCode::InvalidParams,
+            Self::TooLarge { .. } => ErrorCode::ObjectTooLarge,
+            Self::TooFewSegments => ErrorCode::TooFewSegments,
+            Self::Full { .. } => ErrorCode::Full,
+            Self::Fragmented { .. } => ErrorCode::Fragmented,
+            Self::AllLeased { .. } => ErrorCode::AllLeased,
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody's help: leases
+    /// end, other puts end.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::AllLeased { .. } | Self::Full { .. } | Self::Fragmented { .. } | Self::InProgress { .. }
+        )
+    }
+}
+
+/// Why a put is not ended or revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PutFinishError {
+    /// No put of this key is known; it was revoked, discarded or its segments
+    /// have gone.
+    #[error("no such object; its put was given up or its segments have gone")]
+    NotFound,
+    /// Another client's put.
+    #[error("the object is being written by another client")]
+    IllegalClient,
+    /// The key has been put again meanwhile, or the put is already ended.
+    #[error("this put does not own the object any more")]
+    NotOpen,
+    /// The number of checksums is neither zero nor that of the slices.
+    #[error("{given} checksums for {slices} slices")]
+    ChecksumCount {
+        /// Checksums given.
+        given: usize,
+        /// Slices of the put.
+        slices: usize,
+    },
+}
+
+impl PutFinishError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound => ErrorCode::ObjectNotFound,
+            Self::IllegalClient => ErrorCode::IllegalClient,
+            Self::NotOpen => ErrorCode::InvalidWrite,
+            Self::ChecksumCount { .. } => ErrorCode::InvalidParams,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        false
+    }
+}
+
+/// Why an object cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum GetError {
+    /// No object has this key.
+    #[error("no such object")]
+    NotFound,
+    /// Its put is not finished.
+    #[error("the object is still being written")]
+    NotReady,
+}
+
+impl GetError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound => ErrorCode::ObjectNotFound,
+            Self::NotReady => ErrorCode::ReplicaIsNotReady,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::NotReady)
+    }
+}
+
+/// Why an object is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// No object has this key.
+    #[error("no such object")]
+    NotFound,
+    /// Somebody may be reading it.
+    #[error("the object is under lease for another {remaining:?}; retry then, or force")]
+    Leased {
+        /// How long the lease still runs.
+        remaining: Duration,
+    },
+    /// Its put is not finished.
+    #[error("the object is still being written")]
+    NotReady,
+}
+
+impl RemoveError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound => ErrorCode::ObjectNotFound,
+            Self::Leased { .. } => ErrorCode::ObjectHasLease,
+            Self::NotReady => ErrorCode::ReplicaIsNotReady,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Leased { .. } | Self::NotReady)
+    }
+}

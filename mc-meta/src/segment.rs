@@ -1,0 +1,109 @@
+//! Segments: the memory that clients contribute.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mc_alloc::{AllocateError, Allocation, OffsetAllocator};
+use mc_types::{ClientId, Endpoint, RemoteKey, SegmentId};
+use parking_lot::Mutex;
+
+/// Longest segment name, in bytes.
+pub const MAX_SEGMENT_NAME_LEN: usize = 256;
+
+/// What a client says of a segment that it mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentSpec {
+    /// The segment's identity, drawn at random by the client.
+    pub id: SegmentId,
+    /// The name that puts can prefer; unique in the cluster.
+    pub name: Box<str>,
+    /// Its address in the client's memory; kept for diagnosis, never used as a
+    /// pointer. Extents count from the segment's first byte.
+    pub base: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Where its bytes are served.
+    pub endpoint: Endpoint,
+    /// What opens it.
+    pub remote_key: RemoteKey,
+}
+
+/// A mounted segment, shared by every replica in it.
+#[derive(Debug)]
+pub struct Segment {
+    spec: SegmentSpec,
+    client: ClientId,
+    live: AtomicBool,
+    allocator: Mutex<OffsetAllocator>,
+}
+
+impl Segment {
+    pub(crate) fn new(spec: SegmentSpec, client: ClientId) -> Self {
+        let allocator = Mutex::new(OffsetAllocator::new(spec.size));
+        Self { spec, client, live: AtomicBool::new(true), allocator }
+    }
+
+    /// What the client said of it.
+    #[must_use]
+    pub fn spec(&self) -> &SegmentSpec {
+        &self.spec
+    }
+
+    /// The client that contributes it.
+    #[must_use]
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Whether it is mounted. Once false it stays false: a segment that comes
+    /// back is mounted as a new one.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn retire(&self) {
+        self.live.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn allocate(&self, size: u64) -> Result<Allocation, AllocateError> {
+        self.allocator.lock().allocate(size)
+    }
+
+    /// Takes space back. In a retired segment nothing is left to account for.
+    pub(crate) fn free(&self, allocation: Allocation) {
+        if self.is_live() {
+            let freed = self.allocator.lock().free(allocation);
+            debug_assert!(freed.is_ok(), "a replica's allocation belongs to its segment");
+        }
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.allocator.lock().used()
+    }
+
+    pub(crate) fn info(&self) -> SegmentInfo {
+        let allocator = self.allocator.lock();
+        SegmentInfo {
+            spec: self.spec.clone(),
+            client: self.client,
+            used: allocator.used(),
+            largest_free: allocator.largest_free(),
+            allocations: allocator.live() as u64,
+        }
+    }
+}
+
+/// One segment, as an administrator sees it.
+#[derive(Clone, Debug)]
+pub struct SegmentInfo {
+    /// What its client said of it.
+    pub spec: SegmentSpec,
+    /// The client.
+    pub client: ClientId,
+    /// Bytes allocated.
+    pub used: u64,
+    /// The longest free run of bytes, at least.
+    pub largest_free: u64,
+    /// Live allocations.
+    pub allocations: u64,
+}
