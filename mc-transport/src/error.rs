@@ -1,0 +1,234 @@
+//! Why a registration, a connection or a transfer failed.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mc_types::{Endpoint, ErrorCode};
+
+use crate::region::Access;
+
+/// Why memory could not be registered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The system has no randomness for a key that nobody can guess.
+    #[error("the system gave no random bytes for a remote key")]
+    NoRandomness {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The transport was shut down.
+    #[error("the transport was shut down; register with a running one")]
+    Closed,
+}
+
+/// Why there is no link to a peer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The endpoint belongs to another transport.
+    #[error("{endpoint} cannot be reached by the transport {scheme}")]
+    WrongScheme {
+        /// The scheme that this transport serves.
+        scheme: &'static str,
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+    },
+    /// The endpoint's address is not one that this transport can use.
+    #[error("{endpoint} is not an address of the form {expected}")]
+    BadAddress {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+        /// The form that this transport takes.
+        expected: &'static str,
+    },
+    /// Nobody answers there.
+    #[error("{endpoint} cannot be reached; is the peer running there?")]
+    Unreachable {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The peer took too long to connect or to greet.
+    #[error("{endpoint} did not answer within {after:?}")]
+    TimedOut {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+        /// How long it had.
+        after: Duration,
+    },
+    /// Something answers there, but it is no peer of ours.
+    #[error("what answers at {endpoint} does not speak this transport's protocol")]
+    NotAPeer {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+    },
+    /// The peer speaks another version of the protocol.
+    #[error("{endpoint} speaks version {theirs} of the protocol, this side version {ours}")]
+    VersionMismatch {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+        /// Version of this side.
+        ours: u16,
+        /// Version of the peer.
+        theirs: u16,
+    },
+    /// The peer has as many connections as it allows.
+    #[error("{endpoint} has as many connections as it allows; try again later")]
+    Busy {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+    },
+    /// This side's transport was shut down.
+    #[error("the transport was shut down; connect with a running one")]
+    Closed,
+}
+
+impl ConnectError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Busy { .. })
+    }
+
+    /// The cause as it travels between nodes.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::WrongScheme { .. } | Self::BadAddress { .. } => ErrorCode::InvalidParams,
+            Self::VersionMismatch { .. } => ErrorCode::InvalidVersion,
+            Self::Busy { .. } => ErrorCode::Overloaded,
+            Self::Unreachable { .. }
+            | Self::TimedOut { .. }
+            | Self::NotAPeer { .. }
+            | Self::Closed => ErrorCode::TransferFail,
+        }
+    }
+}
+
+/// Why one operation of a batch failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferError {
+    /// The operation contradicts itself; nothing was sent.
+    #[error("the operation is not valid")]
+    InvalidOperation(#[source] InvalidOperation),
+    /// No region of the peer has this key: it was never given out, or withdrawn.
+    #[error("the peer has no region with this key; ask for the object's place again")]
+    KeyRefused,
+    /// The region is not open for this kind of operation.
+    #[error("the region is not open to {wanted:?}")]
+    AccessDenied {
+        /// What the operation needs.
+        wanted: Access,
+    },
+    /// The extent leaves the region.
+    #[error("{len} bytes at {offset} leave the region")]
+    OutOfBounds {
+        /// First byte of the extent.
+        offset: u64,
+        /// Bytes of the extent.
+        len: u64,
+    },
+    /// One operation moves at most `max` bytes over this link.
+    #[error("an operation of {len} bytes exceeds the limit of {max}; split it")]
+    TooLarge {
+        /// Bytes of the operation.
+        len: u64,
+        /// The smaller limit of the two sides.
+        max: u64,
+    },
+    /// The link broke before the operation was answered; it may or may not have
+    /// been carried out.
+    #[error("the link to the peer was lost")]
+    LinkLost {
+        /// What broke it.
+        source: Arc<io::Error>,
+    },
+    /// No byte moved for too long; the link was given up.
+    #[error("the peer made no progress for {after:?}; the link was given up")]
+    TimedOut {
+        /// How long the peer had.
+        after: Duration,
+    },
+    /// The peer said something that the protocol does not allow; the link was
+    /// given up.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(#[source] ProtocolViolation),
+    /// This side's transport was shut down.
+    #[error("the transport was shut down")]
+    Closed,
+}
+
+impl TransferError {
+    /// Whether the same operation may succeed over a new link.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::LinkLost { .. } | Self::TimedOut { .. })
+    }
+
+    /// The cause as it travels between nodes.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::InvalidOperation(_) | Self::TooLarge { .. } => ErrorCode::InvalidParams,
+            Self::KeyRefused
+            | Self::AccessDenied { .. }
+            | Self::OutOfBounds { .. }
+            | Self::LinkLost { .. }
+            | Self::TimedOut { .. }
+            | Self::Protocol(_)
+            | Self::Closed => ErrorCode::TransferFail,
+        }
+    }
+}
+
+/// How an operation contradicts itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidOperation {
+    /// The two sides differ in size.
+    #[error("the local side has {local} bytes and the remote side {remote}")]
+    LengthMismatch {
+        /// Bytes of the local pieces.
+        local: u64,
+        /// Bytes of the remote extent.
+        remote: u64,
+    },
+}
+
+/// How a peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolViolation {
+    /// A response to an operation that is not the oldest unanswered one.
+    #[error("response {got} where {expected:?} was due")]
+    WrongId {
+        /// The oldest unanswered operation; none when all were answered.
+        expected: Option<u32>,
+        /// The operation that the response names.
+        got: u32,
+    },
+    /// A response with another number of bytes than asked for.
+    #[error("a response of {got} bytes where {expected} were due")]
+    WrongLength {
+        /// Bytes that the operation asked for.
+        expected: u64,
+        /// Bytes that the response announces.
+        got: u64,
+    },
+    /// A response with a status that does not exist.
+    #[error("unknown status {status}")]
+    UnknownStatus {
+        /// The status byte.
+        status: u8,
+    },
+    /// The peer called a well-formed request malformed.
+    #[error("the peer could not parse a request")]
+    RequestNotUnderstood,
+    /// A field that must be zero is not.
+    #[error("a reserved field is not zero")]
+    ReservedNotZero,
+}
