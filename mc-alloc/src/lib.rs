@@ -1,1 +1,18 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
 
+extern crate alloc;
+
+mod bin;
+mod error;
+mod free_index;
+mod mix;
+mod offset;
+mod regions;
+mod report;
+pub mod strategy;
+
+pub use error::{AllocateError, FreeError};
+pub use offset::{Allocation, OffsetAllocator, OffsetAllocatorBuilder, Region, Regions};
+pub use report::{BinReport, Report};

@@ -1,0 +1,168 @@
+//! Finds a free region of a size in constant time: a list of regions per bin and a
+//! two-level bitmap of the bins that have any.
+//!
+//! Source of the bitmap: Masmano, Ripoll, Crespo, Real, "TLSF: a New Dynamic Memory
+//! Allocator for Real-Time Systems", ECRTS 2004.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use crate::bin::{Bin, COLUMNS};
+use crate::regions::{NONE, RegionId, RegionTable};
+
+/// Regions of one bin that a search looks at. Only the bin of the wanted size itself
+/// mixes regions that fit with regions that do not.
+pub(crate) const PROBES: usize = 8;
+
+/// The bins of one power of two.
+#[derive(Clone)]
+struct Row {
+    /// Bit `c` is set while column `c` has a region.
+    occupied: u64,
+    heads: [RegionId; COLUMNS],
+    counts: [u32; COLUMNS],
+}
+
+const EMPTY_ROW: Row = Row { occupied: 0, heads: [NONE; COLUMNS], counts: [0; COLUMNS] };
+
+/// The free regions by size.
+pub(crate) struct FreeIndex {
+    /// Bit `r` is set while row `r` has a region.
+    occupied: u64,
+    rows: Box<[Row]>,
+}
+
+impl FreeIndex {
+    /// An index for regions of at most `largest` bytes.
+    pub(crate) fn new(largest: u64) -> Self {
+        Self { occupied: 0, rows: vec![EMPTY_ROW; Bin::of(largest).row() + 1].into() }
+    }
+
+    /// Where the index lies in memory: no two indexes that exist at the same time
+    /// share it.
+    pub(crate) fn address(&self) -> usize {
+        self.rows.as_ptr().addr()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.occupied = 0;
+        self.rows.fill(EMPTY_ROW);
+    }
+
+    /// Links a region that is in no list into that of its bin.
+    pub(crate) fn insert(&mut self, regions: &mut RegionTable, id: RegionId) {
+        let bin = Bin::of(regions[id].size);
+        let row = &mut self.rows[bin.row()];
+        let next = row.heads[bin.column()];
+        if next != NONE {
+            regions[next].prev = id;
+        }
+        let node = &mut regions[id];
+        node.prev = NONE;
+        node.next = next;
+        row.heads[bin.column()] = id;
+        row.counts[bin.column()] += 1;
+        row.occupied |= 1 << bin.column();
+        self.occupied |= 1 << bin.row();
+    }
+
+    /// Takes a region out of the list of its bin; what its links say afterwards is up
+    /// to the caller.
+    pub(crate) fn remove(&mut self, regions: &mut RegionTable, id: RegionId) {
+        let node = regions[id];
+        let bin = Bin::of(node.size);
+        if node.next != NONE {
+            regions[node.next].prev = node.prev;
+        }
+        let row = &mut self.rows[bin.row()];
+        row.counts[bin.column()] -= 1;
+        if node.prev != NONE {
+            regions[node.prev].next = node.next;
+            return;
+        }
+        row.heads[bin.column()] = node.next;
+        if node.next == NONE {
+            row.occupied &= !(1 << bin.column());
+            if row.occupied == 0 {
+                self.occupied &= !(1 << bin.row());
+            }
+        }
+    }
+
+    /// Gives a region another size; its place in its list stays while the bin does.
+    pub(crate) fn resize(&mut self, regions: &mut RegionTable, id: RegionId, size: u64) {
+        if Bin::of(regions[id].size) == Bin::of(size) {
+            regions[id].size = size;
+        } else {
+            self.remove(regions, id);
+            regions[id].size = size;
+            self.insert(regions, id);
+        }
+    }
+
+    /// A region of at least `size` bytes, from the lowest bin in which one is seen.
+    ///
+    /// A region above the bin of `size` is always found. In that bin itself, where
+    /// regions may be up to 1/64 smaller or larger than `size`, the first [`PROBES`]
+    /// are looked at.
+    pub(crate) fn find(&self, regions: &RegionTable, size: u64) -> Option<RegionId> {
+        let bin = Bin::of(size);
+        let row = self.rows.get(bin.row())?;
+        let mut probe = row.heads[bin.column()];
+        for _ in 0..PROBES {
+            if probe == NONE {
+                break;
+            }
+            let node = &regions[probe];
+            if node.size >= size {
+                return Some(probe);
+            }
+            probe = node.next;
+        }
+        let columns = row.occupied & above(bin.column());
+        if columns != 0 {
+            return Some(row.heads[columns.trailing_zeros() as usize]);
+        }
+        let rows = self.occupied & above(bin.row());
+        if rows == 0 {
+            return None;
+        }
+        let row = &self.rows[rows.trailing_zeros() as usize];
+        Some(row.heads[row.occupied.trailing_zeros() as usize % COLUMNS])
+    }
+
+    /// The largest of the first [`PROBES`] regions of the highest bin; 0 when there is
+    /// no region.
+    pub(crate) fn largest(&self, regions: &RegionTable) -> u64 {
+        let Some(row) = self.occupied.checked_ilog2() else {
+            return 0;
+        };
+        let row = &self.rows[row as usize];
+        let column = row.occupied.ilog2() as usize;
+        let mut largest = 0;
+        let mut probe = row.heads[column % COLUMNS];
+        for _ in 0..PROBES {
+            if probe == NONE {
+                break;
+            }
+            largest = largest.max(regions[probe].size);
+            probe = regions[probe].next;
+        }
+        largest
+    }
+
+    /// The bins that have regions, smallest first, and how many each has.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Bin, u32)> {
+        self.rows.iter().enumerate().flat_map(|(row, bins)| {
+            let counts = bins.counts.iter().enumerate();
+            counts
+                .filter(|&(_, &count)| count > 0)
+                .map(move |(column, &count)| (Bin::at(row, column), count))
+        })
+    }
+}
+
+/// The bits above bit `bit`, which is at most 63.
+const fn above(bit: usize) -> u64 {
+    !1 << bit
+}

@@ -1,0 +1,135 @@
+//! The table of regions: every byte of the managed range belongs to exactly one.
+//!
+//! Regions are doubly linked in address order, so that both neighbours of a region
+//! that is freed are one step away. A free region is also linked into the list of its
+//! bin; a region in use keeps its tag in the same eight bytes.
+
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+/// Names a slot of the table.
+pub(crate) type RegionId = u32;
+
+/// No region.
+pub(crate) const NONE: RegionId = u32::MAX - 2;
+
+/// Slots that the table can have at most: ids below [`NONE`].
+pub(crate) const MAX_REGIONS: u32 = NONE;
+
+/// In [`Node::prev`]: the region is in use and [`Node::next`] is its tag.
+const IN_USE: u32 = u32::MAX;
+/// In [`Node::prev`]: the slot holds no region and [`Node::next`] is the next such slot.
+const VACANT: u32 = u32::MAX - 1;
+
+/// One region, or a vacant slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    /// The region that ends where this one starts.
+    pub(crate) before: RegionId,
+    /// The region that starts where this one ends.
+    pub(crate) after: RegionId,
+    /// Free: the previous region of the bin.
+    pub(crate) prev: RegionId,
+    /// Free: the next region of the bin.
+    pub(crate) next: RegionId,
+}
+
+const _: () = assert!(size_of::<Node>() == 32, "the documented metadata cost of a region");
+
+impl Node {
+    pub(crate) const fn is_free(&self) -> bool {
+        self.prev <= NONE
+    }
+
+    pub(crate) const fn is_in_use_as(&self, tag: u32) -> bool {
+        self.prev == IN_USE && self.next == tag
+    }
+
+    pub(crate) const fn set_in_use(&mut self, tag: u32) {
+        self.prev = IN_USE;
+        self.next = tag;
+    }
+}
+
+/// Slots in a chunk of the table: 32 KiB of nodes.
+const CHUNK: usize = 1 << CHUNK_BITS;
+const CHUNK_BITS: u32 = 10;
+
+/// The regions, by id. Grows by one chunk at a time and never moves a node, so no
+/// single insertion pays for a copy of the whole table. Vacated slots are used again
+/// before the table grows.
+pub(crate) struct RegionTable {
+    chunks: Vec<Vec<Node>>,
+    /// Slots that have ever been used.
+    len: u32,
+    /// The most recently vacated slot.
+    vacant: RegionId,
+    limit: u32,
+}
+
+impl RegionTable {
+    pub(crate) const fn new(limit: u32) -> Self {
+        Self { chunks: Vec::new(), len: 0, vacant: NONE, limit }
+    }
+
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Adds a region; `None` when the table is at its limit.
+    pub(crate) fn insert(&mut self, node: Node) -> Option<RegionId> {
+        if self.vacant != NONE {
+            let id = self.vacant;
+            let slot = &mut self[id];
+            let next = slot.next;
+            *slot = node;
+            self.vacant = next;
+            return Some(id);
+        }
+        if self.len >= self.limit {
+            return None;
+        }
+        let id = self.len;
+        if id as usize % CHUNK == 0 {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        self.chunks[id as usize >> CHUNK_BITS].push(node);
+        self.len += 1;
+        Some(id)
+    }
+
+    /// Vacates the slot of a region that its neighbours no longer name.
+    pub(crate) fn remove(&mut self, id: RegionId) {
+        let next = self.vacant;
+        let slot = &mut self[id];
+        slot.prev = VACANT;
+        slot.next = next;
+        self.vacant = id;
+    }
+
+    /// The node of `id`, if the table ever had one.
+    pub(crate) fn get(&self, id: RegionId) -> Option<&Node> {
+        self.chunks.get(id as usize >> CHUNK_BITS)?.get(id as usize % CHUNK)
+    }
+
+    /// Forgets every region and gives the memory back.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(self.limit);
+    }
+}
+
+impl Index<RegionId> for RegionTable {
+    type Output = Node;
+
+    fn index(&self, id: RegionId) -> &Node {
+        &self.chunks[id as usize >> CHUNK_BITS][id as usize % CHUNK]
+    }
+}
+
+impl IndexMut<RegionId> for RegionTable {
+    fn index_mut(&mut self, id: RegionId) -> &mut Node {
+        &mut self.chunks[id as usize >> CHUNK_BITS][id as usize % CHUNK]
+    }
+}
