@@ -180,7 +180,10 @@ impl PutStartError {
     pub const fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::AllLeased { .. } | Self::Full { .. } | Self::Fragmented { .. } | Self::InProgress { .. }
+            Self::AllLeased { .. }
+                | Self::Full { .. }
+                | Self::Fragmented { .. }
+                | Self::InProgress { .. }
         )
     }
 }

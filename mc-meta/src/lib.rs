@@ -1,18 +1,33 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod admin;
+mod clients;
 mod command;
 mod config;
+mod effect;
 mod error;
+mod get;
+mod hash;
+mod master;
+mod object;
+mod put;
+mod reclaim;
+mod remove;
 mod segment;
+mod shard;
+mod slab;
+mod table;
 
 pub use command::{
     ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_PREFERRED_SEGMENTS, MAX_REPLICAS, MAX_SLICES,
-    MasterReport, ObjectInfo, Pong, Placement, Placements, PutEnd, PutGrant, PutStart, ReplicaInfo,
+    MasterReport, ObjectInfo, Placement, Placements, Pong, PutEnd, PutGrant, PutStart, ReplicaInfo,
     ReplicaList, ReplicaStatus, ReplicateConfig, Slice, Slices,
 };
 pub use config::{ConfigError, MasterConfig};
+pub use effect::{Effect, EffectSink, Removal};
 pub use error::{
-    GetError, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,
+    GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,
 };
+pub use master::Master;
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};

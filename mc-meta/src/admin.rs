@@ -1,0 +1,120 @@
+//! What an administrator asks. Looking grants no lease and counts as no access.
+
+use std::sync::atomic::Ordering;
+
+use mc_types::{KeyRef, Time};
+
+use crate::command::{
+    KeyInfo, KeyPage, ListCursor, MasterReport, ObjectInfo, ReplicaInfo, ReplicaStatus,
+};
+use crate::error::GetError;
+use crate::master::Master;
+use crate::object::{Object, State};
+use crate::segment::SegmentInfo;
+
+/// Slots that one listing call looks at, matching or not.
+const MAX_SCAN: u32 = 16_384;
+
+/// Slots looked at while a shard stays locked.
+const SCAN_BATCH: u32 = 1024;
+
+impl Master {
+    /// Everything about one object, in whatever state it is.
+    ///
+    /// # Errors
+    /// [`GetError::NotFound`] when no object has the key.
+    pub fn describe(&self, now: Time, key: KeyRef<'_>) -> Result<ObjectInfo, GetError> {
+        let key = self.hashed(key);
+        let shard = self.shard_of(key);
+        let slot = shard.find(key).ok_or(GetError::NotFound)?;
+        let object = shard.object(slot).ok_or(GetError::NotFound)?;
+        let status = |segment_is_live| match (segment_is_live, object.state) {
+            (false, _) => ReplicaStatus::Removed,
+            (true, State::Processing { .. }) => ReplicaStatus::Processing,
+            (true, State::Complete) => ReplicaStatus::Complete,
+        };
+        let replicas = object.replicas.iter().map(|replica| ReplicaInfo {
+            status: status(replica.segment.is_live()),
+            placement: replica.placement(),
+        });
+        Ok(ObjectInfo {
+            generation: object.generation,
+            owner: object.owner,
+            slices: object.slices.clone(),
+            replicas: replicas.collect(),
+            lease: object.protection.lease_remaining(&self.terms, now),
+            soft_pinned: object.protection.is_soft_pinned(&self.terms, now),
+            idle: now - object.protection.last_touched(),
+        })
+    }
+
+    /// Up to `limit` keys that begin with `prefix`, from `cursor` on. A key that
+    /// is there throughout is listed exactly once.
+    pub fn list_keys(&self, prefix: &str, cursor: ListCursor, limit: usize) -> KeyPage {
+        let mut page = KeyPage { keys: Vec::new(), next: None };
+        let mut at = cursor;
+        let mut scanned = 0;
+        while let Some(shard) = self.shards().get(at.shard as usize) {
+            let shard = shard.lock();
+            let to = shard.end().min(at.slot.saturating_add(SCAN_BATCH));
+            while at.slot < to {
+                if page.keys.len() == limit || scanned == MAX_SCAN {
+                    page.next = Some(at);
+                    return page;
+                }
+                let object = shard.object(at.slot);
+                page.keys.extend(
+                    object.filter(|object| object.key.as_str().starts_with(prefix)).map(key_info),
+                );
+                at.slot += 1;
+                scanned += 1;
+            }
+            if to >= shard.end() {
+                at = ListCursor { shard: at.shard + 1, slot: 0 };
+            }
+        }
+        page
+    }
+
+    /// The totals.
+    #[must_use]
+    pub fn report(&self) -> MasterReport {
+        let segments: Vec<SegmentInfo> =
+            self.segments.read().segments().iter().map(|segment| segment.info()).collect();
+        let (mut objects, mut processing, mut soft_pinned) = (0, 0, 0);
+        for shard in self.shards() {
+            let shard = shard.lock();
+            objects += shard.len() as u64;
+            processing += shard.open_puts() as u64;
+            soft_pinned += shard.soft_pinned() as u64;
+        }
+        let counters = &self.counters;
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        MasterReport {
+            objects,
+            processing,
+            soft_pinned,
+            used: segments.iter().map(|segment| segment.used).sum(),
+            capacity: segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.spec.size)),
+            clients: self.clients.lock().len() as u64,
+            evicted_objects: read(&counters.evicted_objects),
+            evicted_bytes: read(&counters.evicted_bytes),
+            put_starts: read(&counters.put_starts),
+            put_ends: read(&counters.put_ends),
+            put_revokes: read(&counters.put_revokes),
+            put_start_no_room: read(&counters.put_start_no_room),
+            puts_discarded: read(&counters.puts_discarded),
+            get_hits: read(&counters.get_hits),
+            get_misses: read(&counters.get_misses),
+            removed_objects: read(&counters.removed_objects),
+            expired_clients: read(&counters.expired_clients),
+            segments,
+        }
+    }
+}
+
+fn key_info(object: &Object) -> KeyInfo {
+    let live = object.replicas.iter().filter(|replica| replica.segment.is_live()).count();
+    let readable = if object.state == State::Complete { live } else { 0 };
+    KeyInfo { key: object.key.clone(), len: object.slices.total_len(), replicas: readable as u32 }
+}

@@ -1,0 +1,69 @@
+//! Reads: replica lists, existence, prefixes.
+
+use mc_types::{KeyRef, Time};
+
+use crate::command::ReplicaList;
+use crate::error::GetError;
+use crate::master::{Master, count};
+use crate::object::State;
+
+impl Master {
+    /// The readable replicas of an object, under a lease: until it ends the
+    /// object is neither evicted nor removed without force.
+    ///
+    /// # Errors
+    /// [`GetError`] when there is no object or its put is not finished.
+    pub fn get_replica_list(&self, now: Time, key: KeyRef<'_>) -> Result<ReplicaList, GetError> {
+        let key = self.hashed(key);
+        let mut shard = self.shard_of(key);
+        let found = match shard.find_live(key, self.emit(now)) {
+            None => Err(GetError::NotFound),
+            Some((_, object)) if object.state != State::Complete => Err(GetError::NotReady),
+            Some((slot, object)) => Ok((
+                slot,
+                ReplicaList {
+                    generation: object.generation,
+                    slices: object.slices.clone(),
+                    placements: object.placements(),
+                    lease: self.terms.lease,
+                },
+            )),
+        };
+        let counters = &self.counters;
+        count(if found.is_ok() { &counters.get_hits } else { &counters.get_misses }, 1);
+        let (slot, list) = found?;
+        shard.access(slot, now);
+        Ok(list)
+    }
+
+    /// Whether an object can be read. A yes grants a lease, so that a read that
+    /// follows finds it.
+    pub fn exist(&self, now: Time, key: KeyRef<'_>) -> bool {
+        let key = self.hashed(key);
+        let mut shard = self.shard_of(key);
+        match shard.find_live(key, self.emit(now)) {
+            Some((slot, object)) if object.state == State::Complete => {
+                shard.access(slot, now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// How many of the leading keys can be read. Looks no further than the first
+    /// that cannot, grants no lease and changes no order of eviction.
+    pub fn longest_prefix<'a>(
+        &self,
+        now: Time,
+        keys: impl IntoIterator<Item = KeyRef<'a>>,
+    ) -> usize {
+        let emit = self.emit(now);
+        let readable = |key: &KeyRef<'a>| {
+            let key = self.hashed(*key);
+            self.shard_of(key)
+                .find_live(key, emit)
+                .is_some_and(|(_, object)| object.state == State::Complete)
+        };
+        keys.into_iter().take_while(readable).count()
+    }
+}

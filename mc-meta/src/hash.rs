@@ -1,0 +1,47 @@
+//! Hashing of keys.
+
+use core::hash::{BuildHasher, Hasher};
+
+use foldhash::quality::FixedState;
+use mc_types::KeyRef;
+
+/// Hashes keys the same way for the life of one master. Seeded, so that keys that
+/// collide in one master do not collide in the next.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyHasher(FixedState);
+
+impl KeyHasher {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(FixedState::with_seed(seed))
+    }
+
+    pub(crate) fn hash(&self, key: KeyRef<'_>) -> u64 {
+        let mut hasher = self.0.build_hasher();
+        hasher.write(key.as_str().as_bytes());
+        hasher.finish()
+    }
+}
+
+/// A key with its hash, which is computed once for each command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HashedKey<'a> {
+    pub(crate) hash: u64,
+    pub(crate) key: KeyRef<'a>,
+}
+
+impl HashedKey<'_> {
+    /// Which of `shards` holds the key. The hash tables inside a shard use the
+    /// lowest and the highest bits, so the choice is made by those between.
+    pub(crate) const fn shard(self, shards: usize) -> usize {
+        let middle = (self.hash >> 20) & 0xffff_ffff;
+        ((middle * shards as u64) >> 32) as usize
+    }
+}
+
+/// The splitmix64 output function: one well-mixed number for each input.
+pub(crate) const fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

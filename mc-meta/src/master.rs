@@ -1,0 +1,140 @@
+//! The master: shards, segments and clients behind their own locks.
+
+use core::fmt;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mc_alloc::strategy::RandomStrategy;
+use mc_evict::Watermark;
+use mc_lease::Terms;
+use mc_types::{ClientId, Generation, KeyRef, Time};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+use crate::config::{ConfigError, MasterConfig};
+use crate::effect::EffectSink;
+use crate::hash::{HashedKey, KeyHasher, mix};
+use crate::shard::{Emit, Shard};
+use crate::table::SegmentTable;
+
+/// The metadata of a cluster: objects, segments, clients.
+///
+/// Every method takes `&self` and the time, may be called from any thread, and
+/// returns without waiting for anything but other commands. The same commands
+/// at the same times from one thread give the same answers for the same seed.
+///
+/// Locks: a command holds at most one shard's lock, then at most the segment
+/// table's for reading, then one segment's allocator. The client table is
+/// locked before the segment table and never together with a shard.
+pub struct Master {
+    pub(crate) config: MasterConfig,
+    pub(crate) terms: Terms,
+    pub(crate) watermark: Watermark,
+    pub(crate) strategy: RandomStrategy,
+    pub(crate) segments: RwLock<SegmentTable>,
+    /// When each client that contributes segments was last heard of.
+    pub(crate) clients: Mutex<HashMap<ClientId, Time>>,
+    pub(crate) counters: Counters,
+    shards: Box<[Mutex<Shard>]>,
+    hasher: KeyHasher,
+    sink: Option<Box<dyn EffectSink>>,
+    seed: u64,
+    generations: AtomicU64,
+    draws: AtomicU64,
+}
+
+/// Totals since the master began.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) evicted_objects: AtomicU64,
+    pub(crate) evicted_bytes: AtomicU64,
+    pub(crate) put_starts: AtomicU64,
+    pub(crate) put_ends: AtomicU64,
+    pub(crate) put_revokes: AtomicU64,
+    pub(crate) put_start_no_room: AtomicU64,
+    pub(crate) puts_discarded: AtomicU64,
+    pub(crate) get_hits: AtomicU64,
+    pub(crate) get_misses: AtomicU64,
+    pub(crate) removed_objects: AtomicU64,
+    pub(crate) expired_clients: AtomicU64,
+}
+
+/// Adds to a counter that nothing is ordered by.
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Master {
+    /// An empty master. `seed` decides the hashing of keys, the placement of
+    /// replicas and the first generation; draw it at random in production.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the settings make no sense.
+    pub fn new(config: MasterConfig, seed: u64) -> Result<Self, ConfigError> {
+        config.validate()?;
+        let hasher = KeyHasher::new(seed);
+        Ok(Self {
+            terms: Terms { lease: config.lease_ttl, soft_pin: config.soft_pin_ttl },
+            watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
+            strategy: RandomStrategy::default(),
+            segments: RwLock::default(),
+            clients: Mutex::default(),
+            counters: Counters::default(),
+            shards: (0..config.shards).map(|_| Mutex::new(Shard::new(hasher.clone()))).collect(),
+            hasher,
+            sink: None,
+            seed,
+            // Two masters in a row should not name two puts alike. Half of the
+            // range is left to count in.
+            generations: AtomicU64::new(mix(seed) >> 1),
+            draws: AtomicU64::new(0),
+            config,
+        })
+    }
+
+    /// Reports every change to `sink`.
+    #[must_use]
+    pub fn with_sink(mut self, sink: impl EffectSink + 'static) -> Self {
+        self.sink = Some(Box::new(sink));
+        self
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &MasterConfig {
+        &self.config
+    }
+
+    pub(crate) fn emit(&self, now: Time) -> Emit<'_> {
+        Emit { now, sink: self.sink.as_deref() }
+    }
+
+    pub(crate) fn hashed<'a>(&self, key: KeyRef<'a>) -> HashedKey<'a> {
+        HashedKey { hash: self.hasher.hash(key), key }
+    }
+
+    pub(crate) fn shard_of(&self, key: HashedKey<'_>) -> MutexGuard<'_, Shard> {
+        self.shards[key.shard(self.shards.len())].lock()
+    }
+
+    pub(crate) fn shards(&self) -> &[Mutex<Shard>] {
+        &self.shards
+    }
+
+    pub(crate) fn next_generation(&self) -> Generation {
+        Generation::new(self.generations.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The next number of the master's own random sequence.
+    pub(crate) fn draw(&self) -> u64 {
+        mix(self.seed ^ mix(self.draws.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl fmt::Debug for Master {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Master")
+            .field("config", &self.config)
+            .field("shards", &self.shards.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! Taking space back: eviction, deadlines, lost segments.
+
+use mc_types::Time;
+
+use crate::hash::mix;
+use crate::master::{Master, count};
+use crate::shard::{Class, Evicted};
+
+/// Shards compared when a victim is wanted. The coldest object of the coldest of
+/// a few random shards is close to the coldest of all, and a fixed number keeps
+/// the cost of a victim independent of the number of shards.
+const SAMPLE: usize = 8;
+
+/// What one tick may do in one shard before it lets go of its lock.
+const TICK_BATCH: usize = 512;
+
+/// Victims that one tick takes for the watermark. What is left over is for the
+/// next tick.
+const TICK_VICTIMS: u64 = 4096;
+
+impl Master {
+    /// Does what is due: gives up silent clients and unfinished puts, ends
+    /// leases, forgets objects whose segments are gone, and evicts above the high
+    /// watermark.
+    ///
+    /// Costs O(due), bounded for each call; `true` when work is left over and the
+    /// next tick should follow at once. Otherwise ten calls a second are plenty.
+    pub fn tick(&self, now: Time) -> bool {
+        self.expire_clients(now);
+        let emit = self.emit(now);
+        let release = self.config.put_start_release_timeout;
+        let begun_before = now.since_origin().checked_sub(release).map(|at| Time::ORIGIN + at);
+        let mut more = false;
+        for shard in self.shards() {
+            let mut shard = shard.lock();
+            more |= shard.sweep_step(TICK_BATCH as u32, emit);
+            more |= shard.readmit_due(&self.terms, now, TICK_BATCH) == TICK_BATCH;
+            let discarded = shard.reclaim_unfinished(begun_before, emit);
+            count(&self.counters.puts_discarded, discarded);
+        }
+        more | self.evict_above_watermark(now)
+    }
+
+    fn evict_above_watermark(&self, now: Time) -> bool {
+        let (used, capacity) = {
+            let table = self.segments.read();
+            (table.used(), table.capacity())
+        };
+        let mut excess = self.watermark.excess(used, capacity);
+        let mut victims = 0;
+        while excess > 0 && victims < TICK_VICTIMS {
+            let evicted = self.evict(now, excess.min(capacity / 256 + 1));
+            if evicted.objects == 0 {
+                return false;
+            }
+            victims += evicted.objects;
+            excess = excess.saturating_sub(evicted.bytes);
+        }
+        excess > 0
+    }
+
+    /// Evicts at least `bytes`, the least recently used first, soft-pinned
+    /// objects only when there are no others and the settings allow it. Less is
+    /// freed when a bounded amount of work was not enough or nothing is left.
+    pub(crate) fn evict(&self, now: Time, bytes: u64) -> Evicted {
+        let mut outcome = self.evict_class(Class::Ordinary, now, bytes);
+        if outcome.objects == 0 && self.config.allow_evict_soft_pinned_objects {
+            outcome += self.evict_class(Class::SoftPinned, now, bytes);
+        }
+        count(&self.counters.evicted_objects, outcome.objects);
+        count(&self.counters.evicted_bytes, outcome.bytes);
+        outcome
+    }
+
+    fn evict_class(&self, class: Class, now: Time, bytes: u64) -> Evicted {
+        let mut outcome = Evicted::default();
+        let draw = self.draw();
+        let mut turn = 0;
+        while outcome.bytes < bytes && turn < MAX_TURNS {
+            let Some(at) = self.coldest_shard(class, now, mix(draw ^ turn)) else { break };
+            turn += 1;
+            // A few at a time: the next victim may be colder in another shard.
+            let share = (bytes - outcome.bytes).div_ceil(16).max(1);
+            let mut shard = self.shards()[at].lock();
+            outcome += shard.evict(class, share, &self.terms, self.emit(now));
+        }
+        outcome
+    }
+
+    /// The shard whose coldest object is the coldest of a sample; of all shards,
+    /// when the sample has no object.
+    fn coldest_shard(&self, class: Class, now: Time, draw: u64) -> Option<usize> {
+        let shards = self.shards().len();
+        let peek = |at: usize| {
+            let mut shard = self.shards()[at].lock();
+            shard.readmit_due(&self.terms, now, 8);
+            shard.coldest(class).map(|touched| (touched, at))
+        };
+        let first = (draw as usize) % shards;
+        // A stride that visits different shards each time; odd, so that it never
+        // folds onto itself where the number of shards is a power of two.
+        let stride = ((draw >> 32) as usize % shards) | 1;
+        let sampled = (0..SAMPLE.min(shards)).filter_map(|n| peek((first + n * stride) % shards));
+        let coldest = sampled.min().or_else(|| (0..shards).find_map(peek));
+        coldest.map(|(_, at)| at)
+    }
+
+    /// Whether anything waits for its lease to end before it can be evicted.
+    pub(crate) fn any_aside(&self) -> bool {
+        self.shards().iter().any(|shard| shard.lock().has_aside())
+    }
+
+    pub(crate) fn start_sweep(&self) {
+        for shard in self.shards() {
+            shard.lock().start_sweep();
+        }
+    }
+}
+
+/// Shards visited in one eviction. More work than this is left to the next
+/// round, so that no single command pauses for long.
+const MAX_TURNS: u64 = 1024;

@@ -1,0 +1,65 @@
+//! Removal on request.
+
+use mc_types::{KeyRef, Time};
+
+use crate::effect::Removal;
+use crate::error::RemoveError;
+use crate::master::{Master, count};
+use crate::object::State;
+
+/// Objects that one hold of a shard's lock may remove.
+const BATCH: u32 = 256;
+
+impl Master {
+    /// Removes an object and takes its space back. `force` disregards a lease;
+    /// whoever reads the object then finds out by its checksum.
+    ///
+    /// # Errors
+    /// [`RemoveError`] when there is no object, or it may not go now.
+    pub fn remove(&self, now: Time, key: KeyRef<'_>, force: bool) -> Result<(), RemoveError> {
+        let key = self.hashed(key);
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let (slot, object) = shard.find_live(key, emit).ok_or(RemoveError::NotFound)?;
+        if object.state != State::Complete {
+            return Err(RemoveError::NotReady);
+        }
+        let remaining = object.protection.lease_remaining(&self.terms, now);
+        if !remaining.is_zero() && !force {
+            return Err(RemoveError::Leased { remaining });
+        }
+        shard.remove(slot, Removal::Requested, emit);
+        count(&self.counters.removed_objects, 1);
+        Ok(())
+    }
+
+    /// Removes every object but unfinished ones and, unless forced, those under
+    /// lease; says how many. Objects put meanwhile may or may not be among them.
+    pub fn remove_all(&self, now: Time, force: bool) -> u64 {
+        let emit = self.emit(now);
+        let mut removed = 0;
+        for shard in self.shards() {
+            let mut from = 0;
+            loop {
+                let mut shard = shard.lock();
+                let to = shard.end().min(from + BATCH);
+                for slot in from..to {
+                    let goes = shard.object(slot).is_some_and(|object| {
+                        object.state == State::Complete
+                            && (force || !object.protection.is_leased(&self.terms, now))
+                    });
+                    if goes {
+                        shard.remove(slot, Removal::Requested, emit);
+                        removed += 1;
+                    }
+                }
+                from = to;
+                if to == shard.end() {
+                    break;
+                }
+            }
+        }
+        count(&self.counters.removed_objects, removed);
+        removed
+    }
+}
