@@ -19,11 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use mc_types::Checksum;
 
+use crate::checksum::Digest;
+
 /// Up to this size the heap is cheaper than mapping pages and faulting them in.
 const HEAP_LIMIT: usize = 64 << 10;
-
-/// Bytes copied to the stack at a time when memory is read through a reference.
-const COPY_CHUNK: usize = 8 << 10;
 
 /// A block of memory, shared by handle: a clone names the same bytes, and the
 /// block lives until the last handle, slice, region or running operation that
@@ -280,16 +279,9 @@ impl MemorySlice {
     /// peer may be writing them.
     #[must_use]
     pub fn checksum(&self) -> Checksum {
-        let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-        let mut chunk = [0; COPY_CHUNK];
-        let mut at = 0;
-        while at < self.len {
-            let piece = &mut chunk[..COPY_CHUNK.min(self.len - at)];
-            self.copy_to(at, piece).expect("the loop stays inside the slice");
-            digest.update(piece);
-            at += piece.len();
-        }
-        narrow(digest.finalize())
+        let mut digest = Digest::new();
+        digest.update_memory(self);
+        digest.finish()
     }
 
     /// First byte, for system calls. Valid for `len()` bytes while the slice
@@ -316,22 +308,6 @@ impl fmt::Debug for MemorySlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemorySlice").field("offset", &self.offset).field("len", &self.len).finish()
     }
-}
-
-/// CRC-32C of `bytes`.
-///
-/// ```
-/// // The check value of RFC 3720, appendix B.4, for 32 bytes of zeros.
-/// assert_eq!(mc_transport::checksum(&[0; 32]).as_u32(), 0x8a91_36aa);
-/// ```
-#[must_use]
-pub fn checksum(bytes: &[u8]) -> Checksum {
-    narrow(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes))
-}
-
-/// A 32-bit CRC comes in the low half of the library's 64-bit answer.
-fn narrow(crc: u64) -> Checksum {
-    Checksum::from_crc32c(crc as u32)
 }
 
 /// A block that nobody can write any more, read by reference.
@@ -489,7 +465,7 @@ mod tests {
                 memory.whole().copy_to(at, &mut out).unwrap();
                 prop_assert_eq!(&out, &bytes);
             }
-            prop_assert_eq!(memory.whole().checksum(), checksum(&model));
+            prop_assert_eq!(memory.whole().crate::checksum::checksum(), checksum(&model));
             prop_assert_eq!(memory.whole().to_vec(), model);
         }
 
