@@ -465,7 +465,7 @@ mod tests {
                 memory.whole().copy_to(at, &mut out).unwrap();
                 prop_assert_eq!(&out, &bytes);
             }
-            prop_assert_eq!(memory.whole().crate::checksum::checksum(), checksum(&model));
+            prop_assert_eq!(memory.whole().checksum(), crate::checksum(&model));
             prop_assert_eq!(memory.whole().to_vec(), model);
         }
 
