@@ -1,1 +1,19 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
+mod entry;
+mod flags;
+mod logging;
+mod refusal;
+mod shutdown;
+mod value;
+
+pub use entry::{UsageError, run};
+pub use flags::parse_from;
+pub use logging::{LogError, init_tracing};
+pub use refusal::Refusal;
+pub use shutdown::{Shutdown, Signal};
+pub use value::{
+    ParseDurationError, ParseFractionError, ParsePositiveSizeError, parse_duration, parse_fraction,
+    parse_positive_size,
+};

@@ -1,0 +1,158 @@
+//! Logs on standard error.
+
+use std::io::{self, IsTerminal};
+
+use tracing::Level;
+use tracing_subscriber::EnvFilter;
+
+/// Environment variable that sets the levels.
+const LEVELS: &str = "MC_LOG";
+/// Environment variable that sets the format.
+const FORMAT: &str = "MC_LOG_FORMAT";
+/// Level names of other logging libraries that operators type, and ours.
+const SYNONYMS: [(&str, &str); 2] = [("warning", "warn"), ("critical", "error")];
+
+/// Sends this process's logs to standard error, at `default` unless `MC_LOG` says
+/// otherwise, as JSON lines if `MC_LOG_FORMAT` is `json`.
+///
+/// `MC_LOG` is a level (`trace`, `debug`, `info`, `warn` or `warning`, `error` or
+/// `critical`, `off`) or a list of levels by target, `info,mc_store=debug`.
+/// Servers pass [`Level::INFO`], tools [`Level::WARN`].
+///
+/// # Errors
+/// [`LogError`] when a variable cannot be understood, or when the process has a
+/// subscriber already.
+pub fn init_tracing(default: Level) -> Result<(), LogError> {
+    let levels = variable(LEVELS)?;
+    let filter = filter(levels.as_deref(), default)?;
+    let format = variable(FORMAT)?;
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(colours);
+    let result = match parse_format(format.as_deref())? {
+        Format::Text => subscriber.try_init(),
+        Format::Json => subscriber.json().with_ansi(false).try_init(),
+    };
+    result.map_err(|_| LogError::AlreadyInitialised)
+}
+
+/// Why logs cannot be set up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// `MC_LOG` is no level and no list of levels.
+    #[error("MC_LOG='{text}' is refused at '{part}'; write a level such as debug, or target=level")]
+    BadLevels {
+        /// The variable.
+        text: String,
+        /// The part that is wrong.
+        part: String,
+    },
+    /// `MC_LOG_FORMAT` is neither `text` nor `json`.
+    #[error("MC_LOG_FORMAT='{text}' is refused; write text or json")]
+    BadFormat {
+        /// The variable.
+        text: String,
+    },
+    /// The process logs somewhere already.
+    #[error("logs were set up twice in this process")]
+    AlreadyInitialised,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// The variable's value; an empty one counts as unset.
+fn variable(name: &str) -> Result<Option<String>, LogError> {
+    match std::env::var(name) {
+        Ok(text) if text.trim().is_empty() => Ok(None),
+        Ok(text) => Ok(Some(text)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(text)) => {
+            let text = text.to_string_lossy().into_owned();
+            Err(if name == LEVELS {
+                LogError::BadLevels { part: text.clone(), text }
+            } else {
+                LogError::BadFormat { text }
+            })
+        }
+    }
+}
+
+fn parse_format(text: Option<&str>) -> Result<Format, LogError> {
+    match text.map(str::trim) {
+        None | Some("text") => Ok(Format::Text),
+        Some("json") => Ok(Format::Json),
+        Some(text) => Err(LogError::BadFormat { text: text.into() }),
+    }
+}
+
+fn filter(text: Option<&str>, default: Level) -> Result<EnvFilter, LogError> {
+    let Some(text) = text else { return Ok(EnvFilter::new(default.as_str())) };
+    let mut filter = EnvFilter::new(default.as_str());
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let refused = || LogError::BadLevels { text: text.into(), part: part.into() };
+        // A lone word is a level. The filter would take an unknown one for a
+        // target and then log nothing else, which nobody who mistypes a level wants.
+        let directive = match part.split_once('=') {
+            None => level(part).ok_or_else(refused)?.into(),
+            Some((target, name)) => format!("{target}={}", level(name).ok_or_else(refused)?),
+        };
+        filter = filter.add_directive(directive.parse().map_err(|_| refused())?);
+    }
+    Ok(filter)
+}
+
+/// Our name of a level.
+fn level(name: &str) -> Option<&'static str> {
+    const LEVELS: [&str; 6] = ["trace", "debug", "info", "warn", "error", "off"];
+    let name = name.trim().to_ascii_lowercase();
+    let ours = SYNONYMS.iter().find(|(synonym, _)| *synonym == name).map(|(_, ours)| *ours);
+    ours.or_else(|| LEVELS.into_iter().find(|level| *level == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_words_or_lists() {
+        for (text, shown) in [
+            (None, "info"),
+            (Some("debug"), "debug"),
+            (Some("Warning"), "warn"),
+            (Some("critical"), "error"),
+            (Some("warn, mc_store=debug"), "mc_store=debug,warn"),
+            (Some("mc_store=trace"), "mc_store=trace,info"),
+        ] {
+            assert_eq!(filter(text, Level::INFO).unwrap().to_string(), shown, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn mistyped_levels_are_refused() {
+        for (text, part) in [("verbose", "verbose"), ("info,a=loud", "a=loud"), ("a=b=c", "a=b=c")]
+        {
+            let expected = LogError::BadLevels { text: text.into(), part: part.into() };
+            assert_eq!(filter(Some(text), Level::INFO).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn formats_are_two() {
+        assert_eq!(parse_format(None), Ok(Format::Text));
+        assert_eq!(parse_format(Some("json")), Ok(Format::Json));
+        assert!(parse_format(Some("xml")).is_err());
+    }
+
+    #[test]
+    fn a_second_set_up_is_an_error() {
+        init_tracing(Level::ERROR).unwrap();
+        assert_eq!(init_tracing(Level::ERROR), Err(LogError::AlreadyInitialised));
+    }
+}
