@@ -1,1 +1,26 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
+mod answer;
+mod client;
+mod error;
+pub mod frame;
+mod method;
+pub mod proto;
+mod reply;
+mod request;
+mod service;
+mod wire;
+
+pub use answer::{
+    ClusterReport, ObjectDescription, PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation,
+    SegmentLocation, SegmentReport,
+};
+pub use client::{ClientConfig, MasterClient, PutRevokeItem, PutStartItem};
+pub use error::{
+    BindError, ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, MalformedReply, Refusal, RpcError,
+};
+pub use method::Method;
+pub use request::{MAX_BATCH, MAX_PAGE};
+pub use service::{Call, Clock, MasterService, Service, SystemClock};
+pub use wire::WireError;

@@ -1,0 +1,366 @@
+//! Answers, as the master writes them: straight from its own types, without
+//! copies. Field numbers as in the `.proto`; the tests read every answer back
+//! with prost.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::{BufMut, BytesMut};
+use mc_meta::{
+    ClientStatus, KeyPage, MasterReport, ObjectInfo, Placement, Pong, PutGrant, ReplicaList,
+    ReplicaStatus, Segment, Slice,
+};
+use mc_types::{ErrorCode, Extent};
+
+use crate::error::Refusal;
+use crate::proto::{buf_handle::BufStatus, ping_response, replica_info};
+use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u64};
+
+/// Bytes that any item of a batch may take, however full the answer is: a
+/// refusal without words.
+const ITEM_FLOOR: usize = 32;
+
+/// Most bytes that one handle with its replica takes when the segment is in the
+/// table.
+const HANDLE_CEILING: usize = 48;
+
+/// Most bytes that one segment of the table takes: its name, its endpoint, 32
+/// bytes of id and key, and their tags.
+const SEGMENT_CEILING: usize = 600;
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn put_enum(out: &mut BytesMut, number: u32, value: i32) {
+    put_u64(out, number, value as u64); // the protocol's enums have no negative values
+}
+
+/// How a handle names its segment.
+#[derive(Clone, Copy)]
+enum Names {
+    /// With everything needed to reach it.
+    Inline,
+    /// With everything but what opens it.
+    WithoutRemoteKey,
+    /// By its place in the table.
+    Index(u32),
+}
+
+fn put_replica(
+    out: &mut BytesMut,
+    number: u32,
+    (segment, extent): (&Segment, Extent),
+    status: ReplicaStatus,
+    names: Names,
+) {
+    let (replica, handle) = match status {
+        ReplicaStatus::Processing => (replica_info::ReplicaStatus::Processing, BufStatus::Init),
+        ReplicaStatus::Complete => (replica_info::ReplicaStatus::Complete, BufStatus::Complete),
+        ReplicaStatus::Removed => (replica_info::ReplicaStatus::Removed, BufStatus::Unregistered),
+    };
+    put_message(out, number, |out| {
+        put_message(out, 1, |out| {
+            let spec = segment.spec();
+            match names {
+                Names::Index(index) => put_u64(out, 8, index.into()),
+                Names::Inline | Names::WithoutRemoteKey => {
+                    put_bytes(out, 1, spec.name.as_bytes());
+                    put_bytes(out, 5, &spec.id.to_bytes());
+                    put_bytes(out, 6, spec.endpoint.as_str().as_bytes());
+                    if matches!(names, Names::Inline) {
+                        put_bytes(out, 7, &spec.remote_key.to_bytes());
+                    }
+                }
+            }
+            put_u64(out, 2, extent.len());
+            put_u64(out, 3, extent.offset());
+            put_enum(out, 4, handle.into());
+        });
+        put_enum(out, 2, replica.into());
+    });
+}
+
+fn put_slices(out: &mut BytesMut, number: u32, slices: &[Slice]) {
+    for slice in slices {
+        put_message(out, number, |out| {
+            put_u64(out, 1, slice.len);
+            if let Some(checksum) = slice.checksum {
+                out.put_u8(2 << 3 | 5);
+                out.put_u32_le(checksum.as_u32());
+            }
+        });
+    }
+}
+
+fn put_replica_list<'a>(
+    out: &mut BytesMut,
+    list: &'a ReplicaList,
+    mut names: impl FnMut(&'a Arc<Segment>) -> Names,
+) {
+    for Placement { segment, extent } in &list.placements {
+        let names = names(segment);
+        put_replica(out, 2, (segment, *extent), ReplicaStatus::Complete, names);
+    }
+    put_u64(out, 3, list.generation.as_u64());
+    put_slices(out, 4, list.slices.as_slice());
+    put_u64(out, 5, millis(list.lease));
+}
+
+fn put_grant<'a>(
+    out: &mut BytesMut,
+    grant: &'a PutGrant,
+    mut names: impl FnMut(&'a Arc<Segment>) -> Names,
+) {
+    for Placement { segment, extent } in &grant.placements {
+        let names = names(segment);
+        put_replica(out, 2, (segment, *extent), ReplicaStatus::Processing, names);
+    }
+    put_u64(out, 3, grant.generation.as_u64());
+}
+
+/// `GetReplicaListResponse`.
+pub(crate) fn write_replica_list(out: &mut BytesMut, list: &ReplicaList) {
+    put_replica_list(out, list, |_| Names::Inline);
+}
+
+/// `PutStartResponse`.
+pub(crate) fn write_grant(out: &mut BytesMut, grant: &PutGrant) {
+    put_grant(out, grant, |_| Names::Inline);
+}
+
+/// `RemoveAllResponse` and `LongestPrefixResponse`.
+pub(crate) fn write_count(out: &mut BytesMut, count: u64) {
+    put_u64(out, 2, count);
+}
+
+/// `ExistKeyResponse`.
+pub(crate) fn write_exists(out: &mut BytesMut, exists: bool) {
+    put_u64(out, 2, exists.into());
+}
+
+/// `PingResponse`.
+pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong) {
+    let status = match pong.status {
+        ClientStatus::Ok => ping_response::ClientStatus::Ok,
+        ClientStatus::NeedRemount => ping_response::ClientStatus::NeedRemount,
+    };
+    put_u64(out, 2, pong.view);
+    put_enum(out, 3, status.into());
+}
+
+/// `DescribeObjectResponse`.
+pub(crate) fn write_object_info(out: &mut BytesMut, info: &ObjectInfo) {
+    for replica in &info.replicas {
+        let Placement { segment, extent } = &replica.placement;
+        put_replica(out, 2, (segment, *extent), replica.status, Names::WithoutRemoteKey);
+    }
+    put_u64(out, 3, info.generation.as_u64());
+    put_slices(out, 4, info.slices.as_slice());
+    put_u64(out, 5, millis(info.lease));
+    put_bytes(out, 6, &info.owner.to_bytes());
+    put_u64(out, 7, info.soft_pinned.into());
+    put_u64(out, 8, millis(info.idle));
+}
+
+/// `ListKeysResponse`.
+pub(crate) fn write_key_page(out: &mut BytesMut, page: &KeyPage) {
+    for info in &page.keys {
+        put_message(out, 2, |out| {
+            put_bytes(out, 1, info.key.as_str().as_bytes());
+            put_u64(out, 2, info.len);
+            put_u64(out, 3, info.replicas.into());
+        });
+    }
+    if let Some(next) = page.next {
+        put_present_u64(out, 3, next.to_u64());
+    }
+}
+
+/// `ClusterReportResponse`.
+pub(crate) fn write_report(out: &mut BytesMut, report: &MasterReport) {
+    for segment in &report.segments {
+        put_message(out, 2, |out| {
+            put_bytes(out, 1, segment.spec.name.as_bytes());
+            put_bytes(out, 2, &segment.spec.id.to_bytes());
+            put_bytes(out, 3, &segment.client.to_bytes());
+            put_bytes(out, 4, segment.spec.endpoint.as_str().as_bytes());
+            put_u64(out, 5, segment.spec.size);
+            put_u64(out, 6, segment.used);
+            put_u64(out, 7, segment.largest_free);
+            put_u64(out, 8, segment.allocations);
+        });
+    }
+    for (number, value) in [
+        (3, report.objects),
+        (4, report.processing),
+        (5, report.soft_pinned),
+        (6, report.used),
+        (7, report.capacity),
+        (8, report.clients),
+        (16, report.evicted_objects),
+        (17, report.evicted_bytes),
+        (18, report.put_starts),
+        (19, report.put_ends),
+        (20, report.put_revokes),
+        (21, report.put_start_no_room),
+        (22, report.puts_discarded),
+        (23, report.get_hits),
+        (24, report.get_misses),
+        (25, report.removed_objects),
+        (26, report.expired_clients),
+    ] {
+        put_u64(out, number, value);
+    }
+}
+
+/// The answer to a batch, item by item. It stays below the limit that the
+/// client gave: an item that does not fit any more is refused as
+/// [`ErrorCode::Overloaded`], and for that every item not yet written keeps
+/// [`ITEM_FLOOR`] bytes.
+pub(crate) struct BatchReply<'a> {
+    out: &'a mut BytesMut,
+    number: u32,
+    /// `out` may not grow beyond this.
+    end: usize,
+    remaining: usize,
+    segments: SegmentTable,
+}
+
+impl<'a> BatchReply<'a> {
+    /// An answer to `items` items, which go into the repeated field `number`.
+    pub(crate) fn new(
+        out: &'a mut BytesMut,
+        number: u32,
+        items: usize,
+        max_reply: usize,
+    ) -> Result<Self, Refusal> {
+        let floor = items * ITEM_FLOOR; // items are bounded by MAX_BATCH
+        if floor > max_reply {
+            return Err(Refusal::invalid(format!(
+                "{items} items may need an answer of {floor} bytes, the caller accepts \
+                 {max_reply}; send fewer at a time"
+            )));
+        }
+        let end = out.len() + max_reply;
+        Ok(Self { out, number, end, remaining: items, segments: SegmentTable::default() })
+    }
+
+    /// Bytes that the next item may take.
+    fn room(&self) -> usize {
+        self.end - self.out.len() - self.remaining.saturating_sub(1) * ITEM_FLOOR
+    }
+
+    pub(crate) fn has_room_for_grant(&self, replica_num: u32) -> bool {
+        replica_num as usize * (HANDLE_CEILING + SEGMENT_CEILING) + ITEM_FLOOR <= self.room()
+    }
+
+    /// An item that only says that it went well.
+    pub(crate) fn done(&mut self) {
+        put_item_bytes(self.out, self.number, b"");
+        self.remaining -= 1;
+    }
+
+    pub(crate) fn exists(&mut self, exists: bool) {
+        put_message(self.out, self.number, |out| write_exists(out, exists));
+        self.remaining -= 1;
+    }
+
+    pub(crate) fn refused(&mut self, refusal: &Refusal) {
+        let message = refusal.message.as_bytes();
+        let fits = ITEM_FLOOR + message.len() <= self.room();
+        put_message(self.out, self.number, |out| {
+            put_u64(out, 1, i64::from(refusal.code.code()) as u64);
+            if fits {
+                put_bytes(out, 15, message);
+            }
+        });
+        self.remaining -= 1;
+    }
+
+    pub(crate) fn full(&mut self) {
+        self.refused(&Refusal::new(
+            ErrorCode::Overloaded,
+            "the answer is full; ask again for the items without one",
+        ));
+    }
+
+    pub(crate) fn grant(&mut self, grant: &PutGrant) {
+        for placement in &grant.placements {
+            self.segments.describe(self.out, &placement.segment);
+        }
+        let segments = &self.segments;
+        put_message(self.out, self.number, |out| {
+            put_grant(out, grant, |segment| segments.name(segment));
+        });
+        self.remaining -= 1;
+    }
+
+    pub(crate) fn replica_list(&mut self, list: &ReplicaList) {
+        let (start, room, described) = (self.out.len(), self.room(), self.segments.len());
+        for placement in &list.placements {
+            self.segments.describe(self.out, &placement.segment);
+        }
+        let segments = &self.segments;
+        put_message(self.out, self.number, |out| {
+            put_replica_list(out, list, |segment| segments.name(segment));
+        });
+        if self.out.len() - start > room {
+            self.out.truncate(start);
+            self.segments.truncate(described);
+            return self.full();
+        }
+        self.remaining -= 1;
+    }
+}
+
+/// The segments that a batch answer has described so far, each with its place
+/// counted from 1.
+#[derive(Default)]
+struct SegmentTable {
+    /// Holds the segments, so that no address is used twice while the answer is
+    /// written.
+    described: Vec<Arc<Segment>>,
+    places: HashMap<*const Segment, u32>,
+}
+
+impl SegmentTable {
+    fn len(&self) -> usize {
+        self.described.len()
+    }
+
+    /// Writes a segment's description unless it has been written.
+    fn describe(&mut self, out: &mut BytesMut, segment: &Arc<Segment>) {
+        if self.place(segment).is_some() {
+            return;
+        }
+        self.described.push(Arc::clone(segment));
+        self.places.insert(Arc::as_ptr(segment), self.described.len() as u32);
+        put_message(out, 2, |out| {
+            let spec = segment.spec();
+            put_bytes(out, 1, spec.name.as_bytes());
+            put_bytes(out, 2, &spec.id.to_bytes());
+            put_bytes(out, 3, spec.endpoint.as_str().as_bytes());
+            put_bytes(out, 4, &spec.remote_key.to_bytes());
+        });
+    }
+
+    fn place(&self, segment: &Arc<Segment>) -> Option<u32> {
+        match self.described.as_slice() {
+            // One segment holds everything in small clusters.
+            [only] => Arc::ptr_eq(only, segment).then_some(1),
+            _ => self.places.get(&Arc::as_ptr(segment)).copied(),
+        }
+    }
+
+    fn name(&self, segment: &Arc<Segment>) -> Names {
+        Names::Index(self.place(segment).expect("described before its item is written"))
+    }
+
+    fn truncate(&mut self, len: usize) {
+        for segment in self.described.drain(len..) {
+            self.places.remove(&Arc::as_ptr(&segment));
+        }
+    }
+}

@@ -1,0 +1,669 @@
+//! Requests: parsed once into checked types on the master's side, written
+//! without copies on the client's. Each pair stands together, numbers as in the
+//! `.proto`.
+
+use bytes::BytesMut;
+use mc_meta::{
+    ListCursor, MAX_PREFERRED_SEGMENTS, MAX_REPLICAS, MAX_SEGMENT_NAME_LEN, MAX_SLICES, PutEnd,
+    PutStart, ReplicateConfig, SegmentSpec,
+};
+use mc_types::{
+    Checksum, ClientId, Endpoint, ErrorCode, Generation, KeyRef, MAX_KEY_LEN, RemoteKey, SegmentId,
+};
+
+use crate::error::Refusal;
+use crate::wire::{
+    Field, Fields, WireError, put_bytes, put_fixed32s, put_item_bytes, put_message,
+    put_present_u64, put_u64, put_varints,
+};
+
+/// Most items in one batch call.
+pub const MAX_BATCH: usize = 65_536;
+
+/// Most keys in one page of a listing.
+pub const MAX_PAGE: usize = 8192;
+
+const DEFAULT_PAGE: usize = 1000;
+
+impl From<WireError> for Refusal {
+    fn from(error: WireError) -> Self {
+        Self::invalid(format!("the request is malformed: {error}"))
+    }
+}
+
+fn key<'a>(field: Field<'a>, name: &'static str) -> Result<KeyRef<'a>, Refusal> {
+    let bytes = field.bytes()?;
+    let text = core::str::from_utf8(bytes).map_err(|_| {
+        Refusal::new(ErrorCode::InvalidKey, format!("{name}: the key is not UTF-8"))
+    })?;
+    KeyRef::new(text)
+        .map_err(|error| Refusal::new(ErrorCode::InvalidKey, format!("{name}: {error}")))
+}
+
+fn missing_key() -> Refusal {
+    Refusal::new(ErrorCode::InvalidKey, "key: the key is empty; a key has at least one byte")
+}
+
+fn sixteen(bytes: &[u8], name: &'static str) -> Result<[u8; 16], Refusal> {
+    bytes
+        .try_into()
+        .map_err(|_| Refusal::invalid(format!("{name} has {} bytes, not 16", bytes.len())))
+}
+
+fn client(field: Field<'_>) -> Result<ClientId, Refusal> {
+    sixteen(field.bytes()?, "client_id").map(ClientId::from_bytes)
+}
+
+fn no_client() -> Refusal {
+    Refusal::invalid("client_id is missing; it says who calls")
+}
+
+fn segment_name<'a>(field: Field<'a>, name: &'static str) -> Result<&'a str, Refusal> {
+    let text = field.text()?;
+    if text.len() > MAX_SEGMENT_NAME_LEN {
+        return Err(Refusal::invalid(format!(
+            "{name} has {} bytes; the limit is {MAX_SEGMENT_NAME_LEN}",
+            text.len()
+        )));
+    }
+    Ok(text)
+}
+
+/// A request that names one key and nothing else.
+pub(crate) fn parse_key(payload: &[u8]) -> Result<KeyRef<'_>, Refusal> {
+    let (mut fields, mut found) = (Fields::new(payload), None);
+    while let Some(field) = fields.next()? {
+        if field.number == 1 {
+            found = Some(key(field, "key")?);
+        }
+    }
+    found.ok_or_else(missing_key)
+}
+
+pub(crate) fn write_key(out: &mut BytesMut, key: KeyRef<'_>) {
+    put_bytes(out, 1, key.as_str().as_bytes());
+}
+
+/// The items of a batch: embedded messages or keys of one field. Their number
+/// is bounded and the message around them is sound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Items<'a> {
+    payload: &'a [u8],
+    number: u32,
+    count: usize,
+}
+
+impl<'a> Items<'a> {
+    fn parse(
+        payload: &'a [u8],
+        number: u32,
+        name: &'static str,
+        mut other: impl FnMut(Field<'a>) -> Result<(), Refusal>,
+    ) -> Result<Self, Refusal> {
+        let (mut fields, mut count) = (Fields::new(payload), 0);
+        while let Some(field) = fields.next()? {
+            if field.number == number {
+                field.bytes()?;
+                count += 1;
+                if count > MAX_BATCH {
+                    return Err(Refusal::invalid(format!(
+                        "{name} has more than {MAX_BATCH} items; send them in several calls"
+                    )));
+                }
+            } else {
+                other(field)?;
+            }
+        }
+        Ok(Self { payload, number, count })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    fn fields(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
+        let (mut fields, number) = (Fields::new(self.payload), self.number);
+        // `parse` has walked the same bytes to their end.
+        core::iter::from_fn(move || fields.next().ok().flatten())
+            .filter(move |field| field.number == number)
+    }
+
+    /// The items as keys, each good or bad on its own.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Result<KeyRef<'a>, Refusal>> + use<'a> {
+        self.fields().map(|field| key(field, "keys"))
+    }
+
+    fn messages(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.fields().filter_map(|field| field.bytes().ok())
+    }
+}
+
+/// A request that lists keys and nothing else.
+pub(crate) fn parse_keys(payload: &[u8]) -> Result<Items<'_>, Refusal> {
+    Items::parse(payload, 1, "keys", |_| Ok(()))
+}
+
+pub(crate) fn write_keys(out: &mut BytesMut, keys: &[KeyRef<'_>]) {
+    out.reserve(keys.iter().map(|key| key.as_str().len() + 3).sum());
+    for key in keys {
+        put_item_bytes(out, 1, key.as_str().as_bytes());
+    }
+}
+
+/// `RemoveRequest`.
+pub(crate) fn parse_remove(payload: &[u8]) -> Result<(KeyRef<'_>, bool), Refusal> {
+    let (mut fields, mut found, mut force) = (Fields::new(payload), None, false);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => found = Some(key(field, "key")?),
+            2 => force = field.bool()?,
+            _ => {}
+        }
+    }
+    Ok((found.ok_or_else(missing_key)?, force))
+}
+
+pub(crate) fn write_remove(out: &mut BytesMut, key: KeyRef<'_>, force: bool) {
+    write_key(out, key);
+    put_u64(out, 2, force.into());
+}
+
+/// `BatchRemoveRequest`.
+pub(crate) fn parse_batch_remove(payload: &[u8]) -> Result<(Items<'_>, bool), Refusal> {
+    let mut force = false;
+    let items = Items::parse(payload, 1, "keys", |field| {
+        if field.number == 2 {
+            force = field.bool()?;
+        }
+        Ok(())
+    })?;
+    Ok((items, force))
+}
+
+pub(crate) fn write_batch_remove(out: &mut BytesMut, keys: &[KeyRef<'_>], force: bool) {
+    write_keys(out, keys);
+    put_u64(out, 2, force.into());
+}
+
+/// `RemoveAllRequest`.
+pub(crate) fn parse_remove_all(payload: &[u8]) -> Result<bool, Refusal> {
+    let (mut fields, mut force) = (Fields::new(payload), false);
+    while let Some(field) = fields.next()? {
+        if field.number == 1 {
+            force = field.bool()?;
+        }
+    }
+    Ok(force)
+}
+
+pub(crate) fn write_remove_all(out: &mut BytesMut, force: bool) {
+    put_u64(out, 1, force.into());
+}
+
+fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refusal> {
+    let mut fields = Fields::new(message);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => {
+                let replica_num = field.u32()?.max(1);
+                if replica_num as usize > MAX_REPLICAS {
+                    return Err(Refusal::invalid(format!(
+                        "replica_num is {replica_num}; choose between 1 and {MAX_REPLICAS}"
+                    )));
+                }
+                config.replica_num = replica_num;
+            }
+            2 => config.with_soft_pin = field.bool()?,
+            3 | 4 => {
+                let name = segment_name(field, "preferred_segments")?;
+                if name.is_empty() {
+                    continue;
+                }
+                if config.preferred_segments.len() == MAX_PREFERRED_SEGMENTS {
+                    return Err(Refusal::invalid(format!(
+                        "preferred_segments has more than {MAX_PREFERRED_SEGMENTS} names"
+                    )));
+                }
+                let at = if field.number == 3 { 0 } else { config.preferred_segments.len() };
+                config.preferred_segments.insert(at, name.into());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn write_config(out: &mut BytesMut, number: u32, config: &ReplicateConfig) {
+    put_message(out, number, |out| {
+        // The master takes 0 for 1, so that 1 costs nothing.
+        put_u64(out, 1, if config.replica_num == 1 { 0 } else { config.replica_num.into() });
+        put_u64(out, 2, config.with_soft_pin.into());
+        for name in &config.preferred_segments {
+            put_item_bytes(out, 4, name.as_bytes());
+        }
+    });
+}
+
+fn is_default(config: &ReplicateConfig) -> bool {
+    *config == ReplicateConfig::default()
+}
+
+/// An object's key and the lengths of its slices. The lengths are kept in a
+/// buffer that the items of a batch share.
+#[derive(Debug, Default)]
+struct Shape<'a> {
+    key: Option<KeyRef<'a>>,
+    value_length: u64,
+}
+
+impl<'a> Shape<'a> {
+    fn key(&mut self, field: Field<'a>) -> Result<(), Refusal> {
+        self.key = Some(key(field, "key")?);
+        Ok(())
+    }
+
+    fn value_length(&mut self, field: Field<'a>) -> Result<(), Refusal> {
+        self.value_length = field.u64()?;
+        if self.value_length > i64::MAX as u64 {
+            return Err(Refusal::invalid("value_length is negative"));
+        }
+        Ok(())
+    }
+
+    fn slice_lengths(field: Field<'a>, lengths: &mut Vec<u64>) -> Result<(), Refusal> {
+        field.each_varint(|length| {
+            if lengths.len() == MAX_SLICES {
+                return Err(Refusal::invalid(format!(
+                    "slice_lengths has more than {MAX_SLICES} slices"
+                )));
+            }
+            lengths.push(length);
+            Ok(())
+        })
+    }
+
+    fn finish(self, lengths: &mut Vec<u64>) -> Result<KeyRef<'a>, Refusal> {
+        if lengths.is_empty() {
+            lengths.push(self.value_length);
+        } else if self.value_length != 0 {
+            let sum = lengths.iter().try_fold(0u64, |sum, length| sum.checked_add(*length));
+            if sum != Some(self.value_length) {
+                return Err(Refusal::invalid(format!(
+                    "value_length is {}, slice_lengths add up to another length",
+                    self.value_length
+                )));
+            }
+        }
+        self.key.ok_or_else(missing_key)
+    }
+}
+
+/// `PutStartRequest`.
+#[derive(Debug)]
+pub(crate) struct PutStartRequest<'a> {
+    pub(crate) client: ClientId,
+    pub(crate) key: KeyRef<'a>,
+    pub(crate) slice_lengths: Vec<u64>,
+    pub(crate) config: ReplicateConfig,
+}
+
+impl<'a> PutStartRequest<'a> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
+        let (mut fields, mut shape, mut who) = (Fields::new(payload), Shape::default(), None);
+        let (mut slice_lengths, mut config) = (Vec::new(), ReplicateConfig::default());
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => shape.key(field)?,
+                2 => shape.value_length(field)?,
+                3 => parse_config(field.bytes()?, &mut config)?,
+                4 => Shape::slice_lengths(field, &mut slice_lengths)?,
+                5 => who = Some(client(field)?),
+                _ => {}
+            }
+        }
+        let key = shape.finish(&mut slice_lengths)?;
+        Ok(Self { client: who.ok_or_else(no_client)?, key, slice_lengths, config })
+    }
+
+    pub(crate) fn command(&self) -> PutStart<'_> {
+        PutStart { key: self.key, slice_lengths: &self.slice_lengths, config: &self.config }
+    }
+
+    pub(crate) fn write(out: &mut BytesMut, client: ClientId, put: &PutStart<'_>) {
+        write_key(out, put.key);
+        write_lengths(out, put.slice_lengths, 4);
+        if !is_default(put.config) {
+            write_config(out, 3, put.config);
+        }
+        put_bytes(out, 5, &client.to_bytes());
+    }
+}
+
+/// One slice goes as the object's length, which is shorter.
+fn write_lengths(out: &mut BytesMut, lengths: &[u64], number: u32) {
+    match lengths {
+        [length] if *length <= i64::MAX as u64 => put_u64(out, 2, *length),
+        lengths => put_varints(out, number, lengths),
+    }
+}
+
+/// `BatchPutStartRequest`.
+#[derive(Debug)]
+pub(crate) struct BatchPutStartRequest<'a> {
+    pub(crate) client: ClientId,
+    pub(crate) config: ReplicateConfig,
+    pub(crate) puts: Items<'a>,
+}
+
+impl<'a> BatchPutStartRequest<'a> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
+        let (mut who, mut config) = (None, ReplicateConfig::default());
+        let puts = Items::parse(payload, 3, "puts", |field| {
+            match field.number {
+                1 => who = Some(client(field)?),
+                2 => parse_config(field.bytes()?, &mut config)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(Self { client: who.ok_or_else(no_client)?, config, puts })
+    }
+
+    /// Calls `each` for every put, in order, with the put or why it is none.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(Result<PutStart<'_>, Refusal>)) {
+        let mut lengths = Vec::new();
+        for message in self.puts.messages() {
+            lengths.clear();
+            let parsed = Self::parse_item(message, &mut lengths);
+            each(parsed.map(|key| PutStart { key, slice_lengths: &lengths, config: &self.config }));
+        }
+    }
+
+    fn parse_item<'m>(message: &'m [u8], lengths: &mut Vec<u64>) -> Result<KeyRef<'m>, Refusal> {
+        let (mut fields, mut shape) = (Fields::new(message), Shape::default());
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => shape.key(field)?,
+                2 => shape.value_length(field)?,
+                3 => Shape::slice_lengths(field, lengths)?,
+                _ => {}
+            }
+        }
+        shape.finish(lengths)
+    }
+
+    pub(crate) fn write<'k>(
+        out: &mut BytesMut,
+        client: ClientId,
+        config: &ReplicateConfig,
+        puts: impl IntoIterator<Item = (KeyRef<'k>, &'k [u64])>,
+    ) {
+        put_bytes(out, 1, &client.to_bytes());
+        if !is_default(config) {
+            write_config(out, 2, config);
+        }
+        for (key, lengths) in puts {
+            put_message(out, 3, |out| {
+                write_key(out, key);
+                write_lengths(out, lengths, 3);
+            });
+        }
+    }
+}
+
+fn parse_checksums(field: Field<'_>, checksums: &mut Vec<Checksum>) -> Result<(), Refusal> {
+    field.each_fixed32(|crc| {
+        if checksums.len() == MAX_SLICES {
+            return Err(Refusal::invalid(format!(
+                "slice_checksums has more than {MAX_SLICES} values"
+            )));
+        }
+        checksums.push(Checksum::from_crc32c(crc));
+        Ok(())
+    })
+}
+
+fn write_checksums(out: &mut BytesMut, number: u32, checksums: &[Checksum]) {
+    put_fixed32s(out, number, checksums.iter().map(|checksum| checksum.as_u32()));
+}
+
+fn write_generation(out: &mut BytesMut, number: u32, generation: Option<Generation>) {
+    if let Some(generation) = generation {
+        put_present_u64(out, number, generation.as_u64());
+    }
+}
+
+/// `PutEndRequest`, and `PutRevokeRequest`, whose fields are the first three.
+#[derive(Debug)]
+pub(crate) struct PutFinishRequest<'a> {
+    pub(crate) client: ClientId,
+    pub(crate) key: KeyRef<'a>,
+    pub(crate) generation: Option<Generation>,
+    pub(crate) checksums: Vec<Checksum>,
+}
+
+impl<'a> PutFinishRequest<'a> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
+        let (mut fields, mut found, mut who) = (Fields::new(payload), None, None);
+        let (mut generation, mut checksums) = (None, Vec::new());
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => found = Some(key(field, "key")?),
+                2 => who = Some(client(field)?),
+                3 => generation = Some(Generation::new(field.u64()?)),
+                4 => parse_checksums(field, &mut checksums)?,
+                _ => {}
+            }
+        }
+        let (key, client) = (found.ok_or_else(missing_key)?, who.ok_or_else(no_client)?);
+        Ok(Self { client, key, generation, checksums })
+    }
+
+    pub(crate) fn end(&self) -> PutEnd<'_> {
+        PutEnd { key: self.key, generation: self.generation, checksums: &self.checksums }
+    }
+
+    pub(crate) fn write(out: &mut BytesMut, client: ClientId, end: &PutEnd<'_>) {
+        write_key(out, end.key);
+        put_bytes(out, 2, &client.to_bytes());
+        write_generation(out, 3, end.generation);
+        write_checksums(out, 4, end.checksums);
+    }
+}
+
+/// `BatchPutEndRequest`, and `BatchPutRevokeRequest`, whose items lack checksums.
+#[derive(Debug)]
+pub(crate) struct BatchPutFinishRequest<'a> {
+    pub(crate) client: ClientId,
+    pub(crate) puts: Items<'a>,
+}
+
+impl<'a> BatchPutFinishRequest<'a> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
+        let mut who = None;
+        let puts = Items::parse(payload, 2, "puts", |field| {
+            if field.number == 1 {
+                who = Some(client(field)?);
+            }
+            Ok(())
+        })?;
+        Ok(Self { client: who.ok_or_else(no_client)?, puts })
+    }
+
+    /// Calls `each` for every put, in order, with the put or why it is none.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(Result<PutEnd<'_>, Refusal>)) {
+        let mut checksums = Vec::new();
+        for message in self.puts.messages() {
+            checksums.clear();
+            let parsed = Self::parse_item(message, &mut checksums);
+            each(parsed.map(|(key, generation)| PutEnd { key, generation, checksums: &checksums }));
+        }
+    }
+
+    fn parse_item<'m>(
+        message: &'m [u8],
+        checksums: &mut Vec<Checksum>,
+    ) -> Result<(KeyRef<'m>, Option<Generation>), Refusal> {
+        let (mut fields, mut found, mut generation) = (Fields::new(message), None, None);
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => found = Some(key(field, "key")?),
+                2 => generation = Some(Generation::new(field.u64()?)),
+                3 => parse_checksums(field, checksums)?,
+                _ => {}
+            }
+        }
+        Ok((found.ok_or_else(missing_key)?, generation))
+    }
+
+    pub(crate) fn write<'k>(
+        out: &mut BytesMut,
+        client: ClientId,
+        puts: impl IntoIterator<Item = PutEnd<'k>>,
+    ) {
+        put_bytes(out, 1, &client.to_bytes());
+        for put in puts {
+            put_message(out, 2, |out| {
+                write_key(out, put.key);
+                write_generation(out, 2, put.generation);
+                write_checksums(out, 3, put.checksums);
+            });
+        }
+    }
+}
+
+/// `MountSegmentRequest`.
+pub(crate) fn parse_mount(payload: &[u8]) -> Result<(ClientId, SegmentSpec), Refusal> {
+    let mut fields = Fields::new(payload);
+    let (mut base, mut size, mut name) = (0, 0, "");
+    let (mut id, mut who, mut endpoint, mut remote_key) = (None, None, None, None);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => base = field.u64()?,
+            2 => size = field.u64()?,
+            3 => name = segment_name(field, "segment_name")?,
+            4 => id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
+            5 => who = Some(client(field)?),
+            6 => {
+                let parsed = field.text()?.parse::<Endpoint>();
+                let parsed =
+                    parsed.map_err(|error| Refusal::invalid(format!("endpoint: {error}")))?;
+                endpoint = Some(parsed);
+            }
+            7 => {
+                remote_key = Some(RemoteKey::from_bytes(sixteen(field.bytes()?, "remote_key")?));
+            }
+            _ => {}
+        }
+    }
+    let missing = |name| move || Refusal::invalid(format!("{name} is missing"));
+    let spec = SegmentSpec {
+        id: id.ok_or_else(missing("segment_id"))?,
+        name: name.into(),
+        base,
+        size,
+        endpoint: endpoint.ok_or_else(missing("endpoint"))?,
+        remote_key: remote_key.ok_or_else(missing("remote_key"))?,
+    };
+    Ok((who.ok_or_else(no_client)?, spec))
+}
+
+pub(crate) fn write_mount(out: &mut BytesMut, client: ClientId, spec: &SegmentSpec) {
+    put_u64(out, 1, spec.base);
+    put_u64(out, 2, spec.size);
+    put_bytes(out, 3, spec.name.as_bytes());
+    put_bytes(out, 4, &spec.id.to_bytes());
+    put_bytes(out, 5, &client.to_bytes());
+    put_bytes(out, 6, spec.endpoint.as_str().as_bytes());
+    put_bytes(out, 7, &spec.remote_key.to_bytes());
+}
+
+/// How an `UnmountSegmentRequest` names the segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SegmentName<'a> {
+    Id(SegmentId),
+    Name(&'a str),
+}
+
+/// `UnmountSegmentRequest`.
+pub(crate) fn parse_unmount(payload: &[u8]) -> Result<(ClientId, SegmentName<'_>), Refusal> {
+    let (mut fields, mut name, mut id, mut who) = (Fields::new(payload), "", None, None);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => name = segment_name(field, "segment_name")?,
+            2 if !field.bytes()?.is_empty() => {
+                id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?));
+            }
+            3 => who = Some(client(field)?),
+            _ => {}
+        }
+    }
+    let segment = match id {
+        Some(id) => SegmentName::Id(id),
+        None if !name.is_empty() => SegmentName::Name(name),
+        None => return Err(Refusal::invalid("neither segment_id nor segment_name is given")),
+    };
+    Ok((who.ok_or_else(no_client)?, segment))
+}
+
+pub(crate) fn write_unmount(out: &mut BytesMut, client: ClientId, id: SegmentId) {
+    put_bytes(out, 2, &id.to_bytes());
+    put_bytes(out, 3, &client.to_bytes());
+}
+
+/// `PingRequest`.
+pub(crate) fn parse_ping(payload: &[u8]) -> Result<ClientId, Refusal> {
+    let (mut fields, mut who) = (Fields::new(payload), None);
+    while let Some(field) = fields.next()? {
+        if field.number == 1 {
+            who = Some(client(field)?);
+        }
+    }
+    who.ok_or_else(no_client)
+}
+
+pub(crate) fn write_ping(out: &mut BytesMut, client: ClientId) {
+    put_bytes(out, 1, &client.to_bytes());
+}
+
+/// `ListKeysRequest`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ListKeysRequest<'a> {
+    pub(crate) prefix: &'a str,
+    pub(crate) cursor: ListCursor,
+    pub(crate) limit: usize,
+}
+
+impl<'a> ListKeysRequest<'a> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
+        let (mut fields, mut prefix, mut cursor, mut limit) = (Fields::new(payload), "", 0, 0);
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => prefix = field.text()?,
+                2 => cursor = field.u64()?,
+                3 => limit = field.u32()?,
+                _ => {}
+            }
+        }
+        if prefix.len() > MAX_KEY_LEN {
+            return Err(Refusal::invalid(format!(
+                "prefix has {} bytes; no key is longer than {MAX_KEY_LEN}",
+                prefix.len()
+            )));
+        }
+        let limit = match limit as usize {
+            0 => DEFAULT_PAGE,
+            limit if limit > MAX_PAGE => {
+                return Err(Refusal::invalid(format!("limit is {limit}; the most is {MAX_PAGE}")));
+            }
+            limit => limit,
+        };
+        Ok(Self { prefix, cursor: ListCursor::from_u64(cursor), limit })
+    }
+
+    pub(crate) fn write(out: &mut BytesMut, prefix: &str, cursor: ListCursor, limit: usize) {
+        put_bytes(out, 1, prefix.as_bytes());
+        put_u64(out, 2, cursor.to_u64());
+        put_u64(out, 3, u32::try_from(limit).unwrap_or(u32::MAX).into());
+    }
+}
