@@ -1,1 +1,13 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
+mod client;
+mod error;
+mod master;
+
+pub use client::{Client, ClientBuilder, GetInto, Put, PutOutcome};
+pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
+pub use master::{Master, MasterBuilder};
+pub use mc_meta::{MasterConfig, MasterReport, ReplicateConfig};
+pub use mc_transport::{Memory, MemorySlice, Source};
+pub use mc_types::{ByteSize, ErrorCode};

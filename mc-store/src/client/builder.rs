@@ -1,0 +1,215 @@
+//! How a client is described and started.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mc_rpc::{ClientConfig, MasterClient};
+use mc_transport::tcp::{TcpConfig, TcpTransport};
+use mc_types::{ByteSize, ClientId};
+use parking_lot::Mutex;
+
+use super::contribution::{Contribution, Heartbeat};
+use super::peers::Peers;
+use super::{Client, Core};
+use crate::error::StartError;
+
+/// What does not change while a client runs.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// How long a put waits for room.
+    pub(super) put_wait: Duration,
+    /// Whether replicas in this client's own segment are copied directly.
+    pub(super) local_copy: bool,
+    /// Where this client's clock begins.
+    pub(super) origin: Instant,
+}
+
+/// Describes a [`Client`].
+///
+/// ```no_run
+/// # async fn f() -> Result<(), mc_store::StartError> {
+/// use mc_store::{ByteSize, Client};
+/// let client = Client::builder()
+///     .master("10.0.0.1:50051")
+///     .segment_size(ByteSize::gib(4)) // without it: a pure client
+///     .connect()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ClientBuilder {
+    master: Option<String>,
+    segment_size: ByteSize,
+    segment_name: Option<String>,
+    listen: SocketAddr,
+    advertise: Option<IpAddr>,
+    heartbeat_interval: Duration,
+    rpc: ClientConfig,
+    settings: Settings,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            master: None,
+            segment_size: ByteSize::bytes(0),
+            segment_name: None,
+            listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            advertise: None,
+            heartbeat_interval: Duration::from_secs(1),
+            rpc: ClientConfig::default(),
+            settings: Settings {
+                put_wait: Duration::from_secs(1),
+                local_copy: true,
+                origin: Instant::now(),
+            },
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// Where the master is, as `host:port`.
+    pub fn master(mut self, address: impl Into<String>) -> Self {
+        self.master = Some(address.into());
+        self
+    }
+
+    /// How much memory to contribute. The default, nothing, makes a pure client.
+    pub fn segment_size(mut self, size: ByteSize) -> Self {
+        self.segment_size = size;
+        self
+    }
+
+    /// The name by which puts can prefer the segment. The default is the address
+    /// where it is served.
+    pub fn segment_name(mut self, name: impl Into<String>) -> Self {
+        self.segment_name = Some(name.into());
+        self
+    }
+
+    /// Where to serve the segment. The default is any port on every address.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// The address of this host to tell peers. The default is the one to listen
+    /// on or, when that is every address, the one from which the master is
+    /// reached.
+    pub fn advertise(mut self, address: IpAddr) -> Self {
+        self.advertise = Some(address);
+        self
+    }
+
+    /// How often to tell the master that this client lives. The default is one
+    /// second; keep it well below the master's client TTL.
+    pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
+        self.heartbeat_interval = interval;
+        self
+    }
+
+    /// How long a put waits for room when everything that could be evicted is
+    /// being read, before it fails. The default is one second.
+    pub fn put_wait(mut self, wait: Duration) -> Self {
+        self.settings.put_wait = wait;
+        self
+    }
+
+    /// Whether objects in this client's own segment are copied directly instead
+    /// of through a socket. The default is yes.
+    pub fn local_copy(mut self, yes: bool) -> Self {
+        self.settings.local_copy = yes;
+        self
+    }
+
+    /// Settings of the connection to the master.
+    pub fn rpc(mut self, config: ClientConfig) -> Self {
+        self.rpc = config;
+        self
+    }
+
+    /// Joins the cluster: connects to the master and, with a segment, serves and
+    /// mounts it. Must be called in a tokio runtime, whose tasks then serve the
+    /// segment.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running then.
+    pub async fn connect(self) -> Result<Client, StartError> {
+        let address = self.master.ok_or(StartError::NoMaster)?;
+        let id = ClientId::from_u128(random_u128()?);
+        let master = MasterClient::connect(&address, self.rpc.clone()).await?;
+        let contributes = self.segment_size > ByteSize::bytes(0);
+        let mut tcp = TcpConfig::default();
+        if contributes {
+            tcp.listen = Some(self.listen);
+            tcp.advertise_host = Some(advertised(self.listen, self.advertise, &address)?.to_string());
+        }
+        let transport = Arc::new(TcpTransport::start(tcp).await?);
+        let mut heartbeat = None;
+        let contribution = if contributes {
+            let size = self.segment_size;
+            let own = Contribution::new(size, self.segment_name, Arc::clone(&transport))?;
+            let own = Arc::new(own);
+            own.mount(&master, id).await?;
+            heartbeat = Some(Heartbeat::start(
+                address,
+                self.rpc,
+                self.heartbeat_interval,
+                id,
+                Arc::clone(&own),
+            )?);
+            own
+        } else {
+            Arc::new(Contribution::none())
+        };
+        Ok(Client {
+            core: Arc::new(Core {
+                id,
+                master,
+                transport,
+                peers: Peers::default(),
+                contribution,
+                heartbeat: Mutex::new(heartbeat),
+                settings: self.settings,
+            }),
+        })
+    }
+}
+
+/// The address to tell peers: one that they can use, so never the unspecified
+/// one.
+fn advertised(
+    listen: SocketAddr,
+    chosen: Option<IpAddr>,
+    master: &str,
+) -> Result<IpAddr, StartError> {
+    if let Some(address) = chosen {
+        return Ok(address);
+    }
+    if !listen.ip().is_unspecified() {
+        return Ok(listen.ip());
+    }
+    route_to(master).map_err(|source| StartError::NoAddress { source })
+}
+
+/// The local address from which `master` is reached. Connecting a datagram
+/// socket sends nothing; it only asks for the route.
+fn route_to(master: &str) -> std::io::Result<IpAddr> {
+    let target = master.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
+    let any: SocketAddr = match target {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(target)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+pub(super) fn random_u128() -> Result<u128, StartError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| StartError::NoRandomness(std::io::Error::other(error)))?;
+    Ok(u128::from_ne_bytes(bytes))
+}

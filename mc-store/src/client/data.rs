@@ -1,0 +1,178 @@
+//! Moving bytes: operations sorted by peer, all peers at once.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use mc_transport::{Digest, MemorySlice, Operation, Source, TransferError, Transport};
+use mc_types::{Checksum, Endpoint};
+
+use super::Core;
+use crate::error::PeerError;
+
+/// One operation and the peer it is for.
+pub(super) struct Job {
+    pub(super) endpoint: Endpoint,
+    pub(super) operation: Operation,
+}
+
+impl Core {
+    /// Carries the jobs out and gives one result for each. Jobs for one peer
+    /// travel as one batch; peers are served at the same time. Bytes in this
+    /// client's own segment are copied without a socket.
+    pub(super) async fn transfer(&self, jobs: Vec<Job>) -> Vec<Result<(), PeerError>> {
+        let mut results: Vec<Option<Result<(), PeerError>>> = Vec::new();
+        results.resize_with(jobs.len(), || None);
+        let mut batches: HashMap<Endpoint, (Vec<usize>, Vec<Operation>)> = HashMap::new();
+        for (at, Job { endpoint, operation }) in jobs.into_iter().enumerate() {
+            if self.settings.local_copy && self.copy_locally(&operation) {
+                results[at] = Some(Ok(()));
+            } else {
+                let (places, operations) = batches.entry(endpoint).or_default();
+                places.push(at);
+                operations.push(operation);
+            }
+        }
+        let batches = batches.into_iter().map(|(endpoint, (places, operations))| async move {
+            (places, self.submit(&endpoint, operations).await)
+        });
+        for (places, outcomes) in join_all(batches).await {
+            for (at, outcome) in places.into_iter().zip(outcomes) {
+                results[at] = Some(outcome);
+            }
+        }
+        let every = "every job is done locally or in its peer's batch";
+        results.into_iter().map(|result| result.expect(every)).collect()
+    }
+
+    async fn submit(
+        &self,
+        endpoint: &Endpoint,
+        operations: Vec<Operation>,
+    ) -> Vec<Result<(), PeerError>> {
+        let count = operations.len();
+        let link = match self.transport.connect(endpoint).await {
+            Ok(link) => link,
+            Err(error) => {
+                self.peers.failed(endpoint);
+                return vec![Err(PeerError::Connect(error)); count];
+            }
+        };
+        let outcomes = link.submit(operations).await;
+        if !link.is_healthy() {
+            self.peers.failed(endpoint);
+        }
+        let name = |source: TransferError| PeerError::Transfer { endpoint: endpoint.clone(), source };
+        outcomes.into_iter().map(|outcome| outcome.map_err(name)).collect()
+    }
+
+    /// Does the operation by copying, if its bytes are in our own segment.
+    fn copy_locally(&self, operation: &Operation) -> bool {
+        let span = operation.remote();
+        let Some(own) = self.contribution.local(span.key, span.extent) else { return false };
+        if operation.validate().is_err() {
+            return false; // the transport names what is wrong with it
+        }
+        let mut at = 0;
+        let fits = "a valid operation is as long as its extent";
+        match operation {
+            Operation::Read { into, .. } => {
+                for target in into.iter() {
+                    own.part(at, target.len()).expect(fits).copy_to_slice(target).expect(fits);
+                    at += target.len();
+                }
+            }
+            Operation::Write { from, .. } => {
+                for source in from.iter() {
+                    match source {
+                        Source::Bytes(bytes) => own.copy_from(at, bytes).expect(fits),
+                        Source::Memory(slice) => {
+                            let target = own.part(at, slice.len()).expect(fits);
+                            slice.copy_to_slice(&target).expect(fits);
+                        }
+                    }
+                    at += source.len();
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The checksum of one piece of an object to put.
+pub(super) fn source_checksum(source: &Source) -> Checksum {
+    match source {
+        Source::Bytes(bytes) => mc_transport::checksum(bytes),
+        Source::Memory(slice) => slice.checksum(),
+    }
+}
+
+/// The first `len` bytes of `pieces`; `None` when they have fewer.
+pub(super) fn prefix(pieces: &[MemorySlice], len: u64) -> Option<Arc<[MemorySlice]>> {
+    let mut left = usize::try_from(len).ok()?;
+    let mut taken = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        if left == 0 {
+            break;
+        }
+        let part = piece.part(0, piece.len().min(left))?;
+        left -= part.len();
+        taken.push(part);
+    }
+    (left == 0).then(|| taken.into())
+}
+
+/// Checksums of consecutive runs of `pieces`, each as long as `lens` says.
+pub(super) fn checksums(
+    pieces: &[MemorySlice],
+    lens: impl IntoIterator<Item = u64>,
+) -> impl Iterator<Item = Checksum> {
+    let (mut at, mut used) = (0, 0);
+    lens.into_iter().map(move |len| {
+        let mut digest = Digest::new();
+        let mut left = len as usize; // within pieces that are in memory
+        while left > 0 && at < pieces.len() {
+            let piece = &pieces[at];
+            let take = left.min(piece.len() - used);
+            let part = piece.part(used, take).expect("`take` ends inside the piece");
+            digest.update_memory(&part);
+            left -= take;
+            used += take;
+            if used == piece.len() {
+                (at, used) = (at + 1, 0);
+            }
+        }
+        digest.finish()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mc_transport::Memory;
+
+    #[test]
+    fn checksums_follow_the_object_and_not_the_pieces() {
+        let memory = Memory::allocate(100).unwrap();
+        let text: Vec<u8> = (0..100).collect();
+        memory.whole().copy_from(0, &text).unwrap();
+        let cut = |at, len| memory.slice(at, len).unwrap();
+        let pieces = [cut(0, 7), cut(7, 0), cut(7, 50), cut(57, 43)];
+        let sums: Vec<Checksum> = checksums(&pieces, [10, 60, 30]).collect();
+        let expected =
+            [&text[..10], &text[10..70], &text[70..]].map(mc_transport::checksum).to_vec();
+        assert_eq!(sums, expected);
+    }
+
+    #[test]
+    fn a_prefix_ends_inside_a_piece() {
+        let memory = Memory::allocate(10).unwrap();
+        let pieces = [memory.slice(0, 4).unwrap(), memory.slice(4, 6).unwrap()];
+        let lens = |len| prefix(&pieces, len).map(|p| p.iter().map(MemorySlice::len).collect());
+        assert_eq!(lens(0), Some(vec![]));
+        assert_eq!(lens(4), Some(vec![4]));
+        assert_eq!(lens(5), Some(vec![4, 1]));
+        assert_eq!(lens(10), Some(vec![4, 6]));
+        assert_eq!(lens(11), None::<Vec<usize>>);
+    }
+}

@@ -1,0 +1,252 @@
+//! Why a call of the client fails: one enum for each family of calls.
+
+use std::io;
+
+use mc_meta::ConfigError;
+use mc_rpc::{BindError, Refusal, RpcError};
+use mc_transport::{ConnectError, MemoryError, RegisterError, TransferError};
+use mc_types::{Endpoint, ErrorCode, KeyError};
+use thiserror::Error;
+
+/// Why bytes did not move to or from a peer.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum PeerError {
+    /// There is no connection to the peer.
+    #[error("no connection to the peer that holds the bytes")]
+    Connect(#[from] ConnectError),
+    /// The peer, or the connection to it, failed during the transfer.
+    #[error("the transfer with {endpoint} failed")]
+    Transfer {
+        /// The peer.
+        endpoint: Endpoint,
+        /// What happened.
+        source: TransferError,
+    },
+}
+
+impl PeerError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        ErrorCode::TransferFail
+    }
+}
+
+/// Why an object is not stored.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum PutError {
+    /// The key is not one.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The master refused, after whatever waiting its cause allows.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// The master could not be asked.
+    #[error(transparent)]
+    Rpc(RpcError),
+    /// The bytes could not be written to a node that the master named, nor to
+    /// others that were tried instead.
+    #[error("the object's bytes could not be written")]
+    Peer(#[from] PeerError),
+}
+
+impl PutError {
+    /// The cause's number.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Key(_) => ErrorCode::InvalidKey,
+            Self::Refused(refusal) => refusal.code,
+            Self::Rpc(error) => error.code(),
+            Self::Peer(error) => error.code(),
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Key(_) => false,
+            Self::Refused(refusal) => refusal.is_retryable(),
+            Self::Rpc(error) => error.is_retryable(),
+            Self::Peer(_) => true,
+        }
+    }
+}
+
+impl From<RpcError> for PutError {
+    fn from(error: RpcError) -> Self {
+        match error {
+            RpcError::Refused(refusal) => Self::Refused(refusal),
+            error => Self::Rpc(error),
+        }
+    }
+}
+
+/// Why an object is not read.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum GetError {
+    /// The key is not one.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// No object has this key.
+    #[error("no such object")]
+    NotFound,
+    /// Its put is not finished.
+    #[error("the object is still being written")]
+    NotReady,
+    /// The target is shorter than the object.
+    #[error("the object has {needed} bytes, the target {given}; give it at least as many")]
+    BufferTooSmall {
+        /// The object's length in bytes.
+        needed: u64,
+        /// The target's length in bytes.
+        given: u64,
+    },
+    /// The object went away while it was read: its lease ran out before the read
+    /// finished, and could not be renewed.
+    #[error("the lease ran out before the read finished; read less at a time or lengthen the lease")]
+    LeaseExpired,
+    /// What was read is not what was put, from any replica.
+    #[error("the checksum does not match in any replica; the last one read was from {endpoint}")]
+    ChecksumMismatch {
+        /// Where the bytes came from.
+        endpoint: Endpoint,
+    },
+    /// No replica could be read.
+    #[error("no replica of the object could be read")]
+    Peer(#[from] PeerError),
+    /// There is no memory for the object.
+    #[error("no memory to read the object into")]
+    Memory(#[source] std::sync::Arc<MemoryError>),
+    /// The master refused or could not be asked.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+}
+
+impl GetError {
+    /// The cause's number.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Key(_) => ErrorCode::InvalidKey,
+            Self::NotFound => ErrorCode::ObjectNotFound,
+            Self::NotReady => ErrorCode::ReplicaIsNotReady,
+            Self::BufferTooSmall { .. } => ErrorCode::InvalidParams,
+            Self::LeaseExpired => ErrorCode::LeaseExpired,
+            Self::ChecksumMismatch { .. } => ErrorCode::ChecksumMismatch,
+            Self::Peer(error) => error.code(),
+            Self::Memory(_) => ErrorCode::Internal,
+            Self::Rpc(error) => error.code(),
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::NotReady | Self::LeaseExpired | Self::Peer(_) => true,
+            Self::Rpc(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        match refusal.code {
+            ErrorCode::ObjectNotFound => Self::NotFound,
+            ErrorCode::ReplicaIsNotReady => Self::NotReady,
+            _ => Self::Rpc(RpcError::Refused(refusal)),
+        }
+    }
+}
+
+/// Why a call that moves no bytes fails.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The key is not one.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The master refused or could not be asked.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+}
+
+impl CallError {
+    /// The cause's number.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Key(_) => ErrorCode::InvalidKey,
+            Self::Rpc(error) => error.code(),
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Key(_) => false,
+            Self::Rpc(error) => error.is_retryable(),
+        }
+    }
+}
+
+/// Why a client does not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The builder was not told where the master is.
+    #[error("no master given; name one as host:port")]
+    NoMaster,
+    /// The master cannot be reached or refused the segment.
+    #[error(transparent)]
+    Master(#[from] RpcError),
+    /// The data port cannot be opened.
+    #[error(transparent)]
+    Transport(#[from] mc_transport::tcp::StartError),
+    /// The segment's memory cannot be had.
+    #[error("cannot take memory for the segment of {size}; contribute less")]
+    Memory {
+        /// The size asked for.
+        size: mc_types::ByteSize,
+        /// Why.
+        source: MemoryError,
+    },
+    /// The segment cannot be opened to peers.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// No address of this host can be told to peers.
+    #[error("cannot tell which address of this host peers should use; name it")]
+    NoAddress {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system has no randomness for an identity.
+    #[error("the system gave no random bytes for an identity")]
+    NoRandomness(#[source] io::Error),
+    /// No thread for the heartbeat.
+    #[error("cannot start the heartbeat's thread")]
+    Thread(#[source] io::Error),
+}
+
+/// Why a master does not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MasterStartError {
+    /// The settings make no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The address cannot be opened.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The system has no randomness for a seed.
+    #[error("the system gave no random bytes for a seed")]
+    NoRandomness(#[source] io::Error),
+    /// No thread for the ticks.
+    #[error("cannot start the thread that does what is due")]
+    Thread(#[source] io::Error),
+}

@@ -1,0 +1,164 @@
+//! A master, assembled: the state machine, a server, and a thread for what is due.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use mc_meta::{EffectSink, MasterConfig, MasterReport};
+use mc_rpc::{Clock, MasterService, Server, ServerConfig, SystemClock};
+
+use crate::error::MasterStartError;
+
+/// How long the master rests between ticks when nothing is left over.
+const TICK: Duration = Duration::from_millis(20);
+
+/// A running master: keeps the cluster's metadata and serves it.
+#[derive(Debug)]
+pub struct Master {
+    state: Arc<mc_meta::Master>,
+    server: Server,
+    ticker: Ticker,
+}
+
+/// Describes a [`Master`].
+#[must_use]
+pub struct MasterBuilder {
+    listen: SocketAddr,
+    config: MasterConfig,
+    server: ServerConfig,
+    seed: Option<u64>,
+    sink: Option<Box<dyn EffectSink>>,
+}
+
+impl Master {
+    /// Begins to describe a master. Without further words it listens on any port
+    /// of the loopback address.
+    pub fn builder() -> MasterBuilder {
+        MasterBuilder {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            config: MasterConfig::default(),
+            server: ServerConfig::default(),
+            seed: None,
+            sink: None,
+        }
+    }
+
+    /// Where clients reach it.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// The totals.
+    #[must_use]
+    pub fn report(&self) -> MasterReport {
+        self.state.report()
+    }
+
+    /// The state machine, for whoever serves it in another way too.
+    #[must_use]
+    pub fn state(&self) -> &Arc<mc_meta::Master> {
+        &self.state
+    }
+
+    /// Answers the calls that are under way, takes no more, and ends.
+    pub async fn shutdown(self) {
+        self.server.shutdown().await;
+        drop(self.ticker);
+    }
+}
+
+impl MasterBuilder {
+    /// Where to listen.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// How to keep objects.
+    pub fn config(mut self, config: MasterConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// How to serve.
+    pub fn server(mut self, config: ServerConfig) -> Self {
+        self.server = config;
+        self
+    }
+
+    /// Makes placement and eviction repeatable. The default is drawn at random.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Who is told of every change.
+    pub fn sink(mut self, sink: impl EffectSink + 'static) -> Self {
+        self.sink = Some(Box::new(sink));
+        self
+    }
+
+    /// Starts the master. Must be called in a tokio runtime, whose tasks then
+    /// serve it.
+    ///
+    /// # Errors
+    /// [`MasterStartError`]; nothing is left running then.
+    pub async fn start(self) -> Result<Master, MasterStartError> {
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => getrandom::u64()
+                .map_err(|error| MasterStartError::NoRandomness(io::Error::other(error)))?,
+        };
+        let mut state = mc_meta::Master::new(self.config, seed)?;
+        if let Some(sink) = self.sink {
+            state = state.with_sink(sink);
+        }
+        let state = Arc::new(state);
+        let clock = SystemClock::new();
+        let service = MasterService::new(Arc::clone(&state), clock);
+        let server = Server::bind(self.listen, service, self.server).await?;
+        let ticker =
+            Ticker::start(Arc::clone(&state), clock).map_err(MasterStartError::Thread)?;
+        Ok(Master { state, server, ticker })
+    }
+}
+
+/// The thread that lets time pass for the state machine. A thread and not a
+/// task, so that no traffic delays what is due.
+#[derive(Debug)]
+struct Ticker {
+    stop: Arc<AtomicBool>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Ticker {
+    fn start(state: Arc<mc_meta::Master>, clock: SystemClock) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let handle = std::thread::Builder::new().name("mc-master-tick".into()).spawn(move || {
+            while !stopped.load(Ordering::Acquire) {
+                if state.tick(clock.now()) {
+                    std::thread::yield_now();
+                } else {
+                    std::thread::park_timeout(TICK);
+                }
+            }
+        })?;
+        Ok(Self { stop, handle: Some(handle) })
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(handle) = self.handle.take() {
+            Thread::unpark(handle.thread());
+            // It only fails if a tick panicked, which was reported then.
+            let _ = handle.join();
+        }
+    }
+}
