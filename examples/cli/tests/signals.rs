@@ -7,7 +7,7 @@ use mc_cli::{Shutdown, Signal};
 
 fn signal_self(name: &str) {
     let pid = std::process::id().to_string();
-    let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
+    let status = Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs");
     assert!(status.success());
 }
 
