@@ -14,6 +14,12 @@ pub trait EffectSink: Send + Sync {
     fn emit(&self, now: Time, effect: &Effect<'_>);
 }
 
+impl<S: EffectSink + ?Sized> EffectSink for Box<S> {
+    fn emit(&self, now: Time, effect: &Effect<'_>) {
+        (**self).emit(now, effect);
+    }
+}
+
 /// One change of the master's state.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
