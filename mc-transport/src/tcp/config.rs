@@ -1,0 +1,70 @@
+//! What an operator may choose.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use mc_types::ByteSize;
+
+/// Settings of a [`TcpTransport`](super::TcpTransport).
+///
+/// ```
+/// use std::time::Duration;
+/// use mc_transport::TcpConfig;
+/// let mut config = TcpConfig::listening("127.0.0.1:0".parse()?);
+/// config.stall_timeout = Duration::from_secs(5);
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TcpConfig {
+    /// Where to accept peers; port 0 takes a free one. `None`, the default,
+    /// accepts none: such a node can still reach others.
+    pub listen: Option<SocketAddr>,
+    /// The host that peers are told, a name or an address without a port. By
+    /// default the address of `listen`, which must then be a specific one.
+    pub advertise_host: Option<String>,
+    /// Connections to each peer, shared by everyone who asks for a link to it.
+    /// Default 1; more help where several cores serve a fast network.
+    pub links_per_peer: NonZeroUsize,
+    /// How long connecting and the handshake may take, on either side. Default
+    /// 5 s.
+    pub connect_timeout: Duration,
+    /// How long a peer that owes something may go without 64 KiB of progress, or
+    /// the end of an operation, before the connection is given up. Default 10 s.
+    pub stall_timeout: Duration,
+    /// The largest operation, in bytes; the smaller limit of both sides counts.
+    /// Default 1 GiB.
+    pub max_operation: ByteSize,
+    /// Connections accepted at the same time; further ones are told to come back
+    /// later. Each costs a descriptor and about 40 KB. Default 4096.
+    pub max_connections: usize,
+    /// Congestion control of the data sockets, where the system lets us choose;
+    /// `None` leaves the system's. Default `cubic`: on one host it moves two to
+    /// three times as much as `bbr`, and inside a data centre it is the common
+    /// choice.
+    pub congestion_control: Option<String>,
+}
+
+impl TcpConfig {
+    /// The defaults, accepting peers at `address`.
+    #[must_use]
+    pub fn listening(address: SocketAddr) -> Self {
+        Self { listen: Some(address), ..Self::default() }
+    }
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            advertise_host: None,
+            links_per_peer: NonZeroUsize::MIN,
+            connect_timeout: Duration::from_secs(5),
+            stall_timeout: Duration::from_secs(10),
+            max_operation: ByteSize::gib(1),
+            max_connections: 4096,
+            congestion_control: Some("cubic".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The side that reaches out: puts operations on the wire, in order.
+//!
+//! Whoever submits while nothing is under way writes to the socket itself, which
+//! saves a task switch when it matters, at one operation at a time. Otherwise
+//! operations queue, and whoever is writing takes them along, many per system
+//! call. Answers are taken by the [receiver](super::receiver), which is the only
+//! one to complete operations, so that none is reported done or failed while its
+//! memory is still being filled.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+use super::batch::{Batch, Outcome};
+use super::receiver::Receiver;
+use super::server::YIELD_AFTER;
+use super::socket;
+use super::stream::{Frame, SendQueue};
+use super::tasks::{Counted, Tasks};
+use super::wire::{Opcode, RequestHeader};
+use crate::error::TransferError;
+use crate::memory::MemorySlice;
+use crate::operation::{Operation, Pieces};
+use crate::transport::Link;
+
+/// A connection to a peer, and the tasks that serve it.
+pub(super) struct TcpLink {
+    channel: Arc<Channel>,
+}
+
+impl TcpLink {
+    /// Takes over a connection whose handshake is done. `max_operation` is the
+    /// smaller limit of both sides.
+    pub(super) fn open(
+        stream: TcpStream,
+        max_operation: u64,
+        stall_timeout: Duration,
+        tasks: &Tasks,
+        open_links: &Arc<AtomicUsize>,
+    ) -> Self {
+        let channel = Arc::new(Channel {
+            stream,
+            max_operation,
+            opened: Instant::now(),
+            outbox: Mutex::new(Outbox::default()),
+            sending: Mutex::new(SendQueue::default()),
+            wake_sender: Notify::new(),
+            unanswered: AtomicUsize::new(0),
+            bytes_sent: AtomicU64::new(0),
+            busy_since: AtomicU64::new(0),
+            healthy: AtomicBool::new(true),
+        });
+        let open = Counted::new(open_links);
+        tasks.spawn(Receiver::new(Arc::clone(&channel), stall_timeout, open).run());
+        tasks.spawn(send(Arc::clone(&channel)));
+        Self { channel }
+    }
+
+    /// Fails what is under way and everything to come with `reason`.
+    pub(super) fn close(&self, reason: TransferError) {
+        self.channel.fail(reason);
+    }
+
+    /// Operations that were not answered.
+    pub(super) fn unanswered(&self) -> usize {
+        self.channel.unanswered.load(Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl Link for TcpLink {
+    async fn submit(&self, batch: Vec<Operation>) -> Vec<Outcome> {
+        let max = self.channel.max_operation;
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let mut refused = Vec::new();
+        for (index, operation) in batch.iter().enumerate() {
+            let outcome = check(operation, max);
+            if outcome.is_err() {
+                refused.push(index);
+            }
+            outcomes.push(outcome);
+        }
+        if refused.len() == batch.len() {
+            return outcomes;
+        }
+        self.channel.submit(batch, outcomes, &refused).outcomes().await
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.channel.healthy.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for TcpLink {
+    fn drop(&mut self) {
+        self.channel.fail(TransferError::Closed);
+    }
+}
+
+/// What can be known to fail before anything is sent.
+fn check(operation: &Operation, max: u64) -> Outcome {
+    operation.validate()?;
+    let len = operation.remote().extent.len();
+    if len > max { Err(TransferError::TooLarge { len, max }) } else { Ok(()) }
+}
+
+/// What the link's handle and its two tasks share.
+pub(super) struct Channel {
+    pub(super) stream: TcpStream,
+    max_operation: u64,
+    /// Origin of `busy_since`.
+    opened: Instant,
+    outbox: Mutex<Outbox>,
+    /// Frames that the current writer took out of the outbox. Only locked by
+    /// whoever holds [`Outbox::writing`], so never contended.
+    sending: Mutex<SendQueue>,
+    wake_sender: Notify,
+    /// Operations submitted and not completed.
+    unanswered: AtomicUsize,
+    bytes_sent: AtomicU64,
+    /// When `unanswered` last rose from zero, in microseconds since `opened`.
+    busy_since: AtomicU64,
+    healthy: AtomicBool,
+}
+
+#[derive(Default)]
+struct Outbox {
+    frames: SendQueue,
+    /// Operations in the order of their frames, for the receiver to collect.
+    awaited: VecDeque<Awaited>,
+    next_id: u32,
+    /// Somebody writes to the socket, or the sender task was told to.
+    writing: bool,
+    /// Why the link takes no operations any more.
+    broken: Option<TransferError>,
+}
+
+/// An operation whose answer is to come.
+pub(super) struct Awaited {
+    pub(super) id: u32,
+    /// Bytes that the answer brings.
+    pub(super) len: u64,
+    /// Where a read puts them; without pieces for a write.
+    pub(super) into: Pieces<MemorySlice>,
+    /// Bytes of the request, for errors that name them.
+    pub(super) offset: u64,
+    pub(super) requested: u64,
+    pub(super) is_write: bool,
+    batch: Arc<Batch>,
+    index: usize,
+}
+
+impl Awaited {
+    pub(super) fn complete(self, outcome: Outcome) {
+        // The caller may free or reuse its memory as soon as it has the outcome.
+        drop(self.into);
+        self.batch.complete(self.index, outcome);
+    }
+}
+
+/// How far writing came.
+enum Written {
+    /// Everything; somebody else may write now.
+    All,
+    /// The socket takes no more.
+    Blocked,
+    /// Enough for one turn.
+    Enough,
+    /// The link is gone.
+    Broken,
+}
+
+impl Channel {
+    /// Queues the operations, except those at the indices `refused` (ascending),
+    /// and writes them if nothing else is under way.
+    fn submit(
+        &self,
+        operations: Vec<Operation>,
+        outcomes: Vec<Outcome>,
+        refused: &[usize],
+    ) -> Arc<Batch> {
+        let count = operations.len() - refused.len();
+        let batch = Batch::new(outcomes, count);
+        let mut refused = refused.iter().copied().peekable();
+        let accepted = operations
+            .into_iter()
+            .enumerate()
+            .filter(|(index, _)| refused.next_if_eq(index).is_none());
+        let mut outbox = self.outbox.lock();
+        if let Some(reason) = outbox.broken.clone() {
+            drop(outbox);
+            for (index, _) in accepted {
+                batch.complete(index, Err(reason.clone()));
+            }
+            return batch;
+        }
+        for (index, operation) in accepted {
+            outbox.push(operation, &batch, index);
+        }
+        let idle = self.unanswered.fetch_add(count, Ordering::AcqRel) == 0;
+        if idle {
+            let now = self.opened.elapsed().as_micros();
+            self.busy_since.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        if std::mem::replace(&mut outbox.writing, true) {
+            return batch;
+        }
+        drop(outbox);
+        // With answers under way more operations are likely to follow before the
+        // sender task has its turn, and leave together.
+        let written = if idle { self.write() } else { Written::Enough };
+        match written {
+            Written::All | Written::Broken => {}
+            Written::Blocked | Written::Enough => self.wake_sender.notify_one(),
+        }
+        batch
+    }
+
+    /// Writes frames. For whoever set [`Outbox::writing`]; clears it when all
+    /// are written.
+    fn write(&self) -> Written {
+        let mut sending = self.sending.lock();
+        let mut sent = 0;
+        while sent < YIELD_AFTER {
+            if sending.is_empty() {
+                let mut outbox = self.outbox.lock();
+                if outbox.frames.is_empty() {
+                    outbox.writing = false;
+                    return Written::All;
+                }
+                sending.append(&mut outbox.frames);
+            }
+            match sending.try_send(&self.stream) {
+                Ok(moved) => {
+                    sent += moved;
+                    self.bytes_sent.fetch_add(moved as u64, Ordering::Relaxed);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Written::Blocked,
+                Err(error) => {
+                    *sending = SendQueue::default();
+                    drop(sending);
+                    self.fail(TransferError::LinkLost { source: Arc::new(error) });
+                    return Written::Broken;
+                }
+            }
+        }
+        Written::Enough
+    }
+
+    /// Gives the link up for `reason`, unless it was given up before. The
+    /// receiver, woken by the closed socket, completes what was under way.
+    pub(super) fn fail(&self, reason: TransferError) {
+        let mut outbox = self.outbox.lock();
+        if outbox.broken.is_some() {
+            return;
+        }
+        outbox.broken = Some(reason);
+        self.healthy.store(false, Ordering::Release);
+        let unsent = std::mem::take(&mut outbox.frames);
+        drop(outbox);
+        // Foreign memory may run code of its owner when it is released.
+        drop(unsent);
+        socket::close_both(&self.stream);
+        self.wake_sender.notify_one();
+    }
+
+    /// Moves the operations submitted since the last call to `known`.
+    pub(super) fn collect_awaited(&self, known: &mut VecDeque<Awaited>) {
+        let mut outbox = self.outbox.lock();
+        if known.is_empty() {
+            std::mem::swap(known, &mut outbox.awaited);
+        } else {
+            known.append(&mut outbox.awaited);
+        }
+    }
+
+    /// Takes note that an operation was completed.
+    pub(super) fn answered(&self) {
+        self.unanswered.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.unanswered.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn bytes_sent(&self) -> u64 {
+        self.bytes_sent.load(Ordering::Relaxed)
+    }
+
+    /// When the operations under way began, if any were before the first of them.
+    pub(super) fn busy_since(&self) -> Instant {
+        self.opened + Duration::from_micros(self.busy_since.load(Ordering::Relaxed))
+    }
+
+    /// Why the link was given up.
+    pub(super) fn reason(&self) -> TransferError {
+        self.outbox.lock().broken.clone().unwrap_or(TransferError::Closed)
+    }
+}
+
+impl Outbox {
+    fn push(&mut self, operation: Operation, batch: &Arc<Batch>, index: usize) {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        let remote = operation.remote();
+        let (offset, requested) = (remote.extent.offset(), remote.extent.len());
+        let (opcode, payload, into, len) = match operation {
+            Operation::Read { into, .. } => (Opcode::Read, Vec::new().into(), into, requested),
+            Operation::Write { from, .. } => (Opcode::Write, from, Vec::new().into(), 0),
+        };
+        let header = RequestHeader { opcode, id, key: remote.key, offset, len: requested };
+        self.frames.push(Frame::new(&header.encode(), payload));
+        let is_write = opcode == Opcode::Write;
+        let batch = Arc::clone(batch);
+        self.awaited.push_back(Awaited {
+            id,
+            len,
+            into,
+            offset,
+            requested,
+            is_write,
+            batch,
+            index,
+        });
+    }
+}
+
+/// Writes what those who submit leave behind.
+async fn send(channel: Arc<Channel>) {
+    let guard = SenderGuard(channel);
+    let channel = &*guard.0;
+    loop {
+        channel.wake_sender.notified().await;
+        loop {
+            if !channel.healthy.load(Ordering::Acquire) {
+                return;
+            }
+            match channel.write() {
+                Written::All => break,
+                Written::Broken => return,
+                Written::Enough => yield_now().await,
+                Written::Blocked => {
+                    if let Err(error) = channel.stream.writable().await {
+                        channel.fail(TransferError::LinkLost { source: Arc::new(error) });
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Without its sender a link is of no use, and without a link nothing is kept to
+/// be sent. Holds also when the task is dropped with its runtime.
+struct SenderGuard(Arc<Channel>);
+
+impl Drop for SenderGuard {
+    fn drop(&mut self) {
+        self.0.fail(TransferError::Closed);
+        let unsent = std::mem::take(&mut *self.0.sending.lock());
+        drop(unsent);
+    }
+}

@@ -1,0 +1,256 @@
+//! One-sided operations over TCP, the default between hosts.
+//!
+//! The owner of the memory serves requests without its application's help;
+//! payloads go between socket and registered memory without a buffer between.
+//! The protocol is defined in `docs/tcp-wire.md`. It is neither encrypted nor
+//! authenticated beyond the remote keys: run it inside a trusted network.
+
+mod batch;
+mod config;
+mod link;
+mod patience;
+mod pool;
+mod raw_io;
+mod receiver;
+mod server;
+mod socket;
+mod stream;
+mod tasks;
+mod wire;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use mc_types::{Endpoint, EndpointError};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+pub use self::config::TcpConfig;
+use self::pool::Pool;
+use self::server::Server;
+use self::tasks::Tasks;
+use crate::error::{ConnectError, RegisterError};
+use crate::memory::Memory;
+use crate::region::{Access, Region, RegionTable};
+use crate::transport::{Link, Transport};
+
+const SCHEME: &str = "tcp";
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A node that moves bytes over TCP.
+///
+/// Its tasks run on the runtime that [`start`](Self::start) was called on, and
+/// end when it is dropped or [`shutdown`](Self::shutdown). Links may be used from
+/// any executor.
+pub struct TcpTransport {
+    endpoint: Option<Endpoint>,
+    local_address: Option<SocketAddr>,
+    regions: RegionTable,
+    pool: Pool,
+    tasks: Arc<Tasks>,
+    counters: Arc<Counters>,
+}
+
+impl TcpTransport {
+    /// Starts a node, and accepts peers when `config` says where.
+    ///
+    /// # Errors
+    /// [`StartError`] when the address cannot be listened at or told to peers, or
+    /// when this is not called on a Tokio runtime.
+    pub async fn start(config: TcpConfig) -> Result<Self, StartError> {
+        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+        let regions = RegionTable::new();
+        let counters = Arc::new(Counters::default());
+        let tasks = Arc::new(Tasks::new(runtime));
+        let mut endpoint = None;
+        let mut local_address = None;
+        if let Some(address) = config.listen {
+            let listener = listen(address)?;
+            let bound =
+                listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+            endpoint = Some(advertise(&config, bound)?);
+            local_address = Some(bound);
+            let (config, regions) = (config.clone(), regions.clone());
+            let server = Server { config, regions, counters: Arc::clone(&counters) };
+            tasks.spawn(server::accept(listener, Arc::new(server), Arc::downgrade(&tasks)));
+        }
+        let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));
+        Ok(Self { endpoint, local_address, regions, pool, tasks, counters })
+    }
+
+    /// The address that peers are accepted at; `None` when they are not.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.local_address
+    }
+
+    /// Ends every connection and task, and waits until they are gone. Operations
+    /// under way fail; registering and connecting fail from now on.
+    ///
+    /// # Cancellation
+    /// Dropping the future still ends everything, without waiting for it.
+    pub async fn shutdown(&self) {
+        self.regions.clear();
+        self.pool.close();
+        self.tasks.end().await;
+    }
+
+    /// What is open now, and what happened so far.
+    #[must_use]
+    pub fn stats(&self) -> TcpStats {
+        TcpStats {
+            connections: self.counters.connections.load(Ordering::Relaxed),
+            links: self.counters.links.load(Ordering::Relaxed),
+            tasks: self.tasks.alive(),
+            regions: self.regions.len(),
+            refused_connections: self.counters.refused.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for TcpTransport {
+    fn scheme(&self) -> &'static str {
+        SCHEME
+    }
+
+    fn endpoint(&self) -> Option<&Endpoint> {
+        self.endpoint.as_ref()
+    }
+
+    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
+        if self.tasks.is_ended() {
+            return Err(RegisterError::Closed);
+        }
+        self.regions.register(memory, access)
+    }
+
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
+        if endpoint.scheme() != SCHEME {
+            let endpoint = endpoint.clone();
+            return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
+        }
+        self.pool.link(endpoint).await
+    }
+}
+
+impl Drop for TcpTransport {
+    fn drop(&mut self) {
+        self.regions.clear();
+        self.pool.close();
+        self.tasks.abort();
+    }
+}
+
+impl fmt::Debug for TcpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpTransport")
+            .field("endpoint", &self.endpoint)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Gauges and totals of one [`TcpTransport`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TcpStats {
+    /// Connections of peers, handshakes included.
+    pub connections: usize,
+    /// Links to peers.
+    pub links: usize,
+    /// Tasks that serve them.
+    pub tasks: usize,
+    /// Regions open to peers.
+    pub regions: usize,
+    /// Connections refused because there were too many.
+    pub refused_connections: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    connections: Arc<AtomicUsize>,
+    links: Arc<AtomicUsize>,
+    refused: AtomicU64,
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let open = || {
+        let domain = socket2::Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        // A restarted node must get its address back while old connections of it
+        // are still in TIME_WAIT.
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        TcpListener::from_std(socket.into())
+    };
+    open().map_err(|source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::AddressInUse { address, source },
+        _ => StartError::Listen { address, source },
+    })
+}
+
+/// The endpoint that peers are told.
+fn advertise(config: &TcpConfig, bound: SocketAddr) -> Result<Endpoint, StartError> {
+    let address = match &config.advertise_host {
+        None if bound.ip().is_unspecified() => {
+            return Err(StartError::NoAdvertisedHost { address: bound });
+        }
+        None => bound.to_string(),
+        Some(host) if host.contains(':') && !host.starts_with('[') => {
+            format!("[{host}]:{}", bound.port())
+        }
+        Some(host) => format!("{host}:{}", bound.port()),
+    };
+    Endpoint::new(SCHEME, &address)
+        .map_err(|source| StartError::BadAdvertisedHost { host: address, source })
+}
+
+/// Why a [`TcpTransport`] did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Somebody listens there already.
+    #[error(
+        "{address} is in use; stop the other process or choose another port (0 takes a free one)"
+    )]
+    AddressInUse {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system does not let us listen there.
+    #[error("cannot listen at {address}")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Peers cannot connect to the unspecified address.
+    #[error("peers cannot reach {address}; set advertise_host to this node's name or address")]
+    NoAdvertisedHost {
+        /// The address listened at.
+        address: SocketAddr,
+    },
+    /// The advertised host does not make an endpoint.
+    #[error("{host:?} cannot be advertised to peers")]
+    BadAdvertisedHost {
+        /// Host and port.
+        host: String,
+        /// What is wrong with it.
+        source: EndpointError,
+    },
+    /// Not called on a Tokio runtime.
+    #[error("a TCP transport needs a Tokio runtime with I/O and time enabled")]
+    NoRuntime,
+}

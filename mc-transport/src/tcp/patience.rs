@@ -1,0 +1,105 @@
+//! How long a peer may keep us waiting.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Bytes that count as progress. Fewer do not buy a peer more time, so that one
+/// byte now and then cannot hold a connection for ever.
+pub(super) const PROGRESS: usize = 64 << 10;
+
+/// A deadline that progress moves. Costs a timer registration when it is made
+/// and when it is met, none on each wait.
+pub(super) struct Patience {
+    timeout: Duration,
+    since: Instant,
+    moved: usize,
+    sleep: Pin<Box<Sleep>>,
+}
+
+/// The peer made no progress for `after`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stalled {
+    pub(super) after: Duration,
+}
+
+impl Patience {
+    pub(super) fn new(timeout: Duration) -> Self {
+        let since = Instant::now();
+        Self { timeout, since, moved: 0, sleep: Box::pin(sleep_until(since + timeout)) }
+    }
+
+    /// Starts the wait afresh.
+    pub(super) fn renew(&mut self) {
+        self.since = Instant::now();
+        self.moved = 0;
+    }
+
+    /// Starts the wait afresh as of `since`; `false` when it began later already.
+    pub(super) fn renew_from(&mut self, since: Instant) -> bool {
+        let later = since > self.since;
+        if later {
+            self.since = since;
+            self.moved = 0;
+        }
+        later
+    }
+
+    /// Takes note of bytes moved.
+    pub(super) fn moved(&mut self, bytes: usize) {
+        self.moved = self.moved.saturating_add(bytes);
+        if self.moved >= PROGRESS {
+            self.renew();
+        }
+    }
+
+    /// Waits for `event`.
+    ///
+    /// # Errors
+    /// [`Stalled`] when the deadline comes first.
+    pub(super) async fn wait<T>(&mut self, event: impl Future<Output = T>) -> Result<T, Stalled> {
+        let mut event = pin!(event);
+        poll_fn(|cx| {
+            if let Poll::Ready(outcome) = event.as_mut().poll(cx) {
+                return Poll::Ready(Ok(outcome));
+            }
+            while self.sleep.as_mut().poll(cx).is_ready() {
+                let deadline = self.since + self.timeout;
+                if deadline <= Instant::now() {
+                    return Poll::Ready(Err(Stalled { after: self.timeout }));
+                }
+                self.sleep.as_mut().reset(deadline);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+    use tokio::time::{advance, sleep};
+
+    #[tokio::test(start_paused = true)]
+    async fn only_real_progress_moves_the_deadline() {
+        let start = Instant::now();
+        let mut patience = Patience::new(Duration::from_secs(10));
+        patience.wait(sleep(Duration::from_secs(6))).await.unwrap();
+        patience.moved(PROGRESS - 1);
+        advance(Duration::from_secs(1)).await;
+        patience.moved(1);
+        patience.wait(sleep(Duration::from_secs(9))).await.unwrap();
+        patience.moved(100);
+        let stalled = patience.wait(pending::<()>()).await.unwrap_err();
+        assert_eq!(stalled.after, Duration::from_secs(10));
+        assert_eq!(start.elapsed().as_secs(), 17);
+        assert!(patience.wait(pending::<()>()).await.is_err(), "it stays overdue");
+        patience.renew();
+        assert!(patience.wait(sleep(Duration::from_secs(9))).await.is_ok());
+    }
+}

@@ -1,0 +1,214 @@
+//! Takes a link's answers, puts payloads where they belong and completes
+//! operations.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use tracing::debug;
+
+use super::batch::Outcome;
+use super::link::{Awaited, Channel};
+use super::patience::{PROGRESS, Patience};
+use super::server::YIELD_AFTER;
+use super::stream::{DIRECT, ReceiveBuffer, Target};
+use super::tasks::Counted;
+use super::wire::{BadResponse, RESPONSE_LEN, ResponseHeader, Status};
+use crate::error::{ProtocolViolation, TransferError};
+use crate::region::Access;
+
+/// One per link. Dropping it, as the end of its task does, fails every operation
+/// that was not answered.
+pub(super) struct Receiver {
+    channel: Arc<Channel>,
+    received: ReceiveBuffer,
+    /// Operations in the order in which their answers come.
+    awaited: VecDeque<Awaited>,
+    patience: Patience,
+    /// `bytes_sent` of the channel when patience was last renewed for it.
+    seen_sent: u64,
+    since_yield: usize,
+    _open: Counted,
+}
+
+impl Receiver {
+    pub(super) fn new(channel: Arc<Channel>, stall_timeout: Duration, open: Counted) -> Self {
+        Self {
+            channel,
+            received: ReceiveBuffer::new(),
+            awaited: VecDeque::new(),
+            patience: Patience::new(stall_timeout),
+            seen_sent: 0,
+            since_yield: 0,
+            _open: open,
+        }
+    }
+
+    /// Takes answers until the link is given up.
+    pub(super) async fn run(mut self) {
+        let reason = self.take_answers().await;
+        debug!(%reason, "link ended");
+        self.channel.fail(reason);
+    }
+
+    async fn take_answers(&mut self) -> TransferError {
+        loop {
+            let header = match self.next_header().await {
+                Ok(header) => header,
+                Err(reason) => return reason,
+            };
+            if let Err(reason) = self.take_answer(header).await {
+                return reason;
+            }
+        }
+    }
+
+    async fn next_header(&mut self) -> Result<ResponseHeader, TransferError> {
+        loop {
+            if let Some(bytes) = self.received.take::<RESPONSE_LEN>() {
+                return ResponseHeader::decode(&bytes).map_err(|bad| {
+                    TransferError::Protocol(match bad {
+                        BadResponse::Status(status) => ProtocolViolation::UnknownStatus { status },
+                        BadResponse::Reserved => ProtocolViolation::ReservedNotZero,
+                    })
+                });
+            }
+            if self.awaited.is_empty() {
+                self.channel.collect_awaited(&mut self.awaited);
+            }
+            let limit = limit_before(self.awaited.front());
+            match self.received.try_receive(&self.channel.stream, limit) {
+                Ok(moved) => self.patience.moved(moved),
+                Err(error) => self.wait_or_fail(error).await?,
+            }
+        }
+    }
+
+    /// Matches an answer with its operation, receives its payload, and completes
+    /// the operation.
+    async fn take_answer(&mut self, header: ResponseHeader) -> Result<(), TransferError> {
+        if self.awaited.is_empty() {
+            self.channel.collect_awaited(&mut self.awaited);
+        }
+        let expected = self.awaited.front();
+        let Some(due) = expected.filter(|due| due.id == header.id) else {
+            let expected = expected.map(|due| due.id);
+            let violation = ProtocolViolation::WrongId { expected, got: header.id };
+            return Err(TransferError::Protocol(violation));
+        };
+        let outcome = outcome_of(header.status, due)?;
+        let due_len = if outcome.is_ok() { due.len } else { 0 };
+        if header.len != due_len {
+            let violation = ProtocolViolation::WrongLength { expected: due_len, got: header.len };
+            return Err(TransferError::Protocol(violation));
+        }
+        if due_len > 0 {
+            self.receive_payload().await?;
+        }
+        self.patience.renew();
+        let done = self.awaited.pop_front().expect("the operation was at the front");
+        self.channel.answered();
+        done.complete(outcome);
+        Ok(())
+    }
+
+    /// Receives the payload of the operation at the front.
+    async fn receive_payload(&mut self) -> Result<(), TransferError> {
+        if self.awaited.len() == 1 {
+            // What follows decides how much may be received behind this payload.
+            self.channel.collect_awaited(&mut self.awaited);
+        }
+        let behind = limit_before(self.awaited.get(1));
+        let due = self.awaited.front().expect("the caller looked at it");
+        // The pieces are borrowed across waits; clones of the handles are not
+        // needed because the operation stays at the front until it is complete.
+        let Self { channel, received, patience, seen_sent, since_yield, .. } = self;
+        let mut target = Target::new(&due.into, due.len);
+        received.drain_to(&mut target);
+        while target.missing() > 0 {
+            match received.try_receive_payload(&channel.stream, &mut target, behind) {
+                Ok(moved) => {
+                    patience.moved(moved);
+                    *since_yield += moved;
+                    if *since_yield >= YIELD_AFTER {
+                        *since_yield = 0;
+                        yield_now().await;
+                    }
+                }
+                Err(error) => wait_or_fail(error, channel, patience, seen_sent).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait_or_fail(&mut self, error: io::Error) -> Result<(), TransferError> {
+        wait_or_fail(error, &self.channel, &mut self.patience, &mut self.seen_sent).await
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.channel.fail(TransferError::Closed);
+        let reason = self.channel.reason();
+        self.channel.collect_awaited(&mut self.awaited);
+        for unanswered in self.awaited.drain(..) {
+            self.channel.answered();
+            unanswered.complete(Err(reason.clone()));
+        }
+    }
+}
+
+/// Bytes to receive ahead of an operation's answer: the header alone when its
+/// payload is better received in place.
+fn limit_before(next: Option<&Awaited>) -> usize {
+    match next {
+        Some(due) if due.len >= DIRECT => RESPONSE_LEN,
+        _ => usize::MAX,
+    }
+}
+
+/// What an answer means for its operation; an error when it means the end of the
+/// link.
+fn outcome_of(status: Status, due: &Awaited) -> Result<Outcome, TransferError> {
+    let (offset, len) = (due.offset, due.requested);
+    Ok(match status {
+        Status::Done => Ok(()),
+        Status::KeyRefused => Err(TransferError::KeyRefused),
+        Status::AccessDenied => {
+            let wanted = if due.is_write { Access::Write } else { Access::Read };
+            Err(TransferError::AccessDenied { wanted })
+        }
+        Status::OutOfBounds => Err(TransferError::OutOfBounds { offset, len }),
+        // We respect the limit that the peer named, and encode what we send.
+        Status::TooLarge | Status::Malformed => {
+            return Err(TransferError::Protocol(ProtocolViolation::RequestNotUnderstood));
+        }
+    })
+}
+
+/// Waits until the socket can be read if `error` says that it cannot now.
+async fn wait_or_fail(
+    error: io::Error,
+    channel: &Channel,
+    patience: &mut Patience,
+    seen_sent: &mut u64,
+) -> Result<(), TransferError> {
+    if error.kind() != io::ErrorKind::WouldBlock {
+        return Err(TransferError::LinkLost { source: Arc::new(error) });
+    }
+    loop {
+        let Err(stalled) = patience.wait(channel.stream.readable()).await else { return Ok(()) };
+        // The clock also ran while nothing was due, and while a long write moved
+        // on; neither is the peer's fault.
+        let sent = channel.bytes_sent();
+        let progress = sent - *seen_sent >= PROGRESS as u64;
+        *seen_sent = sent;
+        if progress || !channel.has_unanswered() {
+            patience.renew();
+        } else if !patience.renew_from(channel.busy_since()) {
+            return Err(TransferError::TimedOut { after: stalled.after });
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The side that owns memory: takes requests and carries them out.
+//!
+//! One task per connection, which never holds more than a fixed number of
+//! requests: it parses what has arrived, answers, and only then receives more.
+//! A peer that does not take its answers stops being read, nothing else.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::yield_now;
+use tracing::{debug, warn};
+
+use super::Counters;
+use super::config::TcpConfig;
+use super::patience::{Patience, Stalled};
+use super::socket;
+use super::stream::{DIRECT, Frame, ReceiveBuffer, SendQueue, Target};
+use super::tasks::{Counted, Tasks};
+use super::wire::{
+    Opcode, PREFACE_LEN, Preface, REQUEST_LEN, RequestHeader, ResponseHeader, Status, VERSION,
+    Verdict,
+};
+use crate::error::TransferError;
+use crate::memory::MemorySlice;
+use crate::region::{Access, RegionTable};
+
+/// Answers collected before they are sent, at most.
+const MAX_ANSWERS: usize = 64;
+
+/// Bytes moved before other tasks of the thread get a turn; a fraction of a
+/// millisecond.
+pub(super) const YIELD_AFTER: usize = 4 << 20;
+
+/// What a system call weighs against the bytes that it moves.
+const CALL_WEIGHT: usize = 16 << 10;
+
+/// Bytes of a refused peer that are read and dropped, so that our last answer is
+/// not lost to a reset.
+const LINGER_BYTES: usize = 1 << 20;
+
+/// How long that may take.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How long to wait when the process has no descriptors left for a connection.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+
+/// What every connection of a server needs.
+pub(super) struct Server {
+    pub(super) config: TcpConfig,
+    pub(super) regions: RegionTable,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// Accepts peers until the transport ends.
+pub(super) async fn accept(
+    listener: TcpListener,
+    server: Arc<Server>,
+    tasks: std::sync::Weak<Tasks>,
+) {
+    let places = Arc::new(Semaphore::new(server.config.max_connections));
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // The connection died while it waited, or descriptors ran out;
+                // either way the listener itself is sound.
+                warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            debug!(%peer, "refused: as many connections as allowed");
+            server.counters.refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            // A new socket's buffer has room for these few bytes.
+            let _ = stream.try_write(&preface(&server.config, Verdict::Busy));
+            continue;
+        };
+        let Some(tasks) = tasks.upgrade() else { return };
+        let server = Arc::clone(&server);
+        tasks.spawn(async move {
+            let _place = place;
+            let _open = Counted::new(&server.counters.connections);
+            match Connection::greet(stream, &server).await {
+                Ok(Some(connection)) => {
+                    if let Err(end) = connection.serve().await {
+                        debug!(%peer, reason = %end, "connection ended");
+                    }
+                }
+                Ok(None) => debug!(%peer, "refused: does not speak this version"),
+                Err(end) => debug!(%peer, reason = %end, "handshake failed"),
+            }
+        });
+    }
+}
+
+fn preface(config: &TcpConfig, verdict: Verdict) -> [u8; PREFACE_LEN] {
+    let max_operation = config.max_operation.as_u64();
+    Preface { version: VERSION, verdict: verdict as u16, max_operation }.encode()
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("the peer closed or broke the connection: {0}")]
+    Io(#[from] io::Error),
+    #[error("the peer made no progress for {0:?}")]
+    Stalled(Duration),
+    #[error("the peer sent a request that this version does not define")]
+    Malformed,
+    #[error("the peer asked for {len} bytes at once")]
+    TooLarge { len: u64 },
+}
+
+impl From<Stalled> for End {
+    fn from(stalled: Stalled) -> Self {
+        Self::Stalled(stalled.after)
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    regions: RegionTable,
+    max_operation: u64,
+    received: ReceiveBuffer,
+    answers: SendQueue,
+    patience: Patience,
+    /// Bytes moved since other tasks had a turn.
+    since_yield: usize,
+    /// The last request was a large write: the next may be one too, so its
+    /// payload is left in the socket until its target is known.
+    expect_large: bool,
+}
+
+impl Connection {
+    /// Exchanges prefaces; `None` when the peer was told that it cannot be served.
+    async fn greet(stream: TcpStream, server: &Server) -> Result<Option<Self>, End> {
+        socket::tune(&stream, &server.config);
+        let mut connection = Self {
+            stream,
+            regions: server.regions.clone(),
+            max_operation: server.config.max_operation.as_u64(),
+            received: ReceiveBuffer::new(),
+            answers: SendQueue::default(),
+            patience: Patience::new(server.config.connect_timeout),
+            since_yield: 0,
+            expect_large: false,
+        };
+        let theirs = loop {
+            if let Some(bytes) = connection.received.take::<PREFACE_LEN>() {
+                break Preface::decode(&bytes);
+            }
+            connection.receive(PREFACE_LEN).await?;
+        };
+        let Some(theirs) = theirs else {
+            return Err(End::Malformed);
+        };
+        let verdict =
+            if theirs.version == VERSION { Verdict::Welcome } else { Verdict::UnknownVersion };
+        connection.answers.push(Frame::bare(&preface(&server.config, verdict)));
+        connection.flush().await?;
+        if verdict != Verdict::Welcome {
+            connection.linger().await;
+            return Ok(None);
+        }
+        connection.patience = Patience::new(server.config.stall_timeout);
+        Ok(Some(connection))
+    }
+
+    async fn serve(mut self) -> Result<(), End> {
+        loop {
+            while let Some(bytes) = self.received.take::<REQUEST_LEN>() {
+                // Each request starts the clock anew: a busy peer is not late.
+                self.patience.renew();
+                let Err(end) = self.carry_out(&bytes).await else { continue };
+                if matches!(end, End::Malformed | End::TooLarge { .. }) {
+                    self.flush().await?;
+                    self.linger().await;
+                }
+                return Err(end);
+            }
+            self.flush().await?;
+            let limit = if self.expect_large { REQUEST_LEN } else { usize::MAX };
+            if self.received.len() == 0 {
+                // Between requests a peer may be silent for as long as it likes.
+                self.receive_whenever(limit).await?;
+                self.patience.renew();
+            } else {
+                self.receive(limit).await?;
+            }
+        }
+    }
+
+    async fn carry_out(&mut self, bytes: &[u8; REQUEST_LEN]) -> Result<(), End> {
+        let request = match RequestHeader::decode(bytes) {
+            Ok(request) => request,
+            Err(malformed) => {
+                self.answer(Status::Malformed, malformed.id).await?;
+                return Err(End::Malformed);
+            }
+        };
+        if request.len > self.max_operation {
+            self.answer(Status::TooLarge, request.id).await?;
+            return Err(End::TooLarge { len: request.len });
+        }
+        let wanted = match request.opcode {
+            Opcode::Read => Access::Read,
+            Opcode::Write => Access::Write,
+        };
+        let memory = self.regions.resolve(request.key, request.offset, request.len, wanted);
+        self.expect_large = request.opcode == Opcode::Write && request.len >= DIRECT;
+        match (request.opcode, memory) {
+            (Opcode::Read, Ok(memory)) => {
+                let header =
+                    ResponseHeader { status: Status::Done, id: request.id, len: request.len };
+                self.push(Frame::new(&header.encode(), memory.into())).await
+            }
+            (Opcode::Read, Err(refusal)) => self.answer(status_of(&refusal), request.id).await,
+            (Opcode::Write, Ok(memory)) => {
+                self.receive_payload(&memory).await?;
+                self.answer(Status::Done, request.id).await
+            }
+            (Opcode::Write, Err(refusal)) => {
+                self.discard_payload(request.len).await?;
+                self.answer(status_of(&refusal), request.id).await
+            }
+        }
+    }
+
+    async fn receive_payload(&mut self, memory: &MemorySlice) -> Result<(), End> {
+        let mut target = Target::new(std::slice::from_ref(memory), memory.len() as u64);
+        self.received.drain_to(&mut target);
+        let behind = if self.expect_large { REQUEST_LEN } else { usize::MAX };
+        while target.missing() > 0 {
+            match self.received.try_receive_payload(&self.stream, &mut target, behind) {
+                Ok(moved) => {
+                    self.patience.moved(moved);
+                    self.moved(moved).await;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // The peer may be waiting for these before it sends more.
+                    self.flush().await?;
+                    self.patience.wait(self.stream.readable()).await??;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives the payload of a refused write into the buffer, and drops it.
+    async fn discard_payload(&mut self, len: u64) -> Result<(), End> {
+        let mut missing = len - self.received.discard(len);
+        while missing > 0 {
+            self.flush().await?;
+            let moved = self.receive(usize::MAX).await?;
+            self.moved(moved).await;
+            missing -= self.received.discard(missing);
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, status: Status, id: u32) -> Result<(), End> {
+        let header = ResponseHeader { status, id, len: 0 };
+        self.push(Frame::bare(&header.encode())).await
+    }
+
+    async fn push(&mut self, answer: Frame) -> Result<(), End> {
+        self.answers.push(answer);
+        if self.answers.len() >= MAX_ANSWERS {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends every answer.
+    async fn flush(&mut self) -> Result<(), End> {
+        while !self.answers.is_empty() {
+            match self.answers.try_send(&self.stream) {
+                Ok(moved) => {
+                    self.patience.moved(moved);
+                    self.moved(moved).await;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.patience.wait(self.stream.writable()).await??;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives at most `limit` bytes, which must come in time.
+    async fn receive(&mut self, limit: usize) -> Result<usize, End> {
+        loop {
+            match self.received.try_receive(&self.stream, limit) {
+                Ok(moved) => {
+                    self.patience.moved(moved);
+                    return Ok(moved);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.patience.wait(self.stream.readable()).await??;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Receives at most `limit` bytes, whenever they come.
+    async fn receive_whenever(&mut self, limit: usize) -> Result<(), End> {
+        loop {
+            match self.received.try_receive(&self.stream, limit) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.readable().await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Lets other tasks run now and then.
+    async fn moved(&mut self, bytes: usize) {
+        self.since_yield = self.since_yield.saturating_add(bytes.max(CALL_WEIGHT));
+        if self.since_yield >= YIELD_AFTER {
+            self.since_yield = 0;
+            yield_now().await;
+        }
+    }
+
+    /// Closes our direction and drops what still arrives for a moment: closing
+    /// with unread bytes would reset the connection and lose our last answer.
+    async fn linger(&mut self) {
+        socket::close_sending(&self.stream);
+        self.patience = Patience::new(LINGER);
+        let mut dropped = 0;
+        while dropped < LINGER_BYTES {
+            let Ok(moved) = self.receive(usize::MAX).await else { return };
+            self.received.discard(u64::MAX);
+            dropped += moved;
+        }
+    }
+}
+
+/// The answer to an operation that the region table refused.
+fn status_of(refusal: &TransferError) -> Status {
+    match refusal {
+        TransferError::AccessDenied { .. } => Status::AccessDenied,
+        TransferError::OutOfBounds { .. } => Status::OutOfBounds,
+        _ => Status::KeyRefused,
+    }
+}

@@ -1,0 +1,379 @@
+//! Moving bytes between a socket and memory: frames out, headers and payloads in.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::raw_io::{ToFill, ToSend};
+use crate::memory::MemorySlice;
+use crate::operation::{Pieces, Source};
+
+/// Bytes received ahead of their parsing, per connection. Payloads that fit are
+/// copied out of here, which is cheaper than a system call for each; what is
+/// larger goes straight to its target. 32 KiB hold the headers of 800 requests.
+const RECEIVE_BUFFER: usize = 32 << 10;
+
+/// From this size on a payload is worth a system call that leaves it in the
+/// socket until its target is known.
+pub(super) const DIRECT: u64 = 16 << 10;
+
+/// Longest header of either direction.
+const MAX_HEADER: usize = super::wire::REQUEST_LEN;
+
+/// A header and the payload behind it, partly sent.
+pub(super) struct Frame {
+    header: [u8; MAX_HEADER],
+    header_len: usize,
+    header_sent: usize,
+    payload: Pieces<Source>,
+    cursor: Cursor,
+}
+
+impl Frame {
+    pub(super) fn new<const N: usize>(header: &[u8; N], payload: Pieces<Source>) -> Self {
+        let mut bytes = [0; MAX_HEADER];
+        bytes[..N].copy_from_slice(header);
+        Self { header: bytes, header_len: N, header_sent: 0, payload, cursor: Cursor::default() }
+    }
+
+    /// A header alone.
+    pub(super) fn bare<const N: usize>(header: &[u8; N]) -> Self {
+        Self::new(header, Vec::new().into())
+    }
+
+    /// Adds what is left; `false` when not all of it found a place.
+    fn push_to<'a>(&'a self, out: &mut ToSend<'a>) -> bool {
+        if !out.push_bytes(&self.header[self.header_sent..self.header_len]) {
+            return false;
+        }
+        let mut skip = self.cursor.at;
+        self.payload[self.cursor.piece..].iter().all(|source| {
+            let skipped = std::mem::take(&mut skip);
+            match source {
+                Source::Bytes(bytes) => out.push_bytes(&bytes[skipped..]),
+                Source::Memory(slice) => out.push_memory(slice, skipped),
+            }
+        })
+    }
+
+    /// Takes note of `sent` bytes; the count that belongs to later frames, or
+    /// `None` when this one is not finished.
+    fn advance(&mut self, sent: usize) -> Option<usize> {
+        let of_header = sent.min(self.header_len - self.header_sent);
+        self.header_sent += of_header;
+        let rest = self.cursor.advance(&self.payload, Source::len, sent - of_header);
+        let finished =
+            self.header_sent == self.header_len && self.cursor.piece == self.payload.len();
+        finished.then_some(rest)
+    }
+}
+
+/// Frames on their way out, in order.
+#[derive(Default)]
+pub(super) struct SendQueue {
+    frames: VecDeque<Frame>,
+}
+
+impl SendQueue {
+    pub(super) fn push(&mut self, frame: Frame) {
+        self.frames.push_back(frame);
+    }
+
+    pub(super) fn append(&mut self, other: &mut Self) {
+        self.frames.append(&mut other.frames);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Sends as much as one system call can, many small frames together; the
+    /// bytes that left.
+    ///
+    /// # Errors
+    /// `WouldBlock` when the socket takes nothing now; what the socket said
+    /// otherwise.
+    pub(super) fn try_send(&mut self, stream: &TcpStream) -> io::Result<usize> {
+        let mut out = ToSend::new();
+        for frame in &self.frames {
+            if !frame.push_to(&mut out) {
+                break;
+            }
+        }
+        let offered = out.bytes();
+        let sent = once_ready(stream, Interest::WRITABLE, offered, || out.send(stream.as_fd()))?;
+        let mut left = sent;
+        while let Some(front) = self.frames.front_mut() {
+            match front.advance(left) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+            self.frames.pop_front();
+        }
+        Ok(sent)
+    }
+}
+
+/// How far into a list of pieces a transfer is. Pieces without bytes are passed
+/// as soon as they are reached.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cursor {
+    piece: usize,
+    at: usize,
+}
+
+impl Cursor {
+    /// Moves on by `moved` bytes, and past empty pieces; the bytes that were too
+    /// many.
+    fn advance<T>(&mut self, pieces: &[T], len: impl Fn(&T) -> usize, mut moved: usize) -> usize {
+        while let Some(piece) = pieces.get(self.piece) {
+            let step = moved.min(len(piece) - self.at);
+            self.at += step;
+            moved -= step;
+            if self.at < len(piece) {
+                break;
+            }
+            *self = Self { piece: self.piece + 1, at: 0 };
+        }
+        moved
+    }
+}
+
+/// Where a payload goes, and how much of it is there.
+pub(super) struct Target<'a> {
+    pieces: &'a [MemorySlice],
+    cursor: Cursor,
+    missing: u64,
+}
+
+impl<'a> Target<'a> {
+    pub(super) fn new(pieces: &'a [MemorySlice], len: u64) -> Self {
+        Self { pieces, cursor: Cursor::default(), missing: len }
+    }
+
+    /// Bytes still to come.
+    pub(super) fn missing(&self) -> u64 {
+        self.missing
+    }
+
+    fn advance(&mut self, moved: usize) -> usize {
+        let excess = self.cursor.advance(self.pieces, MemorySlice::len, moved);
+        self.missing -= (moved - excess) as u64;
+        excess
+    }
+}
+
+/// Bytes received and not yet parsed.
+pub(super) struct ReceiveBuffer {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl ReceiveBuffer {
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; RECEIVE_BUFFER].into(), start: 0, end: 0 }
+    }
+
+    /// Bytes waiting.
+    pub(super) fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Takes a header of `N` bytes when that many wait.
+    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let header = *self.bytes[self.start..self.end].first_chunk()?;
+        self.start += N;
+        Some(header)
+    }
+
+    /// Drops up to `len` bytes; how many.
+    pub(super) fn discard(&mut self, len: u64) -> u64 {
+        let dropped = len.min(self.len() as u64);
+        self.start += dropped as usize; // at most the buffer's length
+        dropped
+    }
+
+    /// Moves waiting bytes to where a payload goes.
+    pub(super) fn drain_to(&mut self, target: &mut Target<'_>) {
+        while target.missing > 0 && self.start < self.end {
+            let piece = &target.pieces[target.cursor.piece];
+            let len = (piece.len() - target.cursor.at).min(self.len());
+            piece
+                .copy_from(target.cursor.at, &self.bytes[self.start..self.start + len])
+                .expect("the length was cut to what the piece has left");
+            self.start += len;
+            target.advance(len);
+        }
+    }
+
+    /// Receives at most `limit` bytes behind those that wait.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is nothing now, `UnexpectedEof` at the end of the
+    /// stream, what the socket said otherwise.
+    pub(super) fn try_receive(&mut self, stream: &TcpStream, limit: usize) -> io::Result<usize> {
+        self.try_receive_payload(stream, &mut Target::new(&[], 0), limit)
+    }
+
+    /// Receives a payload straight into its target, and behind its end at most
+    /// `limit` bytes of what follows. The buffer must have been drained first if
+    /// the target still misses bytes.
+    ///
+    /// # Errors
+    /// As [`try_receive`](Self::try_receive).
+    pub(super) fn try_receive_payload(
+        &mut self,
+        stream: &TcpStream,
+        target: &mut Target<'_>,
+        limit: usize,
+    ) -> io::Result<usize> {
+        self.compact();
+        let mut fill = ToFill::new();
+        let mut skip = target.cursor.at;
+        let all_pieces = target.pieces[target.cursor.piece..]
+            .iter()
+            .all(|piece| fill.push_memory(piece, std::mem::take(&mut skip)));
+        if all_pieces {
+            let room = limit.min(self.bytes.len() - self.end);
+            fill.push_buffer(&mut self.bytes[self.end..self.end + room]);
+        }
+        let room = fill.bytes();
+        let received =
+            once_ready(stream, Interest::READABLE, room, || fill.receive(stream.as_fd()))?;
+        if received == 0 && room > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.end += target.advance(received);
+        Ok(received)
+    }
+
+    /// Makes room behind the waiting bytes, which are fewer than a header when
+    /// more must be received.
+    fn compact(&mut self) {
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+    }
+}
+
+/// Runs `io` if the socket was found ready, and takes note that it is not when
+/// `io` moved less than it could: the next edge then wakes us, and the call that
+/// would only learn `EAGAIN` is saved.
+fn once_ready(
+    stream: &TcpStream,
+    interest: Interest,
+    room: usize,
+    io: impl FnOnce() -> io::Result<usize>,
+) -> io::Result<usize> {
+    let mut short = None;
+    let outcome = stream.try_io(interest, || {
+        let moved = io()?;
+        if moved > 0 && moved < room {
+            short = Some(moved);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(moved)
+    });
+    short.map_or(outcome, Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        (near.unwrap(), far.unwrap().0)
+    }
+
+    /// Sends frames of the given payload sizes, cut into pieces, and receives
+    /// them with headers of 16 bytes into scattered memory.
+    async fn roundtrip(sizes: Vec<(usize, usize)>, limit: usize) {
+        let (near, far) = pair().await;
+        let total: usize = sizes.iter().map(|(len, _)| len).sum();
+        let source = Memory::allocate(total).unwrap();
+        let pattern: Vec<u8> = (0..total).map(|at| (at * 7 + at / 251) as u8).collect();
+        source.whole().copy_from(0, &pattern).unwrap();
+        let mut queue = SendQueue::default();
+        let mut at = 0;
+        for &(len, cut) in &sizes {
+            let cut = cut.min(len);
+            let front = Source::Bytes(Bytes::copy_from_slice(&pattern[at..at + cut]));
+            let back = Source::Memory(source.slice(at + cut, len - cut).unwrap());
+            queue.push(Frame::new(&(len as u128).to_le_bytes(), vec![front, back].into()));
+            at += len;
+        }
+        let send = async {
+            while !queue.is_empty() {
+                match queue.try_send(&near) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        near.writable().await.unwrap();
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        let sink = Memory::allocate(total).unwrap();
+        let receive = async {
+            let mut buffer = ReceiveBuffer::new();
+            let mut at = 0;
+            for &(len, cut) in &sizes {
+                let header: [u8; 16] = loop {
+                    if let Some(header) = buffer.take() {
+                        break header;
+                    }
+                    match buffer.try_receive(&far, limit) {
+                        Ok(_) => {}
+                        Err(_) => far.readable().await.unwrap(),
+                    }
+                };
+                assert_eq!(u128::from_le_bytes(header), len as u128);
+                let cut = len - cut.min(len);
+                let pieces =
+                    [sink.slice(at, cut).unwrap(), sink.slice(at + cut, len - cut).unwrap()];
+                let mut target = Target::new(&pieces, len as u64);
+                buffer.drain_to(&mut target);
+                while target.missing() > 0 {
+                    match buffer.try_receive_payload(&far, &mut target, limit) {
+                        Ok(_) => {}
+                        Err(_) => far.readable().await.unwrap(),
+                    }
+                }
+                at += len;
+            }
+        };
+        tokio::join!(send, receive);
+        assert_eq!(sink.whole().to_vec(), pattern);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn frames_arrive_whole_and_in_order(
+            sizes in prop::collection::vec(
+                (prop_oneof![0usize..100, 0usize..5000, 0usize..300_000], 0usize..6000), 1..40
+            ),
+            limit in prop_oneof![Just(16usize), Just(40), Just(usize::MAX), 17usize..9000],
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(roundtrip(sizes, limit));
+        }
+    }
+}

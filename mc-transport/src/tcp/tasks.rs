@@ -1,0 +1,77 @@
+//! The tasks of one transport: counted, and ended with it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+/// Every task that a transport spawned. Dropping it ends them all.
+pub(super) struct Tasks {
+    runtime: Handle,
+    /// `None` once they were ended.
+    running: Mutex<Option<JoinSet<()>>>,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Tasks {
+    pub(super) fn new(runtime: Handle) -> Self {
+        Self { runtime, running: Mutex::new(Some(JoinSet::new())), alive: Arc::default() }
+    }
+
+    /// Runs `task` until it ends or the transport does. After the end of the
+    /// transport it is dropped at once.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut running = self.running.lock();
+        let Some(set) = running.as_mut() else { return };
+        // Finished tasks leave their results behind; take them as we go.
+        while set.try_join_next().is_some() {}
+        let alive = Counted::new(&self.alive);
+        let counted = async move {
+            let _alive = alive;
+            task.await;
+        };
+        set.spawn_on(counted, &self.runtime);
+    }
+
+    /// Ends every task, and waits until each has dropped what it held.
+    pub(super) async fn end(&self) {
+        let running = self.running.lock().take();
+        if let Some(mut set) = running {
+            set.shutdown().await;
+        }
+    }
+
+    /// Ends every task without waiting for it.
+    pub(super) fn abort(&self) {
+        let running = self.running.lock().take();
+        drop(running);
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.running.lock().is_none()
+    }
+
+    /// Tasks that have not ended.
+    pub(super) fn alive(&self) -> usize {
+        self.alive.load(Ordering::Relaxed)
+    }
+}
+
+/// Adds one to a gauge for as long as it lives.
+pub(super) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    pub(super) fn new(gauge: &Arc<AtomicUsize>) -> Self {
+        gauge.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(gauge))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

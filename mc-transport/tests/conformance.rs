@@ -1,0 +1,106 @@
+//! The public suite, run on every implementation of this crate.
+
+use std::sync::Arc;
+
+use mc_transport::conformance::{CASES, Pair, run, run_all};
+use mc_transport::{MemFabric, Transport};
+
+fn mem_pair() -> Pair {
+    let fabric = MemFabric::new();
+    Pair {
+        owner: Arc::new(fabric.transport("owner").unwrap()),
+        peer: Arc::new(fabric.transport("peer").unwrap()),
+    }
+}
+
+#[tokio::test]
+async fn mem_on_one_thread() {
+    run_all(async || mem_pair()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_on_two_threads() {
+    run_all(async || mem_pair()).await;
+}
+
+#[tokio::test]
+async fn nodes_leave_their_fabric() {
+    let fabric = MemFabric::new();
+    let first = fabric.transport("node").unwrap();
+    assert!(fabric.transport("node").is_err());
+    assert!(fabric.transport("two words").is_err());
+    drop(first);
+    let second = fabric.transport("node").unwrap();
+    assert_eq!(second.endpoint().unwrap().as_str(), "mem://node");
+}
+
+#[cfg(feature = "tcp")]
+mod tcp {
+    use std::time::Duration;
+
+    use mc_transport::{TcpConfig, TcpTransport};
+
+    use super::*;
+
+    async fn pair(listen: &str, links: usize) -> (TcpTransport, TcpTransport) {
+        let config = TcpConfig::listening(listen.parse().unwrap());
+        let owner = TcpTransport::start(config).await.unwrap();
+        let mut config = TcpConfig::default();
+        config.links_per_peer = links.try_into().unwrap();
+        (owner, TcpTransport::start(config).await.unwrap())
+    }
+
+    /// Runs every case, and after each waits until both sides have closed and
+    /// ended everything.
+    async fn suite(listen: &str, links: usize) {
+        for case in CASES {
+            let (owner, peer) = pair(listen, links).await;
+            let (owner, peer) = (Arc::new(owner), Arc::new(peer));
+            let watch = (Arc::downgrade(&owner), Arc::clone(&peer));
+            run(case, Pair { owner, peer }).await;
+            watch.1.shutdown().await;
+            assert!(watch.0.upgrade().is_none(), "{}: the case dropped its owner", case.name);
+            assert_eq!((watch.1.stats().links, watch.1.stats().tasks), (0, 0), "{}", case.name);
+        }
+    }
+
+    #[tokio::test]
+    async fn on_one_thread() {
+        suite("127.0.0.1:0", 1).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_two_threads() {
+        suite("127.0.0.1:0", 1).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn with_three_links() {
+        suite("127.0.0.1:0", 3).await;
+    }
+
+    #[tokio::test]
+    async fn over_ipv6() {
+        suite("[::1]:0", 1).await;
+    }
+
+    #[tokio::test]
+    async fn links_work_from_another_executor() {
+        let (owner, peer) = pair("127.0.0.1:0", 1).await;
+        let memory = mc_transport::Memory::allocate(4096).unwrap();
+        let region = owner.register(&memory, mc_transport::Access::ReadWrite).unwrap();
+        let link = peer.connect(owner.endpoint().unwrap()).await.unwrap();
+        let extent = mc_types::Extent::new(0, 4).unwrap();
+        let to = mc_transport::RemoteSpan::new(region.key(), extent);
+        let elsewhere = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let bytes = bytes::Bytes::from_static(b"here");
+            runtime.block_on(link.submit(vec![mc_transport::Operation::write(bytes, to)]))
+        });
+        while !elsewhere.is_finished() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(elsewhere.join().unwrap()[0].is_ok());
+        assert_eq!(memory.slice(0, 4).unwrap().to_vec(), b"here");
+    }
+}
