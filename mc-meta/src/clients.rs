@@ -1,5 +1,6 @@
 //! Clients and the segments they contribute.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mc_types::{ClientId, SegmentId, Time};
@@ -42,22 +43,25 @@ impl Master {
             if mounted.client() != client || *mounted.spec() != spec {
                 return Err(taken());
             }
-            clients.insert(client, now);
+            heard(&mut clients, client, now);
             return Ok(());
         }
         if let Some(mounted) = table.by_name(&spec.name) {
             if mounted.spec().endpoint != spec.endpoint {
                 return Err(taken());
             }
-            replaced = Some(mounted.spec().id);
+            replaced = Some((mounted.spec().id, mounted.client()));
         }
-        if let Some(old) = replaced {
-            self.retire(&mut table, old, now);
+        if let Some((id, owner)) = replaced {
+            self.retire(&mut table, id, now);
+            if table.of_client(owner).is_empty() {
+                clients.remove(&owner);
+            }
         }
         let segment = Arc::new(Segment::new(spec, client));
         self.emit(now).effect(&Effect::SegmentMounted { segment: &segment });
         table.add(segment);
-        clients.insert(client, now);
+        heard(&mut clients, client, now);
         drop((table, clients));
         if replaced.is_some() {
             self.start_sweep();
@@ -93,12 +97,11 @@ impl Master {
     /// Says that a client is alive.
     pub fn ping(&self, now: Time, client: ClientId) -> Pong {
         let mut clients = self.clients.lock();
-        let status = match clients.get_mut(&client) {
-            Some(heard) => {
-                *heard = now.max(*heard);
-                ClientStatus::Ok
-            }
-            None => ClientStatus::NeedRemount,
+        let status = if clients.contains_key(&client) {
+            heard(&mut clients, client, now);
+            ClientStatus::Ok
+        } else {
+            ClientStatus::NeedRemount
         };
         Pong { view: self.segments.read().view(), status }
     }
@@ -133,4 +136,11 @@ impl Master {
             self.emit(now).effect(&Effect::SegmentGone { segment: &segment });
         }
     }
+}
+
+/// Notes that a client was heard of. Of two calls that overtook each other the
+/// later time counts.
+fn heard(clients: &mut BTreeMap<ClientId, Time>, client: ClientId, now: Time) {
+    let last = clients.entry(client).or_insert(now);
+    *last = now.max(*last);
 }

@@ -1,7 +1,7 @@
 //! The master: shards, segments and clients behind their own locks.
 
 use core::fmt;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_alloc::strategy::RandomStrategy;
@@ -31,8 +31,9 @@ pub struct Master {
     pub(crate) watermark: Watermark,
     pub(crate) strategy: RandomStrategy,
     pub(crate) segments: RwLock<SegmentTable>,
-    /// When each client that contributes segments was last heard of.
-    pub(crate) clients: Mutex<HashMap<ClientId, Time>>,
+    /// When each client that contributes segments was last heard of. Ordered, so
+    /// that clients that expire together do so in the same order every time.
+    pub(crate) clients: Mutex<BTreeMap<ClientId, Time>>,
     pub(crate) counters: Counters,
     shards: Box<[Mutex<Shard>]>,
     hasher: KeyHasher,

@@ -1,0 +1,186 @@
+//! Mounting, unmounting, liveness.
+
+use core::time::Duration;
+
+use mc_meta::{
+    ClientStatus, GetError, Master, MountError, PutFinishError, ReplicateConfig, SegmentSpec,
+    UnmountError,
+};
+use mc_types::{ClientId, SegmentId};
+
+use crate::*;
+
+#[test]
+fn a_client_whose_last_segment_was_taken_over_mounts_again() {
+    let master = master(&[100]);
+    master
+        .mount_segment(
+            at(5),
+            STRANGER,
+            SegmentSpec { id: SegmentId::from_u128(77), ..segment(0, 100) },
+        )
+        .unwrap();
+    assert_eq!(master.ping(at(6), NODE).status, ClientStatus::NeedRemount);
+    assert_eq!(master.ping(at(6), STRANGER).status, ClientStatus::Ok);
+    assert_eq!(master.report().clients, 1);
+}
+
+#[test]
+fn a_late_mount_call_takes_nothing_back_from_a_ping() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    let master = master_with(config, &[100]);
+    master.ping(secs(9), NODE);
+    // The same mount again, by a thread that read the clock earlier.
+    master.mount_segment(secs(1), NODE, segment(0, 100)).unwrap();
+    master.tick(secs(15));
+    assert_eq!(master.report().clients, 1);
+}
+
+#[test]
+fn equal_seeds_and_commands_give_equal_answers() {
+    let run = || {
+        let mut config = settings();
+        config.client_ttl = Duration::from_secs(10);
+        let master = Master::new(config, 9).unwrap();
+        for number in 0..20 {
+            let client = ClientId::from_u128(number / 2);
+            master.mount_segment(at(0), client, segment(number, 1000)).unwrap();
+        }
+        // Three clients stay silent and take their segments with them.
+        for client in 3..10 {
+            master.ping(secs(9), ClientId::from_u128(client));
+        }
+        master.tick(secs(11));
+        let placed = |n: u32| {
+            let grant = put(&master, secs(11), &format!("key-{n}"), 10).unwrap();
+            (grant.generation, grant.placements[0].segment.spec().id)
+        };
+        (0..50).map(placed).collect::<Vec<_>>()
+    };
+    let first = run();
+    assert!((0..8).all(|_| run() == first));
+}
+
+#[test]
+fn mounting_the_same_again_is_harmless() {
+    let master = master(&[100]);
+    put(&master, at(0), "a", 10).unwrap();
+    let view = master.ping(at(0), NODE).view;
+    master.mount_segment(at(1), NODE, segment(0, 100)).unwrap();
+    assert!(has(&master, "a"));
+    assert_eq!(master.ping(at(1), NODE).view, view);
+    assert_eq!(master.report().segments.len(), 1);
+}
+
+#[test]
+fn a_mounted_id_or_name_is_not_given_away() {
+    let master = master(&[100]);
+    let taken = MountError::AlreadyExists { name: "segment-0".into() };
+    let other_id = SegmentId::from_u128(77);
+    let elsewhere: mc_types::Endpoint = "mem://elsewhere".parse().unwrap();
+    for (client, spec) in [
+        (STRANGER, segment(0, 100)),
+        (NODE, segment(0, 101)),
+        (NODE, SegmentSpec { endpoint: elsewhere.clone(), ..segment(0, 100) }),
+        (NODE, SegmentSpec { id: other_id, endpoint: elsewhere, ..segment(0, 100) }),
+    ] {
+        assert_eq!(master.mount_segment(at(0), client, spec), Err(taken.clone()));
+    }
+    assert_eq!(master.report().capacity, 100);
+}
+
+#[test]
+fn malformed_segments_are_refused() {
+    let master = master(&[]);
+    let named = |name: String| SegmentSpec { name: name.into(), ..segment(0, 1) };
+    let longest = mc_meta::MAX_SEGMENT_NAME_LEN;
+    let bad = |len| MountError::BadName { len, max: longest };
+    assert_eq!(master.mount_segment(at(0), NODE, named(String::new())), Err(bad(0)));
+    let long = "x".repeat(longest + 1);
+    assert_eq!(master.mount_segment(at(0), NODE, named(long)), Err(bad(longest + 1)));
+    assert_eq!(master.mount_segment(at(0), NODE, segment(0, 0)), Err(MountError::ZeroSize));
+    assert_eq!(master.mount_segment(at(0), NODE, named("x".repeat(longest))), Ok(()));
+}
+
+#[test]
+fn a_takeover_loses_what_the_old_owner_held() {
+    let master = master(&[100, 100]);
+    let both = ReplicateConfig::default().replicas(2);
+    put_as(&master, at(0), "both", 10, &both).unwrap();
+    put_as(&master, at(0), "one", 10, &ReplicateConfig::default().prefer("segment-0")).unwrap();
+    let again = SegmentSpec { id: SegmentId::from_u128(77), ..segment(0, 100) };
+    master.mount_segment(at(1), STRANGER, again).unwrap();
+    assert!(!has(&master, "one"));
+    let list = master.get_replica_list(at(1), key("both")).unwrap();
+    assert_eq!(list.placements.len(), 1);
+    assert_eq!(list.placements[0].segment.spec().name, "segment-1".into());
+    // NODE still has the other segment.
+    assert_eq!(master.ping(at(1), NODE).status, ClientStatus::Ok);
+}
+
+#[test]
+fn unmounting_is_for_the_owner() {
+    let master = master(&[100]);
+    let id = SegmentId::from_u128(0);
+    let unmount = |client, id| master.unmount_segment(at(1), client, id);
+    assert_eq!(unmount(STRANGER, id), Err(UnmountError::IllegalClient));
+    assert_eq!(unmount(NODE, SegmentId::from_u128(9)), Err(UnmountError::NotFound));
+    assert_eq!(unmount(NODE, id), Ok(()));
+    assert_eq!(unmount(NODE, id), Err(UnmountError::NotFound));
+    assert_eq!(master.ping(at(2), NODE).status, ClientStatus::NeedRemount);
+}
+
+#[test]
+fn a_lease_does_not_keep_a_segment_that_goes() {
+    let master = master(&[100]);
+    put(&master, at(0), "a", 10).unwrap();
+    master.get_replica_list(at(0), key("a")).unwrap();
+    master.unmount_segment(at(1), NODE, SegmentId::from_u128(0)).unwrap();
+    assert_eq!(master.get_replica_list(at(1), key("a")).unwrap_err(), GetError::NotFound);
+}
+
+#[test]
+fn an_open_put_outlives_the_loss_of_one_of_its_replicas() {
+    let master = master(&[100, 100]);
+    let grant = start_as(&master, at(0), "a", 10, &ReplicateConfig::default().replicas(2)).unwrap();
+    master.unmount_segment(at(1), NODE, SegmentId::from_u128(0)).unwrap();
+    end(&master, at(2), "a", grant.generation).unwrap();
+    let list = master.get_replica_list(at(2), key("a")).unwrap();
+    assert_eq!(list.placements.len(), 1);
+    assert!(list.placements[0].segment.is_live());
+    // The other one goes, too: nothing is left to end.
+    let grant = start(&master, at(2), "b", 10).unwrap();
+    master.unmount_segment(at(3), NODE, SegmentId::from_u128(1)).unwrap();
+    assert_eq!(end(&master, at(3), "b", grant.generation), Err(PutFinishError::NotFound));
+}
+
+#[test]
+fn a_silent_client_is_given_up_and_comes_back_by_mounting() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    let master = master_with(config, &[100]);
+    put(&master, at(0), "a", 10).unwrap();
+    master.ping(secs(1), NODE);
+    master.tick(secs(11));
+    assert!(has(&master, "a"), "silent for no longer than the TTL");
+    master.tick(at(11_001));
+    assert!(!has(&master, "a"));
+    assert_eq!(master.ping(secs(12), NODE).status, ClientStatus::NeedRemount);
+    assert_eq!(master.report().expired_clients, 1);
+    assert_eq!(master.report().capacity, 0);
+    master.mount_segment(secs(12), NODE, segment(0, 100)).unwrap();
+    assert_eq!(master.ping(secs(12), NODE).status, ClientStatus::Ok);
+    assert_eq!(put(&master, secs(12), "a", 100).unwrap().placements[0].extent.len(), 100);
+}
+
+#[test]
+fn several_segments_of_one_client_come_and_go_by_themselves() {
+    let master = master(&[100, 200]);
+    let view = master.ping(at(0), NODE).view;
+    master.unmount_segment(at(0), NODE, SegmentId::from_u128(0)).unwrap();
+    let pong = master.ping(at(0), NODE);
+    assert_eq!(pong.status, ClientStatus::Ok);
+    assert_ne!(pong.view, view);
+    assert_eq!(master.report().capacity, 200);
+}

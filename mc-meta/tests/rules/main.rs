@@ -1,0 +1,104 @@
+//! One test for each rule of the master.
+
+mod clients;
+
+use core::time::Duration;
+
+use mc_meta::{
+    Master, MasterConfig, PutEnd, PutFinishError, PutGrant, PutStart, PutStartError,
+    ReplicateConfig, SegmentSpec,
+};
+use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Time};
+
+const NODE: ClientId = ClientId::from_u128(100);
+const WRITER: ClientId = ClientId::from_u128(1);
+const STRANGER: ClientId = ClientId::from_u128(2);
+
+fn at(millis: u64) -> Time {
+    Time::from_millis(millis)
+}
+
+fn secs(secs: u64) -> Time {
+    at(secs * 1000)
+}
+
+fn key(text: &str) -> KeyRef<'_> {
+    KeyRef::new(text).unwrap()
+}
+
+fn segment(number: u128, size: u64) -> SegmentSpec {
+    SegmentSpec {
+        id: SegmentId::from_u128(number),
+        name: format!("segment-{number}").into(),
+        base: 0,
+        size,
+        endpoint: format!("mem://node-{number}").parse().unwrap(),
+        remote_key: RemoteKey::from_bytes([number as u8; 16]),
+    }
+}
+
+/// Defaults, but one shard and clients that live on without pings.
+fn settings() -> MasterConfig {
+    let mut config = MasterConfig::default();
+    config.shards = 1;
+    config.client_ttl = Duration::from_secs(1 << 40);
+    config
+}
+
+/// A master with segments of these sizes, all of one client.
+fn master_with(config: MasterConfig, sizes: &[u64]) -> Master {
+    let master = Master::new(config, 1).unwrap();
+    for (number, size) in (0u128..).zip(sizes) {
+        master.mount_segment(at(0), NODE, segment(number, *size)).unwrap();
+    }
+    master
+}
+
+fn master(sizes: &[u64]) -> Master {
+    master_with(settings(), sizes)
+}
+
+fn start_as(
+    master: &Master,
+    now: Time,
+    name: &str,
+    len: u64,
+    config: &ReplicateConfig,
+) -> Result<PutGrant, PutStartError> {
+    master.put_start(now, WRITER, &PutStart { key: key(name), slice_lengths: &[len], config })
+}
+
+fn start(master: &Master, now: Time, name: &str, len: u64) -> Result<PutGrant, PutStartError> {
+    start_as(master, now, name, len, &ReplicateConfig::default())
+}
+
+fn end(
+    master: &Master,
+    now: Time,
+    name: &str,
+    generation: Generation,
+) -> Result<(), PutFinishError> {
+    let put = PutEnd { key: key(name), generation: Some(generation), checksums: &[] };
+    master.put_end(now, WRITER, &put)
+}
+
+fn put_as(
+    master: &Master,
+    now: Time,
+    name: &str,
+    len: u64,
+    config: &ReplicateConfig,
+) -> Result<PutGrant, PutStartError> {
+    let grant = start_as(master, now, name, len, config)?;
+    end(master, now, name, grant.generation).unwrap();
+    Ok(grant)
+}
+
+fn put(master: &Master, now: Time, name: &str, len: u64) -> Result<PutGrant, PutStartError> {
+    put_as(master, now, name, len, &ReplicateConfig::default())
+}
+
+/// Whether the object is there, asked without granting it a lease.
+fn has(master: &Master, name: &str) -> bool {
+    master.longest_prefix(at(0), [key(name)]) == 1
+}
