@@ -11,3 +11,8 @@ pub use master::{Master, MasterBuilder};
 pub use mc_meta::{MasterConfig, MasterReport, ReplicateConfig};
 pub use mc_transport::{Memory, MemorySlice, Source};
 pub use mc_types::{ByteSize, ErrorCode};
+
+/// The repository's front page, so that its examples are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct RepositoryFrontPage;

@@ -94,6 +94,7 @@ impl Core {
                     at += source.len();
                 }
             }
+            _ => return false,
         }
         true
     }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mc_meta::ReplicateConfig;
-use mc_rpc::{PutGrant, Refusal};
+use mc_meta::{PutEnd, ReplicateConfig};
+use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation};
 use mc_transport::{MemorySlice, Operation, RemoteSpan, Source};
 use mc_types::{Checksum, ErrorCode, Generation, KeyRef};
 
@@ -149,7 +149,7 @@ impl<'a> Item<'a> {
         &self.checksums
     }
 
-    fn job(&self, replica: &mc_rpc::ReplicaLocation) -> Job {
+    fn job(&self, replica: &ReplicaLocation) -> Job {
         let to = RemoteSpan::new(replica.segment.remote_key, replica.extent);
         let operation = match self.put.slices.as_slice() {
             [slice] => Operation::write(slice.clone(), to),
@@ -201,15 +201,11 @@ impl Core {
         config: &ReplicateConfig,
         deadline: Instant,
     ) -> Result<Vec<(usize, PutGrant)>, PutError> {
-        let puts: Vec<mc_meta::PutStart<'_>> = open
+        let puts: Vec<PutStartItem<'_>> = open
             .iter()
-            .map(|&at| mc_meta::PutStart {
-                key: items[at].key(),
-                slice_lengths: &items[at].lengths,
-                config,
-            })
+            .map(|&at| PutStartItem { key: items[at].key(), slice_lengths: &items[at].lengths })
             .collect();
-        let answers = self.master.batch_put_start(self.id, &puts).await?;
+        let answers = self.master.batch_put_start(self.id, config, &puts).await?;
         let mut granted = Vec::new();
         for (&at, answer) in open.iter().zip(answers) {
             match answer {
@@ -261,9 +257,9 @@ impl Core {
                 Err(error) => broken.push((at, generation, error)),
             }
         }
-        let ends: Vec<mc_meta::PutEnd<'_>> = whole
+        let ends: Vec<PutEnd<'_>> = whole
             .iter()
-            .map(|&(at, generation)| mc_meta::PutEnd {
+            .map(|&(at, generation)| PutEnd {
                 key: items[at].key(),
                 generation: Some(generation),
                 checksums: &items[at].checksums,
@@ -298,9 +294,12 @@ impl Core {
         if broken.is_empty() {
             return;
         }
-        let revokes: Vec<_> = broken
+        let revokes: Vec<PutRevokeItem<'_>> = broken
             .iter()
-            .map(|&(at, generation, _)| (items[at].key(), Some(generation)))
+            .map(|&(at, generation, _)| PutRevokeItem {
+                key: items[at].key(),
+                generation: Some(generation),
+            })
             .collect();
         // A revoke that is lost only delays the space: the master's time-out
         // takes it back. But then the key is not free for another try.

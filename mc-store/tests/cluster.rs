@@ -1,0 +1,291 @@
+//! A whole cluster in one process: real sockets, real threads.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mc_store::{
+    ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterConfig, Memory, Put, PutError,
+    PutOutcome, ReplicateConfig, Source,
+};
+
+/// Long enough for a loaded machine; a test that needs it has failed.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+struct Cluster {
+    master: Master,
+    nodes: Vec<Client>,
+}
+
+impl Cluster {
+    async fn start(config: MasterConfig, nodes: usize, segment: ByteSize) -> Self {
+        let master = Master::builder().config(config).seed(7).start().await.unwrap();
+        let mut cluster = Self { master, nodes: Vec::new() };
+        for n in 0..nodes {
+            let node = cluster.client().segment_name(format!("node-{n}")).segment_size(segment);
+            cluster.nodes.push(node.connect().await.unwrap());
+        }
+        cluster
+    }
+
+    fn client(&self) -> mc_store::ClientBuilder {
+        Client::builder()
+            .master(self.master.local_addr().to_string())
+            .listen("127.0.0.1:0".parse().unwrap())
+            .heartbeat_interval(Duration::from_millis(50))
+    }
+
+    async fn app(&self) -> Client {
+        self.client().connect().await.unwrap()
+    }
+}
+
+fn config() -> MasterConfig {
+    MasterConfig::default()
+}
+
+/// Bytes that differ from key to key and along the value.
+fn content(key: &str, len: usize) -> Bytes {
+    let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
+    (0..len as u64).map(|n| ((seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_put_is_got_from_anywhere() {
+    let cluster = Cluster::start(config(), 2, ByteSize::mib(32)).await;
+    let (writer, reader) = (cluster.app().await, cluster.app().await);
+    for len in [1, 4095, 4096, 65_537, 3_000_001] {
+        let key = format!("value-{len}");
+        let value = content(&key, len);
+        assert_eq!(writer.put(&key, value.clone()).await.unwrap(), PutOutcome::Stored);
+        assert_eq!(reader.get(&key).await.unwrap(), value);
+        assert_eq!(cluster.nodes[0].get(&key).await.unwrap(), value);
+    }
+    assert_eq!(reader.get("absent").await.unwrap_err().code(), ErrorCode::ObjectNotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_never_changes() {
+    let cluster = Cluster::start(config(), 1, ByteSize::mib(4)).await;
+    let app = cluster.app().await;
+    app.put("k", "first").await.unwrap();
+    assert_eq!(app.put("k", "second").await.unwrap(), PutOutcome::Existing);
+    assert_eq!(app.get("k").await.unwrap(), "first");
+    assert!(app.remove("k", false).await.unwrap_err().code() == ErrorCode::ObjectHasLease);
+    app.remove("k", true).await.unwrap();
+    assert!(!app.exist("k").await.unwrap());
+    assert_eq!(app.put("k", "second").await.unwrap(), PutOutcome::Stored);
+    assert_eq!(app.get("k").await.unwrap(), "second");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_answer_each_key_on_its_own() {
+    let cluster = Cluster::start(config(), 3, ByteSize::mib(32)).await;
+    let app = cluster.app().await;
+    let keys: Vec<String> = (0..2500).map(|n| format!("block-{n}")).collect();
+    let mut puts: Vec<Put<'_>> =
+        keys.iter().map(|key| Put::new(key, content(key, 4096))).collect();
+    puts.push(Put::new("", Bytes::from_static(b"x")));
+    puts.push(Put::new(&keys[3], Bytes::from_static(b"again")));
+    let outcomes = app.batch_put(puts, &ReplicateConfig::default()).await;
+    assert!(outcomes[..2500].iter().all(|o| matches!(o, Ok(PutOutcome::Stored))));
+    assert!(matches!(outcomes[2500], Err(PutError::Key(_))));
+    assert!(matches!(outcomes[2501], Ok(PutOutcome::Existing)));
+
+    let mut names: Vec<&str> = keys.iter().map(String::as_str).collect();
+    names.push("absent");
+    assert_eq!(app.longest_prefix(&names).await.unwrap(), 2500);
+    let exist = app.batch_exist(&names).await.unwrap();
+    assert_eq!(exist.iter().filter(|yes| **yes).count(), 2500);
+    let values = app.batch_get(&names).await;
+    for (key, value) in keys.iter().zip(&values) {
+        assert_eq!(*value.as_ref().unwrap(), content(key, 4096));
+    }
+    assert!(matches!(values[2500], Err(GetError::NotFound)));
+    assert!(app.batch_put(Vec::new(), &ReplicateConfig::default()).await.is_empty());
+    assert!(app.batch_get(&[]).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slices_are_gathered_scattered_and_verified_one_by_one() {
+    let cluster = Cluster::start(config(), 1, ByteSize::mib(8)).await;
+    let app = cluster.app().await;
+    let value = content("sliced", 10_000);
+    let own = Memory::allocate(6_000).unwrap();
+    own.whole().copy_from(0, &value[4_000..]).unwrap();
+    let slices =
+        vec![Source::Bytes(value.slice(..4_000)), own.slice(0, 1).unwrap().into(), own.slice(1, 5_999).unwrap().into()];
+    let put = Put { key: "sliced", slices };
+    let outcome = app.batch_put(vec![put], &ReplicateConfig::default()).await.pop().unwrap();
+    assert_eq!(outcome.unwrap(), PutOutcome::Stored);
+    let described = app.describe("sliced").await.unwrap();
+    let slices = described.slices.as_slice();
+    assert_eq!(slices.iter().map(|s| s.len).collect::<Vec<_>>(), [4_000, 1, 5_999]);
+    assert_eq!(slices[0].checksum, Some(mc_transport::checksum(&value[..4_000])));
+
+    // Into pieces that match no slice, with room to spare.
+    let target = Memory::allocate(12_000).unwrap();
+    let pieces = vec![target.slice(0, 5).unwrap(), target.slice(5, 7_000).unwrap(), target.slice(7_005, 4_995).unwrap()];
+    let got = app.batch_get_into(vec![GetInto { key: "sliced", into: pieces }]).await;
+    assert_eq!(*got[0].as_ref().unwrap(), 10_000);
+    assert_eq!(target.whole().to_vec()[..10_000], value[..]);
+
+    let small = Memory::allocate(9_999).unwrap();
+    let refused = app.get_into("sliced", &small.whole()).await.unwrap_err();
+    assert!(matches!(refused, GetError::BufferTooSmall { needed: 10_000, given: 9_999 }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn damaged_bytes_are_never_returned() {
+    let cluster = Cluster::start(config(), 1, ByteSize::mib(1)).await;
+    let app = cluster.app().await;
+    // The writer changes its memory while the put runs: the checksum is of other
+    // bytes than those that were sent.
+    let source = Memory::allocate(512 * 1024).unwrap();
+    source.whole().copy_from(0, &content("torn", 512 * 1024)).unwrap();
+    let whole = source.whole();
+    app.put_from("torn", &whole, &ReplicateConfig::default()).await.unwrap();
+    let replica = &app.describe("torn").await.unwrap().replicas[0];
+    // Damage a byte where it lies, as a bad memory module or a stray writer would.
+    let list = app.master().get_replica_list(mc_types::KeyRef::new("torn").unwrap()).await.unwrap();
+    let link = {
+        use mc_transport::Transport as _;
+        let tcp = mc_transport::tcp::TcpTransport::start(mc_transport::tcp::TcpConfig::default());
+        tcp.await.unwrap().connect(&replica.endpoint).await
+    };
+    let link = link.unwrap();
+    let at = list.replicas[0].extent.part(300_000, 1).unwrap();
+    let span = mc_transport::RemoteSpan::new(list.replicas[0].segment.remote_key, at);
+    let wrong = Bytes::from(vec![!content("torn", 300_001)[300_000]]);
+    for result in link.submit(vec![mc_transport::Operation::write(wrong, span)]).await {
+        result.unwrap();
+    }
+    let error = app.get("torn").await.unwrap_err();
+    assert!(matches!(error, GetError::ChecksumMismatch { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_survives_its_twin() {
+    let mut cluster = Cluster::start(config(), 2, ByteSize::mib(8)).await;
+    let app = cluster.app().await;
+    let twice = ReplicateConfig::default().replicas(2);
+    let value = content("twice", 100_000);
+    app.put_with("twice", value.clone(), &twice).await.unwrap();
+    assert_eq!(app.describe("twice").await.unwrap().replicas.len(), 2);
+    let once = ReplicateConfig::default().prefer("node-0");
+    app.put_with("once", value.clone(), &once).await.unwrap();
+
+    cluster.nodes.remove(0).shutdown().await;
+    assert_eq!(app.get("twice").await.unwrap(), value);
+    assert!(matches!(app.get("once").await.unwrap_err(), GetError::NotFound));
+    // More replicas than segments: as many as fit.
+    app.put_with("best-effort", value.clone(), &twice).await.unwrap();
+    assert_eq!(app.describe("best-effort").await.unwrap().replicas.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pressure_evicts_the_cold_and_keeps_the_used() {
+    let mut config = config();
+    config.lease_ttl = Duration::from_millis(20);
+    config.shards = 1;
+    let cluster = Cluster::start(config, 1, ByteSize::mib(4)).await;
+    let app = cluster.app().await;
+    let value = Bytes::from(vec![5; 64 * 1024]);
+    for n in 0..200 {
+        assert_eq!(app.put(&format!("b{n}"), value.clone()).await.unwrap(), PutOutcome::Stored);
+        assert!(n < 1 || app.exist("b0").await.unwrap(), "used after every put, gone at {n}");
+    }
+    let report = app.cluster_report().await.unwrap();
+    assert!(report.evicted_objects >= 136, "{report:?}");
+    assert!(report.used <= report.capacity);
+    let too_large = app.put("huge", vec![0; 5 << 20]).await.unwrap_err();
+    assert_eq!(too_large.code(), ErrorCode::ObjectTooLarge, "{too_large}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_waits_for_leases_and_then_says_what_it_waited_for() {
+    let mut config = config();
+    config.lease_ttl = Duration::from_secs(600);
+    let cluster = Cluster::start(config, 1, ByteSize::mib(1)).await;
+    let app = cluster.client().put_wait(Duration::from_millis(50)).connect().await.unwrap();
+    app.put("all-of-it", vec![1; 1 << 20]).await.unwrap();
+    assert!(app.exist("all-of-it").await.unwrap());
+    let refused = app.put("more", vec![2; 1024]).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::AllLeased, "{refused}");
+    assert!(refused.is_retryable());
+    app.remove("all-of-it", true).await.unwrap();
+    assert_eq!(app.put("more", vec![2; 1024]).await.unwrap(), PutOutcome::Stored);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_segments_a_put_says_so() {
+    let cluster = Cluster::start(config(), 0, ByteSize::mib(1)).await;
+    let app = cluster.app().await;
+    let refused = app.put("k", "v").await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::TooFewSegments, "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_longer_than_its_lease_renews_it() {
+    let mut config = config();
+    config.lease_ttl = Duration::from_millis(2);
+    let cluster = Cluster::start(config, 1, ByteSize::mib(64)).await;
+    let app = cluster.client().local_copy(false).connect().await.unwrap();
+    let value = content("long", 32 << 20);
+    app.put("long", value.clone()).await.unwrap();
+    // Reading 32 MiB takes several times two milliseconds.
+    assert_eq!(app.get("long").await.unwrap(), value);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forgotten_node_mounts_again() {
+    let mut config = config();
+    config.client_ttl = Duration::from_millis(200);
+    let cluster = Cluster::start(config, 1, ByteSize::mib(4)).await;
+    let app = cluster.app().await;
+    app.put("k", "v").await.unwrap();
+    // As when the node was cut off for longer than the master waits.
+    let master = cluster.master.state();
+    let far = mc_types::Time::from_millis(u64::MAX / 2);
+    master.tick(far);
+    until("the segment to be mounted anew", async || {
+        let report = app.cluster_report().await.unwrap();
+        (report.segments.len() == 1 && report.expired_clients == 1).then_some(())
+    })
+    .await;
+    assert!(matches!(app.get("k").await.unwrap_err(), GetError::NotFound));
+    assert_eq!(app.put("k", "w").await.unwrap(), PutOutcome::Stored);
+    assert_eq!(app.get("k").await.unwrap(), "w");
+}
+
+#[tokio::test]
+async fn what_cannot_start_says_why() {
+    let no_master = Client::builder().connect().await.unwrap_err();
+    assert!(matches!(no_master, mc_store::StartError::NoMaster));
+    let nobody = Client::builder().master("127.0.0.1:1").connect().await.unwrap_err();
+    assert!(nobody.to_string().contains("127.0.0.1:1"), "{nobody}");
+    let master = Master::builder().start().await.unwrap();
+    let address = master.local_addr();
+    let absurd = Client::builder()
+        .master(address.to_string())
+        .segment_size(ByteSize::bytes(u64::MAX))
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(matches!(absurd, mc_store::StartError::Memory { .. }), "{absurd}");
+    let taken = Master::builder().listen(address).start().await.unwrap_err();
+    assert!(taken.to_string().contains(&address.to_string()), "{taken}");
+    let bad = MasterConfig::default();
+    let bad = { let mut bad = bad; bad.eviction_ratio = 7.0; bad };
+    assert!(Master::builder().config(bad).start().await.is_err());
+}
