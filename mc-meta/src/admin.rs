@@ -94,7 +94,7 @@ impl Master {
             objects,
             processing,
             soft_pinned,
-            used: segments.iter().map(|segment| segment.used).sum(),
+            used: segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.used)),
             capacity: segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.spec.size)),
             clients: self.clients.lock().len() as u64,
             evicted_objects: read(&counters.evicted_objects),

@@ -31,14 +31,11 @@ pub(crate) type Replicas = SmallVec<[Replica; 1]>;
 
 /// Gives the space of every replica back and says how many bytes that was.
 pub(crate) fn release_all(replicas: Replicas) -> u64 {
-    replicas
-        .into_iter()
-        .map(|replica| {
-            let len = replica.allocation.extent().len();
-            replica.release();
-            len
-        })
-        .sum()
+    replicas.into_iter().fold(0, |freed: u64, replica| {
+        let len = replica.allocation.extent().len();
+        replica.release();
+        freed.saturating_add(len)
+    })
 }
 
 /// Where an object is in its life.

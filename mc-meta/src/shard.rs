@@ -59,7 +59,7 @@ pub(crate) struct Evicted {
 impl std::ops::AddAssign for Evicted {
     fn add_assign(&mut self, more: Self) {
         self.objects += more.objects;
-        self.bytes += more.bytes;
+        self.bytes = self.bytes.saturating_add(more.bytes);
         self.leased += more.leased;
     }
 }
@@ -264,7 +264,7 @@ impl Shard {
     ) -> Evicted {
         let mut outcome = Evicted::default();
         let mut offers = 0;
-        let mut planned = 0;
+        let mut planned = 0u64;
         let mut victims = smallvec::SmallVec::<[u32; 16]>::new();
         let objects = &mut self.objects;
         let aside = &mut self.aside;
@@ -287,12 +287,14 @@ impl Shard {
                 return Verdict::SetAside;
             }
             object.queue = Queue::None;
-            planned += object.slices.total_len() * object.replicas.len() as u64;
+            let replicas = object.replicas.len() as u64;
+            planned = object.slices.total_len().saturating_mul(replicas).saturating_add(planned);
             victims.push(slot);
             Verdict::Evict
         });
         for slot in victims {
-            outcome.bytes += self.remove(slot, Removal::Evicted, emit);
+            let freed = self.remove(slot, Removal::Evicted, emit);
+            outcome.bytes = outcome.bytes.saturating_add(freed);
             outcome.objects += 1;
         }
         outcome

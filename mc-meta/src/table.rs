@@ -58,7 +58,7 @@ impl SegmentTable {
     }
 
     pub(crate) fn used(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.used()).sum()
+        self.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.used()))
     }
 
     /// Adds a segment whose id and name are free.

@@ -1,6 +1,7 @@
 //! One test for each rule of the master.
 
 mod clients;
+mod puts;
 
 use core::time::Duration;
 
