@@ -1,1 +1,138 @@
-fn main(){}
+//! What an allocation costs in a pool that is full: one live allocation chosen at
+//! random is freed when the next one does not fit.
+//!
+//! `cargo bench -p mc-alloc`. Each time covers the allocation, the frees that it needs,
+//! and the choosing of their victims.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use mc_alloc::strategy::{AllocationStrategy, RandomStrategy, Request};
+use mc_alloc::{Allocation, OffsetAllocator};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+struct Pool {
+    space: OffsetAllocator,
+    live: Vec<Allocation>,
+    random: fastrand::Rng,
+}
+
+impl Pool {
+    fn new(capacity: u64) -> Self {
+        Self {
+            space: OffsetAllocator::new(capacity),
+            live: Vec::new(),
+            random: fastrand::Rng::with_seed(7),
+        }
+    }
+
+    /// Puts until the pool has been turned over four times.
+    fn churned(mut self, mut size: impl FnMut(&mut fastrand::Rng) -> u64) -> Self {
+        let mut put = 0;
+        while put < 4 * self.space.capacity() {
+            let size = size(&mut self.random);
+            self.put(size);
+            put += size;
+        }
+        self
+    }
+
+    fn put(&mut self, size: u64) {
+        loop {
+            if let Ok(allocation) = self.space.allocate(size) {
+                self.live.push(allocation);
+                return;
+            }
+            let victim = self.random.usize(..self.live.len());
+            let allocation = self.live.swap_remove(victim);
+            self.space.free(allocation).expect("made by this allocator");
+        }
+    }
+}
+
+fn uniform(c: &mut Criterion) {
+    let mut group = c.benchmark_group("uniform");
+    for (name, size) in [("64KiB", 64 * KIB), ("128KiB-17", 128 * KIB - 17), ("1MiB+17", MIB + 17)]
+    {
+        let mut pool = Pool::new(2 * GIB).churned(|_| size);
+        group.bench_function(name, |b| b.iter(|| pool.put(black_box(size))));
+    }
+    group.finish();
+}
+
+fn mixed(c: &mut Criterion) {
+    let any = |random: &mut fastrand::Rng| random.u64(KIB..=64 * MIB);
+    let mut pool = Pool::new(2 * GIB).churned(any);
+    c.bench_function("random/1KiB-64MiB", |b| {
+        b.iter(|| {
+            let size = any(&mut pool.random);
+            pool.put(size);
+        });
+    });
+    let pair = |random: &mut fastrand::Rng| if random.bool() { 3_274_752 } else { 643 * KIB };
+    let mut pool = Pool::new(64 * GIB).churned(pair);
+    c.bench_function("pair/3274752-658432", |b| {
+        b.iter(|| {
+            let size = pair(&mut pool.random);
+            pool.put(size);
+        });
+    });
+}
+
+/// The same work with a thousand and a million live allocations, with the oldest as the
+/// victim and with a random one. Random victims show what cache misses cost once the
+/// tables outgrow the caches, the caller's list of live allocations included.
+fn scale(c: &mut Criterion) {
+    let mut group = c.benchmark_group("scale");
+    for live in [1_000, 1_000_000] {
+        let mut pool = Pool::new(live * 64 * KIB).churned(|_| 64 * KIB);
+        group.bench_function(format!("random/{live}"), |b| {
+            b.iter(|| pool.put(black_box(64 * KIB)));
+        });
+        let mut space = pool.space;
+        let mut live_by_age: VecDeque<_> = pool.live.into();
+        live_by_age.make_contiguous().sort_by_key(|allocation| allocation.extent().offset());
+        group.bench_function(format!("oldest/{live}"), |b| {
+            b.iter(|| {
+                let oldest = live_by_age.pop_front().expect("the pool is full");
+                space.free(oldest).expect("made by this allocator");
+                live_by_age.push_back(space.allocate(black_box(64 * KIB)).expect("just freed"));
+            });
+        });
+    }
+    group.finish();
+}
+
+/// The last allocation is freed at once, so everything stays in the cache.
+fn hot(c: &mut Criterion) {
+    let mut space = OffsetAllocator::new(2 * GIB);
+    c.bench_function("hot/64KiB", |b| {
+        b.iter(|| {
+            let allocation = space.allocate(black_box(64 * KIB)).expect("the pool is empty");
+            space.free(allocation).expect("made by this allocator");
+        });
+    });
+}
+
+fn strategy(c: &mut Criterion) {
+    let mut group = c.benchmark_group("strategy");
+    let strategy = RandomStrategy::default();
+    for taken in [1, 3] {
+        let mut seed = 0;
+        group.bench_function(format!("random-{taken}-of-1000"), |b| {
+            b.iter(|| {
+                seed += 1;
+                let candidates = strategy.candidates(Request::new(1000, seed));
+                candidates.take(taken).sum::<usize>()
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, uniform, mixed, scale, hot, strategy);
+criterion_main!(benches);

@@ -100,13 +100,11 @@ impl FreeError {
     }
 
     /// The allocation that was refused.
-    #[must_use]
     pub const fn allocation(&self) -> &Allocation {
         &self.allocation
     }
 
     /// Takes the allocation back, to free it where it belongs.
-    #[must_use]
     pub fn into_allocation(self) -> Allocation {
         self.allocation
     }

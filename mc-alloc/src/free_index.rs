@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 use crate::bin::{Bin, COLUMNS};
-use crate::regions::{NONE, RegionId, RegionTable};
+use crate::regions::{NONE, Node, RegionId, RegionTable};
 
 /// Regions of one bin that a search looks at. Only the bin of the wanted size itself
 /// mixes regions that fit with regions that do not.
@@ -51,15 +51,15 @@ impl FreeIndex {
 
     /// Links a region that is in no list into that of its bin.
     pub(crate) fn insert(&mut self, regions: &mut RegionTable, id: RegionId) {
-        let bin = Bin::of(regions[id].size);
+        let node = &mut regions[id];
+        let bin = Bin::of(node.size);
         let row = &mut self.rows[bin.row()];
         let next = row.heads[bin.column()];
+        node.prev = NONE;
+        node.next = next;
         if next != NONE {
             regions[next].prev = id;
         }
-        let node = &mut regions[id];
-        node.prev = NONE;
-        node.next = next;
         row.heads[bin.column()] = id;
         row.counts[bin.column()] += 1;
         row.occupied |= 1 << bin.column();
@@ -69,19 +69,19 @@ impl FreeIndex {
     /// Takes a region out of the list of its bin; what its links say afterwards is up
     /// to the caller.
     pub(crate) fn remove(&mut self, regions: &mut RegionTable, id: RegionId) {
-        let node = regions[id];
-        let bin = Bin::of(node.size);
-        if node.next != NONE {
-            regions[node.next].prev = node.prev;
+        let Node { size, prev, next, .. } = regions[id];
+        let bin = Bin::of(size);
+        if next != NONE {
+            regions[next].prev = prev;
         }
         let row = &mut self.rows[bin.row()];
         row.counts[bin.column()] -= 1;
-        if node.prev != NONE {
-            regions[node.prev].next = node.next;
+        if prev != NONE {
+            regions[prev].next = next;
             return;
         }
-        row.heads[bin.column()] = node.next;
-        if node.next == NONE {
+        row.heads[bin.column()] = next;
+        if next == NONE {
             row.occupied &= !(1 << bin.column());
             if row.occupied == 0 {
                 self.occupied &= !(1 << bin.row());
@@ -91,8 +91,9 @@ impl FreeIndex {
 
     /// Gives a region another size; its place in its list stays while the bin does.
     pub(crate) fn resize(&mut self, regions: &mut RegionTable, id: RegionId, size: u64) {
-        if Bin::of(regions[id].size) == Bin::of(size) {
-            regions[id].size = size;
+        let node = &mut regions[id];
+        if Bin::of(node.size) == Bin::of(size) {
+            node.size = size;
         } else {
             self.remove(regions, id);
             regions[id].size = size;

@@ -19,7 +19,7 @@ use crate::report::{BinReport, Report};
 /// searches through regions, and a freed region merges with both neighbours at once.
 /// An allocation has exactly the size asked for. One region (an allocation or a gap
 /// between two) costs 32 bytes of metadata; the table of regions starts empty, grows
-/// in chunks of 32 KiB and never moves. The size classes cost up to 31 KiB, by
+/// in chunks of 16 KiB and never moves. The size classes cost up to 31 KiB, by
 /// capacity.
 ///
 /// Sources: TLSF (Masmano and others, ECRTS 2004) for the two-level bitmap and the
@@ -58,7 +58,6 @@ impl OffsetAllocator {
     }
 
     /// An allocator of `capacity` bytes with other settings than the defaults.
-    #[must_use]
     pub const fn builder(capacity: u64) -> OffsetAllocatorBuilder {
         OffsetAllocatorBuilder { capacity, identity: None, max_regions: MAX_REGIONS }
     }
@@ -561,24 +560,19 @@ mod tests {
     }
 
     #[test]
-    fn a_region_of_exactly_the_wanted_size_is_found_beside_smaller_ones() {
-        // 1030 and 1031 share a bin. Smaller regions are freed last, so they are first
-        // in its list.
-        let mut space = OffsetAllocator::new(5 * 1031 + 4);
-        let exact = space.allocate(1031).unwrap();
-        let mut smaller = Vec::new();
-        for _ in 0..3 {
-            smaller.push(space.allocate(1030).unwrap());
-            let _apart = space.allocate(1).unwrap();
+    fn a_region_of_exactly_the_wanted_size_is_found_behind_smaller_ones_of_its_bin() {
+        let mut space = OffsetAllocator::new(1031 + 3 * 1030 + 4);
+        let mut held = Vec::new();
+        for size in [1031, 1030, 1030, 1030] {
+            held.push(space.allocate(size).unwrap());
+            let _wall = space.allocate(1).unwrap();
         }
-        let _rest = space.allocate(space.available()).unwrap();
-        space.free(exact).unwrap();
-        for (index, allocation) in smaller.into_iter().enumerate() {
-            // The first one would merge with the exact one.
-            if index > 0 {
-                space.free(allocation).unwrap();
-            }
+        // The list of a bin starts with what was freed last: a smaller one.
+        for allocation in held {
+            space.free(allocation).unwrap();
         }
+        assert_eq!(space.report().bins.len(), 1);
+        assert_eq!(space.largest_free(), 1031);
         assert_eq!(space.allocate(1031).unwrap().extent().offset(), 0);
     }
 

@@ -4,6 +4,8 @@
 //! that is freed are one step away. A free region is also linked into the list of its
 //! bin; a region in use keeps its tag in the same eight bytes.
 
+use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
@@ -22,6 +24,9 @@ const IN_USE: u32 = u32::MAX;
 const VACANT: u32 = u32::MAX - 1;
 
 /// One region, or a vacant slot.
+///
+/// Code on the hot path reads and writes the fields it needs, not whole nodes: loading a
+/// node at once right after one of its fields was stored stalls the processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub(crate) offset: u64,
@@ -53,15 +58,18 @@ impl Node {
     }
 }
 
-/// Slots in a chunk of the table: 32 KiB of nodes.
+/// Slots in a chunk of the table: 16 KiB of nodes.
 const CHUNK: usize = 1 << CHUNK_BITS;
-const CHUNK_BITS: u32 = 10;
+const CHUNK_BITS: u32 = 9;
+
+const NEVER_USED: Node =
+    Node { offset: 0, size: 0, before: NONE, after: NONE, prev: VACANT, next: NONE };
 
 /// The regions, by id. Grows by one chunk at a time and never moves a node, so no
 /// single insertion pays for a copy of the whole table. Vacated slots are used again
 /// before the table grows.
 pub(crate) struct RegionTable {
-    chunks: Vec<Vec<Node>>,
+    chunks: Vec<Box<[Node; CHUNK]>>,
     /// Slots that have ever been used.
     len: u32,
     /// The most recently vacated slot.
@@ -92,10 +100,11 @@ impl RegionTable {
             return None;
         }
         let id = self.len;
-        if id as usize % CHUNK == 0 {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        if (id as usize).is_multiple_of(CHUNK) {
+            let chunk = vec![NEVER_USED; CHUNK].into_boxed_slice();
+            self.chunks.push(chunk.try_into().expect("it was made with CHUNK slots"));
         }
-        self.chunks[id as usize >> CHUNK_BITS].push(node);
+        self[id] = node;
         self.len += 1;
         Some(id)
     }
@@ -109,9 +118,11 @@ impl RegionTable {
         self.vacant = id;
     }
 
-    /// The node of `id`, if the table ever had one.
+    /// The node of `id`, wherever that came from; a vacant one, or `None`, when the
+    /// table has no such region.
     pub(crate) fn get(&self, id: RegionId) -> Option<&Node> {
-        self.chunks.get(id as usize >> CHUNK_BITS)?.get(id as usize % CHUNK)
+        let chunk = self.chunks.get(id as usize >> CHUNK_BITS)?;
+        Some(&chunk[id as usize % CHUNK])
     }
 
     /// Forgets every region and gives the memory back.

@@ -77,10 +77,8 @@ pub trait AllocationStrategy {
 /// is one. It costs an allocation per placement.
 pub trait DynAllocationStrategy {
     /// As [`AllocationStrategy::candidates`].
-    fn candidates_boxed<'a>(
-        &'a self,
-        request: Request<'a>,
-    ) -> Box<dyn Iterator<Item = usize> + 'a>;
+    fn candidates_boxed<'a>(&'a self, request: Request<'a>)
+    -> Box<dyn Iterator<Item = usize> + 'a>;
 }
 
 impl<S: AllocationStrategy> DynAllocationStrategy for S {
