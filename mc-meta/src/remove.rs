@@ -48,8 +48,8 @@ impl Master {
                         object.state == State::Complete
                             && (force || !object.protection.is_leased(&self.terms, now))
                     });
-                    if goes {
-                        shard.remove(slot, Removal::Requested, emit);
+                    // What lost its segments goes, too, but not for being asked.
+                    if goes && shard.remove(slot, Removal::Requested, emit) > 0 {
                         removed += 1;
                     }
                 }

@@ -212,10 +212,12 @@ impl Shard {
     }
 
     /// Takes an object out of every table and gives its space back; says how
-    /// many bytes that was.
+    /// many bytes that was. None are given back, and the cause is another one,
+    /// when its segments are gone.
     pub(crate) fn remove(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> u64 {
-        let object = self.detach(slot);
-        emit.removed(&object, cause);
+        let mut object = self.detach(slot);
+        let live = object.drop_dead_replicas();
+        emit.removed(&object, if live { cause } else { Removal::SegmentLost });
         release_all(object.replicas)
     }
 
@@ -287,6 +289,7 @@ impl Shard {
                 return Verdict::SetAside;
             }
             object.queue = Queue::None;
+            object.drop_dead_replicas();
             let replicas = object.replicas.len() as u64;
             planned = object.slices.total_len().saturating_mul(replicas).saturating_add(planned);
             victims.push(slot);
@@ -295,7 +298,7 @@ impl Shard {
         for slot in victims {
             let freed = self.remove(slot, Removal::Evicted, emit);
             outcome.bytes = outcome.bytes.saturating_add(freed);
-            outcome.objects += 1;
+            outcome.objects += u64::from(freed > 0);
         }
         outcome
     }

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use mc_meta::{
-    ClientStatus, GetError, Master, MountError, PutFinishError, ReplicateConfig, SegmentSpec,
-    UnmountError,
+    ClientStatus, GetError, Master, MountError, PutFinishError, Removal, ReplicateConfig,
+    SegmentSpec, UnmountError,
 };
 use mc_types::{ClientId, SegmentId};
 
@@ -183,4 +183,28 @@ fn several_segments_of_one_client_come_and_go_by_themselves() {
     assert_eq!(pong.status, ClientStatus::Ok);
     assert_ne!(pong.view, view);
     assert_eq!(master.report().capacity, 200);
+}
+
+#[test]
+fn what_was_lost_with_its_segment_is_neither_evicted_nor_removed() {
+    let mut config = settings();
+    config.shards = 4;
+    let events = Recorder::default();
+    let master = Master::new(config, 1).unwrap().with_sink(events.clone());
+    for number in 0..2 {
+        master.mount_segment(at(0), NODE, segment(number, 100)).unwrap();
+    }
+    let on = |number: u32| ReplicateConfig::default().prefer(format!("segment-{number}"));
+    for n in 0..10 {
+        put_as(&master, at(0), &format!("lost-{n}"), 10, &on(0)).unwrap();
+        put_as(&master, at(0), &format!("kept-{n}"), 10, &on(1)).unwrap();
+    }
+    master.unmount_segment(at(1), NODE, SegmentId::from_u128(0)).unwrap();
+    // Nothing has looked at the lost ones yet when room is wanted for ten.
+    put(&master, at(1), "new", 100).unwrap();
+    assert_eq!(master.report().evicted_objects, 10);
+    assert_eq!(master.report().evicted_bytes, 100);
+    assert_eq!(master.remove_all(at(1), true), 1);
+    let lost = events.removals(Removal::SegmentLost);
+    assert!(lost.len() == 10 && lost.iter().all(|key| key.starts_with("lost-")), "{lost:?}");
 }

@@ -4,10 +4,11 @@ mod clients;
 mod puts;
 
 use core::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    Master, MasterConfig, PutEnd, PutFinishError, PutGrant, PutStart, PutStartError,
-    ReplicateConfig, SegmentSpec,
+    Effect, EffectSink, Master, MasterConfig, PutEnd, PutFinishError, PutGrant, PutStart,
+    PutStartError, Removal, ReplicateConfig, SegmentSpec,
 };
 use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Time};
 
@@ -102,4 +103,24 @@ fn put(master: &Master, now: Time, name: &str, len: u64) -> Result<PutGrant, Put
 /// Whether the object is there, asked without granting it a lease.
 fn has(master: &Master, name: &str) -> bool {
     master.longest_prefix(at(0), [key(name)]) == 1
+}
+
+/// Keeps the keys of removed objects and why they went.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<(String, Removal)>>>);
+
+impl Recorder {
+    /// Keys removed for this cause since the last call, in order.
+    fn removals(&self, cause: Removal) -> Vec<String> {
+        let mut all = self.0.lock().unwrap();
+        all.extract_if(.., |(_, why)| *why == cause).map(|(key, _)| key).collect()
+    }
+}
+
+impl EffectSink for Recorder {
+    fn emit(&self, _: Time, effect: &Effect<'_>) {
+        if let Effect::Removed { key, cause, .. } = effect {
+            self.0.lock().unwrap().push((key.as_str().to_owned(), *cause));
+        }
+    }
 }
