@@ -1,1 +1,187 @@
-fn main() {}
+//! Measures the protocol against a master with one object: round trips one at a
+//! time, calls under way together, batches. Client and server run in one
+//! process on two runtimes; pin it (`taskset -c 0`) to compare numbers.
+//!
+//! `cargo run --release -p mc-rpc --example round_trips`
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec};
+use mc_rpc::{
+    ClientConfig, MasterClient, MasterService, PutStartItem, Server, ServerConfig, SystemClock,
+};
+use mc_types::{ClientId, Endpoint, KeyRef, RemoteKey, SegmentId};
+use tokio::runtime::{Builder, Runtime};
+
+const ME: ClientId = ClientId::from_u128(1);
+const RUN: Duration = Duration::from_secs(2);
+const KEY: &str = "model-a/layer-00/block-000000000000000017";
+
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (servers, clients) = (runtime()?, runtime()?);
+    let master = Arc::new(Master::new(MasterConfig::default(), 3)?);
+    let service = MasterService::new(master, SystemClock::new());
+    let server = servers.block_on(async {
+        let server = Server::bind("127.0.0.1:0", service, ServerConfig::default()).await?;
+        Ok::<_, mc_rpc::BindError>(server.spawn())
+    })?;
+    let addr = server.local_addr().to_string();
+    let measured = clients.block_on(clients.spawn(measure(addr)))?;
+    servers.block_on(server.shutdown());
+    measured.map_err(Into::into)
+}
+
+async fn measure(addr: String) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let client = MasterClient::connect(&addr, ClientConfig::default()).await?;
+    let key = KeyRef::new(KEY)?;
+    let spec = SegmentSpec {
+        id: SegmentId::from_u128(1),
+        name: "node-1".into(),
+        base: 0,
+        size: 64 << 30,
+        endpoint: Endpoint::new("tcp", "10.0.0.1:50052")?,
+        remote_key: RemoteKey::from_bytes([1; 16]),
+    };
+    client.mount_segment(ME, &spec).await?;
+    let config = ReplicateConfig::default();
+    let put = PutStart { key, slice_lengths: &[65_536], config: &config };
+    let grant = client.put_start(ME, &put).await?;
+    let generation = Some(grant.generation);
+    client.put_end(ME, &PutEnd { key, generation, checksums: &[] }).await?;
+
+    one_at_a_time("exist", async || client.exist(key).await.map(drop)).await?;
+    one_at_a_time("get_replica_list", async || client.get_replica_list(key).await.map(drop))
+        .await?;
+    for in_flight in [16, 64, 512] {
+        together("exist", in_flight, &client, async |client, key| {
+            client.exist(key).await.map(drop)
+        })
+        .await?;
+    }
+    together("get_replica_list", 64, &client, async |client, key| {
+        client.get_replica_list(key).await.map(drop)
+    })
+    .await?;
+    batches(&client).await?;
+    idle(&addr).await
+}
+
+async fn one_at_a_time(
+    name: &str,
+    call: impl AsyncFn() -> Result<(), mc_rpc::RpcError>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut latencies = Histogram::<u64>::new(3)?;
+    let begin = Instant::now();
+    while begin.elapsed() < RUN {
+        let start = Instant::now();
+        call().await?;
+        latencies.record(start.elapsed().as_nanos() as u64)?;
+    }
+    let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
+    println!("{name}, one at a time: p50 {:.1} us, p99 {:.1} us", us(0.5), us(0.99));
+    Ok(())
+}
+
+async fn together<F>(
+    name: &str,
+    in_flight: usize,
+    client: &MasterClient,
+    call: F,
+) -> Result<(), Box<dyn Error + Send + Sync>>
+where
+    F: AsyncFn(&MasterClient, KeyRef<'static>) -> Result<(), mc_rpc::RpcError>
+        + Copy
+        + Send
+        + Sync
+        + 'static,
+    for<'a> F::CallRefFuture<'a>: Send,
+{
+    let begin = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..in_flight {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let (mut calls, key) = (0u64, KeyRef::new(KEY).expect("a fixed good key"));
+            while begin.elapsed() < RUN {
+                call(&client, key).await?;
+                calls += 1;
+            }
+            Ok::<_, mc_rpc::RpcError>(calls)
+        });
+    }
+    let mut calls = 0;
+    while let Some(done) = tasks.join_next().await {
+        calls += done??;
+    }
+    let per_s = calls as f64 / begin.elapsed().as_secs_f64();
+    println!("{name}, {in_flight} under way: {:.0} k/s", per_s / 1000.0);
+    Ok(())
+}
+
+async fn batches(client: &MasterClient) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let names: Vec<String> = (0..1000).map(|i| format!("{KEY}-{i:08}")).collect();
+    let keys: Vec<KeyRef<'_>> =
+        names.iter().map(|name| KeyRef::new(name)).collect::<Result<_, _>>()?;
+    let items: Vec<_> =
+        keys.iter().map(|&key| PutStartItem { key, slice_lengths: &[65_536] }).collect();
+    let (config, begin, mut puts) = (ReplicateConfig::default(), Instant::now(), 0);
+    while begin.elapsed() < RUN {
+        client.batch_remove(&keys, true).await?;
+        let grants = client.batch_put_start(ME, &config, &items).await?;
+        let ends = grants.iter().zip(&keys).map(|(grant, &key)| {
+            let generation = grant.as_ref().ok().map(|grant| grant.generation);
+            PutEnd { key, generation, checksums: &[] }
+        });
+        client.batch_put_end(ME, &ends.collect::<Vec<_>>()).await?;
+        puts += keys.len();
+    }
+    let per_s = puts as f64 / begin.elapsed().as_secs_f64();
+    println!("remove, put_start and put_end in batches of 1000: {:.0} k objects/s", per_s / 1000.0);
+
+    let (begin, mut got) = (Instant::now(), 0);
+    while begin.elapsed() < RUN {
+        got += client.batch_get_replica_list(&keys).await?.iter().flatten().count();
+    }
+    let per_s = got as f64 / begin.elapsed().as_secs_f64();
+    println!("get_replica_list in batches of 1000: {:.0} k keys/s", per_s / 1000.0);
+
+    let (begin, mut asked) = (Instant::now(), 0);
+    while begin.elapsed() < RUN {
+        asked += client.batch_exist(&keys).await?.len();
+    }
+    let per_s = asked as f64 / begin.elapsed().as_secs_f64();
+    println!("exist in batches of 1000: {:.0} k keys/s", per_s / 1000.0);
+    Ok(())
+}
+
+/// Resident memory of the server's side of idle connections: plain sockets that
+/// have shaken hands.
+async fn idle(addr: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    const CONNECTIONS: usize = 400;
+    let preface = mc_rpc::frame::ClientPreface { version: 1, max_payload: 1 << 24 }.encode();
+    let mut open = Vec::with_capacity(CONNECTIONS);
+    let before = resident()?;
+    for _ in 0..CONNECTIONS {
+        let mut stream = tokio::net::TcpStream::connect(addr).await?;
+        stream.write_all(&preface).await?;
+        stream.read_exact(&mut [0; mc_rpc::frame::SERVER_PREFACE_LEN]).await?;
+        open.push(stream);
+    }
+    let bytes = resident()?.saturating_sub(before) / CONNECTIONS as u64;
+    println!("an idle connection: {bytes} bytes resident, both ends");
+    Ok(())
+}
+
+fn resident() -> std::io::Result<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    Ok(pages.unwrap_or(0) * 4096)
+}

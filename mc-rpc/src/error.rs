@@ -179,8 +179,9 @@ impl RpcError {
         match self {
             Self::Refused(refusal) => refusal.is_retryable(),
             Self::Unreachable { .. } | Self::ConnectionLost { .. } | Self::TimedOut { .. } => true,
-            Self::NotAMaster { reason, .. } => matches!(reason, HandshakeError::Refused { .. }),
-            Self::Malformed { .. } | Self::RequestTooLarge { .. } => false,
+            Self::NotAMaster { .. } | Self::Malformed { .. } | Self::RequestTooLarge { .. } => {
+                false
+            }
         }
     }
 }

@@ -5,10 +5,12 @@ mod answer;
 mod client;
 mod error;
 pub mod frame;
+mod handshake;
 mod method;
 pub mod proto;
 mod reply;
 mod request;
+mod server;
 mod service;
 mod wire;
 
@@ -22,5 +24,6 @@ pub use error::{
 };
 pub use method::Method;
 pub use request::{MAX_BATCH, MAX_PAGE};
+pub use server::{Server, ServerConfig, ServerHandle};
 pub use service::{Call, Clock, MasterService, Service, SystemClock};
 pub use wire::WireError;

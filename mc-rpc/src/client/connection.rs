@@ -15,16 +15,18 @@ use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::config::ClientConfig;
-use crate::error::{MalformedReply, RpcError};
+use crate::error::{HandshakeError, MalformedReply, Refusal, RpcError};
 use crate::frame::{
     ClientPreface, FrameError, HEADER_LEN, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
     SERVER_PREFACE_LEN, ServerPreface, VERSION, append_frame, first_frame, parse_refusal,
 };
+use crate::handshake::{PrefaceError, read_preface};
 use crate::method::Method;
 
 /// A call holds one permit for every so many bytes that it sends.
@@ -49,7 +51,7 @@ impl Drop for Connection {
 /// What the calls and the two tasks of a connection share.
 struct Wires {
     addr: Arc<str>,
-    stream: TcpStream,
+    stream: OwnedWriteHalf,
     state: Mutex<State>,
     wake_writer: Notify,
     permits: Semaphore,
@@ -136,28 +138,24 @@ impl Connection {
             stream.set_nodelay(true)?;
             let preface = ClientPreface { version: VERSION, max_payload: max_answer };
             stream.write_all(&preface.encode()).await?;
-            let mut answer = [0; SERVER_PREFACE_LEN];
-            stream.read_exact(&mut answer).await?;
-            Ok((stream, answer))
+            let answer: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream).await?;
+            Ok((stream, ServerPreface::parse(&answer).map_err(PrefaceError::Handshake)?))
         };
         let shaken = tokio::time::timeout(config.connect_timeout, shake).await;
-        let unreachable = |source: io::Error| RpcError::Unreachable {
-            addr: Arc::clone(addr),
-            source: Arc::new(source),
-        };
-        let (stream, answer) = shaken
-            .unwrap_or_else(|_| {
+        let (stream, server) = match shaken {
+            Ok(Ok(shaken)) => shaken,
+            Ok(Err(error)) => return Err(handshake_failed(addr, error)),
+            Err(_) => {
                 let text = format!("no answer within {:?}", config.connect_timeout);
-                Err(io::Error::new(io::ErrorKind::TimedOut, text))
-            })
-            .map_err(unreachable)?;
-        let server = ServerPreface::parse(&answer)
-            .map_err(|reason| RpcError::NotAMaster { addr: Arc::clone(addr), reason })?;
-
+                let error = io::Error::new(io::ErrorKind::TimedOut, text);
+                return Err(handshake_failed(addr, error.into()));
+            }
+        };
         let max_permits = config.max_in_flight.min(server.max_in_flight).max(1);
+        let (arriving, leaving) = stream.into_split();
         let wires = Arc::new(Wires {
             addr: Arc::clone(addr),
-            stream,
+            stream: leaving,
             state: Mutex::default(),
             wake_writer: Notify::new(),
             permits: Semaphore::new(max_permits as usize),
@@ -167,7 +165,7 @@ impl Connection {
             heard: AtomicU64::new(0),
             alive: AtomicBool::new(true),
         });
-        let reader = tokio::spawn(Arc::clone(&wires).read());
+        let reader = tokio::spawn(Arc::clone(&wires).read(arriving));
         let writer = tokio::spawn(Arc::clone(&wires).write());
         Ok(Arc::new(Self { wires, tasks: [reader.abort_handle(), writer.abort_handle()] }))
     }
@@ -215,6 +213,18 @@ impl Connection {
             }
             _ => Ok(answered.payload),
         }
+    }
+}
+
+fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError {
+    let addr = Arc::clone(addr);
+    match error {
+        PrefaceError::Io(source) => RpcError::Unreachable { addr, source: Arc::new(source) },
+        PrefaceError::Handshake(HandshakeError::Refused { code }) => {
+            let message = format!("the master at {addr} does not take the connection");
+            RpcError::Refused(Refusal::from_wire(code, message.as_bytes()))
+        }
+        PrefaceError::Handshake(reason) => RpcError::NotAMaster { addr, reason },
     }
 }
 
@@ -325,10 +335,10 @@ impl Wires {
     }
 
     /// The reader's task.
-    async fn read(self: Arc<Self>) {
+    async fn read(self: Arc<Self>, stream: OwnedReadHalf) {
         // Also when the runtime that runs this task ends.
         let _gone = LostWhenDropped(&self);
-        let error = match self.read_frames().await {
+        let error = match self.read_frames(stream).await {
             Ok(()) => {
                 io::Error::new(io::ErrorKind::UnexpectedEof, "the master closed the connection")
             }
@@ -337,16 +347,12 @@ impl Wires {
         self.lose(error);
     }
 
-    async fn read_frames(&self) -> io::Result<()> {
+    async fn read_frames(&self, mut stream: OwnedReadHalf) -> io::Result<()> {
         let (mut buffer, mut answers) = (BytesMut::new(), Vec::new());
         loop {
-            self.stream.readable().await?;
             buffer.reserve(READ_BYTES);
-            match self.stream.try_read_buf(&mut buffer) {
-                Ok(0) => return Ok(()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(error) => return Err(error),
+            if stream.read_buf(&mut buffer).await? == 0 {
+                return Ok(());
             }
             let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);
             while let Some((header, _)) = first_frame(&buffer, self.max_answer).map_err(invalid)? {
@@ -395,7 +401,7 @@ impl Wires {
         drop(state);
         self.permits.close();
         // So that the master notices, and so that the reader's task ends.
-        drop(socket2::SockRef::from(&self.stream).shutdown(std::net::Shutdown::Both));
+        drop(socket2::SockRef::from(self.stream.as_ref()).shutdown(std::net::Shutdown::Both));
     }
 
     fn lost(&self) -> RpcError {

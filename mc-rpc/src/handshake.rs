@@ -1,0 +1,39 @@
+//! Reading a preface from a socket.
+
+use std::io;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use crate::error::HandshakeError;
+use crate::frame::check_magic;
+
+/// Why no preface could be read.
+pub(crate) enum PrefaceError {
+    Io(io::Error),
+    Handshake(HandshakeError),
+}
+
+impl From<io::Error> for PrefaceError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Reads a preface, and stops at the first byte that cannot belong to one: a
+/// peer of another protocol may send fewer bytes than that and wait.
+pub(crate) async fn read_preface<const N: usize>(
+    stream: &mut TcpStream,
+) -> Result<[u8; N], PrefaceError> {
+    let (mut preface, mut len) = ([0; N], 0);
+    while len < N {
+        let read = stream.read(&mut preface[len..]).await?;
+        if read == 0 {
+            let text = "the connection was closed during the handshake";
+            return Err(PrefaceError::Io(io::Error::new(io::ErrorKind::UnexpectedEof, text)));
+        }
+        len += read;
+        check_magic(&preface[..len]).map_err(PrefaceError::Handshake)?;
+    }
+    Ok(preface)
+}

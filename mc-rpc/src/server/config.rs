@@ -1,0 +1,76 @@
+//! The server's settings.
+
+use core::time::Duration;
+
+use crate::error::BindError;
+use crate::frame::{DEFAULT_MAX_PAYLOAD, MIN_MAX_PAYLOAD};
+
+/// Settings of a [`Server`](crate::Server).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// Most connections at a time; more are refused as `Overloaded`. Default
+    /// 10,000.
+    pub max_connections: usize,
+    /// Largest request accepted, in bytes; at least 64 KiB. Default 16 MiB.
+    pub max_payload: u32,
+    /// Most calls that a client is told to have open at a time. A client that
+    /// does not keep to it gains nothing: the server reads on only when it has
+    /// answered. Default 4096.
+    pub max_in_flight: u32,
+    /// Bytes of answers that one connection may have waiting before its next
+    /// call is looked at. Default 1 MiB.
+    pub max_unsent: usize,
+    /// Bytes that requests and answers may hold in memory over all connections
+    /// that hold more than 256 KiB each; a connection that would need more is
+    /// refused as `Overloaded` and closed. Default 1 GiB.
+    pub max_buffered: usize,
+    /// How long a new connection may take to say what it speaks. Default 5 s.
+    pub handshake_timeout: Duration,
+    /// How long one request may take to arrive, from its first byte to its
+    /// last, and how long answers may wait for the client to take them. Default
+    /// 30 s.
+    pub stall_timeout: Duration,
+    /// How long a shutdown waits for connections to end. Default 5 s.
+    pub drain_timeout: Duration,
+    /// After how much silence the system asks whether the other host still
+    /// lives. Default 60 s.
+    pub keepalive: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            max_connections: 10_000,
+            max_payload: DEFAULT_MAX_PAYLOAD,
+            max_in_flight: 4096,
+            max_unsent: 1 << 20,
+            max_buffered: 1 << 30,
+            handshake_timeout: Duration::from_secs(5),
+            stall_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(5),
+            keepalive: Duration::from_secs(60),
+        }
+    }
+}
+
+impl ServerConfig {
+    pub(super) fn validate(&self) -> Result<(), BindError> {
+        for (name, value, least, advice) in [
+            ("max_connections", self.max_connections as u64, 1, "allow at least one"),
+            (
+                "max_payload",
+                self.max_payload.into(),
+                MIN_MAX_PAYLOAD.into(),
+                "accept requests of at least 64 KiB",
+            ),
+            ("max_in_flight", self.max_in_flight.into(), 1, "allow at least one"),
+            ("max_unsent", self.max_unsent as u64, 1, "allow at least one byte"),
+        ] {
+            if value < least {
+                return Err(BindError::Config { name, value, advice });
+            }
+        }
+        Ok(())
+    }
+}

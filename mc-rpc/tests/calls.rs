@@ -1,0 +1,273 @@
+//! Every call, through a real connection, against a real master.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{ME, connect, key, master, segment, serve};
+use mc_meta::{ClientStatus, ListCursor, PutEnd, PutStart, ReplicaStatus, ReplicateConfig, Slice};
+use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, RpcError, ServerConfig};
+use mc_types::{Checksum, ClientId, ErrorCode, KeyRef, SegmentId};
+
+const MIB: u64 = 1 << 20;
+
+fn refused(error: &RpcError) -> (ErrorCode, &str) {
+    match error {
+        RpcError::Refused(refusal) => (refusal.code, &refusal.message),
+        other => panic!("not a refusal: {other}"),
+    }
+}
+
+async fn put(client: &MasterClient, text: &str, lengths: &[u64]) {
+    let config = ReplicateConfig::default();
+    let start = PutStart { key: key(text), slice_lengths: lengths, config: &config };
+    let grant = client.put_start(ME, &start).await.unwrap();
+    let end = PutEnd { key: key(text), generation: Some(grant.generation), checksums: &[] };
+    client.put_end(ME, &end).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_object_lives_its_life() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+
+    assert_eq!(client.ping(ME).await.unwrap().status, ClientStatus::NeedRemount);
+    for number in 1..=2 {
+        client.mount_segment(ME, &segment(number, 64 * MIB)).await.unwrap();
+    }
+    assert_eq!(client.ping(ME).await.unwrap().status, ClientStatus::Ok);
+
+    let block = key("model/block-1");
+    assert!(!client.exist(block).await.unwrap());
+    let config = ReplicateConfig::default().replicas(2).prefer("node-2");
+    let start = PutStart { key: block, slice_lengths: &[4096, 100], config: &config };
+    let grant = client.put_start(ME, &start).await.unwrap();
+    assert_eq!(grant.replicas.len(), 2);
+    let spec = segment(2, 0);
+    let first = &grant.replicas[0];
+    assert_eq!((&*first.segment.name, first.segment.id), (&*spec.name, spec.id));
+    assert_eq!(first.segment.endpoint, spec.endpoint);
+    assert_eq!(first.segment.remote_key, spec.remote_key);
+    assert_eq!(first.extent.len(), 4196);
+
+    let again = client.put_start(ME, &start).await.unwrap_err();
+    assert_eq!(again.code(), ErrorCode::PutInProgress);
+    assert!(again.is_retryable());
+    let early = client.get_replica_list(block).await.unwrap_err();
+    assert_eq!(early.code(), ErrorCode::ReplicaIsNotReady);
+
+    let checksums = [Checksum::from_crc32c(0), Checksum::from_crc32c(u32::MAX)];
+    let end = PutEnd { key: block, generation: Some(grant.generation), checksums: &checksums };
+    let stranger = client.put_end(ClientId::from_u128(1), &end).await.unwrap_err();
+    assert_eq!(stranger.code(), ErrorCode::IllegalClient);
+    client.put_end(ME, &end).await.unwrap();
+
+    let list = client.get_replica_list(block).await.unwrap();
+    assert_eq!((list.generation, &list.replicas), (grant.generation, &grant.replicas));
+    let slice = |len, checksum| Slice { len, checksum: Some(checksum) };
+    assert_eq!(list.slices.as_slice(), [slice(4096, checksums[0]), slice(100, checksums[1])]);
+    assert_eq!(list.lease, Duration::from_secs(5));
+    assert!(client.exist(block).await.unwrap());
+
+    let info = client.describe(block).await.unwrap();
+    assert_eq!((info.owner, info.generation), (ME, grant.generation));
+    assert_eq!(info.replicas.len(), 2);
+    assert!(info.replicas.iter().all(|replica| replica.status == ReplicaStatus::Complete));
+    assert_eq!(&*info.replicas[0].segment_name, "node-2");
+
+    let leased = client.remove(block, false).await.unwrap_err();
+    assert_eq!(leased.code(), ErrorCode::ObjectHasLease);
+    client.remove(block, true).await.unwrap();
+    let gone = client.get_replica_list(block).await.unwrap_err();
+    assert_eq!(refused(&gone), (ErrorCode::ObjectNotFound, "no such object"));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn segments_come_and_go() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    let spec = segment(1, 64 * MIB);
+    client.mount_segment(ME, &spec).await.unwrap();
+    let taken = client.mount_segment(ClientId::from_u128(2), &spec).await.unwrap_err();
+    assert_eq!(taken.code(), ErrorCode::SegmentAlreadyExists);
+    let none = client.unmount_segment(ME, SegmentId::from_u128(9)).await.unwrap_err();
+    assert_eq!(none.code(), ErrorCode::SegmentNotFound);
+
+    let report = client.cluster_report().await.unwrap();
+    let mounted = &report.segments[0];
+    assert_eq!((&*mounted.name, mounted.size, mounted.client), ("node-1", 64 * MIB, ME));
+    assert_eq!((report.capacity, report.clients), (64 * MIB, 1));
+
+    client.unmount_segment(ME, spec.id).await.unwrap();
+    assert!(client.cluster_report().await.unwrap().segments.is_empty());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn batches_answer_item_by_item() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    for number in 1..=3 {
+        client.mount_segment(ME, &segment(number, 64 * MIB)).await.unwrap();
+    }
+    let names: Vec<String> = (0..100).map(|i| format!("batch/{i}")).collect();
+    let keys: Vec<KeyRef<'_>> = names.iter().map(|name| key(name)).collect();
+    put(&client, "batch/7", &[10]).await;
+
+    let puts: Vec<_> =
+        keys.iter().map(|&key| PutStartItem { key, slice_lengths: &[1000, 24] }).collect();
+    let config = ReplicateConfig::default().replicas(2);
+    let grants = client.batch_put_start(ME, &config, &puts).await.unwrap();
+    assert_eq!(grants.len(), 100);
+    for (i, grant) in grants.iter().enumerate() {
+        match grant {
+            Ok(grant) => assert_eq!(grant.replicas.len(), 2),
+            Err(refusal) => {
+                assert_eq!((i, refusal.code), (7, ErrorCode::ObjectAlreadyExists));
+                assert!(!refusal.message.is_empty());
+            }
+        }
+    }
+    let generation = |i: usize| grants[i].as_ref().ok().map(|grant| grant.generation);
+
+    let revokes: Vec<_> =
+        (0..2).map(|i| PutRevokeItem { key: keys[i], generation: generation(i) }).collect();
+    assert!(client.batch_put_revoke(ME, &revokes).await.unwrap().iter().all(Result::is_ok));
+    let checksums = [Checksum::from_crc32c(1), Checksum::from_crc32c(2)];
+    let ends: Vec<_> = (0..100)
+        .map(|i| PutEnd { key: keys[i], generation: generation(i), checksums: &checksums })
+        .collect();
+    let ended = client.batch_put_end(ME, &ends).await.unwrap();
+    for (i, ended) in ended.iter().enumerate() {
+        assert_eq!(ended.is_ok(), i != 0 && i != 1 && i != 7, "{i}: {ended:?}");
+    }
+
+    let exist = client.batch_exist(&keys).await.unwrap();
+    let expected: Vec<_> = (0..100).map(|i| Ok(i > 1)).collect();
+    assert_eq!(exist, expected);
+    assert_eq!(client.longest_prefix(&keys).await.unwrap(), 0);
+    assert_eq!(client.longest_prefix(&keys[2..]).await.unwrap(), 98);
+
+    let lists = client.batch_get_replica_list(&keys).await.unwrap();
+    for (i, (list, grant)) in lists.iter().zip(&grants).enumerate() {
+        match (list, grant) {
+            (Ok(list), Ok(grant)) => {
+                assert_eq!((list.generation, &list.replicas), (grant.generation, &grant.replicas));
+            }
+            (Ok(list), Err(_)) => assert_eq!((i, list.slices.total_len()), (7, 10)),
+            (Err(refusal), _) => {
+                assert!(i < 2);
+                assert_eq!(refusal.code, ErrorCode::ObjectNotFound);
+            }
+        }
+    }
+
+    let removed = client.batch_remove(&keys[..4], true).await.unwrap();
+    assert_eq!(removed.iter().filter(|removed| removed.is_ok()).count(), 2);
+    assert_eq!(client.remove_all(true).await.unwrap(), 96);
+    assert_eq!(client.batch_get_replica_list(&[]).await.unwrap(), []);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn keys_are_listed_in_pages() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    for i in 0..50 {
+        put(&client, &format!("a/{i}"), &[i + 1]).await;
+        put(&client, &format!("b/{i}"), &[1]).await;
+    }
+    let (mut seen, mut cursor) = (Vec::new(), Some(ListCursor::default()));
+    while let Some(at) = cursor {
+        let page = client.list_keys("a/", at, 7).await.unwrap();
+        assert!(page.keys.len() <= 7);
+        seen.extend(page.keys);
+        cursor = page.next;
+    }
+    seen.sort_by_key(|info| info.len);
+    assert_eq!(seen.len(), 50);
+    for (i, info) in seen.iter().enumerate() {
+        assert_eq!(info.key.as_str(), format!("a/{i}"));
+        assert_eq!((info.len, info.replicas), (i as u64 + 1, 1));
+    }
+    let greedy = client.list_keys("", ListCursor::default(), 8193).await.unwrap_err();
+    assert_eq!(refused(&greedy), (ErrorCode::InvalidParams, "limit is 8193; the most is 8192"));
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_calls_share_a_connection() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    for i in 0..100 {
+        put(&client, &format!("k{i}"), &[64 + i]).await;
+    }
+    let calls: Vec<_> = (0..10_000u64)
+        .map(|i| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let name = format!("k{}", i % 200);
+                if i % 200 < 100 {
+                    let list = client.get_replica_list(key(&name)).await.unwrap();
+                    assert_eq!(list.slices.total_len(), 64 + i % 200);
+                } else {
+                    assert!(!client.exist(key(&name)).await.unwrap());
+                }
+            })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn batches_beyond_the_limits_are_refused_and_full_answers_say_so() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    let keys = vec![key("x"); mc_rpc::MAX_BATCH + 1];
+    let error = client.batch_exist(&keys).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidParams);
+    assert!(
+        client.batch_exist(&keys[1..]).await.unwrap().iter().all(|exists| *exists == Ok(false))
+    );
+
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    put(&client, "sliced", &[1; 1024]).await;
+    let mut config = mc_rpc::ClientConfig::default();
+    config.max_payload = 64 << 10;
+    let small = common::connect_with(&server, config).await;
+    let lists = small.batch_get_replica_list(&[key("sliced"); 100]).await.unwrap();
+    let answered = lists.iter().filter(|list| list.is_ok()).count();
+    assert!((8..99).contains(&answered), "{answered}");
+    for list in lists.iter().skip(answered) {
+        assert_eq!(list.as_ref().unwrap_err().code, ErrorCode::Overloaded);
+    }
+    let long = vec![key("x"); 10_000];
+    assert_eq!(small.batch_exist(&long).await.unwrap_err().code(), ErrorCode::InvalidParams);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_request_too_large_is_not_sent() {
+    let master = master();
+    let mut config = ServerConfig::default();
+    config.max_payload = 64 << 10;
+    let server = serve(&master, config).await;
+    let client = connect(&server).await;
+    let long = "k".repeat(1024);
+    let error = client.batch_exist(&vec![key(&long); 100]).await.unwrap_err();
+    assert!(matches!(error, RpcError::RequestTooLarge { max: 65_536, .. }), "{error}");
+    assert!(!client.exist(key("still works")).await.unwrap());
+    server.shutdown().await;
+}
