@@ -114,11 +114,12 @@ impl OffsetAllocator {
     /// Gives the allocation back, and changes nothing, when it is not a live one of
     /// this allocator. See [`OffsetAllocatorBuilder::identity`] for how that is told.
     pub fn free(&mut self, allocation: Allocation) -> Result<(), FreeError> {
-        if !self.owns(&allocation) {
+        let Some(node) = self.find_live(&allocation) else {
             return Err(FreeError::new(allocation));
-        }
+        };
         let id = allocation.region;
-        let Node { offset, size, before, after, .. } = self.regions[id];
+        let (before, after) = (node.before, node.after);
+        let (offset, size) = (allocation.extent.offset(), allocation.extent.len());
         let merges_before = before != NONE && self.regions[before].is_free();
         let merges_after = after != NONE && self.regions[after].is_free();
         match (merges_before, merges_after) {
@@ -165,11 +166,7 @@ impl OffsetAllocator {
     /// [`free`](Self::free) would take it.
     #[must_use]
     pub fn owns(&self, allocation: &Allocation) -> bool {
-        self.regions.get(allocation.region).is_some_and(|node| {
-            node.is_in_use_as(allocation.tag.get())
-                && node.offset == allocation.extent.offset()
-                && node.size == allocation.extent.len()
-        })
+        self.find_live(allocation).is_some()
     }
 
     /// Bytes managed.
@@ -233,6 +230,15 @@ impl OffsetAllocator {
     #[must_use]
     pub const fn regions(&self) -> Regions<'_> {
         Regions { table: &self.regions, next: self.first }
+    }
+
+    /// The region of `allocation`, when it is a live one of this allocator.
+    fn find_live(&self, allocation: &Allocation) -> Option<&Node> {
+        let node = self.regions.get(allocation.region)?;
+        let is_live = node.is_in_use_as(allocation.tag.get())
+            && node.offset == allocation.extent.offset()
+            && node.size == allocation.extent.len();
+        is_live.then_some(node)
     }
 
     /// Makes the first `size` bytes of the larger free region `whole` a region in use.
@@ -369,7 +375,6 @@ impl OffsetAllocatorBuilder {
 ///
 /// It can be neither copied nor cloned, so it cannot be freed twice. Dropping it frees
 /// nothing: the bytes stay taken until the allocator is reset or dropped.
-#[derive(Debug)]
 #[must_use = "the bytes stay taken when an allocation is dropped instead of freed"]
 pub struct Allocation {
     extent: Extent,
@@ -384,6 +389,13 @@ impl Allocation {
     #[must_use]
     pub const fn extent(&self) -> Extent {
         self.extent
+    }
+}
+
+impl fmt::Debug for Allocation {
+    /// Leaves the tag out: it may stem from an address.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocation").field("extent", &self.extent).finish_non_exhaustive()
     }
 }
 

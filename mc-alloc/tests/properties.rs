@@ -96,7 +96,7 @@ impl Pair {
         }
         let allocation = self.live.swap_remove(choice % self.live.len());
         let extent = allocation.extent();
-        self.space.free(allocation).unwrap();
+        self.space.free(allocation).expect("it is live");
         assert_eq!(self.model.live.remove(&extent.offset()), Some(extent.len()));
     }
 
@@ -143,14 +143,14 @@ impl Pair {
 
     fn free_everything(&mut self) {
         for allocation in self.live.drain(..) {
-            self.space.free(allocation).unwrap();
+            self.space.free(allocation).expect("it is live");
         }
         self.model.live.clear();
         self.check();
         assert_eq!(self.space.largest_free(), self.model.capacity);
         assert_eq!(self.space.available(), self.model.capacity);
-        let whole = self.space.allocate(self.model.capacity).unwrap();
-        self.space.free(whole).unwrap();
+        let whole = self.space.allocate(self.model.capacity).expect("all is free");
+        self.space.free(whole).expect("it is live");
     }
 }
 

@@ -61,7 +61,7 @@ impl Churn {
 
     fn free_one(&mut self) {
         let victim = self.random.usize(..self.live.len());
-        self.space.free(self.live.swap_remove(victim)).unwrap();
+        self.space.free(self.live.swap_remove(victim)).expect("it is live");
     }
 
     fn put(&mut self, size: u64) {
