@@ -21,6 +21,9 @@ use mc_transport::{
 use mc_types::{Endpoint, Extent, RemoteKey};
 use socket2::SockRef;
 
+/// Bytes of one operation.
+const SIZES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 16 << 20];
+
 /// Bytes of the region: larger than the caches, so that copies are honest.
 const REGION: usize = 256 << 20;
 
@@ -46,27 +49,31 @@ fn side_door(address: SocketAddr) -> SocketAddr {
 }
 
 async fn serve(address: SocketAddr) -> Outcome {
+    let listener = TcpListener::bind(side_door(address))?;
     let transport = TcpTransport::start(TcpConfig::listening(address)).await?;
     let memory = Memory::allocate(REGION)?;
     memory.whole().copy_from(0, &vec![7; REGION])?;
     let region = transport.register(&memory, Access::ReadWrite)?;
     let key = region.key().to_bytes();
-    let listener = TcpListener::bind(side_door(address))?;
     let echo = tokio::task::spawn_blocking(move || answer_raw(&listener, key));
     echo.await??;
     Ok(())
 }
 
-/// Serves one client: its key, then raw requests of a length, until it leaves.
+/// Serves one client: its key, then reads of an offset and a length, until it
+/// leaves.
 fn answer_raw(listener: &TcpListener, key: [u8; 16]) -> std::io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     tune(&stream)?;
     stream.write_all(&key)?;
-    let payload = vec![7; 16 << 20];
+    let payload = vec![7; REGION];
     let mut request = [0; 40];
     while stream.read_exact(&mut request).is_ok() {
-        let len = u64::from_le_bytes(request[32..].try_into().expect("eight bytes"));
-        stream.write_all(&payload[..(len as usize).min(payload.len())])?;
+        let field = |at: usize| {
+            u64::from_le_bytes(request[at..at + 8].try_into().expect("eight bytes")) as usize
+        };
+        let (offset, len) = (field(24), field(32));
+        stream.write_all(&payload[offset..offset + len])?;
     }
     Ok(())
 }
@@ -82,86 +89,117 @@ fn measure(runtime: &tokio::runtime::Runtime, address: SocketAddr) -> Outcome {
     let mut key = [0; 16];
     raw.read_exact(&mut key)?;
     let key = RemoteKey::from_bytes(key);
-    let transport = runtime.block_on(TcpTransport::start(TcpConfig::default()))?;
-    let endpoint = Endpoint::new("tcp", &address.to_string())?;
-    let link = runtime.block_on(transport.connect(&endpoint))?;
-    let memory = Memory::allocate(16 << 20)?;
-    memory.whole().copy_from(0, &vec![9; 16 << 20])?;
-    let mut buffer = vec![9; 16 << 20];
-    println!("{:>9} {:>22} {:>22} {:>22}", "bytes", "raw read", "read", "write");
-    for len in [4 << 10, 64 << 10, 1 << 20, 16 << 20] {
-        let rounds = (2_000_000_000 / len).clamp(60, 20_000);
-        let mut raw_read = |_| {
+    let mut local = vec![9; 16 << 20];
+    let mut raw_times = Vec::new();
+    for len in SIZES {
+        raw_times.push(median(len, |offset| {
             let mut request = [0; 40];
+            request[24..32].copy_from_slice(&(offset as u64).to_le_bytes());
             request[32..].copy_from_slice(&(len as u64).to_le_bytes());
             raw.write_all(&request)?;
-            Ok(raw.read_exact(&mut buffer[..len])?)
-        };
-        let raw_time = median(rounds, &mut raw_read)?;
-        let mut one = |index: usize, write: bool| {
-            let offset = (index * len) % (REGION - len + 1);
-            let span = RemoteSpan::new(key, Extent::new(offset as u64, len as u64).expect("small"));
-            let local = memory.slice(0, len).expect("the memory holds the largest size");
-            let operation =
-                if write { Operation::write(local, span) } else { Operation::read(span, local) };
-            runtime.block_on(submit(&*link, operation))
-        };
-        let read_time = median(rounds, &mut |index| one(index, false))?;
-        let write_time = median(rounds, &mut |index| one(index, true))?;
+            Ok(raw.read_exact(&mut local[..len])?)
+        })?);
+    }
+    runtime.block_on(measure_links(address, key, &raw_times))
+}
+
+async fn measure_links(address: SocketAddr, key: RemoteKey, raw_times: &[Duration]) -> Outcome {
+    let transport = TcpTransport::start(TcpConfig::default()).await?;
+    let link = transport.connect(&Endpoint::new("tcp", &address.to_string())?).await?;
+    let memory = Memory::allocate(16 << 20)?;
+    memory.whole().copy_from(0, &vec![9; 16 << 20])?;
+    println!("{:>9} {:>22} {:>22} {:>22}", "bytes", "raw read", "read", "write");
+    for (len, raw_time) in SIZES.into_iter().zip(raw_times) {
+        let local = memory.slice(0, len).expect("the memory holds the largest size");
+        let mut times = [*raw_time, Duration::ZERO, Duration::ZERO];
+        for (write, time) in [false, true].into_iter().zip(&mut times[1..]) {
+            let mut samples = Samples::new(len);
+            while let Some(offset) = samples.next_offset() {
+                let extent = Extent::new(offset as u64, len as u64).expect("it is in the region");
+                let span = RemoteSpan::new(key, extent);
+                let operation = match write {
+                    true => Operation::write(local.clone(), span),
+                    false => Operation::read(span, local.clone()),
+                };
+                let start = Instant::now();
+                link.submit(vec![operation]).await.remove(0)?;
+                samples.add(start.elapsed());
+            }
+            *time = samples.median();
+        }
         let show = |time: Duration| {
             let micros = time.as_secs_f64() * 1e6;
             format!("{micros:.1} us {:.2} GB/s", len as f64 / micros / 1e3)
         };
-        let times = [raw_time, read_time, write_time].map(show);
+        let times = times.map(show);
         println!("{len:>9} {:>22} {:>22} {:>22}", times[0], times[1], times[2]);
     }
-    batches(runtime, &*link, key, &memory)
+    batches(&*link, key, &memory).await
 }
 
-async fn submit(link: &dyn Link, operation: Operation) -> Outcome {
-    Ok(link.submit(vec![operation]).await.remove(0)?)
+/// Durations of one kind of operation, at offsets that pass through the region.
+struct Samples {
+    len: usize,
+    rounds: usize,
+    begun: usize,
+    times: Vec<Duration>,
 }
 
-fn median(rounds: usize, once: &mut dyn FnMut(usize) -> Outcome) -> Outcome<Duration> {
-    let mut times = Vec::with_capacity(rounds);
-    for index in 0..rounds + rounds / 10 {
-        let start = Instant::now();
-        once(index)?;
-        times.push(start.elapsed());
+impl Samples {
+    fn new(len: usize) -> Self {
+        let rounds = (2_000_000_000 / len).clamp(60, 20_000);
+        Self { len, rounds, begun: 0, times: Vec::with_capacity(rounds + rounds / 10) }
     }
-    // The first tenth warms caches and windows up.
-    let times = &mut times[rounds / 10..];
-    times.sort_unstable();
-    Ok(times[times.len() / 2])
+
+    fn next_offset(&mut self) -> Option<usize> {
+        let index = self.begun;
+        self.begun += 1;
+        (index < self.rounds + self.rounds / 10).then(|| index * self.len % REGION)
+    }
+
+    fn add(&mut self, time: Duration) {
+        self.times.push(time);
+    }
+
+    /// The median after the first tenth, which warms caches and windows up.
+    fn median(self) -> Duration {
+        let mut times = self.times;
+        let times = &mut times[self.rounds / 10..];
+        times.sort_unstable();
+        times[times.len() / 2]
+    }
+}
+
+fn median(len: usize, mut once: impl FnMut(usize) -> Outcome) -> Outcome<Duration> {
+    let mut samples = Samples::new(len);
+    while let Some(offset) = samples.next_offset() {
+        let start = Instant::now();
+        once(offset)?;
+        samples.add(start.elapsed());
+    }
+    Ok(samples.median())
 }
 
 /// Batches of 1000 operations of 4 KiB.
-fn batches(
-    runtime: &tokio::runtime::Runtime,
-    link: &dyn Link,
-    key: RemoteKey,
-    memory: &Memory,
-) -> Outcome {
+async fn batches(link: &dyn Link, key: RemoteKey, memory: &Memory) -> Outcome {
     for write in [false, true] {
-        let mut once = |_| {
+        let mut samples = Samples::new(1000 * 4096);
+        while samples.next_offset().is_some() {
             let batch = (0..1000).map(|index| {
-                let extent = Extent::new(index * 4096, 4096).expect("small");
+                let extent = Extent::new(index * 4096, 4096).expect("it is in the region");
                 let span = RemoteSpan::new(key, extent);
                 let local = memory.slice(index as usize * 4096, 4096).expect("it has 16 MiB");
                 if write { Operation::write(local, span) } else { Operation::read(span, local) }
             });
-            let results = runtime.block_on(link.submit(batch.collect()));
-            results.into_iter().collect::<Result<(), _>>()?;
-            Ok(())
-        };
-        let time = median(300, &mut once)?.as_secs_f64();
+            let batch = batch.collect();
+            let start = Instant::now();
+            link.submit(batch).await.into_iter().collect::<Result<(), _>>()?;
+            samples.add(start.elapsed());
+        }
+        let time = samples.median().as_secs_f64();
         let name = if write { "writes" } else { "reads" };
-        let rate = 1e3 / time / 1e3;
-        println!(
-            "1000 {name} of 4 KiB: {:.0} us, {rate:.0} k/s, {:.2} GB/s",
-            time * 1e6,
-            4.096e-3 / time
-        );
+        let (micros, rate, speed) = (time * 1e6, 1.0 / time, 4.096e-3 / time);
+        println!("1000 {name} of 4 KiB: {micros:.0} us, {rate:.0} k/s, {speed:.2} GB/s");
     }
     Ok(())
 }

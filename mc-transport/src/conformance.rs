@@ -103,7 +103,7 @@ pub async fn run(case: &Case, pair: Pair) {
     let outcome = tokio::time::timeout(CASE_DEADLINE, tokio::spawn((case.check)(pair))).await;
     match outcome {
         Ok(Ok(())) => {}
-        Ok(Err(failed)) => std::panic::panic_any(format!("{}: {}", case.name, said(failed))),
+        Ok(Err(failed)) => panic!("{}: {}", case.name, said(failed)),
         Err(_) => panic!("{}: not finished after {CASE_DEADLINE:?}", case.name),
     }
 }

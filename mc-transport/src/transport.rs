@@ -15,7 +15,7 @@ use crate::region::{Access, Region};
 ///
 /// A value is one node on that network. It opens its own memory to peers
 /// ([`register`](Self::register)) and reaches theirs ([`connect`](Self::connect)).
-/// The [conformance suite](https://docs.rs/mc-transport) of this crate checks an
+/// The suite in `mc_transport::conformance` (feature `conformance`) checks an
 /// implementation against everything said here.
 #[async_trait]
 pub trait Transport: Send + Sync + 'static {

@@ -65,7 +65,7 @@ impl Pool {
         let (idlest, count) = peer.idlest();
         if count < wanted {
             match self.connect(endpoint).await {
-                Ok(link) => return self.keep(&peer, link).map(|link| link as Arc<dyn Link>),
+                Ok(link) => self.keep(&peer, link).map(|link| link as Arc<dyn Link>),
                 // A link fewer than wished is better than none.
                 Err(error) => idlest.map(|link| link as Arc<dyn Link>).ok_or(error),
             }
