@@ -81,35 +81,33 @@ impl Master {
     pub fn report(&self) -> MasterReport {
         let segments: Vec<SegmentInfo> =
             self.segments.read().segments().iter().map(|segment| segment.info()).collect();
-        let (mut objects, mut processing, mut soft_pinned) = (0, 0, 0);
+        let mut report = MasterReport::default();
         for shard in self.shards() {
             let shard = shard.lock();
-            objects += shard.len() as u64;
-            processing += shard.open_puts() as u64;
-            soft_pinned += shard.soft_pinned() as u64;
+            report.objects += shard.len() as u64;
+            report.processing += shard.open_puts() as u64;
+            report.soft_pinned += shard.soft_pinned() as u64;
+            let totals = &shard.totals;
+            report.evicted_objects += totals.evicted_objects;
+            report.evicted_bytes = report.evicted_bytes.saturating_add(totals.evicted_bytes);
+            report.eviction_offers += totals.eviction_offers;
+            report.put_starts += totals.put_starts;
+            report.put_ends += totals.put_ends;
+            report.put_revokes += totals.put_revokes;
+            report.puts_discarded += totals.puts_discarded;
+            report.get_hits += totals.get_hits;
+            report.get_misses += totals.get_misses;
+            report.removed_objects += totals.removed_objects;
         }
-        let counters = &self.counters;
-        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        MasterReport {
-            objects,
-            processing,
-            soft_pinned,
-            used: segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.used)),
-            capacity: segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.spec.size)),
-            clients: self.clients.lock().len() as u64,
-            evicted_objects: read(&counters.evicted_objects),
-            evicted_bytes: read(&counters.evicted_bytes),
-            put_starts: read(&counters.put_starts),
-            put_ends: read(&counters.put_ends),
-            put_revokes: read(&counters.put_revokes),
-            put_start_no_room: read(&counters.put_start_no_room),
-            puts_discarded: read(&counters.puts_discarded),
-            get_hits: read(&counters.get_hits),
-            get_misses: read(&counters.get_misses),
-            removed_objects: read(&counters.removed_objects),
-            expired_clients: read(&counters.expired_clients),
-            segments,
+        for segment in &segments {
+            report.used = report.used.saturating_add(segment.used);
+            report.capacity = report.capacity.saturating_add(segment.spec.size);
         }
+        report.segments = segments;
+        report.clients = self.clients.lock().len() as u64;
+        report.put_start_no_room = self.counters.put_start_no_room.load(Ordering::Relaxed);
+        report.expired_clients = self.counters.expired_clients.load(Ordering::Relaxed);
+        report
     }
 }
 

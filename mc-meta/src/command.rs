@@ -276,7 +276,9 @@ pub struct MasterReport {
     pub evicted_objects: u64,
     /// Bytes of those objects, all replicas counted.
     pub evicted_bytes: u64,
-    /// Puts begun, ended and revoked since the master began.
+    /// Objects looked at as victims, evicted or not: what eviction costs.
+    pub eviction_offers: u64,
+    /// Puts that got space since the master began.
     pub put_starts: u64,
     /// Puts ended.
     pub put_ends: u64,

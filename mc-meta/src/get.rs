@@ -4,7 +4,7 @@ use mc_types::{KeyRef, Time};
 
 use crate::command::ReplicaList;
 use crate::error::GetError;
-use crate::master::{Master, count};
+use crate::master::Master;
 use crate::object::State;
 
 impl Master {
@@ -29,11 +29,17 @@ impl Master {
                 },
             )),
         };
-        let counters = &self.counters;
-        count(if found.is_ok() { &counters.get_hits } else { &counters.get_misses }, 1);
-        let (slot, list) = found?;
-        shard.access(slot, now);
-        Ok(list)
+        match found {
+            Ok((slot, list)) => {
+                shard.access(slot, now);
+                shard.totals.get_hits += 1;
+                Ok(list)
+            }
+            Err(error) => {
+                shard.totals.get_misses += 1;
+                Err(error)
+            }
+        }
     }
 
     /// Whether an object can be read. A yes grants a lease, so that a read that

@@ -40,22 +40,15 @@ pub struct Master {
     sink: Option<Box<dyn EffectSink>>,
     seed: u64,
     generations: AtomicU64,
+    /// No space of an unfinished put is due before this time, in milliseconds.
+    pub(crate) next_release: AtomicU64,
     draws: AtomicU64,
 }
 
-/// Totals since the master began.
+/// What has happened since the master began, beside what the shards count.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) evicted_objects: AtomicU64,
-    pub(crate) evicted_bytes: AtomicU64,
-    pub(crate) put_starts: AtomicU64,
-    pub(crate) put_ends: AtomicU64,
-    pub(crate) put_revokes: AtomicU64,
     pub(crate) put_start_no_room: AtomicU64,
-    pub(crate) puts_discarded: AtomicU64,
-    pub(crate) get_hits: AtomicU64,
-    pub(crate) get_misses: AtomicU64,
-    pub(crate) removed_objects: AtomicU64,
     pub(crate) expired_clients: AtomicU64,
 }
 
@@ -87,6 +80,7 @@ impl Master {
             // Two masters in a row should not name two puts alike. Half of the
             // range is left to count in.
             generations: AtomicU64::new(mix(seed) >> 1),
+            next_release: AtomicU64::new(u64::MAX),
             draws: AtomicU64::new(0),
             config,
         })

@@ -35,7 +35,6 @@ impl Master {
         let len = validate(put).map_err(PutStartError::Invalid)?;
         let key = self.hashed(put.key);
         let emit = self.emit(now);
-        count(&self.counters.put_starts, 1);
         let mut round = 0;
         loop {
             let no_room = {
@@ -60,6 +59,7 @@ impl Master {
                             placements: object.placements(),
                         };
                         shard.begin(key.hash, object);
+                        self.release_not_before(now + self.config.put_start_release_timeout);
                         return Ok(grant);
                     }
                     Err(no_room) => no_room,
@@ -74,7 +74,8 @@ impl Master {
         }
     }
 
-    /// Evicts for an object of `len` bytes; an error when that is of no use.
+    /// Takes space back for an object of `len` bytes; an error when none is left to
+    /// take.
     fn make_room_for(
         &self,
         len: u64,
@@ -89,6 +90,10 @@ impl Master {
             }
             NoRoom::NotNow { best_free } => best_free,
         };
+        // What nobody can use goes before what somebody may want.
+        if self.reclaim_unfinished(now).0 > 0 {
+            return None;
+        }
         let evicted = if round < MAX_ROUNDS {
             self.evict(now, len.saturating_mul(1 << round))
         } else {
@@ -121,7 +126,6 @@ impl Master {
                 if age < self.config.put_start_discard_timeout {
                     return Err(PutStartError::InProgress { age });
                 }
-                count(&self.counters.puts_discarded, 1);
                 shard.discard(slot, since + self.config.put_start_release_timeout);
                 Ok(())
             }
@@ -149,7 +153,6 @@ impl Master {
         }
         object.slices = verified(&object.slices, put)?;
         shard.complete(slot, emit);
-        count(&self.counters.put_ends, 1);
         Ok(())
     }
 
@@ -173,7 +176,7 @@ impl Master {
             return Err(PutFinishError::NotOpen);
         }
         shard.remove(slot, Removal::Requested, emit);
-        count(&self.counters.put_revokes, 1);
+        shard.totals.put_revokes += 1;
         Ok(())
     }
 }

@@ -1,15 +1,20 @@
 //! Taking space back: eviction, deadlines, lost segments.
 
+use std::sync::atomic::Ordering;
+
 use mc_types::Time;
 
 use crate::hash::mix;
-use crate::master::{Master, count};
+use crate::master::Master;
 use crate::shard::{Class, Evicted};
 
 /// Shards compared when a victim is wanted. The coldest object of the coldest of
 /// a few random shards is close to the coldest of all, and a fixed number keeps
 /// the cost of a victim independent of the number of shards.
 const SAMPLE: usize = 8;
+
+/// Objects readmitted before a shard's coldest is asked for.
+const READMISSIONS: usize = 8;
 
 /// What one tick may do in one shard before it lets go of its lock.
 const TICK_BATCH: usize = 512;
@@ -28,17 +33,45 @@ impl Master {
     pub fn tick(&self, now: Time) -> bool {
         self.expire_clients(now);
         let emit = self.emit(now);
-        let release = self.config.put_start_release_timeout;
-        let begun_before = now.since_origin().checked_sub(release).map(|at| Time::ORIGIN + at);
-        let mut more = false;
+        let (_, mut more) = self.reclaim_unfinished(now);
         for shard in self.shards() {
             let mut shard = shard.lock();
             more |= shard.sweep_step(TICK_BATCH as u32, emit);
             more |= shard.readmit_due(&self.terms, now, TICK_BATCH) == TICK_BATCH;
-            let discarded = shard.reclaim_unfinished(begun_before, emit);
-            count(&self.counters.puts_discarded, discarded);
         }
         more | self.evict_above_watermark(now)
+    }
+
+    /// Takes back the space of unfinished puts that are too old. Says how many
+    /// puts that were, and whether some are left because they are too many for
+    /// one time. Looks at no shard when nothing is due.
+    pub(crate) fn reclaim_unfinished(&self, now: Time) -> (usize, bool) {
+        if now.as_millis() < self.next_release.load(Ordering::Relaxed) {
+            return (0, false);
+        }
+        // A put that begins meanwhile either sees this or is seen below, since it
+        // enters its deadline while it holds its shard's lock.
+        self.next_release.store(u64::MAX, Ordering::Relaxed);
+        let timeout = self.config.put_start_release_timeout;
+        let (mut puts, mut more) = (0, false);
+        for shard in self.shards() {
+            let mut shard = shard.lock();
+            let reclaimed = shard.reclaim_unfinished(timeout, TICK_BATCH, self.emit(now));
+            puts += reclaimed;
+            if let Some(due) = shard.next_release(timeout) {
+                self.release_not_before(due);
+                more |= due <= now;
+            }
+        }
+        (puts, more)
+    }
+
+    /// Notes that space will be due then.
+    pub(crate) fn release_not_before(&self, due: Time) {
+        let due = due.as_millis();
+        if due < self.next_release.load(Ordering::Relaxed) {
+            self.next_release.fetch_min(due, Ordering::Relaxed);
+        }
     }
 
     fn evict_above_watermark(&self, now: Time) -> bool {
@@ -67,8 +100,6 @@ impl Master {
         if outcome.objects == 0 && self.config.allow_evict_soft_pinned_objects {
             outcome += self.evict_class(Class::SoftPinned, now, bytes);
         }
-        count(&self.counters.evicted_objects, outcome.objects);
-        count(&self.counters.evicted_bytes, outcome.bytes);
         outcome
     }
 
@@ -93,7 +124,10 @@ impl Master {
         let shards = self.shards().len();
         let peek = |at: usize| {
             let mut shard = self.shards()[at].lock();
-            shard.readmit_due(&self.terms, now, 8);
+            // A few are enough, unless none of them is still there.
+            while shard.readmit_due(&self.terms, now, READMISSIONS) == READMISSIONS
+                && shard.coldest(class).is_none()
+            {}
             shard.coldest(class).map(|touched| (touched, at))
         };
         let first = (draw as usize) % shards;

@@ -4,7 +4,7 @@ use mc_types::{KeyRef, Time};
 
 use crate::effect::Removal;
 use crate::error::RemoveError;
-use crate::master::{Master, count};
+use crate::master::Master;
 use crate::object::State;
 
 /// Objects that one hold of a shard's lock may remove.
@@ -29,7 +29,7 @@ impl Master {
             return Err(RemoveError::Leased { remaining });
         }
         shard.remove(slot, Removal::Requested, emit);
-        count(&self.counters.removed_objects, 1);
+        shard.totals.removed_objects += 1;
         Ok(())
     }
 
@@ -50,6 +50,7 @@ impl Master {
                     });
                     // What lost its segments goes, too, but not for being asked.
                     if goes && shard.remove(slot, Removal::Requested, emit) > 0 {
+                        shard.totals.removed_objects += 1;
                         removed += 1;
                     }
                 }
@@ -59,7 +60,6 @@ impl Master {
                 }
             }
         }
-        count(&self.counters.removed_objects, removed);
         removed
     }
 }

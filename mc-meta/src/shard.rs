@@ -2,11 +2,13 @@
 //!
 //! Every change of an object's state and of the queue it is in happens here.
 
-use std::collections::BTreeMap;
+use core::cmp::Reverse;
+use core::time::Duration;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use hashbrown::HashTable;
 use mc_evict::{EvictionPolicy, Lru, Verdict};
-use mc_lease::{DeadlineQueue, Protection, Terms};
+use mc_lease::{Protection, Terms};
 use mc_types::{Generation, Time};
 
 use crate::effect::{Effect, EffectSink, Removal};
@@ -39,12 +41,14 @@ impl Emit<'_> {
     }
 }
 
-/// An object under lease that was offered as a victim.
-#[derive(Clone, Copy, Debug)]
+/// An object under lease that was offered as a victim; ordered by when the lease
+/// ends. Nobody takes it back when the object goes: it then names no object that
+/// is set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Aside {
-    slot: u32,
+    lease_end: Time,
     generation: Generation,
-    touched: Time,
+    slot: u32,
 }
 
 /// What an eviction freed, and what stopped it.
@@ -54,6 +58,22 @@ pub(crate) struct Evicted {
     pub(crate) bytes: u64,
     /// Objects set aside because they are leased.
     pub(crate) leased: u64,
+}
+
+/// What has happened in a shard since the master began. Counted under the shard's
+/// lock, so that threads do not contend for the counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) evicted_objects: u64,
+    pub(crate) evicted_bytes: u64,
+    pub(crate) eviction_offers: u64,
+    pub(crate) put_starts: u64,
+    pub(crate) put_ends: u64,
+    pub(crate) put_revokes: u64,
+    pub(crate) puts_discarded: u64,
+    pub(crate) get_hits: u64,
+    pub(crate) get_misses: u64,
+    pub(crate) removed_objects: u64,
 }
 
 impl std::ops::AddAssign for Evicted {
@@ -77,16 +97,19 @@ const MAX_OFFERS: u64 = 256;
 
 #[derive(Debug)]
 pub(crate) struct Shard {
+    pub(crate) totals: Totals,
     hasher: KeyHasher,
     index: HashTable<u32>,
     objects: Slab<Object>,
     main: Lru,
     pinned: Lru,
-    aside: DeadlineQueue<Aside>,
+    aside: BinaryHeap<Reverse<Aside>>,
+    /// Objects in [`Queue::Aside`].
+    aside_len: usize,
     /// Unfinished puts, oldest first: generations only grow.
     open: BTreeMap<Generation, u32>,
     /// Space of puts that were given up; their writers may still be writing.
-    discarded: DeadlineQueue<Replicas>,
+    discarded: BTreeMap<(Time, Generation), Replicas>,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
 }
@@ -94,14 +117,16 @@ pub(crate) struct Shard {
 impl Shard {
     pub(crate) fn new(hasher: KeyHasher) -> Self {
         Self {
+            totals: Totals::default(),
             hasher,
             index: HashTable::new(),
             objects: Slab::new(),
             main: Lru::new(),
             pinned: Lru::new(),
-            aside: DeadlineQueue::new(),
+            aside: BinaryHeap::new(),
+            aside_len: 0,
             open: BTreeMap::new(),
-            discarded: DeadlineQueue::new(),
+            discarded: BTreeMap::new(),
             sweep: None,
         }
     }
@@ -120,7 +145,7 @@ impl Shard {
 
     /// Whether objects under lease are waiting to become victims again.
     pub(crate) fn has_aside(&self) -> bool {
-        !self.aside.is_empty()
+        self.aside_len > 0
     }
 
     pub(crate) fn object(&self, slot: u32) -> Option<&Object> {
@@ -169,6 +194,7 @@ impl Shard {
             hasher.hash(objects.get(slot).expect("indexed slots are occupied").key.as_ref())
         });
         self.open.insert(generation, slot);
+        self.totals.put_starts += 1;
     }
 
     /// Makes an object readable.
@@ -185,6 +211,7 @@ impl Shard {
             len: object.slices.total_len(),
         });
         self.enqueue(slot, if soft_pin { Queue::Pinned } else { Queue::Main });
+        self.totals.put_ends += 1;
     }
 
     /// Grants a lease and moves the object to the warm end of its order.
@@ -225,7 +252,8 @@ impl Shard {
     /// `release_at`, because its writer may still be writing.
     pub(crate) fn discard(&mut self, slot: u32, release_at: Time) {
         let object = self.detach(slot);
-        self.discarded.push(release_at, object.replicas);
+        self.discarded.insert((release_at, object.generation), object.replicas);
+        self.totals.puts_discarded += 1;
     }
 
     fn detach(&mut self, slot: u32) -> Object {
@@ -238,7 +266,8 @@ impl Shard {
         match object.queue {
             Queue::Main => self.main.remove(slot),
             Queue::Pinned => self.pinned.remove(slot),
-            Queue::Aside | Queue::None => {}
+            Queue::Aside => self.aside_len -= 1,
+            Queue::None => {}
         }
         if object.state != State::Complete {
             self.open.remove(&object.generation);
@@ -280,26 +309,31 @@ impl Shard {
             }
             offers += 1;
             let object = objects.get_mut(slot).expect("queued slots are occupied");
-            if object.protection.is_leased(terms, emit.now) {
+            // Whoever reads from a segment that is gone needs no protection any more.
+            let live = object.drop_dead_replicas();
+            if live && object.protection.is_leased(terms, emit.now) {
                 object.queue = Queue::Aside;
-                let touched = object.protection.last_touched();
-                let entry = Aside { slot, generation: object.generation, touched };
-                aside.push(object.protection.lease_end(terms), entry);
+                let lease_end = object.protection.lease_end(terms);
+                aside.push(Reverse(Aside { lease_end, generation: object.generation, slot }));
                 outcome.leased += 1;
                 return Verdict::SetAside;
             }
             object.queue = Queue::None;
-            object.drop_dead_replicas();
             let replicas = object.replicas.len() as u64;
             planned = object.slices.total_len().saturating_mul(replicas).saturating_add(planned);
             victims.push(slot);
             Verdict::Evict
         });
+        self.aside_len += outcome.leased as usize;
         for slot in victims {
             let freed = self.remove(slot, Removal::Evicted, emit);
             outcome.bytes = outcome.bytes.saturating_add(freed);
             outcome.objects += u64::from(freed > 0);
         }
+        let totals = &mut self.totals;
+        totals.evicted_objects += outcome.objects;
+        totals.evicted_bytes = totals.evicted_bytes.saturating_add(outcome.bytes);
+        totals.eviction_offers += offers;
         outcome
     }
 
@@ -308,10 +342,16 @@ impl Shard {
     pub(crate) fn readmit_due(&mut self, terms: &Terms, now: Time, limit: usize) -> usize {
         let mut done = 0;
         while done < limit
-            && let Some(entry) = self.aside.pop_due(now)
+            && let Some(&Reverse(entry)) = self.aside.peek()
+            && entry.lease_end <= now
         {
             done += 1;
+            self.aside.pop();
             self.readmit(entry, terms, now);
+        }
+        // Give memory back after a burst, without shrinking at every pop.
+        if self.aside.capacity() > 1024 && self.aside.len() * 4 < self.aside.capacity() {
+            self.aside.shrink_to(self.aside.len() * 2);
         }
         while done < limit
             && let Some(slot) = self.pinned.coldest()
@@ -333,38 +373,56 @@ impl Shard {
         if object.generation != entry.generation || object.queue != Queue::Aside {
             return;
         }
-        let touched = object.protection.last_touched();
         if object.protection.is_leased(terms, now) {
-            self.aside.push(object.protection.lease_end(terms), Aside { touched, ..entry });
-        } else if object.protection.is_soft_pinned(terms, now) {
-            self.enqueue(entry.slot, Queue::Pinned);
-        } else if touched == entry.touched {
-            object.queue = Queue::Main;
-            self.main.readmit(entry.slot);
-        } else {
-            // Used again while it was aside: it is as warm as anything is.
-            self.enqueue(entry.slot, Queue::Main);
+            let lease_end = object.protection.lease_end(terms);
+            self.aside.push(Reverse(Aside { lease_end, ..entry }));
+            return;
         }
+        // At the warm end, as if used when the lease ended: objects that come back
+        // one after the other keep their order that way, and none is further from
+        // its place than a lease lasts.
+        self.aside_len -= 1;
+        let pinned = object.protection.is_soft_pinned(terms, now);
+        self.enqueue(entry.slot, if pinned { Queue::Pinned } else { Queue::Main });
     }
 
-    /// Gives back the space of puts that were discarded long enough ago, and
-    /// gives up puts begun before `begun_before`; says how many puts that was.
-    pub(crate) fn reclaim_unfinished(&mut self, begun_before: Option<Time>, emit: Emit<'_>) -> u64 {
-        while let Some(replicas) = self.discarded.pop_due(emit.now) {
-            release_all(replicas);
-        }
-        let mut discarded = 0;
-        while let Some((_, &slot)) = self.open.first_key_value() {
-            let object = self.objects.get(slot).expect("open slots are occupied");
-            match object.state {
-                State::Processing { since } if begun_before.is_some_and(|at| since <= at) => {
-                    self.remove(slot, Removal::Requested, emit);
-                    discarded += 1;
-                }
-                _ => break,
+    /// Gives back the space of discarded puts that is due, and gives up puts that
+    /// are as old as `timeout`; at most `limit` of both. Says how many.
+    pub(crate) fn reclaim_unfinished(
+        &mut self,
+        timeout: Duration,
+        limit: usize,
+        emit: Emit<'_>,
+    ) -> usize {
+        let mut reclaimed = 0;
+        while reclaimed < limit
+            && let Some(due) = self.next_release(timeout)
+            && due <= emit.now
+        {
+            if let Some(entry) = self.discarded.first_entry()
+                && entry.key().0 <= emit.now
+            {
+                release_all(entry.remove());
+            } else if let Some((_, &slot)) = self.open.first_key_value() {
+                // One that lost its segments was not given up for its age.
+                let freed = self.remove(slot, Removal::Requested, emit);
+                self.totals.puts_discarded += u64::from(freed > 0);
             }
+            reclaimed += 1;
         }
-        discarded
+        reclaimed
+    }
+
+    /// When the space of the oldest unfinished put is due, if there is one.
+    pub(crate) fn next_release(&self, timeout: Duration) -> Option<Time> {
+        let discarded = self.discarded.first_key_value().map(|((due, _), _)| *due);
+        let open = self.open.first_key_value().and_then(|(_, &slot)| {
+            match self.objects.get(slot).expect("open slots are occupied").state {
+                State::Processing { since } => Some(since + timeout),
+                State::Complete => None,
+            }
+        });
+        discarded.into_iter().chain(open).min()
     }
 
     /// Asks [`sweep_step`](Self::sweep_step) to look at every object again.
