@@ -108,7 +108,9 @@ pub enum GetError {
     },
     /// The object went away while it was read: its lease ran out before the read
     /// finished, and could not be renewed.
-    #[error("the lease ran out before the read finished; read less at a time or lengthen the lease")]
+    #[error(
+        "the lease ran out before the read finished; read less at a time or lengthen the lease"
+    )]
     LeaseExpired,
     /// What was read is not what was put, from any replica.
     #[error("the checksum does not match in any replica; the last one read was from {endpoint}")]

@@ -8,7 +8,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
-use mc_rpc::{Clock, MasterService, Server, ServerConfig, SystemClock};
+use mc_rpc::{Clock, MasterService, Server, ServerConfig, ServerHandle, SystemClock};
 
 use crate::error::MasterStartError;
 
@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Master {
     state: Arc<mc_meta::Master>,
-    server: Server,
+    server: ServerHandle,
     ticker: Ticker,
 }
 
@@ -120,10 +120,9 @@ impl MasterBuilder {
         let state = Arc::new(state);
         let clock = SystemClock::new();
         let service = MasterService::new(Arc::clone(&state), clock);
-        let server = Server::bind(self.listen, service, self.server).await?;
-        let ticker =
-            Ticker::start(Arc::clone(&state), clock).map_err(MasterStartError::Thread)?;
-        Ok(Master { state, server, ticker })
+        let server = Server::bind(&self.listen.to_string(), service, self.server).await?;
+        let ticker = Ticker::start(Arc::clone(&state), clock).map_err(MasterStartError::Thread)?;
+        Ok(Master { state, server: server.spawn(), ticker })
     }
 }
 
@@ -139,15 +138,16 @@ impl Ticker {
     fn start(state: Arc<mc_meta::Master>, clock: SystemClock) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let handle = std::thread::Builder::new().name("mc-master-tick".into()).spawn(move || {
-            while !stopped.load(Ordering::Acquire) {
-                if state.tick(clock.now()) {
-                    std::thread::yield_now();
-                } else {
-                    std::thread::park_timeout(TICK);
+        let handle =
+            std::thread::Builder::new().name("mc-master-tick".into()).spawn(move || {
+                while !stopped.load(Ordering::Acquire) {
+                    if state.tick(clock.now()) {
+                        std::thread::yield_now();
+                    } else {
+                        std::thread::park_timeout(TICK);
+                    }
                 }
-            }
-        })?;
+            })?;
         Ok(Self { stop, handle: Some(handle) })
     }
 }

@@ -1,4 +1,5 @@
 //! A whole cluster in one process: real sockets, real threads.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,8 @@ use mc_store::{
     ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterConfig, Memory, Put, PutError,
     PutOutcome, ReplicateConfig, Source,
 };
+use mc_transport::Transport as _;
+use mc_transport::tcp::{TcpConfig, TcpTransport};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -93,8 +96,7 @@ async fn batches_answer_each_key_on_its_own() {
     let cluster = Cluster::start(config(), 3, ByteSize::mib(32)).await;
     let app = cluster.app().await;
     let keys: Vec<String> = (0..2500).map(|n| format!("block-{n}")).collect();
-    let mut puts: Vec<Put<'_>> =
-        keys.iter().map(|key| Put::new(key, content(key, 4096))).collect();
+    let mut puts: Vec<Put<'_>> = keys.iter().map(|key| Put::new(key, content(key, 4096))).collect();
     puts.push(Put::new("", Bytes::from_static(b"x")));
     puts.push(Put::new(&keys[3], Bytes::from_static(b"again")));
     let outcomes = app.batch_put(puts, &ReplicateConfig::default()).await;
@@ -123,8 +125,11 @@ async fn slices_are_gathered_scattered_and_verified_one_by_one() {
     let value = content("sliced", 10_000);
     let own = Memory::allocate(6_000).unwrap();
     own.whole().copy_from(0, &value[4_000..]).unwrap();
-    let slices =
-        vec![Source::Bytes(value.slice(..4_000)), own.slice(0, 1).unwrap().into(), own.slice(1, 5_999).unwrap().into()];
+    let slices = vec![
+        Source::Bytes(value.slice(..4_000)),
+        own.slice(0, 1).unwrap().into(),
+        own.slice(1, 5_999).unwrap().into(),
+    ];
     let put = Put { key: "sliced", slices };
     let outcome = app.batch_put(vec![put], &ReplicateConfig::default()).await.pop().unwrap();
     assert_eq!(outcome.unwrap(), PutOutcome::Stored);
@@ -135,7 +140,11 @@ async fn slices_are_gathered_scattered_and_verified_one_by_one() {
 
     // Into pieces that match no slice, with room to spare.
     let target = Memory::allocate(12_000).unwrap();
-    let pieces = vec![target.slice(0, 5).unwrap(), target.slice(5, 7_000).unwrap(), target.slice(7_005, 4_995).unwrap()];
+    let pieces = vec![
+        target.slice(0, 5).unwrap(),
+        target.slice(5, 7_000).unwrap(),
+        target.slice(7_005, 4_995).unwrap(),
+    ];
     let got = app.batch_get_into(vec![GetInto { key: "sliced", into: pieces }]).await;
     assert_eq!(*got[0].as_ref().unwrap(), 10_000);
     assert_eq!(target.whole().to_vec()[..10_000], value[..]);
@@ -149,21 +158,14 @@ async fn slices_are_gathered_scattered_and_verified_one_by_one() {
 async fn damaged_bytes_are_never_returned() {
     let cluster = Cluster::start(config(), 1, ByteSize::mib(1)).await;
     let app = cluster.app().await;
-    // The writer changes its memory while the put runs: the checksum is of other
-    // bytes than those that were sent.
     let source = Memory::allocate(512 * 1024).unwrap();
     source.whole().copy_from(0, &content("torn", 512 * 1024)).unwrap();
     let whole = source.whole();
     app.put_from("torn", &whole, &ReplicateConfig::default()).await.unwrap();
-    let replica = &app.describe("torn").await.unwrap().replicas[0];
     // Damage a byte where it lies, as a bad memory module or a stray writer would.
     let list = app.master().get_replica_list(mc_types::KeyRef::new("torn").unwrap()).await.unwrap();
-    let link = {
-        use mc_transport::Transport as _;
-        let tcp = mc_transport::tcp::TcpTransport::start(mc_transport::tcp::TcpConfig::default());
-        tcp.await.unwrap().connect(&replica.endpoint).await
-    };
-    let link = link.unwrap();
+    let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();
+    let link = tcp.connect(&list.replicas[0].segment.endpoint).await.unwrap();
     let at = list.replicas[0].extent.part(300_000, 1).unwrap();
     let span = mc_transport::RemoteSpan::new(list.replicas[0].segment.remote_key, at);
     let wrong = Bytes::from(vec![!content("torn", 300_001)[300_000]]);
@@ -286,6 +288,48 @@ async fn what_cannot_start_says_why() {
     let taken = Master::builder().listen(address).start().await.unwrap_err();
     assert!(taken.to_string().contains(&address.to_string()), "{taken}");
     let bad = MasterConfig::default();
-    let bad = { let mut bad = bad; bad.eviction_ratio = 7.0; bad };
+    let bad = {
+        let mut bad = bad;
+        bad.eviction_ratio = 7.0;
+        bad
+    };
     assert!(Master::builder().config(bad).start().await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_answer_is_asked_for_again() {
+    let cluster = Cluster::start(config(), 1, ByteSize::mib(1)).await;
+    let app = cluster.app().await;
+    // The only extent of the segment changes hands again and again under readers
+    // that disregard nothing and a remover that disregards leases.
+    let values = ["a", "b"].map(|name| (name, content(name, 1 << 20)));
+    let reader = {
+        let (app, values) = (app.clone(), values.clone());
+        tokio::spawn(async move {
+            let mut read = 0;
+            while read < 50 {
+                for (key, value) in &values {
+                    match app.get(key).await {
+                        Ok(bytes) => {
+                            assert_eq!(bytes, *value, "foreign bytes under {key}");
+                            read += 1;
+                        }
+                        Err(GetError::NotFound | GetError::NotReady | GetError::LeaseExpired) => {
+                            tokio::task::yield_now().await
+                        }
+                        Err(error) => panic!("{key}: {error}"),
+                    }
+                }
+            }
+        })
+    };
+    let begun = Instant::now();
+    while !reader.is_finished() && begun.elapsed() < DEADLINE {
+        for (key, value) in &values {
+            app.put(key, value.clone()).await.unwrap();
+            assert_eq!(app.get(key).await.unwrap(), *value);
+            app.remove(key, true).await.unwrap();
+        }
+    }
+    reader.await.unwrap();
 }

@@ -144,7 +144,8 @@ impl ClientBuilder {
         let mut tcp = TcpConfig::default();
         if contributes {
             tcp.listen = Some(self.listen);
-            tcp.advertise_host = Some(advertised(self.listen, self.advertise, &address)?.to_string());
+            tcp.advertise_host =
+                Some(advertised(self.listen, self.advertise, &address)?.to_string());
         }
         let transport = Arc::new(TcpTransport::start(tcp).await?);
         let mut heartbeat = None;

@@ -49,8 +49,7 @@ impl Contribution {
         transport: Arc<TcpTransport>,
     ) -> Result<Self, StartError> {
         let len = usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
-        let memory =
-            Memory::allocate(len).map_err(|source| StartError::Memory { size, source })?;
+        let memory = Memory::allocate(len).map_err(|source| StartError::Memory { size, source })?;
         let endpoint = transport.endpoint().expect("a transport that listens").clone();
         let name = name.unwrap_or_else(|| endpoint.address().to_owned()).into_boxed_str();
         let mounted = Mutex::new(None);
@@ -79,11 +78,16 @@ impl Contribution {
     /// Mounts the segment, under a new id and a new key. Whatever it held before
     /// is given up: the old key is withdrawn first, so that no late writer of
     /// the past can touch what is put from now on.
-    pub(super) async fn mount(&self, master: &MasterClient, id: ClientId) -> Result<(), MountFailure> {
+    pub(super) async fn mount(
+        &self,
+        master: &MasterClient,
+        id: ClientId,
+    ) -> Result<(), MountFailure> {
         let Some(segment) = &self.segment else { return Ok(()) };
         segment.mounted.lock().take();
         let region = segment.transport.register(&segment.memory, Access::ReadWrite)?;
-        let segment_id = SegmentId::from_u128(random_u128().map_err(|_| MountFailure::NoRandomness)?);
+        let segment_id =
+            SegmentId::from_u128(random_u128().map_err(|_| MountFailure::NoRandomness)?);
         let spec = SegmentSpec {
             id: segment_id,
             name: segment.name.clone(),

@@ -62,7 +62,8 @@ impl Core {
         if !link.is_healthy() {
             self.peers.failed(endpoint);
         }
-        let name = |source: TransferError| PeerError::Transfer { endpoint: endpoint.clone(), source };
+        let name =
+            |source: TransferError| PeerError::Transfer { endpoint: endpoint.clone(), source };
         outcomes.into_iter().map(|outcome| outcome.map_err(name)).collect()
     }
 

@@ -185,6 +185,9 @@ impl Core {
             }
         }
         self.read_replicas(&mut reads, items).await;
+        // What no replica gave may have been removed, or its segment mounted anew,
+        // since the master was asked: then the answer was old, not the bytes bad.
+        self.renew(&mut reads, items, |read, _| !read.verified).await;
         for read in reads {
             let item = &mut items[read.at];
             item.attempts += 1;
@@ -221,8 +224,7 @@ impl Core {
         let mut order: Vec<usize> = (0..count).map(|n| (first + n) % count).collect();
         order.sort_by_key(|&at| {
             let replica = &list.replicas[at];
-            let own =
-                self.contribution.local(replica.segment.remote_key, replica.extent).is_some();
+            let own = self.contribution.local(replica.segment.remote_key, replica.extent).is_some();
             (!own, self.peers.is_suspect(&replica.segment.endpoint))
         });
         order
@@ -259,7 +261,8 @@ impl Core {
         let mut transfer = pin!(self.transfer(jobs));
         loop {
             let now = self.now();
-            let shortest = reads.iter().filter(|read| !read.lost).map(|read| read.lease.remaining(now));
+            let shortest =
+                reads.iter().filter(|read| !read.lost).map(|read| read.lease.remaining(now));
             // Renewed at half time: the answer needs time as well.
             let Some(wait) = shortest.min() else { return transfer.await };
             tokio::select! {
@@ -271,8 +274,8 @@ impl Core {
     }
 
     /// Asks again for the objects that `wanted` picks. One that is still the same
-    /// put was never gone, so its bytes are still where they were and the lease
-    /// goes on; any other is lost.
+    /// put, in the same place, was never gone: its bytes are still where they were
+    /// and the lease goes on. Any other is lost.
     async fn renew(
         &self,
         reads: &mut [Read],
@@ -297,7 +300,7 @@ impl Core {
         };
         for (read, answer) in renewed.iter_mut().zip(answers) {
             match answer {
-                Ok(list) if list.generation == read.list.generation => {
+                Ok(list) if read.is_still_in(&list) => {
                     read.lease = ReaderLease::granted(asked, list.lease);
                 }
                 _ => read.lost = true,
@@ -332,6 +335,13 @@ impl Read {
             }
             Err(error) => self.failure = Some(GetError::Peer(error)),
         }
+    }
+
+    /// Whether `list` names the put that is being read, and every replica that it
+    /// is read from where it was.
+    fn is_still_in(&self, list: &ReplicaList) -> bool {
+        list.generation == self.list.generation
+            && self.list.replicas.iter().all(|replica| list.replicas.contains(replica))
     }
 
     /// Whether every slice has the checksum that its writer gave.

@@ -53,7 +53,6 @@ struct Core {
 
 impl Client {
     /// Begins to describe a client.
-    #[must_use]
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }

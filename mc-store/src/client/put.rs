@@ -236,9 +236,9 @@ impl Core {
         granted
             .into_iter()
             .map(|(at, grant)| {
-                let replicas = results.by_ref().take(grant.replicas.len());
-                let outcome = replicas.fold(Ok(()), |so_far, result| so_far.and(result));
-                (at, grant.generation, outcome)
+                // All of this object's results are taken, also after a failure.
+                let replicas: Vec<_> = results.by_ref().take(grant.replicas.len()).collect();
+                (at, grant.generation, replicas.into_iter().collect())
             })
             .collect()
     }
@@ -286,11 +286,7 @@ impl Core {
         self.give_up(items, broken).await;
     }
 
-    async fn give_up(
-        &self,
-        items: &mut [Item<'_>],
-        broken: Vec<(usize, Generation, PeerError)>,
-    ) {
+    async fn give_up(&self, items: &mut [Item<'_>], broken: Vec<(usize, Generation, PeerError)>) {
         if broken.is_empty() {
             return;
         }
