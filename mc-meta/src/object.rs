@@ -22,7 +22,7 @@ impl Replica {
     }
 
     pub(crate) fn release(self) {
-        self.segment.free(self.allocation);
+        self.segment.release(self.allocation);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Segments: the memory that clients contribute.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mc_alloc::{AllocateError, Allocation, OffsetAllocator};
 use mc_types::{ClientId, Endpoint, RemoteKey, SegmentId};
@@ -33,13 +33,16 @@ pub struct Segment {
     spec: SegmentSpec,
     client: ClientId,
     live: AtomicBool,
+    /// Free bytes, to pass over a full segment without locking it.
+    free: AtomicU64,
     allocator: Mutex<OffsetAllocator>,
 }
 
 impl Segment {
     pub(crate) fn new(spec: SegmentSpec, client: ClientId) -> Self {
         let allocator = Mutex::new(OffsetAllocator::new(spec.size));
-        Self { spec, client, live: AtomicBool::new(true), allocator }
+        let free = AtomicU64::new(spec.size);
+        Self { spec, client, live: AtomicBool::new(true), free, allocator }
     }
 
     /// What the client said of it.
@@ -66,19 +69,29 @@ impl Segment {
     }
 
     pub(crate) fn allocate(&self, size: u64) -> Result<Allocation, AllocateError> {
-        self.allocator.lock().allocate(size)
+        let mut allocator = self.allocator.lock();
+        let allocation = allocator.allocate(size);
+        self.free.store(allocator.available(), Ordering::Relaxed);
+        allocation
     }
 
     /// Takes space back. In a retired segment nothing is left to account for.
-    pub(crate) fn free(&self, allocation: Allocation) {
+    pub(crate) fn release(&self, allocation: Allocation) {
         if self.is_live() {
-            let freed = self.allocator.lock().free(allocation);
+            let mut allocator = self.allocator.lock();
+            let freed = allocator.free(allocation);
             debug_assert!(freed.is_ok(), "a replica's allocation belongs to its segment");
+            self.free.store(allocator.available(), Ordering::Relaxed);
         }
     }
 
+    /// Free bytes, in however many pieces.
+    pub(crate) fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn used(&self) -> u64 {
-        self.allocator.lock().used()
+        self.spec.size - self.free()
     }
 
     pub(crate) fn info(&self) -> SegmentInfo {

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mc_alloc::AllocateError;
 use mc_alloc::strategy::{AllocationStrategy, RandomStrategy, Request};
 use mc_types::{ClientId, SegmentId};
 use smallvec::SmallVec;
@@ -120,25 +119,42 @@ impl SegmentTable {
             .iter()
             .filter_map(|name| self.by_name.get(name).copied())
             .collect();
+        let wanted = config.replica_num as usize;
         let mut replicas = Replicas::new();
-        let mut best_free = 0;
+        let mut tried = 0;
         let request = Request::new(self.segments.len(), seed).preferred(&preferred);
         for at in strategy.candidates(request) {
-            let segment = &self.segments[at];
-            match segment.allocate(len) {
-                Ok(allocation) => {
-                    replicas.push(Replica { segment: Arc::clone(segment), allocation });
-                    if replicas.len() == config.replica_num as usize {
-                        break;
-                    }
-                }
-                Err(
-                    AllocateError::Full { available, .. }
-                    | AllocateError::Fragmented { available, .. },
-                ) => best_free = best_free.max(available),
-                Err(_) => {}
+            tried += 1;
+            place_in(&self.segments[at], len, &mut replicas);
+            if replicas.len() == wanted {
+                return Ok(replicas);
             }
         }
-        if replicas.is_empty() { Err(NoRoom::NotNow { best_free }) } else { Ok(replicas) }
+        // The strategy tries a few. Before objects are evicted, or fewer replicas
+        // made than asked for, the others are looked at as well.
+        if tried < self.segments.len() {
+            let (before, after) = self.segments.split_at(seed as usize % self.segments.len());
+            for segment in after.iter().chain(before) {
+                let holds = |replica: &Replica| Arc::ptr_eq(&replica.segment, segment);
+                if segment.free() >= len && !replicas.iter().any(holds) {
+                    place_in(segment, len, &mut replicas);
+                    if replicas.len() == wanted {
+                        return Ok(replicas);
+                    }
+                }
+            }
+        }
+        if replicas.is_empty() {
+            let best_free = self.segments.iter().map(|segment| segment.free()).max().unwrap_or(0);
+            return Err(NoRoom::NotNow { best_free });
+        }
+        Ok(replicas)
+    }
+}
+
+/// Adds a replica in `segment`, if it has room.
+fn place_in(segment: &Arc<Segment>, len: u64, replicas: &mut Replicas) {
+    if let Ok(allocation) = segment.allocate(len) {
+        replicas.push(Replica { segment: Arc::clone(segment), allocation });
     }
 }

@@ -1,7 +1,11 @@
 //! One test for each rule of the master.
 
 mod clients;
+mod eviction;
+mod placement;
 mod puts;
+mod reads;
+mod unfinished;
 
 use core::time::Duration;
 use std::sync::{Arc, Mutex};

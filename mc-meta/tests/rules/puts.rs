@@ -24,3 +24,118 @@ fn the_longest_objects_overflow_nothing() {
     master.remove_all(at(2), true);
     assert_eq!(master.report().used, 0);
 }
+
+#[test]
+fn an_object_stays_as_it_is_until_it_is_removed() {
+    let master = master(&[100]);
+    let first = put(&master, at(0), "a", 10).unwrap();
+    let error = start(&master, secs(100), "a", 20).unwrap_err();
+    assert_eq!(error, PutStartError::AlreadyExists);
+    assert!(!error.is_retryable());
+    let list = master.get_replica_list(secs(100), key("a")).unwrap();
+    assert_eq!((list.generation, list.slices.total_len()), (first.generation, 10));
+    assert_eq!(list.placements[0].extent, first.placements[0].extent);
+    master.remove(secs(200), key("a"), false).unwrap();
+    let second = put(&master, secs(200), "a", 20).unwrap();
+    assert_ne!(first.generation, second.generation);
+    assert_eq!(master.remove(secs(200), key("b"), true), Err(RemoveError::NotFound));
+}
+
+#[test]
+fn a_put_is_ended_and_revoked_by_whoever_began_it() {
+    let master = master(&[100]);
+    let grant = start(&master, at(0), "a", 10).unwrap();
+    let theirs = |generation| PutEnd { key: key("a"), generation, checksums: &[] };
+    for generation in [None, Some(grant.generation), Some(Generation::new(7))] {
+        let refused = Err(PutFinishError::IllegalClient);
+        assert_eq!(master.put_end(at(0), STRANGER, &theirs(generation)), refused);
+        assert_eq!(master.put_revoke(at(0), STRANGER, key("a"), generation), refused);
+    }
+    let other = Some(Generation::new(7));
+    assert_eq!(master.put_end(at(0), WRITER, &theirs(other)), Err(PutFinishError::NotOpen));
+    assert_eq!(master.put_revoke(at(0), WRITER, key("a"), other), Err(PutFinishError::NotOpen));
+    assert_eq!(master.put_end(at(0), WRITER, &theirs(None)), Ok(()));
+}
+
+#[test]
+fn an_ended_put_may_be_ended_again_but_not_revoked() {
+    let master = master(&[100]);
+    let grant = put(&master, at(0), "a", 10).unwrap();
+    assert_eq!(end(&master, at(0), "a", grant.generation), Ok(()));
+    let unnamed = PutEnd { key: key("a"), generation: None, checksums: &[] };
+    assert_eq!(master.put_end(at(0), WRITER, &unnamed), Err(PutFinishError::NotOpen));
+    for generation in [None, Some(grant.generation)] {
+        let refused = Err(PutFinishError::NotOpen);
+        assert_eq!(master.put_revoke(at(0), WRITER, key("a"), generation), refused);
+    }
+    assert!(has(&master, "a"));
+    assert_eq!(master.report().put_ends, 1);
+    assert_eq!(end(&master, at(0), "b", grant.generation), Err(PutFinishError::NotFound));
+}
+
+#[test]
+fn readers_get_the_slices_and_checksums_of_the_writer() {
+    let master = master(&[100]);
+    let config = ReplicateConfig::default();
+    let lens = [1, 20, 3];
+    let put = PutStart { key: key("a"), slice_lengths: &lens, config: &config };
+    let grant = master.put_start(at(0), WRITER, &put).unwrap();
+    assert_eq!(grant.placements[0].extent.len(), 24);
+    let sums: Vec<Checksum> = (0..4).map(Checksum::from_crc32c).collect();
+    let finish = |checksums| {
+        let put = PutEnd { key: key("a"), generation: Some(grant.generation), checksums };
+        master.put_end(at(0), WRITER, &put)
+    };
+    for given in [1, 2, 4] {
+        let refused = PutFinishError::ChecksumCount { given, slices: 3 };
+        assert_eq!(finish(&sums[..given]), Err(refused));
+    }
+    assert_eq!(master.get_replica_list(at(0), key("a")).unwrap_err(), GetError::NotReady);
+    finish(&sums[..3]).unwrap();
+    let list = master.get_replica_list(at(0), key("a")).unwrap();
+    let slices: Vec<_> = list.slices.as_slice().iter().map(|s| (s.len, s.checksum)).collect();
+    assert_eq!(slices, [(1, Some(sums[0])), (20, Some(sums[1])), (3, Some(sums[2]))]);
+}
+
+#[test]
+fn malformed_puts_are_refused_and_cost_nothing() {
+    let master = master(&[100]);
+    let start = |lens: &[u64], config: &ReplicateConfig| {
+        let put = PutStart { key: key("a"), slice_lengths: lens, config };
+        match master.put_start(at(0), WRITER, &put) {
+            Err(PutStartError::Invalid(why)) => Some(why),
+            _ => None,
+        }
+    };
+    let plain = ReplicateConfig::default();
+    assert_eq!(start(&[], &plain), Some(InvalidPut::EmptySlice));
+    assert_eq!(start(&[5, 0], &plain), Some(InvalidPut::EmptySlice));
+    let many = vec![1; MAX_SLICES + 1];
+    let too_many = InvalidPut::TooManySlices { count: MAX_SLICES + 1 };
+    assert_eq!(start(&many, &plain), Some(too_many));
+    for lens in [&[u64::MAX, 1][..], &[u64::MAX], &[1 << 63], &[i64::MAX as u64, 1]] {
+        assert_eq!(start(lens, &plain), Some(InvalidPut::LengthOverflow));
+    }
+    for replica_num in [0, MAX_REPLICAS as u32 + 1, u32::MAX] {
+        let config = ReplicateConfig::default().replicas(replica_num);
+        assert_eq!(start(&[1], &config), Some(InvalidPut::ReplicaCount { replica_num }));
+    }
+    let mut config = ReplicateConfig::default();
+    config.preferred_segments = vec!["x".into(); MAX_PREFERRED_SEGMENTS + 1];
+    let too_many = InvalidPut::TooManyPreferred { count: MAX_PREFERRED_SEGMENTS + 1 };
+    assert_eq!(start(&[1], &config), Some(too_many));
+    assert_eq!(master.report().objects, 0);
+    // What lies at the limits is fine.
+    let config = ReplicateConfig::default().replicas(MAX_REPLICAS as u32);
+    assert_eq!(start(&many[1..], &config), None);
+}
+
+#[test]
+fn each_replica_is_complete_when_the_put_ends() {
+    let master = master(&[100, 100]);
+    let config = ReplicateConfig::default().replicas(2);
+    put_as(&master, at(0), "a", 10, &config).unwrap();
+    let info = master.describe(at(0), key("a")).unwrap();
+    assert_eq!(info.replicas.len(), 2);
+    assert!(info.replicas.iter().all(|replica| replica.status == ReplicaStatus::Complete));
+}

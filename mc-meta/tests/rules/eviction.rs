@@ -1,0 +1,256 @@
+//! Eviction, leases and soft pins.
+
+use core::time::Duration;
+
+use mc_meta::{Master, PutStartError, Removal, RemoveError, ReplicateConfig};
+use mc_types::Time;
+
+use crate::*;
+
+/// A master that tells of its victims.
+fn watched(config: MasterConfig, size: u64) -> (Master, Recorder) {
+    let events = Recorder::default();
+    let master = Master::new(config, 1).unwrap().with_sink(events.clone());
+    master.mount_segment(at(0), NODE, segment(0, size)).unwrap();
+    (master, events)
+}
+
+fn soft() -> ReplicateConfig {
+    ReplicateConfig::default().soft_pin()
+}
+
+#[test]
+fn with_one_shard_the_least_recently_used_go_first() {
+    let (master, events) = watched(settings(), 100);
+    for n in 0..10 {
+        put(&master, at(n), &format!("{n}"), 10).unwrap();
+    }
+    for n in [3, 0, 7] {
+        master.get_replica_list(at(100), key(&format!("{n}"))).unwrap();
+    }
+    for n in 0..10 {
+        put(&master, secs(10), &format!("new-{n}"), 10).unwrap();
+    }
+    let order = ["1", "2", "4", "5", "6", "8", "9", "3", "0", "7"];
+    assert_eq!(events.removals(Removal::Evicted), order);
+}
+
+#[test]
+fn with_many_shards_the_order_is_nearly_kept() {
+    const OBJECTS: u64 = 20_000;
+    let mut config = settings();
+    config.shards = 64;
+    let (master, events) = watched(config, OBJECTS);
+    for n in 0..OBJECTS {
+        put(&master, at(n), &format!("{n}"), 1).unwrap();
+    }
+    for n in 0..OBJECTS / 2 {
+        put(&master, at(OBJECTS), &format!("new-{n}"), 1).unwrap();
+    }
+    let victims = events.removals(Removal::Evicted);
+    let rank = |key: &String| key.parse::<u64>().unwrap_or(u64::MAX);
+    let early = victims.iter().filter(|key| rank(key) < OBJECTS / 2).count();
+    assert_eq!(victims.len() as u64, OBJECTS / 2);
+    assert!(early * 100 >= victims.len() * 95, "{early} of {} were cold", victims.len());
+}
+
+#[test]
+fn what_comes_back_from_a_lease_keeps_its_order() {
+    let (master, events) = watched(settings(), 50);
+    for n in 0..50 {
+        put(&master, at(0), &format!("{n}"), 1).unwrap();
+        master.exist(at(n * 10), key(&format!("{n}")));
+    }
+    // All are set aside here, and come back one after the other.
+    assert_eq!(start(&master, at(500), "new", 1).unwrap_err(), PutStartError::AllLeased { len: 1 });
+    for millis in (500..6_000).step_by(100) {
+        master.tick(at(millis));
+    }
+    put(&master, at(6_000), "new", 50).unwrap();
+    let order: Vec<String> = (0..50).map(|n| n.to_string()).collect();
+    assert_eq!(events.removals(Removal::Evicted), order);
+}
+
+#[test]
+fn only_as_much_is_evicted_as_a_put_needs() {
+    let (master, _) = watched(settings(), 1000);
+    for n in 0..100 {
+        put(&master, at(n), &format!("{n}"), 10).unwrap();
+    }
+    put(&master, secs(10), "new", 95).unwrap();
+    assert_eq!(master.report().evicted_objects, 10);
+}
+
+#[test]
+fn above_the_high_watermark_a_tick_evicts_down_by_the_ratio() {
+    let mut config = settings();
+    config.eviction_high_watermark_ratio = 0.9;
+    config.eviction_ratio = 0.2;
+    let (master, events) = watched(config, 1000);
+    for n in 0..90 {
+        put(&master, at(n), &format!("{n}"), 10).unwrap();
+    }
+    assert!(!master.tick(secs(10)));
+    assert_eq!(master.report().used, 900, "not above the watermark");
+    put(&master, secs(10), "one-more", 10).unwrap();
+    while master.tick(secs(10)) {}
+    assert_eq!(master.report().used, 700);
+    assert_eq!(events.removals(Removal::Evicted)[..3], ["0", "1", "2"]);
+}
+
+#[test]
+fn unfinished_puts_are_not_evicted() {
+    let (master, _) = watched(settings(), 100);
+    let grant = start(&master, at(0), "open", 100).unwrap();
+    assert_eq!(start(&master, secs(5), "new", 1).unwrap_err(), PutStartError::Full { len: 1 });
+    master.tick(secs(5));
+    end(&master, secs(6), "open", grant.generation).unwrap();
+    assert!(has(&master, "open"));
+}
+
+#[test]
+fn exist_and_get_protect_for_as_long_as_they_say() {
+    let ask: [fn(&Master, Time); 2] = [
+        |master, now| assert!(master.exist(now, key("a"))),
+        |master, now| {
+            let list = master.get_replica_list(now, key("a")).unwrap();
+            assert_eq!(list.lease, Duration::from_secs(5));
+        },
+    ];
+    for ask in ask {
+        let (master, _) = watched(settings(), 100);
+        put(&master, at(0), "a", 100).unwrap();
+        ask(&master, secs(10));
+        let last = at(14_999);
+        let remaining = Duration::from_millis(1);
+        assert_eq!(master.remove(last, key("a"), false), Err(RemoveError::Leased { remaining }));
+        assert_eq!(master.remove_all(last, false), 0);
+        assert_eq!(start(&master, last, "b", 1).unwrap_err(), PutStartError::AllLeased { len: 1 });
+        put(&master, secs(15), "b", 1).unwrap();
+        assert!(!has(&master, "a"));
+    }
+}
+
+#[test]
+fn a_new_object_has_no_lease() {
+    let (master, _) = watched(settings(), 100);
+    put(&master, at(0), "a", 100).unwrap();
+    put(&master, at(0), "b", 100).unwrap();
+    assert!(!has(&master, "a"));
+}
+
+#[test]
+fn a_lease_is_renewed_by_asking_again_also_while_set_aside() {
+    let (master, _) = watched(settings(), 100);
+    put(&master, at(0), "a", 100).unwrap();
+    master.exist(secs(0), key("a"));
+    for now in [4, 8, 12] {
+        assert_eq!(
+            start(&master, secs(now), "b", 1).unwrap_err(),
+            PutStartError::AllLeased { len: 1 }
+        );
+        master.exist(secs(now), key("a"));
+        master.tick(secs(now));
+    }
+    put(&master, secs(17), "b", 1).unwrap();
+}
+
+#[test]
+fn force_and_only_force_disregards_a_lease() {
+    let (master, _) = watched(settings(), 100);
+    put(&master, at(0), "a", 10).unwrap();
+    put(&master, at(0), "b", 10).unwrap();
+    put(&master, at(0), "c", 10).unwrap();
+    start(&master, at(0), "open", 10).unwrap();
+    master.exist(at(0), key("a"));
+    master.exist(at(0), key("b"));
+    assert!(master.remove(at(0), key("a"), false).is_err());
+    assert_eq!(master.remove(at(0), key("a"), true), Ok(()));
+    assert_eq!(master.remove_all(at(0), false), 1);
+    assert_eq!(master.remove_all(at(0), true), 1);
+    assert_eq!(master.remove(at(0), key("open"), true), Err(RemoveError::NotReady));
+    assert_eq!(master.report().used, 10);
+}
+
+#[test]
+fn soft_pinned_objects_go_last() {
+    let (master, events) = watched(settings(), 100);
+    put_as(&master, at(0), "pinned", 10, &soft()).unwrap();
+    for n in 0..9 {
+        put(&master, at(1 + n), &format!("{n}"), 10).unwrap();
+    }
+    for n in 0..3 {
+        put(&master, secs(1), &format!("new-{n}"), 90 - n).unwrap();
+        assert!(has(&master, "pinned"));
+    }
+    events.removals(Removal::Evicted);
+    put(&master, secs(1), "all", 100).unwrap();
+    assert_eq!(events.removals(Removal::Evicted), ["new-2", "pinned"]);
+}
+
+#[test]
+fn soft_pinned_objects_stay_when_the_settings_say_so() {
+    let mut config = settings();
+    config.allow_evict_soft_pinned_objects = false;
+    let (master, _) = watched(config, 100);
+    put_as(&master, at(0), "pinned", 99, &soft()).unwrap();
+    assert_eq!(start(&master, secs(1), "a", 10).unwrap_err(), PutStartError::Full { len: 10 });
+    while master.tick(secs(2)) {}
+    assert!(has(&master, "pinned"), "above the watermark, and yet");
+    // Removal on request is not eviction.
+    assert_eq!(master.remove(secs(2), key("pinned"), false), Ok(()));
+}
+
+#[test]
+fn a_soft_pin_lapses_without_access_and_comes_back_with_it() {
+    let half_an_hour = 30 * 60;
+    let mut config = settings();
+    config.allow_evict_soft_pinned_objects = false;
+    let (master, _) = watched(config, 100);
+    let pinned = |now| master.describe(now, key("a")).unwrap().soft_pinned;
+    put_as(&master, secs(0), "a", 50, &soft()).unwrap();
+    assert!(pinned(at(half_an_hour * 1000 - 1)));
+    assert!(!pinned(secs(half_an_hour)));
+    master.tick(secs(half_an_hour));
+    assert_eq!(master.report().soft_pinned, 0);
+    master.exist(secs(half_an_hour), key("a"));
+    assert_eq!(master.report().soft_pinned, 1);
+    let later = half_an_hour + 60;
+    assert_eq!(start(&master, secs(later), "b", 60).unwrap_err(), PutStartError::Full { len: 60 });
+    // Lapsed again, and nobody ticked meanwhile.
+    put(&master, secs(2 * half_an_hour), "b", 60).unwrap();
+    assert!(!has(&master, "a"));
+}
+
+#[test]
+fn without_a_soft_pin_access_makes_none() {
+    let (master, _) = watched(settings(), 100);
+    put(&master, at(0), "a", 50).unwrap();
+    master.exist(at(0), key("a"));
+    assert!(!master.describe(at(0), key("a")).unwrap().soft_pinned);
+}
+
+#[test]
+fn a_clock_that_stands_still_or_leaps_breaks_nothing() {
+    let (master, _) = watched(settings(), 100);
+    for now in [at(5), at(5), at(u64::MAX), at(u64::MAX), at(0), at(7)] {
+        master.mount_segment(now, NODE, segment(0, 100)).unwrap();
+        let _ = put(&master, now, "a", 60);
+        let _ = put_as(&master, now, "b", 60, &soft());
+        let _ = start(&master, now, "open", 30);
+        let _ = master.get_replica_list(now, key("a"));
+        master.exist(now, key("b"));
+        master.ping(now, NODE);
+        master.tick(now);
+        assert!(master.report().used <= 100);
+    }
+}
+
+#[test]
+fn a_clock_that_goes_back_shortens_no_lease() {
+    let (master, _) = watched(settings(), 100);
+    put(&master, at(0), "a", 100).unwrap();
+    master.exist(secs(10), key("a"));
+    master.exist(secs(3), key("a"));
+    assert!(master.remove(at(14_999), key("a"), false).is_err());
+}
