@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod batch;
 mod clients;
 mod command;
 mod config;

@@ -1,5 +1,6 @@
 //! One test for each rule of the master.
 
+mod batches;
 mod clients;
 mod eviction;
 mod placement;

@@ -1,0 +1,70 @@
+//! Many commands in one call.
+//!
+//! Each form answers for every item, in order, as the single calls one after the
+//! other would: a key that comes twice meets what its first appearance did. One
+//! item's failure is that item's alone. Between two items other threads'
+//! commands may take effect; a batch is no transaction.
+
+use mc_types::{ClientId, Generation, KeyRef, Time};
+
+use crate::command::{PutEnd, PutGrant, PutStart, ReplicaList};
+use crate::error::{GetError, PutFinishError, PutStartError, RemoveError};
+use crate::master::Master;
+
+impl Master {
+    /// [`put_start`](Self::put_start) for each of `puts`.
+    pub fn batch_put_start(
+        &self,
+        now: Time,
+        client: ClientId,
+        puts: &[PutStart<'_>],
+    ) -> Vec<Result<PutGrant, PutStartError>> {
+        puts.iter().map(|put| self.put_start(now, client, put)).collect()
+    }
+
+    /// [`put_end`](Self::put_end) for each of `puts`.
+    pub fn batch_put_end(
+        &self,
+        now: Time,
+        client: ClientId,
+        puts: &[PutEnd<'_>],
+    ) -> Vec<Result<(), PutFinishError>> {
+        puts.iter().map(|put| self.put_end(now, client, put)).collect()
+    }
+
+    /// [`put_revoke`](Self::put_revoke) for each of `puts`: a key and the put's
+    /// generation, if its writer kept it.
+    pub fn batch_put_revoke(
+        &self,
+        now: Time,
+        client: ClientId,
+        puts: &[(KeyRef<'_>, Option<Generation>)],
+    ) -> Vec<Result<(), PutFinishError>> {
+        let revoke = |&(key, generation): &_| self.put_revoke(now, client, key, generation);
+        puts.iter().map(revoke).collect()
+    }
+
+    /// [`get_replica_list`](Self::get_replica_list) for each of `keys`.
+    pub fn batch_get_replica_list(
+        &self,
+        now: Time,
+        keys: &[KeyRef<'_>],
+    ) -> Vec<Result<ReplicaList, GetError>> {
+        keys.iter().map(|key| self.get_replica_list(now, *key)).collect()
+    }
+
+    /// [`exist`](Self::exist) for each of `keys`.
+    pub fn batch_exist(&self, now: Time, keys: &[KeyRef<'_>]) -> Vec<bool> {
+        keys.iter().map(|key| self.exist(now, *key)).collect()
+    }
+
+    /// [`remove`](Self::remove) for each of `keys`.
+    pub fn batch_remove(
+        &self,
+        now: Time,
+        keys: &[KeyRef<'_>],
+        force: bool,
+    ) -> Vec<Result<(), RemoveError>> {
+        keys.iter().map(|key| self.remove(now, *key, force)).collect()
+    }
+}
