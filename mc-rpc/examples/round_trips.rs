@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec};
 use mc_rpc::{
-    ClientConfig, MasterClient, MasterService, PutStartItem, Server, ServerConfig, SystemClock,
+    ClientConfig, MasterClient, MasterService, PutStartItem, RpcError, Server, ServerConfig,
+    SystemClock,
 };
 use mc_types::{ClientId, Endpoint, KeyRef, RemoteKey, SegmentId};
 use tokio::runtime::{Builder, Runtime};
+
+type Failure = Box<dyn Error + Send + Sync>;
 
 const ME: ClientId = ClientId::from_u128(1);
 const RUN: Duration = Duration::from_secs(2);
@@ -24,7 +27,7 @@ fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Failure> {
     let (servers, clients) = (runtime()?, runtime()?);
     let master = Arc::new(Master::new(MasterConfig::default(), 3)?);
     let service = MasterService::new(master, SystemClock::new());
@@ -35,10 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let addr = server.local_addr().to_string();
     let measured = clients.block_on(clients.spawn(measure(addr)))?;
     servers.block_on(server.shutdown());
-    measured.map_err(Into::into)
+    measured
 }
 
-async fn measure(addr: String) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn measure(addr: String) -> Result<(), Failure> {
     let client = MasterClient::connect(&addr, ClientConfig::default()).await?;
     let key = KeyRef::new(KEY)?;
     let spec = SegmentSpec {
@@ -56,53 +59,49 @@ async fn measure(addr: String) -> Result<(), Box<dyn Error + Send + Sync>> {
     let generation = Some(grant.generation);
     client.put_end(ME, &PutEnd { key, generation, checksums: &[] }).await?;
 
-    one_at_a_time("exist", async || client.exist(key).await.map(drop)).await?;
-    one_at_a_time("get_replica_list", async || client.get_replica_list(key).await.map(drop))
-        .await?;
-    for in_flight in [16, 64, 512] {
-        together("exist", in_flight, &client, async |client, key| {
-            client.exist(key).await.map(drop)
-        })
-        .await?;
+    for question in [Question::Exist, Question::GetReplicaList] {
+        one_at_a_time(question, &client).await?;
+        for in_flight in [16, 64, 512] {
+            together(question, in_flight, &client).await?;
+        }
     }
-    together("get_replica_list", 64, &client, async |client, key| {
-        client.get_replica_list(key).await.map(drop)
-    })
-    .await?;
     batches(&client).await?;
     idle(&addr).await
 }
 
-async fn one_at_a_time(
-    name: &str,
-    call: impl AsyncFn() -> Result<(), mc_rpc::RpcError>,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    Exist,
+    GetReplicaList,
+}
+
+impl Question {
+    async fn ask(self, client: &MasterClient, key: KeyRef<'_>) -> Result<(), RpcError> {
+        match self {
+            Self::Exist => client.exist(key).await.map(drop),
+            Self::GetReplicaList => client.get_replica_list(key).await.map(drop),
+        }
+    }
+}
+
+async fn one_at_a_time(question: Question, client: &MasterClient) -> Result<(), Failure> {
     let mut latencies = Histogram::<u64>::new(3)?;
-    let begin = Instant::now();
+    let (begin, key) = (Instant::now(), KeyRef::new(KEY)?);
     while begin.elapsed() < RUN {
         let start = Instant::now();
-        call().await?;
+        question.ask(client, key).await?;
         latencies.record(start.elapsed().as_nanos() as u64)?;
     }
     let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
-    println!("{name}, one at a time: p50 {:.1} us, p99 {:.1} us", us(0.5), us(0.99));
+    println!("{question:?}, one at a time: p50 {:.1} us, p99 {:.1} us", us(0.5), us(0.99));
     Ok(())
 }
 
-async fn together<F>(
-    name: &str,
+async fn together(
+    question: Question,
     in_flight: usize,
     client: &MasterClient,
-    call: F,
-) -> Result<(), Box<dyn Error + Send + Sync>>
-where
-    F: AsyncFn(&MasterClient, KeyRef<'static>) -> Result<(), mc_rpc::RpcError>
-        + Copy
-        + Send
-        + Sync
-        + 'static,
-    for<'a> F::CallRefFuture<'a>: Send,
-{
+) -> Result<(), Failure> {
     let begin = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..in_flight {
@@ -110,10 +109,10 @@ where
         tasks.spawn(async move {
             let (mut calls, key) = (0u64, KeyRef::new(KEY).expect("a fixed good key"));
             while begin.elapsed() < RUN {
-                call(&client, key).await?;
+                question.ask(&client, key).await?;
                 calls += 1;
             }
-            Ok::<_, mc_rpc::RpcError>(calls)
+            Ok::<_, RpcError>(calls)
         });
     }
     let mut calls = 0;
@@ -121,11 +120,11 @@ where
         calls += done??;
     }
     let per_s = calls as f64 / begin.elapsed().as_secs_f64();
-    println!("{name}, {in_flight} under way: {:.0} k/s", per_s / 1000.0);
+    println!("{question:?}, {in_flight} under way: {:.0} k/s", per_s / 1000.0);
     Ok(())
 }
 
-async fn batches(client: &MasterClient) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn batches(client: &MasterClient) -> Result<(), Failure> {
     let names: Vec<String> = (0..1000).map(|i| format!("{KEY}-{i:08}")).collect();
     let keys: Vec<KeyRef<'_>> =
         names.iter().map(|name| KeyRef::new(name)).collect::<Result<_, _>>()?;
@@ -163,7 +162,7 @@ async fn batches(client: &MasterClient) -> Result<(), Box<dyn Error + Send + Syn
 
 /// Resident memory of the server's side of idle connections: plain sockets that
 /// have shaken hands.
-async fn idle(addr: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
+async fn idle(addr: &str) -> Result<(), Failure> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     const CONNECTIONS: usize = 400;
     let preface = mc_rpc::frame::ClientPreface { version: 1, max_payload: 1 << 24 }.encode();
