@@ -1,1 +1,43 @@
-fn main() {}
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod args;
+mod error;
+mod list;
+mod objects;
+mod stat;
+mod text;
+
+use std::process::ExitCode;
+
+use args::{Args, Verb};
+use error::CtlError;
+use mc_store::Client;
+use tracing::Level;
+
+fn main() -> ExitCode {
+    mc_cli::run(|args: Args| -> Result<ExitCode, CtlError> {
+        mc_cli::init_tracing(Level::WARN)?;
+        // One command at a time needs one thread.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(CtlError::Runtime)?;
+        runtime.block_on(run(args))
+    })
+}
+
+async fn run(args: Args) -> Result<ExitCode, CtlError> {
+    let client = Client::builder().master(args.master).connect().await?;
+    let outcome = match &args.verb {
+        Verb::Put(put) => objects::put(&client, put).await,
+        Verb::Get(get) => objects::get(&client, get).await,
+        Verb::Exist(exist) => objects::exist(&client, exist).await,
+        Verb::Remove(remove) => objects::remove(&client, remove).await,
+        Verb::RemoveAll { force } => objects::remove_all(&client, *force).await,
+        Verb::Ls(ls) => list::ls(&client, ls).await,
+        Verb::Stat(stat) => stat::stat(&client, stat).await,
+    };
+    client.shutdown().await;
+    outcome
+}

@@ -1,1 +1,14 @@
-fn main() {}
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod args;
+mod change_log;
+mod figures;
+mod http;
+mod serve;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mc_cli::run(|args: args::Args| serve::run(&args))
+}

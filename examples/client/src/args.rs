@@ -1,0 +1,176 @@
+//! The command line.
+
+use mc_cli::{ParsePositiveSizeError, parse_positive_size};
+use mc_types::{ByteSize, ParseByteSizeError};
+
+/// Contributes part of this host's memory to a KV-cache store and serves it to peers.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "mc-client", version)]
+pub(crate) struct Args {
+    /// The master, as host:port.
+    #[arg(
+        long = "master_server_address",
+        value_name = "HOST:PORT",
+        default_value = "localhost:50051",
+        help_heading = "Cluster"
+    )]
+    pub(crate) master: String,
+    /// Accepted for the reference system's sake: the master itself says where segments are.
+    #[arg(long = "metadata_server", value_name = "URL", help_heading = "Cluster")]
+    pub(crate) metadata_server: Option<String>,
+
+    /// Memory to contribute.
+    #[arg(
+        long = "global_segment_size",
+        value_name = "SIZE",
+        default_value = "4GB",
+        value_parser = parse_segment_size,
+        help_heading = "Segment"
+    )]
+    pub(crate) segment_size: ByteSize,
+    /// The name by which puts can prefer the segment [default: its address].
+    #[arg(long = "segment_name", value_name = "NAME", help_heading = "Segment")]
+    pub(crate) segment_name: Option<String>,
+
+    /// Name or address of this host to tell peers; 0.0.0.0 finds the one that reaches the master.
+    #[arg(long = "host", value_name = "HOST", default_value = "0.0.0.0", help_heading = "Network")]
+    pub(crate) host: String,
+    /// Port where peers reach the memory; 0 takes a free one.
+    #[arg(long = "port", value_name = "PORT", default_value_t = 50052, help_heading = "Network")]
+    pub(crate) port: u16,
+    /// How bytes travel; this build knows tcp.
+    #[arg(
+        long = "protocol",
+        value_name = "NAME",
+        default_value = "tcp",
+        value_parser = parse_protocol,
+        help_heading = "Network"
+    )]
+    pub(crate) protocol: Protocol,
+    /// Devices of protocols that have them; tcp has none.
+    #[arg(
+        long = "device_name",
+        alias = "device_names",
+        value_name = "NAMES",
+        default_value = "",
+        hide_default_value = true,
+        value_parser = parse_no_device,
+        help_heading = "Network"
+    )]
+    _device_name: NoDevice,
+    /// Threads that serve peers.
+    #[arg(
+        long = "threads",
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = parse_thread_count,
+        help_heading = "Network"
+    )]
+    pub(crate) threads: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum BadSegmentSize {
+    #[error(
+        "this program exists to contribute memory; write a size such as 4GB, or use the library for a client that only puts and gets"
+    )]
+    Zero,
+    #[error(transparent)]
+    Malformed(ParseByteSizeError),
+    #[error(transparent)]
+    Other(ParsePositiveSizeError),
+}
+
+fn parse_segment_size(text: &str) -> Result<ByteSize, BadSegmentSize> {
+    parse_positive_size(text).map_err(|error| match error {
+        ParsePositiveSizeError::Zero => BadSegmentSize::Zero,
+        ParsePositiveSizeError::Malformed(error) => BadSegmentSize::Malformed(error),
+        error => BadSegmentSize::Other(error),
+    })
+}
+
+/// How bytes travel between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Tcp,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("this build has tcp only; write --protocol=tcp or leave it out")]
+struct NotBuilt;
+
+fn parse_protocol(text: &str) -> Result<Protocol, NotBuilt> {
+    if text == "tcp" { Ok(Protocol::Tcp) } else { Err(NotBuilt) }
+}
+
+/// Says that no device was named.
+#[derive(Clone, Copy, Debug)]
+struct NoDevice;
+
+#[derive(Debug, thiserror::Error)]
+#[error("tcp uses no device; leave --device_name out, and choose an interface with --host")]
+struct DeviceNamed;
+
+fn parse_no_device(text: &str) -> Result<NoDevice, DeviceNamed> {
+    if text.trim().is_empty() { Ok(NoDevice) } else { Err(DeviceNamed) }
+}
+
+/// Most threads that a command line can ask for. Far more than cores help.
+const MAX_THREADS: usize = 1024;
+
+#[derive(Debug, thiserror::Error)]
+#[error("choose a number of threads between 1 and {MAX_THREADS}")]
+struct BadThreadCount;
+
+fn parse_thread_count(text: &str) -> Result<usize, BadThreadCount> {
+    let count = text.trim().parse().map_err(|_| BadThreadCount)?;
+    if (1..=MAX_THREADS).contains(&count) { Ok(count) } else { Err(BadThreadCount) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    fn parse(args: &[&str]) -> Result<Args, mc_cli::Refusal> {
+        let args = std::iter::once("mc-client").chain(args.iter().copied());
+        mc_cli::parse_from(args.map(OsString::from))
+    }
+
+    #[test]
+    fn defaults_are_the_reference_system_s() {
+        let args = parse(&[]).unwrap();
+        assert_eq!(args.master, "localhost:50051");
+        assert_eq!((&*args.host, args.port, args.threads), ("0.0.0.0", 50052, 1));
+        assert_eq!(args.segment_size, ByteSize::gib(4));
+        assert_eq!((args.metadata_server, args.segment_name), (None, None));
+        assert_eq!(args.protocol, Protocol::Tcp);
+    }
+
+    #[test]
+    fn the_reference_system_s_command_line_is_understood() {
+        let args = parse(&[
+            "--global_segment_size=3 GB",
+            "--master-server-address=a:1",
+            "--metadata_server=http://localhost:8080/metadata",
+            "--device_name=",
+            "--protocol=tcp",
+        ]);
+        assert_eq!(args.unwrap().segment_size, ByteSize::gib(3));
+    }
+
+    #[test]
+    fn refusals_say_what_to_write() {
+        for (arg, advice) in [
+            ("--global_segment_size=0", "exists to contribute memory"),
+            ("--global_segment_size=lots", "such as 4GB"),
+            ("--protocol=rdma", "tcp only"),
+            ("--device_name=mlx5_0", "leave --device_name out"),
+            ("--threads=0", "between 1 and"),
+            ("--local_buffer_size=1", "unknown flag"),
+        ] {
+            let refusal = parse(&[arg]).expect_err(arg).to_string();
+            assert!(refusal.contains(advice) && !refusal.contains('\n'), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The life of the process: join, announce, serve, leave.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use mc_cli::{LogError, Shutdown};
+use mc_store::{Client, StartError};
+use mc_types::ByteSize;
+use tracing::{Level, info, warn};
+
+use crate::args::{Args, Protocol};
+use crate::host::{UnknownHost, reach, total_memory};
+
+/// How long leaving may take. A master that does not answer finds out by the
+/// missing heartbeat.
+const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Serves until a signal asks for the end.
+pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
+    mc_cli::init_tracing(Level::INFO)?;
+    check_size(args.segment_size, total_memory())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(args.threads)
+        .thread_name("mc-client")
+        .enable_all()
+        .build()
+        .map_err(ServeError::Runtime)?;
+    let outcome = runtime.block_on(serve(args));
+    // What is left are transfers with peers that do not end.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Refuses what the host cannot hold: the system may well promise more memory
+/// than there is, and kill whoever then uses it.
+fn check_size(size: ByteSize, total: Option<ByteSize>) -> Result<(), ServeError> {
+    match total {
+        Some(total) if size > total => Err(ServeError::TooLarge { size, total }),
+        _ => Ok(()),
+    }
+}
+
+async fn serve(args: &Args) -> Result<(), ServeError> {
+    let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
+    let reach = reach(&args.host, args.port)?;
+    let mut builder = match args.protocol {
+        Protocol::Tcp => Client::builder(),
+    };
+    builder = builder.master(&*args.master).segment_size(args.segment_size).listen(reach.listen);
+    if let Some(address) = reach.advertise {
+        builder = builder.advertise(address);
+    }
+    if let Some(name) = &args.segment_name {
+        builder = builder.segment_name(name);
+    }
+    let client = tokio::select! {
+        joined = builder.connect() => joined?,
+        signal = shutdown.requested() => {
+            info!(%signal, "gave up joining");
+            return Ok(());
+        }
+    };
+    if let Some(url) = &args.metadata_server {
+        info!(metadata_server = ?url, "not needed: the master itself says where segments are");
+    }
+    announce(&client, args);
+
+    let signal = shutdown.requested().await;
+    info!(%signal, "leaving the cluster");
+    tokio::select! {
+        () = client.shutdown() => {}
+        () = tokio::time::sleep(LEAVE_PATIENCE) => {
+            warn!(master = args.master, "left without the master's answer; it will notice");
+        }
+        signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
+    }
+    Ok(())
+}
+
+fn announce(client: &Client, args: &Args) {
+    let contributes = "a client with a segment";
+    let name = client.segment_name().expect(contributes);
+    let endpoint = client.endpoint().expect(contributes);
+    let line = format!(
+        "Mooncake client ready: segment {}, {} at {endpoint}, master {}\n",
+        name.escape_debug(),
+        args.segment_size,
+        args.master
+    );
+    let mut out = io::stdout().lock();
+    // Whoever closed the pipe does not want to know.
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Why the process ends with an error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ServeError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(
+        "--global_segment_size: {size} is more than this host's {total} of memory; contribute less"
+    )]
+    TooLarge { size: ByteSize, total: ByteSize },
+    #[error("cannot start the threads that serve peers; choose a smaller --threads")]
+    Runtime(#[source] io::Error),
+    #[error("cannot listen for SIGINT and SIGTERM")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Host(#[from] UnknownHost),
+    #[error("cannot join the cluster")]
+    Start(#[from] StartError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_host_has_is_refused() {
+        let total = Some(ByteSize::gib(2));
+        assert!(check_size(ByteSize::gib(2), total).is_ok());
+        assert!(check_size(ByteSize::gib(64), None).is_ok());
+        let refused = check_size(ByteSize::gib(3), total).unwrap_err().to_string();
+        assert!(refused.contains("2.00 GB of memory; contribute less"), "{refused}");
+    }
+}

@@ -1,0 +1,148 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Puts, gets and looks at the objects of a running KV-cache store.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "mc-ctl", version)]
+pub(crate) struct Args {
+    /// The master, as host:port.
+    #[arg(
+        long = "master_server_address",
+        value_name = "HOST:PORT",
+        default_value = "localhost:50051",
+        global = true
+    )]
+    pub(crate) master: String,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(crate) enum Verb {
+    /// Store a value under a key: VALUE, or a file, or what comes on standard input.
+    Put(Put),
+    /// Write an object's bytes to standard output or a file.
+    Get(Get),
+    /// Say which keys can be read; exit code 0 if all can, else 1.
+    Exist(Exist),
+    /// Remove objects.
+    Remove(Remove),
+    /// Remove every object that nobody may be reading.
+    #[command(name = "remove-all", alias = "remove_all")]
+    RemoveAll {
+        /// Also those that somebody may be reading.
+        #[arg(long)]
+        force: bool,
+    },
+    /// List keys in order, with size and readable replicas.
+    Ls(Ls),
+    /// Show the cluster's totals and segments or, with a key, where an object is.
+    Stat(Stat),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Put {
+    pub(crate) key: String,
+    /// The value; without it and --file, standard input is read to its end.
+    #[arg(conflicts_with = "file", allow_negative_numbers = true)]
+    pub(crate) value: Option<OsString>,
+    /// Store this file's bytes.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Option<PathBuf>,
+    /// Replicas wanted; as many as there is room for are made, and at least one.
+    #[arg(long = "replica_num", value_name = "N", default_value_t = 1)]
+    pub(crate) replica_num: u32,
+    /// Segment to try first; may be given several times.
+    #[arg(long = "preferred_segment", value_name = "NAME", action = clap::ArgAction::Append)]
+    pub(crate) preferred_segments: Vec<String>,
+    /// Evict other objects before this one.
+    #[arg(long = "with_soft_pin")]
+    pub(crate) with_soft_pin: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Get {
+    pub(crate) key: String,
+    /// Write to this file; it is touched only when the whole object was read.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Exist {
+    #[arg(required = true, value_name = "KEY")]
+    pub(crate) keys: Vec<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Remove {
+    #[arg(required = true, value_name = "KEY")]
+    pub(crate) keys: Vec<String>,
+    /// Also if somebody may be reading it.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Ls {
+    /// List only keys that begin with this.
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// List the first N keys only.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// One JSON object per line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Stat {
+    pub(crate) key: Option<String>,
+    /// One JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Args, mc_cli::Refusal> {
+        let args = std::iter::once("mc-ctl").chain(args.iter().copied());
+        mc_cli::parse_from(args.map(OsString::from))
+    }
+
+    #[test]
+    fn the_master_may_be_named_before_and_after_the_verb() {
+        for args in [
+            &["--master_server_address=a:1", "ls"][..],
+            &["ls", "--master-server-address", "a:1"],
+            &["stat", "k", "-master_server_address=a:1"],
+        ] {
+            assert_eq!(parse(args).unwrap().master, "a:1");
+        }
+        assert_eq!(parse(&["stat"]).unwrap().master, "localhost:50051");
+    }
+
+    #[test]
+    fn put_takes_one_source_and_several_preferences() {
+        let args = ["put", "--preferred_segment=a", "--preferred-segment", "b", "k", "-5"];
+        let Verb::Put(put) = parse(&args).unwrap().verb else { panic!("another verb") };
+        assert_eq!(put.preferred_segments, ["a", "b"]);
+        assert_eq!(put.value, Some("-5".into()));
+        assert!(parse(&["put", "k", "v", "--file=f"]).is_err());
+        assert!(parse(&["put"]).unwrap_err().to_string().contains("<KEY>"));
+    }
+
+    #[test]
+    fn lists_need_a_key() {
+        for verb in ["exist", "remove"] {
+            assert!(parse(&[verb]).unwrap_err().to_string().contains("<KEY>"), "{verb}");
+        }
+        assert!(matches!(parse(&["remove-all"]).unwrap().verb, Verb::RemoveAll { force: false }));
+        assert!(parse(&["vanish"]).is_err());
+    }
+}

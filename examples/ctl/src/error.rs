@@ -1,0 +1,49 @@
+//! Why a command fails.
+
+use std::io;
+use std::path::PathBuf;
+
+use mc_cli::LogError;
+use mc_rpc::RpcError;
+use mc_store::{CallError, GetError, PutError, StartError};
+use mc_types::ByteSize;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum CtlError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("cannot start")]
+    Runtime(#[source] io::Error),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("cannot read {path:?}")]
+    ReadFile { path: PathBuf, source: io::Error },
+    #[error("cannot read the value from standard input")]
+    ReadInput(#[source] io::Error),
+    #[error(
+        "the value has more bytes than the largest segment ({largest}); mount a larger segment or \
+         split the value"
+    )]
+    TooLarge { largest: ByteSize },
+    #[error("there is no segment to hold the value; start a node with mc-client")]
+    NoSegment,
+    #[error("{key:?} is not stored")]
+    Put { key: String, source: PutError },
+    #[error("another put of {key:?} is under way; this one stored nothing, try again shortly")]
+    PutPending { key: String },
+    #[error("cannot get {key:?}")]
+    Get { key: String, source: GetError },
+    #[error("cannot write {path:?}")]
+    WriteFile { path: PathBuf, source: io::Error },
+    #[error("cannot write to standard output")]
+    WriteOutput(#[source] io::Error),
+    #[error("{failed} of {asked} not removed: {reasons}")]
+    NotRemoved { failed: usize, asked: usize, reasons: String },
+    #[error("no object {key:?}")]
+    NoObject { key: String, source: CallError },
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+}

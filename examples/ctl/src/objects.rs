@@ -1,0 +1,131 @@
+//! The verbs that put, get, look for and remove objects.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use mc_store::{Client, PutOutcome, ReplicateConfig};
+use mc_types::{ByteSize, KeyRef};
+
+use crate::args;
+use crate::error::CtlError;
+use crate::text::{print, visible};
+
+pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, CtlError> {
+    // Before anything is read: a bad key makes reading pointless.
+    KeyRef::new(&put.key)
+        .map_err(|source| CtlError::Put { key: put.key.clone(), source: source.into() })?;
+    let value = read_value(client, put).await?;
+    let size = ByteSize::bytes(value.len() as u64);
+    let mut config = ReplicateConfig::default().replicas(put.replica_num);
+    config.with_soft_pin = put.with_soft_pin;
+    config.preferred_segments =
+        put.preferred_segments.iter().map(|name| name.as_str().into()).collect();
+    let outcome = client
+        .put_with(&put.key, value, &config)
+        .await
+        .map_err(|source| CtlError::Put { key: put.key.clone(), source })?;
+    let key = visible(&put.key);
+    match outcome {
+        PutOutcome::Stored => print(format!("stored {key} ({size})\n").as_bytes())?,
+        PutOutcome::Existing => {
+            print(format!("{key} is there already; it keeps its value\n").as_bytes())?;
+        }
+        PutOutcome::Pending => return Err(CtlError::PutPending { key: put.key.clone() }),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The value to put. What comes from a file or a pipe is read up to the size of
+/// the largest segment and no further, because more can never be stored.
+async fn read_value(client: &Client, put: &args::Put) -> Result<Bytes, CtlError> {
+    if let Some(value) = &put.value {
+        return Ok(Bytes::copy_from_slice(value.as_bytes()));
+    }
+    let report = client.cluster_report().await?;
+    let largest = report.segments.iter().map(|segment| segment.size).max();
+    let largest = largest.ok_or(CtlError::NoSegment)?;
+    let value = match &put.file {
+        Some(path) => {
+            let cannot = |source| CtlError::ReadFile { path: path.clone(), source };
+            read_up_to(File::open(path).map_err(cannot)?, largest).map_err(cannot)?
+        }
+        None => read_up_to(io::stdin().lock(), largest).map_err(CtlError::ReadInput)?,
+    };
+    value.ok_or(CtlError::TooLarge { largest: ByteSize::bytes(largest) })
+}
+
+/// All of `source`; `None` when it has more than `most` bytes.
+fn read_up_to(source: impl Read, most: u64) -> io::Result<Option<Bytes>> {
+    let mut value = Vec::new();
+    source.take(most.saturating_add(1)).read_to_end(&mut value)?;
+    Ok((value.len() as u64 <= most).then(|| value.into()))
+}
+
+pub(crate) async fn get(client: &Client, get: &args::Get) -> Result<ExitCode, CtlError> {
+    let value = client
+        .get(&get.key)
+        .await
+        .map_err(|source| CtlError::Get { key: get.key.clone(), source })?;
+    match &get.output {
+        Some(path) => std::fs::write(path, &value)
+            .map_err(|source| CtlError::WriteFile { path: path.clone(), source })?,
+        None => print(&value)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) async fn exist(client: &Client, exist: &args::Exist) -> Result<ExitCode, CtlError> {
+    let keys: Vec<&str> = exist.keys.iter().map(String::as_str).collect();
+    let found = client.batch_exist(&keys).await?;
+    let mut text = String::new();
+    for (key, found) in keys.iter().zip(&found) {
+        text += if *found { "yes  " } else { "no   " };
+        text += &visible(key);
+        text.push('\n');
+    }
+    print(text.as_bytes())?;
+    Ok(if found.contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+pub(crate) async fn remove(client: &Client, remove: &args::Remove) -> Result<ExitCode, CtlError> {
+    let keys: Vec<&str> = remove.keys.iter().map(String::as_str).collect();
+    let outcomes = client.batch_remove(&keys, remove.force).await?;
+    let mut text = String::new();
+    let mut failures = Vec::new();
+    for (key, outcome) in keys.iter().zip(outcomes) {
+        match outcome {
+            Ok(()) => text += &format!("removed {}\n", visible(key)),
+            Err(refusal) => failures.push(format!("{key:?}: {refusal}")),
+        }
+    }
+    print(text.as_bytes())?;
+    if failures.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let reasons = failures.join("; ");
+    Err(CtlError::NotRemoved { failed: failures.len(), asked: keys.len(), reasons })
+}
+
+pub(crate) async fn remove_all(client: &Client, force: bool) -> Result<ExitCode, CtlError> {
+    let removed = client.remove_all(force).await?;
+    print(format!("removed {removed} objects\n").as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_read_up_to_the_limit() {
+        for (len, whole) in [(0, true), (9, true), (10, true), (11, false), (1 << 20, false)] {
+            let read = read_up_to(io::repeat(7).take(len), 10).unwrap();
+            assert_eq!(read.is_some(), whole, "{len}");
+        }
+        // A source without an end ends too.
+        assert_eq!(read_up_to(io::repeat(7), 10).unwrap(), None);
+    }
+}

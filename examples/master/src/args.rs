@@ -1,0 +1,279 @@
+//! The command line.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use clap::ArgAction;
+use mc_cli::{ParseDurationError, parse_duration, parse_fraction};
+use mc_meta::MasterConfig;
+
+/// Keeps the metadata of a KV-cache store: which node holds which object, where there is room,
+/// and what has to go. Bytes never pass through it.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "mc-master", version)]
+pub(crate) struct Args {
+    /// Port that clients connect to; 0 takes a free one.
+    #[arg(
+        long = "rpc_port",
+        alias = "port",
+        value_name = "PORT",
+        default_value_t = 50051,
+        help_heading = "General"
+    )]
+    rpc_port: u16,
+    /// Address to listen on.
+    #[arg(
+        long = "rpc_address",
+        value_name = "IP",
+        default_value = "0.0.0.0",
+        value_parser = parse_ip,
+        help_heading = "General"
+    )]
+    rpc_address: IpAddr,
+    /// Threads that answer calls (--max_threads is the same).
+    #[arg(
+        long = "rpc_thread_num",
+        alias = "max_threads",
+        value_name = "N",
+        default_value_t = 4,
+        value_parser = parse_thread_count,
+        help_heading = "General"
+    )]
+    pub(crate) threads: usize,
+    /// Port of /metrics, /metrics/summary and /health over HTTP; 0 takes a free one.
+    #[arg(
+        long = "metrics_port",
+        value_name = "PORT",
+        default_value_t = 9003,
+        help_heading = "General"
+    )]
+    metrics_port: u16,
+    /// Address of the metrics port.
+    #[arg(
+        long = "metrics_host",
+        value_name = "IP",
+        default_value = "0.0.0.0",
+        value_parser = parse_ip,
+        help_heading = "General"
+    )]
+    metrics_host: IpAddr,
+    /// Log one summary line every 10 seconds.
+    #[arg(
+        long = "enable_metric_reporting",
+        default_value_t = true,
+        action = ArgAction::Set,
+        help_heading = "General"
+    )]
+    pub(crate) metric_reporting: bool,
+
+    /// How long exist and get protect an object from removal and eviction.
+    #[arg(
+        long = "default_kv_lease_ttl",
+        value_name = "MS|DURATION",
+        default_value = "5s",
+        value_parser = parse_duration,
+        help_heading = "Leases and pins"
+    )]
+    lease_ttl: Duration,
+    /// How long a soft pin outlives the last access.
+    #[arg(
+        long = "default_kv_soft_pin_ttl",
+        value_name = "MS|DURATION",
+        default_value = "30m",
+        value_parser = parse_duration,
+        help_heading = "Leases and pins"
+    )]
+    soft_pin_ttl: Duration,
+    /// Evict soft-pinned objects when nothing else is left to evict.
+    #[arg(
+        long = "allow_evict_soft_pinned_objects",
+        default_value_t = true,
+        action = ArgAction::Set,
+        help_heading = "Leases and pins"
+    )]
+    allow_evict_soft_pinned_objects: bool,
+
+    /// Evict when more than this part of all memory is in use.
+    #[arg(
+        long = "eviction_high_watermark_ratio",
+        value_name = "0..1",
+        default_value_t = 0.95,
+        value_parser = parse_fraction,
+        help_heading = "Eviction"
+    )]
+    eviction_high_watermark_ratio: f64,
+    /// The part of all memory to free at a time.
+    #[arg(
+        long = "eviction_ratio",
+        value_name = "0..1",
+        default_value_t = 0.05,
+        value_parser = parse_fraction,
+        help_heading = "Eviction"
+    )]
+    eviction_ratio: f64,
+
+    /// Age at which an unfinished put no longer blocks another put of its key.
+    #[arg(
+        long = "put_start_discard_timeout_sec",
+        value_name = "SECONDS",
+        default_value = "30",
+        value_parser = parse_seconds,
+        help_heading = "Zombies and liveness"
+    )]
+    put_start_discard_timeout: Duration,
+    /// Age at which the space of an unfinished put is taken back; not less than the age before.
+    #[arg(
+        long = "put_start_release_timeout_sec",
+        value_name = "SECONDS",
+        default_value = "600",
+        value_parser = parse_seconds,
+        help_heading = "Zombies and liveness"
+    )]
+    put_start_release_timeout: Duration,
+    /// How long a node may stay silent before its segments are given up.
+    #[arg(
+        long = "client_ttl",
+        value_name = "SECONDS",
+        default_value = "10",
+        value_parser = parse_seconds,
+        help_heading = "Zombies and liveness"
+    )]
+    client_ttl: Duration,
+}
+
+impl Args {
+    /// Where to answer calls.
+    pub(crate) fn rpc_address(&self) -> SocketAddr {
+        SocketAddr::new(self.rpc_address, self.rpc_port)
+    }
+
+    /// Where to show figures.
+    pub(crate) fn metrics_address(&self) -> SocketAddr {
+        SocketAddr::new(self.metrics_host, self.metrics_port)
+    }
+
+    /// How to keep objects.
+    pub(crate) fn master_config(&self) -> MasterConfig {
+        let mut config = MasterConfig::default();
+        config.lease_ttl = self.lease_ttl;
+        config.soft_pin_ttl = self.soft_pin_ttl;
+        config.allow_evict_soft_pinned_objects = self.allow_evict_soft_pinned_objects;
+        config.eviction_high_watermark_ratio = self.eviction_high_watermark_ratio;
+        config.eviction_ratio = self.eviction_ratio;
+        config.client_ttl = self.client_ttl;
+        config.put_start_discard_timeout = self.put_start_discard_timeout;
+        config.put_start_release_timeout = self.put_start_release_timeout;
+        config
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("write an IP address such as 0.0.0.0, 127.0.0.1 or ::")]
+struct NotAnIp;
+
+fn parse_ip(text: &str) -> Result<IpAddr, NotAnIp> {
+    text.trim().parse().map_err(|_| NotAnIp)
+}
+
+/// Most threads that a command line can ask for. Far more than cores help.
+const MAX_THREADS: usize = 1024;
+
+#[derive(Debug, thiserror::Error)]
+#[error("choose a number of threads between 1 and {MAX_THREADS}")]
+struct BadThreadCount;
+
+fn parse_thread_count(text: &str) -> Result<usize, BadThreadCount> {
+    let count = text.trim().parse().map_err(|_| BadThreadCount)?;
+    if (1..=MAX_THREADS).contains(&count) { Ok(count) } else { Err(BadThreadCount) }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum BadSeconds {
+    #[error("expected seconds or a suffix, such as 10, 1500ms or 2m")]
+    Malformed,
+    #[error(transparent)]
+    Duration(ParseDurationError),
+}
+
+/// Flags that count in seconds take a bare number as such; with a suffix they are
+/// durations like all others.
+fn parse_seconds(text: &str) -> Result<Duration, BadSeconds> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return parse_duration(&format!("{text}s")).map_err(BadSeconds::Duration);
+    }
+    parse_duration(text).map_err(|error| match error {
+        ParseDurationError::Malformed => BadSeconds::Malformed,
+        error => BadSeconds::Duration(error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    fn parse(args: &[&str]) -> Result<Args, mc_cli::Refusal> {
+        let args = std::iter::once("mc-master").chain(args.iter().copied());
+        mc_cli::parse_from(args.map(OsString::from))
+    }
+
+    #[test]
+    fn without_flags_the_library_s_defaults_hold() {
+        let args = parse(&[]).unwrap();
+        assert_eq!(args.master_config(), MasterConfig::default());
+        assert_eq!(args.rpc_address().to_string(), "0.0.0.0:50051");
+        assert_eq!(args.metrics_address().to_string(), "0.0.0.0:9003");
+        assert_eq!((args.threads, args.metric_reporting), (4, true));
+    }
+
+    #[test]
+    fn old_names_are_understood() {
+        let args =
+            parse(&["--port=7", "-max_threads", "2", "--noenable-metric-reporting"]).unwrap();
+        assert_eq!((args.rpc_address().port(), args.threads), (7, 2));
+        assert!(!args.metric_reporting);
+    }
+
+    #[test]
+    fn every_setting_reaches_the_master() {
+        let args = parse(&[
+            "--default-kv-lease-ttl=250ms",
+            "--default_kv_soft_pin_ttl=9000",
+            "--allow_evict_soft_pinned_objects=false",
+            "--eviction_high_watermark_ratio=0.8",
+            "--eviction_ratio=0.1",
+            "--put_start_discard_timeout_sec=3",
+            "--put_start_release_timeout_sec=4",
+            "--client_ttl=1500ms",
+        ]);
+        let config = args.unwrap().master_config();
+        let mut expected = MasterConfig::default();
+        expected.lease_ttl = Duration::from_millis(250);
+        expected.soft_pin_ttl = Duration::from_secs(9);
+        expected.allow_evict_soft_pinned_objects = false;
+        expected.eviction_high_watermark_ratio = 0.8;
+        expected.eviction_ratio = 0.1;
+        expected.put_start_discard_timeout = Duration::from_secs(3);
+        expected.put_start_release_timeout = Duration::from_secs(4);
+        expected.client_ttl = Duration::from_millis(1500);
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for args in [
+            "--eviction_ratio=7",
+            "--rpc_port=70000",
+            "--rpc_address=nowhere",
+            "--max_threads=0",
+            "--client_ttl=soon",
+            "--client_ttl=99999999999999999999",
+            "--default_kv_lease_ttl=5 parsecs",
+            "--enable_ha",
+        ] {
+            let refusal = parse(&[args]).expect_err(args).to_string();
+            assert!(!refusal.contains('\n'), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Logs what becomes of segments and clients.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mc_meta::{Effect, EffectSink, Segment};
+use mc_types::{ByteSize, ClientId, Time};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+/// Changes that wait to be logged. When more happen at once, the rest are only
+/// counted.
+const QUEUE: usize = 4096;
+
+/// The master's end: appends to a queue and returns, because the master holds a
+/// lock meanwhile.
+#[derive(Debug)]
+pub(crate) struct ChangeQueue {
+    queue: mpsc::Sender<Change>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// The other end: takes changes from the queue and logs them.
+#[derive(Debug)]
+pub(crate) struct ChangeLog {
+    queue: mpsc::Receiver<Change>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// What is logged of an effect.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    Mounted(SegmentIdentity),
+    Gone(SegmentIdentity),
+    Expired(ClientId),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct SegmentIdentity {
+    name: Box<str>,
+    endpoint: Box<str>,
+    size: u64,
+    client: ClientId,
+}
+
+/// A queue and the log behind it.
+pub(crate) fn change_log() -> (ChangeQueue, ChangeLog) {
+    let (sender, queue) = mpsc::channel(QUEUE);
+    let dropped = Arc::new(AtomicU64::new(0));
+    (ChangeQueue { queue: sender, dropped: Arc::clone(&dropped) }, ChangeLog { queue, dropped })
+}
+
+impl EffectSink for ChangeQueue {
+    fn emit(&self, _now: Time, effect: &Effect<'_>) {
+        let change = match effect {
+            Effect::SegmentMounted { segment } => Change::Mounted(SegmentIdentity::of(segment)),
+            Effect::SegmentGone { segment } => Change::Gone(SegmentIdentity::of(segment)),
+            Effect::ClientExpired { client } => Change::Expired(*client),
+            // Objects come and go by the million a minute; the metrics count them.
+            _ => return,
+        };
+        if self.queue.try_send(change).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl ChangeLog {
+    /// Logs until the master is gone and the queue is empty.
+    pub(crate) async fn run(mut self) {
+        while let Some(change) = self.queue.recv().await {
+            change.log();
+            let dropped = self.dropped.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                warn!(dropped, "too many changes at once; some segments' changes are not logged");
+            }
+        }
+    }
+}
+
+impl SegmentIdentity {
+    fn of(segment: &Segment) -> Self {
+        let spec = segment.spec();
+        Self {
+            name: spec.name.clone(),
+            endpoint: spec.endpoint.as_str().into(),
+            size: spec.size,
+            client: segment.client(),
+        }
+    }
+}
+
+impl Change {
+    fn log(&self) {
+        match self {
+            Self::Mounted(SegmentIdentity { name, endpoint, size, client }) => {
+                let size = ByteSize::bytes(*size);
+                // Names are the client's words: debug format keeps them on one line.
+                info!(segment = ?name, %size, ?endpoint, %client, "segment mounted");
+            }
+            Self::Gone(SegmentIdentity { name, endpoint, size, client }) => {
+                let size = ByteSize::bytes(*size);
+                info!(segment = ?name, %size, ?endpoint, %client, "segment gone with all it held");
+            }
+            Self::Expired(client) => {
+                warn!(%client, "client was silent too long; giving its segments up");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mc_meta::{Master, MasterConfig, SegmentSpec};
+    use mc_types::{RemoteKey, SegmentId};
+    use std::time::Duration;
+
+    fn mount(master: &Master, number: u128) {
+        let spec = SegmentSpec {
+            id: SegmentId::from_u128(number),
+            name: format!("s{number}").into(),
+            base: 0,
+            size: 4096,
+            endpoint: format!("tcp://127.0.0.1:{number}").parse().unwrap(),
+            remote_key: RemoteKey::from_bytes([1; 16]),
+        };
+        master.mount_segment(Time::ORIGIN, ClientId::from_u128(number), spec).unwrap();
+    }
+
+    #[test]
+    fn segments_and_expiry_are_queued() {
+        let (queue, mut log) = change_log();
+        let master = Master::new(MasterConfig::default(), 1).unwrap().with_sink(queue);
+        mount(&master, 1);
+        let Ok(Change::Mounted(segment)) = log.queue.try_recv() else { panic!("no mount") };
+        assert_eq!((&*segment.name, segment.size), ("s1", 4096));
+        let mut later = Time::ORIGIN + Duration::from_secs(3600);
+        while master.tick(later) {
+            later = later + Duration::from_millis(1);
+        }
+        assert_eq!(log.queue.try_recv(), Ok(Change::Expired(ClientId::from_u128(1))));
+        assert_eq!(log.queue.try_recv(), Ok(Change::Gone(segment)));
+    }
+
+    #[test]
+    fn a_full_queue_counts_and_never_waits() {
+        let (queue, log) = change_log();
+        let dropped = Arc::clone(&log.dropped);
+        let master = Master::new(MasterConfig::default(), 1).unwrap().with_sink(queue);
+        for number in 1..=QUEUE as u128 + 5 {
+            mount(&master, number);
+        }
+        assert_eq!(dropped.load(Ordering::Relaxed), 5);
+    }
+}

@@ -1,0 +1,187 @@
+//! The master's figures as text: for Prometheus, for a log line, for a person.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use mc_store::MasterReport;
+use mc_types::ByteSize;
+
+/// `report` in Prometheus' text format, version 0.0.4. Figures that the reference
+/// system has too carry its names.
+pub(crate) fn prometheus(report: &MasterReport) -> String {
+    let mut text = String::with_capacity(8192);
+    for (name, help, value) in [
+        ("master_key_count", "Objects, unfinished ones included", report.objects),
+        ("master_soft_pin_key_count", "Soft-pinned objects", report.soft_pinned),
+        ("master_unfinished_key_count", "Objects being written", report.processing),
+        ("master_allocated_bytes", "Bytes allocated in all segments", report.used),
+        ("master_total_capacity_bytes", "Bytes in all segments", report.capacity),
+        ("master_active_clients", "Clients with a mounted segment", report.clients),
+    ] {
+        metric(&mut text, name, "gauge", help);
+        let _ = writeln!(text, "{name} {value}");
+    }
+    let gets = report.get_hits + report.get_misses;
+    for (name, help, value) in [
+        ("master_put_start_requests_total", "Puts asked for", report.put_starts),
+        (
+            "master_put_start_alloc_failures_total",
+            "Puts refused for want of room",
+            report.put_start_no_room,
+        ),
+        ("master_put_start_discard_cnt", "Unfinished puts given up", report.puts_discarded),
+        ("master_put_end_total", "Puts ended", report.put_ends),
+        ("master_put_revoke_total", "Puts revoked", report.put_revokes),
+        ("total_get_nums_", "Objects asked for by get", gets),
+        ("valid_get_nums_", "Objects asked for by get and found", report.get_hits),
+        ("master_removed_key_count", "Objects removed on request", report.removed_objects),
+        ("master_evicted_key_count", "Objects evicted", report.evicted_objects),
+        (
+            "master_evicted_size_bytes",
+            "Bytes of evicted objects, replicas counted",
+            report.evicted_bytes,
+        ),
+        ("master_expired_clients_total", "Clients given up for dead", report.expired_clients),
+    ] {
+        metric(&mut text, name, "counter", help);
+        let _ = writeln!(text, "{name} {value}");
+    }
+    // All samples of one metric stand together, as the format wants it.
+    metric(&mut text, "segment_allocated_bytes", "gauge", "Bytes allocated in the segment");
+    for segment in &report.segments {
+        let label = escaped(&segment.spec.name);
+        let _ = writeln!(text, "segment_allocated_bytes{{segment=\"{label}\"}} {}", segment.used);
+    }
+    metric(&mut text, "segment_total_capacity_bytes", "gauge", "Bytes in the segment");
+    for segment in &report.segments {
+        let (label, size) = (escaped(&segment.spec.name), segment.spec.size);
+        let _ = writeln!(text, "segment_total_capacity_bytes{{segment=\"{label}\"}} {size}");
+    }
+    text
+}
+
+fn metric(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}");
+}
+
+/// A label's value: a segment's name may contain anything.
+fn escaped(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// One line about `report`, counted from the start of the master.
+pub(crate) fn summary(report: &MasterReport) -> String {
+    format!(
+        "{} | Requests: PutStart={} PutEnd={} PutRevoke={} Get={}/{} Del={} | {}",
+        storage(report),
+        report.put_starts,
+        report.put_ends,
+        report.put_revokes,
+        report.get_hits,
+        report.get_hits + report.get_misses,
+        report.removed_objects,
+        reclaim(report),
+    )
+}
+
+/// One line about `report`, with requests per second since `before`, `elapsed`
+/// ago.
+pub(crate) fn summary_since(
+    before: &MasterReport,
+    elapsed: Duration,
+    report: &MasterReport,
+) -> String {
+    let rate = |now: u64, then: u64| {
+        let seconds = elapsed.as_secs_f64().max(1e-3);
+        format!("{:.1}", now.saturating_sub(then) as f64 / seconds)
+    };
+    format!(
+        "{} | Requests per sec: PutStart={} PutEnd={} PutRevoke={} Get={}/{} Del={} | {}",
+        storage(report),
+        rate(report.put_starts, before.put_starts),
+        rate(report.put_ends, before.put_ends),
+        rate(report.put_revokes, before.put_revokes),
+        rate(report.get_hits, before.get_hits),
+        rate(report.get_hits + report.get_misses, before.get_hits + before.get_misses),
+        rate(report.removed_objects, before.removed_objects),
+        reclaim(report),
+    )
+}
+
+fn storage(report: &MasterReport) -> String {
+    let percent = 100.0 * report.used as f64 / report.capacity.max(1) as f64;
+    format!(
+        "Mem Storage: {} / {} ({percent:.1}%) | Keys: {} (soft-pinned: {}, unfinished: {}) | \
+         Clients: {} | Segments: {}",
+        ByteSize::bytes(report.used),
+        ByteSize::bytes(report.capacity),
+        report.objects,
+        report.soft_pinned,
+        report.processing,
+        report.clients,
+        report.segments.len(),
+    )
+}
+
+fn reclaim(report: &MasterReport) -> String {
+    format!(
+        "Evicted: {} keys, {} | No room: {} | Discarded: {} | Expired clients: {}",
+        report.evicted_objects,
+        ByteSize::bytes(report.evicted_bytes),
+        report.put_start_no_room,
+        report.puts_discarded,
+        report.expired_clients,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mc_meta::{Master, MasterConfig, SegmentSpec};
+    use mc_types::{ClientId, RemoteKey, SegmentId, Time};
+    use proptest::prelude::*;
+
+    fn report_of_segment(name: &str) -> MasterReport {
+        let master = Master::new(MasterConfig::default(), 1).unwrap();
+        let spec = SegmentSpec {
+            id: SegmentId::from_u128(1),
+            name: name.into(),
+            base: 0,
+            size: 1 << 20,
+            endpoint: "tcp://127.0.0.1:1".parse().unwrap(),
+            remote_key: RemoteKey::from_bytes([1; 16]),
+        };
+        master.mount_segment(Time::ORIGIN, ClientId::from_u128(1), spec).unwrap();
+        master.report()
+    }
+
+    #[test]
+    fn summaries_are_one_line_that_names_the_figures() {
+        let report = report_of_segment("a\nb");
+        let line = summary(&report);
+        assert!(line.starts_with("Mem Storage: 0 B / 1.00 MB (0.0%) | Keys: 0 "), "{line}");
+        assert!(line.contains("Clients: 1 | Segments: 1"), "{line}");
+        let mut later = report.clone();
+        later.put_starts += 25;
+        let line = summary_since(&report, Duration::from_secs(10), &later);
+        assert!(line.contains("PutStart=2.5 PutEnd=0.0"), "{line}");
+        // A counter that went back would be a bug, not a reason to fall over.
+        summary_since(&later, Duration::ZERO, &report);
+    }
+
+    proptest! {
+        /// Whatever a segment is called, every line stays a comment or a sample.
+        #[test]
+        fn every_line_is_a_comment_or_a_sample(name in "[ -~\n\t\"\\\\é]{1,40}") {
+            let text = prometheus(&report_of_segment(&name));
+            for line in text.lines() {
+                let sample = line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<u64>().is_ok());
+                prop_assert!(line.starts_with("# ") || sample, "{line:?}");
+            }
+            prop_assert!(text.contains("\nmaster_total_capacity_bytes 1048576\n"));
+            let label = escaped(&name);
+            let sample = format!("\nsegment_total_capacity_bytes{{segment=\"{label}\"}} 1048576\n");
+            prop_assert!(text.contains(&sample));
+        }
+    }
+}

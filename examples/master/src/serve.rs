@@ -1,0 +1,137 @@
+//! The life of the process: start, announce, serve, end.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mc_cli::{LogError, Shutdown};
+use mc_store::{Master, MasterStartError};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tracing::{Level, info, warn};
+
+use crate::args::Args;
+use crate::change_log::{ChangeLog, change_log};
+use crate::{figures, http};
+
+/// How often the summary is logged.
+const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);
+/// How long calls under way may take to end after a signal.
+const END_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Serves until a signal asks for the end.
+pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
+    mc_cli::init_tracing(Level::INFO)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(args.threads)
+        .thread_name("mc-master")
+        .enable_all()
+        .build()
+        .map_err(ServeError::Runtime)?;
+    let outcome = runtime.block_on(serve(args));
+    // What is left are connections that did not end when asked to.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn serve(args: &Args) -> Result<(), ServeError> {
+    let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
+    let metrics = http::bind(args.metrics_address()).await?;
+    let metrics_address = metrics.local_addr().map_err(ServeError::Announce)?;
+    let (changes, log) = change_log();
+    let master = Master::builder()
+        .listen(args.rpc_address())
+        .config(args.master_config())
+        .sink(changes)
+        .start()
+        .await?;
+    announce(master.local_addr(), args.threads);
+    info!("metrics at http://{metrics_address}/metrics");
+    let attendants = Attendants::start(&master, metrics, log, args.metric_reporting);
+
+    let signal = shutdown.requested().await;
+    info!(%signal, "shutting down");
+    tokio::select! {
+        () = end(master, attendants) => {}
+        () = tokio::time::sleep(END_PATIENCE) => warn!("cutting off calls that do not end"),
+        signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
+    }
+    Ok(())
+}
+
+/// The lines by which the reference system says that it is up.
+fn announce(address: SocketAddr, threads: usize) {
+    let lines = format!(
+        "Starting Mooncake Master Service\nPort: {}\nMax threads: {threads}\n\
+         Master service listening on {address}\n",
+        address.port()
+    );
+    let mut out = io::stdout().lock();
+    // Whoever closed the pipe does not want to know.
+    let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
+}
+
+/// What runs beside the master.
+struct Attendants {
+    stop: watch::Sender<()>,
+    metrics: tokio::task::JoinHandle<()>,
+    summaries: Option<tokio::task::JoinHandle<()>>,
+    log: tokio::task::JoinHandle<()>,
+}
+
+impl Attendants {
+    fn start(master: &Master, metrics: TcpListener, log: ChangeLog, report: bool) -> Self {
+        let (stop, stopped) = watch::channel(());
+        let state = master.state();
+        let metrics = tokio::spawn(http::serve(metrics, Arc::clone(state), stopped));
+        let summaries = report.then(|| tokio::spawn(log_summaries(Arc::clone(state))));
+        Self { stop, metrics, summaries, log: tokio::spawn(log.run()) }
+    }
+}
+
+/// Ends everything in order. Cancelling it leaves the rest to the process's end.
+async fn end(master: Master, attendants: Attendants) {
+    let Attendants { stop, metrics, summaries, log } = attendants;
+    drop(stop);
+    if let Some(summaries) = summaries {
+        summaries.abort();
+        let _ = summaries.await; // cancelled, which is what was asked for
+    }
+    master.shutdown().await;
+    // Each fails only if it panicked, which was reported then. The log ends when
+    // nobody can change the master any more.
+    let _ = metrics.await;
+    let _ = log.await;
+}
+
+async fn log_summaries(master: Arc<mc_meta::Master>) {
+    let mut timer = tokio::time::interval(SUMMARY_INTERVAL);
+    timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    timer.tick().await; // at once
+    let mut before = (Instant::now(), master.report());
+    loop {
+        timer.tick().await;
+        let now = (Instant::now(), master.report());
+        info!("{}", figures::summary_since(&before.1, now.0 - before.0, &now.1));
+        before = now;
+    }
+}
+
+/// Why the process ends with an error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ServeError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("cannot start the threads that answer calls; choose a smaller --rpc_thread_num")]
+    Runtime(#[source] io::Error),
+    #[error("cannot listen for SIGINT and SIGTERM")]
+    Signals(#[source] io::Error),
+    #[error("cannot open the metrics port")]
+    Metrics(#[from] http::BindError),
+    #[error("cannot tell the address of the metrics port")]
+    Announce(#[source] io::Error),
+    #[error("cannot start the master")]
+    Master(#[from] MasterStartError),
+}
