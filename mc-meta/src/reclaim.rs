@@ -97,7 +97,8 @@ impl Master {
     /// freed when a bounded amount of work was not enough or nothing is left.
     pub(crate) fn evict(&self, now: Time, bytes: u64) -> Evicted {
         let mut outcome = self.evict_class(Class::Ordinary, now, bytes);
-        if outcome.objects == 0 && self.config.allow_evict_soft_pinned_objects {
+        if outcome.objects == 0 && !outcome.cut_short && self.config.allow_evict_soft_pinned_objects
+        {
             outcome += self.evict_class(Class::SoftPinned, now, bytes);
         }
         outcome
@@ -107,7 +108,11 @@ impl Master {
         let mut outcome = Evicted::default();
         let draw = self.draw();
         let mut turn = 0;
-        while outcome.bytes < bytes && turn < MAX_TURNS {
+        while outcome.bytes < bytes {
+            if turn == MAX_TURNS {
+                outcome.cut_short = true;
+                break;
+            }
             let Some(at) = self.coldest_shard(class, now, mix(draw ^ turn)) else { break };
             turn += 1;
             // A few at a time: the next victim may be colder in another shard.

@@ -58,6 +58,8 @@ pub(crate) struct Evicted {
     pub(crate) bytes: u64,
     /// Objects set aside because they are leased.
     pub(crate) leased: u64,
+    /// Whether there was more to look at than one eviction may.
+    pub(crate) cut_short: bool,
 }
 
 /// What has happened in a shard since the master began. Counted under the shard's
@@ -81,6 +83,7 @@ impl std::ops::AddAssign for Evicted {
         self.objects += more.objects;
         self.bytes = self.bytes.saturating_add(more.bytes);
         self.leased += more.leased;
+        self.cut_short |= more.cut_short;
     }
 }
 

@@ -11,8 +11,7 @@ use mc_types::{ClientId, KeyRef, RemoteKey, SegmentId, Time};
 const CLIENT: ClientId = ClientId::from_u128(1);
 
 /// A master that is full of `objects` one-byte objects.
-fn full_master(objects: u64, config: &ReplicateConfig) -> Master {
-    let mut settings = MasterConfig::default();
+fn full_master(mut settings: MasterConfig, objects: u64, config: &ReplicateConfig) -> Master {
     settings.client_ttl = Duration::from_secs(1 << 40);
     let master = Master::new(settings, 1).unwrap();
     let spec = SegmentSpec {
@@ -53,7 +52,7 @@ fn lease_all(master: &Master, objects: u64, now: Time) {
 fn each_put_looks_at_its_victims_and_no_other_object() {
     for objects in [1_000, 100_000] {
         let config = ReplicateConfig::default();
-        let master = full_master(objects, &config);
+        let master = full_master(MasterConfig::default(), objects, &config);
         for n in 0..500 {
             put(&master, Time::from_millis(n), &format!("new-{n}"), &config).unwrap();
         }
@@ -67,7 +66,7 @@ fn leased_objects_are_looked_at_once_for_each_lease() {
     const OBJECTS: u64 = 100_000;
     let plain = ReplicateConfig::default();
     for config in [plain.clone(), plain.clone().soft_pin()] {
-        let master = full_master(OBJECTS, &config);
+        let master = full_master(MasterConfig::default(), OBJECTS, &config);
         lease_all(&master, OBJECTS, Time::ORIGIN);
         let now = Time::from_millis(1);
         for n in 0..100 {
@@ -90,14 +89,23 @@ fn leased_objects_are_looked_at_once_for_each_lease() {
 }
 
 #[test]
-fn one_cold_object_is_found_behind_any_number_of_leased_ones() {
+fn soft_pinned_objects_stay_while_one_call_cannot_look_at_all_others() {
     const OBJECTS: u64 = 300_000;
     let config = ReplicateConfig::default();
-    let master = full_master(OBJECTS, &config);
+    let mut settings = MasterConfig::default();
+    settings.shards = 1;
+    let master = full_master(settings, OBJECTS, &config);
     lease_all(&master, OBJECTS, Time::ORIGIN);
-    // Put after the others were read, so it is warmer than all of them.
-    master.remove(Time::ORIGIN, KeyRef::new("7").unwrap(), true).unwrap();
-    put(&master, Time::from_millis(1), "cold", &config).unwrap();
-    put(&master, Time::from_millis(2), "new", &config).unwrap();
-    assert_eq!(master.report().evicted_objects, 1);
+    let now = Time::from_millis(1);
+    // Both were put after the others were read, so they are warmer than those.
+    for n in 0..2 {
+        master.remove(now, KeyRef::new(&format!("{n}")).unwrap(), true).unwrap();
+    }
+    put(&master, now, "pinned", &config.clone().soft_pin()).unwrap();
+    put(&master, now, "ordinary", &config).unwrap();
+    let error = put(&master, now, "new", &config).unwrap_err();
+    assert_eq!(error, PutStartError::AllLeased { len: 1 });
+    put(&master, now, "new", &config).unwrap();
+    let there = |key| master.longest_prefix(now, [KeyRef::new(key).unwrap()]) == 1;
+    assert!(there("pinned") && !there("ordinary"));
 }
