@@ -3,6 +3,8 @@
 
 mod answer;
 mod client;
+#[cfg(test)]
+mod contract;
 mod error;
 pub mod frame;
 mod handshake;

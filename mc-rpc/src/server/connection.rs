@@ -11,7 +11,7 @@ use core::pin::{Pin, pin};
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -242,30 +242,48 @@ impl<S: Service> Connection<S> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Next>> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let mut arrived = ReadBuf::new(&mut scratch.arrived);
+        SCRATCH.with_borrow_mut(|Scratch { arrived, answers }| {
+            let mut arrived = ReadBuf::new(arrived);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut arrived))?;
-            let arrived = arrived.filled();
-            if arrived.is_empty() {
-                return Poll::Ready(Ok(Next::Closed));
-            }
-            self.read_full = arrived.len() == READ_BYTES;
-            mem::swap(&mut self.unsent, &mut scratch.answers);
-            let next = if self.pending.is_empty() {
-                let (taken, next) = self.answer(arrived);
-                self.pending.extend_from_slice(&arrived[taken..]);
-                next
-            } else {
-                self.pending.extend_from_slice(arrived);
-                self.answer_pending()
-            };
-            self.note_pending(next);
-            self.send_now()?;
-            if self.unsent.is_empty() && self.unsent.capacity() <= SMALL_BUFFERS {
-                mem::swap(&mut self.unsent, &mut scratch.answers);
-            }
-            Poll::Ready(Ok(next))
+            self.read_full = arrived.remaining() == 0;
+            Poll::Ready(self.take_in(arrived.filled(), answers))
         })
+    }
+
+    /// What the system holds for this connection at this moment, without
+    /// waiting for the runtime to hear of it; `None` when that is nothing.
+    fn read_what_is_there(&mut self) -> Option<io::Result<Next>> {
+        SCRATCH.with_borrow_mut(|Scratch { arrived, answers }| {
+            let read = (&*socket2::SockRef::from(&self.stream)).read(arrived);
+            match read {
+                Ok(read) => Some(self.take_in(&arrived[..read], answers)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                Err(error) => Some(Err(error)),
+            }
+        })
+    }
+
+    /// Answers the calls that `arrived` completes, and sends what the socket
+    /// takes. `answers` lends its memory.
+    fn take_in(&mut self, arrived: &[u8], answers: &mut BytesMut) -> io::Result<Next> {
+        if arrived.is_empty() {
+            return Ok(Next::Closed);
+        }
+        mem::swap(&mut self.unsent, answers);
+        let next = if self.pending.is_empty() {
+            let (taken, next) = self.answer(arrived);
+            self.pending.extend_from_slice(&arrived[taken..]);
+            next
+        } else {
+            self.pending.extend_from_slice(arrived);
+            self.answer_pending()
+        };
+        self.note_pending(next);
+        self.send_now()?;
+        if self.unsent.is_empty() && self.unsent.capacity() <= SMALL_BUFFERS {
+            mem::swap(&mut self.unsent, answers);
+        }
+        Ok(next)
     }
 
     /// Answers the complete calls in `pending`.
@@ -414,14 +432,8 @@ impl<S: Service> Connection<S> {
         // No more than a receive buffer holds: a peer that never stops sending
         // does not hold up the shutdown.
         for _ in 0..MAX_DRAIN_READS {
-            let read = poll_fn(|cx| match self.poll_read(cx) {
-                Poll::Ready(next) => Poll::Ready(Some(next)),
-                Poll::Pending => Poll::Ready(None),
-            });
-            let mut next = match read.await {
-                Some(next) => next?,
-                None => break,
-            };
+            let Some(next) = self.read_what_is_there() else { break };
+            let mut next = next?;
             while matches!(next, Next::Resume | Next::RunLong) {
                 self.flush().await?;
                 next = match next {

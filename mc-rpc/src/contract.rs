@@ -1,0 +1,410 @@
+//! Holds what this crate writes and reads by hand to the `.proto`: prost's
+//! generated types must say the same, in both directions.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use mc_meta::{ListCursor, Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec};
+use mc_types::{
+    Checksum, ClientId, Endpoint, ErrorCode, Generation, KeyRef, RemoteKey, SegmentId, Time,
+};
+use proptest::prelude::*;
+use prost::Message;
+
+use crate::answer;
+use crate::proto;
+use crate::request::{
+    self, BatchPutFinishRequest, BatchPutStartRequest, ListKeysRequest, PutFinishRequest,
+    PutStartRequest, SegmentName,
+};
+use crate::service::{Call, Clock, MasterService, Service};
+use crate::{Method, Refusal};
+
+const ME: ClientId = ClientId::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
+
+fn me() -> Vec<u8> {
+    ME.to_bytes().to_vec()
+}
+
+fn key(text: &str) -> KeyRef<'_> {
+    KeyRef::new(text).unwrap()
+}
+
+fn written(write: impl FnOnce(&mut BytesMut)) -> BytesMut {
+    let mut out = BytesMut::new();
+    write(&mut out);
+    out
+}
+
+/// Does not move.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Time {
+        Time::from_millis(1000)
+    }
+}
+
+fn service() -> MasterService<Still> {
+    let master = Arc::new(Master::new(MasterConfig::default(), 5).unwrap());
+    for number in 1..=3 {
+        master.mount_segment(Still.now(), ME, segment(number)).unwrap();
+    }
+    MasterService::new(master, Still)
+}
+
+fn segment(number: u8) -> SegmentSpec {
+    SegmentSpec {
+        id: SegmentId::from_u128(number.into()),
+        name: format!("node-{number}").into(),
+        base: 4096,
+        size: 1 << 20,
+        endpoint: Endpoint::new("tcp", "10.0.0.1:1").unwrap(),
+        remote_key: RemoteKey::from_bytes([number; 16]),
+    }
+}
+
+fn call<T: Message + Default>(
+    service: &impl Service,
+    method: Method,
+    request: &impl Message,
+) -> Result<T, Refusal> {
+    let mut out = BytesMut::from(&b"before"[..]);
+    let payload = request.encode_to_vec();
+    service.call(Call { method, payload: &payload, max_reply: 1 << 20 }, &mut out)?;
+    assert_eq!(&out[..6], b"before");
+    Ok(T::decode(&out[6..]).unwrap())
+}
+
+#[test]
+fn every_rpc_of_the_proto_has_its_method() {
+    let text = include_str!("../proto/mc/store/v1/master.proto");
+    let mut rpcs: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("rpc ")?.split_once('('))
+        .map(|(name, _)| name)
+        .collect();
+    let mut methods: Vec<&str> = Method::ALL.iter().map(|method| method.as_str()).collect();
+    rpcs.sort_unstable();
+    methods.sort_unstable();
+    assert_eq!(rpcs, methods);
+}
+
+#[test]
+fn golden_put_start() {
+    let config = ReplicateConfig::default().replicas(2).soft_pin().prefer("n1");
+    let put = PutStart { key: key("k"), slice_lengths: &[300, 1], config: &config };
+    let bytes = written(|out| PutStartRequest::write(out, ME, &put));
+    assert_eq!(
+        &bytes[..],
+        b"\x0a\x01k\x22\x03\xac\x02\x01\x1a\x08\x08\x02\x10\x01\x22\x02n1\
+          \x2a\x10\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10"
+    );
+}
+
+#[test]
+fn single_key_requests_are_the_messages() {
+    let bytes = written(|out| request::write_remove(out, key("a"), true));
+    let message = proto::RemoveRequest { key: "a".into(), force: true };
+    assert_eq!(proto::RemoveRequest::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(request::parse_remove(&message.encode_to_vec()).unwrap(), (key("a"), true));
+
+    let generation = Some(Generation::new(0));
+    let end = PutEnd { key: key("a"), generation, checksums: &[Checksum::from_crc32c(7)] };
+    let bytes = written(|out| PutFinishRequest::write(out, ME, &end));
+    let message = proto::PutEndRequest {
+        key: "a".into(),
+        client_id: me(),
+        generation: Some(0),
+        slice_checksums: vec![7],
+    };
+    assert_eq!(proto::PutEndRequest::decode(&bytes[..]).unwrap(), message);
+    let parsed = PutFinishRequest::parse(&bytes).unwrap();
+    assert_eq!((parsed.client, parsed.key, parsed.generation), (ME, key("a"), generation));
+    assert_eq!(parsed.checksums, end.checksums);
+
+    let bytes = written(|out| ListKeysRequest::write(out, "p", ListCursor::from_u64(9), 3));
+    let message = proto::ListKeysRequest { prefix: "p".into(), cursor: 9, limit: 3 };
+    assert_eq!(proto::ListKeysRequest::decode(&bytes[..]).unwrap(), message);
+}
+
+#[test]
+fn segment_requests_are_the_messages() {
+    let spec = segment(2);
+    let bytes = written(|out| request::write_mount(out, ME, &spec));
+    let message = proto::MountSegmentRequest {
+        buffer: spec.base,
+        size: spec.size,
+        segment_name: spec.name.to_string(),
+        segment_id: spec.id.to_bytes().to_vec(),
+        client_id: me(),
+        endpoint: spec.endpoint.to_string(),
+        remote_key: spec.remote_key.to_bytes().to_vec(),
+    };
+    assert_eq!(proto::MountSegmentRequest::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(request::parse_mount(&bytes).unwrap(), (ME, spec.clone()));
+
+    let bytes = written(|out| request::write_unmount(out, ME, spec.id));
+    assert_eq!(request::parse_unmount(&bytes).unwrap(), (ME, SegmentName::Id(spec.id)));
+    let by_name = proto::UnmountSegmentRequest {
+        segment_name: "node-2".into(),
+        segment_id: Vec::new(),
+        client_id: me(),
+    };
+    let service = service();
+    let done: proto::UnmountSegmentResponse =
+        call(&service, Method::UnmountSegment, &by_name).unwrap();
+    assert_eq!(done.status_code, 0);
+    let gone = call::<proto::UnmountSegmentResponse>(&service, Method::UnmountSegment, &by_name);
+    assert_eq!(gone.unwrap_err().code, ErrorCode::SegmentNotFound);
+}
+
+#[test]
+fn the_preferred_segment_of_the_old_field_comes_first() {
+    let config = proto::ReplicateConfig {
+        replica_num: 0,
+        with_soft_pin: false,
+        preferred_segment: "first".into(),
+        preferred_segments: vec!["second".into(), "third".into()],
+    };
+    let message = proto::PutStartRequest {
+        key: "k".into(),
+        value_length: 8,
+        config: Some(config),
+        slice_lengths: vec![],
+        client_id: me(),
+    };
+    let bytes = message.encode_to_vec();
+    let parsed = PutStartRequest::parse(&bytes).unwrap();
+    let names: Vec<&str> = parsed.config.preferred_segments.iter().map(|name| &**name).collect();
+    assert_eq!((names, parsed.config.replica_num), (vec!["first", "second", "third"], 1));
+    assert_eq!(parsed.slice_lengths, [8]);
+}
+
+#[test]
+fn answers_are_the_messages() {
+    let service = service();
+    let start = proto::PutStartRequest {
+        key: "k".into(),
+        value_length: 300,
+        config: Some(proto::ReplicateConfig { replica_num: 2, ..Default::default() }),
+        slice_lengths: vec![100, 200],
+        client_id: me(),
+    };
+    let grant: proto::PutStartResponse = call(&service, Method::PutStart, &start).unwrap();
+    assert_eq!(grant.replica_list.len(), 2);
+    for replica in &grant.replica_list {
+        assert_eq!(replica.status(), proto::replica_info::ReplicaStatus::Processing);
+        let handle = &replica.handles[0];
+        assert_eq!(handle.status(), proto::buf_handle::BufStatus::Init);
+        assert_eq!((handle.size, handle.segment_id.len(), handle.remote_key.len()), (300, 16, 16));
+        assert_eq!((&*handle.endpoint, handle.segment_index), ("tcp://10.0.0.1:1", 0));
+    }
+    let end = proto::PutEndRequest {
+        key: "k".into(),
+        client_id: me(),
+        generation: Some(grant.generation),
+        slice_checksums: vec![0, 9],
+    };
+    let _: proto::PutEndResponse = call(&service, Method::PutEnd, &end).unwrap();
+
+    let get = proto::GetReplicaListRequest { key: "k".into() };
+    let list: proto::GetReplicaListResponse = call(&service, Method::GetReplicaList, &get).unwrap();
+    assert_eq!((list.generation, list.lease_ttl_ms), (grant.generation, 5000));
+    let slice = |length, checksum| proto::Slice { length, checksum: Some(checksum) };
+    assert_eq!(list.slices, [slice(100, 0), slice(200, 9)]);
+    assert_eq!(list.replica_list[0].status(), proto::replica_info::ReplicaStatus::Complete);
+    let read = answer::read_replica_list(&list.encode_to_vec()).unwrap().unwrap();
+    assert_eq!(read.lease, Duration::from_secs(5));
+
+    let describe = proto::DescribeObjectRequest { key: "k".into() };
+    let object: proto::DescribeObjectResponse =
+        call(&service, Method::DescribeObject, &describe).unwrap();
+    assert_eq!((object.client_id, object.lease_ttl_ms), (me(), 5000));
+    assert!(object.replica_list.iter().all(|replica| replica.handles[0].remote_key.is_empty()));
+
+    let page: proto::ListKeysResponse =
+        call(&service, Method::ListKeys, &proto::ListKeysRequest::default()).unwrap();
+    let info = proto::KeyInfo { key: "k".into(), value_length: 300, replica_num: 2 };
+    assert_eq!((page.keys, page.next_cursor), (vec![info], None));
+
+    let report: proto::ClusterReportResponse =
+        call(&service, Method::ClusterReport, &proto::ClusterReportRequest {}).unwrap();
+    assert_eq!((report.segments.len(), report.objects, report.capacity), (3, 1, 3 << 20));
+    assert_eq!((report.put_starts, report.put_ends, report.get_hits), (1, 1, 1));
+    let read = answer::read_report(&report.encode_to_vec()).unwrap().unwrap();
+    assert_eq!((read.put_ends, read.used), (1, report.used));
+
+    let pong: proto::PingResponse =
+        call(&service, Method::Ping, &proto::PingRequest { client_id: me() }).unwrap();
+    assert_eq!(pong.client_status(), proto::ping_response::ClientStatus::Ok);
+}
+
+#[test]
+fn a_batch_answer_describes_each_segment_once() {
+    let service = service();
+    let keys: Vec<String> = (0..50).map(|i| format!("k{i}")).collect();
+    let puts = keys.iter().map(|key| proto::PutStartItem {
+        key: key.clone(),
+        value_length: 64,
+        slice_lengths: vec![],
+    });
+    let start = proto::BatchPutStartRequest {
+        client_id: me(),
+        config: Some(proto::ReplicateConfig { replica_num: 3, ..Default::default() }),
+        puts: puts.collect(),
+    };
+    let grants: proto::BatchPutStartResponse =
+        call(&service, Method::BatchPutStart, &start).unwrap();
+    assert_eq!((grants.segments.len(), grants.items.len()), (3, 50));
+    for item in &grants.items {
+        let mut places: Vec<u32> =
+            item.replica_list.iter().map(|replica| replica.handles[0].segment_index).collect();
+        places.sort_unstable();
+        assert_eq!(places, [1, 2, 3]);
+        assert!(item.replica_list.iter().all(|r| r.handles[0].segment_name.is_empty()));
+    }
+    let puts = keys.iter().map(|key| proto::PutEndItem {
+        key: key.clone(),
+        generation: None,
+        slice_checksums: vec![],
+    });
+    let end = proto::BatchPutEndRequest { client_id: me(), puts: puts.collect() };
+    let ended: proto::BatchPutEndResponse = call(&service, Method::BatchPutEnd, &end).unwrap();
+    assert!(ended.items.iter().all(|item| item.status_code == 0));
+
+    let get = proto::BatchGetReplicaListRequest { keys: [&keys[..], &["absent".into()]].concat() };
+    let lists: proto::BatchGetReplicaListResponse =
+        call(&service, Method::BatchGetReplicaList, &get).unwrap();
+    assert_eq!((lists.segments.len(), lists.items.len()), (3, 51));
+    assert_eq!(lists.items[50].status_code, ErrorCode::ObjectNotFound.code());
+    assert_eq!(lists.items[50].message, "no such object");
+    // A reader that knows the table only by the messages agrees.
+    let read = answer::read_replica_lists(&lists.encode_to_vec(), 51).unwrap().unwrap();
+    for (item, read) in lists.items.iter().zip(&read[..50]) {
+        let (handle, read) =
+            (&item.replica_list[0].handles[0], &read.as_ref().unwrap().replicas[0]);
+        let named = &lists.segments[handle.segment_index as usize - 1];
+        assert_eq!(*named.segment_name, *read.segment.name);
+        assert_eq!(handle.buffer, read.extent.offset());
+    }
+}
+
+fn name() -> impl Strategy<Value = String> {
+    "[a-z/é]{1,40}"
+}
+
+proptest! {
+    #[test]
+    fn put_start_requests_are_the_message(
+        name in name(),
+        lengths in prop::collection::vec(1u64..1 << 50, 1..20),
+        replica_num in 1u32..=32,
+        with_soft_pin in any::<bool>(),
+        preferred in prop::collection::vec("[a-z]{1,20}", 0..5),
+    ) {
+        let mut config = ReplicateConfig::default().replicas(replica_num);
+        config.with_soft_pin = with_soft_pin;
+        config.preferred_segments = preferred.iter().map(|name| (**name).into()).collect();
+        let put = PutStart { key: key(&name), slice_lengths: &lengths, config: &config };
+        let bytes = written(|out| PutStartRequest::write(out, ME, &put));
+
+        let message = proto::PutStartRequest::decode(&bytes[..]).unwrap();
+        prop_assert_eq!(&message.key, &name);
+        let total: u64 = lengths.iter().sum();
+        prop_assert!(message.slice_lengths == lengths || message.value_length == total as i64);
+        for bytes in [bytes.to_vec(), message.encode_to_vec()] {
+            let parsed = PutStartRequest::parse(&bytes).unwrap();
+            prop_assert_eq!((parsed.key, parsed.client), (key(&name), ME));
+            prop_assert_eq!(&parsed.slice_lengths, &lengths);
+            prop_assert_eq!(&parsed.config, &config);
+        }
+    }
+
+    #[test]
+    fn batch_requests_are_the_messages(
+        puts in prop::collection::vec((name(), prop::collection::vec(any::<u32>(), 0..5), any::<Option<u64>>()), 0..20),
+    ) {
+        let checksums: Vec<Vec<Checksum>> = puts.iter()
+            .map(|(_, crcs, _)| crcs.iter().map(|crc| Checksum::from_crc32c(*crc)).collect())
+            .collect();
+        let ends: Vec<PutEnd<'_>> = puts.iter().zip(&checksums)
+            .map(|((name, _, generation), checksums)| PutEnd {
+                key: key(name), generation: generation.map(Generation::new), checksums,
+            })
+            .collect();
+        let bytes = written(|out| BatchPutFinishRequest::write(out, ME, ends.iter().copied()));
+        let message = proto::BatchPutEndRequest::decode(&bytes[..]).unwrap();
+        prop_assert_eq!(message.encode_to_vec(), &bytes[..]);
+        let mut at = 0;
+        BatchPutFinishRequest::parse(&bytes).unwrap().for_each(|end| {
+            let end = end.unwrap();
+            assert_eq!((end.key, end.generation, end.checksums),
+                (ends[at].key, ends[at].generation, ends[at].checksums));
+            at += 1;
+        });
+        prop_assert_eq!(at, puts.len());
+
+        let lengths: Vec<Vec<u64>> = puts.iter()
+            .map(|(_, lengths, _)| lengths.iter().map(|length| 1 + u64::from(*length)).chain([1]).collect())
+            .collect();
+        let starts = puts.iter().zip(&lengths).map(|((name, ..), lengths)| (key(name), &lengths[..]));
+        let config = ReplicateConfig::default();
+        let bytes = written(|out| BatchPutStartRequest::write(out, ME, &config, starts));
+        let message = proto::BatchPutStartRequest::decode(&bytes[..]).unwrap();
+        prop_assert_eq!(message.encode_to_vec(), &bytes[..]);
+        let mut at = 0;
+        BatchPutStartRequest::parse(&bytes).unwrap().for_each(|put| {
+            let put = put.unwrap();
+            assert_eq!((put.key.as_str(), put.slice_lengths), (&*puts[at].0, &lengths[at][..]));
+            at += 1;
+        });
+        prop_assert_eq!(at, puts.len());
+    }
+
+    /// No request panics the master, and no answer passes its limit unnoticed.
+    #[test]
+    fn arbitrary_requests_are_answered_or_refused(
+        payload in prop::collection::vec(any::<u8>(), 0..300),
+        fields in prop::collection::vec((0u8..16, prop::sample::select(vec![0u8, 2, 5]), 0usize..20), 0..20),
+    ) {
+        let service = service();
+        // Half of the cases have the shape of a message.
+        let mut shaped = Vec::new();
+        for (number, wire_type, len) in fields {
+            shaped.push(number << 3 | wire_type);
+            match wire_type {
+                0 => shaped.push(len as u8),
+                5 => shaped.extend_from_slice(&[len as u8; 4]),
+                _ => {
+                    shaped.push(len as u8);
+                    shaped.extend(payload.iter().copied().cycle().take(if payload.is_empty() { 0 } else { len }));
+                }
+            }
+        }
+        for payload in [&payload, &shaped] {
+            for &method in Method::ALL {
+                let mut out = BytesMut::new();
+                let _ = service.call(Call { method, payload, max_reply: 4096 }, &mut out);
+            }
+        }
+    }
+
+    /// No answer panics the client.
+    #[test]
+    fn arbitrary_answers_are_read_or_refused(message in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = answer::read_replica_list(&message);
+        let _ = answer::read_grant(&message, 1);
+        let _ = answer::read_done(&message);
+        let _ = answer::read_count(&message);
+        let _ = answer::read_pong(&message);
+        let _ = answer::read_replica_lists(&message, 1);
+        let _ = answer::read_grants(&message, &[1]);
+        let _ = answer::read_all_done(&message, 1);
+        let _ = answer::read_all_exist(&message, 1);
+        let _ = answer::read_object(&message);
+        let _ = answer::read_key_page(&message);
+        let _ = answer::read_report(&message);
+    }
+}
