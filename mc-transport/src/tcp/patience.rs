@@ -12,10 +12,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 pub(super) const PROGRESS: usize = 64 << 10;
 
 /// A deadline that progress moves. Costs a timer registration when it is made
-/// and when it is met, none on each wait.
+/// and when it is met, none on each wait; and asks for the time only in a wait
+/// that has to wait.
 pub(super) struct Patience {
     timeout: Duration,
-    since: Instant,
+    /// When the current wait began; `None` until it does.
+    since: Option<Instant>,
     moved: usize,
     sleep: Pin<Box<Sleep>>,
 }
@@ -28,21 +30,21 @@ pub(super) struct Stalled {
 
 impl Patience {
     pub(super) fn new(timeout: Duration) -> Self {
-        let since = Instant::now();
-        Self { timeout, since, moved: 0, sleep: Box::pin(sleep_until(since + timeout)) }
+        let now = Instant::now();
+        Self { timeout, since: Some(now), moved: 0, sleep: Box::pin(sleep_until(now + timeout)) }
     }
 
-    /// Starts the wait afresh.
+    /// Starts the clock afresh with the next wait.
     pub(super) fn renew(&mut self) {
-        self.since = Instant::now();
+        self.since = None;
         self.moved = 0;
     }
 
-    /// Starts the wait afresh as of `since`; `false` when it began later already.
+    /// Starts the clock afresh as of `since`; `false` when it began later already.
     pub(super) fn renew_from(&mut self, since: Instant) -> bool {
-        let later = since > self.since;
+        let later = self.since.is_some_and(|began| began < since);
         if later {
-            self.since = since;
+            self.since = Some(since);
             self.moved = 0;
         }
         later
@@ -66,8 +68,9 @@ impl Patience {
             if let Poll::Ready(outcome) = event.as_mut().poll(cx) {
                 return Poll::Ready(Ok(outcome));
             }
+            let since = *self.since.get_or_insert_with(Instant::now);
             while self.sleep.as_mut().poll(cx).is_ready() {
-                let deadline = self.since + self.timeout;
+                let deadline = since + self.timeout;
                 if deadline <= Instant::now() {
                     return Poll::Ready(Err(Stalled { after: self.timeout }));
                 }

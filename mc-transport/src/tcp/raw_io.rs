@@ -52,6 +52,11 @@ impl Ranges<'_> {
         self.push(slice.address().wrapping_add(skip), slice.len() - skip)
     }
 
+    /// The only range, for which a simpler call is cheaper in the kernel.
+    fn single(&self) -> Option<(*mut libc::c_void, usize)> {
+        (self.count == 1).then(|| (self.ranges[0].iov_base, self.ranges[0].iov_len))
+    }
+
     fn message(&mut self) -> libc::msghdr {
         // SAFETY: `msghdr` is a C structure of integers and pointers, for which
         // zero is a valid value and means "absent".
@@ -89,6 +94,13 @@ impl<'a> ToSend<'a> {
 
     /// Sends as much as the socket takes now.
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        if let Some((base, len)) = self.0.single() {
+            return again_when_interrupted(|| {
+                // SAFETY: the range is readable for `len` bytes because its owner
+                // is borrowed for 'a; the kernel only reads it.
+                unsafe { libc::send(socket.as_raw_fd(), base, len, SEND_FLAGS) }
+            });
+        }
         let message = self.0.message();
         again_when_interrupted(|| {
             // SAFETY: the message names at most MAX_RANGES ranges, and each is
@@ -126,6 +138,14 @@ impl<'a> ToFill<'a> {
     /// Receives what the socket has now; zero at the end of the stream, and when
     /// there is no range.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        if let Some((base, len)) = self.0.single() {
+            return again_when_interrupted(|| {
+                // SAFETY: the range is writable for `len` bytes because its owner
+                // is borrowed for 'a: a buffer exclusively, memory under the
+                // rules of `MemorySlice`.
+                unsafe { libc::recv(socket.as_raw_fd(), base, len, libc::MSG_DONTWAIT) }
+            });
+        }
         let mut message = self.0.message();
         again_when_interrupted(|| {
             // SAFETY: the message names at most MAX_RANGES ranges, and each is
