@@ -1,0 +1,46 @@
+//! Why a replay ends early, or ends badly.
+
+use std::io;
+
+use mc_store::{CallError, GetError, MasterStartError, PutError, StartError};
+use mc_transport::MemoryError;
+use mc_types::ByteSize;
+
+/// A replay that does not count.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ReplayError {
+    /// The master of the own cluster.
+    #[error("cannot start the master")]
+    StartMaster(#[source] MasterStartError),
+    /// A node of the own cluster.
+    #[error("cannot start storage node {number} with {size}")]
+    StartNode { number: u32, size: ByteSize, source: StartError },
+    /// A worker or the probe.
+    #[error("cannot join the cluster")]
+    Join(#[source] StartError),
+    /// A thread or its runtime.
+    #[error("cannot start the thread of {name}")]
+    Thread { name: String, source: io::Error },
+    /// A defect, reported by the panic itself.
+    #[error("{name} panicked; see above")]
+    Panicked { name: String },
+    /// The totals could not be asked for.
+    #[error("cannot read the cluster's totals")]
+    Totals(#[source] CallError),
+    /// A prefix could not be asked for.
+    #[error("cannot look up the prefix that begins with '{key}'")]
+    Lookup { key: String, source: CallError },
+    /// A block is there and cannot be read.
+    #[error("cannot get '{key}'")]
+    Get { key: String, source: GetError },
+    /// A block cannot be stored, for another cause than lack of room.
+    #[error("cannot put '{key}'")]
+    Put { key: String, source: PutError },
+    /// No buffer for a worker.
+    #[error("cannot take {size} for a worker's blocks; lower --block_bytes or --workers")]
+    Buffer { size: ByteSize, source: MemoryError },
+    /// The replay ran to its end and read bytes that nobody had put.
+    #[error("{bytes} bytes read were not the bytes put")]
+    WrongBytes { bytes: u64 },
+}

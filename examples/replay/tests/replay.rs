@@ -1,0 +1,199 @@
+//! The real binary, its results compared with an independent simulation.
+
+mod common;
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+
+use common::{replay, stderr};
+use flate2::read::GzDecoder;
+use mc_store::{ByteSize, Client, Master};
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+/// The first requests of the shipped trace, read by other means than the binary's.
+fn shipped(limit: usize) -> Vec<Vec<u64>> {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/data/conversation_trace.jsonl.gz");
+    let file = std::fs::File::open(file).expect("the trace is shipped");
+    let mut text = String::new();
+    GzDecoder::new(file).read_to_string(&mut text).expect("the trace is text");
+    let ids = |line: &str| -> Vec<u64> {
+        let line: Value = serde_json::from_str(line).expect("a line is JSON");
+        line["hash_ids"].as_array().expect("a list").iter().filter_map(Value::as_u64).collect()
+    };
+    text.lines().take(limit).map(ids).collect()
+}
+
+/// What a cache that never forgets and one worker give.
+struct Ideal {
+    blocks: u64,
+    hits: u64,
+    distinct: u64,
+}
+
+fn ideal(requests: &[Vec<u64>]) -> Ideal {
+    let mut known = HashSet::new();
+    let mut result = Ideal { blocks: 0, hits: 0, distinct: 0 };
+    for request in requests {
+        result.blocks += request.len() as u64;
+        result.hits += request.iter().take_while(|id| known.contains(*id)).count() as u64;
+        known.extend(request.iter().copied());
+    }
+    result.distinct = known.len() as u64;
+    result
+}
+
+/// Runs with `--json` and returns the object, which is all that is printed.
+fn report(args: &[&str]) -> Value {
+    let output = replay(&[args, &["--json"]].concat());
+    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+    let text = String::from_utf8(output.stdout).expect("the report is text");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(&text).expect("the report is JSON")
+}
+
+fn number(report: &Value, field: &str) -> u64 {
+    report[field].as_u64().unwrap_or_else(|| panic!("{field} in {report}"))
+}
+
+#[test]
+fn ample_room_gives_the_ideal_hit_rate() {
+    let ideal = ideal(&shipped(200));
+    let report = report(&["--workers=1", "--limit=200", "--capacity=2.0", "--block-bytes=8KB"]);
+    for (field, expected) in [
+        ("requests", 200),
+        ("blocks", ideal.blocks),
+        ("hit_blocks", ideal.hits),
+        ("stored_blocks", ideal.distinct),
+        ("bytes_got", ideal.hits * 8192),
+        ("bytes_put", ideal.distinct * 8192),
+        ("evictions", 0),
+        ("vanished_blocks", 0),
+        ("refused_blocks", 0),
+        ("wrong_bytes", 0),
+        ("nodes", 3),
+    ] {
+        assert_eq!(number(&report, field), expected, "{field}");
+    }
+    let rate = report["prefix_hit_rate"].as_f64().expect("a number");
+    assert_eq!(rate, ideal.hits as f64 / ideal.blocks as f64);
+    for field in ["gbps", "seconds", "lookup_p50_us", "get_p99_us", "put_p50_us"] {
+        assert!(report[field].as_f64().is_some_and(|value| value > 0.0), "{field} in {report}");
+    }
+}
+
+#[test]
+fn a_small_pool_evicts_and_never_lies() {
+    let ideal = ideal(&shipped(200));
+    let report = report(&[
+        "--workers=3",
+        "--limit=200",
+        "--capacity=0.1",
+        "--block-bytes=16KB",
+        "--default_kv_lease_ttl=5ms",
+    ]);
+    assert_eq!(number(&report, "wrong_bytes"), 0);
+    assert_eq!(number(&report, "blocks"), ideal.blocks);
+    assert!(number(&report, "evictions") > 0, "{report}");
+    assert!(number(&report, "hit_blocks") <= ideal.hits, "{report}");
+    // Every block was a hit, or a put that had one of three outcomes.
+    let outcomes = ["hit_blocks", "stored_blocks", "existing_blocks", "refused_blocks"];
+    let sum: u64 = outcomes.iter().map(|field| number(&report, field)).sum();
+    assert_eq!(sum, ideal.blocks, "{report}");
+    assert_eq!(number(&report, "bytes_put"), number(&report, "stored_blocks") * 16384);
+}
+
+#[test]
+fn replicas_have_room_and_are_right() {
+    let ideal = ideal(&shipped(50));
+    let report =
+        report(&["-workers=1", "-limit=50", "-capacity=2.0", "-block-bytes=10000", "-replicas=2"]);
+    assert_eq!(number(&report, "hit_blocks"), ideal.hits);
+    assert_eq!(number(&report, "wrong_bytes"), 0);
+    assert!(number(&report, "capacity_bytes") >= 2 * 2 * ideal.distinct * 10000);
+}
+
+#[test]
+fn arrivals_are_kept() {
+    let mut file = NamedTempFile::new().expect("a temporary file");
+    for (at, id) in [(0, 1), (1500, 1), (3000, 2)] {
+        let line = format!("{{\"timestamp\": {at}, \"hash_ids\": [{id}]}}\n");
+        file.write_all(line.as_bytes()).expect("room for a trace");
+    }
+    let path = file.path().to_str().expect("a textual path");
+    let report = report(&["--trace", path, "--speedup=10", "--capacity=1MB", "--workers=2"]);
+    assert!(report["seconds"].as_f64().expect("a number") >= 0.3, "{report}");
+    assert_eq!((number(&report, "hit_blocks"), number(&report, "stored_blocks")), (1, 2));
+}
+
+#[test]
+fn the_table_is_printed() {
+    let output = replay(&["--limit=20", "--capacity=2.0", "--block-bytes=4KB"]);
+    let table = String::from_utf8(output.stdout.clone()).expect("the table is text");
+    assert!(output.status.success(), "{}", stderr(&output));
+    for row in ["requests", "prefix hit rate", "lookup", "get", "put", "evictions", "wrong bytes"] {
+        assert!(table.lines().any(|line| line.starts_with(row)), "{row} in {table}");
+    }
+    assert_eq!(stderr(&output).lines().count(), 10, "a line for each tenth");
+}
+
+#[test]
+fn runs_share_a_running_cluster() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let (master, node) = runtime.block_on(async {
+        let master = Master::builder().listen(loopback).start().await.expect("a master");
+        let node = Client::builder()
+            .master(master.local_addr().to_string())
+            .listen(loopback)
+            .segment_size(ByteSize::mib(64))
+            .connect();
+        (master, node.await.expect("a node"))
+    });
+    let address = master.local_addr().to_string();
+    let ideal = ideal(&shipped(50));
+    for block in ["4KB", "5000"] {
+        let args = ["--master", &address, "--limit=50", "--workers=1", "--block-bytes", block];
+        let first = report(&args);
+        assert_eq!(number(&first, "hit_blocks"), ideal.hits, "{block}");
+        let again = report(&args);
+        assert_eq!(number(&again, "hit_blocks"), ideal.blocks, "{block}");
+        assert_eq!(number(&again, "stored_blocks"), 0, "{block}");
+        assert_eq!(number(&first, "wrong_bytes") + number(&again, "wrong_bytes"), 0, "{block}");
+    }
+    runtime.block_on(async {
+        node.shutdown().await;
+        master.shutdown().await;
+    });
+}
+
+#[test]
+fn foreign_bytes_under_a_block_key_are_wrong_bytes() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let (master, node) = runtime.block_on(async {
+        let master = Master::builder().listen(loopback).start().await.expect("a master");
+        let node = Client::builder()
+            .master(master.local_addr().to_string())
+            .listen(loopback)
+            .segment_size(ByteSize::mib(1))
+            .connect();
+        let node = node.await.expect("a node");
+        node.put("replay/4096/0", vec![0u8; 4096]).await.expect("room for a block");
+        (master, node)
+    });
+    let address = master.local_addr().to_string();
+    let args = ["--master", &address, "--limit=1", "--block-bytes=4096", "--json"];
+    let output = replay(&args);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("the report is JSON");
+    assert!(number(&report, "wrong_bytes") > 4000, "{report}");
+    assert!(stderr(&output).contains("were not the bytes put"), "{}", stderr(&output));
+    runtime.block_on(async {
+        node.shutdown().await;
+        master.shutdown().await;
+    });
+}
