@@ -83,14 +83,14 @@ impl UsageError {
     }
 }
 
-/// The error and its sources on one line. A source whose text its parent already
-/// ends with is not said twice.
+/// The error and its sources on one line. A source that the line already quotes
+/// is not said twice.
 fn cause_chain(error: &dyn Error) -> String {
     let mut line = one_line(&error.to_string());
     let mut source = error.source();
     while let Some(cause) = source {
         let text = one_line(&cause.to_string());
-        if !line.ends_with(&text) {
+        if !line.contains(&text) {
             line.push_str(": ");
             line.push_str(&text);
         }
@@ -115,7 +115,7 @@ mod tests {
     enum Failure {
         #[error("cannot start")]
         Start { source: io::Error },
-        #[error("cannot read x: {source}")]
+        #[error("cannot read x: {source}; name another")]
         Read { source: io::Error },
     }
 
@@ -153,7 +153,7 @@ mod tests {
         );
         assert_eq!(
             fails(Failure::Read { source: source() }),
-            (ExitCode::from(1), "error: cannot read x: first; second\n".into())
+            (ExitCode::from(1), "error: cannot read x: first; second; name another\n".into())
         );
         assert_eq!(
             fails(UsageError::new("--a excludes --b")),
