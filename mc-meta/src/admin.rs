@@ -30,7 +30,7 @@ impl Master {
         let object = shard.object(slot).ok_or(GetError::NotFound)?;
         let status = |segment_is_live| match (segment_is_live, object.state) {
             (false, _) => ReplicaStatus::Removed,
-            (true, State::Processing { .. }) => ReplicaStatus::Processing,
+            (true, State::Processing) => ReplicaStatus::Processing,
             (true, State::Complete) => ReplicaStatus::Complete,
         };
         let replicas = object.replicas.iter().map(|replica| ReplicaInfo {
@@ -39,7 +39,7 @@ impl Master {
         });
         Ok(ObjectInfo {
             generation: object.generation,
-            owner: object.owner,
+            owner: object.owner(),
             slices: object.slices.clone(),
             replicas: replicas.collect(),
             lease: object.protection.lease_remaining(&self.terms, now),

@@ -41,8 +41,8 @@ pub(crate) fn release_all(replicas: Replicas) -> u64 {
 /// Where an object is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Granted and being written since then.
-    Processing { since: Time },
+    /// Granted and being written; since when is what its protection was touched.
+    Processing,
     /// Readable.
     Complete,
 }
@@ -64,7 +64,8 @@ pub(crate) enum Queue {
 pub(crate) struct Object {
     pub(crate) key: ObjectKey,
     pub(crate) generation: Generation,
-    pub(crate) owner: ClientId,
+    /// A [`ClientId`] as bytes: aligned as it is, it would cost eight bytes more.
+    owner: [u8; 16],
     pub(crate) state: State,
     pub(crate) queue: Queue,
     pub(crate) protection: Protection,
@@ -72,7 +73,41 @@ pub(crate) struct Object {
     pub(crate) replicas: Replicas,
 }
 
+const _: () = assert!(size_of::<Option<Object>>() == 128, "kept once per object");
+
 impl Object {
+    /// An object whose put begins.
+    pub(crate) fn begun(
+        now: Time,
+        key: ObjectKey,
+        generation: Generation,
+        owner: ClientId,
+        soft_pin: bool,
+        slices: Slices,
+        replicas: Replicas,
+    ) -> Self {
+        Self {
+            key,
+            generation,
+            owner: owner.to_bytes(),
+            state: State::Processing,
+            queue: Queue::None,
+            protection: Protection::committed(now, soft_pin),
+            slices,
+            replicas,
+        }
+    }
+
+    /// Who put it.
+    pub(crate) fn owner(&self) -> ClientId {
+        ClientId::from_bytes(self.owner)
+    }
+
+    /// When its put began, while it is unfinished.
+    pub(crate) fn begun_at(&self) -> Option<Time> {
+        (self.state == State::Processing).then(|| self.protection.last_touched())
+    }
+
     /// Forgets replicas whose segment is gone; true when at least one is left.
     pub(crate) fn drop_dead_replicas(&mut self) -> bool {
         self.replicas.retain(|replica| replica.segment.is_live());

@@ -1,6 +1,5 @@
 //! Puts: space is granted, written, and then the object becomes readable.
 
-use mc_lease::Protection;
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::{
@@ -10,7 +9,7 @@ use crate::effect::Removal;
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::hash::HashedKey;
 use crate::master::{Master, count};
-use crate::object::{Object, Queue, State};
+use crate::object::{Object, State};
 use crate::shard::{Emit, Evicted, Shard};
 use crate::table::NoRoom;
 
@@ -44,16 +43,15 @@ impl Master {
                     self.segments.read().place(len, put.config, &self.strategy, self.draw());
                 match placed {
                     Ok(replicas) => {
-                        let object = Object {
-                            key: put.key.to_owned(),
-                            generation: self.next_generation(),
-                            owner: client,
-                            state: State::Processing { since: now },
-                            queue: Queue::None,
-                            protection: Protection::committed(now, put.config.with_soft_pin),
-                            slices: unverified(put.slice_lengths),
+                        let object = Object::begun(
+                            now,
+                            put.key.to_owned(),
+                            self.next_generation(),
+                            client,
+                            put.config.with_soft_pin,
+                            unverified(put.slice_lengths),
                             replicas,
-                        };
+                        );
                         let grant = PutGrant {
                             generation: object.generation,
                             placements: object.placements(),
@@ -119,17 +117,13 @@ impl Master {
         emit: Emit<'_>,
     ) -> Result<(), PutStartError> {
         let Some((slot, object)) = shard.find_live(key, emit) else { return Ok(()) };
-        match object.state {
-            State::Complete => Err(PutStartError::AlreadyExists),
-            State::Processing { since } => {
-                let age = emit.now - since;
-                if age < self.config.put_start_discard_timeout {
-                    return Err(PutStartError::InProgress { age });
-                }
-                shard.discard(slot, since + self.config.put_start_release_timeout);
-                Ok(())
-            }
+        let begun = object.begun_at().ok_or(PutStartError::AlreadyExists)?;
+        let age = emit.now - begun;
+        if age < self.config.put_start_discard_timeout {
+            return Err(PutStartError::InProgress { age });
         }
+        shard.discard(slot, begun + self.config.put_start_release_timeout);
+        Ok(())
     }
 
     /// Makes an object readable. Ending the same put twice is harmless.
@@ -188,13 +182,13 @@ fn owned_put(
     client: ClientId,
     generation: Option<Generation>,
 ) -> Result<bool, PutFinishError> {
-    if object.owner != client {
+    if object.owner() != client {
         return Err(PutFinishError::IllegalClient);
     }
     if generation.is_some_and(|generation| generation != object.generation) {
         return Err(PutFinishError::NotOpen);
     }
-    Ok(matches!(object.state, State::Processing { .. }))
+    Ok(object.state == State::Processing)
 }
 
 /// Checks a put and adds its slices up.

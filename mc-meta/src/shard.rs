@@ -189,7 +189,7 @@ impl Shard {
 
     /// Adds an object whose put begins.
     pub(crate) fn begin(&mut self, hash: u64, object: Object) {
-        debug_assert!(matches!(object.state, State::Processing { .. }));
+        debug_assert!(object.state == State::Processing);
         let generation = object.generation;
         let slot = self.objects.insert(object);
         let (objects, hasher) = (&self.objects, &self.hasher);
@@ -203,7 +203,7 @@ impl Shard {
     /// Makes an object readable.
     pub(crate) fn complete(&mut self, slot: u32, emit: Emit<'_>) {
         let object = self.objects.get_mut(slot).expect("slots come from this shard's own tables");
-        debug_assert!(matches!(object.state, State::Processing { .. }));
+        debug_assert!(object.state == State::Processing);
         let soft_pin = object.protection.wants_soft_pin();
         object.state = State::Complete;
         object.protection = Protection::committed(emit.now, soft_pin);
@@ -420,10 +420,8 @@ impl Shard {
     pub(crate) fn next_release(&self, timeout: Duration) -> Option<Time> {
         let discarded = self.discarded.first_key_value().map(|((due, _), _)| *due);
         let open = self.open.first_key_value().and_then(|(_, &slot)| {
-            match self.objects.get(slot).expect("open slots are occupied").state {
-                State::Processing { since } => Some(since + timeout),
-                State::Complete => None,
-            }
+            let object = self.objects.get(slot).expect("open slots are occupied");
+            object.begun_at().map(|begun| begun + timeout)
         });
         discarded.into_iter().chain(open).min()
     }
