@@ -206,11 +206,15 @@ impl Channel {
         for (index, operation) in accepted {
             outbox.push(operation, &batch, index);
         }
-        let idle = self.unanswered.fetch_add(count, Ordering::AcqRel) == 0;
+        // The receiver measures from this moment, so it is set before the receiver
+        // can see that something is due. Should it complete the last operation in
+        // between, it has just started its clock afresh itself.
+        let idle = self.unanswered.load(Ordering::Acquire) == 0;
         if idle {
             let now = self.opened.elapsed().as_micros();
-            self.busy_since.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.busy_since.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Release);
         }
+        self.unanswered.fetch_add(count, Ordering::AcqRel);
         if std::mem::replace(&mut outbox.writing, true) {
             return batch;
         }
@@ -298,7 +302,7 @@ impl Channel {
 
     /// When the operations under way began, if any were before the first of them.
     pub(super) fn busy_since(&self) -> Instant {
-        self.opened + Duration::from_micros(self.busy_since.load(Ordering::Relaxed))
+        self.opened + Duration::from_micros(self.busy_since.load(Ordering::Acquire))
     }
 
     /// Why the link was given up.

@@ -48,6 +48,28 @@ const BACKLOG: i32 = 1024;
 /// Its tasks run on the runtime that [`start`](Self::start) was called on, and
 /// end when it is dropped or [`shutdown`](Self::shutdown). Links may be used from
 /// any executor.
+///
+/// ```
+/// use bytes::Bytes;
+/// use mc_transport::{Access, Memory, Operation, RemoteSpan, TcpConfig, TcpTransport, Transport};
+/// use mc_types::Extent;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let owner = TcpTransport::start(TcpConfig::listening("127.0.0.1:0".parse()?)).await?;
+/// let memory = Memory::allocate(1 << 20)?;
+/// let region = owner.register(&memory, Access::Write)?;
+///
+/// let peer = TcpTransport::start(TcpConfig::default()).await?;
+/// let link = peer.connect(owner.endpoint().ok_or("it listens")?).await?;
+/// let to = RemoteSpan::new(region.key(), Extent::new(0, 5).ok_or("it fits")?);
+/// for result in link.submit(vec![Operation::write(Bytes::from_static(b"hello"), to)]).await {
+///     result?;
+/// }
+/// assert_eq!(memory.slice(0, 5).ok_or("it fits")?.to_vec(), b"hello");
+/// # Ok(())
+/// # }
+/// ```
 pub struct TcpTransport {
     endpoint: Option<Endpoint>,
     local_address: Option<SocketAddr>,
@@ -63,6 +85,9 @@ impl TcpTransport {
     /// # Errors
     /// [`StartError`] when the address cannot be listened at or told to peers, or
     /// when this is not called on a Tokio runtime.
+    ///
+    /// # Panics
+    /// When the runtime was built without its I/O or time driver.
     pub async fn start(config: TcpConfig) -> Result<Self, StartError> {
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let regions = RegionTable::new();

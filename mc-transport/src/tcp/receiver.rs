@@ -80,7 +80,14 @@ impl Receiver {
             }
             let limit = limit_before(self.awaited.front());
             match self.received.try_receive(&self.channel.stream, limit) {
-                Ok(moved) => self.patience.moved(moved),
+                Ok(moved) => {
+                    self.patience.moved(moved);
+                    self.since_yield += moved;
+                    if self.since_yield >= YIELD_AFTER {
+                        self.since_yield = 0;
+                        yield_now().await;
+                    }
+                }
                 Err(error) => self.wait_or_fail(error).await?,
             }
         }
