@@ -52,7 +52,12 @@ pub(crate) struct Put {
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
     /// Replicas wanted; as many as there is room for are made, and at least one.
-    #[arg(long = "replica_num", value_name = "N", default_value_t = 1)]
+    #[arg(
+        long = "replica_num",
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub(crate) replica_num: u32,
     /// Segment to try first; may be given several times.
     #[arg(long = "preferred_segment", value_name = "NAME", action = clap::ArgAction::Append)]

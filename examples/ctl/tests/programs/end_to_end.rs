@@ -1,0 +1,398 @@
+//! A master and storage nodes as real processes: objects go in, come out, and
+//! survive what they should; nothing else is ever read.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{Master, Node, Program, bytes_of, ctl, ctl_with_input, eventually};
+use mc_rpc::ClientConfig;
+use mc_store::{Client, ErrorCode, GetError, PutOutcome, ReplicateConfig};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+/// An answer about a dead node must come before anybody would think of a hang.
+const PROMPT: Duration = Duration::from_secs(10);
+/// What a signal may take to end a program.
+const END: Duration = Duration::from_secs(3);
+
+/// A pure client of the cluster, as an inference process would embed it.
+fn library_client(runtime: &Runtime, master: &str) -> Client {
+    let mut rpc = ClientConfig::default();
+    rpc.call_timeout = Duration::from_secs(3);
+    runtime.block_on(Client::builder().master(master).rpc(rpc).connect()).unwrap()
+}
+
+fn stat(master: &str) -> Value {
+    serde_json::from_slice(&ctl(master, &["stat", "--json"]).assert_ok().out).unwrap()
+}
+
+fn segment_names(master: &str) -> Vec<String> {
+    let report = stat(master);
+    let segments = report["segments"].as_array().unwrap();
+    let mut names: Vec<String> =
+        segments.iter().map(|segment| segment["name"].as_str().unwrap().into()).collect();
+    names.sort();
+    names
+}
+
+/// Names of the segments that hold a readable replica of `key`.
+fn holders(master: &str, key: &str) -> Vec<String> {
+    let out = ctl(master, &["stat", key, "--json"]).assert_ok().out;
+    let object: Value = serde_json::from_slice(&out).unwrap();
+    let replicas = object["replicas"].as_array().unwrap();
+    let readable = replicas.iter().filter(|replica| replica["status"] == "complete");
+    let mut names: Vec<String> =
+        readable.map(|replica| replica["segment"].as_str().unwrap().into()).collect();
+    names.sort();
+    names
+}
+
+/// Reads all keys over and over until it is dropped. Reads may fail; what they
+/// return must be right.
+struct Readers {
+    stop: Arc<AtomicBool>,
+    right: Arc<AtomicU64>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Readers {
+    fn start(runtime: &Runtime, client: &Client, objects: &BTreeMap<String, Vec<u8>>) -> Self {
+        let (stop, right) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let tasks = (0..2).map(|_| {
+            let (client, objects) = (client.clone(), objects.clone());
+            let (stop, right) = (Arc::clone(&stop), Arc::clone(&right));
+            runtime.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    for (key, value) in &objects {
+                        if let Ok(read) = client.get(key).await {
+                            assert!(read == value, "wrong bytes for {key}");
+                            right.fetch_add(1, Ordering::Relaxed);
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                }
+            })
+        });
+        Self { tasks: tasks.collect(), stop, right }
+    }
+
+    fn finish(self, runtime: &Runtime) {
+        self.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            runtime.block_on(task).expect("no wrong bytes");
+        }
+        assert!(self.right.load(Ordering::Relaxed) > 0, "nothing was ever read");
+    }
+}
+
+/// One page of the metrics port.
+fn page(master: &Master, path: &str) -> String {
+    let mut stream = TcpStream::connect(master.metrics.strip_prefix("http://").unwrap()).unwrap();
+    stream.set_read_timeout(Some(PROMPT)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    body.to_owned()
+}
+
+#[test]
+fn the_programs_announce_themselves_and_the_master_shows_its_figures() {
+    let master = Master::start(0, &["--max-threads=2"]);
+    let at = &*master.address;
+    let node = Node::start(at, "a\"b", 0, "16MB");
+    ctl(at, &["put", "k", "12345"]).assert_ok();
+    ctl(at, &["get", "k"]).assert_ok();
+    ctl(at, &["get", "other"]).assert_refused(1, "no such object");
+    let figures = page(&master, "/metrics");
+    for sample in [
+        "master_key_count 1",
+        "master_allocated_bytes 5",
+        "master_total_capacity_bytes 16777216",
+        "master_active_clients 1",
+        "segment_allocated_bytes{segment=\"a\\\"b\"} 5",
+        "segment_total_capacity_bytes{segment=\"a\\\"b\"} 16777216",
+        "total_get_nums_ 2",
+        "valid_get_nums_ 1",
+    ] {
+        assert!(figures.lines().any(|line| line == sample), "no {sample} in {figures}");
+    }
+    let summary = page(&master, "/metrics/summary");
+    assert!(summary.starts_with("Mem Storage: 5 B / 16.00 MB (0.0%) | Keys: 1 "), "{summary}");
+    let health: Value = serde_json::from_str(&page(&master, "/health")).unwrap();
+    assert_eq!((&health["status"], &health["service_ready"]), (&"ok".into(), &true.into()));
+
+    let node_at = node.address.clone();
+    let ready = node.program.end_by("TERM");
+    let expected = format!(
+        "Mooncake client ready: segment a\\\"b, 16.00 MB at tcp://{node_at}, master {at}\n"
+    );
+    assert_eq!(ready.text(), expected);
+    let (at, port) = (at.to_owned(), master.port());
+    let banner = master.program.end_by("INT");
+    let expected = format!(
+        "Starting Mooncake Master Service\nPort: {port}\nMax threads: 2\n\
+         Master service listening on {at}\n"
+    );
+    assert_eq!((banner.code, banner.text()), (Some(0), &*expected));
+    assert!(!banner.err.contains("WARN"), "{}", banner.err);
+}
+
+#[test]
+fn without_addresses_everybody_may_connect_and_the_log_says_so() {
+    let flags = ["--rpc_port=0", "--metrics_port=0"];
+    let master = Program::start("mc-master", &flags, None);
+    let port = master.wait_out(|line| line.strip_prefix("Port: ").map(str::to_owned));
+    let at = format!("127.0.0.1:{port}");
+    let node = Program::start(
+        "mc-client",
+        &["--port=0", "--global_segment_size=1MB", &format!("--master_server_address={at}")],
+        None,
+    );
+    // The address that reaches the master is the one to tell.
+    node.wait_out(|line| line.contains(" at tcp://127.0.0.1:").then_some(()));
+    ctl(&at, &["put", "k", "v"]).assert_ok();
+    assert_eq!(ctl(&at, &["get", "k"]).assert_ok().out, b"v");
+    assert_eq!(node.end_by("TERM").code, Some(0));
+    let ended = master.end_by("TERM");
+    assert_eq!(ended.code, Some(0));
+    let warnings: Vec<&str> = ended.err.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("without encryption or credentials"), "{warnings:?}");
+}
+
+#[test]
+fn objects_survive_what_their_replicas_survive() {
+    let master = Master::start(0, &["--client_ttl=2"]);
+    let at = &*master.address;
+    let a = Node::start(at, "a", 0, "64MB");
+    let b = Node::start(at, "b", 0, "64MB");
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, at);
+
+    // Put by both ways, near a, near b, and on both.
+    let mut objects = BTreeMap::new();
+    for (key, len) in [
+        ("ctl/a", 300_001),
+        ("ctl/b", 1),
+        ("ctl/both", 5 << 20),
+        ("lib/a", 70_000),
+        ("lib/b", 4096),
+        ("lib/both", 1_000_000),
+    ] {
+        objects.insert(key.to_owned(), bytes_of(key, len));
+    }
+    for (key, value) in &objects {
+        let (way, place) = key.split_once('/').unwrap();
+        let (replicas, near) = if place == "both" { (2, "a") } else { (1, place) };
+        if way == "ctl" {
+            let near = format!("--preferred_segment={near}");
+            let replicas = format!("--replica-num={replicas}");
+            let put = ctl_with_input(at, &["put", key, &near, &replicas], value).assert_ok();
+            assert!(put.text().starts_with(&format!("stored {key} (")), "{}", put.text());
+        } else {
+            let config = ReplicateConfig::default().replicas(replicas).prefer(near);
+            let put = client.put_with(key, value.clone(), &config);
+            assert_eq!(runtime.block_on(put).unwrap(), PutOutcome::Stored);
+        }
+        let expected: &[&str] = if place == "both" { &["a", "b"] } else { &[near] };
+        assert_eq!(holders(at, key), expected, "{key}");
+    }
+    let again = ctl(at, &["put", "ctl/b", "something else"]).assert_ok();
+    assert!(again.text().contains("keeps its value"), "{}", again.text());
+
+    // Get by both ways.
+    for (key, value) in &objects {
+        assert!(ctl(at, &["get", key]).assert_ok().out == *value, "ctl got wrong bytes for {key}");
+        let read = runtime.block_on(client.get(key)).unwrap();
+        assert!(read == value, "the library got wrong bytes for {key}");
+    }
+    let keys: Vec<&str> = objects.keys().map(String::as_str).collect();
+    assert_eq!(ctl(at, &[&["exist"], &*keys].concat()).code, Some(0));
+    let listed = ctl(at, &["ls", "--json"]).assert_ok();
+    let listed: Vec<Value> =
+        listed.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let expected: Vec<Value> = objects
+        .iter()
+        .map(|(key, value)| {
+            let replicas = if key.ends_with("both") { 2 } else { 1 };
+            serde_json::json!({ "key": key, "bytes": value.len(), "replicas": replicas })
+        })
+        .collect();
+    assert_eq!(listed, expected);
+    let ctl_keys = ctl(at, &["ls", "ctl/", "--limit=2"]).assert_ok();
+    assert!(
+        ctl_keys.text().ends_with("3 keys, 5.28 MB, the first 2 shown\n"),
+        "{}",
+        ctl_keys.text()
+    );
+    let report = stat(at);
+    assert_eq!((&report["objects"], &report["clients"]), (&6.into(), &2.into()));
+    assert_eq!(segment_names(at), ["a", "b"]);
+
+    // One node dies while all is being read.
+    let readers = Readers::start(&runtime, &client, &objects);
+    let address_of_a = a.port();
+    a.program.kill();
+    for (key, value) in &objects {
+        let asked = Instant::now();
+        let by_ctl = ctl(at, &["get", key]);
+        let by_library = runtime.block_on(client.get(key));
+        assert!(asked.elapsed() < 2 * PROMPT, "{key} took {:?}", asked.elapsed());
+        if key.ends_with("/a") {
+            by_ctl.assert_refused(1, key);
+            let error = by_library.expect_err("its only replica is dead");
+            assert!(
+                matches!(error, GetError::Peer(_) | GetError::NotFound | GetError::LeaseExpired),
+                "{error:?}"
+            );
+        } else {
+            assert!(by_ctl.assert_ok().out == *value, "wrong bytes for {key}");
+            assert!(by_library.unwrap() == value, "wrong bytes for {key}");
+        }
+    }
+
+    // The master notices, and says from then on that the objects are gone.
+    eventually("only b is left", || (segment_names(at) == ["b"]).then_some(()));
+    for key in ["ctl/a", "lib/a"] {
+        assert_eq!(ctl(at, &["exist", key]).code, Some(1));
+        ctl(at, &["get", key]).assert_refused(1, "no such object");
+        let error = runtime.block_on(client.get(key)).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ObjectNotFound, "{error:?}");
+    }
+    assert_eq!(holders(at, "ctl/both"), ["b"]);
+    assert_eq!(stat(at)["expired_clients"], 1);
+
+    // The node comes back with the same name and address, empty, and serves.
+    let a = Node::start(at, "a", address_of_a, "64MB");
+    assert_eq!(segment_names(at), ["a", "b"]);
+    for key in ["ctl/a", "lib/a"] {
+        let value = bytes_of(key, 10_000);
+        // A value of its own: what was there before must never be seen again.
+        objects.remove(key);
+        let key = format!("{key}/again");
+        ctl_with_input(at, &["put", &key, "--preferred_segment=a"], &value).assert_ok();
+        assert_eq!(holders(at, &key), ["a"]);
+        assert!(runtime.block_on(client.get(&key)).unwrap() == value);
+        objects.insert(key, value);
+    }
+    readers.finish(&runtime);
+    for (key, value) in &objects {
+        assert!(ctl(at, &["get", key]).assert_ok().out == *value, "wrong bytes for {key}");
+    }
+
+    // The nodes leave one after the other, then the master ends.
+    for (node, left, signal) in [(a, &["b"][..], "TERM"), (b, &[], "INT")] {
+        let asked = Instant::now();
+        assert_eq!(node.program.end_by(signal).code, Some(0));
+        assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
+        assert_eq!(segment_names(at), left);
+    }
+    assert_eq!(stat(at)["expired_clients"], 1, "who leaves properly does not expire");
+    let asked = Instant::now();
+    let ended = master.program.end_by("TERM");
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
+    for said in ["segment mounted", "segment gone", "client was silent too long"] {
+        assert!(ended.err.contains(said), "{said:?} is not in {}", ended.err);
+    }
+    runtime.block_on(client.shutdown());
+}
+
+#[test]
+fn a_master_that_comes_back_gets_its_nodes_back() {
+    let master = Master::start(0, &[]);
+    let (at, port) = (master.address.clone(), master.port());
+    let a = Node::start(&at, "a", 0, "64MB");
+    let b = Node::start(&at, "b", 0, "64MB");
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, &at);
+    let value = bytes_of("before", 200_000);
+    let both = ReplicateConfig::default().replicas(2);
+    runtime.block_on(client.put_with("before", value.clone(), &both)).unwrap();
+    assert!(runtime.block_on(client.get("before")).unwrap() == value);
+
+    master.program.kill();
+    let asked = Instant::now();
+    let error = runtime.block_on(client.put("during", value.clone())).unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    assert!(matches!(error.code(), ErrorCode::RpcFail | ErrorCode::RpcTimeout), "{error:?}");
+    runtime.block_on(client.get("before")).expect_err("nobody knows where it is");
+    assert!(asked.elapsed() < PROMPT, "{:?}", asked.elapsed());
+    ctl(&at, &["get", "before"]).assert_refused(1, &at);
+    for node in [&a, &b] {
+        node.program.wait_err(|line| line.contains("no heartbeat").then_some(()));
+    }
+
+    let master = Master::start(port, &[]);
+    eventually("both nodes are back", || (segment_names(&at) == ["a", "b"]).then_some(()));
+    // Metadata was in memory only. Gone is right, wrong would not be.
+    let error = runtime.block_on(client.get("before")).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ObjectNotFound, "{error:?}");
+    for name in ["a", "b"] {
+        let (key, value) = (format!("after/{name}"), bytes_of(name, 300_000));
+        let near = ReplicateConfig::default().prefer(name);
+        let put = client.put_with(&key, value.clone(), &near);
+        assert_eq!(runtime.block_on(put).unwrap(), PutOutcome::Stored);
+        assert_eq!(holders(&at, &key), [name]);
+        assert!(runtime.block_on(client.get(&key)).unwrap() == value);
+        assert!(ctl(&at, &["get", &key]).assert_ok().out == value);
+    }
+    runtime.block_on(client.shutdown());
+
+    // A node ends well too when there is nobody to take leave of.
+    master.program.kill();
+    for node in [a, b] {
+        let asked = Instant::now();
+        assert_eq!(node.program.end_by("TERM").code, Some(0));
+        assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
+    }
+}
+
+#[test]
+fn removed_objects_are_gone_and_leased_ones_are_kept() {
+    let master = Master::start(0, &["--default_kv_lease_ttl=1h"]);
+    let at = &*master.address;
+    let _node = Node::start(at, "a", 0, "16MB");
+    for key in ["one", "two", "three", "four"] {
+        ctl(at, &["put", key, key]).assert_ok();
+    }
+    let removed = ctl(at, &["remove", "one"]).assert_ok();
+    assert_eq!(removed.text(), "removed one\n");
+    ctl(at, &["get", "one"]).assert_refused(1, "no such object");
+    ctl(at, &["remove", "one"]).assert_refused(1, "no such object");
+    ctl(at, &["get", "two"]).assert_ok();
+    ctl(at, &["remove", "two"]).assert_refused(1, "under lease");
+    assert_eq!(ctl(at, &["remove-all"]).assert_ok().text(), "removed 2 objects\n");
+    let exist = ctl(at, &["exist", "two", "three"]);
+    assert_eq!((exist.code, exist.text()), (Some(1), "yes  two\nno   three\n"));
+    ctl(at, &["remove", "--force", "two"]).assert_ok();
+    assert_eq!(stat(at)["objects"], 0);
+    assert_eq!(stat(at)["used"], 0);
+}
+
+#[test]
+fn files_go_in_and_come_out() {
+    let master = Master::start(0, &[]);
+    let at = &*master.address;
+    let _node = Node::start(at, "a", 0, "16MB");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let value = bytes_of("file", 3_000_001);
+    std::fs::write(path("in"), &value).unwrap();
+    ctl(at, &["put", "k", "--with_soft_pin", "--file", &path("in")]).assert_ok();
+    ctl(at, &["get", "k", "--output", &path("out")]).assert_ok();
+    assert!(std::fs::read(path("out")).unwrap() == value);
+    // A get that fails leaves the file as it was.
+    ctl(at, &["get", "other", "--output", &path("out")]).assert_refused(1, "no such object");
+    assert!(std::fs::read(path("out")).unwrap() == value);
+    let shown = ctl(at, &["stat", "k"]).assert_ok();
+    for fact in ["size     2.86 MB", "pinned   softly", "tcp://127.0.0.1:", "CHECKSUM"] {
+        assert!(shown.text().contains(fact), "{fact:?} is not in {}", shown.text());
+    }
+}

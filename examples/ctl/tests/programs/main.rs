@@ -1,0 +1,6 @@
+//! The store's programs as an operator runs them: real processes, real sockets,
+//! real signals.
+
+mod bad_input;
+mod end_to_end;
+mod support;

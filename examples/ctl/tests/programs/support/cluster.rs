@@ -1,0 +1,87 @@
+//! A cluster of real programs.
+
+use super::program::{Finished, Program, run};
+
+/// A running `mc-master`.
+pub(crate) struct Master {
+    pub(crate) program: Program,
+    /// `127.0.0.1:PORT`
+    pub(crate) address: String,
+    /// `http://127.0.0.1:PORT`
+    pub(crate) metrics: String,
+}
+
+impl Master {
+    /// Starts one on the loopback address and waits until it answers.
+    pub(crate) fn start(port: u16, flags: &[&str]) -> Self {
+        let port = format!("--rpc_port={port}");
+        let mut args =
+            vec!["--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1", "--metrics_port=0", &port];
+        args.extend(flags);
+        let program = Program::start("mc-master", &args, None);
+        let listening = "Master service listening on ";
+        let address = program.wait_out(|line| line.strip_prefix(listening).map(str::to_owned));
+        let metrics = program.wait_err(|line| {
+            let url = &line[line.find("http://")?..];
+            url.strip_suffix("/metrics").map(str::to_owned)
+        });
+        Self { program, address, metrics }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.rsplit_once(':').expect("host:port").1.parse().expect("a port")
+    }
+}
+
+/// A running `mc-client`.
+pub(crate) struct Node {
+    pub(crate) program: Program,
+    /// `127.0.0.1:PORT`
+    pub(crate) address: String,
+}
+
+impl Node {
+    /// Starts one on the loopback address and waits until its segment is
+    /// mounted.
+    pub(crate) fn start(master: &str, name: &str, port: u16, size: &str) -> Self {
+        let program = Program::start(
+            "mc-client",
+            &[
+                "--host=127.0.0.1",
+                &format!("--port={port}"),
+                &format!("--master_server_address={master}"),
+                &format!("--segment_name={name}"),
+                &format!("--global_segment_size={size}"),
+            ],
+            None,
+        );
+        let address = program.wait_out(|line| {
+            assert!(
+                line.starts_with(&format!(
+                    "Mooncake client ready: segment {}, ",
+                    name.escape_debug()
+                )),
+                "{line}"
+            );
+            let endpoint = &line[line.find("tcp://")? + "tcp://".len()..];
+            Some(endpoint.split(',').next()?.to_owned())
+        });
+        Self { program, address }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.rsplit_once(':').expect("host:port").1.parse().expect("a port")
+    }
+}
+
+/// Runs `mc-ctl` to its end.
+pub(crate) fn ctl(master: &str, args: &[&str]) -> Finished {
+    let master = format!("--master_server_address={master}");
+    run("mc-ctl", &[&[&*master], args].concat())
+}
+
+/// Runs `mc-ctl` to its end with something on its standard input.
+pub(crate) fn ctl_with_input(master: &str, args: &[&str], input: &[u8]) -> Finished {
+    let master = format!("--master_server_address={master}");
+    Program::start("mc-ctl", &[&[&*master], args].concat(), Some(input)).finish()
+}
