@@ -36,7 +36,7 @@ pub(crate) struct Args {
     pub(crate) limit: Option<NonZeroU64>,
 
     /// Bytes in each block
-    #[arg(long = "block_bytes", value_name = "SIZE", default_value = "64KB", value_parser = mc_cli::parse_positive_size, help_heading = "Load")]
+    #[arg(long = "block_bytes", value_name = "SIZE", default_value = "128KB", value_parser = mc_cli::parse_positive_size, help_heading = "Load")]
     pub(crate) block_bytes: ByteSize,
 
     /// Prefill workers; each has its own connections and serves one request at a time

@@ -28,12 +28,9 @@ fn main() -> ExitCode {
     mc_cli::run(|args: Args| -> Result<(), Box<dyn Error>> {
         mc_cli::init_tracing(tracing::Level::WARN)?;
         let report = replay(&args)?;
-        let mut out = io::stdout().lock();
-        if args.json {
-            writeln!(out, "{}", serde_json::to_string(&report)?)?;
-        } else {
-            write!(out, "{report}")?;
-        }
+        let text =
+            if args.json { serde_json::to_string(&report)? + "\n" } else { report.to_string() };
+        io::stdout().lock().write_all(text.as_bytes()).map_err(ReplayError::Print)?;
         match report.wrong_bytes {
             0 => Ok(()),
             bytes => Err(ReplayError::WrongBytes { bytes }.into()),
@@ -43,6 +40,7 @@ fn main() -> ExitCode {
 
 /// The whole run. What it started ends when it returns, however it returns.
 fn replay(args: &Args) -> Result<Report, Box<dyn Error>> {
+    let block_len = args.block_len()?;
     let trace = match &args.trace {
         Some(path) => Trace::open(path, args.limit)?,
         None => Trace::builtin(args.limit)?,
@@ -68,7 +66,7 @@ fn replay(args: &Args) -> Result<Report, Box<dyn Error>> {
     let workload = Workload {
         requests: trace.requests(),
         master: &master,
-        block_len: args.block_len()?,
+        block_len,
         replicas: args.replicas,
         speedup: args.speedup,
         progress: &progress,

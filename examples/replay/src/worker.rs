@@ -23,6 +23,9 @@ use crate::trace::{BlockId, Request};
 /// to spread over all nodes and hide round trips, little enough to stay in a cache.
 const BATCH_BYTES: usize = 4 << 20;
 
+/// Most blocks in one call, so that tiny blocks make no huge lists.
+const BATCH_BLOCKS: usize = 1024;
+
 /// What is replayed, and where to.
 #[derive(Debug)]
 pub(crate) struct Workload<'a> {
@@ -102,8 +105,8 @@ fn work(workload: &Workload<'_>, queue: &Queue, name: &str) -> Result<Tally, Rep
                 biased;
                 // The sender outlives the workers, so this ends only by a failure.
                 _ = failed.wait_for(|failed| *failed) => break,
-                () = tokio::time::sleep_until(arrival.into()), if arrival > Instant::now() => {}
-                () = std::future::ready(()), if arrival <= Instant::now() => {}
+                // At once, without giving up the thread, when it is past.
+                () = tokio::time::sleep_until(arrival.into()) => {}
             }
             worker.serve(request).await?;
             workload.progress.request_done();
@@ -144,7 +147,7 @@ struct Worker {
 impl Worker {
     fn new(client: Client, workload: &Workload<'_>) -> Result<Self, ReplayError> {
         let block_len = workload.block_len;
-        let count = (BATCH_BYTES / block_len).max(1);
+        let count = (BATCH_BYTES / block_len).clamp(1, BATCH_BLOCKS);
         let memory = Memory::allocate(count * block_len).map_err(|source| {
             let size = ByteSize::bytes((count * block_len) as u64);
             ReplayError::Buffer { size, source }

@@ -41,7 +41,11 @@ fn values_out_of_range() {
     assert_refused(&["--block-bytes=2GB"], 2, &["--block_bytes", "at most 1.00 GB"]);
     assert_refused(&["--capacity=0"], 2, &["--capacity", "need memory"]);
     assert_refused(&["--capacity", "0.0"], 2, &["--capacity", "need memory"]);
-    assert_refused(&["--capacity=64KB"], 2, &["--capacity", "at least 192.00 KB"]);
+    assert_refused(
+        &["--capacity=64KB", "--block-bytes=64KB"],
+        2,
+        &["--capacity", "at least 192.00 KB"],
+    );
     assert_refused(&["--capacity=lots"], 2, &["--capacity", "such as 0.2"]);
     assert_refused(&["--workers=0"], 2, &["--workers"]);
     assert_refused(&["--speedup=fast"], 2, &["--speedup", "factor"]);
