@@ -1,5 +1,7 @@
 //! Every call, through a real connection, against a real master.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::time::Duration;

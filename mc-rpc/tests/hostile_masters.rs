@@ -1,5 +1,7 @@
 //! What a client does about masters that are away, die, stall or lie.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::error::Error;
