@@ -16,30 +16,22 @@ impl Master {
     pub fn get_replica_list(&self, now: Time, key: KeyRef<'_>) -> Result<ReplicaList, GetError> {
         let key = self.hashed(key);
         let mut shard = self.shard_of(key);
-        let found = match shard.find_live(key, self.emit(now)) {
-            None => Err(GetError::NotFound),
-            Some((_, object)) if object.state != State::Complete => Err(GetError::NotReady),
-            Some((slot, object)) => Ok((
-                slot,
-                ReplicaList {
-                    generation: object.generation,
-                    slices: object.slices.clone(),
-                    placements: object.placements(),
-                    lease: self.terms.lease,
-                },
-            )),
-        };
-        match found {
-            Ok((slot, list)) => {
-                shard.access(slot, now);
-                shard.totals.get_hits += 1;
-                Ok(list)
-            }
-            Err(error) => {
+        let slot = match shard.find_live(key, self.emit(now)) {
+            Some((slot, object)) if object.state == State::Complete => slot,
+            unreadable => {
+                let error = unreadable.map_or(GetError::NotFound, |_| GetError::NotReady);
                 shard.totals.get_misses += 1;
-                Err(error)
+                return Err(error);
             }
-        }
+        };
+        shard.totals.get_hits += 1;
+        let object = shard.access(slot, now);
+        Ok(ReplicaList {
+            generation: object.generation,
+            slices: object.slices.clone(),
+            placements: object.placements(),
+            lease: self.terms.lease,
+        })
     }
 
     /// Whether an object can be read. A yes grants a lease, so that a read that

@@ -218,7 +218,7 @@ impl Shard {
     }
 
     /// Grants a lease and moves the object to the warm end of its order.
-    pub(crate) fn access(&mut self, slot: u32, now: Time) {
+    pub(crate) fn access(&mut self, slot: u32, now: Time) -> &Object {
         let object = self.objects.get_mut(slot).expect("slots come from this shard's own tables");
         object.protection.access(now);
         match object.queue {
@@ -230,6 +230,7 @@ impl Shard {
             Queue::Pinned => self.pinned.access(slot),
             Queue::Aside | Queue::None => {}
         }
+        self.get_mut(slot)
     }
 
     fn enqueue(&mut self, slot: u32, queue: Queue) {

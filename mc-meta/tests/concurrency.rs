@@ -2,6 +2,8 @@
 //! generation in every byte it was granted, a reader checks that it finds the
 //! generation it was promised for as long as it was promised.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -170,7 +172,7 @@ fn run_the_cluster(world: &World) {
         let next = mounted[slot] + SEGMENTS;
         if now >= Time::from_millis(next_change * 100) && next < MOUNTINGS {
             // Every other time the new one takes the old one's place unasked.
-            if next_change / SEGMENTS % 2 == 0 {
+            if (next_change / SEGMENTS).is_multiple_of(2) {
                 let id = SegmentId::from_u128(u128::from(mounted[slot]));
                 world.master.unmount_segment(now, client(slot as u64), id).unwrap();
             }

@@ -1,6 +1,8 @@
 //! Eviction costs O(victims): counted by the objects that were looked at, not by
 //! the clock.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use core::time::Duration;
 
 use mc_meta::{

@@ -11,7 +11,7 @@ fn a_batch_answers_in_order_and_each_item_for_itself() {
     let start = |name, lens| PutStart { key: key(name), slice_lengths: lens, config: &config };
     let puts = [start("a", &[10][..]), start("b", &[]), start("a", &[10]), start("c", &[200])];
     let grants = master.batch_put_start(at(0), WRITER, &puts);
-    assert!(matches!(grants[0], Ok(_)));
+    assert!(grants[0].is_ok());
     assert!(matches!(grants[1], Err(PutStartError::Invalid(_))));
     assert!(matches!(grants[2], Err(PutStartError::InProgress { .. })), "twice in one batch");
     assert!(matches!(grants[3], Err(PutStartError::TooLarge { .. })));

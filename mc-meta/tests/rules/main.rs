@@ -1,5 +1,7 @@
 //! One test for each rule of the master.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod batches;
 mod clients;
 mod eviction;
