@@ -1,1 +1,82 @@
-fn main() {}
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod error;
+mod figure;
+mod latency;
+mod pattern;
+mod placement;
+mod process;
+mod raw;
+mod scale;
+mod suite;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::error::BenchError;
+use crate::figure::Report;
+use crate::process::Role;
+use crate::scale::Scale;
+use crate::suite::{LoadOptions, Options, Suite, TraceSource};
+
+/// Measures every figure that the project claims, beside its rival or limit.
+///
+/// Correctness is checked while measuring: a wrong byte or two allocations that
+/// overlap end the run with exit code 1.
+#[derive(Debug, clap::Parser)]
+#[command(version)]
+struct Args {
+    /// What to measure
+    #[arg(value_name = "SUITE", required_unless_present = "role")]
+    suites: Vec<Suite>,
+    /// Print one JSON object per line instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Measure less: every suite in under 50 seconds
+    #[arg(long)]
+    quick: bool,
+    /// Measure next to nothing, to see that everything runs
+    #[arg(long, hide = true)]
+    smoke: bool,
+    /// Trace of the evict suite: JSON lines with "hash_ids", or .gz of them [default: the shipped one]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    load: LoadOptions,
+    /// What this process is to another one of this program, as JSON
+    #[arg(long, hide = true, value_parser = parse_role)]
+    role: Option<Role>,
+}
+
+fn parse_role(text: &str) -> Result<Role, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+impl Args {
+    fn scale(&self) -> Scale {
+        match (self.smoke, self.quick) {
+            (true, _) => Scale::Smoke,
+            (false, true) => Scale::Quick,
+            (false, false) => Scale::Full,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    mc_cli::run(|args: Args| -> Result<(), BenchError> {
+        if let Some(role) = &args.role {
+            return role.play();
+        }
+        let options = Options {
+            scale: args.scale(),
+            trace: TraceSource { path: args.trace },
+            load: args.load,
+        };
+        let mut report = Report::new(io::stdout().lock(), args.json);
+        Suite::expand(&args.suites)
+            .into_iter()
+            .try_for_each(|suite| suite.run(&options, &mut report))
+    })
+}

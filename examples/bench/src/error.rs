@@ -1,0 +1,116 @@
+//! Why a run ends without its figures.
+
+use std::io;
+use std::path::PathBuf;
+
+use mc_rpc::RpcError;
+use mc_transport::{ConnectError, MemoryError, RegisterError, TransferError};
+
+/// Why a run ends without its figures.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum BenchError {
+    /// Something that was measured did the wrong thing. A figure that comes of it
+    /// would be worth nothing.
+    #[error("{what}: {found}")]
+    Wrong {
+        /// What was done.
+        what: &'static str,
+        /// What came of it.
+        found: String,
+    },
+    /// A measurement gave no number.
+    #[error("{figure} is not a number; the machine's clock may be too coarse for this scale")]
+    NothingMeasured {
+        /// The figure's name.
+        figure: &'static str,
+    },
+    /// A process that takes part in a measurement ended early.
+    #[error("the {role} process ended early ({status}); its message stands above")]
+    PeerGone {
+        /// What it was there for.
+        role: &'static str,
+        /// How it ended.
+        status: String,
+    },
+    /// A process that takes part in a measurement said something else than
+    /// expected.
+    #[error("the {role} process did not say what was expected of it")]
+    PeerWords {
+        /// What it was there for.
+        role: &'static str,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// A process could not be started.
+    #[error("cannot start the {role} process")]
+    Spawn {
+        /// What it is there for.
+        role: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A trace could not be read.
+    #[error("cannot read the trace {}; name another with --trace", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// The system refused something.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A call to the master failed.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    /// There is no memory for a measurement.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// Memory could not be opened to a peer.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// A peer could not be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Bytes did not move.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
+    /// A put failed.
+    #[error(transparent)]
+    Put(#[from] mc_store::PutError),
+    /// A get failed.
+    #[error(transparent)]
+    Get(#[from] mc_store::GetError),
+    /// A call about keys failed.
+    #[error(transparent)]
+    Call(#[from] mc_store::CallError),
+    /// A part of the system did not start.
+    #[error("cannot start the {what}")]
+    Start {
+        /// Which part.
+        what: &'static str,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl BenchError {
+    /// A part of the system that did not start.
+    pub(crate) fn start(
+        what: &'static str,
+    ) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> Self {
+        move |source| Self::Start { what, source }
+    }
+
+    /// Something that was measured did the wrong thing.
+    pub(crate) fn wrong(what: &'static str, found: impl Into<String>) -> Self {
+        Self::Wrong { what, found: found.into() }
+    }
+}
+
+impl From<rustix::io::Errno> for BenchError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}

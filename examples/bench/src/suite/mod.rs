@@ -1,0 +1,101 @@
+//! One module for each suite.
+
+pub(crate) mod alloc;
+mod evict;
+mod keys;
+pub(crate) mod meta;
+mod rpc;
+mod segments;
+pub(crate) mod store;
+pub(crate) mod transport;
+
+use std::io::Write;
+
+pub(crate) use self::evict::TraceSource;
+pub(crate) use self::rpc::LoadOptions;
+use crate::error::BenchError;
+use crate::figure::Report;
+use crate::scale::Scale;
+
+/// A group of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Suite {
+    /// The offset allocator.
+    Alloc,
+    /// The master's state machine.
+    Meta,
+    /// Eviction policies on a trace.
+    Evict,
+    /// The control protocol.
+    Rpc,
+    /// Moving bytes.
+    Transport,
+    /// Puts and gets.
+    Store,
+    /// Every suite.
+    All,
+}
+
+/// What single suites are told.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) scale: Scale,
+    pub(crate) trace: TraceSource,
+    pub(crate) load: LoadOptions,
+}
+
+impl Suite {
+    const EACH: [Self; 6] =
+        [Self::Alloc, Self::Meta, Self::Evict, Self::Rpc, Self::Transport, Self::Store];
+
+    /// The suites that stand behind what was named, in a fixed order, once each.
+    pub(crate) fn expand(named: &[Self]) -> Vec<Self> {
+        let all = named.contains(&Self::All);
+        Self::EACH.into_iter().filter(|suite| all || named.contains(suite)).collect()
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Alloc => "alloc",
+            Self::Meta => "meta",
+            Self::Evict => "evict",
+            Self::Rpc => "rpc",
+            Self::Transport => "transport",
+            Self::Store => "store",
+            Self::All => "all",
+        }
+    }
+
+    /// Measures, and prints what was measured.
+    pub(crate) fn run<W: Write>(
+        self,
+        options: &Options,
+        report: &mut Report<W>,
+    ) -> Result<(), BenchError> {
+        report.begin(self.name());
+        let scale = options.scale;
+        let outcome = match self {
+            Self::Alloc => alloc::run(scale, report),
+            Self::Meta => meta::run(scale, report),
+            Self::Evict => evict::run(scale, &options.trace, report),
+            Self::Rpc => rpc::run(scale, &options.load, report),
+            Self::Transport => transport::run(scale, report),
+            Self::Store => store::run(scale, report),
+            Self::All => Self::EACH.iter().try_for_each(|suite| suite.run(options, report)),
+        };
+        // What was measured before a failure is still true.
+        outcome.and(report.end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_run_once_and_in_order() {
+        use Suite::{All, Alloc, Meta, Store};
+        assert_eq!(Suite::expand(&[Store, Alloc, Store]), [Alloc, Store]);
+        assert_eq!(Suite::expand(&[Meta, All]), Suite::EACH);
+    }
+}

@@ -1,0 +1,481 @@
+//! Callers that keep a master busy.
+
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use mc_meta::{PutEnd, PutStart, ReplicateConfig};
+use mc_rpc::{ClientConfig, MasterClient, PutGrant, PutStartItem, Refusal, ReplicaList, RpcError};
+use mc_types::{ByteSize, ClientId, KeyRef, SegmentId};
+
+use super::super::alloc::check_disjoint;
+use super::super::keys::KeyWriter;
+use super::super::segments;
+use crate::error::BenchError;
+use crate::latency::Latencies;
+use crate::placement::{self, Placement};
+
+/// Objects that reads find.
+const STORED: u64 = 50_000;
+
+/// The family of their keys; puts of callers use those that follow.
+const STORED_FAMILY: u32 = 1000;
+
+/// What callers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Operation {
+    /// PutStart and PutEnd.
+    #[value(name = "Put")]
+    Put,
+    /// GetReplicaList.
+    #[value(name = "Get")]
+    Get,
+    /// BatchPutStart and BatchPutEnd.
+    #[value(name = "BatchPut")]
+    BatchPut,
+    /// BatchGetReplicaList.
+    #[value(name = "BatchGet")]
+    BatchGet,
+    /// ExistKey.
+    #[value(name = "Exist")]
+    Exist,
+    /// BatchExistKey.
+    #[value(name = "BatchExist")]
+    BatchExist,
+}
+
+impl Operation {
+    pub(super) const fn is_batch(self) -> bool {
+        matches!(self, Self::BatchPut | Self::BatchGet | Self::BatchExist)
+    }
+
+    /// Names of the rate and of the median latency of a call.
+    pub(super) const fn figures(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Put => ("put_per_s", "put_loaded_p50_us"),
+            Self::Get => ("get_per_s", "get_loaded_p50_us"),
+            Self::BatchPut => ("batch_put_keys_per_s", "batch_put_p50_us"),
+            Self::BatchGet => ("batch_get_keys_per_s", "batch_get_p50_us"),
+            Self::Exist => ("exist_per_s", "exist_loaded_p50_us"),
+            Self::BatchExist => ("batch_exist_keys_per_s", "batch_exist_p50_us"),
+        }
+    }
+}
+
+/// The load as the command line describes it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Load of the rpc suite")]
+pub(crate) struct LoadOptions {
+    /// Measure this operation alone
+    #[arg(long, ignore_case = true)]
+    pub(crate) operation: Option<Operation>,
+    /// Callers, each with its own calls in flight
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: u32,
+    /// Connections, each on a thread of its own, that the callers share [default: one for each caller]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) clients: Option<u32>,
+    /// Calls in flight of each caller
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) pipeline: u32,
+    /// Keys of a batch
+    #[arg(long = "batch_size", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=8192))]
+    pub(crate) batch_size: u32,
+    /// Size of an object; only booked, never stored
+    #[arg(long = "value_size", default_value = "4KB", value_parser = mc_cli::parse_positive_size)]
+    pub(crate) value_size: ByteSize,
+    /// Segments to mount; nobody serves them
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) segments: u32,
+    /// Size of a segment
+    #[arg(long = "segment_size", default_value = "256GB", value_parser = mc_cli::parse_positive_size)]
+    pub(crate) segment_size: ByteSize,
+    /// How long to measure each operation
+    #[arg(long, value_parser = parse_seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// Measure the master at this host:port; its objects of the bench's keys are removed
+    #[arg(long)]
+    pub(crate) master: Option<String>,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds between 0.001 and 3600".into()),
+    }
+}
+
+/// What callers do, and how many there are.
+#[derive(Clone, Debug)]
+pub(super) struct Load {
+    pub(super) operation: Operation,
+    pub(super) threads: u32,
+    pub(super) clients: u32,
+    pub(super) pipeline: u32,
+    pub(super) batch: u32,
+    value_size: u64,
+    segments: u32,
+    segment_size: u64,
+    seconds: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) calls: u64,
+    pub(super) seconds: f64,
+    pub(super) latencies: Latencies,
+    /// Where puts were placed: segment, first byte, length.
+    granted: Vec<(SegmentId, u64, u64)>,
+}
+
+impl Load {
+    pub(super) fn of(operation: Operation, options: &LoadOptions, seconds: Duration) -> Self {
+        Self {
+            operation,
+            threads: options.threads,
+            clients: options.clients.unwrap_or(options.threads),
+            pipeline: options.pipeline,
+            batch: options.batch_size,
+            value_size: options.value_size.as_u64(),
+            segments: options.segments,
+            segment_size: options.segment_size.as_u64(),
+            seconds,
+        }
+    }
+
+    /// The same from one caller on one connection.
+    pub(super) fn by_one(self) -> Self {
+        Self { threads: 1, clients: 1, ..self }
+    }
+
+    /// The same with that many calls of each caller in flight.
+    pub(super) fn in_flight(self, pipeline: u32) -> Self {
+        Self { pipeline, ..self }
+    }
+
+    /// The same with that many keys in each batch.
+    pub(super) fn batches_of(self, batch: u32) -> Self {
+        Self { batch, ..self }
+    }
+
+    pub(super) fn keys_per_call(&self) -> u64 {
+        if self.operation.is_batch() { self.batch.into() } else { 1 }
+    }
+
+    /// Runs the load on the master at that address: one thread for each
+    /// connection, at the measuring side's place.
+    pub(super) fn run(&self, master: &str, place: Placement) -> Result<Outcome, BenchError> {
+        let node = FakeNode::mount(master, self)?;
+        node.prepare(self)?;
+        let barrier = Barrier::new(self.clients as usize);
+        let outcome = Mutex::new(Outcome::default());
+        placement::on_client_cpu(place, || {
+            std::thread::scope(|scope| {
+                let mut workers = Vec::new();
+                for client in 0..self.clients {
+                    let (node, barrier, outcome) = (&node, &barrier, &outcome);
+                    workers.push(scope.spawn(move || {
+                        let found = self.one_client(client, node, barrier)?;
+                        outcome.lock().expect("no holder panics").merge(found);
+                        Ok::<_, BenchError>(())
+                    }));
+                }
+                for worker in workers {
+                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                }
+                Ok(())
+            })
+        })?;
+        let outcome = outcome.into_inner().expect("no holder panics");
+        node.check(self, &outcome)?;
+        node.leave()?;
+        Ok(outcome)
+    }
+
+    fn one_client(
+        &self,
+        client: u32,
+        node: &FakeNode,
+        barrier: &Barrier,
+    ) -> Result<Outcome, BenchError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let master = MasterClient::connect(&node.master, ClientConfig::default()).await;
+            // Also when there is no connection: the others wait for this one.
+            barrier.wait();
+            let master = master?;
+            let start = Instant::now();
+            let mut callers = Vec::new();
+            for thread in (client..self.threads).step_by(self.clients as usize) {
+                for slot in 0..self.pipeline {
+                    let caller = Caller {
+                        load: self.clone(),
+                        master: master.clone(),
+                        writer: node.writer,
+                        number: thread * self.pipeline + slot,
+                        end: start + self.seconds,
+                    };
+                    callers.push(async {
+                        let joined = tokio::spawn(caller.run()).await;
+                        joined.unwrap_or_else(|error| {
+                            Err(BenchError::wrong("calling", error.to_string()))
+                        })
+                    });
+                }
+            }
+            let mut outcome = Outcome::default();
+            for found in try_join_all(callers).await? {
+                outcome.merge(found);
+            }
+            outcome.seconds = start.elapsed().as_secs_f64();
+            Ok(outcome)
+        })
+    }
+}
+
+impl Outcome {
+    fn merge(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.seconds = self.seconds.max(other.seconds);
+        self.latencies.merge(other.latencies);
+        self.granted.extend(other.granted);
+    }
+
+    fn granted(&mut self, grant: &PutGrant) -> Result<(), BenchError> {
+        let [replica] = grant.replicas.as_slice() else {
+            return Err(BenchError::wrong("put_start", "not one replica"));
+        };
+        let extent = replica.extent;
+        self.granted.push((replica.segment.id, extent.offset(), extent.len()));
+        Ok(())
+    }
+}
+
+/// One call after the other.
+struct Caller {
+    load: Load,
+    master: MasterClient,
+    writer: ClientId,
+    number: u32,
+    end: Instant,
+}
+
+impl Caller {
+    async fn run(self) -> Result<Outcome, BenchError> {
+        let mut outcome = Outcome::default();
+        let mut random = fastrand::Rng::with_seed(self.number.into());
+        let stored = |random: &mut fastrand::Rng| random.u64(..STORED);
+        let mut reading = KeyWriter::new(STORED_FAMILY);
+        let mut writing = KeyWriter::new(STORED_FAMILY + 1 + self.number);
+        let mut next = 0;
+        let batch = self.load.keys_per_call();
+        loop {
+            let start = Instant::now();
+            if start >= self.end {
+                return Ok(outcome);
+            }
+            match self.load.operation {
+                Operation::Exist => {
+                    if !self.master.exist(reading.key(stored(&mut random))).await? {
+                        return Err(BenchError::wrong("exist", "a stored key is missing"));
+                    }
+                }
+                Operation::Get => {
+                    let key = reading.key(stored(&mut random));
+                    self.right(&self.master.get_replica_list(key).await?)?;
+                }
+                Operation::Put => {
+                    self.put(writing.key(next), &mut outcome).await?;
+                }
+                Operation::BatchExist | Operation::BatchGet => {
+                    let first = random.u64(..STORED);
+                    let texts: Vec<String> =
+                        (0..batch).map(|n| reading.text((first + n) % STORED)).collect();
+                    self.batch_read(&texts).await?;
+                }
+                Operation::BatchPut => {
+                    let texts: Vec<String> = (0..batch).map(|n| writing.text(next + n)).collect();
+                    self.batch_put(&texts, &mut outcome).await?;
+                }
+            }
+            next += batch;
+            outcome.calls += 1;
+            outcome.latencies.add(start.elapsed());
+        }
+    }
+
+    fn right(&self, list: &ReplicaList) -> Result<(), BenchError> {
+        let len = list.replicas.first().map(|replica| replica.extent.len());
+        if len == Some(self.load.value_size) && list.slices.total_len() == self.load.value_size {
+            return Ok(());
+        }
+        Err(BenchError::wrong("get_replica_list", format!("a replica of {len:?} bytes")))
+    }
+
+    async fn put(&self, key: KeyRef<'_>, outcome: &mut Outcome) -> Result<(), BenchError> {
+        let config = ReplicateConfig::default();
+        let put = PutStart { key, slice_lengths: &[self.load.value_size], config: &config };
+        let grant = self.master.put_start(self.writer, &put).await?;
+        outcome.granted(&grant)?;
+        let end = PutEnd { key, generation: Some(grant.generation), checksums: &[] };
+        Ok(self.master.put_end(self.writer, &end).await?)
+    }
+
+    async fn batch_read(&self, texts: &[String]) -> Result<(), BenchError> {
+        let keys = keys(texts)?;
+        if self.load.operation == Operation::BatchExist {
+            let found = self.master.batch_exist(&keys).await?;
+            if found.iter().any(|found| *found != Ok(true)) || found.len() != keys.len() {
+                return Err(BenchError::wrong("batch_exist", "a stored key is missing"));
+            }
+            return Ok(());
+        }
+        let lists = self.master.batch_get_replica_list(&keys).await?;
+        for list in lists {
+            self.right(&list.map_err(refused)?)?;
+        }
+        Ok(())
+    }
+
+    async fn batch_put(&self, texts: &[String], outcome: &mut Outcome) -> Result<(), BenchError> {
+        let keys = keys(texts)?;
+        let slice_lengths = &[self.load.value_size];
+        let puts: Vec<PutStartItem<'_>> =
+            keys.iter().map(|key| PutStartItem { key: *key, slice_lengths }).collect();
+        let config = ReplicateConfig::default();
+        let grants = self.master.batch_put_start(self.writer, &config, &puts).await?;
+        let mut ends = Vec::with_capacity(grants.len());
+        for (key, grant) in keys.iter().zip(grants) {
+            let grant = grant.map_err(refused)?;
+            outcome.granted(&grant)?;
+            ends.push(PutEnd { key: *key, generation: Some(grant.generation), checksums: &[] });
+        }
+        for ended in self.master.batch_put_end(self.writer, &ends).await? {
+            ended.map_err(refused)?;
+        }
+        Ok(())
+    }
+}
+
+fn keys(texts: &[String]) -> Result<Vec<KeyRef<'_>>, BenchError> {
+    let keys = texts.iter().map(|text| KeyRef::new(text)).collect::<Result<_, _>>();
+    keys.map_err(|error| BenchError::wrong("writing a key", error.to_string()))
+}
+
+fn refused(refusal: Refusal) -> BenchError {
+    BenchError::Rpc(RpcError::Refused(refusal))
+}
+
+/// A storage node that has segments and a heartbeat but no bytes.
+struct FakeNode {
+    master: String,
+    writer: ClientId,
+    id: ClientId,
+    segments: Vec<SegmentId>,
+    client: MasterClient,
+    /// Objects that were there before.
+    objects: u64,
+    /// Runs the heartbeat. The load's threads have runtimes of their own.
+    runtime: tokio::runtime::Runtime,
+}
+
+/// Well below the shortest time after which masters give clients up.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// How long a master may take to forget a segment's objects.
+const FORGETTING: Duration = Duration::from_secs(30);
+
+impl FakeNode {
+    /// Mounts the load's segments at the master.
+    fn mount(master: &str, load: &Load) -> Result<Self, BenchError> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let id = ClientId::from_u128(fastrand::u128(..));
+        let client = runtime.block_on(MasterClient::connect(master, ClientConfig::default()))?;
+        let objects = runtime.block_on(client.cluster_report())?.objects;
+        let mut segments = Vec::new();
+        for number in 0..load.segments {
+            let mut spec = segments::spec(number, load.segment_size)?;
+            // Another run may have the same names at the same master.
+            spec.id = SegmentId::from_u128(fastrand::u128(..));
+            spec.name = format!("{}-{:08x}", spec.name, fastrand::u32(..)).into();
+            runtime.block_on(client.mount_segment(id, &spec))?;
+            segments.push(spec.id);
+        }
+        let pinging = client.clone();
+        runtime.spawn(async move {
+            let mut timer = tokio::time::interval(HEARTBEAT);
+            loop {
+                timer.tick().await;
+                // A master that is gone shows in the calls that are measured.
+                let _ = pinging.ping(id).await;
+            }
+        });
+        let writer = ClientId::from_u128(fastrand::u128(..));
+        Ok(Self { master: master.to_owned(), writer, id, segments, client, objects, runtime })
+    }
+
+    /// Stores what the load reads.
+    fn prepare(&self, load: &Load) -> Result<(), BenchError> {
+        if matches!(load.operation, Operation::Put | Operation::BatchPut) {
+            return Ok(());
+        }
+        let caller = Caller {
+            load: load.clone(),
+            master: self.client.clone(),
+            writer: self.writer,
+            number: 0,
+            end: Instant::now(),
+        };
+        let mut writer = KeyWriter::new(STORED_FAMILY);
+        let texts: Vec<String> = (0..STORED).map(|number| writer.text(number)).collect();
+        self.runtime.block_on(async {
+            for texts in texts.chunks(1000) {
+                caller.batch_put(texts, &mut Outcome::default()).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Checks that no two puts were placed in the same bytes.
+    fn check(&self, load: &Load, outcome: &Outcome) -> Result<(), BenchError> {
+        let room = load.segment_size.saturating_mul(load.segments.into());
+        let put: u64 = outcome.granted.iter().map(|(_, _, len)| len).sum();
+        if put > room / 10 * 9 {
+            return Ok(()); // what was evicted made room in the same place
+        }
+        let mut extents = vec![Vec::new(); self.segments.len()];
+        for (segment, offset, len) in &outcome.granted {
+            // Another node's segments at a master that was named are its own affair.
+            if let Some(at) = self.segments.iter().position(|id| id == segment) {
+                extents[at].push((*offset, *len));
+            }
+            if *len != load.value_size {
+                return Err(BenchError::wrong("put_start", format!("granted {len} bytes")));
+            }
+        }
+        extents
+            .iter_mut()
+            .try_for_each(|extents| check_disjoint("put_start", extents, load.segment_size))
+    }
+
+    /// Takes the segments back and waits until their objects are gone, so that the
+    /// next load begins like this one.
+    fn leave(self) -> Result<(), BenchError> {
+        self.runtime.block_on(async {
+            for id in &self.segments {
+                self.client.unmount_segment(self.id, *id).await?;
+            }
+            let deadline = Instant::now() + FORGETTING;
+            while self.client.cluster_report().await?.objects > self.objects {
+                if Instant::now() > deadline {
+                    let found = "objects outlive their segments";
+                    return Err(BenchError::wrong("unmounting", found));
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Ok(())
+        })
+    }
+}

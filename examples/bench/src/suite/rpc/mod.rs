@@ -1,0 +1,241 @@
+//! The control protocol: a real master in a process of its own, callers here.
+
+mod load;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use mc_rpc::{ClientConfig, MasterClient};
+use tokio::runtime::Runtime;
+
+use self::load::{Load, Operation, Outcome};
+use super::keys::KeyWriter;
+use super::store::{MasterAddress, MasterTask};
+use crate::error::BenchError;
+use crate::figure::{Figure, Report};
+use crate::latency::Latencies;
+use crate::placement::{self, Placement};
+use crate::process::{self, Peer, Role};
+use crate::raw;
+use crate::scale::Scale;
+
+pub(crate) use self::load::LoadOptions;
+
+/// Bytes of an Exist request on the wire: header, key field, key.
+const EXIST_REQUEST: usize = 16 + 2 + 40;
+
+/// Bytes of its reply: header, one field.
+const EXIST_REPLY: usize = 16 + 2;
+
+/// Connections that do nothing.
+const IDLE: usize = 1000;
+
+/// Prints the suite's figures, or those of the one operation that was asked for.
+pub(crate) fn run<W: Write>(
+    scale: Scale,
+    options: &LoadOptions,
+    report: &mut Report<W>,
+) -> Result<(), BenchError> {
+    if let Some(operation) = options.operation {
+        return single(scale, operation, options, report);
+    }
+    if options.master.is_some() {
+        // Its placement and its idle memory are not ours to measure.
+        return throughput(scale, options, Placement::Free, report);
+    }
+    for place in placement::possible(&[Placement::Cross, Placement::Free])? {
+        throughput(scale, options, place, report)?;
+    }
+    latency(scale, report)?;
+    idle(scale, report)
+}
+
+/// A master to measure: the one that was named, or one of our own.
+struct Target {
+    address: String,
+    master: Option<Peer>,
+}
+
+impl Target {
+    fn start(options: &LoadOptions, place: Placement) -> Result<Self, BenchError> {
+        if let Some(address) = &options.master {
+            return Ok(Self { address: address.clone(), master: None });
+        }
+        let task = MasterTask { place };
+        let (peer, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+        Ok(Self { address: said.master.to_string(), master: Some(peer) })
+    }
+}
+
+fn seconds(scale: Scale, options: &LoadOptions) -> Duration {
+    options.seconds.map_or_else(
+        || {
+            scale.pick(
+                Duration::from_secs(4),
+                Duration::from_millis(1200),
+                Duration::from_millis(50),
+            )
+        },
+        Duration::from_secs_f64,
+    )
+}
+
+/// One operation as the flags describe it.
+fn single<W: Write>(
+    scale: Scale,
+    operation: Operation,
+    options: &LoadOptions,
+    report: &mut Report<W>,
+) -> Result<(), BenchError> {
+    let place =
+        placement::possible(&[Placement::Cross])?.first().copied().unwrap_or(Placement::Same);
+    let place = if options.master.is_some() { Placement::Free } else { place };
+    let target = Target::start(options, place)?;
+    let load = Load::of(operation, options, seconds(scale, options));
+    let outcome = load.run(&target.address, place)?;
+    add_load(report, &load, place, outcome)
+}
+
+/// Prints how many calls, or keys of batches, were done, and how long a call took.
+fn add_load<W: Write>(
+    report: &mut Report<W>,
+    load: &Load,
+    place: Placement,
+    mut outcome: Outcome,
+) -> Result<(), BenchError> {
+    let with = |figure: Figure| {
+        let figure = figure.with("threads", load.threads).with("placement", place.name());
+        let figure = figure.with("clients", load.clients).with("pipeline", load.pipeline);
+        if load.operation.is_batch() { figure.with("batch", load.batch) } else { figure }
+    };
+    let (rate_name, p50_name) = load.operation.figures();
+    let keys = outcome.calls * load.keys_per_call();
+    report.add(with(Figure::new(rate_name, keys as f64 / outcome.seconds, "1/s")))?;
+    report.add(with(Figure::new(p50_name, outcome.latencies.p50_us(), "µs")))
+}
+
+/// Many callers at once.
+fn throughput<W: Write>(
+    scale: Scale,
+    options: &LoadOptions,
+    place: Placement,
+    report: &mut Report<W>,
+) -> Result<(), BenchError> {
+    let target = Target::start(options, place)?;
+    let seconds = seconds(scale, options);
+    let of = |operation| Load::of(operation, options, seconds);
+    for load in [
+        of(Operation::Get),
+        of(Operation::Put),
+        of(Operation::BatchGet),
+        of(Operation::BatchPut),
+        of(Operation::BatchPut).by_one(),
+        of(Operation::BatchExist).by_one().batches_of(1000),
+    ] {
+        add_load(report, &load, place, load.run(&target.address, place)?)?;
+    }
+    let outcome = of(Operation::Exist).by_one().in_flight(64).run(&target.address, place)?;
+    let rate = outcome.calls as f64 / outcome.seconds;
+    let figure = Figure::new("exist_pipelined_per_s", rate, "1/s").with("in_flight", 64);
+    report.add(figure.with("placement", place.name()))?;
+    if let Some(master) = &target.master {
+        let figure = Figure::new("master_resident_mb", master.resident_bytes()? as f64 / 1e6, "MB");
+        report.add(figure.with("placement", place.name()))?;
+    }
+    Ok(())
+}
+
+fn single_threaded() -> Result<Runtime, BenchError> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// One call in flight, and a raw ping-pong of the same size beside it.
+fn latency<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
+    let count = scale.pick(100_000, 20_000, 100);
+    let task = MasterTask { place: Placement::Same };
+    let (_master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+    for place in placement::possible(&[Placement::Same, Placement::Cross])? {
+        // In turns, so that a slow moment of the machine hits both.
+        let (mut ours, mut raws) = (Latencies::default(), Latencies::default());
+        for _ in 0..4 {
+            raws.merge(placement::on_client_cpu(place, || {
+                Ok(raw::ping_pong(said.raw, EXIST_REQUEST, EXIST_REPLY, 0, count / 4)?)
+            })?);
+            ours.merge(placement::on_client_cpu(place, || {
+                single_threaded()?.block_on(exists(&said.master.to_string(), count / 4))
+            })?);
+        }
+        let raw_p50 = raws.p50_us();
+        let with = |name, value| {
+            let figure = Figure::new(name, value, "µs").with("placement", place.name());
+            figure.with("calls", ours.len())
+        };
+        let figures = [
+            with("exist_p50_us", ours.clone().p50_us()).versus("raw ping-pong", raw_p50),
+            with("exist_p99_us", ours.clone().quantile_us(0.99)),
+            with("raw_p50_us", raw_p50),
+        ];
+        figures.into_iter().try_for_each(|figure| report.add(figure))?;
+    }
+    Ok(())
+}
+
+async fn exists(master: &str, count: usize) -> Result<Latencies, BenchError> {
+    let client = MasterClient::connect(master, ClientConfig::default()).await?;
+    let mut keys = KeyWriter::new(99);
+    let mut latencies = Latencies::default();
+    for turn in 0..count + count / 10 {
+        let key = keys.key(turn as u64);
+        let start = Instant::now();
+        if client.exist(key).await? {
+            return Err(BenchError::wrong("exist", "a key that nobody put"));
+        }
+        if turn >= count / 10 {
+            latencies.add(start.elapsed());
+        }
+    }
+    Ok(latencies)
+}
+
+/// What a connection costs the master while nothing happens on it.
+fn idle<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
+    let count = scale.pick(IDLE, IDLE, 20);
+    process::raise_file_limit()?;
+    let task = MasterTask { place: Placement::Free };
+    let (peer, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+    let address = said.master.to_string();
+    let watched =
+        scale.pick(Duration::from_secs(3), Duration::from_secs(1), Duration::from_millis(50));
+    let (bytes, cpu) = single_threaded()?.block_on(async {
+        // The first connection makes what all others share.
+        let first = MasterClient::connect(&address, ClientConfig::default()).await?;
+        ask(&first).await?;
+        let before = peer.resident_bytes()?;
+        let mut clients = Vec::with_capacity(count);
+        for _ in 0..count.div_ceil(50) {
+            let more = (0..50.min(count - clients.len())).map(|_| async {
+                let client = MasterClient::connect(&address, ClientConfig::default()).await?;
+                // One call each: an idle connection has been used.
+                ask(&client).await?;
+                Ok::<_, BenchError>(client)
+            });
+            clients.extend(try_join_all(more).await?);
+        }
+        let bytes = peer.resident_bytes()?.saturating_sub(before) as f64 / count as f64;
+        let (start, used) = (Instant::now(), peer.cpu_seconds()?);
+        tokio::time::sleep(watched).await;
+        let cpu = (peer.cpu_seconds()? - used) / start.elapsed().as_secs_f64();
+        for client in &clients {
+            ask(client).await?;
+        }
+        Ok::<_, BenchError>((bytes, cpu))
+    })?;
+    report.add(Figure::new("idle_conn_bytes", bytes, "B").with("connections", count))?;
+    report.add(Figure::new("idle_cpu_part", cpu, "ratio").with("connections", count))
+}
+
+async fn ask(client: &MasterClient) -> Result<(), BenchError> {
+    client.exist(KeyWriter::new(99).key(0)).await?;
+    Ok(())
+}

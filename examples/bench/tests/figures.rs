@@ -1,0 +1,182 @@
+//! The binary, as its users run it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mc-bench")).args(args).output().unwrap()
+}
+
+fn refusal(args: &[&str]) -> String {
+    let output = bench(args);
+    assert_eq!(output.status.code(), Some(2), "{args:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.stdout.is_empty() && text.lines().count() == 1, "{args:?}: {text}");
+    assert!(text.starts_with("error: "), "{text}");
+    text
+}
+
+/// The figures of one suite by name, each with its parameters.
+fn figures(suite: &str, more: &[&str]) -> BTreeMap<String, Vec<Value>> {
+    let output = bench(&[&[suite, "--json", "--smoke"], more].concat());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{suite}: {errors}");
+    let mut figures: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let figure: Value = serde_json::from_str(line).unwrap();
+        let members: BTreeSet<&str> =
+            figure.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(members, BTreeSet::from(["suite", "name", "value", "unit", "params"]), "{line}");
+        assert_eq!(figure["suite"], suite, "{line}");
+        assert!(figure["value"].as_f64().unwrap() >= 0.0, "{line}");
+        assert!(figure["unit"].is_string(), "{line}");
+        let name = figure["name"].as_str().unwrap().to_owned();
+        figures.entry(name).or_default().push(figure["params"].clone());
+    }
+    figures
+}
+
+fn require(figures: &BTreeMap<String, Vec<Value>>, names: &[&str]) {
+    for name in names {
+        assert!(figures.contains_key(*name), "{name} is missing: {:?}", figures.keys());
+    }
+}
+
+fn values(figures: &BTreeMap<String, Vec<Value>>, name: &str, param: &str) -> BTreeSet<String> {
+    figures[name].iter().map(|params| params[param].to_string().replace('"', "")).collect()
+}
+
+#[test]
+fn alloc_has_its_figures_for_both_allocators() {
+    let figures = figures("alloc", &[]);
+    let per_allocator = [
+        "uniform_util_min",
+        "uniform_packing_min",
+        "random_util_avg",
+        "pair_util_avg",
+        "uniform_ns",
+        "random_ns",
+        "pair_ns",
+    ];
+    for name in per_allocator {
+        let both = BTreeSet::from(["ours".to_owned(), "offset-allocator".to_owned()]);
+        assert_eq!(values(&figures, name, "impl"), both, "{name}");
+    }
+    require(&figures, &["scale_ratio", "bytes_per_alloc"]);
+}
+
+#[test]
+fn meta_has_its_figures() {
+    let figures = figures("meta", &[]);
+    require(
+        &figures,
+        &["bytes_per_key", "put_pairs_per_s", "gets_per_s", "evict_scale_ratio", "max_pause_us"],
+    );
+    assert_eq!(values(&figures, "gets_per_s", "threads"), ["1", "2"].map(String::from).into());
+}
+
+#[test]
+fn evict_replays_the_trace_that_is_named() {
+    let dir = env!("CARGO_TARGET_TMPDIR");
+    let path = format!("{dir}/short_trace.jsonl");
+    let requests = "{\"hash_ids\": [1, 2, 3]}\n{\"hash_ids\": [1, 2, 4]}\n";
+    std::fs::write(&path, requests).unwrap();
+    let figures = figures("evict", &["--trace", &path]);
+    assert_eq!(figures["prefix_hit"].len(), 6 * 4);
+    let capacities = ["0.01", "0.02", "0.05", "0.1", "0.2", "0.4"].map(String::from);
+    assert_eq!(values(&figures, "prefix_hit", "capacity"), capacities.into());
+    let policies = values(&figures, "prefix_hit", "policy");
+    assert!(["default", "lru", "fifo", "optimal"].iter().all(|name| policies.contains(*name)));
+    assert_eq!(values(&figures, "prefix_hit", "trace"), BTreeSet::from(["short_trace".into()]));
+}
+
+#[test]
+fn rpc_has_its_figures() {
+    let figures = figures("rpc", &[]);
+    require(
+        &figures,
+        &[
+            "get_per_s",
+            "put_per_s",
+            "batch_get_keys_per_s",
+            "batch_put_keys_per_s",
+            "exist_p50_us",
+            "raw_p50_us",
+            "exist_pipelined_per_s",
+            "idle_conn_bytes",
+        ],
+    );
+    assert!(values(&figures, "exist_p50_us", "placement").contains("same"));
+}
+
+#[test]
+fn transport_has_its_figures() {
+    let figures = figures("transport", &[]);
+    require(
+        &figures,
+        &[
+            "read_gbps",
+            "write_gbps",
+            "read_p50_us",
+            "raw_p50_us",
+            "memcpy_gbps",
+            "concurrent_gbps",
+            "cpu_s_per_gb",
+            "crc_ratio",
+        ],
+    );
+    let sizes = ["4096", "65536", "1048576", "16777216"].map(String::from);
+    assert_eq!(values(&figures, "read_p50_us", "size"), sizes.into());
+    assert_eq!(values(&figures, "read_gbps", "kind"), ["mem", "tcp"].map(String::from).into());
+}
+
+#[test]
+fn store_has_its_figures() {
+    let figures = figures("store", &[]);
+    require(
+        &figures,
+        &[
+            "get_into_p50_us",
+            "put_p50_us",
+            "put_batch_per_s",
+            "get_batch_per_s",
+            "pressure_failed_puts",
+            "pressure_p99_ratio",
+        ],
+    );
+}
+
+#[test]
+fn one_operation_can_be_measured_alone() {
+    let flags =
+        ["--operation=batchput", "--threads=2", "--batch_size=16", "--seconds=0.05", "--clients=1"];
+    let figures = figures("rpc", &flags);
+    require(&figures, &["batch_put_keys_per_s"]);
+    assert_eq!(figures.len(), 2);
+    let params = &figures["batch_put_keys_per_s"][0];
+    assert_eq!((&params["threads"], &params["batch"]), (&Value::from(2), &Value::from(16)));
+}
+
+#[test]
+fn tables_are_for_people() {
+    let output = bench(&["evict", "--smoke"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("evict\n  prefix_hit"), "{text}");
+}
+
+#[test]
+fn bad_input_is_one_line() {
+    let unknown = refusal(&["aloc"]);
+    assert!(unknown.contains("'aloc'") && unknown.contains("alloc"), "{unknown}");
+    refusal(&[]);
+    refusal(&["rpc", "--threads=0"]);
+    refusal(&["rpc", "--operation=Delete"]);
+    refusal(&["rpc", "--seconds=-1"]);
+    refusal(&["--role={}"]);
+    let output = bench(&["evict", "--trace=no-such-file"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.lines().count() == 1 && text.contains("no-such-file"), "{text}");
+}
