@@ -65,9 +65,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE|PART", default_value = "0.2", help_heading = "Cluster")]
     pub(crate) capacity: Capacity,
 
-    /// How long a read protects a block. The replay squeezes an hour into half a
-    /// minute, so the default is as much below the usual 5s; with 5s most of this
-    /// small pool would be protected at any time and puts would be refused
+    /// How long a read protects a block from eviction. It need only outlast a read,
+    /// which takes milliseconds here. The replay squeezes an hour into seconds, so
+    /// with the usual 5s a block would stay protected for what were many minutes of
+    /// the trace, and others would be evicted in its place
     #[arg(id = "lease_ttl", long = "default_kv_lease_ttl", value_name = "TIME", default_value = "200ms", value_parser = mc_cli::parse_duration, help_heading = "Cluster")]
     pub(crate) lease_ttl: Duration,
 
