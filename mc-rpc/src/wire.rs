@@ -162,6 +162,10 @@ impl<'a> Fields<'a> {
     }
 
     fn varint(&mut self) -> Result<u64, WireError> {
+        if let [byte @ 0..0x80, rest @ ..] = self.rest {
+            self.rest = rest;
+            return Ok(u64::from(*byte));
+        }
         decode_varint(&mut self.rest).map_err(|_| WireError::Truncated)
     }
 
@@ -169,6 +173,36 @@ impl<'a> Fields<'a> {
         let chunk;
         (chunk, self.rest) = self.rest.split_first_chunk().ok_or(WireError::Truncated)?;
         Ok(chunk)
+    }
+}
+
+/// A few numbers that go into the message with one write: growing a buffer is
+/// checked once instead of for every byte.
+struct Varints {
+    bytes: [u8; 24],
+    len: usize,
+}
+
+impl Varints {
+    /// Begins with a field's number and wire type.
+    fn field(number: u32, wire_type: u32) -> Self {
+        Self { bytes: [0; 24], len: 0 }.then(u64::from(number << 3 | wire_type))
+    }
+
+    /// At most one value follows the field: 5 + 10 bytes.
+    fn then(mut self, mut value: u64) -> Self {
+        while value >= 0x80 {
+            self.bytes[self.len] = value as u8 | 0x80;
+            self.len += 1;
+            value >>= 7;
+        }
+        self.bytes[self.len] = value as u8;
+        self.len += 1;
+        self
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        out.extend_from_slice(&self.bytes[..self.len]);
     }
 }
 
@@ -181,9 +215,8 @@ pub(crate) fn put_bytes(out: &mut BytesMut, number: u32, bytes: &[u8]) {
 
 /// Writes one item of a repeated text or bytes field.
 pub(crate) fn put_item_bytes(out: &mut BytesMut, number: u32, bytes: &[u8]) {
-    encode_varint(u64::from(number << 3 | 2), out);
-    encode_varint(bytes.len() as u64, out);
-    out.put_slice(bytes);
+    Varints::field(number, 2).then(bytes.len() as u64).put(out);
+    out.extend_from_slice(bytes);
 }
 
 /// Writes a number, nothing when it is zero.
@@ -195,15 +228,14 @@ pub(crate) fn put_u64(out: &mut BytesMut, number: u32, value: u64) {
 
 /// Writes a number of an `optional` field, zero too.
 pub(crate) fn put_present_u64(out: &mut BytesMut, number: u32, value: u64) {
-    encode_varint(u64::from(number << 3), out);
-    encode_varint(value, out);
+    Varints::field(number, 0).then(value).put(out);
 }
 
 /// Writes a packed repeated varint field, nothing when it is empty.
 pub(crate) fn put_varints(out: &mut BytesMut, number: u32, values: &[u64]) {
     if !values.is_empty() {
-        encode_varint(u64::from(number << 3 | 2), out);
-        encode_varint(values.iter().map(|value| encoded_len_varint(*value) as u64).sum(), out);
+        let len = values.iter().map(|value| encoded_len_varint(*value) as u64).sum();
+        Varints::field(number, 2).then(len).put(out);
         for value in values {
             encode_varint(*value, out);
         }
@@ -217,19 +249,17 @@ pub(crate) fn put_fixed32s(
     values: impl ExactSizeIterator<Item = u32>,
 ) {
     if values.len() != 0 {
-        encode_varint(u64::from(number << 3 | 2), out);
-        encode_varint(values.len() as u64 * 4, out);
+        Varints::field(number, 2).then(values.len() as u64 * 4).put(out);
         values.for_each(|value| out.put_u32_le(value));
     }
 }
 
 /// Writes an embedded message that `fill` writes, even when it is empty.
 pub(crate) fn put_message(out: &mut BytesMut, number: u32, fill: impl FnOnce(&mut BytesMut)) {
-    encode_varint(u64::from(number << 3 | 2), out);
     // Most embedded messages are shorter than 128 bytes and their length takes
     // one byte; a longer one is moved up to make room.
-    let at = out.len();
-    out.put_u8(0);
+    Varints::field(number, 2).then(0).put(out);
+    let at = out.len() - 1;
     fill(out);
     let len = out.len() - at - 1;
     let more = encoded_len_varint(len as u64) - 1;
