@@ -163,9 +163,9 @@ fn keys_and_values_that_cannot_be() {
 
 /// Sends `bytes` and reads until the other side has had enough, or for a moment.
 fn send(address: &str, bytes: &[u8]) {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_write_timeout(Some(DEADLINE)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream.set_write_timeout(Some(DEADLINE)).expect("a time");
+    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a time");
     // The other side may close at any byte: that is its right.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);

@@ -23,32 +23,36 @@ const END: Duration = Duration::from_secs(3);
 fn library_client(runtime: &Runtime, master: &str) -> Client {
     let mut rpc = ClientConfig::default();
     rpc.call_timeout = Duration::from_secs(3);
-    runtime.block_on(Client::builder().master(master).rpc(rpc).connect()).unwrap()
+    let client = Client::builder().master(master).rpc(rpc).connect();
+    runtime.block_on(client).expect("a running master")
 }
 
-fn stat(master: &str) -> Value {
-    serde_json::from_slice(&ctl(master, &["stat", "--json"]).assert_ok().out).unwrap()
+/// What `mc-ctl stat --json` says of the cluster or of one key.
+fn stat(master: &str, key: Option<&str>) -> Value {
+    let args: Vec<&str> = ["stat", "--json"].into_iter().chain(key).collect();
+    serde_json::from_slice(&ctl(master, &args).assert_ok().out).expect("JSON")
+}
+
+/// The field `name` of each of `items`, sorted.
+fn names(items: &Value, name: &str) -> Vec<String> {
+    let items = items.as_array().into_iter().flatten();
+    let mut names: Vec<String> =
+        items.filter_map(|item| item[name].as_str()).map(str::to_owned).collect();
+    names.sort();
+    names
 }
 
 fn segment_names(master: &str) -> Vec<String> {
-    let report = stat(master);
-    let segments = report["segments"].as_array().unwrap();
-    let mut names: Vec<String> =
-        segments.iter().map(|segment| segment["name"].as_str().unwrap().into()).collect();
-    names.sort();
-    names
+    names(&stat(master, None)["segments"], "name")
 }
 
 /// Names of the segments that hold a readable replica of `key`.
 fn holders(master: &str, key: &str) -> Vec<String> {
-    let out = ctl(master, &["stat", key, "--json"]).assert_ok().out;
-    let object: Value = serde_json::from_slice(&out).unwrap();
-    let replicas = object["replicas"].as_array().unwrap();
-    let readable = replicas.iter().filter(|replica| replica["status"] == "complete");
-    let mut names: Vec<String> =
-        readable.map(|replica| replica["segment"].as_str().unwrap().into()).collect();
-    names.sort();
-    names
+    let mut object = stat(master, Some(key));
+    // The master drops replicas of dead segments when it gets to them.
+    let replicas = object["replicas"].as_array_mut().expect("a list");
+    replicas.retain(|replica| replica["status"] == "complete");
+    names(&object["replicas"], "segment")
 }
 
 /// Reads all keys over and over until it is dropped. Reads may fail; what they
@@ -60,7 +64,7 @@ struct Readers {
 }
 
 impl Readers {
-    fn start(runtime: &Runtime, client: &Client, objects: &BTreeMap<String, Vec<u8>>) -> Self {
+    fn start(runtime: &Runtime, client: &Client, objects: &Objects) -> Self {
         let (stop, right) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let tasks = (0..2).map(|_| {
             let (client, objects) = (client.clone(), objects.clone());
@@ -91,12 +95,14 @@ impl Readers {
 
 /// One page of the metrics port.
 fn page(master: &Master, path: &str) -> String {
-    let mut stream = TcpStream::connect(master.metrics.strip_prefix("http://").unwrap()).unwrap();
-    stream.set_read_timeout(Some(PROMPT)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let address = master.metrics.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream.set_read_timeout(Some(PROMPT)).expect("a time");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .expect("a reader");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     body.to_owned()
 }
@@ -166,17 +172,12 @@ fn without_addresses_everybody_may_connect_and_the_log_says_so() {
     assert!(warnings[0].contains("without encryption or credentials"), "{warnings:?}");
 }
 
-#[test]
-fn objects_survive_what_their_replicas_survive() {
-    let master = Master::start(0, &["--client_ttl=2"]);
-    let at = &*master.address;
-    let a = Node::start(at, "a", 0, "64MB");
-    let b = Node::start(at, "b", 0, "64MB");
-    let runtime = Runtime::new().unwrap();
-    let client = library_client(&runtime, at);
+/// Keys with their values. A key says by which way it is put and where to.
+type Objects = BTreeMap<String, Vec<u8>>;
 
-    // Put by both ways, near a, near b, and on both.
-    let mut objects = BTreeMap::new();
+/// Puts objects by the program and by the library, near a, near b and on both.
+fn put_everywhere(at: &str, runtime: &Runtime, client: &Client) -> Objects {
+    let mut objects = Objects::new();
     for (key, len) in [
         ("ctl/a", 300_001),
         ("ctl/b", 1),
@@ -185,38 +186,37 @@ fn objects_survive_what_their_replicas_survive() {
         ("lib/b", 4096),
         ("lib/both", 1_000_000),
     ] {
-        objects.insert(key.to_owned(), bytes_of(key, len));
-    }
-    for (key, value) in &objects {
-        let (way, place) = key.split_once('/').unwrap();
+        let value = bytes_of(key, len);
+        let (way, place) = key.split_once('/').expect("WAY/PLACE");
         let (replicas, near) = if place == "both" { (2, "a") } else { (1, place) };
         if way == "ctl" {
             let near = format!("--preferred_segment={near}");
             let replicas = format!("--replica-num={replicas}");
-            let put = ctl_with_input(at, &["put", key, &near, &replicas], value).assert_ok();
+            let put = ctl_with_input(at, &["put", key, &near, &replicas], &value).assert_ok();
             assert!(put.text().starts_with(&format!("stored {key} (")), "{}", put.text());
         } else {
             let config = ReplicateConfig::default().replicas(replicas).prefer(near);
-            let put = client.put_with(key, value.clone(), &config);
-            assert_eq!(runtime.block_on(put).unwrap(), PutOutcome::Stored);
+            let put = runtime.block_on(client.put_with(key, value.clone(), &config));
+            assert_eq!(put.expect("room"), PutOutcome::Stored);
         }
         let expected: &[&str] = if place == "both" { &["a", "b"] } else { &[near] };
         assert_eq!(holders(at, key), expected, "{key}");
+        objects.insert(key.to_owned(), value);
     }
-    let again = ctl(at, &["put", "ctl/b", "something else"]).assert_ok();
-    assert!(again.text().contains("keeps its value"), "{}", again.text());
+    objects
+}
 
-    // Get by both ways.
-    for (key, value) in &objects {
+fn assert_all_read_and_listed(at: &str, runtime: &Runtime, client: &Client, objects: &Objects) {
+    for (key, value) in objects {
         assert!(ctl(at, &["get", key]).assert_ok().out == *value, "ctl got wrong bytes for {key}");
-        let read = runtime.block_on(client.get(key)).unwrap();
+        let read = runtime.block_on(client.get(key)).expect("it is there");
         assert!(read == value, "the library got wrong bytes for {key}");
     }
     let keys: Vec<&str> = objects.keys().map(String::as_str).collect();
     assert_eq!(ctl(at, &[&["exist"], &*keys].concat()).code, Some(0));
     let listed = ctl(at, &["ls", "--json"]).assert_ok();
     let listed: Vec<Value> =
-        listed.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        listed.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let expected: Vec<Value> = objects
         .iter()
         .map(|(key, value)| {
@@ -225,21 +225,11 @@ fn objects_survive_what_their_replicas_survive() {
         })
         .collect();
     assert_eq!(listed, expected);
-    let ctl_keys = ctl(at, &["ls", "ctl/", "--limit=2"]).assert_ok();
-    assert!(
-        ctl_keys.text().ends_with("3 keys, 5.28 MB, the first 2 shown\n"),
-        "{}",
-        ctl_keys.text()
-    );
-    let report = stat(at);
-    assert_eq!((&report["objects"], &report["clients"]), (&6.into(), &2.into()));
-    assert_eq!(segment_names(at), ["a", "b"]);
+}
 
-    // One node dies while all is being read.
-    let readers = Readers::start(&runtime, &client, &objects);
-    let address_of_a = a.port();
-    a.program.kill();
-    for (key, value) in &objects {
+/// A moment after node a was killed: nobody has told the master yet.
+fn assert_survivors_read(at: &str, runtime: &Runtime, client: &Client, objects: &Objects) {
+    for (key, value) in objects {
         let asked = Instant::now();
         let by_ctl = ctl(at, &["get", key]);
         let by_library = runtime.block_on(client.get(key));
@@ -253,9 +243,34 @@ fn objects_survive_what_their_replicas_survive() {
             );
         } else {
             assert!(by_ctl.assert_ok().out == *value, "wrong bytes for {key}");
-            assert!(by_library.unwrap() == value, "wrong bytes for {key}");
+            assert!(by_library.expect("a replica survives") == value, "wrong bytes for {key}");
         }
     }
+}
+
+#[test]
+fn objects_survive_what_their_replicas_survive() {
+    let master = Master::start(0, &["--client_ttl=2"]);
+    let at = &*master.address;
+    let a = Node::start(at, "a", 0, "64MB");
+    let b = Node::start(at, "b", 0, "64MB");
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, at);
+
+    let mut objects = put_everywhere(at, &runtime, &client);
+    let again = ctl(at, &["put", "ctl/b", "something else"]).assert_ok();
+    assert!(again.text().contains("keeps its value"), "{}", again.text());
+    assert_all_read_and_listed(at, &runtime, &client, &objects);
+    let listed = ctl(at, &["ls", "ctl/", "--limit=2"]).assert_ok();
+    assert!(listed.text().ends_with("3 keys, 5.28 MB, the first 2 shown\n"), "{}", listed.text());
+    let report = stat(at, None);
+    assert_eq!((&report["objects"], &report["clients"]), (&6.into(), &2.into()));
+
+    // One node dies while all is being read.
+    let readers = Readers::start(&runtime, &client, &objects);
+    let port_of_a = a.port();
+    a.program.kill();
+    assert_survivors_read(at, &runtime, &client, &objects);
 
     // The master notices, and says from then on that the objects are gone.
     eventually("only b is left", || (segment_names(at) == ["b"]).then_some(()));
@@ -266,34 +281,38 @@ fn objects_survive_what_their_replicas_survive() {
         assert_eq!(error.code(), ErrorCode::ObjectNotFound, "{error:?}");
     }
     assert_eq!(holders(at, "ctl/both"), ["b"]);
-    assert_eq!(stat(at)["expired_clients"], 1);
+    assert_eq!(stat(at, None)["expired_clients"], 1);
 
     // The node comes back with the same name and address, empty, and serves.
-    let a = Node::start(at, "a", address_of_a, "64MB");
+    let a = Node::start(at, "a", port_of_a, "64MB");
     assert_eq!(segment_names(at), ["a", "b"]);
     for key in ["ctl/a", "lib/a"] {
-        let value = bytes_of(key, 10_000);
-        // A value of its own: what was there before must never be seen again.
         objects.remove(key);
         let key = format!("{key}/again");
+        let value = bytes_of(&key, 10_000);
         ctl_with_input(at, &["put", &key, "--preferred_segment=a"], &value).assert_ok();
         assert_eq!(holders(at, &key), ["a"]);
-        assert!(runtime.block_on(client.get(&key)).unwrap() == value);
         objects.insert(key, value);
     }
     readers.finish(&runtime);
     for (key, value) in &objects {
         assert!(ctl(at, &["get", key]).assert_ok().out == *value, "wrong bytes for {key}");
+        assert!(runtime.block_on(client.get(key)).unwrap() == value, "wrong bytes for {key}");
     }
+    runtime.block_on(client.shutdown());
+    assert_all_leave(master, a, b);
+}
 
-    // The nodes leave one after the other, then the master ends.
+/// The nodes leave one after the other, then the master ends; each promptly.
+fn assert_all_leave(master: Master, a: Node, b: Node) {
+    let at = &*master.address;
     for (node, left, signal) in [(a, &["b"][..], "TERM"), (b, &[], "INT")] {
         let asked = Instant::now();
         assert_eq!(node.program.end_by(signal).code, Some(0));
         assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
         assert_eq!(segment_names(at), left);
     }
-    assert_eq!(stat(at)["expired_clients"], 1, "who leaves properly does not expire");
+    assert_eq!(stat(at, None)["expired_clients"], 1, "who leaves properly does not expire");
     let asked = Instant::now();
     let ended = master.program.end_by("TERM");
     assert_eq!(ended.code, Some(0), "{}", ended.err);
@@ -301,7 +320,6 @@ fn objects_survive_what_their_replicas_survive() {
     for said in ["segment mounted", "segment gone", "client was silent too long"] {
         assert!(ended.err.contains(said), "{said:?} is not in {}", ended.err);
     }
-    runtime.block_on(client.shutdown());
 }
 
 #[test]
@@ -372,8 +390,8 @@ fn removed_objects_are_gone_and_leased_ones_are_kept() {
     let exist = ctl(at, &["exist", "two", "three"]);
     assert_eq!((exist.code, exist.text()), (Some(1), "yes  two\nno   three\n"));
     ctl(at, &["remove", "--force", "two"]).assert_ok();
-    assert_eq!(stat(at)["objects"], 0);
-    assert_eq!(stat(at)["used"], 0);
+    assert_eq!(stat(at, None)["objects"], 0);
+    assert_eq!(stat(at, None)["used"], 0);
 }
 
 #[test]
