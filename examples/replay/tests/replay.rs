@@ -3,14 +3,15 @@
 mod common;
 
 use std::collections::HashSet;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 
-use common::{replay, stderr};
+use common::{replay, spawn, stderr, wait};
 use flate2::read::GzDecoder;
 use mc_store::{ByteSize, Client, Master};
 use serde_json::Value;
 use tempfile::NamedTempFile;
+use tokio::runtime::Runtime;
 
 /// The first requests of the shipped trace, read by other means than the binary's.
 fn shipped(limit: usize) -> Vec<Vec<u64>> {
@@ -55,6 +56,23 @@ fn report(args: &[&str]) -> Value {
 
 fn number(report: &Value, field: &str) -> u64 {
     report[field].as_u64().unwrap_or_else(|| panic!("{field} in {report}"))
+}
+
+/// A master and a node in this process, for runs with `--master`.
+fn cluster(segment: ByteSize) -> (Runtime, Master, Client) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let (master, node) = runtime.block_on(async {
+        let master = Master::builder().listen(loopback).start().await.expect("a master");
+        let node = Client::builder()
+            .master(master.local_addr().to_string())
+            .listen(loopback)
+            .segment_size(segment)
+            .connect();
+        (master, node.await.expect("a node"))
+    });
+    (runtime, master, node)
 }
 
 #[test]
@@ -140,18 +158,7 @@ fn the_table_is_printed() {
 
 #[test]
 fn runs_share_a_running_cluster() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    let (master, node) = runtime.block_on(async {
-        let master = Master::builder().listen(loopback).start().await.expect("a master");
-        let node = Client::builder()
-            .master(master.local_addr().to_string())
-            .listen(loopback)
-            .segment_size(ByteSize::mib(64))
-            .connect();
-        (master, node.await.expect("a node"))
-    });
+    let (runtime, master, node) = cluster(ByteSize::mib(64));
     let address = master.local_addr().to_string();
     let ideal = ideal(&shipped(50));
     for block in ["4KB", "5000"] {
@@ -171,20 +178,9 @@ fn runs_share_a_running_cluster() {
 
 #[test]
 fn foreign_bytes_under_a_block_key_are_wrong_bytes() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    let (master, node) = runtime.block_on(async {
-        let master = Master::builder().listen(loopback).start().await.expect("a master");
-        let node = Client::builder()
-            .master(master.local_addr().to_string())
-            .listen(loopback)
-            .segment_size(ByteSize::mib(1))
-            .connect();
-        let node = node.await.expect("a node");
-        node.put("replay/4096/0", vec![0u8; 4096]).await.expect("room for a block");
-        (master, node)
-    });
+    let (runtime, master, node) = cluster(ByteSize::mib(1));
+    let stored = runtime.block_on(node.put("replay/4096/0", vec![0u8; 4096]));
+    stored.expect("room for a block");
     let address = master.local_addr().to_string();
     let args = ["--master", &address, "--limit=1", "--block-bytes=4096", "--json"];
     let output = replay(&args);
@@ -196,4 +192,29 @@ fn foreign_bytes_under_a_block_key_are_wrong_bytes() {
         node.shutdown().await;
         master.shutdown().await;
     });
+}
+
+#[test]
+fn a_cluster_that_goes_away_ends_the_replay() {
+    let (runtime, master, node) = cluster(ByteSize::mib(64));
+    let mut file = NamedTempFile::new().expect("a temporary file");
+    for at in 0..1000 {
+        let line = format!("{{\"timestamp\": {}, \"hash_ids\": [{at}]}}\n", at * 10);
+        file.write_all(line.as_bytes()).expect("room for a trace");
+    }
+    let path = file.path().to_str().expect("a textual path");
+    let address = master.local_addr().to_string();
+    let mut child = spawn(&["--master", &address, "--trace", path, "--speedup=1", "--workers=3"]);
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let first = lines.next().expect("a line").expect("text");
+    assert!(first.contains("100 of 1000"), "{first}");
+    runtime.block_on(async {
+        node.shutdown().await;
+        master.shutdown().await;
+    });
+    let output = wait(child);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let last = lines.map_while(Result::ok).last().expect("a line");
+    assert!(last.starts_with("error: cannot "), "{last}");
 }
