@@ -31,6 +31,10 @@ use link::Link;
 /// Every method ends after [`ClientConfig::call_timeout`] at the latest.
 /// Dropping its future gives the answer up; the call may be executed all the
 /// same.
+///
+/// # Panics
+/// Its futures panic outside a tokio runtime with I/O and time. The connection
+/// lives in the runtime that made it and is lost when that ends.
 #[derive(Clone, Debug)]
 pub struct MasterClient {
     link: Arc<Link>,
@@ -55,7 +59,6 @@ pub struct PutRevokeItem<'a> {
     pub generation: Option<Generation>,
 }
 
-/// Runs in the runtime that polls it; needs tokio's time and I/O drivers.
 impl MasterClient {
     /// Connects to the master at `addr` (`host:port`).
     ///

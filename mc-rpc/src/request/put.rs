@@ -1,0 +1,346 @@
+//! The requests of a put: its start, its end, its revocation, and their batches.
+
+use bytes::BytesMut;
+use mc_meta::{
+    MAX_PREFERRED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutStart, ReplicateConfig,
+};
+use mc_types::{Checksum, ClientId, Generation, KeyRef};
+
+use super::{Items, client, key, missing_key, no_client, segment_name, write_key};
+use crate::error::Refusal;
+use crate::wire::{
+    Field, Fields, put_bytes, put_fixed32s, put_item_bytes, put_message, put_present_u64, put_u64,
+    put_varints,
+};
+
+fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refusal> {
+    let mut fields = Fields::new(message);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => {
+                let replica_num = field.u32()?.max(1);
+                if replica_num as usize > MAX_REPLICAS {
+                    return Err(Refusal::invalid(format!(
+                        "replica_num is {replica_num}; choose between 1 and {MAX_REPLICAS}"
+                    )));
+                }
+                config.replica_num = replica_num;
+            }
+            2 => config.with_soft_pin = field.bool()?,
+            3 | 4 => {
+                let name = segment_name(field, "preferred_segments")?;
+                if name.is_empty() {
+                    continue;
+                }
+                if config.preferred_segments.len() == MAX_PREFERRED_SEGMENTS {
+                    return Err(Refusal::invalid(format!(
+                        "preferred_segments has more than {MAX_PREFERRED_SEGMENTS} names"
+                    )));
+                }
+                let at = if field.number == 3 { 0 } else { config.preferred_segments.len() };
+                config.preferred_segments.insert(at, name.into());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn write_config(out: &mut BytesMut, number: u32, config: &ReplicateConfig) {
+    put_message(out, number, |out| {
+        // The master takes 0 for 1, so that 1 costs nothing.
+        put_u64(out, 1, if config.replica_num == 1 { 0 } else { config.replica_num.into() });
+        put_u64(out, 2, config.with_soft_pin.into());
+        for name in &config.preferred_segments {
+            put_item_bytes(out, 4, name.as_bytes());
+        }
+    });
+}
+
+fn is_default(config: &ReplicateConfig) -> bool {
+    *config == ReplicateConfig::default()
+}
+
+/// An object's key and the lengths of its slices. The lengths are kept in a
+/// buffer that the items of a batch share.
+#[derive(Debug, Default)]
+struct Shape<'a> {
+    key: Option<KeyRef<'a>>,
+    value_length: u64,
+}
+
+impl<'a> Shape<'a> {
+    fn key(&mut self, field: Field<'a>) -> Result<(), Refusal> {
+        self.key = Some(key(field, "key")?);
+        Ok(())
+    }
+
+    fn value_length(&mut self, field: Field<'a>) -> Result<(), Refusal> {
+        self.value_length = field.u64()?;
+        if self.value_length > i64::MAX as u64 {
+            return Err(Refusal::invalid("value_length is negative"));
+        }
+        Ok(())
+    }
+
+    fn slice_lengths(field: Field<'a>, lengths: &mut Vec<u64>) -> Result<(), Refusal> {
+        field.each_varint(|length| {
+            if lengths.len() == MAX_SLICES {
+                return Err(Refusal::invalid(format!(
+                    "slice_lengths has more than {MAX_SLICES} slices"
+                )));
+            }
+            lengths.push(length);
+            Ok(())
+        })
+    }
+
+    fn finish(self, lengths: &mut Vec<u64>) -> Result<KeyRef<'a>, Refusal> {
+        if lengths.is_empty() {
+            lengths.push(self.value_length);
+        } else if self.value_length != 0 {
+            let sum = lengths.iter().try_fold(0u64, |sum, length| sum.checked_add(*length));
+            if sum != Some(self.value_length) {
+                return Err(Refusal::invalid(format!(
+                    "value_length is {}, slice_lengths add up to another length",
+                    self.value_length
+                )));
+            }
+        }
+        self.key.ok_or_else(missing_key)
+    }
+}
+
+/// `PutStartRequest`.
+#[derive(Debug)]
+pub(crate) struct PutStartRequest<'a> {
+    pub(crate) client: ClientId,
+    pub(crate) key: KeyRef<'a>,
+    pub(crate) slice_lengths: Vec<u64>,
+    pub(crate) config: ReplicateConfig,
+}
+
+impl<'a> PutStartRequest<'a> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
+        let (mut fields, mut shape, mut who) = (Fields::new(payload), Shape::default(), None);
+        let (mut slice_lengths, mut config) = (Vec::new(), ReplicateConfig::default());
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => shape.key(field)?,
+                2 => shape.value_length(field)?,
+                3 => parse_config(field.bytes()?, &mut config)?,
+                4 => Shape::slice_lengths(field, &mut slice_lengths)?,
+                5 => who = Some(client(field)?),
+                _ => {}
+            }
+        }
+        let key = shape.finish(&mut slice_lengths)?;
+        Ok(Self { client: who.ok_or_else(no_client)?, key, slice_lengths, config })
+    }
+
+    pub(crate) fn command(&self) -> PutStart<'_> {
+        PutStart { key: self.key, slice_lengths: &self.slice_lengths, config: &self.config }
+    }
+
+    pub(crate) fn write(out: &mut BytesMut, client: ClientId, put: &PutStart<'_>) {
+        write_key(out, put.key);
+        write_lengths(out, put.slice_lengths, 4);
+        if !is_default(put.config) {
+            write_config(out, 3, put.config);
+        }
+        put_bytes(out, 5, &client.to_bytes());
+    }
+}
+
+/// One slice goes as the object's length, which is shorter.
+fn write_lengths(out: &mut BytesMut, lengths: &[u64], number: u32) {
+    match lengths {
+        [length] if *length <= i64::MAX as u64 => put_u64(out, 2, *length),
+        lengths => put_varints(out, number, lengths),
+    }
+}
+
+/// `BatchPutStartRequest`.
+#[derive(Debug)]
+pub(crate) struct BatchPutStartRequest<'a> {
+    pub(crate) client: ClientId,
+    pub(crate) config: ReplicateConfig,
+    pub(crate) puts: Items<'a>,
+}
+
+impl<'a> BatchPutStartRequest<'a> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
+        let (mut who, mut config) = (None, ReplicateConfig::default());
+        let puts = Items::parse(payload, 3, "puts", |field| {
+            match field.number {
+                1 => who = Some(client(field)?),
+                2 => parse_config(field.bytes()?, &mut config)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(Self { client: who.ok_or_else(no_client)?, config, puts })
+    }
+
+    /// Calls `each` for every put, in order, with the put or why it is none.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(Result<PutStart<'_>, Refusal>)) {
+        let mut lengths = Vec::new();
+        for message in self.puts.messages() {
+            lengths.clear();
+            let parsed = Self::parse_item(message, &mut lengths);
+            each(parsed.map(|key| PutStart { key, slice_lengths: &lengths, config: &self.config }));
+        }
+    }
+
+    fn parse_item<'m>(message: &'m [u8], lengths: &mut Vec<u64>) -> Result<KeyRef<'m>, Refusal> {
+        let (mut fields, mut shape) = (Fields::new(message), Shape::default());
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => shape.key(field)?,
+                2 => shape.value_length(field)?,
+                3 => Shape::slice_lengths(field, lengths)?,
+                _ => {}
+            }
+        }
+        shape.finish(lengths)
+    }
+
+    pub(crate) fn write<'k>(
+        out: &mut BytesMut,
+        client: ClientId,
+        config: &ReplicateConfig,
+        puts: impl IntoIterator<Item = (KeyRef<'k>, &'k [u64])>,
+    ) {
+        put_bytes(out, 1, &client.to_bytes());
+        if !is_default(config) {
+            write_config(out, 2, config);
+        }
+        for (key, lengths) in puts {
+            put_message(out, 3, |out| {
+                write_key(out, key);
+                write_lengths(out, lengths, 3);
+            });
+        }
+    }
+}
+
+fn parse_checksums(field: Field<'_>, checksums: &mut Vec<Checksum>) -> Result<(), Refusal> {
+    field.each_fixed32(|crc| {
+        if checksums.len() == MAX_SLICES {
+            return Err(Refusal::invalid(format!(
+                "slice_checksums has more than {MAX_SLICES} values"
+            )));
+        }
+        checksums.push(Checksum::from_crc32c(crc));
+        Ok(())
+    })
+}
+
+fn write_checksums(out: &mut BytesMut, number: u32, checksums: &[Checksum]) {
+    put_fixed32s(out, number, checksums.iter().map(|checksum| checksum.as_u32()));
+}
+
+fn write_generation(out: &mut BytesMut, number: u32, generation: Option<Generation>) {
+    if let Some(generation) = generation {
+        put_present_u64(out, number, generation.as_u64());
+    }
+}
+
+/// `PutEndRequest`, and `PutRevokeRequest`, whose fields are the first three.
+#[derive(Debug)]
+pub(crate) struct PutFinishRequest<'a> {
+    pub(crate) client: ClientId,
+    pub(crate) key: KeyRef<'a>,
+    pub(crate) generation: Option<Generation>,
+    pub(crate) checksums: Vec<Checksum>,
+}
+
+impl<'a> PutFinishRequest<'a> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
+        let (mut fields, mut found, mut who) = (Fields::new(payload), None, None);
+        let (mut generation, mut checksums) = (None, Vec::new());
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => found = Some(key(field, "key")?),
+                2 => who = Some(client(field)?),
+                3 => generation = Some(Generation::new(field.u64()?)),
+                4 => parse_checksums(field, &mut checksums)?,
+                _ => {}
+            }
+        }
+        let (key, client) = (found.ok_or_else(missing_key)?, who.ok_or_else(no_client)?);
+        Ok(Self { client, key, generation, checksums })
+    }
+
+    pub(crate) fn end(&self) -> PutEnd<'_> {
+        PutEnd { key: self.key, generation: self.generation, checksums: &self.checksums }
+    }
+
+    pub(crate) fn write(out: &mut BytesMut, client: ClientId, end: &PutEnd<'_>) {
+        write_key(out, end.key);
+        put_bytes(out, 2, &client.to_bytes());
+        write_generation(out, 3, end.generation);
+        write_checksums(out, 4, end.checksums);
+    }
+}
+
+/// `BatchPutEndRequest`, and `BatchPutRevokeRequest`, whose items lack checksums.
+#[derive(Debug)]
+pub(crate) struct BatchPutFinishRequest<'a> {
+    pub(crate) client: ClientId,
+    pub(crate) puts: Items<'a>,
+}
+
+impl<'a> BatchPutFinishRequest<'a> {
+    pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
+        let mut who = None;
+        let puts = Items::parse(payload, 2, "puts", |field| {
+            if field.number == 1 {
+                who = Some(client(field)?);
+            }
+            Ok(())
+        })?;
+        Ok(Self { client: who.ok_or_else(no_client)?, puts })
+    }
+
+    /// Calls `each` for every put, in order, with the put or why it is none.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(Result<PutEnd<'_>, Refusal>)) {
+        let mut checksums = Vec::new();
+        for message in self.puts.messages() {
+            checksums.clear();
+            let parsed = Self::parse_item(message, &mut checksums);
+            each(parsed.map(|(key, generation)| PutEnd { key, generation, checksums: &checksums }));
+        }
+    }
+
+    fn parse_item<'m>(
+        message: &'m [u8],
+        checksums: &mut Vec<Checksum>,
+    ) -> Result<(KeyRef<'m>, Option<Generation>), Refusal> {
+        let (mut fields, mut found, mut generation) = (Fields::new(message), None, None);
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => found = Some(key(field, "key")?),
+                2 => generation = Some(Generation::new(field.u64()?)),
+                3 => parse_checksums(field, checksums)?,
+                _ => {}
+            }
+        }
+        Ok((found.ok_or_else(missing_key)?, generation))
+    }
+
+    pub(crate) fn write<'k>(
+        out: &mut BytesMut,
+        client: ClientId,
+        puts: impl IntoIterator<Item = PutEnd<'k>>,
+    ) {
+        put_bytes(out, 1, &client.to_bytes());
+        for put in puts {
+            put_message(out, 2, |out| {
+                write_key(out, put.key);
+                write_generation(out, 2, put.generation);
+                write_checksums(out, 3, put.checksums);
+            });
+        }
+    }
+}
