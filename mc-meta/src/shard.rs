@@ -400,18 +400,19 @@ impl Shard {
     ) -> usize {
         let mut reclaimed = 0;
         while reclaimed < limit
-            && let Some(due) = self.next_release(timeout)
-            && due <= emit.now
+            && let Some(entry) = self.discarded.first_entry()
+            && entry.key().0 <= emit.now
         {
-            if let Some(entry) = self.discarded.first_entry()
-                && entry.key().0 <= emit.now
-            {
-                release_all(entry.remove());
-            } else if let Some((_, &slot)) = self.open.first_key_value() {
-                // One that lost its segments was not given up for its age.
-                let freed = self.remove(slot, Removal::Requested, emit);
-                self.totals.puts_discarded += u64::from(freed > 0);
-            }
+            release_all(entry.remove());
+            reclaimed += 1;
+        }
+        while reclaimed < limit
+            && let Some((_, &slot)) = self.open.first_key_value()
+            && self.get_mut(slot).begun_at().is_some_and(|begun| begun + timeout <= emit.now)
+        {
+            // One that lost its segments was not given up for its age.
+            let freed = self.remove(slot, Removal::Requested, emit);
+            self.totals.puts_discarded += u64::from(freed > 0);
             reclaimed += 1;
         }
         reclaimed
