@@ -315,7 +315,7 @@ async fn an_old_answer_is_asked_for_again() {
                             read += 1;
                         }
                         Err(GetError::NotFound | GetError::NotReady | GetError::LeaseExpired) => {
-                            tokio::task::yield_now().await
+                            tokio::task::yield_now().await;
                         }
                         Err(error) => panic!("{key}: {error}"),
                     }

@@ -7,8 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::{self, JoinHandle};
 
-use mc_rpc::ClusterReport;
-use mc_store::{Client, Master, MasterConfig};
+use mc_store::{Client, ClusterReport, Master, MasterConfig};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 

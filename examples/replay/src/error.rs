@@ -2,8 +2,7 @@
 
 use std::io;
 
-use mc_store::{CallError, GetError, MasterStartError, PutError, StartError};
-use mc_transport::MemoryError;
+use mc_store::{CallError, GetError, MasterStartError, MemoryError, PutError, StartError};
 use mc_types::ByteSize;
 
 /// A replay that does not count.
