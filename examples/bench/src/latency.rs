@@ -23,11 +23,6 @@ impl Latencies {
         self.nanos.len()
     }
 
-    /// The sum in seconds.
-    pub(crate) fn total_seconds(&self) -> f64 {
-        self.nanos.iter().map(|nanos| *nanos as f64).sum::<f64>() / 1e9
-    }
-
     /// The shortest duration that at least the part `q` of all do not exceed, in
     /// microseconds; no number when there are none.
     pub(crate) fn quantile_us(&mut self, q: f64) -> f64 {
@@ -43,6 +38,11 @@ impl Latencies {
     /// The longest, in microseconds.
     pub(crate) fn max_us(&mut self) -> f64 {
         self.quantile_us(1.0)
+    }
+
+    /// `amount` in the median time, per second.
+    pub(crate) fn rate_of(&mut self, amount: f64) -> f64 {
+        amount / self.p50_us() * 1e6
     }
 
     /// The median, in microseconds.
@@ -67,6 +67,6 @@ mod tests {
         assert_eq!(latencies.quantile_us(0.0), 1.0);
         assert_eq!(latencies.max_us(), 100.0);
         assert_eq!(latencies.len(), 100);
-        assert!((latencies.total_seconds() - 0.00505).abs() < 1e-12);
+        assert_eq!(latencies.rate_of(100.0), 2_000_000.0);
     }
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod cpu_clock;
 mod error;
 mod figure;
 mod latency;

@@ -119,26 +119,28 @@ pub(crate) fn ping_pong(
     Ok(latencies)
 }
 
-/// Bytes per second of one stream in one direction, read in pieces of `piece`
-/// bytes from `span` bytes in turn, for about `duration`.
+/// One stream in one direction for about `duration`: how long each piece of
+/// `piece` bytes took to arrive. Pieces are taken from `span` bytes in turn.
 pub(crate) fn stream(
     address: SocketAddr,
     piece: usize,
     span: usize,
     duration: Duration,
-) -> io::Result<f64> {
+) -> io::Result<Latencies> {
     let mut stream = connect(address, Terms { request: 0, reply: piece, span })?;
     let mut received = vec![0; piece];
     // The window opens.
-    for _ in 0..8 {
+    for _ in 0..4 {
         stream.read_exact(&mut received)?;
     }
-    let (start, mut bytes) = (Instant::now(), 0);
-    while start.elapsed() < duration {
+    let mut latencies = Latencies::default();
+    let begun = Instant::now();
+    while begun.elapsed() < duration || latencies.len() == 0 {
+        let start = Instant::now();
         stream.read_exact(&mut received)?;
-        bytes += piece;
+        latencies.add(start.elapsed());
     }
-    Ok(bytes as f64 / start.elapsed().as_secs_f64())
+    Ok(latencies)
 }
 
 #[cfg(test)]
@@ -151,7 +153,8 @@ mod tests {
         let mut latencies = ping_pong(address, 60, 4096, 65_536, 20).unwrap();
         assert_eq!(latencies.len(), 20);
         assert!(latencies.p50_us() > 0.0);
-        assert!(stream(address, 65_536, 1 << 20, Duration::from_millis(5)).unwrap() > 0.0);
+        let mut pieces = stream(address, 65_536, 1 << 20, Duration::from_millis(5)).unwrap();
+        assert!(pieces.p50_us() > 0.0);
     }
 
     #[test]

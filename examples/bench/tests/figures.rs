@@ -1,5 +1,7 @@
 //! The binary, as its users run it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::alloc::check_disjoint;
 use super::keys::KeyWriter;
 use super::segments;
+use crate::cpu_clock::CpuClock;
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::latency::Latencies;
@@ -122,7 +123,7 @@ fn puts<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
     for threads in [1, 2] {
         let master = master(MasterConfig::default(), 4 * (live + threads * each))?;
         fill(&master, 0, 0..live)?;
-        let seconds = in_threads(threads, |thread| {
+        let spent = in_threads(threads, |thread| {
             let mut keys = KeyWriter::new(1 + thread as u32);
             for number in 0..each {
                 put_pair(&master, Time::ORIGIN, &mut keys, number)?;
@@ -135,10 +136,9 @@ fn puts<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
             let found = format!("{} objects, {} bytes used", totals.objects, totals.used);
             return Err(BenchError::wrong("putting", found));
         }
-        let rate = (threads * each) as f64 / seconds;
-        let figure = Figure::new("put_pairs_per_s", rate, "1/s").with("threads", threads);
-        report.add(figure.with("live", live).maybe_versus("one thread", single))?;
-        single = Some(rate);
+        let names = ["put_pairs_per_s", "put_pairs_per_cpu_s"];
+        let with = |figure: Figure| figure.with("threads", threads).with("live", live);
+        single = Some(spent.report(report, names, threads * each, single, with)?);
     }
     Ok(())
 }
@@ -150,7 +150,7 @@ fn gets<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
         fill(&master, 0, 0..live)?;
         let mut single = None;
         for threads in [1, 2] {
-            let seconds = in_threads(threads, |thread| {
+            let spent = in_threads(threads, |thread| {
                 let mut keys = KeyWriter::new(0);
                 let mut random = fastrand::Rng::with_seed(thread);
                 for _ in 0..count {
@@ -163,44 +163,74 @@ fn gets<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
                 }
                 Ok(())
             })?;
-            let rate = (threads * count) as f64 / seconds;
-            let figure = Figure::new("gets_per_s", rate, "1/s").with("threads", threads);
-            report.add(figure.with("live", live).maybe_versus("one thread", single))?;
-            single = Some(rate);
+            let names = ["gets_per_s", "gets_per_cpu_s"];
+            let with = |figure: Figure| figure.with("threads", threads).with("live", live);
+            single = Some(spent.report(report, names, threads * count, single, with)?);
         }
     }
     Ok(())
 }
 
-/// Runs `work` in that many threads at once and gives the seconds until the last
-/// is done.
+/// What commands of several threads took.
+struct Spent {
+    /// Seconds until the last thread was done.
+    wall: f64,
+    /// Seconds on CPUs, all threads together: what the commands themselves cost,
+    /// also on a machine that does other work meanwhile.
+    cpu: f64,
+}
+
+impl Spent {
+    /// Prints a rate by the clock and one by the CPU. The first is compared with
+    /// `single`, that of one thread; gives it back.
+    fn report<W: Write>(
+        &self,
+        report: &mut Report<W>,
+        [by_clock, by_cpu]: [&'static str; 2],
+        calls: u64,
+        single: Option<f64>,
+        with: impl Fn(Figure) -> Figure,
+    ) -> Result<f64, BenchError> {
+        let rate = calls as f64 / self.wall;
+        let figure = Figure::new(by_clock, rate, "1/s");
+        report.add(with(figure).maybe_versus("one thread", single))?;
+        report.add(with(Figure::new(by_cpu, calls as f64 / self.cpu, "1/CPU s")))?;
+        Ok(rate)
+    }
+}
+
+/// Runs `work` in that many threads at once.
 fn in_threads(
     threads: u64,
     work: impl Fn(u64) -> Result<(), BenchError> + Sync,
-) -> Result<f64, BenchError> {
+) -> Result<Spent, BenchError> {
     let barrier = Barrier::new(threads as usize + 1);
     std::thread::scope(|scope| {
         let run = |thread| {
             let (barrier, work) = (&barrier, &work);
             scope.spawn(move || {
                 barrier.wait();
-                work(thread)
+                let clock = CpuClock::start();
+                work(thread)?;
+                Ok::<_, BenchError>(clock.elapsed())
             })
         };
         let workers: Vec<_> = (0..threads).map(run).collect();
         barrier.wait();
-        let start = Instant::now();
+        let (start, mut cpu) = (Instant::now(), 0.0);
         for worker in workers {
-            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let spent = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            cpu += spent.as_secs_f64();
         }
-        Ok(start.elapsed().as_secs_f64())
+        Ok(Spent { wall: start.elapsed().as_secs_f64(), cpu })
     })
 }
 
 /// What evicting took.
 struct Eviction {
+    /// Seconds on a CPU.
     seconds: f64,
-    /// Each call of `tick`.
+    /// Each call of `tick`, on a CPU.
     ticks: Latencies,
     /// Reads in another thread meanwhile.
     reads: Latencies,
@@ -217,14 +247,14 @@ fn evictions<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), Bench
         *seconds = eviction.seconds;
         let with = |figure: Figure| figure.with("live", live).with("evicted", EVICTED);
         let ms = eviction.seconds * 1e3;
-        report.add(with(Figure::new("evict_ms", ms, "ms")))?;
+        report.add(with(Figure::new("evict_ms", ms, "ms").with("clock", "cpu")))?;
         let pause = eviction.reads.max_us();
         let figure = Figure::new("max_pause_us", pause, "µs").with("command", "get");
         report.add(with(figure).versus("no eviction", eviction.calm.max_us()))?;
         let usual = Figure::new("get_p99_us", eviction.reads.quantile_us(0.99), "µs");
         report.add(with(usual).versus("no eviction", eviction.calm.quantile_us(0.99)))?;
         let tick = Figure::new("max_pause_us", eviction.ticks.max_us(), "µs");
-        report.add(with(tick.with("command", "tick")))?;
+        report.add(with(tick.with("command", "tick").with("clock", "cpu")))?;
     }
     let figure = Figure::new("evict_scale_ratio", seconds[1] / seconds[0], "ratio");
     report.add(figure.with("live", format!("{}/{}", populations[1], populations[0])))
@@ -239,19 +269,18 @@ fn evict(live: u64) -> Result<Eviction, BenchError> {
     config.eviction_ratio = 0.0;
     let master = master(config, live)?;
     fill(&master, 0, 0..live)?;
-    let start = Instant::now();
-    let (ticks, reads) = beside_reads(&master, live, || {
+    let ((seconds, wall, ticks), reads) = beside_reads(&master, live, || {
         let mut ticks = Latencies::default();
+        let (clock, start) = (CpuClock::start(), Instant::now());
         loop {
-            let tick = Instant::now();
+            let tick = CpuClock::start();
             let more = master.tick(Time::from_millis(1));
             ticks.add(tick.elapsed());
             if !more {
-                return ticks;
+                return (clock.elapsed().as_secs_f64(), start.elapsed(), ticks);
             }
         }
     });
-    let seconds = start.elapsed().as_secs_f64();
     let totals = master.report();
     let evicted = totals.evicted_objects;
     if evicted.abs_diff(EVICTED) > EVICTED / 50 {
@@ -264,14 +293,15 @@ fn evict(live: u64) -> Result<Eviction, BenchError> {
     }
     let ((), calm) = beside_reads(&master, live, || {
         let start = Instant::now();
-        while start.elapsed().as_secs_f64() < seconds {}
+        while start.elapsed() < wall {}
     });
     let seconds = seconds * EVICTED as f64 / evicted as f64;
     Ok(Eviction { seconds, ticks, reads, calm })
 }
 
-/// Does `work` while another thread reads objects of the first `live` numbers, and
-/// gives what `work` gave and how long the reads took.
+/// Does `work` while another thread reads, and gives what `work` gave and how long
+/// the reads took. What is read is the youngest eighth of the first `live` numbers:
+/// it is far from eviction, and a lease on a victim would set it aside.
 fn beside_reads<T>(master: &Master, live: u64, work: impl FnOnce() -> T) -> (T, Latencies) {
     let done = AtomicBool::new(false);
     let begun = Barrier::new(2);
@@ -282,9 +312,8 @@ fn beside_reads<T>(master: &Master, live: u64, work: impl FnOnce() -> T) -> (T, 
             let mut reads = Latencies::default();
             begun.wait();
             while !done.load(Ordering::Acquire) {
-                let key = keys.key(random.u64(..live));
+                let key = keys.key(random.u64(live / 8 * 7..live));
                 let start = Instant::now();
-                // Found or just evicted: both are right.
                 let found = master.get_replica_list(Time::ORIGIN, key);
                 reads.add(start.elapsed());
                 std::hint::black_box(&found);

@@ -244,6 +244,5 @@ async fn batches(client: &Client, rounds: usize) -> Result<(f64, f64), BenchErro
             removed.map_err(|refusal| BenchError::wrong("batch_remove", refusal.to_string()))?;
         }
     }
-    let rate = |latencies: &Latencies| (latencies.len() * BATCH) as f64 / latencies.total_seconds();
-    Ok((rate(&put), rate(&get)))
+    Ok((put.rate_of(BATCH as f64), get.rate_of(BATCH as f64)))
 }

@@ -56,7 +56,7 @@ pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
             tcp.sizes(place, size, (place == far).then_some(limit), report)?;
         }
     }
-    tcp.concurrent(far, limit, report)?;
+    tcp.concurrent(far, report)?;
     tcp.checksums(far, report)
 }
 
@@ -83,8 +83,7 @@ fn memcpy_gbps(scale: Scale) -> Result<f64, BenchError> {
         part.copy_to_slice(&target.whole()).expect("the same length");
         latencies.add(start.elapsed());
     }
-    // Copies do not queue behind each other, so the median is the rate.
-    Ok(16.0 * MIB as f64 / latencies.p50_us() / 1e3)
+    Ok(gbps(16 * MIB, &mut latencies))
 }
 
 fn fill(memory: &Memory, pattern: Pattern) -> Result<(), BenchError> {
@@ -225,9 +224,9 @@ impl Pair {
     }
 }
 
-/// Bytes of 10^9 per second, one operation at a time.
-fn gbps(size: usize, latencies: &Latencies) -> f64 {
-    size as f64 * latencies.len() as f64 / latencies.total_seconds() / 1e9
+/// The rate of the median operation, in 10^9 bytes per second.
+fn gbps(size: usize, latencies: &mut Latencies) -> f64 {
+    latencies.rate_of(size as f64) / 1e9
 }
 
 fn single_threaded() -> Result<Runtime, BenchError> {
@@ -258,7 +257,7 @@ fn in_process<W: Write>(
         let with = |name, value, unit| {
             Figure::new(name, value, unit).with("kind", "mem").with("size", size)
         };
-        let (read, write) = (gbps(size, &timed.read), gbps(size, &timed.write));
+        let (read, write) = (gbps(size, &mut timed.read), gbps(size, &mut timed.write));
         report.add(with("read_gbps", read, "GB/s").versus("memcpy", memcpy))?;
         report.add(with("write_gbps", write, "GB/s").versus("memcpy", memcpy))?;
         report.add(with("read_p50_us", timed.read.p50_us(), "µs"))?;
@@ -296,26 +295,28 @@ impl Tcp {
         Ok((transport, Pair { link, key, region: self.region(), local }))
     }
 
+    fn stream_time(&self) -> Duration {
+        Duration::from_millis(self.scale.pick(4000, 1500, 30))
+    }
+
+    fn raw_gbps(&self, place: Placement) -> Result<f64, BenchError> {
+        let mut pieces = placement::on_client_cpu(place, || {
+            Ok(raw::stream(self.said.raw, 16 * MIB, self.region(), self.stream_time())?)
+        })?;
+        Ok(gbps(16 * MIB, &mut pieces))
+    }
+
     /// What one stream of a plain socket moves, and what iperf3 says of it.
     fn limit<W: Write>(&self, place: Placement, report: &mut Report<W>) -> Result<f64, BenchError> {
-        let duration = self.scale.pick(4000, 1500, 30);
-        let duration = Duration::from_millis(duration);
-        // The scheduler may be kinder to one of several short runs.
-        let mut rates = Vec::new();
-        for _ in 0..4 {
-            rates.push(placement::on_client_cpu(place, || {
-                Ok(raw::stream(self.said.raw, 16 * MIB, self.region(), duration / 4)?)
-            })?);
-        }
-        rates.sort_unstable_by(f64::total_cmp);
-        let raw = rates[rates.len() - 1] / 1e9;
+        let raw = self.raw_gbps(place)?;
         let with = |name, value| {
             Figure::new(name, value, "GB/s")
                 .with("congestion", "cubic")
                 .with("placement", place.name())
         };
-        report.add(with("raw_stream_gbps", raw).with("best_of", rates.len()))?;
-        let Some(iperf) = placement::on_client_cpu(place, || iperf_gbps(duration))? else {
+        report.add(with("raw_stream_gbps", raw))?;
+        let Some(iperf) = placement::on_client_cpu(place, || iperf_gbps(self.stream_time()))?
+        else {
             eprintln!("transport: no iperf3 on this machine; iperf_gbps is left out");
             return Ok(raw);
         };
@@ -355,7 +356,7 @@ impl Tcp {
             figure.with("placement", place.name())
         };
         let stream = "raw stream or iperf3";
-        let (read, write) = (gbps(size, &timed.read), gbps(size, &timed.write));
+        let (read, write) = (gbps(size, &mut timed.read), gbps(size, &mut timed.write));
         report.add(with("read_gbps", read, "GB/s").maybe_versus(stream, limit))?;
         report.add(with("write_gbps", write, "GB/s").maybe_versus(stream, limit))?;
         let p50 = with("read_p50_us", timed.read.p50_us(), "µs");
@@ -369,11 +370,12 @@ impl Tcp {
     fn concurrent<W: Write>(
         &self,
         place: Placement,
-        limit: f64,
         report: &mut Report<W>,
     ) -> Result<(), BenchError> {
         const TASKS: usize = 8;
         const EACH: usize = 8;
+        // Again, because the machine may be busier now.
+        let limit = self.raw_gbps(place)?;
         let rounds = self.scale.pick(100, 30, 1);
         let cpu = || Ok::<_, BenchError>(process::own_cpu_seconds()? + self.peer.cpu_seconds()?);
         let before = cpu()?;
@@ -400,7 +402,7 @@ impl Tcp {
         let gigabytes = (TASKS * EACH * rounds * MIB) as f64 / 1e9;
         let with = |figure: Figure| figure.with("kind", "tcp").with("placement", place.name());
         let rate = Figure::new("concurrent_gbps", gigabytes / seconds, "GB/s");
-        report.add(with(rate.versus("raw stream or iperf3", limit)))?;
+        report.add(with(rate.versus("raw stream", limit)))?;
         let cost = Figure::new("cpu_s_per_gb", (cpu()? - before) / gigabytes, "s/GB");
         report.add(with(cost))
     }
@@ -413,7 +415,7 @@ impl Tcp {
     ) -> Result<(), BenchError> {
         let count = self.scale.pick(200, 60, 3);
         let expected = mc_transport::checksum(&SERVED.bytes(16 * MIB));
-        let (off, on) = placement::on_client_cpu(place, || {
+        let (mut off, mut on) = placement::on_client_cpu(place, || {
             single_threaded()?.block_on(async {
                 let (transport, pair) = self.connect(16 * MIB).await?;
                 let span = pair.span(0, 16 * MIB);
@@ -434,7 +436,7 @@ impl Tcp {
                 Ok((off, on))
             })
         })?;
-        let ratio = off.total_seconds() / on.total_seconds();
+        let ratio = off.p50_us() / on.p50_us();
         let figure = Figure::new("crc_ratio", ratio, "ratio").with("kind", "tcp");
         report.add(figure.with("size", 16 * MIB).with("placement", place.name()))
     }

@@ -1,9 +1,9 @@
 //! A pool that is used up, over and over.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::space::Space;
+use crate::cpu_clock::CpuClock;
 use crate::error::BenchError;
 
 /// Where every random sequence begins, so that both allocators see the same.
@@ -26,28 +26,6 @@ pub(super) struct Churn<S: Space> {
     failures: u64,
     /// Bytes in use at failures, summed.
     used_at_failures: f64,
-}
-
-/// Time that the calling thread has spent on a CPU. What is measured here neither
-/// waits nor shares anything, so whatever else the machine does need not count.
-pub(super) struct CpuClock {
-    start: Duration,
-}
-
-impl CpuClock {
-    pub(super) fn start() -> Self {
-        Self { start: Self::now() }
-    }
-
-    /// Nanoseconds since the start.
-    pub(super) fn nanos(&self) -> f64 {
-        (Self::now() - self.start).as_nanos() as f64
-    }
-
-    fn now() -> Duration {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::try_from(time).expect("time on a CPU is never negative")
-    }
 }
 
 /// What a pool in a steady state does.

@@ -9,8 +9,9 @@ use mc_alloc::OffsetAllocator;
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::churn::check_disjoint;
-use self::churn::{Churn, CpuClock, Mix, Steady};
+use self::churn::{Churn, Mix, Steady};
 use self::space::{Ours, Published, Space};
+use crate::cpu_clock::CpuClock;
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::process::{self, Peer, Role};

@@ -18,8 +18,9 @@ use crate::placement::{self, Placement};
 /// Objects that reads find.
 const STORED: u64 = 50_000;
 
-/// The family of their keys; puts of callers use those that follow.
-const STORED_FAMILY: u32 = 1000;
+/// Which bits of a key's family tell runs apart. The others tell callers apart, of
+/// which there may be a thousand with four thousand calls in flight each.
+const RUN_BITS: u32 = 0xff00_0000;
 
 /// What callers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -93,7 +94,7 @@ pub(crate) struct LoadOptions {
     /// How long to measure each operation
     #[arg(long, value_parser = parse_seconds)]
     pub(crate) seconds: Option<f64>,
-    /// Measure the master at this host:port; its objects of the bench's keys are removed
+    /// Measure the master at this host:port instead of one of the run's own
     #[arg(long)]
     pub(crate) master: Option<String>,
 }
@@ -213,6 +214,7 @@ impl Load {
                         load: self.clone(),
                         master: master.clone(),
                         writer: node.writer,
+                        family: node.family,
                         number: thread * self.pipeline + slot,
                         end: start + self.seconds,
                     };
@@ -258,6 +260,7 @@ struct Caller {
     master: MasterClient,
     writer: ClientId,
     number: u32,
+    family: u32,
     end: Instant,
 }
 
@@ -266,8 +269,8 @@ impl Caller {
         let mut outcome = Outcome::default();
         let mut random = fastrand::Rng::with_seed(self.number.into());
         let stored = |random: &mut fastrand::Rng| random.u64(..STORED);
-        let mut reading = KeyWriter::new(STORED_FAMILY);
-        let mut writing = KeyWriter::new(STORED_FAMILY + 1 + self.number);
+        let mut reading = KeyWriter::new(self.family);
+        let mut writing = KeyWriter::new(self.family + 1 + self.number);
         let mut next = 0;
         let batch = self.load.keys_per_call();
         loop {
@@ -371,6 +374,8 @@ fn refused(refusal: Refusal) -> BenchError {
 struct FakeNode {
     master: String,
     writer: ClientId,
+    /// The family of the keys that are stored for reads; those of callers follow.
+    family: u32,
     id: ClientId,
     segments: Vec<SegmentId>,
     client: MasterClient,
@@ -412,8 +417,16 @@ impl FakeNode {
                 let _ = pinging.ping(id).await;
             }
         });
-        let writer = ClientId::from_u128(fastrand::u128(..));
-        Ok(Self { master: master.to_owned(), writer, id, segments, client, objects, runtime })
+        Ok(Self {
+            master: master.to_owned(),
+            writer: ClientId::from_u128(fastrand::u128(..)),
+            family: fastrand::u32(..) & RUN_BITS,
+            id,
+            segments,
+            client,
+            objects,
+            runtime,
+        })
     }
 
     /// Stores what the load reads.
@@ -425,10 +438,11 @@ impl FakeNode {
             load: load.clone(),
             master: self.client.clone(),
             writer: self.writer,
+            family: self.family,
             number: 0,
             end: Instant::now(),
         };
-        let mut writer = KeyWriter::new(STORED_FAMILY);
+        let mut writer = KeyWriter::new(self.family);
         let texts: Vec<String> = (0..STORED).map(|number| writer.text(number)).collect();
         self.runtime.block_on(async {
             for texts in texts.chunks(1000) {
