@@ -40,7 +40,10 @@ pub struct Segment {
 
 impl Segment {
     pub(crate) fn new(spec: SegmentSpec, client: ClientId) -> Self {
-        let allocator = Mutex::new(OffsetAllocator::new(spec.size));
+        // Allocations outlive segments that go: none may pass for a later one's.
+        let identity = spec.id.as_u128() as u64;
+        let allocator = OffsetAllocator::builder(spec.size).identity(identity).build();
+        let allocator = Mutex::new(allocator);
         let free = AtomicU64::new(spec.size);
         Self { spec, client, live: AtomicBool::new(true), free, allocator }
     }
