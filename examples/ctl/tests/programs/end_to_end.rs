@@ -372,6 +372,39 @@ fn a_master_that_comes_back_gets_its_nodes_back() {
     }
 }
 
+/// Worse than dead: its connections stay open and nothing comes.
+#[test]
+fn a_frozen_node_delays_and_never_corrupts() {
+    // Longer than the test: the master does not notice, readers have to.
+    let master = Master::start(0, &["--client_ttl=1h"]);
+    let at = &*master.address;
+    let a = Node::start(at, "a", 0, "16MB");
+    let _b = Node::start(at, "b", 0, "16MB");
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, at);
+    let keys: Vec<String> = (0..8).map(|n| format!("both/{n}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let both = ReplicateConfig::default().replicas(2);
+    for key in &keys {
+        runtime.block_on(client.put_with(key, bytes_of(key, 4096), &both)).unwrap();
+    }
+    ctl(at, &["put", "alone", "value", "--preferred_segment=a"]).assert_ok();
+
+    a.program.signal("STOP");
+    let asked = Instant::now();
+    for (key, read) in keys.iter().zip(runtime.block_on(client.batch_get(&keys))) {
+        assert!(read.unwrap() == bytes_of(key, 4096), "wrong bytes for {key}");
+    }
+    runtime.block_on(client.get("alone")).expect_err("its only replica is frozen");
+    assert!(asked.elapsed() < 3 * PROMPT, "{:?}", asked.elapsed());
+
+    a.program.signal("CONT");
+    eventually("a serves again", || {
+        runtime.block_on(client.get("alone")).ok().filter(|read| read == "value")
+    });
+    runtime.block_on(client.shutdown());
+}
+
 #[test]
 fn removed_objects_are_gone_and_leased_ones_are_kept() {
     let master = Master::start(0, &["--default_kv_lease_ttl=1h"]);

@@ -105,11 +105,16 @@ impl Program {
         self.child.wait().expect("our child");
     }
 
-    /// Sends a signal by its name and waits for the end.
-    pub(crate) fn end_by(self, signal: &str) -> Finished {
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, signal: &str) {
         let kill = format!("kill -{signal} {}", self.child.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().expect("a shell");
         assert!(sent.success(), "{kill}");
+    }
+
+    /// Sends a signal by its name and waits for the end.
+    pub(crate) fn end_by(self, signal: &str) -> Finished {
+        self.signal(signal);
         self.finish()
     }
 
