@@ -4,6 +4,7 @@
 mod cpu_clock;
 mod error;
 mod figure;
+mod iperf;
 mod latency;
 mod pattern;
 mod placement;

@@ -34,11 +34,6 @@ impl KeyWriter {
         let text = std::str::from_utf8(&self.text).expect("only ASCII is written");
         KeyRef::new(text).expect("forty bytes are a key")
     }
-
-    /// The key of `number`, as text of its own.
-    pub(super) fn text(&mut self, number: u64) -> String {
-        self.key(number).as_str().to_owned()
-    }
 }
 
 const fn hex(bits: u64) -> u8 {
@@ -52,8 +47,8 @@ mod tests {
     #[test]
     fn keys_tell_family_and_number() {
         let mut keys = KeyWriter::new(0xab);
-        assert_eq!(keys.text(0x12f), "model/layer-000000ab/000000000000012f-kv");
-        assert_eq!(keys.text(u64::MAX).len(), LEN);
-        assert_ne!(KeyWriter::new(1).text(7), KeyWriter::new(2).text(7));
+        assert_eq!(keys.key(0x12f).as_str(), "model/layer-000000ab/000000000000012f-kv");
+        assert_eq!(keys.key(u64::MAX).as_str().len(), LEN);
+        assert_ne!(KeyWriter::new(1).key(7), KeyWriter::new(2).key(7));
     }
 }

@@ -253,8 +253,8 @@ fn evictions<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), Bench
         report.add(with(figure).versus("no eviction", eviction.calm.max_us()))?;
         let usual = Figure::new("get_p99_us", eviction.reads.quantile_us(0.99), "µs");
         report.add(with(usual).versus("no eviction", eviction.calm.quantile_us(0.99)))?;
-        let tick = Figure::new("max_pause_us", eviction.ticks.max_us(), "µs");
-        report.add(with(tick.with("command", "tick").with("clock", "cpu")))?;
+        let tick = Figure::new("tick_max_us", eviction.ticks.max_us(), "µs");
+        report.add(with(tick.with("clock", "cpu")))?;
     }
     let figure = Figure::new("evict_scale_ratio", seconds[1] / seconds[0], "ratio");
     report.add(figure.with("live", format!("{}/{}", populations[1], populations[0])))

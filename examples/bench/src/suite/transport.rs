@@ -3,7 +3,6 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
+use crate::iperf;
 use crate::latency::Latencies;
 use crate::pattern::Pattern;
 use crate::placement::{self, Placement};
@@ -41,6 +41,9 @@ const WRITTEN: Pattern = Pattern::new(2);
 /// Bytes of a request of the protocol: what the raw ping-pong asks with.
 const REQUEST: usize = 40;
 
+/// How often what is compared takes turns.
+const TURNS: usize = 3;
+
 /// Prints the suite's figures.
 pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let memcpy = memcpy_gbps(scale)?;
@@ -50,12 +53,12 @@ pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     let (peer, said) = Peer::start::<RegionAddress>(&Role::Region(task))?;
     let tcp = Tcp { peer, said, scale };
     let far = placement::possible(&[Placement::Cross])?.first().copied().unwrap_or(Placement::Same);
-    let limit = tcp.limit(far, report)?;
     for place in placement::possible(&[Placement::Same, Placement::Cross])? {
         for size in SIZES {
-            tcp.sizes(place, size, (place == far).then_some(limit), report)?;
+            tcp.sizes(place, size, report)?;
         }
     }
+    tcp.iperf(far, report)?;
     tcp.concurrent(far, report)?;
     tcp.checksums(far, report)
 }
@@ -295,54 +298,53 @@ impl Tcp {
         Ok((transport, Pair { link, key, region: self.region(), local }))
     }
 
-    fn stream_time(&self) -> Duration {
-        Duration::from_millis(self.scale.pick(4000, 1500, 30))
-    }
-
+    /// The rate of one stream of a plain socket.
     fn raw_gbps(&self, place: Placement) -> Result<f64, BenchError> {
+        let duration = Duration::from_millis(self.scale.pick(1000, 400, 10));
         let mut pieces = placement::on_client_cpu(place, || {
-            Ok(raw::stream(self.said.raw, 16 * MIB, self.region(), self.stream_time())?)
+            Ok(raw::stream(self.said.raw, 16 * MIB, self.region(), duration)?)
         })?;
         Ok(gbps(16 * MIB, &mut pieces))
     }
 
-    /// What one stream of a plain socket moves, and what iperf3 says of it.
-    fn limit<W: Write>(&self, place: Placement, report: &mut Report<W>) -> Result<f64, BenchError> {
-        let raw = self.raw_gbps(place)?;
-        let with = |name, value| {
-            Figure::new(name, value, "GB/s")
-                .with("congestion", "cubic")
-                .with("placement", place.name())
-        };
-        report.add(with("raw_stream_gbps", raw))?;
-        let Some(iperf) = placement::on_client_cpu(place, || iperf_gbps(self.stream_time()))?
-        else {
+    /// What iperf3 says of one stream.
+    fn iperf<W: Write>(&self, place: Placement, report: &mut Report<W>) -> Result<(), BenchError> {
+        let duration = Duration::from_secs(self.scale.pick(4, 2, 1));
+        let server = placement::cpus()?.first().copied().unwrap_or(0);
+        let Some(iperf) = placement::on_client_cpu(place, || iperf::gbps(server, duration))? else {
             eprintln!("transport: no iperf3 on this machine; iperf_gbps is left out");
-            return Ok(raw);
+            return Ok(());
         };
-        report.add(with("iperf_gbps", iperf).versus("raw stream", raw))?;
-        Ok(iperf)
+        let figure = Figure::new("iperf_gbps", iperf, "GB/s").with("congestion", "cubic");
+        let figure = figure.with("placement", place.name());
+        report.add(figure.versus("raw stream", self.raw_gbps(place)?))
     }
 
-    /// Rates and medians of one size, between raw round trips of the same size.
+    /// Rates and medians of one size, in turns with raw round trips of the same size
+    /// and, for the sizes that fill a network, raw streams.
     fn sizes<W: Write>(
         &self,
         place: Placement,
         size: usize,
-        limit: Option<f64>,
         report: &mut Report<W>,
     ) -> Result<(), BenchError> {
-        let count = operations(self.scale, size);
+        let count = operations(self.scale, size).div_ceil(TURNS);
+        let mut limit = None::<f64>;
         let mut raws = Latencies::default();
         let mut timed = Timed { read: Latencies::default(), write: Latencies::default() };
-        for _ in 0..2 {
+        for _ in 0..TURNS {
+            if size >= MIB {
+                // One stream alone is sometimes slow from its beginning to its end.
+                let raw = self.raw_gbps(place)?;
+                limit = Some(limit.map_or(raw, |limit| limit.max(raw)));
+            }
             raws.merge(placement::on_client_cpu(place, || {
-                Ok(raw::ping_pong(self.said.raw, REQUEST, size, self.region(), count.div_ceil(2))?)
+                Ok(raw::ping_pong(self.said.raw, REQUEST, size, self.region(), count)?)
             })?);
             let turn = placement::on_client_cpu(place, || {
                 single_threaded()?.block_on(async {
                     let (transport, pair) = self.connect(16 * MIB).await?;
-                    let turn = pair.measure(size, count.div_ceil(2)).await;
+                    let turn = pair.measure(size, count).await;
                     transport.shutdown().await;
                     turn
                 })
@@ -355,7 +357,7 @@ impl Tcp {
             let figure = Figure::new(name, value, unit).with("kind", "tcp").with("size", size);
             figure.with("placement", place.name())
         };
-        let stream = "raw stream or iperf3";
+        let stream = "raw stream";
         let (read, write) = (gbps(size, &mut timed.read), gbps(size, &mut timed.write));
         report.add(with("read_gbps", read, "GB/s").maybe_versus(stream, limit))?;
         report.add(with("write_gbps", write, "GB/s").maybe_versus(stream, limit))?;
@@ -363,7 +365,10 @@ impl Tcp {
         report.add(p50.versus("raw ping-pong", raw_p50))?;
         report.add(with("write_p50_us", timed.write.p50_us(), "µs"))?;
         let raw = Figure::new("raw_p50_us", raw_p50, "µs").with("size", size);
-        report.add(raw.with("placement", place.name()))
+        report.add(raw.with("placement", place.name()))?;
+        let Some(limit) = limit else { return Ok(()) };
+        let raw = Figure::new("raw_stream_gbps", limit, "GB/s").with("congestion", "cubic");
+        report.add(raw.with("placement", place.name()).with("beside", size))
     }
 
     /// 64 reads of 1 MiB under way, eight of them in each of eight tasks.
@@ -378,12 +383,11 @@ impl Tcp {
         let limit = self.raw_gbps(place)?;
         let rounds = self.scale.pick(100, 30, 1);
         let cpu = || Ok::<_, BenchError>(process::own_cpu_seconds()? + self.peer.cpu_seconds()?);
-        let before = cpu()?;
-        let seconds = placement::on_client_cpu(place, || {
+        let (seconds, cpu) = placement::on_client_cpu(place, || {
             single_threaded()?.block_on(async {
                 let (transport, pair) = self.connect(TASKS * EACH * MIB).await?;
                 let pair = Arc::new(pair);
-                let start = Instant::now();
+                let (start, before) = (Instant::now(), cpu()?);
                 let tasks = (0..TASKS).map(|task| {
                     let pair = Arc::clone(&pair);
                     let run = tokio::spawn(async move { pair.batches(task, EACH, rounds).await });
@@ -393,17 +397,17 @@ impl Tcp {
                     }
                 });
                 try_join_all(tasks).await?;
-                let seconds = start.elapsed().as_secs_f64();
+                let spent = (start.elapsed().as_secs_f64(), cpu()? - before);
                 pair.check_batches(TASKS * EACH)?;
                 transport.shutdown().await;
-                Ok(seconds)
+                Ok(spent)
             })
         })?;
         let gigabytes = (TASKS * EACH * rounds * MIB) as f64 / 1e9;
         let with = |figure: Figure| figure.with("kind", "tcp").with("placement", place.name());
         let rate = Figure::new("concurrent_gbps", gigabytes / seconds, "GB/s");
         report.add(with(rate.versus("raw stream", limit)))?;
-        let cost = Figure::new("cpu_s_per_gb", (cpu()? - before) / gigabytes, "s/GB");
+        let cost = Figure::new("cpu_s_per_gb", cpu / gigabytes, "s/GB");
         report.add(with(cost))
     }
 
@@ -467,59 +471,4 @@ impl Pair {
         }
         Ok(())
     }
-}
-
-/// What iperf3 measures for one stream with cubic; `None` when there is no iperf3.
-/// The server is pinned to the first CPU, the client to the caller's.
-fn iperf_gbps(duration: Duration) -> Result<Option<f64>, BenchError> {
-    /// What of iperf3's report is of interest.
-    #[derive(Deserialize)]
-    struct Answer {
-        end: End,
-    }
-    #[derive(Deserialize)]
-    struct End {
-        sum_received: Sum,
-    }
-    #[derive(Deserialize)]
-    struct Sum {
-        bits_per_second: f64,
-    }
-    // A port that was free a moment ago; iperf3 cannot tell which one it took.
-    let port =
-        std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    let port = port.to_string();
-    let mut server = Command::new("iperf3");
-    server.args([
-        "--server",
-        "--one-off",
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        &port,
-        "--affinity",
-        "0",
-    ]);
-    let mut server = match server.stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-        Ok(server) => server,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(BenchError::Spawn { role: "iperf3", source }),
-    };
-    let seconds = duration.as_secs().max(1).to_string();
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let answer = loop {
-        let mut client = Command::new("iperf3");
-        client.args(["--client", "127.0.0.1", "--port", &port, "--json", "--congestion", "cubic"]);
-        let output = client.args(["--time", &seconds, "--length", "1M"]).output()?;
-        match serde_json::from_slice::<Answer>(&output.stdout) {
-            Ok(answer) => break Ok(answer),
-            // The server may not listen yet.
-            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
-            Err(source) => break Err(BenchError::PeerWords { role: "iperf3", source }),
-        }
-    };
-    // It ends by itself after one client; when there was none it must be told.
-    let _ = server.kill();
-    server.wait()?;
-    Ok(Some(answer?.end.sum_received.bits_per_second / 8e9))
 }

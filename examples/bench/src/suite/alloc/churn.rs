@@ -121,28 +121,35 @@ impl<S: Space> Churn<S> {
     }
 
     /// Fills the pool up to `level` bytes, then puts `count` times while random
-    /// allocations go to keep that level. Gives nanoseconds per put, and how many
-    /// found no region although a fifth of the pool is free.
+    /// allocations go to keep that level. Gives what it did, and how many puts
+    /// found no region although there was room beyond that level.
     pub(super) fn at_level(
         &mut self,
         count: u64,
         level: u64,
         mix: Mix,
-    ) -> Result<(f64, u64), BenchError> {
+    ) -> Result<(Steady, u64), BenchError> {
         while self.used < level {
             let size = mix.draw(&mut self.random);
             self.put(size)?;
         }
-        self.failures = 0;
+        let (mut failed, mut used) = (0, 0.0);
         let start = CpuClock::start();
         for _ in 0..count {
             while self.used > level {
                 self.free_one()?;
             }
             let size = mix.draw(&mut self.random);
+            let before = self.failures;
             self.put(size)?;
+            failed += u64::from(self.failures > before);
+            used += self.used as f64;
         }
-        Ok((start.nanos() / count as f64, self.failures))
+        let steady = Steady {
+            utilisation: used / count as f64 / self.capacity as f64,
+            ns_per_allocation: start.nanos() / count as f64,
+        };
+        Ok((steady, failed))
     }
 
     /// Makes `live` allocations with gaps of all sizes between them, then frees

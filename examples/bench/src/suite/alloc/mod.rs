@@ -202,18 +202,22 @@ fn pair<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
 
 /// Workload (d): pages, index blocks and layers in a pool that stays 80 % full.
 fn mixed<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
-    fn once<S: Space>(count: u64) -> Result<(f64, f64), BenchError> {
+    fn once<S: Space>(count: u64) -> Result<(Steady, f64), BenchError> {
         let pool = 2 * GIB;
         let mut churn = Churn::<S>::new(pool, 1, 1 << 18);
         let mix = Mix { small: 4 * KIB, medium: 256 * KIB, large: 3_271_557 };
-        let (ns, failures) = churn.at_level(count, pool / 5 * 4, mix)?;
+        let (steady, failed) = churn.at_level(count, pool / 5 * 4, mix)?;
         churn.check()?;
-        Ok((ns, failures as f64 / count as f64))
+        Ok((steady, failed as f64 / count as f64))
     }
     let count = scale.pick(2_000_000, 1_000_000, 5_000);
     let (ours, published) = (once::<Ours>(count)?, once::<Published>(count)?);
-    add_both(report, [ours.0, published.0], |ns| {
+    let both = |of: fn(&Steady) -> f64| [of(&ours.0), of(&published.0)];
+    add_both(report, both(|steady| steady.ns_per_allocation), |ns| {
         Figure::new("churn_ns", ns, "ns").with("allocations", count)
+    })?;
+    add_both(report, both(|steady| steady.utilisation), |value| {
+        Figure::new("churn_util_avg", value, "ratio").with("level", 0.8)
     })?;
     for (failed, by) in [(ours.1, IMPLEMENTATIONS[0]), (published.1, IMPLEMENTATIONS[1])] {
         report.add(Figure::new("churn_failed", failed, "ratio").with("impl", by))?;

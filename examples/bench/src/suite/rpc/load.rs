@@ -268,39 +268,33 @@ impl Caller {
     async fn run(self) -> Result<Outcome, BenchError> {
         let mut outcome = Outcome::default();
         let mut random = fastrand::Rng::with_seed(self.number.into());
-        let stored = |random: &mut fastrand::Rng| random.u64(..STORED);
-        let mut reading = KeyWriter::new(self.family);
-        let mut writing = KeyWriter::new(self.family + 1 + self.number);
+        let puts = matches!(self.load.operation, Operation::Put | Operation::BatchPut);
+        let family = if puts { self.family + 1 + self.number } else { self.family };
         let mut next = 0;
         let batch = self.load.keys_per_call();
+        let mut writers = vec![KeyWriter::new(family); batch as usize];
         loop {
             let start = Instant::now();
             if start >= self.end {
                 return Ok(outcome);
             }
+            let first = if puts { next } else { random.u64(..STORED) };
+            // Only puts may go beyond what is stored for the others.
+            let number = |n| if puts { first + n } else { (first + n) % STORED };
+            let keys: Vec<KeyRef<'_>> =
+                writers.iter_mut().zip(0..).map(|(writer, n)| writer.key(number(n))).collect();
             match self.load.operation {
                 Operation::Exist => {
-                    if !self.master.exist(reading.key(stored(&mut random))).await? {
+                    if !self.master.exist(keys[0]).await? {
                         return Err(BenchError::wrong("exist", "a stored key is missing"));
                     }
                 }
                 Operation::Get => {
-                    let key = reading.key(stored(&mut random));
-                    self.right(&self.master.get_replica_list(key).await?)?;
+                    self.right(&self.master.get_replica_list(keys[0]).await?)?;
                 }
-                Operation::Put => {
-                    self.put(writing.key(next), &mut outcome).await?;
-                }
-                Operation::BatchExist | Operation::BatchGet => {
-                    let first = random.u64(..STORED);
-                    let texts: Vec<String> =
-                        (0..batch).map(|n| reading.text((first + n) % STORED)).collect();
-                    self.batch_read(&texts).await?;
-                }
-                Operation::BatchPut => {
-                    let texts: Vec<String> = (0..batch).map(|n| writing.text(next + n)).collect();
-                    self.batch_put(&texts, &mut outcome).await?;
-                }
+                Operation::Put => self.put(keys[0], &mut outcome).await?,
+                Operation::BatchExist | Operation::BatchGet => self.batch_read(&keys).await?,
+                Operation::BatchPut => self.batch_put(&keys, &mut outcome).await?,
             }
             next += batch;
             outcome.calls += 1;
@@ -325,24 +319,26 @@ impl Caller {
         Ok(self.master.put_end(self.writer, &end).await?)
     }
 
-    async fn batch_read(&self, texts: &[String]) -> Result<(), BenchError> {
-        let keys = keys(texts)?;
+    async fn batch_read(&self, keys: &[KeyRef<'_>]) -> Result<(), BenchError> {
         if self.load.operation == Operation::BatchExist {
-            let found = self.master.batch_exist(&keys).await?;
+            let found = self.master.batch_exist(keys).await?;
             if found.iter().any(|found| *found != Ok(true)) || found.len() != keys.len() {
                 return Err(BenchError::wrong("batch_exist", "a stored key is missing"));
             }
             return Ok(());
         }
-        let lists = self.master.batch_get_replica_list(&keys).await?;
+        let lists = self.master.batch_get_replica_list(keys).await?;
         for list in lists {
             self.right(&list.map_err(refused)?)?;
         }
         Ok(())
     }
 
-    async fn batch_put(&self, texts: &[String], outcome: &mut Outcome) -> Result<(), BenchError> {
-        let keys = keys(texts)?;
+    async fn batch_put(
+        &self,
+        keys: &[KeyRef<'_>],
+        outcome: &mut Outcome,
+    ) -> Result<(), BenchError> {
         let slice_lengths = &[self.load.value_size];
         let puts: Vec<PutStartItem<'_>> =
             keys.iter().map(|key| PutStartItem { key: *key, slice_lengths }).collect();
@@ -359,11 +355,6 @@ impl Caller {
         }
         Ok(())
     }
-}
-
-fn keys(texts: &[String]) -> Result<Vec<KeyRef<'_>>, BenchError> {
-    let keys = texts.iter().map(|text| KeyRef::new(text)).collect::<Result<_, _>>();
-    keys.map_err(|error| BenchError::wrong("writing a key", error.to_string()))
 }
 
 fn refused(refusal: Refusal) -> BenchError {
@@ -442,11 +433,12 @@ impl FakeNode {
             number: 0,
             end: Instant::now(),
         };
-        let mut writer = KeyWriter::new(self.family);
-        let texts: Vec<String> = (0..STORED).map(|number| writer.text(number)).collect();
+        let mut writers = vec![KeyWriter::new(self.family); 1000];
         self.runtime.block_on(async {
-            for texts in texts.chunks(1000) {
-                caller.batch_put(texts, &mut Outcome::default()).await?;
+            for first in (0..STORED).step_by(writers.len()) {
+                let keys: Vec<KeyRef<'_>> =
+                    writers.iter_mut().zip(first..).map(|(writer, n)| writer.key(n)).collect();
+                caller.batch_put(&keys, &mut Outcome::default()).await?;
             }
             Ok(())
         })

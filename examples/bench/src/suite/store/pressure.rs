@@ -30,15 +30,16 @@ const READ_EVERY: u64 = 16;
 pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let pool = scale.pick(512 * MIB, 384 * MIB, 48 * MIB);
     let keys = (3 * pool / VALUE) as u64;
-    let (idle_time, time) = scale.pick((10, 60), (4, 10), (0, 0));
-    let at_least = Duration::from_millis(200);
-    // As many values as fit, so that nothing is ever evicted.
-    let calm = Work {
+    let (idle_time, time) = scale.pick((10.0, 60.0), (4.0, 10.0), (0.3, 0.3));
+    let work = |keys, seconds| Work {
         writers: WRITERS,
-        keys: keys / 6,
-        time: at_least.max(Duration::from_secs(idle_time)),
+        warm_up: 2 * pool / VALUE / WRITERS as usize,
+        keys,
+        time: Duration::from_secs_f64(seconds),
     };
-    let hard = Work { writers: WRITERS, keys, time: at_least.max(Duration::from_secs(time)) };
+    // Half of what fits, so that nothing is ever evicted.
+    let calm = work(keys / 6, idle_time);
+    let hard = work(keys, time);
     let mut idle = calm.run(pool)?;
     let mut pressed = hard.run(pool)?;
     let with = |figure: Figure| {
@@ -60,6 +61,9 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
 /// How hard to press.
 struct Work {
     writers: u64,
+    /// Puts of each writer before its times count: together they touch every page of
+    /// the pool for the first time, which costs more than the put.
+    warm_up: usize,
     /// Different keys, all of which are put over and over.
     keys: u64,
     time: Duration,
@@ -90,6 +94,7 @@ impl Work {
                     values: Arc::clone(&values),
                     random: fastrand::Rng::with_seed(number),
                     keys: self.keys,
+                    warm_up: self.warm_up,
                     end: start + self.time,
                 };
                 async {
@@ -117,6 +122,7 @@ struct Writer {
     values: Arc<[Bytes]>,
     random: fastrand::Rng,
     keys: u64,
+    warm_up: usize,
     end: Instant,
 }
 
@@ -132,6 +138,7 @@ impl Writer {
             let key = format!("pressure-{number}");
             let value = self.values[(number % WRITERS) as usize].clone();
             match self.client.put(&key, value).await {
+                Ok(PutOutcome::Stored) if self.warm_up > 0 => self.warm_up -= 1,
                 Ok(PutOutcome::Stored) => outcome.latencies.add(start.elapsed()),
                 // Another writer was faster; no bytes were moved.
                 Ok(_) => {
