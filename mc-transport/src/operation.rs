@@ -160,6 +160,36 @@ impl Operation {
         }
     }
 
+    /// The same transfer as operations of at most `max` bytes each, in the order
+    /// of their bytes. One that is short enough, or that is not
+    /// [valid](Self::validate), comes back as it is.
+    ///
+    /// # Panics
+    /// When `max` is zero.
+    #[must_use]
+    pub fn split(self, max: u64) -> Vec<Self> {
+        assert!(max > 0, "pieces of no bytes never end");
+        let span = self.remote();
+        let len = span.extent.len();
+        if len <= max || self.validate().is_err() {
+            return vec![self];
+        }
+        let cuts = (0..len).step_by(usize::try_from(max).unwrap_or(usize::MAX));
+        let part = |start: u64| {
+            let len = max.min(len - start);
+            let extent = span.extent.part(start, len).expect("the cuts lie inside the extent");
+            let remote = RemoteSpan::new(span.key, extent);
+            // Valid operations have as many bytes on this side, so they can be
+            // counted in `usize`.
+            let (start, len) = (start as usize, len as usize);
+            match &self {
+                Self::Read { into, .. } => Self::read(remote, cut(into, start, len)),
+                Self::Write { from, .. } => Self::write(cut(from, start, len), remote),
+            }
+        };
+        cuts.map(part).collect()
+    }
+
     /// Checks that both sides have the same number of bytes, which every
     /// implementation does before it moves any.
     ///
@@ -178,6 +208,51 @@ impl Operation {
     }
 }
 
+/// One piece of the local side, which can be cut.
+trait Piece: Sized {
+    fn piece_len(&self) -> usize;
+    fn piece_part(&self, start: usize, len: usize) -> Self;
+}
+
+impl Piece for MemorySlice {
+    fn piece_len(&self) -> usize {
+        self.len()
+    }
+
+    fn piece_part(&self, start: usize, len: usize) -> Self {
+        self.part(start, len).expect("the part lies inside the piece")
+    }
+}
+
+impl Piece for Source {
+    fn piece_len(&self) -> usize {
+        self.len()
+    }
+
+    fn piece_part(&self, start: usize, len: usize) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(bytes.slice(start..start + len)),
+            Self::Memory(slice) => Self::Memory(slice.piece_part(start, len)),
+        }
+    }
+}
+
+/// `len` bytes of `pieces` from `start` on.
+fn cut<T: Piece>(pieces: &[T], start: usize, len: usize) -> Vec<T> {
+    let (mut skip, mut left) = (start, len);
+    let mut parts = Vec::new();
+    for piece in pieces {
+        let from = skip.min(piece.piece_len());
+        let take = left.min(piece.piece_len() - from);
+        if take > 0 {
+            parts.push(piece.piece_part(from, take));
+        }
+        skip -= from;
+        left -= take;
+    }
+    parts
+}
+
 /// Saturates: pieces may name the same memory again and again, so that their
 /// sum can exceed any address space, and no extent has `u64::MAX` bytes locally.
 fn sum(lens: impl Iterator<Item = usize>) -> u64 {
@@ -191,6 +266,38 @@ mod tests {
 
     fn span(len: u64) -> RemoteSpan {
         RemoteSpan::new(RemoteKey::from_bytes([0; 16]), Extent::new(0, len).unwrap())
+    }
+
+    #[test]
+    fn a_split_moves_the_same_bytes() {
+        let memory = Memory::allocate(10).unwrap();
+        memory.whole().copy_from(0, b"0123456789").unwrap();
+        let sources: Vec<Source> = vec![
+            memory.slice(0, 4).unwrap().into(),
+            Bytes::from_static(b"abcde").into(),
+            memory.slice(9, 1).unwrap().into(),
+        ];
+        let text = |operation: &Operation| -> Vec<u8> {
+            let Operation::Write { from, .. } = operation else { panic!("a write") };
+            let bytes = |source: &Source| match source {
+                Source::Bytes(bytes) => bytes.to_vec(),
+                Source::Memory(slice) => slice.to_vec(),
+            };
+            from.iter().flat_map(bytes).collect()
+        };
+        for max in [1, 3, 4, 9, 10, 11, u64::MAX] {
+            let parts = Operation::write(sources.clone(), span(10)).split(max);
+            assert_eq!(parts.len() as u64, 10u64.div_ceil(max), "{max}");
+            assert!(parts.iter().all(|part| part.validate().is_ok()), "{max}");
+            let mut next = 0;
+            for part in &parts {
+                assert_eq!(part.remote().extent.offset(), next, "{max}");
+                next = part.remote().extent.end();
+            }
+            assert_eq!(parts.iter().flat_map(text).collect::<Vec<u8>>(), b"0123abcde9", "{max}");
+        }
+        let invalid = Operation::read(span(11), memory.whole()).split(2);
+        assert_eq!(invalid.len(), 1, "left to whoever validates");
     }
 
     #[test]

@@ -311,6 +311,27 @@ async fn a_silent_peer_times_out() {
 }
 
 #[tokio::test]
+async fn earlier_writes_buy_a_silent_peer_no_time() {
+    let mut config = short();
+    config.stall_timeout = SHORT * 5;
+    let stall = config.stall_timeout;
+    let client = TcpTransport::start(config).await.unwrap();
+    let server = FakeServer::new().await;
+    let (link, mut stream) = server.link(&client).await;
+    let results = answered(&link, vec![write_of(1 << 20)], async {
+        let mut request = vec![0; 40 + (1 << 20)];
+        stream.read_exact(&mut request).await.unwrap();
+        stream.write_all(&response(0, 0, 0)).await.unwrap();
+    });
+    assert!(results.await[0].is_ok());
+    let began = Instant::now();
+    let results = timeout(DEADLINE, link.submit(vec![read_of(4)])).await.unwrap();
+    assert!(matches!(results[0], Err(TransferError::TimedOut { .. })), "{results:?}");
+    let took = began.elapsed();
+    assert!(took >= stall && took < stall * 9 / 5, "{took:?} instead of {stall:?}");
+}
+
+#[tokio::test]
 async fn a_trickling_peer_times_out() {
     let client = TcpTransport::start(short()).await.unwrap();
     let server = FakeServer::new().await;

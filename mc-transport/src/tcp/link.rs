@@ -57,6 +57,7 @@ impl TcpLink {
             unanswered: AtomicUsize::new(0),
             bytes_sent: AtomicU64::new(0),
             busy_since: AtomicU64::new(0),
+            sent_before: AtomicU64::new(0),
             healthy: AtomicBool::new(true),
         });
         let open = Counted::new(open_links);
@@ -129,6 +130,8 @@ pub(super) struct Channel {
     bytes_sent: AtomicU64,
     /// When `unanswered` last rose from zero, in microseconds since `opened`.
     busy_since: AtomicU64,
+    /// `bytes_sent` at that moment: what was sent earlier is no progress since.
+    sent_before: AtomicU64,
     healthy: AtomicBool,
 }
 
@@ -212,6 +215,7 @@ impl Channel {
         let idle = self.unanswered.load(Ordering::Acquire) == 0;
         if idle {
             let now = self.opened.elapsed().as_micros();
+            self.sent_before.store(self.bytes_sent(), Ordering::Relaxed);
             self.busy_since.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Release);
         }
         self.unanswered.fetch_add(count, Ordering::AcqRel);
@@ -298,6 +302,11 @@ impl Channel {
 
     pub(super) fn bytes_sent(&self) -> u64 {
         self.bytes_sent.load(Ordering::Relaxed)
+    }
+
+    /// What was sent before the operations under way began.
+    pub(super) fn sent_before(&self) -> u64 {
+        self.sent_before.load(Ordering::Relaxed)
     }
 
     /// When the operations under way began, if any were before the first of them.

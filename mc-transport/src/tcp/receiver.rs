@@ -210,7 +210,8 @@ async fn wait_or_fail(
         // The clock also ran while nothing was due, and while a long write moved
         // on; neither is the peer's fault.
         let sent = channel.bytes_sent();
-        let progress = sent - *seen_sent >= PROGRESS as u64;
+        let seen = channel.sent_before().max(*seen_sent);
+        let progress = sent.saturating_sub(seen) >= PROGRESS as u64;
         *seen_sent = sent;
         if progress || !channel.has_unanswered() {
             patience.renew();
