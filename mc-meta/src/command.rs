@@ -14,8 +14,8 @@ pub const MAX_REPLICAS: usize = 32;
 /// Most slices one object can have.
 pub const MAX_SLICES: usize = 1024;
 
-/// Most segments one put can prefer.
-pub const MAX_PREFERRED_SEGMENTS: usize = 32;
+/// Most segments one put can prefer, and most it can exclude.
+pub const MAX_NAMED_SEGMENTS: usize = 32;
 
 /// How an object is to be replicated and kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +28,19 @@ pub struct ReplicateConfig {
     pub with_soft_pin: bool,
     /// Names of segments to try first, in this order.
     pub preferred_segments: Vec<Box<str>>,
+    /// Names of segments to leave out, even preferred ones: those that the writer
+    /// could not reach a moment ago.
+    pub excluded_segments: Vec<Box<str>>,
 }
 
 impl Default for ReplicateConfig {
     fn default() -> Self {
-        Self { replica_num: 1, with_soft_pin: false, preferred_segments: Vec::new() }
+        Self {
+            replica_num: 1,
+            with_soft_pin: false,
+            preferred_segments: Vec::new(),
+            excluded_segments: Vec::new(),
+        }
     }
 }
 
@@ -55,6 +63,13 @@ impl ReplicateConfig {
     #[must_use]
     pub fn prefer(mut self, segment_name: impl Into<Box<str>>) -> Self {
         self.preferred_segments.push(segment_name.into());
+        self
+    }
+
+    /// Leaves the segment of this name out.
+    #[must_use]
+    pub fn exclude(mut self, segment_name: impl Into<Box<str>>) -> Self {
+        self.excluded_segments.push(segment_name.into());
         self
     }
 }

@@ -1,6 +1,7 @@
 //! Why the master refuses: one enum for each family of commands.
 
 use core::time::Duration;
+use std::borrow::Cow;
 
 use mc_types::{ByteSize, ErrorCode};
 use thiserror::Error;
@@ -103,9 +104,12 @@ pub enum PutStartError {
         /// The largest segment's size in bytes.
         largest_segment: u64,
     },
-    /// No segment is mounted.
-    #[error("no segment is mounted; start a storage client that contributes memory")]
-    TooFewSegments,
+    /// No segment is mounted, or every one that is was excluded.
+    #[error("{}", too_few(*.mounted))]
+    TooFewSegments {
+        /// Segments mounted, excluded ones included.
+        mounted: usize,
+    },
     /// Every segment is full of objects that may not be evicted.
     #[error("{len} bytes wanted, none of the segments has room and nothing can be evicted")]
     Full {
@@ -150,12 +154,19 @@ pub enum InvalidPut {
         /// The number given.
         replica_num: u32,
     },
-    /// More preferred segments than the limit.
-    #[error("{count} preferred segments; the limit is {}", crate::MAX_PREFERRED_SEGMENTS)]
-    TooManyPreferred {
+    /// More segments preferred or excluded than the limit.
+    #[error("{count} segments preferred or excluded; the limit is {}", crate::MAX_NAMED_SEGMENTS)]
+    TooManySegments {
         /// The number given.
         count: usize,
     },
+}
+
+fn too_few(mounted: usize) -> Cow<'static, str> {
+    match mounted {
+        0 => "no segment is mounted; start a storage client that contributes memory".into(),
+        mounted => format!("each of the {mounted} mounted segments is excluded").into(),
+    }
 }
 
 impl PutStartError {
@@ -167,7 +178,7 @@ impl PutStartError {
             Self::InProgress { .. } => ErrorCode::PutInProgress,
             Self::Invalid(_) => ErrorCode::InvalidParams,
             Self::TooLarge { .. } => ErrorCode::ObjectTooLarge,
-            Self::TooFewSegments => ErrorCode::TooFewSegments,
+            Self::TooFewSegments { .. } => ErrorCode::TooFewSegments,
             Self::Full { .. } => ErrorCode::Full,
             Self::Fragmented { .. } => ErrorCode::Fragmented,
             Self::AllLeased { .. } => ErrorCode::AllLeased,

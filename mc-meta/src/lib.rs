@@ -21,7 +21,7 @@ mod slab;
 mod table;
 
 pub use command::{
-    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_PREFERRED_SEGMENTS, MAX_REPLICAS, MAX_SLICES,
+    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES,
     MasterReport, ObjectInfo, Placement, Placements, Pong, PutEnd, PutGrant, PutStart, ReplicaInfo,
     ReplicaList, ReplicaStatus, ReplicateConfig, Slice, Slices,
 };

@@ -3,7 +3,7 @@
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::{
-    MAX_PREFERRED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant, PutStart, Slice, Slices,
+    MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant, PutStart, Slice, Slices,
 };
 use crate::effect::Removal;
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
@@ -82,7 +82,9 @@ impl Master {
         now: Time,
     ) -> Option<PutStartError> {
         let best_free = match no_room {
-            NoRoom::NoSegments => return Some(PutStartError::TooFewSegments),
+            NoRoom::NoSegments { mounted } => {
+                return Some(PutStartError::TooFewSegments { mounted });
+            }
             NoRoom::TooLarge { largest_segment } => {
                 return Some(PutStartError::TooLarge { len, largest_segment });
             }
@@ -203,8 +205,10 @@ fn validate(put: &PutStart<'_>) -> Result<u64, InvalidPut> {
     if !(1..=MAX_REPLICAS as u32).contains(&config.replica_num) {
         return Err(InvalidPut::ReplicaCount { replica_num: config.replica_num });
     }
-    if config.preferred_segments.len() > MAX_PREFERRED_SEGMENTS {
-        return Err(InvalidPut::TooManyPreferred { count: config.preferred_segments.len() });
+    for names in [&config.preferred_segments, &config.excluded_segments] {
+        if names.len() > MAX_NAMED_SEGMENTS {
+            return Err(InvalidPut::TooManySegments { count: names.len() });
+        }
     }
     slices
         .iter()

@@ -25,8 +25,8 @@ pub(crate) struct SegmentTable {
 /// Why no replica could be placed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NoRoom {
-    /// No segment is mounted.
-    NoSegments,
+    /// No segment is mounted, or every one that is was excluded.
+    NoSegments { mounted: usize },
     /// The object is larger than the largest segment.
     TooLarge { largest_segment: u64 },
     /// Full or fragmented: making room may help. `best_free` is the largest
@@ -108,21 +108,28 @@ impl SegmentTable {
         strategy: &RandomStrategy,
         seed: u64,
     ) -> Result<Replicas, NoRoom> {
-        if self.segments.is_empty() {
-            return Err(NoRoom::NoSegments);
+        let mounted = self.segments.len();
+        let preferred = self.named(&config.preferred_segments);
+        let excluded = self.named(&config.excluded_segments);
+        if excluded.len() == mounted {
+            return Err(NoRoom::NoSegments { mounted });
         }
-        if len > self.largest {
-            return Err(NoRoom::TooLarge { largest_segment: self.largest });
+        let allowed = || {
+            let segments = self.segments.iter().enumerate();
+            segments.filter(|(at, _)| !excluded.contains(at)).map(|(_, segment)| segment)
+        };
+        let largest_segment = if excluded.is_empty() {
+            self.largest
+        } else {
+            allowed().map(|segment| segment.spec().size).max().unwrap_or(0)
+        };
+        if len > largest_segment {
+            return Err(NoRoom::TooLarge { largest_segment });
         }
-        let preferred: SmallVec<[usize; 4]> = config
-            .preferred_segments
-            .iter()
-            .filter_map(|name| self.by_name.get(name).copied())
-            .collect();
         let wanted = config.replica_num as usize;
         let mut replicas = Replicas::new();
         let mut tried = 0;
-        let request = Request::new(self.segments.len(), seed).preferred(&preferred);
+        let request = Request::new(mounted, seed).preferred(&preferred).excluded(&excluded);
         for at in strategy.candidates(request) {
             tried += 1;
             place_in(&self.segments[at], len, &mut replicas);
@@ -132,11 +139,13 @@ impl SegmentTable {
         }
         // The strategy tries a few. Before objects are evicted, or fewer replicas
         // made than asked for, the others are looked at as well.
-        if tried < self.segments.len() {
-            let (before, after) = self.segments.split_at(seed as usize % self.segments.len());
-            for segment in after.iter().chain(before) {
+        if tried < mounted - excluded.len() {
+            let first = seed as usize % mounted;
+            for at in (first..mounted).chain(0..first) {
+                let segment = &self.segments[at];
                 let holds = |replica: &Replica| Arc::ptr_eq(&replica.segment, segment);
-                if segment.free() >= len && !replicas.iter().any(holds) {
+                let passed_over = excluded.contains(&at) || replicas.iter().any(holds);
+                if segment.free() >= len && !passed_over {
                     place_in(segment, len, &mut replicas);
                     if replicas.len() == wanted {
                         return Ok(replicas);
@@ -145,10 +154,24 @@ impl SegmentTable {
             }
         }
         if replicas.is_empty() {
-            let best_free = self.segments.iter().map(|segment| segment.free()).max().unwrap_or(0);
+            let best_free = allowed().map(|segment| segment.free()).max().unwrap_or(0);
             return Err(NoRoom::NotNow { best_free });
         }
         Ok(replicas)
+    }
+
+    /// Where the segments of these names are, each once. Names of no segment name
+    /// nothing: it may have gone since the writer learnt of it.
+    fn named(&self, names: &[Box<str>]) -> SmallVec<[usize; 4]> {
+        let mut places = SmallVec::new();
+        for name in names {
+            if let Some(&at) = self.by_name.get(name)
+                && !places.contains(&at)
+            {
+                places.push(at);
+            }
+        }
+        places
     }
 }
 

@@ -167,6 +167,7 @@ fn the_preferred_segment_of_the_old_field_comes_first() {
         with_soft_pin: false,
         preferred_segment: "first".into(),
         preferred_segments: vec!["second".into(), "third".into()],
+        excluded_segments: vec![],
     };
     let message = proto::PutStartRequest {
         key: "k".into(),
@@ -303,10 +304,12 @@ proptest! {
         replica_num in 1u32..=32,
         with_soft_pin in any::<bool>(),
         preferred in prop::collection::vec("[a-z]{1,20}", 0..5),
+        excluded in prop::collection::vec("[a-z]{1,20}", 0..5),
     ) {
         let mut config = ReplicateConfig::default().replicas(replica_num);
         config.with_soft_pin = with_soft_pin;
         config.preferred_segments = preferred.iter().map(|name| (**name).into()).collect();
+        config.excluded_segments = excluded.iter().map(|name| (**name).into()).collect();
         let put = PutStart { key: key(&name), slice_lengths: &lengths, config: &config };
         let bytes = written(|out| PutStartRequest::write(out, ME, &put));
 

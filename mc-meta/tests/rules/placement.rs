@@ -87,9 +87,32 @@ fn room_for_every_replica_is_found_among_many_segments() {
 }
 
 #[test]
+fn an_excluded_segment_gets_nothing() {
+    let master = master(&[100, 1000, 60]);
+    let config = ReplicateConfig::default().replicas(3).prefer("segment-1").exclude("segment-1");
+    let config = config.exclude("segment-1").exclude("never mounted");
+    let grant = put_as(&master, at(0), "a", 10, &config).unwrap();
+    let placed: BTreeSet<&str> = names(&grant).into_iter().collect();
+    assert_eq!(placed, BTreeSet::from(["segment-0", "segment-2"]));
+
+    // What cannot fit where it may go evicts nothing.
+    let too_large = PutStartError::TooLarge { len: 101, largest_segment: 100 };
+    assert_eq!(start_as(&master, at(0), "b", 101, &config).unwrap_err(), too_large);
+    assert_eq!(master.report().evicted_objects, 0);
+
+    let all = config.exclude("segment-0").exclude("segment-2");
+    let error = start_as(&master, at(0), "c", 1, &all).unwrap_err();
+    assert_eq!(error, PutStartError::TooFewSegments { mounted: 3 });
+    assert!(error.to_string().contains("excluded"), "{error}");
+}
+
+#[test]
 fn each_want_of_room_is_an_error_of_its_own() {
     let none = master(&[]);
-    assert_eq!(start(&none, at(0), "a", 1).unwrap_err(), PutStartError::TooFewSegments);
+    assert_eq!(
+        start(&none, at(0), "a", 1).unwrap_err(),
+        PutStartError::TooFewSegments { mounted: 0 }
+    );
 
     let master = master(&[100, 60]);
     let too_large = PutStartError::TooLarge { len: 101, largest_segment: 100 };

@@ -1,7 +1,7 @@
 //! Two-phase puts, their limits, and puts whose writers vanish.
 
 use mc_meta::{
-    GetError, InvalidPut, MAX_PREFERRED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutFinishError,
+    GetError, InvalidPut, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutFinishError,
     PutStart, PutStartError, RemoveError, ReplicaStatus, ReplicateConfig,
 };
 use mc_types::{Checksum, Generation};
@@ -121,8 +121,8 @@ fn malformed_puts_are_refused_and_cost_nothing() {
         assert_eq!(start(&[1], &config), Some(InvalidPut::ReplicaCount { replica_num }));
     }
     let mut config = ReplicateConfig::default();
-    config.preferred_segments = vec!["x".into(); MAX_PREFERRED_SEGMENTS + 1];
-    let too_many = InvalidPut::TooManyPreferred { count: MAX_PREFERRED_SEGMENTS + 1 };
+    config.preferred_segments = vec!["x".into(); MAX_NAMED_SEGMENTS + 1];
+    let too_many = InvalidPut::TooManySegments { count: MAX_NAMED_SEGMENTS + 1 };
     assert_eq!(start(&[1], &config), Some(too_many));
     assert_eq!(master.report().objects, 0);
     // What lies at the limits is fine.

@@ -1,9 +1,7 @@
 //! The requests of a put: its start, its end, its revocation, and their batches.
 
 use bytes::BytesMut;
-use mc_meta::{
-    MAX_PREFERRED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutStart, ReplicateConfig,
-};
+use mc_meta::{MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutStart, ReplicateConfig};
 use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use super::{Items, client, key, missing_key, no_client, segment_name, write_key};
@@ -27,22 +25,37 @@ fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refu
                 config.replica_num = replica_num;
             }
             2 => config.with_soft_pin = field.bool()?,
-            3 | 4 => {
-                let name = segment_name(field, "preferred_segments")?;
-                if name.is_empty() {
-                    continue;
-                }
-                if config.preferred_segments.len() == MAX_PREFERRED_SEGMENTS {
-                    return Err(Refusal::invalid(format!(
-                        "preferred_segments has more than {MAX_PREFERRED_SEGMENTS} names"
-                    )));
-                }
-                let at = if field.number == 3 { 0 } else { config.preferred_segments.len() };
-                config.preferred_segments.insert(at, name.into());
+            // The field of the reference system holds one name, which comes first.
+            3 => add_segment(field, "preferred_segment", 0, &mut config.preferred_segments)?,
+            4 => {
+                let last = config.preferred_segments.len();
+                add_segment(field, "preferred_segments", last, &mut config.preferred_segments)?;
+            }
+            5 => {
+                let last = config.excluded_segments.len();
+                add_segment(field, "excluded_segments", last, &mut config.excluded_segments)?;
             }
             _ => {}
         }
     }
+    Ok(())
+}
+
+fn add_segment(
+    field: Field<'_>,
+    what: &'static str,
+    at: usize,
+    names: &mut Vec<Box<str>>,
+) -> Result<(), Refusal> {
+    let name = segment_name(field, what)?;
+    if name.is_empty() {
+        return Ok(());
+    }
+    if names.len() == MAX_NAMED_SEGMENTS {
+        let message = format!("{what} has more than {MAX_NAMED_SEGMENTS} names");
+        return Err(Refusal::invalid(message));
+    }
+    names.insert(at, name.into());
     Ok(())
 }
 
@@ -53,6 +66,9 @@ fn write_config(out: &mut BytesMut, number: u32, config: &ReplicateConfig) {
         put_u64(out, 2, config.with_soft_pin.into());
         for name in &config.preferred_segments {
             put_item_bytes(out, 4, name.as_bytes());
+        }
+        for name in &config.excluded_segments {
+            put_item_bytes(out, 5, name.as_bytes());
         }
     });
 }

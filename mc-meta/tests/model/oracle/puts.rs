@@ -109,7 +109,7 @@ impl Oracle {
     fn check_refusal(&self, len: u64, error: &PutStartError, reclaimed: bool) {
         let largest_segment = self.segments.values().map(|s| s.spec.size).max();
         let Some(largest_segment) = largest_segment else {
-            assert_eq!(*error, PutStartError::TooFewSegments);
+            assert_eq!(*error, PutStartError::TooFewSegments { mounted: 0 });
             return;
         };
         if len > largest_segment {
