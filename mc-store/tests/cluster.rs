@@ -78,6 +78,23 @@ async fn what_is_put_is_got_from_anywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_longer_than_one_transfer_is_divided() {
+    let cluster = Cluster::start(config(), 1, ByteSize::mib(260)).await;
+    let app = cluster.app().await;
+    let len = (256 << 20) + 4097;
+    let source = Memory::allocate(len).unwrap();
+    for (at, text) in [(0, "begin"), ((256 << 20) - 3, "middle"), (len - 3, "end")] {
+        source.whole().copy_from(at, text.as_bytes()).unwrap();
+    }
+    app.put_from("long", &source.whole(), &ReplicateConfig::default()).await.unwrap();
+    let target = Memory::allocate(len).unwrap();
+    let (head, tail) = (target.slice(0, 1000).unwrap(), target.slice(1000, len - 1000).unwrap());
+    let get = GetInto { key: "long", into: vec![head, tail] };
+    assert_eq!(*app.batch_get_into(vec![get]).await[0].as_ref().unwrap(), len as u64);
+    assert_eq!(target.whole().checksum(), source.whole().checksum());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_never_changes() {
     let cluster = Cluster::start(config(), 1, ByteSize::mib(4)).await;
     let app = cluster.app().await;

@@ -10,6 +10,10 @@ use mc_types::{Checksum, Endpoint};
 use super::Core;
 use crate::error::PeerError;
 
+/// Longest transfer asked for at once. Longer ones are divided: peers limit what
+/// one operation may move.
+const MAX_TRANSFER: u64 = 256 << 20;
+
 /// One operation and the peer it is for.
 pub(super) struct Job {
     pub(super) endpoint: Endpoint,
@@ -21,16 +25,16 @@ impl Core {
     /// travel as one batch; peers are served at the same time. Bytes in this
     /// client's own segment are copied without a socket.
     pub(super) async fn transfer(&self, jobs: Vec<Job>) -> Vec<Result<(), PeerError>> {
-        let mut results: Vec<Option<Result<(), PeerError>>> = Vec::new();
-        results.resize_with(jobs.len(), || None);
+        let mut results = vec![Ok(()); jobs.len()];
         let mut batches: HashMap<Endpoint, (Vec<usize>, Vec<Operation>)> = HashMap::new();
         for (at, Job { endpoint, operation }) in jobs.into_iter().enumerate() {
             if self.settings.local_copy && self.copy_locally(&operation) {
-                results[at] = Some(Ok(()));
-            } else {
-                let (places, operations) = batches.entry(endpoint).or_default();
+                continue;
+            }
+            let (places, operations) = batches.entry(endpoint).or_default();
+            for part in operation.split(MAX_TRANSFER) {
                 places.push(at);
-                operations.push(operation);
+                operations.push(part);
             }
         }
         let batches = batches.into_iter().map(|(endpoint, (places, operations))| async move {
@@ -38,11 +42,12 @@ impl Core {
         });
         for (places, outcomes) in join_all(batches).await {
             for (at, outcome) in places.into_iter().zip(outcomes) {
-                results[at] = Some(outcome);
+                if outcome.is_err() && results[at].is_ok() {
+                    results[at] = outcome;
+                }
             }
         }
-        let every = "every job is done locally or in its peer's batch";
-        results.into_iter().map(|result| result.expect(every)).collect()
+        results
     }
 
     async fn submit(

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mc_meta::{PutEnd, ReplicateConfig};
+use mc_meta::{MAX_NAMED_SEGMENTS, PutEnd, ReplicateConfig};
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation};
 use mc_transport::{MemorySlice, Operation, RemoteSpan, Source};
 use mc_types::{Checksum, ErrorCode, Generation, KeyRef};
@@ -164,13 +164,17 @@ impl Core {
     async fn put_chunk(&self, items: &mut [Item<'_>], config: &ReplicateConfig) {
         let deadline = Instant::now() + self.settings.put_wait;
         let mut pause = FIRST_PAUSE;
+        let mut avoid_suspects = true;
         loop {
             let open: Vec<usize> =
                 (0..items.len()).filter(|&at| items[at].outcome.is_none()).collect();
             if open.is_empty() {
                 return;
             }
-            let granted = match self.start(items, &open, config, deadline).await {
+            let avoiding = if avoid_suspects { self.avoiding(config) } else { None };
+            let patience = Patience { deadline, avoiding: avoiding.is_some() };
+            let config = avoiding.as_ref().unwrap_or(config);
+            let granted = match self.start(items, &open, config, patience).await {
                 Ok(granted) => granted,
                 Err(error) => {
                     for at in open {
@@ -179,6 +183,11 @@ impl Core {
                     return;
                 }
             };
+            if granted.is_empty() && avoiding.is_some() {
+                // Nobody else has room: a peer that failed may be back.
+                avoid_suspects = false;
+                continue;
+            }
             if granted.is_empty() {
                 // Everything left waits for room.
                 if items.iter().any(|item| item.outcome.is_none()) {
@@ -192,6 +201,15 @@ impl Core {
         }
     }
 
+    /// `config` with the segments of peers that failed a moment ago excluded;
+    /// `None` when there are none.
+    fn avoiding(&self, config: &ReplicateConfig) -> Option<ReplicateConfig> {
+        let free = MAX_NAMED_SEGMENTS.saturating_sub(config.excluded_segments.len());
+        let suspects = self.peers.suspect_segments(free);
+        let exclude = |config: ReplicateConfig, name| config.exclude(name);
+        (!suspects.is_empty()).then(|| suspects.into_iter().fold(config.clone(), exclude))
+    }
+
     /// Asks for room. Items that are refused get their outcome here, unless they
     /// may wait on.
     async fn start(
@@ -199,7 +217,7 @@ impl Core {
         items: &mut [Item<'_>],
         open: &[usize],
         config: &ReplicateConfig,
-        deadline: Instant,
+        patience: Patience,
     ) -> Result<Vec<(usize, PutGrant)>, PutError> {
         let puts: Vec<PutStartItem<'_>> = open
             .iter()
@@ -210,7 +228,7 @@ impl Core {
         for (&at, answer) in open.iter().zip(answers) {
             match answer {
                 Ok(grant) => granted.push((at, grant)),
-                Err(refusal) => items[at].outcome = refused(refusal, deadline),
+                Err(refusal) => items[at].outcome = patience.refused(refusal),
             }
         }
         Ok(granted)
@@ -238,6 +256,11 @@ impl Core {
             .map(|(at, grant)| {
                 // All of this object's results are taken, also after a failure.
                 let replicas: Vec<_> = results.by_ref().take(grant.replicas.len()).collect();
+                for (replica, result) in grant.replicas.iter().zip(&replicas) {
+                    if result.is_err() {
+                        self.peers.holds(&replica.segment.endpoint, &replica.segment.name);
+                    }
+                }
                 (at, grant.generation, replicas.into_iter().collect())
             })
             .collect()
@@ -309,16 +332,31 @@ impl Core {
     }
 }
 
-/// The outcome of a refused put; `None` when it may wait and try again.
-fn refused(refusal: Refusal, deadline: Instant) -> Option<Result<PutOutcome, PutError>> {
-    match refusal.code {
-        ErrorCode::ObjectAlreadyExists => Some(Ok(PutOutcome::Existing)),
-        ErrorCode::PutInProgress => Some(Ok(PutOutcome::Pending)),
-        ErrorCode::Full | ErrorCode::Fragmented | ErrorCode::AllLeased | ErrorCode::Overloaded
-            if Instant::now() < deadline =>
-        {
-            None
+/// What a refused put may still try.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// Until when it waits for room.
+    deadline: Instant,
+    /// Whether segments are left out that are there.
+    avoiding: bool,
+}
+
+impl Patience {
+    /// The outcome of a refused put; `None` when it may try again.
+    fn refused(self, refusal: Refusal) -> Option<Result<PutOutcome, PutError>> {
+        match refusal.code {
+            ErrorCode::ObjectAlreadyExists => Some(Ok(PutOutcome::Existing)),
+            ErrorCode::PutInProgress => Some(Ok(PutOutcome::Pending)),
+            ErrorCode::TooFewSegments | ErrorCode::ObjectTooLarge if self.avoiding => None,
+            ErrorCode::Full
+            | ErrorCode::Fragmented
+            | ErrorCode::AllLeased
+            | ErrorCode::Overloaded
+                if Instant::now() < self.deadline =>
+            {
+                None
+            }
+            _ => Some(Err(PutError::Refused(refusal))),
         }
-        _ => Some(Err(PutError::Refused(refusal))),
     }
 }

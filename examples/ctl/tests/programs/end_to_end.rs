@@ -372,6 +372,30 @@ fn a_master_that_comes_back_gets_its_nodes_back() {
     }
 }
 
+/// Until the master notices, a dead node still looks like room.
+#[test]
+fn puts_go_where_nodes_live() {
+    let master = Master::start(0, &["--client_ttl=1h"]);
+    let at = &*master.address;
+    let a = Node::start(at, "a", 0, "16MB");
+    let b = Node::start(at, "b", 0, "16MB");
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, at);
+    a.program.kill();
+    let on_a = ReplicateConfig::default().prefer("a");
+    for n in 0..20 {
+        let (key, value) = (format!("key/{n}"), bytes_of(&format!("key/{n}"), 4096));
+        runtime.block_on(client.put_with(&key, value.clone(), &on_a)).unwrap();
+        assert!(runtime.block_on(client.get(&key)).unwrap() == value, "wrong bytes for {key}");
+    }
+    b.program.kill();
+    let asked = Instant::now();
+    let error = runtime.block_on(client.put("nowhere", "value")).unwrap_err();
+    assert!(matches!(error, mc_store::PutError::Peer(_)), "{error}");
+    assert!(asked.elapsed() < PROMPT, "{:?}", asked.elapsed());
+    runtime.block_on(client.shutdown());
+}
+
 /// Worse than dead: its connections stay open and nothing comes.
 #[test]
 fn a_frozen_node_delays_and_never_corrupts() {
