@@ -99,9 +99,7 @@ impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoScheme => f.write_str("an endpoint begins with a transport, as in tcp://"),
-            Self::BadAddress => {
-                f.write_str("an endpoint has an address after ://, without spaces")
-            }
+            Self::BadAddress => f.write_str("an endpoint has an address after ://, without spaces"),
             Self::TooLong { len } => {
                 write!(f, "the endpoint has {len} bytes; the limit is {MAX_ENDPOINT_LEN}")
             }
