@@ -54,17 +54,18 @@ pub(crate) fn run<W: Write>(
 /// A master to measure: the one that was named, or one of our own.
 struct Target {
     address: String,
-    master: Option<Peer>,
+    /// Ends with this value.
+    _master: Option<Peer>,
 }
 
 impl Target {
     fn start(options: &LoadOptions, place: Placement) -> Result<Self, BenchError> {
         if let Some(address) = &options.master {
-            return Ok(Self { address: address.clone(), master: None });
+            return Ok(Self { address: address.clone(), _master: None });
         }
         let task = MasterTask { place };
         let (peer, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
-        Ok(Self { address: said.master.to_string(), master: Some(peer) })
+        Ok(Self { address: said.master.to_string(), _master: Some(peer) })
     }
 }
 
@@ -115,16 +116,17 @@ fn add_load<W: Write>(
     report.add(with(Figure::new(p50_name, outcome.latencies.p50_us(), "µs")))
 }
 
-/// Many callers at once.
+/// Many callers at once. Each load has a master of its own, because tables that one
+/// load has grown would slow the next down.
 fn throughput<W: Write>(
     scale: Scale,
     options: &LoadOptions,
     place: Placement,
     report: &mut Report<W>,
 ) -> Result<(), BenchError> {
-    let target = Target::start(options, place)?;
     let seconds = seconds(scale, options);
     let of = |operation| Load::of(operation, options, seconds);
+    let run = |load: &Load| load.run(&Target::start(options, place)?.address, place);
     for load in [
         of(Operation::Get),
         of(Operation::Put),
@@ -133,17 +135,12 @@ fn throughput<W: Write>(
         of(Operation::BatchPut).by_one(),
         of(Operation::BatchExist).by_one().batches_of(1000),
     ] {
-        add_load(report, &load, place, load.run(&target.address, place)?)?;
+        add_load(report, &load, place, run(&load)?)?;
     }
-    let outcome = of(Operation::Exist).by_one().in_flight(64).run(&target.address, place)?;
+    let outcome = run(&of(Operation::Exist).by_one().in_flight(64))?;
     let rate = outcome.calls as f64 / outcome.seconds;
     let figure = Figure::new("exist_pipelined_per_s", rate, "1/s").with("in_flight", 64);
-    report.add(figure.with("placement", place.name()))?;
-    if let Some(master) = &target.master {
-        let figure = Figure::new("master_resident_mb", master.resident_bytes()? as f64 / 1e6, "MB");
-        report.add(figure.with("placement", place.name()))?;
-    }
-    Ok(())
+    report.add(figure.with("placement", place.name()))
 }
 
 fn single_threaded() -> Result<Runtime, BenchError> {
