@@ -88,9 +88,14 @@ impl From<clap::Error> for Refusal {
     }
 }
 
-/// `--size <BYTES>` and `--fast[=<BOOL>]` without their placeholders.
+/// `--size <BYTES>` and `--fast[=<BOOL>]` without their placeholders; the
+/// placeholder itself of an argument that has no flag, as in `[SUITE]...`.
 fn flag_name(shown: &str) -> String {
-    shown.split([' ', '[', '=']).next().unwrap_or(shown).to_owned()
+    if shown.starts_with('-') {
+        shown.split([' ', '[', '=']).next().unwrap_or(shown).to_owned()
+    } else {
+        shown.trim_matches(['[', ']', '<', '>', '.']).to_owned()
+    }
 }
 
 fn context_text(value: &ContextValue) -> String {
@@ -130,6 +135,7 @@ mod tests {
     fn placeholders_are_dropped() {
         assert_eq!(flag_name("--size <BYTES>"), "--size");
         assert_eq!(flag_name("--fast[=<BOOL>]"), "--fast");
-        assert_eq!(flag_name("<KEY>"), "<KEY>");
+        assert_eq!(flag_name("<KEY>"), "KEY");
+        assert_eq!(flag_name("[SUITE]..."), "SUITE");
     }
 }
