@@ -3,6 +3,8 @@
 use core::error::Error;
 use core::fmt;
 
+use mc_types::Extent;
+
 use crate::Allocation;
 
 /// Why an allocation was refused. Nothing was changed.
@@ -11,7 +13,13 @@ use crate::Allocation;
 pub enum AllocateError {
     /// No bytes were asked for.
     ZeroSize,
-    /// More bytes were asked for than the allocator manages.
+    /// The alignment is not a power of two.
+    BadAlignment {
+        /// The alignment asked for.
+        align: u64,
+    },
+    /// More bytes were asked for than one allocation of this allocator can have,
+    /// however empty it is: all that it manages, or the largest size class.
     LargerThanCapacity {
         /// Bytes asked for.
         requested: u64,
@@ -51,7 +59,7 @@ impl AllocateError {
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
-            Self::ZeroSize | Self::LargerThanCapacity { .. } => false,
+            Self::ZeroSize | Self::BadAlignment { .. } | Self::LargerThanCapacity { .. } => false,
             Self::Full { .. } | Self::Fragmented { .. } | Self::TooManyRegions { .. } => true,
         }
     }
@@ -61,6 +69,9 @@ impl fmt::Display for AllocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ZeroSize => f.write_str("an allocation must have at least one byte"),
+            Self::BadAlignment { align } => {
+                write!(f, "an alignment is a power of two, {align} is none; 1 asks for none")
+            }
             Self::LargerThanCapacity { requested, capacity } => write!(
                 f,
                 "{requested} bytes can never fit a capacity of {capacity}; split the request or \
@@ -122,3 +133,90 @@ impl fmt::Display for FreeError {
 }
 
 impl Error for FreeError {}
+
+/// Why a range keeps its end. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResizeError {
+    /// Something is in use beyond the new end.
+    InUse {
+        /// The end asked for.
+        requested: u64,
+        /// The nearest end that is possible now.
+        smallest: u64,
+    },
+}
+
+impl fmt::Display for ResizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { requested, smallest } => write!(
+                f,
+                "the range cannot end at {requested}: it is in use up to {smallest}; free what \
+                 lies beyond, or end it there"
+            ),
+        }
+    }
+}
+
+impl Error for ResizeError {}
+
+/// Why an allocator cannot be built again from a list of live extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// An extent has no bytes.
+    Empty {
+        /// The extent.
+        extent: Extent,
+    },
+    /// An extent reaches beyond the capacity.
+    OutOfRange {
+        /// The extent.
+        extent: Extent,
+        /// Bytes managed.
+        capacity: u64,
+    },
+    /// Two extents share bytes.
+    Overlap {
+        /// The one that begins first.
+        first: Extent,
+        /// The other.
+        second: Extent,
+    },
+    /// The allocator could not have placed these extents: they fit no size class of
+    /// their slab.
+    Misplaced {
+        /// The first of them.
+        extent: Extent,
+    },
+    /// The extents need more regions than the allocator may have.
+    TooManyRegions {
+        /// Regions that it may have.
+        limit: u32,
+    },
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty { extent } => write!(f, "the live extent {extent} has no bytes"),
+            Self::OutOfRange { extent, capacity } => {
+                write!(f, "the live extent {extent} reaches beyond the capacity of {capacity}")
+            }
+            Self::Overlap { first, second } => {
+                write!(f, "the live extents {first} and {second} share bytes; drop one of them")
+            }
+            Self::Misplaced { extent } => write!(
+                f,
+                "the live extent {extent} fits no size class of its slab; restore it with the \
+                 slab size and classes that it was made with"
+            ),
+            Self::TooManyRegions { limit } => {
+                write!(f, "the live extents need more than the limit of {limit} regions")
+            }
+        }
+    }
+}
+
+impl Error for RestoreError {}

@@ -4,6 +4,7 @@
 
 extern crate alloc;
 
+mod allocator;
 mod bin;
 mod error;
 mod free_index;
@@ -13,6 +14,7 @@ mod regions;
 mod report;
 pub mod strategy;
 
-pub use error::{AllocateError, FreeError};
+pub use allocator::Allocator;
+pub use error::{AllocateError, FreeError, ResizeError, RestoreError};
 pub use offset::{Allocation, OffsetAllocator, OffsetAllocatorBuilder, Region, Regions};
 pub use report::{BinReport, Report};

@@ -1,0 +1,69 @@
+//! What every allocator of offsets can do.
+
+use alloc::vec::Vec;
+
+use mc_types::Extent;
+
+use crate::error::{AllocateError, FreeError, ResizeError};
+use crate::{Allocation, Report};
+
+/// Divides a range of offsets `[0, capacity)` into extents, without touching what lies
+/// at those offsets.
+///
+/// Whoever needs a choice at run time takes `Box<dyn Allocator>`; the trait is
+/// object-safe.
+pub trait Allocator {
+    /// Takes `size` bytes whose first offset is a multiple of `align`.
+    ///
+    /// # Errors
+    ///
+    /// See [`AllocateError`]; nothing is changed then. `align` must be a power of two.
+    fn allocate(&mut self, size: u64, align: u64) -> Result<Allocation, AllocateError>;
+
+    /// Gives an allocation's bytes back.
+    ///
+    /// # Errors
+    ///
+    /// Gives the allocation back, and changes nothing, when it is not a live one of
+    /// this allocator.
+    fn free(&mut self, allocation: Allocation) -> Result<(), FreeError>;
+
+    /// Bytes that the holder of `allocation` may use from its first offset on: at
+    /// least those asked for, more where the allocator rounds up. `None` when it is
+    /// not a live allocation of this allocator.
+    fn usable_size(&self, allocation: &Allocation) -> Option<u64>;
+
+    /// Bytes managed.
+    fn capacity(&self) -> u64;
+
+    /// Bytes that live allocations keep from others, what was rounded up included.
+    fn used(&self) -> u64;
+
+    /// Bytes not in use: `capacity - used`.
+    fn available(&self) -> u64 {
+        self.capacity() - self.used()
+    }
+
+    /// Live allocations.
+    fn live(&self) -> usize;
+
+    /// Bytes of an allocation that would succeed now, as large as can be told in
+    /// constant time.
+    fn largest_free(&self) -> u64;
+
+    /// Sums, fragmentation and the histogram of free sizes.
+    fn report(&self) -> Report;
+
+    /// The extents of all live allocations in address order: with the capacity, all
+    /// that is needed to build the allocator again after a restart.
+    fn snapshot(&self) -> Vec<Extent>;
+
+    /// Moves the end of the range to `capacity`. A larger range gets free space at its
+    /// end; a smaller one must have it there.
+    ///
+    /// # Errors
+    ///
+    /// [`ResizeError`], and nothing is changed, when something is in use beyond the new
+    /// end.
+    fn resize(&mut self, capacity: u64) -> Result<(), ResizeError>;
+}
