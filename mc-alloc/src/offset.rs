@@ -377,9 +377,10 @@ impl OffsetAllocatorBuilder {
 /// nothing: the bytes stay taken until the allocator is reset or dropped.
 #[must_use = "the bytes stay taken when an allocation is dropped instead of freed"]
 pub struct Allocation {
-    extent: Extent,
-    region: RegionId,
-    tag: NonZeroU32,
+    pub(crate) extent: Extent,
+    /// The region, or the slot, among those of its allocator.
+    pub(crate) region: RegionId,
+    pub(crate) tag: NonZeroU32,
 }
 
 const _: () = assert!(size_of::<Option<Allocation>>() == 24, "kept once per replica by masters");
@@ -451,7 +452,7 @@ impl fmt::Debug for Regions<'_> {
 }
 
 /// The tag after `tag`: every value but 0 comes before any comes again.
-fn following(tag: NonZeroU32) -> NonZeroU32 {
+pub(crate) fn following(tag: NonZeroU32) -> NonZeroU32 {
     tag.checked_add(1).unwrap_or(NonZeroU32::MIN)
 }
 
