@@ -192,7 +192,16 @@ fn advertised(
     if !listen.ip().is_unspecified() {
         return Ok(listen.ip());
     }
-    route_to(master).map_err(|source| StartError::NoAddress { source })
+    let address = route_to(master).map_err(|source| StartError::NoAddress { source })?;
+    if address.is_loopback() {
+        tracing::warn!(
+            %address,
+            %master,
+            "peers are told a loopback address, because the master is reached through one; \
+             those on other hosts cannot use it: name this host's address to advertise"
+        );
+    }
+    Ok(address)
 }
 
 /// The local address from which `master` is reached. Connecting a datagram
