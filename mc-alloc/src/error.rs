@@ -46,6 +46,22 @@ pub enum AllocateError {
         /// Bytes of the largest free region that was seen; always below `requested`.
         largest_free: u64,
     },
+    /// Enough bytes are free, and a free region has as many as were asked for, but none
+    /// was found that has them behind a multiple of the alignment.
+    ///
+    /// No free region above the bin of `requested + align - 1` bytes exists; a smaller
+    /// one that would have fitted is missed only behind eight others of its bin, or when
+    /// a bin between that and the bin of `requested` has it.
+    Misaligned {
+        /// Bytes asked for.
+        requested: u64,
+        /// The alignment asked for.
+        align: u64,
+        /// Bytes free.
+        available: u64,
+        /// Bytes of the largest free region that was seen.
+        largest_free: u64,
+    },
     /// The region to allocate from would have to be split, and the table of regions is
     /// at its limit.
     TooManyRegions {
@@ -60,7 +76,10 @@ impl AllocateError {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::ZeroSize | Self::BadAlignment { .. } | Self::LargerThanCapacity { .. } => false,
-            Self::Full { .. } | Self::Fragmented { .. } | Self::TooManyRegions { .. } => true,
+            Self::Full { .. }
+            | Self::Fragmented { .. }
+            | Self::Misaligned { .. }
+            | Self::TooManyRegions { .. } => true,
         }
     }
 }
@@ -86,6 +105,12 @@ impl fmt::Display for AllocateError {
                 f,
                 "{requested} bytes requested and {available} are free, but the largest free \
                  region has {largest_free}; free neighbouring allocations"
+            ),
+            Self::Misaligned { requested, align, available, largest_free } => write!(
+                f,
+                "{requested} bytes requested at a multiple of {align} and {available} are free, \
+                 but no free region found holds them there, and the largest has {largest_free}; \
+                 free neighbouring allocations or allocate in multiples of the alignment"
             ),
             Self::TooManyRegions { limit } => write!(
                 f,
@@ -145,6 +170,12 @@ pub enum ResizeError {
         /// The nearest end that is possible now.
         smallest: u64,
     },
+    /// The space at the end would be a region of its own, and the table of regions is at
+    /// its limit.
+    TooManyRegions {
+        /// Regions, free and in use, that the allocator may have.
+        limit: u32,
+    },
 }
 
 impl fmt::Display for ResizeError {
@@ -154,6 +185,11 @@ impl fmt::Display for ResizeError {
                 f,
                 "the range cannot end at {requested}: it is in use up to {smallest}; free what \
                  lies beyond, or end it there"
+            ),
+            Self::TooManyRegions { limit } => write!(
+                f,
+                "the allocator already tracks its limit of {limit} regions and cannot grow by \
+                 one; free some"
             ),
         }
     }

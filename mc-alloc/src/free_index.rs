@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use alloc::vec::Vec;
 
 use crate::bin::{Bin, COLUMNS};
 use crate::regions::{NONE, Node, RegionId, RegionTable};
@@ -29,19 +30,29 @@ const EMPTY_ROW: Row = Row { occupied: 0, heads: [NONE; COLUMNS], counts: [0; CO
 pub(crate) struct FreeIndex {
     /// Bit `r` is set while row `r` has a region.
     occupied: u64,
-    rows: Box<[Row]>,
+    rows: Vec<Row>,
+    /// Holds nothing but its place in memory, which stays when the rows move.
+    place: Box<u8>,
 }
 
 impl FreeIndex {
     /// An index for regions of at most `largest` bytes.
     pub(crate) fn new(largest: u64) -> Self {
-        Self { occupied: 0, rows: vec![EMPTY_ROW; Bin::of(largest).row() + 1].into() }
+        let rows = vec![EMPTY_ROW; Bin::of(largest).row() + 1];
+        Self { occupied: 0, rows, place: Box::new(0) }
     }
 
-    /// Where the index lies in memory: no two indexes that exist at the same time
-    /// share it.
+    /// Makes room for regions of up to `largest` bytes.
+    pub(crate) fn grow(&mut self, largest: u64) {
+        let rows = Bin::of(largest).row() + 1;
+        if rows > self.rows.len() {
+            self.rows.resize(rows, EMPTY_ROW);
+        }
+    }
+
+    /// An address in memory that no two indexes that exist at the same time share.
     pub(crate) fn address(&self) -> usize {
-        self.rows.as_ptr().addr()
+        core::ptr::from_ref(&*self.place).addr()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -109,17 +120,39 @@ impl FreeIndex {
     pub(crate) fn find(&self, regions: &RegionTable, size: u64) -> Option<RegionId> {
         let bin = Bin::of(size);
         let row = self.rows.get(bin.row())?;
-        let mut probe = row.heads[bin.column()];
-        for _ in 0..PROBES {
-            if probe == NONE {
-                break;
-            }
-            let node = &regions[probe];
-            if node.size >= size {
-                return Some(probe);
-            }
-            probe = node.next;
+        let fits = |node: &Node| node.size >= size;
+        probe(regions, row.heads[bin.column()], fits).or_else(|| self.head_above(bin))
+    }
+
+    /// A region with `size` bytes behind a multiple of `align`, a power of two.
+    ///
+    /// One that has `size + align - 1` bytes and lies above the bin of that is always
+    /// found. Before, the first [`PROBES`] of the bin of `size`, of the next bin that
+    /// has any, and of the bin of that sum are looked at.
+    pub(crate) fn find_aligned(
+        &self,
+        regions: &RegionTable,
+        size: u64,
+        align: u64,
+    ) -> Option<RegionId> {
+        let fits = |node: &Node| node.holds(size, align);
+        let bin = Bin::of(size);
+        let head = self.rows.get(bin.row())?.heads[bin.column()];
+        if let Some(found) = probe(regions, head, fits) {
+            return Some(found);
         }
+        let next = self.head_above(bin)?;
+        if let Some(found) = probe(regions, next, fits) {
+            return Some(found);
+        }
+        let bin = Bin::of(size.checked_add(align - 1)?);
+        let head = self.rows.get(bin.row())?.heads[bin.column()];
+        probe(regions, head, fits).or_else(|| self.head_above(bin))
+    }
+
+    /// A region of the lowest bin above `bin` that has one.
+    fn head_above(&self, bin: Bin) -> Option<RegionId> {
+        let row = self.rows.get(bin.row())?;
         let columns = row.occupied & above(bin.column());
         if columns != 0 {
             return Some(row.heads[columns.trailing_zeros() as usize]);
@@ -161,6 +194,22 @@ impl FreeIndex {
                 .map(move |(column, &count)| (Bin::at(row, column), count))
         })
     }
+}
+
+/// The first region that fits among the first [`PROBES`] of a list.
+fn probe(regions: &RegionTable, head: RegionId, fits: impl Fn(&Node) -> bool) -> Option<RegionId> {
+    let mut probe = head;
+    for _ in 0..PROBES {
+        if probe == NONE {
+            break;
+        }
+        let node = &regions[probe];
+        if fits(node) {
+            return Some(probe);
+        }
+        probe = node.next;
+    }
+    None
 }
 
 /// The bits above bit `bit`, which is at most 63.

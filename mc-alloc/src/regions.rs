@@ -44,6 +44,22 @@ pub(crate) struct Node {
 const _: () = assert!(size_of::<Node>() == 32, "the documented metadata cost of a region");
 
 impl Node {
+    /// A free region that is in no bin yet.
+    pub(crate) const fn free(offset: u64, size: u64, before: RegionId, after: RegionId) -> Self {
+        Self { offset, size, before, after, prev: NONE, next: NONE }
+    }
+
+    /// Bytes from the start of the region to the next multiple of `align`, a power of
+    /// two.
+    pub(crate) const fn pad(&self, align: u64) -> u64 {
+        self.offset.wrapping_neg() & (align - 1)
+    }
+
+    /// Whether `size` bytes fit behind the pad.
+    pub(crate) fn holds(&self, size: u64, align: u64) -> bool {
+        self.size.checked_sub(self.pad(align)).is_some_and(|rest| rest >= size)
+    }
+
     pub(crate) const fn is_free(&self) -> bool {
         self.prev <= NONE
     }
