@@ -1,20 +1,20 @@
 //! Preferred segments first, then others at random.
 
-use alloc::collections::BTreeMap;
 use core::iter::FusedIterator;
-use core::mem;
 
+use super::draw::Draw;
+use super::preferred::Preferred;
 use super::{AllocationStrategy, Request};
-use crate::mix::SplitMix64;
 
-/// Segments that are tried beyond the preferred ones unless told otherwise.
+/// Segments that are tried beyond the preferred ones, per replica wanted, unless told
+/// otherwise.
 pub const DEFAULT_RETRIES: usize = 10;
 
 /// Tries the preferred segments in their order, then others at random, evenly.
 ///
-/// At most [`retries`](Self::retries) segments are tried beyond the preferred ones. A
-/// segment that is excluded, or was tried as preferred, does not count: when at most
-/// that many remain, every one of them is tried.
+/// At most [`retries`](Self::retries) segments per replica wanted are tried beyond the
+/// preferred ones. A segment that is excluded, or was tried as preferred, does not
+/// count: when at most that many remain, every one of them is tried.
 ///
 /// A placement costs time and memory in the candidates that are taken and the lengths
 /// of the preferred and excluded lists, whatever the number of segments.
@@ -24,13 +24,14 @@ pub struct RandomStrategy {
 }
 
 impl RandomStrategy {
-    /// A strategy that tries at most `retries` segments beyond the preferred ones.
+    /// A strategy that tries at most `retries` segments beyond the preferred ones for
+    /// each replica wanted.
     #[must_use]
     pub const fn new(retries: usize) -> Self {
         Self { retries }
     }
 
-    /// How many segments are tried beyond the preferred ones.
+    /// How many segments are tried beyond the preferred ones for each replica wanted.
     #[must_use]
     pub const fn retries(&self) -> usize {
         self.retries
@@ -49,8 +50,8 @@ impl AllocationStrategy for RandomStrategy {
     fn candidates<'a>(&'a self, request: Request<'a>) -> RandomCandidates<'a> {
         RandomCandidates {
             request,
-            preferred: 0,
-            retries: self.retries,
+            preferred: Preferred::new(request),
+            retries: self.retries.saturating_mul(request.wanted),
             draw: Draw::new(request.segments, request.seed),
         }
     }
@@ -60,29 +61,16 @@ impl AllocationStrategy for RandomStrategy {
 #[derive(Clone, Debug)]
 pub struct RandomCandidates<'a> {
     request: Request<'a>,
-    /// How much of the preferred list is behind us.
-    preferred: usize,
+    preferred: Preferred<'a>,
     retries: usize,
     draw: Draw,
 }
 
 impl RandomCandidates<'_> {
-    fn next_preferred(&mut self) -> Option<usize> {
-        let Request { segments, preferred, excluded, .. } = self.request;
-        while let Some(&segment) = preferred.get(self.preferred) {
-            let repeated = preferred[..self.preferred].contains(&segment);
-            self.preferred += 1;
-            if segment < segments && !repeated && !excluded.contains(&segment) {
-                return Some(segment);
-            }
-        }
-        None
-    }
-
     fn next_other(&mut self) -> Option<usize> {
-        let Request { preferred, excluded, .. } = self.request;
         self.retries = self.retries.checked_sub(1)?;
-        self.draw.find(|segment| !preferred.contains(segment) && !excluded.contains(segment))
+        let request = self.request;
+        self.draw.find(|segment| request.permits_unpreferred(*segment))
     }
 }
 
@@ -90,64 +78,15 @@ impl Iterator for RandomCandidates<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        self.next_preferred().or_else(|| self.next_other())
+        self.preferred.next().or_else(|| self.next_other())
     }
 }
 
 impl FusedIterator for RandomCandidates<'_> {}
 
-/// Draws the numbers below `len` without replacement, each order equally likely.
-///
-/// This is the Fisher-Yates shuffle of the array `0, 1, 2, …` stopped after as many
-/// steps as are asked for. The array is not stored: only the entries that a step has
-/// moved are, and that of the latest step not before the next one, so that a single
-/// draw allocates nothing.
-#[derive(Clone, Debug)]
-struct Draw {
-    len: usize,
-    /// Entries of the array that have been drawn: those below this.
-    drawn: usize,
-    /// What the latest step has moved, and to where.
-    latest: Option<(usize, usize)>,
-    moved: BTreeMap<usize, usize>,
-    numbers: SplitMix64,
-}
-
-impl Draw {
-    const fn new(len: usize, seed: u64) -> Self {
-        let numbers = SplitMix64::new(seed);
-        Self { len, drawn: 0, latest: None, moved: BTreeMap::new(), numbers }
-    }
-
-    /// Entry `index` of the array, which no later step asks for.
-    fn take(&mut self, index: usize) -> usize {
-        self.moved.remove(&index).unwrap_or(index)
-    }
-}
-
-impl Iterator for Draw {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        if self.drawn == self.len {
-            return None;
-        }
-        if let Some((index, value)) = mem::take(&mut self.latest) {
-            self.moved.insert(index, value);
-        }
-        let first = self.drawn;
-        self.drawn += 1;
-        let chosen = first + self.numbers.below(self.len - first);
-        let value = self.take(chosen);
-        if chosen != first {
-            self.latest = Some((chosen, self.take(first)));
-        }
-        Some(value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use alloc::collections::BTreeMap;
     use alloc::vec::Vec;
 
     use super::*;
