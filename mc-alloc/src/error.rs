@@ -38,12 +38,16 @@ pub enum AllocateError {
     /// Every free region lies below the end of the requested size's bin: the largest
     /// is less than 1/64 larger than `requested`. One that would have fitted is missed
     /// only when its bin has more than eight regions.
+    ///
+    /// In a [`SlabAllocator`](crate::SlabAllocator), the free bytes lie in slots of other
+    /// size classes and behind the last slots of slabs.
     Fragmented {
         /// Bytes asked for.
         requested: u64,
         /// Bytes free.
         available: u64,
-        /// Bytes of the largest free region that was seen; always below `requested`.
+        /// Bytes of the largest free region that was seen, below `requested`; or of the
+        /// largest free slot, which may be one of a larger class.
         largest_free: u64,
     },
     /// Enough bytes are free, and a free region has as many as were asked for, but none
@@ -68,6 +72,17 @@ pub enum AllocateError {
         /// Regions, free and in use, that the allocator may have.
         limit: u32,
     },
+    /// No size class of enough bytes has slots that are aligned like this.
+    AlignmentTooLarge {
+        /// Bytes asked for.
+        requested: u64,
+        /// The alignment asked for.
+        align: u64,
+        /// The largest alignment of any class of at least `requested` bytes.
+        largest: u64,
+    },
+    /// The allocator was retired: its range is no longer there to be divided.
+    Retired,
 }
 
 impl AllocateError {
@@ -75,7 +90,11 @@ impl AllocateError {
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
-            Self::ZeroSize | Self::BadAlignment { .. } | Self::LargerThanCapacity { .. } => false,
+            Self::ZeroSize
+            | Self::BadAlignment { .. }
+            | Self::LargerThanCapacity { .. }
+            | Self::AlignmentTooLarge { .. }
+            | Self::Retired => false,
             Self::Full { .. }
             | Self::Fragmented { .. }
             | Self::Misaligned { .. }
@@ -101,6 +120,16 @@ impl fmt::Display for AllocateError {
                 "{requested} bytes requested but only {available} are free; free at least {} more",
                 requested - available
             ),
+            Self::Fragmented { requested, available, largest_free }
+                if largest_free >= requested =>
+            {
+                write!(
+                    f,
+                    "{requested} bytes requested and {available} are free, but only in slots of \
+                     other size classes, of up to {largest_free} bytes; free allocations of this \
+                     size, or all of a slab"
+                )
+            }
             Self::Fragmented { requested, available, largest_free } => write!(
                 f,
                 "{requested} bytes requested and {available} are free, but the largest free \
@@ -117,6 +146,12 @@ impl fmt::Display for AllocateError {
                 "the allocator already tracks its limit of {limit} regions; free some or use \
                  larger allocations"
             ),
+            Self::AlignmentTooLarge { requested, align, largest } => write!(
+                f,
+                "no size class of at least {requested} bytes is aligned to {align}, the most is \
+                 {largest}; add a class that is a multiple of {align}, or use larger slabs"
+            ),
+            Self::Retired => f.write_str("the allocator is retired; allocate from another segment"),
         }
     }
 }
@@ -176,6 +211,8 @@ pub enum ResizeError {
         /// Regions, free and in use, that the allocator may have.
         limit: u32,
     },
+    /// The allocator was retired: its range is no longer there.
+    Retired,
 }
 
 impl fmt::Display for ResizeError {
@@ -191,6 +228,7 @@ impl fmt::Display for ResizeError {
                 "the allocator already tracks its limit of {limit} regions and cannot grow by \
                  one; free some"
             ),
+            Self::Retired => f.write_str("the allocator is retired; nothing is left to resize"),
         }
     }
 }

@@ -12,9 +12,11 @@ mod mix;
 mod offset;
 mod regions;
 mod report;
+mod slab;
 pub mod strategy;
 
 pub use allocator::Allocator;
 pub use error::{AllocateError, FreeError, ResizeError, RestoreError};
 pub use offset::{Allocation, OffsetAllocator, OffsetAllocatorBuilder, Region, Regions};
 pub use report::{BinReport, Report};
+pub use slab::{ClassReport, SizeClassError, SizeClasses, SlabAllocator, SlabAllocatorBuilder};
