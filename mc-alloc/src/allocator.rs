@@ -1,5 +1,6 @@
 //! What every allocator of offsets can do.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use mc_types::Extent;
@@ -66,4 +67,50 @@ pub trait Allocator {
     /// [`ResizeError`], and nothing is changed, when something is in use beyond the new
     /// end.
     fn resize(&mut self, capacity: u64) -> Result<(), ResizeError>;
+}
+
+impl<A: Allocator + ?Sized> Allocator for Box<A> {
+    fn allocate(&mut self, size: u64, align: u64) -> Result<Allocation, AllocateError> {
+        (**self).allocate(size, align)
+    }
+
+    fn free(&mut self, allocation: Allocation) -> Result<(), FreeError> {
+        (**self).free(allocation)
+    }
+
+    fn usable_size(&self, allocation: &Allocation) -> Option<u64> {
+        (**self).usable_size(allocation)
+    }
+
+    fn capacity(&self) -> u64 {
+        (**self).capacity()
+    }
+
+    fn used(&self) -> u64 {
+        (**self).used()
+    }
+
+    fn available(&self) -> u64 {
+        (**self).available()
+    }
+
+    fn live(&self) -> usize {
+        (**self).live()
+    }
+
+    fn largest_free(&self) -> u64 {
+        (**self).largest_free()
+    }
+
+    fn report(&self) -> Report {
+        (**self).report()
+    }
+
+    fn snapshot(&self) -> Vec<Extent> {
+        (**self).snapshot()
+    }
+
+    fn resize(&mut self, capacity: u64) -> Result<(), ResizeError> {
+        (**self).resize(capacity)
+    }
 }

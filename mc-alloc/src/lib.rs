@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
 
 mod allocator;
 mod bin;
@@ -12,6 +14,8 @@ mod mix;
 mod offset;
 mod regions;
 mod report;
+#[cfg(feature = "std")]
+mod shared;
 mod slab;
 pub mod strategy;
 
@@ -19,4 +23,6 @@ pub use allocator::Allocator;
 pub use error::{AllocateError, FreeError, ResizeError, RestoreError};
 pub use offset::{Allocation, OffsetAllocator, OffsetAllocatorBuilder, Region, Regions};
 pub use report::{BinReport, Report};
+#[cfg(feature = "std")]
+pub use shared::{AllocatedBuffer, BufferStatus, BufferStatusError, SharedAllocator};
 pub use slab::{ClassReport, SizeClassError, SizeClasses, SlabAllocator, SlabAllocatorBuilder};
