@@ -12,6 +12,7 @@ mod get;
 mod hash;
 mod master;
 mod object;
+mod place;
 mod put;
 mod reclaim;
 mod remove;
@@ -25,7 +26,7 @@ pub use command::{
     MasterReport, ObjectInfo, Placement, Placements, Pong, PutEnd, PutGrant, PutStart, ReplicaInfo,
     ReplicaList, ReplicaStatus, ReplicateConfig, Slice, Slices,
 };
-pub use config::{ConfigError, MasterConfig};
+pub use config::{AllocationStrategy, ConfigError, MasterConfig, UnknownStrategy};
 pub use effect::{Effect, EffectSink, Removal};
 pub use error::{
     GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,

@@ -4,15 +4,17 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mc_alloc::strategy::RandomStrategy;
 use mc_evict::Watermark;
 use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, Time};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use crate::command::ReplicateConfig;
 use crate::config::{ConfigError, MasterConfig};
 use crate::effect::EffectSink;
 use crate::hash::{HashedKey, KeyHasher, mix};
+use crate::object::Replicas;
+use crate::place::{Demand, NoRoom};
 use crate::shard::{Emit, Shard};
 use crate::table::SegmentTable;
 
@@ -29,7 +31,6 @@ pub struct Master {
     pub(crate) config: MasterConfig,
     pub(crate) terms: Terms,
     pub(crate) watermark: Watermark,
-    pub(crate) strategy: RandomStrategy,
     pub(crate) segments: RwLock<SegmentTable>,
     /// When each client that contributes segments was last heard of. Ordered, so
     /// that clients that expire together do so in the same order every time.
@@ -43,6 +44,8 @@ pub struct Master {
     /// No space of an unfinished put is due before this time, in milliseconds.
     pub(crate) next_release: AtomicU64,
     draws: AtomicU64,
+    /// Placements begun. Apart from the draws, which are made for other ends too.
+    placements: AtomicU64,
 }
 
 /// What has happened since the master began, beside what the shards count.
@@ -69,7 +72,6 @@ impl Master {
         Ok(Self {
             terms: Terms { lease: config.lease_ttl, soft_pin: config.soft_pin_ttl },
             watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
-            strategy: RandomStrategy::default(),
             segments: RwLock::default(),
             clients: Mutex::default(),
             counters: Counters::default(),
@@ -82,6 +84,7 @@ impl Master {
             generations: AtomicU64::new(mix(seed) >> 1),
             next_release: AtomicU64::new(u64::MAX),
             draws: AtomicU64::new(0),
+            placements: AtomicU64::new(0),
             config,
         })
     }
@@ -122,6 +125,22 @@ impl Master {
     /// The next number of the master's own random sequence.
     pub(crate) fn draw(&self) -> u64 {
         mix(self.seed ^ mix(self.draws.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Takes space for up to `config.replica_num` replicas of `len` bytes.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there is no room for a single one.
+    pub(crate) fn place(
+        &self,
+        len: u64,
+        config: &ReplicateConfig,
+        writer: ClientId,
+    ) -> Result<Replicas, NoRoom> {
+        let turn = self.placements.fetch_add(1, Ordering::Relaxed);
+        let seed = self.draw();
+        let strategy = self.config.allocation_strategy;
+        self.segments.read().place(&Demand { len, config, writer, strategy, turn, seed })
     }
 }
 

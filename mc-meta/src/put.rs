@@ -10,8 +10,8 @@ use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::hash::HashedKey;
 use crate::master::{Master, count};
 use crate::object::{Object, State};
+use crate::place::NoRoom;
 use crate::shard::{Emit, Evicted, Shard};
-use crate::table::NoRoom;
 
 /// Rounds of making room before a put is refused. The amount evicted doubles
 /// from round to round, so this many rounds reach any size.
@@ -39,9 +39,7 @@ impl Master {
             let no_room = {
                 let mut shard = self.shard_of(key);
                 self.clear_way(&mut shard, key, emit)?;
-                let placed =
-                    self.segments.read().place(len, put.config, &self.strategy, self.draw());
-                match placed {
+                match self.place(len, put.config, client) {
                     Ok(replicas) => {
                         let object = Object::begun(
                             now,

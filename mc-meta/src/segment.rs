@@ -93,6 +93,16 @@ impl Segment {
         self.free.load(Ordering::Relaxed)
     }
 
+    /// The longest free run of bytes, at least. Waits for the allocator's lock.
+    pub(crate) fn largest_free(&self) -> u64 {
+        self.allocator.lock().largest_free()
+    }
+
+    /// The host that serves it: its endpoint's address without the port.
+    pub(crate) fn host(&self) -> &str {
+        host_of(self.spec.endpoint.address())
+    }
+
     pub(crate) fn used(&self) -> u64 {
         self.spec.size - self.free()
     }
@@ -109,6 +119,21 @@ impl Segment {
     }
 }
 
+/// The host in `host:port` or `[host]:port`. Any other address is one of a transport
+/// that names its peers otherwise, and is taken as a whole.
+fn host_of(address: &str) -> &str {
+    match address.rsplit_once(':') {
+        Some((host, port))
+            if !host.is_empty()
+                && port.bytes().all(|byte| byte.is_ascii_digit())
+                && (!host.contains(':') || host.ends_with(']')) =>
+        {
+            host
+        }
+        _ => address,
+    }
+}
+
 /// One segment, as an administrator sees it.
 #[derive(Clone, Debug)]
 pub struct SegmentInfo {
@@ -122,4 +147,25 @@ pub struct SegmentInfo {
     pub largest_free: u64,
     /// Live allocations.
     pub allocations: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host_of;
+
+    #[test]
+    fn a_host_is_an_address_without_its_port() {
+        for (address, host) in [
+            ("10.0.0.7:50052", "10.0.0.7"),
+            ("node-3.rack-1:1", "node-3.rack-1"),
+            ("[::1]:50052", "[::1]"),
+            ("::1", "::1"),
+            ("node-3", "node-3"),
+            (":7", ":7"),
+            ("node:name", "node:name"),
+            ("/dev/shm/a", "/dev/shm/a"),
+        ] {
+            assert_eq!(host_of(address), host);
+        }
+    }
 }

@@ -1,15 +1,11 @@
-//! The segment table: which segments are mounted, by whom, and where the next
-//! replica goes.
+//! The segment table: which segments are mounted, by whom, and on which hosts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mc_alloc::strategy::{AllocationStrategy, RandomStrategy, Request};
+use mc_alloc::strategy::Segments;
 use mc_types::{ClientId, SegmentId};
-use smallvec::SmallVec;
 
-use crate::command::ReplicateConfig;
-use crate::object::{Replica, Replicas};
 use crate::segment::Segment;
 
 #[derive(Debug, Default)]
@@ -17,21 +13,24 @@ pub(crate) struct SegmentTable {
     segments: Vec<Arc<Segment>>,
     by_id: HashMap<SegmentId, usize>,
     by_name: HashMap<Box<str>, usize>,
+    /// The segments of each client, in the order in which they were mounted.
+    by_client: HashMap<ClientId, Vec<SegmentId>>,
+    by_host: HashMap<Box<str>, Host>,
+    /// The number of each segment's host.
+    host_numbers: Vec<u64>,
+    hosts_seen: u64,
     largest: u64,
     capacity: u64,
     view: u64,
 }
 
-/// Why no replica could be placed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NoRoom {
-    /// No segment is mounted, or every one that is was excluded.
-    NoSegments { mounted: usize },
-    /// The object is larger than the largest segment.
-    TooLarge { largest_segment: u64 },
-    /// Full or fragmented: making room may help. `best_free` is the largest
-    /// number of free bytes seen in one segment.
-    NotNow { best_free: u64 },
+/// A host that serves segments.
+#[derive(Debug)]
+struct Host {
+    /// Never given to another host, nor to the same one when it comes back.
+    number: u64,
+    /// Where its segments are in the table.
+    segments: Vec<usize>,
 }
 
 impl SegmentTable {
@@ -60,11 +59,29 @@ impl SegmentTable {
         self.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.used()))
     }
 
+    /// Where the segment of this name is.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The size of the largest segment.
+    pub(crate) const fn largest(&self) -> u64 {
+        self.largest
+    }
+
     /// Adds a segment whose id and name are free.
     pub(crate) fn add(&mut self, segment: Arc<Segment>) {
         let at = self.segments.len();
         self.by_id.insert(segment.spec().id, at);
         self.by_name.insert(segment.spec().name.clone(), at);
+        self.by_client.entry(segment.client()).or_default().push(segment.spec().id);
+        let hosts_seen = &mut self.hosts_seen;
+        let host = self.by_host.entry(segment.host().into()).or_insert_with(|| {
+            *hosts_seen += 1;
+            Host { number: *hosts_seen, segments: Vec::new() }
+        });
+        host.segments.push(at);
+        self.host_numbers.push(host.number);
         self.segments.push(segment);
         self.recount();
     }
@@ -73,20 +90,49 @@ impl SegmentTable {
     pub(crate) fn remove(&mut self, id: SegmentId) -> Option<Arc<Segment>> {
         let at = self.by_id.remove(&id)?;
         let segment = self.segments.swap_remove(at);
+        self.host_numbers.swap_remove(at);
         self.by_name.remove(&segment.spec().name);
+        self.leave_client(&segment);
+        self.leave_host(&segment, at);
         if let Some(moved) = self.segments.get(at) {
             self.by_id.insert(moved.spec().id, at);
             self.by_name.insert(moved.spec().name.clone(), at);
+            let last = self.segments.len();
+            if let Some(host) = self.by_host.get_mut(moved.host()) {
+                host.segments.iter_mut().filter(|place| **place == last).for_each(|p| *p = at);
+            }
         }
         segment.retire();
         self.recount();
         Some(segment)
     }
 
+    fn leave_client(&mut self, segment: &Segment) {
+        if let Some(own) = self.by_client.get_mut(&segment.client()) {
+            own.retain(|id| *id != segment.spec().id);
+            if own.is_empty() {
+                self.by_client.remove(&segment.client());
+            }
+        }
+    }
+
+    fn leave_host(&mut self, segment: &Segment, at: usize) {
+        if let Some(host) = self.by_host.get_mut(segment.host()) {
+            host.segments.retain(|place| *place != at);
+            if host.segments.is_empty() {
+                self.by_host.remove(segment.host());
+            }
+        }
+    }
+
     /// Ids of the segments that `client` contributes.
     pub(crate) fn of_client(&self, client: ClientId) -> Vec<SegmentId> {
-        let own = self.segments.iter().filter(|segment| segment.client() == client);
-        own.map(|segment| segment.spec().id).collect()
+        self.by_client.get(&client).cloned().unwrap_or_default()
+    }
+
+    /// What a strategy may know of the segments when `writer` puts.
+    pub(crate) const fn seen_by(&self, writer: ClientId) -> SeenBy<'_> {
+        SeenBy { table: self, writer }
     }
 
     fn recount(&mut self) {
@@ -95,89 +141,38 @@ impl SegmentTable {
         self.capacity = sizes.fold(0, u64::saturating_add);
         self.view += 1;
     }
-
-    /// Takes space for up to `config.replica_num` replicas of `len` bytes, each
-    /// in a segment of its own.
-    ///
-    /// # Errors
-    /// [`NoRoom`] when there is no room for a single one.
-    pub(crate) fn place(
-        &self,
-        len: u64,
-        config: &ReplicateConfig,
-        strategy: &RandomStrategy,
-        seed: u64,
-    ) -> Result<Replicas, NoRoom> {
-        let mounted = self.segments.len();
-        let preferred = self.named(&config.preferred_segments);
-        let excluded = self.named(&config.excluded_segments);
-        if excluded.len() == mounted {
-            return Err(NoRoom::NoSegments { mounted });
-        }
-        let allowed = || {
-            let segments = self.segments.iter().enumerate();
-            segments.filter(|(at, _)| !excluded.contains(at)).map(|(_, segment)| segment)
-        };
-        let largest_segment = if excluded.is_empty() {
-            self.largest
-        } else {
-            allowed().map(|segment| segment.spec().size).max().unwrap_or(0)
-        };
-        if len > largest_segment {
-            return Err(NoRoom::TooLarge { largest_segment });
-        }
-        let wanted = config.replica_num as usize;
-        let mut replicas = Replicas::new();
-        let mut tried = 0;
-        let request = Request::new(mounted, seed).preferred(&preferred).excluded(&excluded);
-        for at in strategy.candidates(request) {
-            tried += 1;
-            place_in(&self.segments[at], len, &mut replicas);
-            if replicas.len() == wanted {
-                return Ok(replicas);
-            }
-        }
-        // The strategy tries a few. Before objects are evicted, or fewer replicas
-        // made than asked for, the others are looked at as well.
-        if tried < mounted - excluded.len() {
-            let first = seed as usize % mounted;
-            for at in (first..mounted).chain(0..first) {
-                let segment = &self.segments[at];
-                let holds = |replica: &Replica| Arc::ptr_eq(&replica.segment, segment);
-                let passed_over = excluded.contains(&at) || replicas.iter().any(holds);
-                if segment.free() >= len && !passed_over {
-                    place_in(segment, len, &mut replicas);
-                    if replicas.len() == wanted {
-                        return Ok(replicas);
-                    }
-                }
-            }
-        }
-        if replicas.is_empty() {
-            let best_free = allowed().map(|segment| segment.free()).max().unwrap_or(0);
-            return Err(NoRoom::NotNow { best_free });
-        }
-        Ok(replicas)
-    }
-
-    /// Where the segments of these names are, each once. Names of no segment name
-    /// nothing: it may have gone since the writer learnt of it.
-    fn named(&self, names: &[Box<str>]) -> SmallVec<[usize; 4]> {
-        let mut places = SmallVec::new();
-        for name in names {
-            if let Some(&at) = self.by_name.get(name)
-                && !places.contains(&at)
-            {
-                places.push(at);
-            }
-        }
-        places
-    }
 }
 
-/// Adds a replica in `segment`, if it has room.
-fn place_in(segment: &Arc<Segment>, len: u64, replicas: &mut Replicas) {
-    if let Ok(allocation) = segment.allocate(len) {
-        replicas.push(Replica { segment: Arc::clone(segment), allocation });
+/// The table as the allocation strategies see it, with the distances from a writer.
+pub(crate) struct SeenBy<'a> {
+    table: &'a SegmentTable,
+    writer: ClientId,
+}
+
+impl Segments for SeenBy<'_> {
+    fn capacity(&self, at: usize) -> u64 {
+        self.table.segments[at].spec().size
+    }
+
+    fn available(&self, at: usize) -> u64 {
+        self.table.segments[at].free()
+    }
+
+    fn largest_free(&self, at: usize) -> u64 {
+        self.table.segments[at].largest_free()
+    }
+
+    fn host(&self, at: usize) -> u64 {
+        self.table.host_numbers[at]
+    }
+
+    /// Only the writer's host is known to be near: that of its oldest segment.
+    fn near(&self, distance: u32) -> Option<&[usize]> {
+        if distance > 0 {
+            return None;
+        }
+        let own = self.table.by_client.get(&self.writer)?.first()?;
+        let host = self.table.by_host.get(self.table.by_id(*own)?.host())?;
+        Some(&host.segments)
     }
 }
