@@ -49,7 +49,7 @@ impl AllocationStrategy for LocalFirst {
     fn candidates<'a>(&'a self, request: Request<'a>) -> LocalCandidates<'a> {
         LocalCandidates {
             request,
-            preferred: Preferred::new(request),
+            preferred: Preferred::default(),
             retries: self.retries.saturating_mul(request.wanted),
             distance: 0,
             ring: None,
@@ -62,7 +62,7 @@ impl AllocationStrategy for LocalFirst {
 #[derive(Clone, Debug)]
 pub struct LocalCandidates<'a> {
     request: Request<'a>,
-    preferred: Preferred<'a>,
+    preferred: Preferred,
     retries: usize,
     /// Of the ring that comes next.
     distance: u32,
@@ -124,7 +124,7 @@ impl Iterator for LocalCandidates<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        self.preferred.next().or_else(|| self.next_other())
+        self.preferred.next(&self.request).or_else(|| self.next_other())
     }
 }
 

@@ -50,7 +50,7 @@ impl AllocationStrategy for RandomStrategy {
     fn candidates<'a>(&'a self, request: Request<'a>) -> RandomCandidates<'a> {
         RandomCandidates {
             request,
-            preferred: Preferred::new(request),
+            preferred: Preferred::default(),
             retries: self.retries.saturating_mul(request.wanted),
             draw: Draw::new(request.segments, request.seed),
         }
@@ -61,7 +61,7 @@ impl AllocationStrategy for RandomStrategy {
 #[derive(Clone, Debug)]
 pub struct RandomCandidates<'a> {
     request: Request<'a>,
-    preferred: Preferred<'a>,
+    preferred: Preferred,
     retries: usize,
     draw: Draw,
 }
@@ -69,7 +69,7 @@ pub struct RandomCandidates<'a> {
 impl RandomCandidates<'_> {
     fn next_other(&mut self) -> Option<usize> {
         self.retries = self.retries.checked_sub(1)?;
-        let request = self.request;
+        let request = &self.request;
         self.draw.find(|segment| request.permits_unpreferred(*segment))
     }
 }
@@ -78,7 +78,7 @@ impl Iterator for RandomCandidates<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        self.preferred.next().or_else(|| self.next_other())
+        self.preferred.next(&self.request).or_else(|| self.next_other())
     }
 }
 

@@ -48,7 +48,7 @@ impl AllocationStrategy for RoundRobin {
     fn candidates<'a>(&'a self, request: Request<'a>) -> RoundRobinCandidates<'a> {
         RoundRobinCandidates {
             request,
-            preferred: Preferred::new(request),
+            preferred: Preferred::default(),
             retries: self.retries.saturating_mul(request.wanted),
             next: first(request),
             left: request.segments,
@@ -70,7 +70,7 @@ fn first(request: Request<'_>) -> usize {
 #[derive(Clone, Debug)]
 pub struct RoundRobinCandidates<'a> {
     request: Request<'a>,
-    preferred: Preferred<'a>,
+    preferred: Preferred,
     retries: usize,
     next: usize,
     /// Segments that the round has not come to.
@@ -99,7 +99,7 @@ impl Iterator for RoundRobinCandidates<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        self.preferred.next().or_else(|| self.next_other())
+        self.preferred.next(&self.request).or_else(|| self.next_other())
     }
 }
 

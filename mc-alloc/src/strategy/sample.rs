@@ -30,7 +30,7 @@ pub const MAX_SAMPLES: usize = 4;
 #[derive(Clone)]
 pub struct SampledCandidates<'a> {
     request: Request<'a>,
-    preferred: Preferred<'a>,
+    preferred: Preferred,
     draw: Draw,
     sample: vec::IntoIter<(Reverse<u64>, usize)>,
     sample_size: usize,
@@ -46,7 +46,7 @@ impl<'a> SampledCandidates<'a> {
         let half = request.segments.div_ceil(2).max(2);
         Self {
             request,
-            preferred: Preferred::new(request),
+            preferred: Preferred::default(),
             draw: Draw::new(request.segments, request.seed),
             sample: Vec::new().into_iter(),
             sample_size: per_replica.saturating_mul(request.wanted).min(half),
@@ -64,9 +64,9 @@ impl<'a> SampledCandidates<'a> {
     }
 
     fn next_sample(&mut self) -> Vec<(Reverse<u64>, usize)> {
-        let (request, rank) = (self.request, self.rank);
+        let (request, rank) = (&self.request, self.rank);
         let others = self.draw.by_ref().filter(|segment| request.permits_unpreferred(*segment));
-        let ranked = others.map(|segment| (Reverse(rank(&request, segment)), segment));
+        let ranked = others.map(|segment| (Reverse(rank(request, segment)), segment));
         let mut sample: Vec<_> = ranked.take(self.sample_size).collect();
         // Stable, so that equals stay in the random order in which they were drawn.
         sample.sort_by_key(|(rank, _)| *rank);
@@ -78,7 +78,7 @@ impl Iterator for SampledCandidates<'_> {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
-        self.preferred.next().or_else(|| self.next_other())
+        self.preferred.next(&self.request).or_else(|| self.next_other())
     }
 }
 
