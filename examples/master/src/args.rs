@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use mc_cli::{ParseDurationError, parse_duration, parse_fraction};
-use mc_meta::MasterConfig;
+use mc_meta::{AllocationStrategy, MasterConfig, UnknownStrategy};
 
 /// Keeps the metadata of a KV-cache store: which node holds which object, where there is room,
 /// and what has to go. Bytes never pass through it.
@@ -93,6 +93,17 @@ pub(crate) struct Args {
     )]
     allow_evict_soft_pinned_objects: bool,
 
+    /// In which order segments are tried for a new replica: random, round_robin,
+    /// free_ratio_first, least_fragmented or local_first.
+    #[arg(
+        long = "allocation_strategy",
+        value_name = "NAME",
+        default_value_t = AllocationStrategy::default(),
+        value_parser = parse_strategy,
+        help_heading = "Placement"
+    )]
+    allocation_strategy: AllocationStrategy,
+
     /// Evict when more than this part of all memory is in use.
     #[arg(
         long = "eviction_high_watermark_ratio",
@@ -155,6 +166,7 @@ impl Args {
     /// How to keep objects.
     pub(crate) fn master_config(&self) -> MasterConfig {
         let mut config = MasterConfig::default();
+        config.allocation_strategy = self.allocation_strategy;
         config.lease_ttl = self.lease_ttl;
         config.soft_pin_ttl = self.soft_pin_ttl;
         config.allow_evict_soft_pinned_objects = self.allow_evict_soft_pinned_objects;
@@ -173,6 +185,10 @@ struct NotAnIp;
 
 fn parse_ip(text: &str) -> Result<IpAddr, NotAnIp> {
     text.trim().parse().map_err(|_| NotAnIp)
+}
+
+fn parse_strategy(name: &str) -> Result<AllocationStrategy, UnknownStrategy> {
+    name.trim().parse()
 }
 
 /// Most threads that a command line can ask for. Far more than cores help.
@@ -238,6 +254,7 @@ mod tests {
     #[test]
     fn every_setting_reaches_the_master() {
         let args = parse(&[
+            "--allocation-strategy=local_first",
             "--default-kv-lease-ttl=250ms",
             "--default_kv_soft_pin_ttl=9000",
             "--allow_evict_soft_pinned_objects=false",
@@ -249,6 +266,7 @@ mod tests {
         ]);
         let config = args.unwrap().master_config();
         let mut expected = MasterConfig::default();
+        expected.allocation_strategy = AllocationStrategy::LocalFirst;
         expected.lease_ttl = Duration::from_millis(250);
         expected.soft_pin_ttl = Duration::from_secs(9);
         expected.allow_evict_soft_pinned_objects = false;
@@ -258,6 +276,17 @@ mod tests {
         expected.put_start_release_timeout = Duration::from_secs(4);
         expected.client_ttl = Duration::from_millis(1500);
         assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn every_allocation_strategy_has_a_name() {
+        for strategy in AllocationStrategy::ALL {
+            let flag = format!("--allocation_strategy={strategy}");
+            let config = parse(&[&flag]).unwrap().master_config();
+            assert_eq!(config.allocation_strategy, strategy);
+        }
+        let refusal = parse(&["--allocation_strategy=best"]).unwrap_err().to_string();
+        assert!(refusal.contains("choose random, round_robin"), "{refusal}");
     }
 
     #[test]
