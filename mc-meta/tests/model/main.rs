@@ -11,7 +11,8 @@ mod oracle;
 use core::time::Duration;
 
 use mc_meta::{
-    ListCursor, MasterConfig, MountError, PutEnd, PutStart, ReplicateConfig, SegmentSpec,
+    AllocationStrategy, ListCursor, MasterConfig, MountError, PutEnd, PutStart, ReplicateConfig,
+    SegmentSpec,
 };
 use mc_types::{Checksum, ClientId, KeyRef, RemoteKey, SegmentId};
 use oracle::{Oracle, Which};
@@ -161,17 +162,20 @@ fn spec(slot: u8, epoch: u8, elsewhere: bool) -> SegmentSpec {
         name: name_of(slot).into(),
         base: 0x1000,
         size: [64, 100, 150, 257][usize::from(slot)],
-        endpoint: format!("mem://{host}-{slot}").parse().unwrap(),
+        // Two on each host.
+        endpoint: format!("mem://{host}-{}:{slot}", slot % 2).parse().unwrap(),
         remote_key: RemoteKey::from_bytes([epoch; 16]),
     }
 }
 
 fn settings() -> impl Strategy<Value = MasterConfig> {
-    (1usize..5, any::<bool>(), 0.3f64..1.0, 0.0f64..0.5).prop_map(
-        |(shards, allow_pinned, high, ratio)| {
+    let strategy = proptest::sample::select(&AllocationStrategy::ALL[..]);
+    (1usize..5, strategy, any::<bool>(), 0.3f64..1.0, 0.0f64..0.5).prop_map(
+        |(shards, strategy, allow_pinned, high, ratio)| {
             let millis = Duration::from_millis;
             let mut config = MasterConfig::default();
             config.shards = shards;
+            config.allocation_strategy = strategy;
             config.lease_ttl = millis(100);
             config.soft_pin_ttl = millis(1_000);
             config.allow_evict_soft_pinned_objects = allow_pinned;

@@ -8,14 +8,15 @@ mod eviction;
 mod placement;
 mod puts;
 mod reads;
+mod strategies;
 mod unfinished;
 
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    Effect, EffectSink, Master, MasterConfig, PutEnd, PutFinishError, PutGrant, PutStart,
-    PutStartError, Removal, ReplicateConfig, SegmentSpec,
+    AllocationStrategy, Effect, EffectSink, Master, MasterConfig, PutEnd, PutFinishError, PutGrant,
+    PutStart, PutStartError, Removal, ReplicateConfig, SegmentSpec,
 };
 use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Time};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mc_meta::{PutEnd, PutFinishError, PutGrant, PutStart, PutStartError, Slice};
+use mc_meta::{PutEnd, PutFinishError, PutGrant, PutStart, PutStartError, SegmentSpec, Slice};
 use mc_types::{ClientId, Extent, Generation, KeyRef};
 
 use super::{Discarded, Event, Mounting, Object, Oracle, Segment};
@@ -91,6 +91,15 @@ impl Oracle {
             let others = self.segments.values().filter(|s| !distinct.contains(&s.mounting));
             let room = others.filter(|segment| self.has_room(segment, len)).count();
             assert_eq!(room, 0, "as many replicas as there are segments with room");
+        }
+        // Hosts are shared only when every other host is full.
+        let host =
+            |spec: &SegmentSpec| spec.endpoint.as_str().rsplit_once(':').unwrap().0.to_owned();
+        let placements = grant.placements.iter();
+        let hosts: BTreeSet<String> = placements.map(|at| host(at.segment.spec())).collect();
+        if hosts.len() < extents.len() {
+            let mut others = self.segments.values().filter(|s| !hosts.contains(&host(&s.spec)));
+            assert!(!others.any(|segment| self.has_room(segment, len)), "replicas on one host");
         }
         // A preferred segment with room before the put is used; room made by
         // evictions of this very put may have come later than the choice.
