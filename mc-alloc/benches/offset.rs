@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use mc_alloc::strategy::{AllocationStrategy, RandomStrategy, Request};
 use mc_alloc::{Allocation, OffsetAllocator};
 
 const KIB: u64 = 1 << 10;
@@ -118,21 +117,5 @@ fn hot(c: &mut Criterion) {
     });
 }
 
-fn strategy(c: &mut Criterion) {
-    let mut group = c.benchmark_group("strategy");
-    let strategy = RandomStrategy::default();
-    for taken in [1, 3] {
-        let mut seed = 0;
-        group.bench_function(format!("random-{taken}-of-1000"), |b| {
-            b.iter(|| {
-                seed += 1;
-                let candidates = strategy.candidates(Request::new(1000, seed));
-                candidates.take(taken).sum::<usize>()
-            });
-        });
-    }
-    group.finish();
-}
-
-criterion_group!(benches, uniform, mixed, scale, hot, strategy);
+criterion_group!(benches, uniform, mixed, scale, hot);
 criterion_main!(benches);

@@ -23,7 +23,8 @@
 //!
 //! let mut segments = [4096, 1 << 20, 1 << 20].map(OffsetAllocator::new);
 //! let request = Request::new(segments.len(), 42).wanted(2).preferred(&[0]);
-//! let candidates = RandomStrategy::default().candidates(request);
+//! let random = RandomStrategy::default();
+//! let candidates = random.candidates(request);
 //! let placed: Vec<_> =
 //!     strategy::place(request, candidates, |at| segments[at].allocate(65_536).ok()).collect();
 //! // The preferred segment is too small, so the other two hold a replica each.
