@@ -52,6 +52,10 @@ pub trait Allocator {
     /// constant time.
     fn largest_free(&self) -> u64;
 
+    /// Bytes of the largest allocation that can succeed with everything free; 0 when
+    /// none can.
+    fn max_allocation(&self) -> u64;
+
     /// Sums, fragmentation and the histogram of free sizes.
     fn report(&self) -> Report;
 
@@ -100,6 +104,10 @@ impl<A: Allocator + ?Sized> Allocator for Box<A> {
 
     fn largest_free(&self) -> u64 {
         (**self).largest_free()
+    }
+
+    fn max_allocation(&self) -> u64 {
+        (**self).max_allocation()
     }
 
     fn report(&self) -> Report {

@@ -463,6 +463,10 @@ impl Allocator for OffsetAllocator {
         self.largest_free()
     }
 
+    fn max_allocation(&self) -> u64 {
+        self.capacity()
+    }
+
     fn report(&self) -> Report {
         self.report()
     }

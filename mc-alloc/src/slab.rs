@@ -380,6 +380,10 @@ impl Allocator for SlabAllocator {
         largest.map_or(0, |class| self.classes[class].size)
     }
 
+    fn max_allocation(&self) -> u64 {
+        if self.count == 0 { 0 } else { self.classes.last().map_or(0, |class| class.size) }
+    }
+
     /// The bins are the classes that have free slots, and the free slabs as regions of
     /// the slab size.
     fn report(&self) -> Report {
