@@ -58,7 +58,7 @@ impl Master {
                 clients.remove(&owner);
             }
         }
-        let segment = Arc::new(Segment::new(spec, client));
+        let segment = Arc::new(Segment::new(spec, client, self.config.memory_allocator));
         self.emit(now).effect(&Effect::SegmentMounted { segment: &segment });
         table.add(segment);
         heard(&mut clients, client, now);

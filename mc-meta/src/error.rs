@@ -94,15 +94,15 @@ pub enum PutStartError {
     Invalid(InvalidPut),
     /// No segment could ever hold it.
     #[error(
-        "the object has {len} bytes, but the largest mounted segment has {}; \
+        "the object has {len} bytes, but no mounted segment can hold more than {}; \
          mount a larger segment or split the object",
-        ByteSize::bytes(*.largest_segment)
+        ByteSize::bytes(*.largest_object)
     )]
     TooLarge {
         /// The object's length in bytes.
         len: u64,
-        /// The largest segment's size in bytes.
-        largest_segment: u64,
+        /// Bytes of the largest object that a mounted segment can hold.
+        largest_object: u64,
     },
     /// No segment is mounted, or every one that is was excluded.
     #[error("{}", too_few(*.mounted))]

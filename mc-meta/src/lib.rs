@@ -26,7 +26,10 @@ pub use command::{
     MasterReport, ObjectInfo, Placement, Placements, Pong, PutEnd, PutGrant, PutStart, ReplicaInfo,
     ReplicaList, ReplicaStatus, ReplicateConfig, Slice, Slices,
 };
-pub use config::{AllocationStrategy, ConfigError, MasterConfig, UnknownStrategy};
+pub use config::{
+    AllocationStrategy, ConfigError, MasterConfig, MemoryAllocator, UnknownAllocator,
+    UnknownStrategy,
+};
 pub use effect::{Effect, EffectSink, Removal};
 pub use error::{
     GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,

@@ -19,8 +19,8 @@ use crate::table::SegmentTable;
 pub(crate) enum NoRoom {
     /// No segment is mounted, or every one that is was excluded.
     NoSegments { mounted: usize },
-    /// The object is larger than the largest segment.
-    TooLarge { largest_segment: u64 },
+    /// The object is larger than any segment can hold.
+    TooLarge { largest_object: u64 },
     /// Full or fragmented: making room may help. `best_free` is the largest
     /// number of free bytes seen in one segment.
     NotNow { best_free: u64 },
@@ -60,13 +60,13 @@ impl SegmentTable {
             let segments = self.segments().iter().enumerate();
             segments.filter(|(at, _)| !excluded.contains(at)).map(|(_, segment)| segment)
         };
-        let largest_segment = if excluded.is_empty() {
+        let largest_object = if excluded.is_empty() {
             self.largest()
         } else {
-            allowed().map(|segment| segment.spec().size).max().unwrap_or(0)
+            allowed().map(|segment| segment.largest_object()).max().unwrap_or(0)
         };
-        if demand.len > largest_segment {
-            return Err(NoRoom::TooLarge { largest_segment });
+        if demand.len > largest_object {
+            return Err(NoRoom::TooLarge { largest_object });
         }
         let wanted = config.replica_num as usize;
         let view = self.seen_by(demand.writer);

@@ -83,8 +83,8 @@ impl Master {
             NoRoom::NoSegments { mounted } => {
                 return Some(PutStartError::TooFewSegments { mounted });
             }
-            NoRoom::TooLarge { largest_segment } => {
-                return Some(PutStartError::TooLarge { len, largest_segment });
+            NoRoom::TooLarge { largest_object } => {
+                return Some(PutStartError::TooLarge { len, largest_object });
             }
             NoRoom::NotNow { best_free } => best_free,
         };

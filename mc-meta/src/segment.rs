@@ -1,10 +1,13 @@
 //! Segments: the memory that clients contribute.
 
+use core::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use mc_alloc::{AllocateError, Allocation, OffsetAllocator};
+use mc_alloc::{AllocateError, Allocation, Allocator, OffsetAllocator, SlabAllocator};
 use mc_types::{ClientId, Endpoint, RemoteKey, SegmentId};
 use parking_lot::Mutex;
+
+use crate::config::MemoryAllocator;
 
 /// Longest segment name, in bytes.
 pub const MAX_SEGMENT_NAME_LEN: usize = 256;
@@ -28,24 +31,37 @@ pub struct SegmentSpec {
 }
 
 /// A mounted segment, shared by every replica in it.
-#[derive(Debug)]
 pub struct Segment {
     spec: SegmentSpec,
     client: ClientId,
     live: AtomicBool,
     /// Free bytes, to pass over a full segment without locking it.
     free: AtomicU64,
-    allocator: Mutex<OffsetAllocator>,
+    /// Bytes of the largest object that fits while nothing else is there.
+    largest_object: u64,
+    allocator: Mutex<Box<dyn Allocator + Send>>,
 }
 
 impl Segment {
-    pub(crate) fn new(spec: SegmentSpec, client: ClientId) -> Self {
+    pub(crate) fn new(spec: SegmentSpec, client: ClientId, memory: MemoryAllocator) -> Self {
         // Allocations outlive segments that go: none may pass for a later one's.
         let identity = spec.id.as_u128() as u64;
-        let allocator = OffsetAllocator::builder(spec.size).identity(identity).build();
-        let allocator = Mutex::new(allocator);
-        let free = AtomicU64::new(spec.size);
-        Self { spec, client, live: AtomicBool::new(true), free, allocator }
+        let allocator: Box<dyn Allocator + Send> = match memory {
+            MemoryAllocator::Offset => {
+                Box::new(OffsetAllocator::builder(spec.size).identity(identity).build())
+            }
+            MemoryAllocator::Slab => {
+                Box::new(SlabAllocator::builder(spec.size).identity(identity).build())
+            }
+        };
+        Self {
+            client,
+            live: AtomicBool::new(true),
+            free: AtomicU64::new(allocator.available()),
+            largest_object: allocator.max_allocation(),
+            allocator: Mutex::new(allocator),
+            spec,
+        }
     }
 
     /// What the client said of it.
@@ -73,7 +89,7 @@ impl Segment {
 
     pub(crate) fn allocate(&self, size: u64) -> Result<Allocation, AllocateError> {
         let mut allocator = self.allocator.lock();
-        let allocation = allocator.allocate(size);
+        let allocation = allocator.allocate(size, 1);
         self.free.store(allocator.available(), Ordering::Relaxed);
         allocation
     }
@@ -103,8 +119,14 @@ impl Segment {
         host_of(self.spec.endpoint.address())
     }
 
+    /// Bytes that cannot be given to another object: allocated, or of no use to the
+    /// allocator.
     pub(crate) fn used(&self) -> u64 {
         self.spec.size - self.free()
+    }
+
+    pub(crate) const fn largest_object(&self) -> u64 {
+        self.largest_object
     }
 
     pub(crate) fn info(&self) -> SegmentInfo {
@@ -131,6 +153,17 @@ fn host_of(address: &str) -> &str {
             host
         }
         _ => address,
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("spec", &self.spec)
+            .field("client", &self.client)
+            .field("live", &self.is_live())
+            .field("free", &self.free())
+            .finish_non_exhaustive()
     }
 }
 

@@ -64,7 +64,7 @@ impl SegmentTable {
         self.by_name.get(name).copied()
     }
 
-    /// The size of the largest segment.
+    /// Bytes of the largest object that a segment can hold.
     pub(crate) const fn largest(&self) -> u64 {
         self.largest
     }
@@ -136,8 +136,9 @@ impl SegmentTable {
     }
 
     fn recount(&mut self) {
+        let largest = self.segments.iter().map(|segment| segment.largest_object()).max();
+        self.largest = largest.unwrap_or(0);
         let sizes = self.segments.iter().map(|segment| segment.spec().size);
-        self.largest = sizes.clone().max().unwrap_or(0);
         self.capacity = sizes.fold(0, u64::saturating_add);
         self.view += 1;
     }

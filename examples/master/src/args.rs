@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use mc_cli::{ParseDurationError, parse_duration, parse_fraction};
-use mc_meta::{AllocationStrategy, MasterConfig, UnknownStrategy};
+use mc_meta::{AllocationStrategy, MasterConfig, MemoryAllocator, UnknownStrategy};
 
 /// Keeps the metadata of a KV-cache store: which node holds which object, where there is room,
 /// and what has to go. Bytes never pass through it.
@@ -93,6 +93,16 @@ pub(crate) struct Args {
     )]
     allow_evict_soft_pinned_objects: bool,
 
+    /// How a segment is divided among objects: offset (exact sizes) or cachelib (size
+    /// classes in slabs of 4 MB, which no object can exceed).
+    #[arg(
+        long = "memory_allocator",
+        value_name = "NAME",
+        default_value_t = MemoryAllocator::default(),
+        help_heading = "Placement"
+    )]
+    memory_allocator: MemoryAllocator,
+
     /// In which order segments are tried for a new replica: random, round_robin,
     /// free_ratio_first, least_fragmented or local_first.
     #[arg(
@@ -167,6 +177,7 @@ impl Args {
     pub(crate) fn master_config(&self) -> MasterConfig {
         let mut config = MasterConfig::default();
         config.allocation_strategy = self.allocation_strategy;
+        config.memory_allocator = self.memory_allocator;
         config.lease_ttl = self.lease_ttl;
         config.soft_pin_ttl = self.soft_pin_ttl;
         config.allow_evict_soft_pinned_objects = self.allow_evict_soft_pinned_objects;
@@ -255,6 +266,7 @@ mod tests {
     fn every_setting_reaches_the_master() {
         let args = parse(&[
             "--allocation-strategy=local_first",
+            "--memory-allocator=cachelib",
             "--default-kv-lease-ttl=250ms",
             "--default_kv_soft_pin_ttl=9000",
             "--allow_evict_soft_pinned_objects=false",
@@ -267,6 +279,7 @@ mod tests {
         let config = args.unwrap().master_config();
         let mut expected = MasterConfig::default();
         expected.allocation_strategy = AllocationStrategy::LocalFirst;
+        expected.memory_allocator = MemoryAllocator::Slab;
         expected.lease_ttl = Duration::from_millis(250);
         expected.soft_pin_ttl = Duration::from_secs(9);
         expected.allow_evict_soft_pinned_objects = false;
@@ -287,6 +300,8 @@ mod tests {
         }
         let refusal = parse(&["--allocation_strategy=best"]).unwrap_err().to_string();
         assert!(refusal.contains("choose random, round_robin"), "{refusal}");
+        let refusal = parse(&["--memory_allocator=best"]).unwrap_err().to_string();
+        assert!(refusal.contains("choose offset or cachelib"), "{refusal}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod eviction;
 mod placement;
 mod puts;
 mod reads;
+mod slabs;
 mod strategies;
 mod unfinished;
 

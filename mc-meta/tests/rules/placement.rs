@@ -96,7 +96,7 @@ fn an_excluded_segment_gets_nothing() {
     assert_eq!(placed, BTreeSet::from(["segment-0", "segment-2"]));
 
     // What cannot fit where it may go evicts nothing.
-    let too_large = PutStartError::TooLarge { len: 101, largest_segment: 100 };
+    let too_large = PutStartError::TooLarge { len: 101, largest_object: 100 };
     assert_eq!(start_as(&master, at(0), "b", 101, &config).unwrap_err(), too_large);
     assert_eq!(master.report().evicted_objects, 0);
 
@@ -115,7 +115,7 @@ fn each_want_of_room_is_an_error_of_its_own() {
     );
 
     let master = master(&[100, 60]);
-    let too_large = PutStartError::TooLarge { len: 101, largest_segment: 100 };
+    let too_large = PutStartError::TooLarge { len: 101, largest_object: 100 };
     assert_eq!(start(&master, at(0), "a", 101).unwrap_err(), too_large);
 
     // Unfinished puts cannot be evicted: 0-40, 40-80, 80-100 and all of the other.

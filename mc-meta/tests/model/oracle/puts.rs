@@ -116,13 +116,13 @@ impl Oracle {
 
     /// The error names the true cause, and there was really nothing to be done.
     fn check_refusal(&self, len: u64, error: &PutStartError, reclaimed: bool) {
-        let largest_segment = self.segments.values().map(|s| s.spec.size).max();
-        let Some(largest_segment) = largest_segment else {
+        let largest_object = self.segments.values().map(|s| s.spec.size).max();
+        let Some(largest_object) = largest_object else {
             assert_eq!(*error, PutStartError::TooFewSegments { mounted: 0 });
             return;
         };
-        if len > largest_segment {
-            assert_eq!(*error, PutStartError::TooLarge { len, largest_segment });
+        if len > largest_object {
+            assert_eq!(*error, PutStartError::TooLarge { len, largest_object });
             return;
         }
         assert!(reclaimed, "refused while space is due");
