@@ -20,11 +20,17 @@ pub(crate) const PROBES: usize = 8;
 struct Row {
     /// Bit `c` is set while column `c` has a region.
     occupied: u64,
-    heads: [RegionId; COLUMNS],
-    counts: [u32; COLUMNS],
+    lists: [List; COLUMNS],
 }
 
-const EMPTY_ROW: Row = Row { occupied: 0, heads: [NONE; COLUMNS], counts: [0; COLUMNS] };
+/// The regions of one bin.
+#[derive(Clone, Copy)]
+struct List {
+    head: RegionId,
+    len: u32,
+}
+
+const EMPTY_ROW: Row = Row { occupied: 0, lists: [List { head: NONE, len: 0 }; COLUMNS] };
 
 /// The free regions by size.
 pub(crate) struct FreeIndex {
@@ -65,14 +71,15 @@ impl FreeIndex {
         let node = &mut regions[id];
         let bin = Bin::of(node.size);
         let row = &mut self.rows[bin.row()];
-        let next = row.heads[bin.column()];
+        let list = &mut row.lists[bin.column()];
+        let next = list.head;
         node.prev = NONE;
         node.next = next;
         if next != NONE {
             regions[next].prev = id;
         }
-        row.heads[bin.column()] = id;
-        row.counts[bin.column()] += 1;
+        list.head = id;
+        list.len += 1;
         row.occupied |= 1 << bin.column();
         self.occupied |= 1 << bin.row();
     }
@@ -86,18 +93,17 @@ impl FreeIndex {
             regions[next].prev = prev;
         }
         let row = &mut self.rows[bin.row()];
-        row.counts[bin.column()] -= 1;
+        let list = &mut row.lists[bin.column()];
+        list.len -= 1;
         if prev != NONE {
             regions[prev].next = next;
             return;
         }
-        row.heads[bin.column()] = next;
-        if next == NONE {
-            row.occupied &= !(1 << bin.column());
-            if row.occupied == 0 {
-                self.occupied &= !(1 << bin.row());
-            }
-        }
+        list.head = next;
+        // No branch asks whether the bin or the row is empty now: it would be mispredicted
+        // about as often as not.
+        row.occupied &= !(u64::from(next == NONE) << bin.column());
+        self.occupied &= !(u64::from(row.occupied == 0) << bin.row());
     }
 
     /// Gives a region another size; its place in its list stays while the bin does.
@@ -121,7 +127,7 @@ impl FreeIndex {
         let bin = Bin::of(size);
         let row = self.rows.get(bin.row())?;
         let fits = |node: &Node| node.size >= size;
-        probe(regions, row.heads[bin.column()], fits).or_else(|| self.head_above(bin))
+        probe(regions, row.lists[bin.column()].head, fits).or_else(|| self.head_above(bin))
     }
 
     /// A region with `size` bytes behind a multiple of `align`, a power of two.
@@ -137,7 +143,7 @@ impl FreeIndex {
     ) -> Option<RegionId> {
         let fits = |node: &Node| node.holds(size, align);
         let bin = Bin::of(size);
-        let head = self.rows.get(bin.row())?.heads[bin.column()];
+        let head = self.rows.get(bin.row())?.lists[bin.column()].head;
         if let Some(found) = probe(regions, head, fits) {
             return Some(found);
         }
@@ -146,7 +152,7 @@ impl FreeIndex {
             return Some(found);
         }
         let bin = Bin::of(size.checked_add(align - 1)?);
-        let head = self.rows.get(bin.row())?.heads[bin.column()];
+        let head = self.rows.get(bin.row())?.lists[bin.column()].head;
         probe(regions, head, fits).or_else(|| self.head_above(bin))
     }
 
@@ -155,14 +161,14 @@ impl FreeIndex {
         let row = self.rows.get(bin.row())?;
         let columns = row.occupied & above(bin.column());
         if columns != 0 {
-            return Some(row.heads[columns.trailing_zeros() as usize]);
+            return Some(row.lists[columns.trailing_zeros() as usize].head);
         }
         let rows = self.occupied & above(bin.row());
         if rows == 0 {
             return None;
         }
         let row = &self.rows[rows.trailing_zeros() as usize];
-        Some(row.heads[row.occupied.trailing_zeros() as usize % COLUMNS])
+        Some(row.lists[row.occupied.trailing_zeros() as usize % COLUMNS].head)
     }
 
     /// The largest of the first [`PROBES`] regions of the highest bin; 0 when there is
@@ -174,7 +180,7 @@ impl FreeIndex {
         let row = &self.rows[row as usize];
         let column = row.occupied.ilog2() as usize;
         let mut largest = 0;
-        let mut probe = row.heads[column % COLUMNS];
+        let mut probe = row.lists[column % COLUMNS].head;
         for _ in 0..PROBES {
             if probe == NONE {
                 break;
@@ -188,10 +194,10 @@ impl FreeIndex {
     /// The bins that have regions, smallest first, and how many each has.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (Bin, u32)> {
         self.rows.iter().enumerate().flat_map(|(row, bins)| {
-            let counts = bins.counts.iter().enumerate();
-            counts
-                .filter(|&(_, &count)| count > 0)
-                .map(move |(column, &count)| (Bin::at(row, column), count))
+            let lists = bins.lists.iter().enumerate();
+            lists
+                .filter(|(_, list)| list.len > 0)
+                .map(move |(column, list)| (Bin::at(row, column), list.len))
         })
     }
 }
