@@ -162,6 +162,12 @@ impl<A: Allocator> SharedAllocator<A> {
         self.shared.lock().as_ref().map_or(0, A::largest_free)
     }
 
+    /// As [`Allocator::max_allocation`]; 0 once retired.
+    #[must_use]
+    pub fn max_allocation(&self) -> u64 {
+        self.shared.lock().as_ref().map_or(0, A::max_allocation)
+    }
+
     /// As [`Allocator::report`], with all figures of one moment; `None` once retired.
     /// Others wait while it is made.
     #[must_use]

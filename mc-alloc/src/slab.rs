@@ -29,9 +29,9 @@ use crate::{Allocation, Allocator};
 /// take constant time but for a binary search among at most 256 classes, and for the
 /// table of a slab's slots, which doubles as slots come into use.
 ///
-/// Compared with [`OffsetAllocator`](crate::OffsetAllocator): allocations can be
-/// aligned without padding, and a class that has churned for long looks as it did when
-/// it was new. In return the bytes between the size asked for and that of the slot stay
+/// Compared with [`OffsetAllocator`](crate::OffsetAllocator): an alignment
+/// chooses the class instead of searching for a gap, and a class that has churned for
+/// long has lost nothing to gaps between its slots. In return the bytes between the size asked for and that of the slot stay
 /// unused, a request never crosses a slab, and a free slot serves its own class only:
 /// see [`Fragmented`](AllocateError::Fragmented). One allocation costs 16 bytes of
 /// metadata (up to twice that while a slab fills), one slab 48, once it or one behind it
@@ -172,11 +172,8 @@ impl SlabAllocator {
         let first = self.sizes.sizes().partition_point(|&class| class < size);
         let candidates = &self.classes[first..];
         if candidates.is_empty() || self.count == 0 {
-            let largest = self.sizes.sizes().last().filter(|_| self.count > 0);
-            return Err(AllocateError::LargerThanCapacity {
-                requested: size,
-                capacity: largest.copied().unwrap_or(0),
-            });
+            let capacity = self.max_allocation();
+            return Err(AllocateError::LargerThanCapacity { requested: size, capacity });
         }
         match candidates.iter().position(|class| class.align >= align) {
             Some(position) => Ok(first + position),
@@ -373,11 +370,10 @@ impl Allocator for SlabAllocator {
     /// Bytes of the largest class that has a free slot; with a free slab, of the largest
     /// class. Smaller requests can fail: a slot serves its own class only.
     fn largest_free(&self) -> u64 {
-        let largest = match self.free_slabs() {
-            0 => self.open.last(),
-            _ => self.classes.len().checked_sub(1),
-        };
-        largest.map_or(0, |class| self.classes[class].size)
+        if self.free_slabs() > 0 {
+            return self.max_allocation();
+        }
+        self.open.last().map_or(0, |class| self.classes[class].size)
     }
 
     fn max_allocation(&self) -> u64 {

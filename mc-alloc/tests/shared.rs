@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 fn hammer<A: Allocator + Send + 'static>(space: &SharedAllocator<A>) {
     use std::sync::atomic::{AtomicU32, Ordering};
     const PAGE: u64 = 4096;
-    let pages = usize::try_from(space.capacity() / PAGE).unwrap();
+    let pages = (space.capacity() / PAGE) as usize;
     let owners: Vec<AtomicU32> = (0..pages).map(|_| AtomicU32::new(0)).collect();
     let pages_of = |buffer: &AllocatedBuffer<A>| {
         let extent = buffer.extent();
@@ -47,9 +47,9 @@ fn hammer<A: Allocator + Send + 'static>(space: &SharedAllocator<A>) {
                                 assert_eq!(page.swap(owner, Ordering::Relaxed), 0, "overlap");
                             }
                             if random.bool() {
-                                buffer.complete().unwrap();
+                                buffer.complete().expect("it is new");
                             } else {
-                                buffer.fail().unwrap();
+                                buffer.fail().expect("it is new");
                             }
                             held.push(buffer);
                         }
@@ -59,7 +59,7 @@ fn hammer<A: Allocator + Send + 'static>(space: &SharedAllocator<A>) {
                         let buffer = held.swap_remove(random.usize(..held.len()));
                         if random.u8(..4) == 0 {
                             // The receiver drops what another thread allocated.
-                            sender.send((owner, buffer)).unwrap();
+                            sender.send((owner, buffer)).expect("the receiver waits");
                         } else {
                             drop_checked(owner, buffer);
                         }
@@ -109,10 +109,10 @@ fn an_allocator_chosen_at_run_time_can_be_shared() {
 /// A buffer in `status`, by legal means.
 fn buffer_in(status: BufferStatus) -> AllocatedBuffer {
     let space = SharedAllocator::new(OffsetAllocator::new(100));
-    let mut buffer = space.allocate(10, 1).unwrap();
+    let mut buffer = space.allocate(10, 1).expect("all is free");
     match status {
-        BufferStatus::Complete => buffer.complete().unwrap(),
-        BufferStatus::Failed => buffer.fail().unwrap(),
+        BufferStatus::Complete => buffer.complete().expect("it is new"),
+        BufferStatus::Failed => buffer.fail().expect("it is new"),
         BufferStatus::Unregistered => drop(space.retire()),
         _ => {}
     }
@@ -172,7 +172,7 @@ fn retiring_ends_everything_but_the_buffers() {
     assert!(!refused.is_retryable());
     assert_eq!(handle.resize(10), Err(ResizeError::Retired));
     assert_eq!((handle.capacity(), handle.available(), handle.used()), (0, 0, 0));
-    assert_eq!((handle.live(), handle.largest_free()), (0, 0));
+    assert_eq!((handle.live(), handle.largest_free(), handle.max_allocation()), (0, 0, 0));
     assert!(handle.report().is_none() && handle.snapshot().is_empty());
     let allocation = books.allocate(5).unwrap();
     let allocation = handle.adopt(allocation).unwrap_err().into_allocation();
@@ -281,6 +281,10 @@ impl Allocator for Superstitious {
 
     fn largest_free(&self) -> u64 {
         self.0.largest_free()
+    }
+
+    fn max_allocation(&self) -> u64 {
+        self.0.max_allocation()
     }
 
     fn report(&self) -> Report {

@@ -13,12 +13,12 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn extent(offset: u64, len: u64) -> Extent {
-    Extent::new(offset, len).unwrap()
+    Extent::new(offset, len).expect("the tests stay below the end")
 }
 
 /// Slabs of 4 KiB with few classes, so that slabs fill and change class all the time.
 fn small_sizes() -> SizeClasses {
-    SizeClasses::explicit(4 * KIB, &[100, 256, 700, 1024, 2000, 4096]).unwrap()
+    SizeClasses::explicit(4 * KIB, &[100, 256, 700, 1024, 2000, 4096]).expect("they are in order")
 }
 
 /// What is live: length and slot size by offset.
@@ -70,6 +70,10 @@ impl Pair {
         self.space.sizes().slab_size()
     }
 
+    fn largest_class(&self) -> u64 {
+        *self.space.sizes().sizes().last().expect("there is a class")
+    }
+
     /// The slot size that a request must get.
     fn slot_for(&self, size: u64, align: u64) -> Option<u64> {
         let slab = self.slab_size();
@@ -101,7 +105,7 @@ impl Pair {
                 let extent = allocation.extent();
                 assert_eq!(extent.len(), size);
                 assert!(extent.offset().is_multiple_of(align));
-                let usable = self.space.usable_size(&allocation).unwrap();
+                let usable = self.space.usable_size(&allocation).expect("it is live");
                 assert_eq!(Some(usable), slot);
                 let within = extent.offset() % self.slab_size() + usable;
                 assert!(within <= self.slab_size(), "a slot lies in one slab");
@@ -115,8 +119,7 @@ impl Pair {
                     AllocateError::ZeroSize => assert_eq!(size, 0),
                     AllocateError::LargerThanCapacity { requested, capacity } => {
                         assert_eq!(requested, size);
-                        let largest = *self.space.sizes().sizes().last().unwrap();
-                        assert_eq!(capacity, if self.space.capacity() == 0 { 0 } else { largest });
+                        assert_eq!(capacity, self.space.max_allocation());
                         assert!(size > capacity);
                     }
                     AllocateError::AlignmentTooLarge { requested, align: said, largest } => {
@@ -181,8 +184,9 @@ impl Pair {
         assert_eq!(space.snapshot(), self.space.snapshot());
         // Aligned extents may have a smaller class than before.
         for allocation in &allocations {
-            let usable = space.usable_size(allocation).unwrap();
-            let live = self.model.live.get_mut(&allocation.extent().offset()).unwrap();
+            let usable = space.usable_size(allocation).expect("it is live");
+            let offset = allocation.extent().offset();
+            let live = self.model.live.get_mut(&offset).expect("it is live");
             assert!((live.0..=live.1).contains(&usable));
             live.1 = usable;
         }
@@ -213,7 +217,7 @@ impl Pair {
         let mut largest = bins.last().map_or(0, |&(size, _)| size);
         if self.free_slabs() > 0 {
             bins.push((slab_size, self.free_slabs()));
-            largest = *self.space.sizes().sizes().last().unwrap();
+            largest = self.largest_class();
         }
         let reported: Vec<_> = report
             .bins
@@ -225,6 +229,8 @@ impl Pair {
             .collect();
         assert_eq!(reported, bins);
         assert_eq!((report.largest_free, self.space.largest_free()), (largest, largest));
+        let max = if capacity == 0 { 0 } else { self.largest_class() };
+        assert_eq!(self.space.max_allocation(), max);
 
         let live = self.model.live.iter().map(|(&offset, &(len, _))| extent(offset, len));
         assert_eq!(self.space.snapshot(), live.collect::<Vec<_>>());
