@@ -26,11 +26,10 @@ const SLOTS_OF_LARGE_CLASSES: [u64; 11] = [16, 13, 10, 8, 7, 6, 5, 4, 3, 2, 1];
 /// four to a power of two (64, 80, 96, 112, 128, ...), so each is at most 1.25 times its
 /// predecessor, and a request gets its alignment for no more than what rounding its size
 /// up to that alignment costs. Above 1/16 a slab is divided evenly, into 16, 13, 10, 8, 7,
-/// 6, 5, 4, 3, 2 slots and 1, in multiples of 1/1024 of the
-/// slab: a rounder size would only leave more of the slab unused behind the last slot.
-/// Less than 1/40 of a slab lies behind its last slot, in any of these classes. Objects
-/// slightly larger than a half or a third of a slab fit badly, whatever the classes; a
-/// larger slab size is the remedy.
+/// 6, 5, 4, 3, 2 slots and 1, in multiples of 1/1024 of the slab: a rounder size would
+/// only leave more of the slab unused behind the last slot. In every class that is less
+/// than 1/40 of a slab. Objects slightly larger than a half or a third of a slab fit
+/// badly, whatever the classes; a larger slab size is the remedy.
 ///
 /// ```
 /// use mc_alloc::SizeClasses;
