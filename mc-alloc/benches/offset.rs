@@ -18,6 +18,7 @@ struct Pool {
     space: OffsetAllocator,
     live: Vec<Allocation>,
     random: fastrand::Rng,
+    align: u64,
 }
 
 impl Pool {
@@ -26,6 +27,7 @@ impl Pool {
             space: OffsetAllocator::new(capacity),
             live: Vec::new(),
             random: fastrand::Rng::with_seed(7),
+            align: 1,
         }
     }
 
@@ -42,7 +44,11 @@ impl Pool {
 
     fn put(&mut self, size: u64) {
         loop {
-            if let Ok(allocation) = self.space.allocate(size) {
+            let result = match self.align {
+                1 => self.space.allocate(size),
+                align => self.space.allocate_aligned(size, align),
+            };
+            if let Ok(allocation) = result {
                 self.live.push(allocation);
                 return;
             }
@@ -67,6 +73,15 @@ fn mixed(c: &mut Criterion) {
     let any = |random: &mut fastrand::Rng| random.u64(KIB..=64 * MIB);
     let mut pool = Pool::new(2 * GIB).churned(any);
     c.bench_function("random/1KiB-64MiB", |b| {
+        b.iter(|| {
+            let size = any(&mut pool.random);
+            pool.put(size);
+        });
+    });
+    let mut pool = Pool::new(2 * GIB);
+    pool.align = 4 * KIB;
+    let mut pool = pool.churned(any);
+    c.bench_function("random/1KiB-64MiB@4KiB", |b| {
         b.iter(|| {
             let size = any(&mut pool.random);
             pool.put(size);

@@ -16,6 +16,7 @@ struct Churn {
     space: OffsetAllocator,
     live: Vec<Allocation>,
     random: fastrand::Rng,
+    align: u64,
     /// The part of the live allocations that is freed when an allocation fails; at
     /// least one is.
     evicted: f64,
@@ -49,6 +50,7 @@ impl Churn {
             space: OffsetAllocator::new(pool),
             live: Vec::new(),
             random: fastrand::Rng::with_seed(SEED),
+            align: 1,
             evicted,
             at_failures: Mean::default(),
             at_successes: Mean::default(),
@@ -66,7 +68,7 @@ impl Churn {
 
     fn put(&mut self, size: u64) {
         loop {
-            if let Ok(allocation) = self.space.allocate(size) {
+            if let Ok(allocation) = self.space.allocate_aligned(size, self.align) {
                 self.live.push(allocation);
                 self.at_successes.add(self.utilisation());
                 return;
@@ -159,5 +161,37 @@ fn random_sizes_from_a_kibibyte_to_64_mebibytes() {
     }
     let reached = churn.at_successes.value();
     println!("random: {reached:.4} at failures {:.4}", churn.at_failures.value());
+    assert!(reached >= 0.86, "{reached}");
+}
+
+#[test]
+fn an_alignment_that_divides_every_size_changes_nothing() {
+    let page = 4 * KIB;
+    let [aligned, unaligned] = [page, 1].map(|align| {
+        let mut churn = Churn::new(2 * GIB, 0.0);
+        churn.align = align;
+        for _ in 0..50_000 {
+            let size = page * churn.random.u64(1..=16_384);
+            churn.put(size);
+        }
+        churn.space.snapshot()
+    });
+    assert_eq!(aligned, unaligned);
+}
+
+/// No size is a multiple of the alignment, so almost every allocation leaves a pad.
+#[test]
+fn random_sizes_at_multiples_of_a_page() {
+    let mut churn = Churn::new(2 * GIB, 0.0);
+    churn.align = 4 * KIB;
+    for round in 0..200_000 {
+        if round == 20_000 {
+            churn.measure_from_here();
+        }
+        let size = churn.random.u64(KIB..=64 * MIB);
+        churn.put(size);
+    }
+    let reached = churn.at_successes.value();
+    println!("random, aligned: {reached:.4}");
     assert!(reached >= 0.86, "{reached}");
 }
