@@ -12,8 +12,7 @@ pub struct Report {
     pub used: u64,
     /// Bytes free; `used + free == capacity`.
     pub free: u64,
-    /// Bytes of the largest free region, as
-    /// [`OffsetAllocator::largest_free`](crate::OffsetAllocator::largest_free) gives it.
+    /// What [`Allocator::largest_free`](crate::Allocator::largest_free) gives.
     pub largest_free: u64,
     /// Live allocations.
     pub live: usize,

@@ -281,7 +281,7 @@ pub(crate) fn measure_memory(task: &MemoryTask) -> Result<(), BenchError> {
         let found = |error| BenchError::wrong("allocating in an empty pool", format!("{error}"));
         *place = Some(allocation.map_err(found)?);
     }
-    for at in order.into_iter().take((count - task.live) as usize) {
+    for &at in order.iter().take((count - task.live) as usize) {
         if let Some(allocation) = held[at].take()
             && let Err(error) = space.free(allocation)
         {
@@ -289,6 +289,8 @@ pub(crate) fn measure_memory(task: &MemoryTask) -> Result<(), BenchError> {
         }
     }
     let after = process::own_resident_bytes()?;
+    // Freed before the second reading, it would hide as much of the tables.
+    drop(order);
     if space.live() as u64 != task.live {
         return Err(BenchError::wrong("counting", format!("{} are live", space.live())));
     }
