@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mc_rpc::{ClientConfig, MasterClient};
 use mc_transport::tcp::{TcpConfig, TcpTransport};
-use mc_types::{ByteSize, ClientId};
+use mc_types::{ByteSize, ClientId, Endpoint};
 use parking_lot::Mutex;
 
 use super::contribution::{Contribution, Heartbeat};
@@ -154,6 +154,7 @@ impl ClientBuilder {
             let own = Contribution::new(size, self.segment_name, Arc::clone(&transport))?;
             let own = Arc::new(own);
             own.mount(&master, id).await?;
+            warn_of_loopback(self.listen, own.endpoint().as_ref());
             heartbeat = Some(Heartbeat::start(
                 address,
                 self.rpc,
@@ -192,16 +193,21 @@ fn advertised(
     if !listen.ip().is_unspecified() {
         return Ok(listen.ip());
     }
-    let address = route_to(master).map_err(|source| StartError::NoAddress { source })?;
-    if address.is_loopback() {
+    route_to(master).map_err(|source| StartError::NoAddress { source })
+}
+
+/// A node that listens on every address but is reached by a loopback one serves
+/// this host alone, which is seldom meant.
+fn warn_of_loopback(listen: SocketAddr, endpoint: Option<&Endpoint>) {
+    let Some(endpoint) = endpoint else { return };
+    let told = endpoint.address().parse::<SocketAddr>();
+    if listen.ip().is_unspecified() && told.is_ok_and(|told| told.ip().is_loopback()) {
         tracing::warn!(
-            %address,
-            %master,
+            %endpoint,
             "peers are told a loopback address, because the master is reached through one; \
              those on other hosts cannot use it: name this host's address to advertise"
         );
     }
-    Ok(address)
 }
 
 /// The local address from which `master` is reached. Connecting a datagram
