@@ -156,23 +156,6 @@ mod tests {
         assert_eq!(words.len(), total);
     }
 
-    #[test]
-    #[ignore = "prints speeds; run it in release"]
-    fn speed() {
-        let (len, rounds) = (64 << 10, 50_000);
-        let target = block(1, len);
-        let gb = (len * rounds) as f64 / 1e9;
-        let started = Instant::now();
-        for id in 0..rounds {
-            BlockContent::new(BlockId(id as u64), len).write_to(&target);
-        }
-        println!("write {:.2} GB/s", gb / started.elapsed().as_secs_f64());
-        let content = BlockContent::new(BlockId(rounds as u64 - 1), len);
-        let started = Instant::now();
-        assert_eq!((0..rounds).map(|_| content.count_wrong(&target)).sum::<u64>(), 0);
-        println!("check {:.2} GB/s", gb / started.elapsed().as_secs_f64());
-    }
-
     proptest! {
         #[test]
         fn what_is_written_is_right(id: u64, len in 1usize..20_000) {
