@@ -115,7 +115,6 @@ mod tests {
     use mc_store::Memory;
     use proptest::prelude::*;
     use std::collections::HashSet;
-    use std::time::Instant;
 
     fn block(id: u64, len: usize) -> MemorySlice {
         let memory = Memory::allocate(len).unwrap();
