@@ -263,13 +263,17 @@ impl Core {
             let now = self.now();
             let shortest =
                 reads.iter().filter(|read| !read.lost).map(|read| read.lease.remaining(now));
-            // Renewed at half time: the answer needs time as well.
             let Some(wait) = shortest.min() else { return transfer.await };
+            // Renewed at half time: the answer needs time as well. A master that
+            // does not answer must not hold up bytes that have arrived.
+            let renewal = async {
+                tokio::time::sleep(wait / 2).await;
+                self.renew(reads, items, |_, _| true).await;
+            };
             tokio::select! {
                 results = &mut transfer => return results,
-                () = tokio::time::sleep(wait / 2) => {}
+                () = renewal => {}
             }
-            self.renew(reads, items, |_, _| true).await;
         }
     }
 
