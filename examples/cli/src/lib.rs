@@ -5,6 +5,7 @@ mod entry;
 mod flags;
 mod logging;
 mod refusal;
+mod runtime;
 mod shutdown;
 mod value;
 
@@ -12,6 +13,7 @@ pub use entry::{UsageError, run};
 pub use flags::parse_from;
 pub use logging::{LogError, init_tracing};
 pub use refusal::Refusal;
+pub use runtime::block_on_threads;
 pub use shutdown::{Shutdown, Signal};
 pub use value::{
     ParseDurationError, ParseFractionError, ParsePositiveSizeError, parse_duration, parse_fraction,

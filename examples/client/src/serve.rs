@@ -19,16 +19,7 @@ const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
 pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     mc_cli::init_tracing(Level::INFO)?;
     check_size(args.segment_size, total_memory())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(args.threads)
-        .thread_name("mc-client")
-        .enable_all()
-        .build()
-        .map_err(ServeError::Runtime)?;
-    let outcome = runtime.block_on(serve(args));
-    // What is left are transfers with peers that do not end.
-    runtime.shutdown_background();
-    outcome
+    mc_cli::block_on_threads("mc-client", args.threads, serve(args)).map_err(ServeError::Runtime)?
 }
 
 /// Refuses what the host cannot hold: the system may well promise more memory

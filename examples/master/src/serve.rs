@@ -23,16 +23,7 @@ const END_PATIENCE: Duration = Duration::from_millis(1500);
 /// Serves until a signal asks for the end.
 pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     mc_cli::init_tracing(Level::INFO)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(args.threads)
-        .thread_name("mc-master")
-        .enable_all()
-        .build()
-        .map_err(ServeError::Runtime)?;
-    let outcome = runtime.block_on(serve(args));
-    // What is left are connections that did not end when asked to.
-    runtime.shutdown_background();
-    outcome
+    mc_cli::block_on_threads("mc-master", args.threads, serve(args)).map_err(ServeError::Runtime)?
 }
 
 async fn serve(args: &Args) -> Result<(), ServeError> {

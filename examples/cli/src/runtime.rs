@@ -1,0 +1,39 @@
+//! The threads that a server runs on.
+
+use std::future::Future;
+use std::io;
+
+/// Runs `server` to its end on `threads` threads called `name`. Tasks that it leaves
+/// behind, transfers or connections that do not end when asked to, are dropped and
+/// not waited for.
+///
+/// # Errors
+/// What the system said when it refused the threads.
+pub fn block_on_threads<T>(
+    name: &str,
+    threads: usize,
+    server: impl Future<Output = T>,
+) -> io::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name(name)
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(server);
+    runtime.shutdown_background();
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_never_ends_does_not_hold_up_the_end() {
+        let outcome = block_on_threads("test", 1, async {
+            tokio::spawn(std::future::pending::<()>());
+            tokio::spawn(async { std::thread::current().name().map(str::to_owned) }).await
+        });
+        assert_eq!(outcome.unwrap().unwrap().as_deref(), Some("test"));
+    }
+}
