@@ -46,6 +46,14 @@ fn config() -> MasterConfig {
     MasterConfig::default()
 }
 
+/// For tests that fill a segment to the brim and want to find everything in it: a
+/// tick of the master would evict what lies above the usual watermark.
+fn without_watermark() -> MasterConfig {
+    let mut config = config();
+    config.eviction_high_watermark_ratio = 1.0;
+    config
+}
+
 /// Bytes that differ from key to key and along the value.
 fn content(key: &str, len: usize) -> Bytes {
     let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
@@ -79,7 +87,7 @@ async fn what_is_put_is_got_from_anywhere() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_longer_than_one_transfer_is_divided() {
-    let cluster = Cluster::start(config(), 1, ByteSize::mib(260)).await;
+    let cluster = Cluster::start(without_watermark(), 1, ByteSize::mib(260)).await;
     let app = cluster.app().await;
     let len = (256 << 20) + 4097;
     let source = Memory::allocate(len).unwrap();
@@ -233,7 +241,7 @@ async fn pressure_evicts_the_cold_and_keeps_the_used() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_put_waits_for_leases_and_then_says_what_it_waited_for() {
-    let mut config = config();
+    let mut config = without_watermark();
     config.lease_ttl = Duration::from_secs(600);
     let cluster = Cluster::start(config, 1, ByteSize::mib(1)).await;
     let app = cluster.client().put_wait(Duration::from_millis(50)).connect().await.unwrap();
@@ -315,7 +323,7 @@ async fn what_cannot_start_says_why() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_answer_is_asked_for_again() {
-    let cluster = Cluster::start(config(), 1, ByteSize::mib(1)).await;
+    let cluster = Cluster::start(without_watermark(), 1, ByteSize::mib(1)).await;
     let app = cluster.app().await;
     // The only extent of the segment changes hands again and again under readers
     // that disregard nothing and a remover that disregards leases.
