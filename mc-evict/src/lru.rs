@@ -1,27 +1,14 @@
 //! Least recently used.
 
-use alloc::vec::Vec;
-
-use crate::policy::{EvictionPolicy, Handle, Verdict};
-
-/// Marks the end of the list, and in `next` of a link that is in no list.
-const NONE: Handle = Handle::MAX;
-const ABSENT: Handle = Handle::MAX - 1;
+use crate::list::{Links, List};
+use crate::policy::{EvictionPolicy, Handle, Item, Verdict};
 
 /// Exact least-recently-used order: a doubly linked list threaded through a table
 /// of eight bytes for each handle.
 #[derive(Clone, Debug)]
 pub struct Lru {
-    links: Vec<Link>,
-    coldest: Handle,
-    hottest: Handle,
-    len: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    colder: Handle,
-    hotter: Handle,
+    links: Links,
+    list: List,
 }
 
 impl Default for Lru {
@@ -31,116 +18,62 @@ impl Default for Lru {
 }
 
 impl Lru {
-    /// The largest handle that can be held.
-    pub const MAX_HANDLE: Handle = ABSENT - 1;
-
     /// An empty order.
     #[must_use]
     pub const fn new() -> Self {
-        Self { links: Vec::new(), coldest: NONE, hottest: NONE, len: 0 }
-    }
-
-    fn holds(&self, handle: Handle) -> bool {
-        self.links.get(handle as usize).is_some_and(|link| link.hotter != ABSENT)
-    }
-
-    fn reserve(&mut self, handle: Handle) {
-        assert!(handle <= Self::MAX_HANDLE, "handle {handle} is beyond {}", Self::MAX_HANDLE);
-        if self.links.len() <= handle as usize {
-            self.links.resize(handle as usize + 1, Link { colder: NONE, hotter: ABSENT });
-        }
-    }
-
-    fn unlink(&mut self, handle: Handle) {
-        let Link { colder, hotter } = self.links[handle as usize];
-        match colder {
-            NONE => self.coldest = hotter,
-            colder => self.links[colder as usize].hotter = hotter,
-        }
-        match hotter {
-            NONE => self.hottest = colder,
-            hotter => self.links[hotter as usize].colder = colder,
-        }
-        self.links[handle as usize].hotter = ABSENT;
-        self.len -= 1;
-    }
-
-    fn link_hottest(&mut self, handle: Handle) {
-        self.links[handle as usize] = Link { colder: self.hottest, hotter: NONE };
-        match self.hottest {
-            NONE => self.coldest = handle,
-            hottest => self.links[hottest as usize].hotter = handle,
-        }
-        self.hottest = handle;
-        self.len += 1;
-    }
-
-    fn link_coldest(&mut self, handle: Handle) {
-        self.links[handle as usize] = Link { colder: NONE, hotter: self.coldest };
-        match self.coldest {
-            NONE => self.hottest = handle,
-            coldest => self.links[coldest as usize].colder = handle,
-        }
-        self.coldest = handle;
-        self.len += 1;
+        Self { links: Links::new(), list: List::new() }
     }
 }
 
 impl EvictionPolicy for Lru {
-    /// # Panics
-    /// When `handle` is beyond [`Lru::MAX_HANDLE`].
-    fn insert(&mut self, handle: Handle) {
-        self.reserve(handle);
-        if self.holds(handle) {
-            self.unlink(handle);
+    fn insert(&mut self, handle: Handle, _item: Item) {
+        if self.links.admits(handle) {
+            self.list.link_hottest(&mut self.links, handle);
+        } else {
+            self.access(handle);
         }
-        self.link_hottest(handle);
     }
 
     fn access(&mut self, handle: Handle) {
-        if self.holds(handle) && self.hottest != handle {
-            self.unlink(handle);
-            self.link_hottest(handle);
+        if self.links.holds(handle) {
+            self.list.refresh(&mut self.links, handle);
         }
     }
 
     fn remove(&mut self, handle: Handle) {
-        if self.holds(handle) {
-            self.unlink(handle);
+        if self.links.holds(handle) {
+            self.list.unlink(&mut self.links, handle);
         }
     }
 
-    /// # Panics
-    /// When `handle` is beyond [`Lru::MAX_HANDLE`].
-    fn readmit(&mut self, handle: Handle) {
-        self.reserve(handle);
-        if !self.holds(handle) {
-            self.link_coldest(handle);
+    fn readmit(&mut self, handle: Handle, _item: Item) {
+        if self.links.admits(handle) {
+            self.list.link_hottest(&mut self.links, handle);
         }
     }
 
     fn evict(&mut self, verdict: &mut dyn FnMut(Handle) -> Verdict) {
-        while self.coldest != NONE {
-            let victim = self.coldest;
+        while let Some(victim) = self.list.coldest() {
             match verdict(victim) {
-                Verdict::Evict | Verdict::SetAside => self.unlink(victim),
+                Verdict::Evict | Verdict::SetAside => self.list.unlink(&mut self.links, victim),
                 Verdict::Stop => return,
             }
         }
     }
 
     fn coldest(&self) -> Option<Handle> {
-        (self.coldest != NONE).then_some(self.coldest)
+        self.list.coldest()
     }
 
     fn len(&self) -> usize {
-        self.len
+        self.list.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
@@ -172,7 +105,7 @@ mod tests {
             for op in ops {
                 match op {
                     Op::Insert(handle) => {
-                        lru.insert(handle);
+                        lru.insert(handle, Item::UNKNOWN);
                         model.retain(|h| *h != handle);
                         model.push(handle);
                     }
@@ -188,9 +121,9 @@ mod tests {
                         model.retain(|h| *h != handle);
                     }
                     Op::Readmit(handle) => {
-                        lru.readmit(handle);
+                        lru.readmit(handle, Item::UNKNOWN);
                         if !model.contains(&handle) {
-                            model.insert(0, handle);
+                            model.push(handle);
                         }
                     }
                     Op::Evict(count) => {

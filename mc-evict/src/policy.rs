@@ -1,14 +1,53 @@
 //! The contract between a cache and the order in which it gives things up.
 
+use core::fmt::Debug;
+
 /// A compact name for one cached thing, chosen by the cache: an index into its
 /// slab. Policies keep tables as long as the largest handle they have seen, so
 /// handles should be reused.
 pub type Handle = u32;
 
+/// The largest handle that a policy takes. Policies ignore larger ones: they hold
+/// no such thing and never offer it.
+pub const MAX_HANDLE: Handle = Handle::MAX - 2;
+
+/// What a thing is, beyond its handle, which will name something else later.
+///
+/// Policies that learn from what comes back after it was given up know it by its
+/// hash. Policies that know of chains (a block of a prompt continues the block
+/// before it) find the thing before this one by that thing's hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Item {
+    /// A hash of the thing's key, the same each time the thing is inserted, with
+    /// all bits well mixed; 0 when it has none, and then nothing is remembered of
+    /// it.
+    pub hash: u64,
+    /// The hash of the thing that this one is of no use without; 0 when there is
+    /// none or it is not known.
+    pub parent: u64,
+}
+
+impl Item {
+    /// A thing of which nothing is known.
+    pub const UNKNOWN: Self = Self { hash: 0, parent: 0 };
+
+    /// A thing whose key has this hash.
+    #[must_use]
+    pub const fn new(hash: u64) -> Self {
+        Self { hash, parent: 0 }
+    }
+
+    /// The same thing, of no use without the one whose key has the hash `parent`.
+    #[must_use]
+    pub const fn with_parent(self, parent: u64) -> Self {
+        Self { parent, ..self }
+    }
+}
+
 /// What the cache says of a victim that the policy offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Taken. The policy forgets it.
+    /// Taken. The policy forgets the handle; it may remember what the thing was.
     Evict,
     /// Protected for now. The policy forgets it, and the cache
     /// [`readmit`](EvictionPolicy::readmit)s it when its protection ends. So a
@@ -22,28 +61,38 @@ pub enum Verdict {
 
 /// An order of eviction.
 ///
-/// All methods cost O(1), [`evict`](Self::evict) O(1) for each offer.
+/// All methods cost amortised O(1), [`evict`](Self::evict) O(1) for each offer.
 /// A handle that the policy holds is inserted again, or one that it does not
 /// hold is accessed or removed, without effect beyond what each method says.
-pub trait EvictionPolicy {
-    /// A new thing. Known handles are treated as accessed.
-    fn insert(&mut self, handle: Handle);
+/// Handles above [`MAX_HANDLE`] are ignored.
+///
+/// Policies are not told how much the cache can hold: they see how much it holds
+/// when it evicts.
+pub trait EvictionPolicy: Debug + Send {
+    /// A new thing: the cache did not have it. A handle that is held is treated
+    /// as accessed.
+    fn insert(&mut self, handle: Handle, item: Item);
 
     /// The thing was used. Without effect when the policy does not hold it.
     fn access(&mut self, handle: Handle);
 
-    /// The thing is gone. Without effect when the policy does not hold it.
+    /// The thing is gone for another reason than eviction, so nothing is to be
+    /// learned from its coming back. Without effect when the policy does not hold
+    /// it.
     fn remove(&mut self, handle: Handle);
 
-    /// A thing set aside is back: it had its turn as a victim, so it is among
-    /// the next to be offered unless it is accessed.
-    fn readmit(&mut self, handle: Handle);
+    /// A thing set aside is back, as if it was just used: things that come back
+    /// one after the other keep that order. It counts neither as new nor as
+    /// something that comes back after it was given up. Without effect when the
+    /// policy holds the handle.
+    fn readmit(&mut self, handle: Handle, item: Item);
 
     /// Offers victims, the least worth keeping first, until `verdict` says
-    /// [`Verdict::Stop`] or nothing is left.
+    /// [`Verdict::Stop`] or nothing is left. Each thing is offered at most once.
     fn evict(&mut self, verdict: &mut dyn FnMut(Handle) -> Verdict);
 
-    /// The thing that would be offered first.
+    /// The thing that would be offered first, or a good guess at it; `None` only
+    /// when nothing is held. Costs O(1).
     fn coldest(&self) -> Option<Handle>;
 
     /// Things held.

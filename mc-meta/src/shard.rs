@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use hashbrown::HashTable;
-use mc_evict::{EvictionPolicy, Lru, Verdict};
+use mc_evict::{EvictionPolicy, Item, Lru, Verdict};
 use mc_lease::{Protection, Terms};
 use mc_types::{Generation, Time};
 
@@ -236,8 +236,8 @@ impl Shard {
     fn enqueue(&mut self, slot: u32, queue: Queue) {
         self.get_mut(slot).queue = queue;
         match queue {
-            Queue::Main => self.main.insert(slot),
-            Queue::Pinned => self.pinned.insert(slot),
+            Queue::Main => self.main.insert(slot, Item::UNKNOWN),
+            Queue::Pinned => self.pinned.insert(slot, Item::UNKNOWN),
             Queue::Aside | Queue::None => {}
         }
     }
@@ -366,7 +366,7 @@ impl Shard {
             }
             done += 1;
             self.pinned.remove(slot);
-            self.main.readmit(slot);
+            self.main.readmit(slot, Item::UNKNOWN);
             self.get_mut(slot).queue = Queue::Main;
         }
         done

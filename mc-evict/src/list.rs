@@ -1,0 +1,99 @@
+//! Doubly linked lists of handles, threaded through one table.
+
+use alloc::vec::Vec;
+
+use crate::policy::{Handle, MAX_HANDLE};
+
+/// Marks the end of a list.
+const NONE: Handle = Handle::MAX;
+/// In `hotter` of a link that is in no list.
+const ABSENT: Handle = Handle::MAX - 1;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    colder: Handle,
+    hotter: Handle,
+}
+
+/// The links of all lists: eight bytes for each handle, up to the largest seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Links(Vec<Link>);
+
+impl Links {
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Whether the handle is in a list.
+    pub(crate) fn holds(&self, handle: Handle) -> bool {
+        self.0.get(handle as usize).is_some_and(|link| link.hotter != ABSENT)
+    }
+
+    /// Whether the handle can be put into a list: it is in range and in none.
+    /// Makes room for it.
+    pub(crate) fn admits(&mut self, handle: Handle) -> bool {
+        if handle > MAX_HANDLE {
+            return false;
+        }
+        if self.0.len() <= handle as usize {
+            self.0.resize(handle as usize + 1, Link { colder: NONE, hotter: ABSENT });
+        }
+        self.0[handle as usize].hotter == ABSENT
+    }
+}
+
+/// One list, from the coldest to the hottest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    coldest: Handle,
+    hottest: Handle,
+    len: usize,
+}
+
+impl List {
+    pub(crate) const fn new() -> Self {
+        Self { coldest: NONE, hottest: NONE, len: 0 }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn coldest(&self) -> Option<Handle> {
+        (self.coldest != NONE).then_some(self.coldest)
+    }
+
+    /// Takes out a handle that is in this list.
+    pub(crate) fn unlink(&mut self, links: &mut Links, handle: Handle) {
+        let Link { colder, hotter } = links.0[handle as usize];
+        match colder {
+            NONE => self.coldest = hotter,
+            colder => links.0[colder as usize].hotter = hotter,
+        }
+        match hotter {
+            NONE => self.hottest = colder,
+            hotter => links.0[hotter as usize].colder = colder,
+        }
+        links.0[handle as usize].hotter = ABSENT;
+        self.len -= 1;
+    }
+
+    /// Puts a handle that is in no list at the hot end.
+    pub(crate) fn link_hottest(&mut self, links: &mut Links, handle: Handle) {
+        links.0[handle as usize] = Link { colder: self.hottest, hotter: NONE };
+        match self.hottest {
+            NONE => self.coldest = handle,
+            hottest => links.0[hottest as usize].hotter = handle,
+        }
+        self.hottest = handle;
+        self.len += 1;
+    }
+
+    /// Moves a handle that is in this list to the hot end.
+    pub(crate) fn refresh(&mut self, links: &mut Links, handle: Handle) {
+        if self.hottest != handle {
+            self.unlink(links, handle);
+            self.link_hottest(links, handle);
+        }
+    }
+}
