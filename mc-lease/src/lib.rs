@@ -5,5 +5,5 @@
 mod protection;
 mod reader;
 
-pub use protection::{Protection, Terms};
+pub use protection::{Protection, SoftPinFrom, Terms};
 pub use reader::ReaderLease;

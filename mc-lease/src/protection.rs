@@ -9,20 +9,38 @@ use mc_types::Time;
 pub struct Terms {
     /// How long an access protects an object.
     pub lease: Duration,
-    /// How long a soft pin lasts after the last access.
+    /// How long a soft pin lasts, counted from what `soft_pin_from` says.
     pub soft_pin: Duration,
+    /// What a soft pin's time is counted from.
+    pub soft_pin_from: SoftPinFrom,
+}
+
+/// What a soft pin's time is counted from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SoftPinFrom {
+    /// The last access: a pin lasts while the object is in use, and an access
+    /// revives one that had lapsed.
+    #[default]
+    LastAccess,
+    /// The end of the put: a pin ends at a time known from the start, whatever
+    /// readers do, and stays ended. Such a pin lasts at most 2^32 − 1 ms (49 days).
+    Commit,
 }
 
 /// The protection of one object. Sixteen bytes: since every lease and every soft
-/// pin of a master has the same length, the time of the last access says when
-/// each of them ends.
+/// pin of a master has the same length, the times of the commit and of the last
+/// access say when each of them ends.
 ///
 /// ```
 /// use core::time::Duration;
-/// use mc_lease::{Protection, Terms};
+/// use mc_lease::{Protection, SoftPinFrom, Terms};
 /// use mc_types::Time;
 ///
-/// let terms = Terms { lease: Duration::from_secs(5), soft_pin: Duration::from_secs(60) };
+/// let terms = Terms {
+///     lease: Duration::from_secs(5),
+///     soft_pin: Duration::from_secs(60),
+///     soft_pin_from: SoftPinFrom::LastAccess,
+/// };
 /// let at = Time::from_millis;
 /// let mut object = Protection::committed(at(0), false);
 /// assert!(!object.is_leased(&terms, at(0)));
@@ -33,24 +51,33 @@ pub struct Terms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
     touched: Time,
+    /// Milliseconds from the commit to `touched`. Saturates: the commit is then so
+    /// long ago that a pin counted from it is over.
+    since_commit: u32,
     leased: bool,
     soft_pin: bool,
 }
+
+/// The longest pin that can be counted from a commit.
+const MAX_PIN_FROM_COMMIT: Duration = Duration::from_millis(u32::MAX as u64);
 
 impl Protection {
     /// The protection of an object whose put has just ended: no lease, and a
     /// soft pin if its writer asked for one.
     #[must_use]
     pub const fn committed(now: Time, soft_pin: bool) -> Self {
-        Self { touched: now, leased: false, soft_pin }
+        Self { touched: now, since_commit: 0, leased: false, soft_pin }
     }
 
-    /// Grants a lease from `now` on, or extends the one there is; begins the
-    /// soft pin anew if the object has one, even one that had lapsed.
+    /// Grants a lease from `now` on, or extends the one there is. A soft pin that
+    /// is counted from the last access begins anew, even one that had lapsed.
     ///
     /// A `now` before the last access changes nothing but the lease: a lease
     /// once granted is never shortened.
     pub fn access(&mut self, now: Time) {
+        let passed = (now - self.touched).as_millis();
+        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
+        self.since_commit = self.since_commit.saturating_add(passed);
         self.touched = self.touched.max(now);
         self.leased = true;
     }
@@ -88,7 +115,22 @@ impl Protection {
     /// Whether a soft pin is in force.
     #[must_use]
     pub fn is_soft_pinned(&self, terms: &Terms, now: Time) -> bool {
-        self.soft_pin && now < self.touched + terms.soft_pin
+        self.soft_pin_end(terms).is_some_and(|end| now < end)
+    }
+
+    /// When the soft pin ends or ended, as far as is known by now: with
+    /// [`SoftPinFrom::LastAccess`] each access moves it. `None` when the writer
+    /// asked for no pin.
+    #[must_use]
+    pub fn soft_pin_end(&self, terms: &Terms) -> Option<Time> {
+        self.soft_pin.then(|| match terms.soft_pin_from {
+            SoftPinFrom::LastAccess => self.touched + terms.soft_pin,
+            SoftPinFrom::Commit => {
+                let since = Duration::from_millis(u64::from(self.since_commit));
+                let committed = Time::ORIGIN + (self.touched.since_origin() - since);
+                committed + terms.soft_pin.min(MAX_PIN_FROM_COMMIT)
+            }
+        })
     }
 }
 
@@ -96,8 +138,12 @@ impl Protection {
 mod tests {
     use super::*;
 
-    const TERMS: Terms =
-        Terms { lease: Duration::from_millis(5_000), soft_pin: Duration::from_millis(60_000) };
+    const TERMS: Terms = Terms {
+        lease: Duration::from_millis(5_000),
+        soft_pin: Duration::from_millis(60_000),
+        soft_pin_from: SoftPinFrom::LastAccess,
+    };
+    const FIXED: Terms = Terms { soft_pin_from: SoftPinFrom::Commit, ..TERMS };
 
     fn at(millis: u64) -> Time {
         Time::from_millis(millis)
@@ -113,10 +159,12 @@ mod tests {
 
     #[test]
     fn an_earlier_access_shortens_nothing() {
-        let mut object = Protection::committed(at(0), false);
+        let mut object = Protection::committed(at(0), true);
         object.access(at(1_000));
         object.access(at(500));
         assert_eq!(object.lease_end(&TERMS), at(6_000));
+        assert_eq!(object.soft_pin_end(&TERMS), Some(at(61_000)));
+        assert_eq!(object.soft_pin_end(&FIXED), Some(at(60_000)));
     }
 
     #[test]
@@ -126,6 +174,41 @@ mod tests {
         assert!(!object.is_soft_pinned(&TERMS, at(60_000)));
         object.access(at(70_000));
         assert!(object.is_soft_pinned(&TERMS, at(129_999)));
+    }
+
+    #[test]
+    fn a_soft_pin_counted_from_the_commit_is_not_moved_by_accesses() {
+        let mut object = Protection::committed(at(1_000), true);
+        for now in [1_000, 1_001, 40_000, 39_000, 60_999] {
+            object.access(at(now));
+            assert_eq!(object.soft_pin_end(&FIXED), Some(at(61_000)));
+        }
+        assert!(object.is_soft_pinned(&FIXED, at(60_999)));
+        assert!(!object.is_soft_pinned(&FIXED, at(61_000)));
+        object.access(at(70_000));
+        assert!(!object.is_soft_pinned(&FIXED, at(70_000)));
+    }
+
+    #[test]
+    fn a_soft_pin_counted_from_the_commit_ends_for_good() {
+        let forever = Terms { soft_pin: Duration::MAX, ..FIXED };
+        let limit = u64::from(u32::MAX);
+        let mut object = Protection::committed(at(7), true);
+        object.access(at(limit));
+        assert!(object.is_soft_pinned(&forever, at(limit + 6)));
+        for now in [limit + 7, limit * 3, u64::MAX] {
+            assert!(!object.is_soft_pinned(&forever, at(now)));
+            object.access(at(now));
+            assert!(!object.is_soft_pinned(&forever, at(now)));
+        }
+    }
+
+    #[test]
+    fn no_pin_was_asked_for_and_none_is_there() {
+        let object = Protection::committed(at(0), false);
+        assert_eq!(object.soft_pin_end(&TERMS), None);
+        assert_eq!(object.soft_pin_end(&FIXED), None);
+        assert!(!object.is_soft_pinned(&FIXED, at(0)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_evict::Watermark;
-use mc_lease::Terms;
+use mc_lease::{SoftPinFrom, Terms};
 use mc_types::{ClientId, Generation, KeyRef, Time};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
@@ -70,7 +70,11 @@ impl Master {
         config.validate()?;
         let hasher = KeyHasher::new(seed);
         Ok(Self {
-            terms: Terms { lease: config.lease_ttl, soft_pin: config.soft_pin_ttl },
+            terms: Terms {
+                lease: config.lease_ttl,
+                soft_pin: config.soft_pin_ttl,
+                soft_pin_from: SoftPinFrom::LastAccess,
+            },
             watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
             segments: RwLock::default(),
             clients: Mutex::default(),
