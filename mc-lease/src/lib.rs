@@ -2,8 +2,14 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 mod protection;
 mod reader;
+mod timers;
+mod wheel;
 
 pub use protection::{Protection, SoftPinFrom, Terms};
 pub use reader::ReaderLease;
+pub use timers::TimerKey;
+pub use wheel::TimerWheel;
