@@ -14,6 +14,7 @@ mod hash;
 mod keys;
 mod master;
 mod object;
+mod pattern;
 mod place;
 mod put;
 mod reclaim;
@@ -37,4 +38,5 @@ pub use error::{
     GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,
 };
 pub use master::Master;
+pub use pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
