@@ -101,6 +101,12 @@ error_codes! {
     UnavailableInCurrentMode = -1011 (-1011) "UNAVAILABLE_IN_CURRENT_MODE",
     /// The other side does not know the operation.
     NotSupported = -1012 (-1012) "NOT_SUPPORTED",
+    /// The tenant has as many bytes as its quota allows.
+    TenantQuotaExceeded = -1700 (-1700) "TENANT_QUOTA_EXCEEDED",
+    /// No quota is set for the tenant, so it may not write.
+    TenantNotRegistered = -1701 (-1701) "TENANT_NOT_REGISTERED",
+    /// The tenant still has objects.
+    TenantNotEmpty = -1702 (-1702) "TENANT_NOT_EMPTY",
 }
 
 impl fmt::Display for ErrorCode {
