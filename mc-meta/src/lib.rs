@@ -6,6 +6,8 @@ mod batch;
 mod clients;
 mod command;
 mod config;
+#[cfg_attr(not(test), expect(dead_code, reason = "taken up by the shard"))]
+mod deadlines;
 mod effect;
 mod error;
 mod get;
