@@ -97,6 +97,8 @@ error_codes! {
     RpcTimeout = -901 (-901) "RPC_TIMEOUT",
     /// The other side is busy beyond its limits.
     Overloaded = -902 (-900) "OVERLOADED",
+    /// Not now: what it is about is on its way out, or away.
+    UnavailableInCurrentStatus = -1010 (-1010) "UNAVAILABLE_IN_CURRENT_STATUS",
     /// This role does not offer the operation.
     UnavailableInCurrentMode = -1011 (-1011) "UNAVAILABLE_IN_CURRENT_MODE",
     /// The other side does not know the operation.
