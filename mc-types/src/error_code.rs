@@ -103,6 +103,12 @@ error_codes! {
     UnavailableInCurrentMode = -1011 (-1011) "UNAVAILABLE_IN_CURRENT_MODE",
     /// The other side does not know the operation.
     NotSupported = -1012 (-1012) "NOT_SUPPORTED",
+    /// No task has this identity; it may have been over for long.
+    TaskNotFound = -1400 (-1400) "TASK_NOT_FOUND",
+    /// As many tasks are waiting as may.
+    TaskPendingLimitExceeded = -1401 (-1401) "TASK_PENDING_LIMIT_EXCEEDED",
+    /// No job has this identity.
+    JobNotFound = -1402 (-1402) "JOB_NOT_FOUND",
     /// The tenant has as many bytes as its quota allows.
     TenantQuotaExceeded = -1700 (-1700) "TENANT_QUOTA_EXCEEDED",
     /// No quota is set for the tenant, so it may not write.

@@ -68,6 +68,14 @@ uuid_id! {
     /// A segment: one contiguous range of memory that a client contributes.
     SegmentId
 }
+uuid_id! {
+    /// A task: one copy or move of an object that a client does for the master.
+    TaskId
+}
+uuid_id! {
+    /// A job: many tasks with one end, such as to empty a segment.
+    JobId
+}
 
 /// Which put of a key an object came from. A master never gives the same
 /// generation twice, so two objects under one key can be told apart.
