@@ -25,6 +25,7 @@ mod segment;
 mod shard;
 mod slab;
 mod table;
+mod tenant;
 
 pub use command::{
     ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES,
@@ -42,3 +43,4 @@ pub use error::{
 pub use master::Master;
 pub use pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
+pub use tenant::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
