@@ -25,6 +25,8 @@ mod segment;
 mod shard;
 mod slab;
 mod table;
+#[cfg_attr(not(test), expect(dead_code, reason = "taken up by the master"))]
+mod tasks;
 mod tenant;
 
 pub use command::{
@@ -43,4 +45,7 @@ pub use error::{
 pub use master::Master;
 pub use pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
+pub use tasks::{
+    MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
+};
 pub use tenant::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
