@@ -2,15 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use mc_types::{KeyRef, Time};
+use mc_types::{KeyRef, ObjectKey, Time};
 
-use crate::command::{
-    KeyInfo, KeyPage, ListCursor, MasterReport, ObjectInfo, ReplicaInfo, ReplicaStatus,
-};
+use crate::command::{KeyInfo, KeyPage, ListCursor, MasterReport, ObjectInfo, ReplicaInfo};
 use crate::error::GetError;
 use crate::master::Master;
 use crate::object::{Object, State};
 use crate::segment::SegmentInfo;
+use crate::states::{BufferStatus, ReplicaStatus};
 
 /// Slots that one listing call looks at, matching or not.
 const MAX_SCAN: u32 = 16_384;
@@ -28,19 +27,20 @@ impl Master {
         let shard = self.shard_of(key);
         let slot = shard.find(key).ok_or(GetError::NotFound)?;
         let object = shard.object(slot).ok_or(GetError::NotFound)?;
-        let status = |segment_is_live| match (segment_is_live, object.state) {
-            (false, _) => ReplicaStatus::Removed,
-            (true, State::Processing) => ReplicaStatus::Processing,
-            (true, State::Complete) => ReplicaStatus::Complete,
+        let status = |segment_is_gone| match (segment_is_gone, object.state) {
+            (true, _) => ReplicaStatus::Removed,
+            (false, State::Processing) => ReplicaStatus::Processing,
+            (false, State::Complete) => ReplicaStatus::Complete,
         };
-        let replicas = object.replicas.iter().map(|replica| ReplicaInfo {
-            status: status(replica.segment.is_live()),
-            placement: replica.placement(),
+        let replicas = object.replicas().map(|replica| {
+            let status = status(replica.segment.is_gone());
+            let buffer = BufferStatus::of(status, replica.segment.status());
+            ReplicaInfo { status, buffer, placement: replica.placement() }
         });
         Ok(ObjectInfo {
             generation: object.generation,
-            owner: object.owner(),
-            slices: object.slices.clone(),
+            owner: shard.client(object),
+            slices: object.slices(),
             replicas: replicas.collect(),
             lease: object.protection.lease_remaining(&self.terms, now),
             soft_pinned: object.protection.is_soft_pinned(&self.terms, now),
@@ -62,10 +62,11 @@ impl Master {
                     page.next = Some(at);
                     return page;
                 }
-                let object = shard.object(at.slot);
-                page.keys.extend(
-                    object.filter(|object| object.key.as_str().starts_with(prefix)).map(key_info),
-                );
+                if let Some(object) = shard.object(at.slot)
+                    && shard.key(object).as_str().starts_with(prefix)
+                {
+                    page.keys.push(key_info(shard.owned_key(object), object));
+                }
                 at.slot += 1;
                 scanned += 1;
             }
@@ -80,13 +81,14 @@ impl Master {
     #[must_use]
     pub fn report(&self) -> MasterReport {
         let segments: Vec<SegmentInfo> =
-            self.segments.read().segments().iter().map(|segment| segment.info()).collect();
+            self.segments.read().all().map(|segment| segment.info()).collect();
         let mut report = MasterReport::default();
         for shard in self.shards() {
             let shard = shard.lock();
             report.objects += shard.len() as u64;
-            report.processing += shard.open_puts() as u64;
-            report.soft_pinned += shard.soft_pinned() as u64;
+            report.key_bytes += shard.key_bytes();
+            report.processing += shard.open.len() as u64;
+            report.soft_pinned += shard.order.soft_pinned() as u64;
             let totals = &shard.totals;
             report.evicted_objects += totals.evicted_objects;
             report.evicted_bytes = report.evicted_bytes.saturating_add(totals.evicted_bytes);
@@ -99,20 +101,20 @@ impl Master {
             report.get_misses += totals.get_misses;
             report.removed_objects += totals.removed_objects;
         }
-        for segment in &segments {
+        for segment in segments.iter().filter(|segment| segment.status.is_readable()) {
             report.used = report.used.saturating_add(segment.used);
             report.capacity = report.capacity.saturating_add(segment.spec.size);
         }
         report.segments = segments;
-        report.clients = self.clients.lock().len() as u64;
+        report.clients = self.clients.lock().present() as u64;
         report.put_start_no_room = self.counters.put_start_no_room.load(Ordering::Relaxed);
         report.expired_clients = self.counters.expired_clients.load(Ordering::Relaxed);
         report
     }
 }
 
-fn key_info(object: &Object) -> KeyInfo {
-    let live = object.replicas.iter().filter(|replica| replica.segment.is_live()).count();
-    let readable = if object.state == State::Complete { live } else { 0 };
-    KeyInfo { key: object.key.clone(), len: object.slices.total_len(), replicas: readable as u32 }
+fn key_info(key: ObjectKey, object: &Object) -> KeyInfo {
+    let readable = object.replicas().filter(|replica| replica.segment.is_readable()).count();
+    let readable = if object.state == State::Complete { readable } else { 0 };
+    KeyInfo { key, len: object.len(), replicas: readable as u32 }
 }

@@ -1,24 +1,105 @@
 //! Clients and the segments they contribute.
 
-use std::collections::BTreeMap;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mc_types::{ClientId, SegmentId, Time};
 
-use crate::command::{ClientStatus, Pong};
+use crate::command::{ClientStatus, Mounted, Pong};
 use crate::effect::Effect;
 use crate::error::{MountError, UnmountError};
 use crate::master::{Master, count};
 use crate::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentSpec};
+use crate::states::SegmentStatus;
 use crate::table::SegmentTable;
+
+/// Who contributes segments, and what is due when.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    known: BTreeMap<ClientId, Known>,
+    /// Ordered, so that what is due together is done in the same order every time.
+    due: BTreeSet<(Time, Due)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// A client may have been silent for too long.
+    Client(ClientId),
+    /// The time of grace of a segment is over.
+    Unmount(SegmentId),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// When it was last heard of, or when it was given up.
+    since: Time,
+    /// Silent for too long; its segments are suspended.
+    away: bool,
+    /// When to look at it. Hearing of it moves this only when the time has come.
+    look_at: Time,
+}
+
+impl Clients {
+    /// Clients that are not away.
+    pub(crate) fn present(&self) -> usize {
+        self.known.values().filter(|client| !client.away).count()
+    }
+
+    fn is_present(&self, client: ClientId) -> bool {
+        self.known.get(&client).is_some_and(|known| !known.away)
+    }
+
+    /// Notes that a client was heard of. Of two calls that overtook each other the
+    /// later time counts.
+    fn heard(&mut self, client: ClientId, now: Time, ttl: Duration) {
+        match self.known.get_mut(&client) {
+            Some(known) if !known.away => known.since = now.max(known.since),
+            _ => self.enter(client, Known { since: now, away: false, look_at: now + ttl }),
+        }
+    }
+
+    fn enter(&mut self, client: ClientId, known: Known) {
+        self.forget(client);
+        self.known.insert(client, known);
+        self.due.insert((known.look_at, Due::Client(client)));
+    }
+
+    fn forget(&mut self, client: ClientId) {
+        if let Some(known) = self.known.remove(&client) {
+            self.due.remove(&(known.look_at, Due::Client(client)));
+        }
+    }
+
+    /// What is due. A client that has been heard of meanwhile is entered anew.
+    fn pop_due(&mut self, now: Time, ttl: Duration) -> Option<Due> {
+        loop {
+            let &(at, due) = self.due.first()?;
+            // A client is silent too long only after its time, not at it.
+            if at > now || (at == now && matches!(due, Due::Client(_))) {
+                return None;
+            }
+            self.due.pop_first();
+            let Due::Client(client) = due else { return Some(due) };
+            let Some(known) = self.known.get_mut(&client) else { continue };
+            let look_at = known.since + ttl;
+            if known.away || look_at < now {
+                return Some(due);
+            }
+            known.look_at = look_at;
+            self.due.insert((look_at, due));
+        }
+    }
+}
 
 impl Master {
     /// Adds a segment to the pool. From then on its client must
     /// [`ping`](Self::ping) more often than the client TTL.
     ///
-    /// Mounting the same segment again is harmless. A segment of the same name
-    /// at the same endpoint takes the place of the old one with all it held: one
-    /// address has one owner, so the old owner is dead and its memory with it.
+    /// Mounting the same segment again is harmless, and brings back one that was
+    /// suspended with all that it holds. A segment of the same name at the same
+    /// endpoint takes the place of the old one with all it held: one address has one
+    /// owner, so the old owner is dead and its memory with it.
     ///
     /// # Errors
     /// [`MountError`] when the segment is malformed or its id or name is taken.
@@ -27,7 +108,7 @@ impl Master {
         now: Time,
         client: ClientId,
         spec: SegmentSpec,
-    ) -> Result<(), MountError> {
+    ) -> Result<Mounted, MountError> {
         let len = spec.name.len();
         if !(1..=MAX_SEGMENT_NAME_LEN).contains(&len) {
             return Err(MountError::BadName { len, max: MAX_SEGMENT_NAME_LEN });
@@ -38,35 +119,55 @@ impl Master {
         let taken = || MountError::AlreadyExists { name: spec.name.clone() };
         let mut clients = self.clients.lock();
         let mut table = self.segments.write();
-        let mut replaced = None;
         if let Some(mounted) = table.by_id(spec.id) {
             if mounted.client() != client || *mounted.spec() != spec {
                 return Err(taken());
             }
-            heard(&mut clients, client, now);
-            return Ok(());
-        }
-        if let Some(mounted) = table.by_name(&spec.name) {
-            if mounted.spec().endpoint != spec.endpoint {
-                return Err(taken());
+            let outcome = match mounted.status() {
+                SegmentStatus::Suspended => Mounted::Reattached,
+                SegmentStatus::GracefullyUnmounting => return Err(MountError::Leaving),
+                _ => Mounted::Already,
+            };
+            if outcome == Mounted::Reattached
+                && let Some(segment) = table.set_status(spec.id, SegmentStatus::Ok)
+            {
+                self.emit_status(&segment, now);
             }
-            replaced = Some((mounted.spec().id, mounted.client()));
+            clients.heard(client, now, self.config.client_ttl);
+            return Ok(outcome);
         }
+        let replaced = match table.by_name(&spec.name) {
+            Some(mounted) if mounted.spec().endpoint != spec.endpoint => return Err(taken()),
+            Some(mounted) => Some((mounted.spec().id, mounted.client())),
+            None => None,
+        };
         if let Some((id, owner)) = replaced {
             self.retire(&mut table, id, now);
             if table.of_client(owner).is_empty() {
-                clients.remove(&owner);
+                clients.forget(owner);
             }
         }
         let segment = Arc::new(Segment::new(spec, client, self.config.memory_allocator));
         self.emit(now).effect(&Effect::SegmentMounted { segment: &segment });
         table.add(segment);
-        heard(&mut clients, client, now);
+        clients.heard(client, now, self.config.client_ttl);
         drop((table, clients));
         if replaced.is_some() {
             self.start_sweep();
         }
-        Ok(())
+        Ok(Mounted::New)
+    }
+
+    /// [`mount_segment`](Self::mount_segment) for each of the segments that a client
+    /// has, as its answer to [`ClientStatus::NeedRemount`]: those that the master
+    /// still knows come back with what they hold, the others are new.
+    pub fn remount_segments(
+        &self,
+        now: Time,
+        client: ClientId,
+        specs: impl IntoIterator<Item = SegmentSpec>,
+    ) -> Vec<Result<Mounted, MountError>> {
+        specs.into_iter().map(|spec| self.mount_segment(now, client, spec)).collect()
     }
 
     /// Takes a segment out of the pool, with every replica in it.
@@ -81,24 +182,48 @@ impl Master {
     ) -> Result<(), UnmountError> {
         let mut clients = self.clients.lock();
         let mut table = self.segments.write();
-        let segment = table.by_id(id).ok_or(UnmountError::NotFound)?;
-        if segment.client() != client {
-            return Err(UnmountError::IllegalClient);
-        }
+        owned(&table, client, id)?;
         self.retire(&mut table, id, now);
         if table.of_client(client).is_empty() {
-            clients.remove(&client);
+            clients.forget(client);
         }
         drop((table, clients));
         self.start_sweep();
         Ok(())
     }
 
+    /// Takes no new objects into a segment from now on, and unmounts it when `grace`
+    /// has passed. Until then what it holds can be read, and copied elsewhere. Asking
+    /// again changes nothing.
+    ///
+    /// # Errors
+    /// [`UnmountError`] when it is not mounted or belongs to another client.
+    pub fn graceful_unmount_segment(
+        &self,
+        now: Time,
+        client: ClientId,
+        id: SegmentId,
+        grace: Duration,
+    ) -> Result<(), UnmountError> {
+        let mut clients = self.clients.lock();
+        let mut table = self.segments.write();
+        match owned(&table, client, id)? {
+            SegmentStatus::GracefullyUnmounting => return Ok(()),
+            SegmentStatus::Suspended => return Err(UnmountError::Suspended),
+            _ => {}
+        }
+        if let Some(segment) = table.set_status(id, SegmentStatus::GracefullyUnmounting) {
+            self.emit_status(&segment, now);
+            clients.due.insert((now + grace, Due::Unmount(id)));
+        }
+        Ok(())
+    }
+
     /// Says that a client is alive.
     pub fn ping(&self, now: Time, client: ClientId) -> Pong {
         let mut clients = self.clients.lock();
-        let status = if clients.contains_key(&client) {
-            heard(&mut clients, client, now);
+        let status = if clients.is_present(client) {
+            clients.heard(client, now, self.config.client_ttl);
             ClientStatus::Ok
         } else {
             ClientStatus::NeedRemount
@@ -106,41 +231,90 @@ impl Master {
         Pong { view: self.segments.read().view(), status }
     }
 
-    /// Gives up clients that have been silent too long, with their segments.
+    /// Suspends the segments of clients that have been silent too long, gives those up
+    /// that do not come back, and unmounts what was to be unmounted by now.
     pub(crate) fn expire_clients(&self, now: Time) {
         let mut clients = self.clients.lock();
-        let ttl = self.config.client_ttl;
-        let silent: Vec<ClientId> = clients
-            .iter()
-            .filter(|(_, heard)| now - **heard > ttl)
-            .map(|(client, _)| *client)
-            .collect();
-        if silent.is_empty() {
-            return;
-        }
-        let mut table = self.segments.write();
-        for client in silent {
-            clients.remove(&client);
-            self.emit(now).effect(&Effect::ClientExpired { client });
-            count(&self.counters.expired_clients, 1);
-            for id in table.of_client(client) {
-                self.retire(&mut table, id, now);
+        let mut gone = false;
+        while let Some(due) = clients.pop_due(now, self.config.client_ttl) {
+            let mut table = self.segments.write();
+            match due {
+                Due::Client(client) if clients.is_present(client) => {
+                    gone |= self.suspend(&mut clients, &mut table, client, now);
+                }
+                Due::Client(client) => {
+                    clients.forget(client);
+                    for id in table.of_client(client) {
+                        gone |= self.retire(&mut table, id, now);
+                    }
+                }
+                Due::Unmount(id) => {
+                    // Unless it was unmounted and mounted anew meanwhile.
+                    let leaving = |segment: &Arc<Segment>| segment.status() != SegmentStatus::Ok;
+                    let Some(segment) = table.by_id(id).filter(|s| leaving(s)) else { continue };
+                    let client = segment.client();
+                    gone |= self.retire(&mut table, id, now);
+                    if table.of_client(client).is_empty() {
+                        clients.forget(client);
+                    }
+                }
             }
         }
-        drop((table, clients));
-        self.start_sweep();
+        drop(clients);
+        if gone {
+            self.start_sweep();
+        }
     }
 
-    fn retire(&self, table: &mut SegmentTable, id: SegmentId, now: Time) {
-        if let Some(segment) = table.remove(id) {
-            self.emit(now).effect(&Effect::SegmentGone { segment: &segment });
+    /// A client is silent: nobody reads from its segments until it is back. True when
+    /// some were given up at once.
+    fn suspend(
+        &self,
+        clients: &mut Clients,
+        table: &mut SegmentTable,
+        client: ClientId,
+        now: Time,
+    ) -> bool {
+        self.emit(now).effect(&Effect::ClientExpired { client });
+        count(&self.counters.expired_clients, 1);
+        let patience = self.config.client_return_timeout;
+        let mut gone = false;
+        for id in table.of_client(client) {
+            match table.set_status(id, SegmentStatus::Suspended) {
+                Some(segment) if !patience.is_zero() => self.emit_status(&segment, now),
+                _ => gone |= self.retire(table, id, now),
+            }
         }
+        if table.of_client(client).is_empty() {
+            clients.forget(client);
+        } else {
+            clients.enter(client, Known { since: now, away: true, look_at: now + patience });
+        }
+        gone
+    }
+
+    pub(crate) fn emit_status(&self, segment: &Segment, now: Time) {
+        let status = segment.status();
+        self.emit(now).effect(&Effect::SegmentChanged { segment, status });
+    }
+
+    /// Takes a segment out for good.
+    fn retire(&self, table: &mut SegmentTable, id: SegmentId, now: Time) -> bool {
+        let Some(segment) = table.remove(id) else { return false };
+        self.emit(now).effect(&Effect::SegmentGone { segment: &segment });
+        true
     }
 }
 
-/// Notes that a client was heard of. Of two calls that overtook each other the
-/// later time counts.
-fn heard(clients: &mut BTreeMap<ClientId, Time>, client: ClientId, now: Time) {
-    let last = clients.entry(client).or_insert(now);
-    *last = now.max(*last);
+/// The status of a segment of this client.
+fn owned(
+    table: &SegmentTable,
+    client: ClientId,
+    id: SegmentId,
+) -> Result<SegmentStatus, UnmountError> {
+    let segment = table.by_id(id).ok_or(UnmountError::NotFound)?;
+    if segment.client() != client {
+        return Err(UnmountError::IllegalClient);
+    }
+    Ok(segment.status())
 }

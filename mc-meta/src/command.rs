@@ -7,12 +7,16 @@ use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey};
 use smallvec::SmallVec;
 
 use crate::segment::{Segment, SegmentInfo};
+use crate::states::{BufferStatus, ReplicaStatus};
 
 /// Most replicas one object can have.
 pub const MAX_REPLICAS: usize = 32;
 
 /// Most slices one object can have.
 pub const MAX_SLICES: usize = 1024;
+
+/// Longest name of a group, in bytes.
+pub const MAX_GROUP_NAME_LEN: usize = 256;
 
 /// Most segments one put can prefer, and most it can exclude.
 pub const MAX_NAMED_SEGMENTS: usize = 32;
@@ -26,6 +30,14 @@ pub struct ReplicateConfig {
     pub replica_num: u32,
     /// Keep the object in preference to others while it is in use.
     pub with_soft_pin: bool,
+    /// Never evict the object. It goes when it is removed.
+    pub with_hard_pin: bool,
+    /// The name of a group: its objects are evicted together or not at all. At most
+    /// [`MAX_GROUP_NAME_LEN`] bytes.
+    pub group: Option<Box<str>>,
+    /// The key of the object that this one continues: the block before it in a
+    /// prompt. Policies that know of prefixes go by it.
+    pub parent: Option<ObjectKey>,
     /// Names of segments to try first, in this order.
     pub preferred_segments: Vec<Box<str>>,
     /// Names of segments to leave out, even preferred ones: those that the writer
@@ -38,6 +50,9 @@ impl Default for ReplicateConfig {
         Self {
             replica_num: 1,
             with_soft_pin: false,
+            with_hard_pin: false,
+            group: None,
+            parent: None,
             preferred_segments: Vec::new(),
             excluded_segments: Vec::new(),
         }
@@ -56,6 +71,27 @@ impl ReplicateConfig {
     #[must_use]
     pub fn soft_pin(mut self) -> Self {
         self.with_soft_pin = true;
+        self
+    }
+
+    /// Hard-pins the object.
+    #[must_use]
+    pub fn hard_pin(mut self) -> Self {
+        self.with_hard_pin = true;
+        self
+    }
+
+    /// Makes the object a member of this group.
+    #[must_use]
+    pub fn group(mut self, name: impl Into<Box<str>>) -> Self {
+        self.group = Some(name.into());
+        self
+    }
+
+    /// Names the object that this one continues.
+    #[must_use]
+    pub fn parent(mut self, key: ObjectKey) -> Self {
+        self.parent = Some(key);
         self
     }
 
@@ -179,6 +215,17 @@ pub enum ClientStatus {
     NeedRemount,
 }
 
+/// What became of a segment that was mounted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mounted {
+    /// It is new, and empty.
+    New,
+    /// It was mounted before, and nothing changed.
+    Already,
+    /// It was suspended, and is back with all that it holds.
+    Reattached,
+}
+
 /// The answer to a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pong {
@@ -188,22 +235,13 @@ pub struct Pong {
     pub status: ClientStatus,
 }
 
-/// Where a replica is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplicaStatus {
-    /// Space is granted and being written.
-    Processing,
-    /// Readable.
-    Complete,
-    /// Its segment is gone.
-    Removed,
-}
-
 /// One replica, as an administrator sees it.
 #[derive(Clone, Debug)]
 pub struct ReplicaInfo {
     /// Its state.
     pub status: ReplicaStatus,
+    /// The state of its space.
+    pub buffer: BufferStatus,
     /// Where it is.
     pub placement: Placement,
 }
@@ -279,13 +317,15 @@ pub struct MasterReport {
     pub processing: u64,
     /// Objects soft-pinned now or when last looked at.
     pub soft_pinned: u64,
-    /// Bytes allocated in all segments.
+    /// Bytes of the master's own memory that the texts of the keys take.
+    pub key_bytes: u64,
+    /// Bytes allocated in all segments that can be read.
     pub used: u64,
-    /// Bytes in all segments.
+    /// Bytes in all segments that can be read.
     pub capacity: u64,
     /// Clients with a mounted segment.
     pub clients: u64,
-    /// Mounted segments.
+    /// Every segment, suspended ones included.
     pub segments: Vec<SegmentInfo>,
     /// Objects evicted since the master began.
     pub evicted_objects: u64,

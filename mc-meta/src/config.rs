@@ -4,6 +4,9 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
+use mc_evict::PolicyKind;
+use mc_lease::SoftPinFrom;
+
 /// Settings of a [`Master`](crate::Master). The defaults are the reference
 /// system's documented ones.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,9 +30,17 @@ pub struct MasterConfig {
     pub eviction_high_watermark_ratio: f64,
     /// The part of all bytes freed at a time. Default 0.05.
     pub eviction_ratio: f64,
-    /// How long a client may stay silent before its segments are given up.
-    /// Default 10 s.
+    /// How long a client may stay silent before its segments are suspended: what they
+    /// hold cannot be read, and nothing is put there. Default 10 s.
     pub client_ttl: Duration,
+    /// How long suspended segments are kept for their client to come back with what
+    /// they hold, before they are given up. Default 10 minutes; zero gives them up at
+    /// once.
+    pub client_return_timeout: Duration,
+    /// Which objects are evicted first. Default: the least recently used.
+    pub eviction_policy: PolicyKind,
+    /// What the time of a soft pin is counted from. Default: the last access.
+    pub soft_pin_from: SoftPinFrom,
     /// Age at which an unfinished put no longer blocks another put of its key.
     /// Default 30 s.
     pub put_start_discard_timeout: Duration,
@@ -50,6 +61,9 @@ impl Default for MasterConfig {
             eviction_high_watermark_ratio: 0.95,
             eviction_ratio: 0.05,
             client_ttl: Duration::from_secs(10),
+            client_return_timeout: Duration::from_secs(10 * 60),
+            eviction_policy: PolicyKind::default(),
+            soft_pin_from: SoftPinFrom::default(),
             put_start_discard_timeout: Duration::from_secs(30),
             put_start_release_timeout: Duration::from_secs(10 * 60),
         }

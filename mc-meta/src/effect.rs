@@ -3,6 +3,8 @@
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use crate::segment::Segment;
+use crate::states::SegmentStatus;
+use crate::view::ObjectView;
 
 /// Receives every change in the order in which it takes effect.
 ///
@@ -24,14 +26,22 @@ impl<S: EffectSink + ?Sized> EffectSink for Box<S> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Effect<'a> {
-    /// An object became readable.
-    Stored {
+    /// A put has begun: space is granted, and nobody can read it.
+    Began {
+        /// The object that is being written.
+        object: ObjectView<'a>,
+    },
+    /// A put was given up before its end. Its space may stay reserved for a while.
+    Abandoned {
         /// Its key.
         key: KeyRef<'a>,
-        /// Its put.
+        /// The put.
         generation: Generation,
-        /// Its length in bytes.
-        len: u64,
+    },
+    /// An object became readable.
+    Stored {
+        /// The object.
+        object: ObjectView<'a>,
     },
     /// An object that was readable is gone.
     Removed {
@@ -52,7 +62,14 @@ pub enum Effect<'a> {
         /// The segment.
         segment: &'a Segment,
     },
-    /// A client stayed silent too long.
+    /// A segment's status changed; it is neither new nor gone.
+    SegmentChanged {
+        /// The segment.
+        segment: &'a Segment,
+        /// Its status now.
+        status: SegmentStatus,
+    },
+    /// A client stayed silent too long: its segments are suspended.
     ClientExpired {
         /// The client.
         client: ClientId,
@@ -69,4 +86,6 @@ pub enum Removal {
     Evicted,
     /// Its last segment is gone.
     SegmentLost,
+    /// Another value was put in its place.
+    Replaced,
 }

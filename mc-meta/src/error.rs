@@ -28,6 +28,9 @@ pub enum MountError {
     /// The segment has no bytes.
     #[error("the segment has size 0; contribute at least one byte")]
     ZeroSize,
+    /// It is being unmounted gracefully.
+    #[error("the segment is about to be unmounted; mount it again when it has gone")]
+    Leaving,
 }
 
 impl MountError {
@@ -37,13 +40,14 @@ impl MountError {
         match self {
             Self::AlreadyExists { .. } => ErrorCode::SegmentAlreadyExists,
             Self::BadName { .. } | Self::ZeroSize => ErrorCode::InvalidParams,
+            Self::Leaving => ErrorCode::UnavailableInCurrentStatus,
         }
     }
 
     /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        false
+        matches!(self, Self::Leaving)
     }
 }
 
@@ -57,6 +61,9 @@ pub enum UnmountError {
     /// It belongs to another client.
     #[error("the segment belongs to another client")]
     IllegalClient,
+    /// Its client is away; it can be unmounted at once only.
+    #[error("the segment is suspended because its client was silent; mount it again first")]
+    Suspended,
 }
 
 impl UnmountError {
@@ -66,6 +73,7 @@ impl UnmountError {
         match self {
             Self::NotFound => ErrorCode::SegmentNotFound,
             Self::IllegalClient => ErrorCode::IllegalClient,
+            Self::Suspended => ErrorCode::UnavailableInCurrentStatus,
         }
     }
 
@@ -153,6 +161,12 @@ pub enum InvalidPut {
     ReplicaCount {
         /// The number given.
         replica_num: u32,
+    },
+    /// The name of the group is empty or too long.
+    #[error("a group's name has 1 to {} bytes, this one has {len}", crate::MAX_GROUP_NAME_LEN)]
+    GroupName {
+        /// Its length in bytes.
+        len: usize,
     },
     /// More segments preferred or excluded than the limit.
     #[error("{count} segments preferred or excluded; the limit is {}", crate::MAX_NAMED_SEGMENTS)]

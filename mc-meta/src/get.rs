@@ -5,30 +5,34 @@ use mc_types::{KeyRef, Time};
 use crate::command::ReplicaList;
 use crate::error::GetError;
 use crate::master::Master;
-use crate::object::State;
 
 impl Master {
     /// The readable replicas of an object, under a lease: until it ends the
     /// object is neither evicted nor removed without force.
     ///
     /// # Errors
-    /// [`GetError`] when there is no object or its put is not finished.
+    /// [`GetError`] when there is no object, its put is not finished, or every client
+    /// that holds it is silent.
     pub fn get_replica_list(&self, now: Time, key: KeyRef<'_>) -> Result<ReplicaList, GetError> {
         let key = self.hashed(key);
         let mut shard = self.shard_of(key);
         let slot = match shard.find_live(key, self.emit(now)) {
-            Some((slot, object)) if object.state == State::Complete => slot,
+            Some((slot, object)) if object.is_readable() => slot,
             unreadable => {
                 let error = unreadable.map_or(GetError::NotFound, |_| GetError::NotReady);
                 shard.totals.get_misses += 1;
                 return Err(error);
             }
         };
+        if !shard.access(slot, now) {
+            shard.totals.get_misses += 1;
+            return Err(GetError::NotFound);
+        }
         shard.totals.get_hits += 1;
-        let object = shard.access(slot, now);
+        let object = shard.get_mut(slot);
         Ok(ReplicaList {
             generation: object.generation,
-            slices: object.slices.clone(),
+            slices: object.slices(),
             placements: object.placements(),
             lease: self.terms.lease,
         })
@@ -40,10 +44,7 @@ impl Master {
         let key = self.hashed(key);
         let mut shard = self.shard_of(key);
         match shard.find_live(key, self.emit(now)) {
-            Some((slot, object)) if object.state == State::Complete => {
-                shard.access(slot, now);
-                true
-            }
+            Some((slot, object)) if object.is_readable() => shard.access(slot, now),
             _ => false,
         }
     }
@@ -58,9 +59,7 @@ impl Master {
         let emit = self.emit(now);
         let readable = |key: &KeyRef<'a>| {
             let key = self.hashed(*key);
-            self.shard_of(key)
-                .find_live(key, emit)
-                .is_some_and(|(_, object)| object.state == State::Complete)
+            self.shard_of(key).find_live(key, emit).is_some_and(|(_, object)| object.is_readable())
         };
         keys.into_iter().take_while(readable).count()
     }

@@ -202,6 +202,7 @@ impl KeyArena {
     }
 
     /// Bytes of all keys.
+    #[cfg(test)]
     pub(crate) const fn live_bytes(&self) -> u64 {
         self.live
     }

@@ -6,16 +6,18 @@ mod batch;
 mod clients;
 mod command;
 mod config;
-#[cfg_attr(not(test), expect(dead_code, reason = "taken up by the shard"))]
 mod deadlines;
 mod effect;
 mod error;
 mod get;
+mod group;
 mod hash;
-#[cfg_attr(not(test), expect(dead_code, reason = "taken up by the shard"))]
+mod index;
 mod keys;
 mod master;
 mod object;
+mod order;
+mod owners;
 mod pattern;
 mod place;
 mod put;
@@ -24,15 +26,17 @@ mod remove;
 mod segment;
 mod shard;
 mod slab;
+mod states;
 mod table;
 #[cfg_attr(not(test), expect(dead_code, reason = "taken up by the master"))]
 mod tasks;
 mod tenant;
+mod view;
 
 pub use command::{
-    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES,
-    MasterReport, ObjectInfo, Placement, Placements, Pong, PutEnd, PutGrant, PutStart, ReplicaInfo,
-    ReplicaList, ReplicaStatus, ReplicateConfig, Slice, Slices,
+    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS,
+    MAX_REPLICAS, MAX_SLICES, MasterReport, Mounted, ObjectInfo, Placement, Placements, Pong,
+    PutEnd, PutGrant, PutStart, ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices,
 };
 pub use config::{
     AllocationStrategy, ConfigError, MasterConfig, MemoryAllocator, UnknownAllocator,
@@ -45,7 +49,9 @@ pub use error::{
 pub use master::Master;
 pub use pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
+pub use states::{BufferStatus, ReplicaStatus, SegmentStatus};
 pub use tasks::{
     MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
 };
 pub use tenant::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
+pub use view::ObjectView;

@@ -1,21 +1,24 @@
 //! The master: shards, segments and clients behind their own locks.
 
 use core::fmt;
-use std::collections::BTreeMap;
+use core::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_evict::Watermark;
-use mc_lease::{SoftPinFrom, Terms};
+use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, Time};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use crate::clients::Clients;
 use crate::command::ReplicateConfig;
 use crate::config::{ConfigError, MasterConfig};
 use crate::effect::EffectSink;
+use crate::group::{Group, Groups};
 use crate::hash::{HashedKey, KeyHasher, mix};
 use crate::object::Replicas;
 use crate::place::{Demand, NoRoom};
-use crate::shard::{Emit, Shard};
+use crate::shard::{Emit, Shard, ShardConfig};
 use crate::table::SegmentTable;
 
 /// The metadata of a cluster: objects, segments, clients.
@@ -25,16 +28,16 @@ use crate::table::SegmentTable;
 /// at the same times from one thread give the same answers for the same seed.
 ///
 /// Locks: a command holds at most one shard's lock, then at most the segment
-/// table's for reading, then one segment's allocator. The client table is
-/// locked before the segment table and never together with a shard.
+/// table's for reading, then one segment's allocator, or the table of groups and then
+/// one group. The client table is locked before the segment table and never together
+/// with a shard.
 pub struct Master {
     pub(crate) config: MasterConfig,
     pub(crate) terms: Terms,
     pub(crate) watermark: Watermark,
     pub(crate) segments: RwLock<SegmentTable>,
-    /// When each client that contributes segments was last heard of. Ordered, so
-    /// that clients that expire together do so in the same order every time.
-    pub(crate) clients: Mutex<BTreeMap<ClientId, Time>>,
+    pub(crate) clients: Mutex<Clients>,
+    groups: Mutex<Groups>,
     pub(crate) counters: Counters,
     shards: Box<[Mutex<Shard>]>,
     hasher: KeyHasher,
@@ -69,17 +72,23 @@ impl Master {
     pub fn new(config: MasterConfig, seed: u64) -> Result<Self, ConfigError> {
         config.validate()?;
         let hasher = KeyHasher::new(seed);
+        let terms = Terms {
+            lease: config.lease_ttl,
+            soft_pin: config.soft_pin_ttl,
+            soft_pin_from: config.soft_pin_from,
+        };
+        let shard = |number| {
+            let (hasher, policy) = (hasher.clone(), config.eviction_policy);
+            Mutex::new(Shard::new(ShardConfig { number, terms, policy, hasher }))
+        };
         Ok(Self {
-            terms: Terms {
-                lease: config.lease_ttl,
-                soft_pin: config.soft_pin_ttl,
-                soft_pin_from: SoftPinFrom::LastAccess,
-            },
+            shards: (0..config.shards as u32).map(shard).collect(),
+            terms,
             watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
             segments: RwLock::default(),
             clients: Mutex::default(),
+            groups: Mutex::default(),
             counters: Counters::default(),
-            shards: (0..config.shards).map(|_| Mutex::new(Shard::new(hasher.clone()))).collect(),
             hasher,
             sink: None,
             seed,
@@ -129,6 +138,22 @@ impl Master {
     /// The next number of the master's own random sequence.
     pub(crate) fn draw(&self) -> u64 {
         mix(self.seed ^ mix(self.draws.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// The group that the put of this generation joins.
+    pub(crate) fn join_group(&self, name: &str, generation: Generation, shard: u32) -> Arc<Group> {
+        loop {
+            let group = self.groups.lock().named(name);
+            // False when it was given up since; the next one of the name is another.
+            if group.join(generation, shard) {
+                return group;
+            }
+        }
+    }
+
+    /// What the eviction policy knows a key by.
+    pub(crate) fn item_hash(&self, key: KeyRef<'_>) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.hasher.hash(key))
     }
 
     /// Takes space for up to `config.replica_num` replicas of `len` bytes.

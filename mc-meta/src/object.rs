@@ -1,12 +1,16 @@
 //! One object's record.
 
-use mc_alloc::Allocation;
-use mc_lease::Protection;
-use mc_types::{ClientId, Generation, ObjectKey, Time};
-use smallvec::SmallVec;
+use core::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::command::{Placement, Placements, Slices};
+use mc_alloc::Allocation;
+use mc_lease::Protection;
+use mc_types::{Checksum, Generation, Time};
+
+use crate::command::{Placement, Placements, Slice, Slices};
+use crate::group::Group;
+use crate::keys::KeyName;
+use crate::owners::OwnerSlot;
 use crate::segment::Segment;
 
 /// Space that one replica owns. Not `Clone`: whoever holds it gives it back.
@@ -21,21 +25,79 @@ impl Replica {
         Placement { segment: Arc::clone(&self.segment), extent: self.allocation.extent() }
     }
 
-    pub(crate) fn release(self) {
+    pub(crate) fn len(&self) -> u64 {
+        self.allocation.extent().len()
+    }
+
+    fn release(self) {
         self.segment.release(self.allocation);
     }
 }
 
-/// An object's replicas; no heap for a single one.
-pub(crate) type Replicas = SmallVec<[Replica; 1]>;
+/// The memory replicas of one object. A single one, the usual case, needs no heap.
+#[derive(Debug, Default)]
+pub(crate) struct Replicas {
+    first: Option<Replica>,
+    /// Empty while there is no first one.
+    more: Vec<Replica>,
+}
 
-/// Gives the space of every replica back and says how many bytes that was.
-pub(crate) fn release_all(replicas: Replicas) -> u64 {
-    replicas.into_iter().fold(0, |freed: u64, replica| {
-        let len = replica.allocation.extent().len();
-        replica.release();
-        freed.saturating_add(len)
-    })
+impl Replicas {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Replica> {
+        self.first.iter().chain(&self.more)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.more.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(crate) fn push(&mut self, replica: Replica) {
+        match self.first {
+            None => self.first = Some(replica),
+            Some(_) => self.more.push(replica),
+        }
+    }
+
+    pub(crate) fn placements(&self) -> Placements {
+        self.iter().map(Replica::placement).collect()
+    }
+
+    /// Gives the space of every replica back and says how many bytes that was in
+    /// segments that take new objects.
+    pub(crate) fn release(self) -> u64 {
+        self.into_iter().fold(0, |freed: u64, replica| {
+            let len = if replica.segment.is_allocatable() { replica.len() } else { 0 };
+            replica.release();
+            freed.saturating_add(len)
+        })
+    }
+}
+
+impl IntoIterator for Replicas {
+    type Item = Replica;
+    type IntoIter = core::iter::Chain<core::option::IntoIter<Replica>, std::vec::IntoIter<Replica>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.more)
+    }
+}
+
+impl Extend<Replica> for Replicas {
+    fn extend<I: IntoIterator<Item = Replica>>(&mut self, replicas: I) {
+        replicas.into_iter().for_each(|replica| self.push(replica));
+    }
+}
+
+impl FromIterator<Replica> for Replicas {
+    fn from_iter<I: IntoIterator<Item = Replica>>(replicas: I) -> Self {
+        let mut all = Self::default();
+        all.extend(replicas);
+        all
+    }
 }
 
 /// Where an object is in its life.
@@ -50,57 +112,105 @@ pub(crate) enum State {
 /// Which order of eviction holds an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// None: it is not complete.
+    /// None: it is not complete, or never evicted, or has nothing in memory.
     None,
     /// Ordinary objects.
     Main,
     /// Objects under a soft pin.
     Pinned,
-    /// Offered as a victim while leased; it comes back when the lease ends.
+    /// Objects whose soft pin has lapsed, in the order of their last use.
+    Lapsed,
+    /// Offered as a victim while protected; it comes back when the protection ends.
     Aside,
 }
 
-#[derive(Debug)]
-pub(crate) struct Object {
-    pub(crate) key: ObjectKey,
-    pub(crate) generation: Generation,
-    /// A [`ClientId`] as bytes: aligned as it is, it would cost eight bytes more.
-    owner: [u8; 16],
-    pub(crate) state: State,
-    pub(crate) queue: Queue,
-    pub(crate) protection: Protection,
-    pub(crate) slices: Slices,
-    pub(crate) replicas: Replicas,
+/// What only some objects have.
+#[derive(Debug, Default)]
+pub(crate) struct Extra {
+    /// Its slices, when there is more than one.
+    pub(crate) slices: Option<Arc<[Slice]>>,
+    /// Its replicas but the first.
+    pub(crate) more: Vec<Replica>,
+    /// The objects that it is evicted with.
+    pub(crate) group: Option<Arc<Group>>,
+    /// The hash of the key that this one continues.
+    pub(crate) parent: Option<NonZeroU64>,
 }
 
-const _: () = assert!(size_of::<Option<Object>>() == 128, "kept once per object");
+impl Extra {
+    fn is_empty(&self) -> bool {
+        let Self { slices, more, group, parent } = self;
+        slices.is_none() && more.is_empty() && group.is_none() && parent.is_none()
+    }
+}
+
+/// Everything kept of one object but its key's text.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) generation: Generation,
+    pub(crate) protection: Protection,
+    /// Its length in bytes.
+    len: u64,
+    first: Option<Replica>,
+    extra: Option<Box<Extra>>,
+    /// The part of its key's hash that its shard's index goes by.
+    pub(crate) tag: u32,
+    pub(crate) owner: OwnerSlot,
+    /// That of its only slice, with `has_checksum`.
+    checksum: u32,
+    pub(crate) name: KeyName,
+    pub(crate) state: State,
+    pub(crate) queue: Queue,
+    has_checksum: bool,
+    /// Never evicted.
+    pub(crate) hard_pin: bool,
+}
+
+const _: () = assert!(size_of::<Option<Object>>() == 96, "kept once per object");
+
+/// What an object is made of when its put begins.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) generation: Generation,
+    pub(crate) slices: Slices,
+    pub(crate) replicas: Replicas,
+    pub(crate) soft_pin: bool,
+    pub(crate) hard_pin: bool,
+    pub(crate) group: Option<Arc<Group>>,
+    pub(crate) parent: Option<NonZeroU64>,
+}
 
 impl Object {
     /// An object whose put begins.
     pub(crate) fn begun(
         now: Time,
-        key: ObjectKey,
-        generation: Generation,
-        owner: ClientId,
-        soft_pin: bool,
-        slices: Slices,
-        replicas: Replicas,
+        tag: u32,
+        name: KeyName,
+        owner: OwnerSlot,
+        begun: Begun,
     ) -> Self {
-        Self {
-            key,
+        let Begun { generation, slices, replicas, soft_pin, hard_pin, group, parent } = begun;
+        let mut object = Self {
             generation,
-            owner: owner.to_bytes(),
+            protection: Protection::committed(now, soft_pin),
+            len: 0,
+            first: None,
+            extra: None,
+            tag,
+            owner,
+            checksum: 0,
+            name,
             state: State::Processing,
             queue: Queue::None,
-            protection: Protection::committed(now, soft_pin),
-            slices,
-            replicas,
+            has_checksum: false,
+            hard_pin,
+        };
+        object.set_slices(slices);
+        object.set_replicas(replicas);
+        if group.is_some() || parent.is_some() {
+            object.change_extra(|extra| (extra.group, extra.parent) = (group, parent));
         }
-    }
-
-    /// Who put it.
-    pub(crate) fn owner(&self) -> ClientId {
-        ClientId::from_bytes(self.owner)
+        object
     }
 
     /// When its put began, while it is unfinished.
@@ -108,17 +218,109 @@ impl Object {
         (self.state == State::Processing).then(|| self.protection.last_touched())
     }
 
-    /// Forgets replicas whose segment is gone; true when at least one is left.
-    pub(crate) fn drop_dead_replicas(&mut self) -> bool {
-        // Every command comes by here, and segments hardly ever go.
-        if self.replicas.iter().all(|replica| replica.segment.is_live()) {
-            return !self.replicas.is_empty();
+    /// Its length in bytes.
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn slices(&self) -> Slices {
+        match self.extra.as_ref().and_then(|extra| extra.slices.as_ref()) {
+            Some(slices) => Slices::Many(Arc::clone(slices)),
+            None => Slices::One(Slice {
+                len: self.len,
+                checksum: self.has_checksum.then_some(Checksum::from_crc32c(self.checksum)),
+            }),
         }
-        self.replicas.retain(|replica| replica.segment.is_live());
-        !self.replicas.is_empty()
+    }
+
+    pub(crate) fn set_slices(&mut self, slices: Slices) {
+        self.len = slices.total_len();
+        let many = match slices {
+            Slices::One(slice) => {
+                self.checksum = slice.checksum.map_or(0, Checksum::as_u32);
+                self.has_checksum = slice.checksum.is_some();
+                None
+            }
+            Slices::Many(slices) => Some(slices),
+        };
+        if many.is_some() || self.extra.is_some() {
+            self.change_extra(|extra| extra.slices = many);
+        }
+    }
+
+    pub(crate) fn group(&self) -> Option<&Arc<Group>> {
+        self.extra.as_ref()?.group.as_ref()
+    }
+
+    pub(crate) fn parent(&self) -> Option<NonZeroU64> {
+        self.extra.as_ref()?.parent
+    }
+
+    /// Its memory replicas.
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = &Replica> {
+        let more = self.extra.as_ref().map_or(&[][..], |extra| &extra.more);
+        self.first.iter().chain(more)
     }
 
     pub(crate) fn placements(&self) -> Placements {
-        self.replicas.iter().map(Replica::placement).collect()
+        let mut placements = Placements::new();
+        placements
+            .extend(self.replicas().filter(|r| r.segment.is_readable()).map(Replica::placement));
+        placements
+    }
+
+    pub(crate) fn set_replicas(&mut self, replicas: Replicas) {
+        let Replicas { first, more } = replicas;
+        self.first = first;
+        if !more.is_empty() || self.extra.is_some() {
+            self.change_extra(|extra| extra.more = more);
+        }
+    }
+
+    pub(crate) fn take_replicas(&mut self) -> Replicas {
+        let first = self.first.take();
+        let mut more = Vec::new();
+        if self.extra.is_some() {
+            self.change_extra(|extra| more = core::mem::take(&mut extra.more));
+        }
+        Replicas { first, more }
+    }
+
+    /// Takes the replicas out for which `goes` says so.
+    pub(crate) fn take_replicas_if(&mut self, mut goes: impl FnMut(&Replica) -> bool) -> Replicas {
+        if !self.replicas().any(&mut goes) {
+            return Replicas::default();
+        }
+        let (gone, kept): (Vec<_>, Vec<_>) = self.take_replicas().into_iter().partition(goes);
+        self.set_replicas(kept.into_iter().collect());
+        gone.into_iter().collect()
+    }
+
+    /// Forgets replicas whose segment is gone for good; true when anything is left
+    /// that can be read, or could be once a client is back.
+    pub(crate) fn drop_dead_replicas(&mut self) -> bool {
+        // Every command comes by here, and segments hardly ever go.
+        if self.replicas().any(|replica| replica.segment.is_gone()) {
+            self.take_replicas_if(|replica| replica.segment.is_gone());
+        }
+        self.first.is_some() && !self.group().is_some_and(|group| group.is_condemned())
+    }
+
+    /// Whether somebody can read it now.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.state == State::Complete
+            && self.replicas().any(|replica| replica.segment.is_readable())
+    }
+
+    /// Whether evicting it would make room.
+    pub(crate) fn frees_room(&self) -> bool {
+        self.replicas().any(|replica| replica.segment.is_allocatable())
+    }
+
+    /// Changes what only some objects have, and keeps it only while there is some.
+    pub(crate) fn change_extra(&mut self, change: impl FnOnce(&mut Extra)) {
+        let mut extra = self.extra.take().unwrap_or_default();
+        change(&mut extra);
+        self.extra = (!extra.is_empty()).then_some(extra);
     }
 }

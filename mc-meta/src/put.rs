@@ -3,15 +3,17 @@
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::{
-    MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant, PutStart, Slice, Slices,
+    MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant, PutStart,
+    Slice, Slices,
 };
 use crate::effect::Removal;
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::hash::HashedKey;
 use crate::master::{Master, count};
-use crate::object::{Object, State};
+use crate::object::{Begun, Replicas, State};
+use crate::order::Evicted;
 use crate::place::NoRoom;
-use crate::shard::{Emit, Evicted, Shard};
+use crate::shard::{Emit, Shard};
 
 /// Rounds of making room before a put is refused. The amount evicted doubles
 /// from round to round, so this many rounds reach any size.
@@ -41,21 +43,11 @@ impl Master {
                 self.clear_way(&mut shard, key, emit)?;
                 match self.place(len, put.config, client) {
                     Ok(replicas) => {
-                        let object = Object::begun(
-                            now,
-                            put.key.to_owned(),
-                            self.next_generation(),
-                            client,
-                            put.config.with_soft_pin,
-                            unverified(put.slice_lengths),
-                            replicas,
-                        );
                         let grant = PutGrant {
-                            generation: object.generation,
-                            placements: object.placements(),
+                            generation: self.next_generation(),
+                            placements: replicas.placements(),
                         };
-                        shard.begin(key.hash, object);
-                        self.release_not_before(now + self.config.put_start_release_timeout);
+                        self.begin(&mut shard, key, client, put, grant.generation, replicas, emit);
                         return Ok(grant);
                     }
                     Err(no_room) => no_room,
@@ -68,6 +60,33 @@ impl Master {
             }
             round += 1;
         }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of them are parts of one put")]
+    fn begin(
+        &self,
+        shard: &mut Shard,
+        key: HashedKey<'_>,
+        client: ClientId,
+        put: &PutStart<'_>,
+        generation: Generation,
+        replicas: Replicas,
+        emit: Emit<'_>,
+    ) {
+        let config = put.config;
+        let number = shard.config.number;
+        let join = |name: &str| self.join_group(name, generation, number);
+        let begun = Begun {
+            generation,
+            slices: unverified(put.slice_lengths),
+            replicas,
+            soft_pin: config.with_soft_pin,
+            hard_pin: config.with_hard_pin,
+            group: config.group.as_deref().map(join),
+            parent: config.parent.as_ref().and_then(|key| self.item_hash(key.as_ref())),
+        };
+        shard.begin(key, client, begun, emit);
+        self.release_not_before(emit.now + self.config.put_start_release_timeout);
     }
 
     /// Takes space back for an object of `len` bytes; an error when none is left to
@@ -117,12 +136,23 @@ impl Master {
         emit: Emit<'_>,
     ) -> Result<(), PutStartError> {
         let Some((slot, object)) = shard.find_live(key, emit) else { return Ok(()) };
-        let begun = object.begun_at().ok_or(PutStartError::AlreadyExists)?;
+        let Some(begun) = object.begun_at() else {
+            if object.is_readable() {
+                return Err(PutStartError::AlreadyExists);
+            }
+            // All that is left of it is away with its client. Whoever puts the key
+            // now has it, and the cluster need not wait.
+            shard.remove(slot, Removal::SegmentLost, emit);
+            return Ok(());
+        };
         let age = emit.now - begun;
         if age < self.config.put_start_discard_timeout {
             return Err(PutStartError::InProgress { age });
         }
-        shard.discard(slot, begun + self.config.put_start_release_timeout);
+        let until = begun + self.config.put_start_release_timeout;
+        shard.discard(slot, until, Removal::Replaced, emit);
+        shard.totals.puts_discarded += 1;
+        self.release_not_before(until);
         Ok(())
     }
 
@@ -139,13 +169,15 @@ impl Master {
         let key = self.hashed(put.key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
-        let (slot, object) = shard.find_live(key, emit).ok_or(PutFinishError::NotFound)?;
-        let open = owned_put(object, client, put.generation)?;
+        let (slot, open) = shard.find_put(key, client, put.generation, emit)?;
         if !open {
             // An ended put is ended again only by whoever can name it.
             return put.generation.map(|_| ()).ok_or(PutFinishError::NotOpen);
         }
-        object.slices = verified(&object.slices, put)?;
+        let object = shard.get_mut(slot);
+        if let Some(slices) = verified(&object.slices(), put.checksums)? {
+            object.set_slices(slices);
+        }
         shard.complete(slot, emit);
         Ok(())
     }
@@ -165,8 +197,8 @@ impl Master {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
-        let (slot, object) = shard.find_live(key, emit).ok_or(PutFinishError::NotFound)?;
-        if !owned_put(object, client, generation)? {
+        let (slot, open) = shard.find_put(key, client, generation, emit)?;
+        if !open {
             return Err(PutFinishError::NotOpen);
         }
         shard.remove(slot, Removal::Requested, emit);
@@ -175,20 +207,25 @@ impl Master {
     }
 }
 
-/// Whether `object` is an unfinished put of `client` with this generation;
-/// `false` when it is that put, finished.
-fn owned_put(
-    object: &Object,
-    client: ClientId,
-    generation: Option<Generation>,
-) -> Result<bool, PutFinishError> {
-    if object.owner() != client {
-        return Err(PutFinishError::IllegalClient);
+impl Shard {
+    /// The put of `client` with this generation, and whether it is still open.
+    fn find_put(
+        &mut self,
+        key: HashedKey<'_>,
+        client: ClientId,
+        generation: Option<Generation>,
+        emit: Emit<'_>,
+    ) -> Result<(u32, bool), PutFinishError> {
+        let (slot, _) = self.find_live(key, emit).ok_or(PutFinishError::NotFound)?;
+        let object = self.object(slot).ok_or(PutFinishError::NotFound)?;
+        if self.client(object) != client {
+            return Err(PutFinishError::IllegalClient);
+        }
+        if generation.is_some_and(|generation| generation != object.generation) {
+            return Err(PutFinishError::NotOpen);
+        }
+        Ok((slot, object.state == State::Processing))
     }
-    if generation.is_some_and(|generation| generation != object.generation) {
-        return Err(PutFinishError::NotOpen);
-    }
-    Ok(object.state == State::Processing)
 }
 
 /// Checks a put and adds its slices up.
@@ -202,6 +239,11 @@ fn validate(put: &PutStart<'_>) -> Result<u64, InvalidPut> {
     }
     if !(1..=MAX_REPLICAS as u32).contains(&config.replica_num) {
         return Err(InvalidPut::ReplicaCount { replica_num: config.replica_num });
+    }
+    if let Some(group) = &config.group
+        && !(1..=MAX_GROUP_NAME_LEN).contains(&group.len())
+    {
+        return Err(InvalidPut::GroupName { len: group.len() });
     }
     for names in [&config.preferred_segments, &config.excluded_segments] {
         if names.len() > MAX_NAMED_SEGMENTS {
@@ -223,27 +265,21 @@ fn unverified(lengths: &[u64]) -> Slices {
     }
 }
 
-fn verified(slices: &Slices, put: &PutEnd<'_>) -> Result<Slices, PutFinishError> {
-    let lens = slices.as_slice();
-    if put.checksums.is_empty() {
-        return Ok(slices.clone());
+/// The slices with their checksums; `None` when the writer has none to give.
+fn verified(slices: &Slices, checksums: &[Checksum]) -> Result<Option<Slices>, PutFinishError> {
+    let count = slices.as_slice().len();
+    if checksums.is_empty() {
+        return Ok(None);
     }
-    if put.checksums.len() != lens.len() {
-        return Err(PutFinishError::ChecksumCount {
-            given: put.checksums.len(),
-            slices: lens.len(),
-        });
+    if checksums.len() != count {
+        return Err(PutFinishError::ChecksumCount { given: checksums.len(), slices: count });
     }
     let with_checksum =
         |slice: &Slice, checksum: &Checksum| Slice { len: slice.len, checksum: Some(*checksum) };
-    Ok(match slices {
-        Slices::One(slice) => Slices::One(with_checksum(slice, &put.checksums[0])),
+    Ok(Some(match slices {
+        Slices::One(slice) => Slices::One(with_checksum(slice, &checksums[0])),
         Slices::Many(slices) => Slices::Many(
-            slices
-                .iter()
-                .zip(put.checksums)
-                .map(|(slice, sum)| with_checksum(slice, sum))
-                .collect(),
+            slices.iter().zip(checksums).map(|(slice, sum)| with_checksum(slice, sum)).collect(),
         ),
-    })
+    }))
 }

@@ -6,7 +6,7 @@ use mc_types::Time;
 
 use crate::hash::mix;
 use crate::master::Master;
-use crate::shard::{Class, Evicted};
+use crate::order::{Class, Evicted};
 
 /// Shards compared when a victim is wanted. The coldest object of the coldest of
 /// a few random shards is close to the coldest of all, and a fixed number keeps
@@ -37,7 +37,7 @@ impl Master {
         for shard in self.shards() {
             let mut shard = shard.lock();
             more |= shard.sweep_step(TICK_BATCH as u32, emit);
-            more |= shard.readmit_due(&self.terms, now, TICK_BATCH) == TICK_BATCH;
+            more |= shard.readmit_due(now, TICK_BATCH) == TICK_BATCH;
         }
         more | self.evict_above_watermark(now)
     }
@@ -117,8 +117,11 @@ impl Master {
             turn += 1;
             // A few at a time: the next victim may be colder in another shard.
             let share = (bytes - outcome.bytes).div_ceil(16).max(1);
-            let mut shard = self.shards()[at].lock();
-            outcome += shard.evict(class, share, &self.terms, self.emit(now));
+            outcome += self.shards()[at].lock().evict(class, share, self.emit(now));
+            for (generation, member) in core::mem::take(&mut outcome.condemned) {
+                let Some(shard) = self.shards().get(member.shard as usize) else { continue };
+                outcome += shard.lock().evict_member(generation, member.slot, self.emit(now));
+            }
         }
         outcome
     }
@@ -130,7 +133,7 @@ impl Master {
         let peek = |at: usize| {
             let mut shard = self.shards()[at].lock();
             // A few are enough, unless none of them is still there.
-            while shard.readmit_due(&self.terms, now, READMISSIONS) == READMISSIONS
+            while shard.readmit_due(now, READMISSIONS) == READMISSIONS
                 && shard.coldest(class).is_none()
             {}
             shard.coldest(class).map(|touched| (touched, at))
@@ -146,7 +149,7 @@ impl Master {
 
     /// Whether anything waits for its lease to end before it can be evicted.
     pub(crate) fn any_aside(&self) -> bool {
-        self.shards().iter().any(|shard| shard.lock().has_aside())
+        self.shards().iter().any(|shard| shard.lock().order.has_aside())
     }
 
     pub(crate) fn start_sweep(&self) {

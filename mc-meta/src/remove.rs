@@ -49,7 +49,9 @@ impl Master {
                             && (force || !object.protection.is_leased(&self.terms, now))
                     });
                     // What lost its segments goes, too, but not for being asked.
-                    if goes && shard.remove(slot, Removal::Requested, emit) > 0 {
+                    if goes
+                        && shard.remove(slot, Removal::Requested, emit).cause == Removal::Requested
+                    {
                         shard.totals.removed_objects += 1;
                         removed += 1;
                     }

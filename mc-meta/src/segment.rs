@@ -1,13 +1,14 @@
 //! Segments: the memory that clients contribute.
 
 use core::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use mc_alloc::{AllocateError, Allocation, Allocator, OffsetAllocator, SlabAllocator};
 use mc_types::{ClientId, Endpoint, RemoteKey, SegmentId};
 use parking_lot::Mutex;
 
 use crate::config::MemoryAllocator;
+use crate::states::SegmentStatus;
 
 /// Longest segment name, in bytes.
 pub const MAX_SEGMENT_NAME_LEN: usize = 256;
@@ -34,7 +35,7 @@ pub struct SegmentSpec {
 pub struct Segment {
     spec: SegmentSpec,
     client: ClientId,
-    live: AtomicBool,
+    status: AtomicU8,
     /// Free bytes, to pass over a full segment without locking it.
     free: AtomicU64,
     /// Bytes of the largest object that fits while nothing else is there.
@@ -56,7 +57,7 @@ impl Segment {
         };
         Self {
             client,
-            live: AtomicBool::new(true),
+            status: AtomicU8::new(SegmentStatus::Ok as u8),
             free: AtomicU64::new(allocator.available()),
             largest_object: allocator.max_allocation(),
             allocator: Mutex::new(allocator),
@@ -76,15 +77,32 @@ impl Segment {
         self.client
     }
 
-    /// Whether it is mounted. Once false it stays false: a segment that comes
-    /// back is mounted as a new one.
+    /// Where it is in its life. Once unmounted it stays so: a segment that comes
+    /// back after that is mounted as a new one.
     #[must_use]
-    pub fn is_live(&self) -> bool {
-        self.live.load(Ordering::Acquire)
+    pub fn status(&self) -> SegmentStatus {
+        SegmentStatus::from_u8(self.status.load(Ordering::Acquire))
     }
 
-    pub(crate) fn retire(&self) {
-        self.live.store(false, Ordering::Release);
+    pub(crate) fn is_gone(&self) -> bool {
+        self.status() == SegmentStatus::Unmounted
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.status().is_readable()
+    }
+
+    pub(crate) fn is_allocatable(&self) -> bool {
+        self.status().is_allocatable()
+    }
+
+    /// Changes the status, if `next` may follow. Called under the segment table's lock.
+    pub(crate) fn set_status(&self, next: SegmentStatus) -> bool {
+        let may = self.status().can_become(next);
+        if may {
+            self.status.store(next as u8, Ordering::Release);
+        }
+        may
     }
 
     pub(crate) fn allocate(&self, size: u64) -> Result<Allocation, AllocateError> {
@@ -94,9 +112,9 @@ impl Segment {
         allocation
     }
 
-    /// Takes space back. In a retired segment nothing is left to account for.
+    /// Takes space back. In an unmounted segment nothing is left to account for.
     pub(crate) fn release(&self, allocation: Allocation) {
-        if self.is_live() {
+        if !self.is_gone() {
             let mut allocator = self.allocator.lock();
             let freed = allocator.free(allocation);
             debug_assert!(freed.is_ok(), "a replica's allocation belongs to its segment");
@@ -134,6 +152,7 @@ impl Segment {
         SegmentInfo {
             spec: self.spec.clone(),
             client: self.client,
+            status: self.status(),
             used: allocator.used(),
             largest_free: allocator.largest_free(),
             allocations: allocator.live() as u64,
@@ -161,7 +180,7 @@ impl fmt::Debug for Segment {
         f.debug_struct("Segment")
             .field("spec", &self.spec)
             .field("client", &self.client)
-            .field("live", &self.is_live())
+            .field("status", &self.status())
             .field("free", &self.free())
             .finish_non_exhaustive()
     }
@@ -174,6 +193,8 @@ pub struct SegmentInfo {
     pub spec: SegmentSpec,
     /// The client.
     pub client: ClientId,
+    /// Where it is in its life.
+    pub status: SegmentStatus,
     /// Bytes allocated.
     pub used: u64,
     /// The longest free run of bytes, at least.

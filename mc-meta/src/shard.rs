@@ -1,20 +1,26 @@
-//! One shard: the objects whose keys hash to it, and the orders over them.
+//! One shard: the objects whose keys hash to it.
 //!
-//! Every change of an object's state and of the queue it is in happens here.
+//! Every change of an object's state happens here or in `impl Shard` blocks of the
+//! file about that change; which order of eviction an object is in is decided in
+//! `order.rs` alone.
 
-use core::cmp::Reverse;
 use core::time::Duration;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
-use hashbrown::HashTable;
-use mc_evict::{EvictionPolicy, Item, Lru, Verdict};
+use mc_evict::{Item, PolicyKind};
 use mc_lease::{Protection, Terms};
-use mc_types::{Generation, Time};
+use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
 
+use crate::deadlines::OpenPuts;
 use crate::effect::{Effect, EffectSink, Removal};
 use crate::hash::{HashedKey, KeyHasher};
-use crate::object::{Object, Queue, Replicas, State, release_all};
+use crate::index::{Index, tag_of};
+use crate::keys::KeyArena;
+use crate::object::{Begun, Object, Replicas, State};
+use crate::order::Order;
+use crate::owners::Owners;
 use crate::slab::Slab;
+use crate::view::ObjectView;
 
 /// Reports changes, if somebody listens.
 #[derive(Clone, Copy)]
@@ -29,37 +35,6 @@ impl Emit<'_> {
             sink.emit(self.now, effect);
         }
     }
-
-    fn removed(self, object: &Object, cause: Removal) {
-        if object.state == State::Complete {
-            self.effect(&Effect::Removed {
-                key: object.key.as_ref(),
-                generation: object.generation,
-                cause,
-            });
-        }
-    }
-}
-
-/// An object under lease that was offered as a victim; ordered by when the lease
-/// ends. Nobody takes it back when the object goes: it then names no object that
-/// is set aside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Aside {
-    lease_end: Time,
-    generation: Generation,
-    slot: u32,
-}
-
-/// What an eviction freed, and what stopped it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Evicted {
-    pub(crate) objects: u64,
-    pub(crate) bytes: u64,
-    /// Objects set aside because they are leased.
-    pub(crate) leased: u64,
-    /// Whether there was more to look at than one eviction may.
-    pub(crate) cut_short: bool,
 }
 
 /// What has happened in a shard since the master began. Counted under the shard's
@@ -78,77 +53,63 @@ pub(crate) struct Totals {
     pub(crate) removed_objects: u64,
 }
 
-impl std::ops::AddAssign for Evicted {
-    fn add_assign(&mut self, more: Self) {
-        self.objects += more.objects;
-        self.bytes = self.bytes.saturating_add(more.bytes);
-        self.leased += more.leased;
-        self.cut_short |= more.cut_short;
-    }
+/// What a shard is made with.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardConfig {
+    pub(crate) number: u32,
+    pub(crate) terms: Terms,
+    pub(crate) policy: PolicyKind,
+    pub(crate) hasher: KeyHasher,
 }
-
-/// Which objects an eviction may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    Ordinary,
-    SoftPinned,
-}
-
-/// Offers after which one eviction call lets go of the shard, so that commands
-/// waiting for its lock wait microseconds.
-const MAX_OFFERS: u64 = 256;
 
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) totals: Totals,
-    hasher: KeyHasher,
-    index: HashTable<u32>,
-    objects: Slab<Object>,
-    main: Lru,
-    pinned: Lru,
-    aside: BinaryHeap<Reverse<Aside>>,
-    /// Objects in [`Queue::Aside`].
-    aside_len: usize,
-    /// Unfinished puts, oldest first: generations only grow.
-    open: BTreeMap<Generation, u32>,
-    /// Space of puts that were given up; their writers may still be writing.
+    pub(crate) config: ShardConfig,
+    index: Index,
+    pub(crate) objects: Slab<Object>,
+    keys: KeyArena,
+    owners: Owners,
+    pub(crate) order: Order,
+    /// Unfinished puts, oldest first.
+    pub(crate) open: OpenPuts,
+    /// Space that nobody can reach any more and that somebody may still be writing
+    /// to or reading from, by when it can be given back.
     discarded: BTreeMap<(Time, Generation), Replicas>,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
 }
 
+/// What became of an object that was taken out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone {
+    pub(crate) cause: Removal,
+    /// Bytes given back in segments that take new objects.
+    pub(crate) bytes: u64,
+}
+
+/// Slots given to this shard's own tables are occupied: they are taken out of every
+/// table when they are vacated.
+const OCCUPIED: &str = "slots come from this shard's own tables";
+
 impl Shard {
-    pub(crate) fn new(hasher: KeyHasher) -> Self {
+    pub(crate) fn new(config: ShardConfig) -> Self {
         Self {
             totals: Totals::default(),
-            hasher,
-            index: HashTable::new(),
+            index: Index::new(),
             objects: Slab::new(),
-            main: Lru::new(),
-            pinned: Lru::new(),
-            aside: BinaryHeap::new(),
-            aside_len: 0,
-            open: BTreeMap::new(),
+            keys: KeyArena::new(),
+            owners: Owners::new(),
+            order: Order::new(config.policy),
+            open: OpenPuts::new(),
             discarded: BTreeMap::new(),
             sweep: None,
+            config,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.index.len()
-    }
-
-    pub(crate) fn open_puts(&self) -> usize {
-        self.open.len()
-    }
-
-    pub(crate) fn soft_pinned(&self) -> usize {
-        self.pinned.len()
-    }
-
-    /// Whether objects under lease are waiting to become victims again.
-    pub(crate) fn has_aside(&self) -> bool {
-        self.aside_len > 0
     }
 
     pub(crate) fn object(&self, slot: u32) -> Option<&Object> {
@@ -159,17 +120,30 @@ impl Shard {
         self.objects.end()
     }
 
-    pub(crate) fn find(&self, key: HashedKey<'_>) -> Option<u32> {
-        let objects = &self.objects;
-        self.index
-            .find(key.hash, |&slot| {
-                objects.get(slot).is_some_and(|object| object.key.as_str() == key.key.as_str())
-            })
-            .copied()
+    pub(crate) fn key(&self, object: &Object) -> KeyRef<'_> {
+        self.keys.text(object.name)
     }
 
-    /// The object with this key and at least one replica in a live segment. One
-    /// that has lost its last segment is forgotten here.
+    pub(crate) fn client(&self, object: &Object) -> ClientId {
+        self.owners.client(object.owner)
+    }
+
+    /// An object as sinks and administrators see it.
+    pub(crate) fn view<'a>(&'a self, object: &'a Object) -> ObjectView<'a> {
+        ObjectView { key: self.key(object), owner: self.client(object), object }
+    }
+
+    pub(crate) fn find(&self, key: HashedKey<'_>) -> Option<u32> {
+        let tag = tag_of(key.hash);
+        let bytes = key.key.as_str().as_bytes();
+        self.index.find(tag, |slot| {
+            let object = self.objects.get(slot);
+            object.is_some_and(|o| o.tag == tag && self.keys.bytes(o.name) == bytes)
+        })
+    }
+
+    /// The object with this key that still has anything. One that has lost its last
+    /// segment, or whose group was given up, is forgotten here.
     pub(crate) fn find_live(
         &mut self,
         key: HashedKey<'_>,
@@ -184,214 +158,147 @@ impl Shard {
     }
 
     pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Object {
-        self.objects.get_mut(slot).expect("slots come from this shard's own tables")
+        self.objects.get_mut(slot).expect(OCCUPIED)
+    }
+
+    /// What the eviction policy knows of an object.
+    pub(crate) fn item(&self, object: &Object) -> Item {
+        let item = Item::new(self.config.hasher.hash(self.key(object)));
+        item.with_parent(object.parent().map_or(0, core::num::NonZeroU64::get))
     }
 
     /// Adds an object whose put begins.
-    pub(crate) fn begin(&mut self, hash: u64, object: Object) {
-        debug_assert!(object.state == State::Processing);
-        let generation = object.generation;
-        let slot = self.objects.insert(object);
-        let (objects, hasher) = (&self.objects, &self.hasher);
-        self.index.insert_unique(hash, slot, |&slot| {
-            hasher.hash(objects.get(slot).expect("indexed slots are occupied").key.as_ref())
-        });
-        self.open.insert(generation, slot);
+    pub(crate) fn begin(
+        &mut self,
+        key: HashedKey<'_>,
+        owner: ClientId,
+        put: Begun,
+        emit: Emit<'_>,
+    ) {
+        let tag = tag_of(key.hash);
+        let name = self.keys.insert(key.key);
+        let owner = self.owners.add(owner);
+        let generation = put.generation;
+        let slot = self.objects.insert(Object::begun(emit.now, tag, name, owner, put));
+        let objects = &self.objects;
+        self.index.insert(tag, slot, |slot| objects.get(slot).expect(OCCUPIED).tag);
+        self.open.begin(generation, slot);
         self.totals.put_starts += 1;
+        let object = self.objects.get(slot).expect(OCCUPIED);
+        if let Some(group) = object.group() {
+            group.settle(generation, slot);
+        }
+        if emit.sink.is_some() {
+            emit.effect(&Effect::Began { object: self.view(object) });
+        }
     }
 
     /// Makes an object readable.
     pub(crate) fn complete(&mut self, slot: u32, emit: Emit<'_>) {
-        let object = self.objects.get_mut(slot).expect("slots come from this shard's own tables");
+        let object = self.objects.get_mut(slot).expect(OCCUPIED);
         debug_assert!(object.state == State::Processing);
         let soft_pin = object.protection.wants_soft_pin();
         object.state = State::Complete;
         object.protection = Protection::committed(emit.now, soft_pin);
-        self.open.remove(&object.generation);
-        emit.effect(&Effect::Stored {
-            key: object.key.as_ref(),
-            generation: object.generation,
-            len: object.slices.total_len(),
-        });
-        self.enqueue(slot, if soft_pin { Queue::Pinned } else { Queue::Main });
+        if let Some(group) = object.group()
+            && !object.hard_pin
+        {
+            group.free();
+        }
+        let generation = object.generation;
+        self.open.ended(generation);
         self.totals.put_ends += 1;
+        let object = self.objects.get(slot).expect(OCCUPIED);
+        if emit.sink.is_some() {
+            emit.effect(&Effect::Stored { object: self.view(object) });
+        }
+        let item = self.item(object);
+        self.order.insert(slot, self.objects.get_mut(slot).expect(OCCUPIED), item);
     }
 
-    /// Grants a lease and moves the object to the warm end of its order.
-    pub(crate) fn access(&mut self, slot: u32, now: Time) -> &Object {
-        let object = self.objects.get_mut(slot).expect("slots come from this shard's own tables");
+    /// Grants a lease and makes the object one of those used last. False when it was
+    /// given up with its group a moment ago.
+    pub(crate) fn access(&mut self, slot: u32, now: Time) -> bool {
+        let terms = &self.config.terms;
+        let object = self.objects.get_mut(slot).expect(OCCUPIED);
+        if let Some(group) = object.group()
+            && !group.access(now + terms.lease)
+        {
+            return false;
+        }
         object.protection.access(now);
-        match object.queue {
-            Queue::Main if object.protection.wants_soft_pin() => {
-                self.main.remove(slot);
-                self.enqueue(slot, Queue::Pinned);
-            }
-            Queue::Main => self.main.access(slot),
-            Queue::Pinned => self.pinned.access(slot),
-            Queue::Aside | Queue::None => {}
-        }
-        self.get_mut(slot)
+        self.order.access(slot, object, terms, now);
+        true
     }
 
-    fn enqueue(&mut self, slot: u32, queue: Queue) {
-        self.get_mut(slot).queue = queue;
-        match queue {
-            Queue::Main => self.main.insert(slot, Item::UNKNOWN),
-            Queue::Pinned => self.pinned.insert(slot, Item::UNKNOWN),
-            Queue::Aside | Queue::None => {}
-        }
-    }
-
-    /// Takes an object out of every table and gives its space back; says how
-    /// many bytes that was. None are given back, and the cause is another one,
-    /// when its segments are gone.
-    pub(crate) fn remove(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> u64 {
-        let mut object = self.detach(slot);
+    /// Takes an object out of every table and gives its space back. For one that had
+    /// nothing left already the cause is another one.
+    pub(crate) fn remove(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Gone {
+        let object = self.get_mut(slot);
         let live = object.drop_dead_replicas();
-        emit.removed(&object, if live { cause } else { Removal::SegmentLost });
-        release_all(object.replicas)
+        let condemned = object.group().is_some_and(|group| group.is_condemned());
+        let cause = match (live, condemned) {
+            (true, _) => cause,
+            (false, true) => Removal::Evicted,
+            (false, false) => Removal::SegmentLost,
+        };
+        self.emit_removed(slot, cause, emit);
+        let mut object = self.detach(slot);
+        let bytes = object.take_replicas().release();
+        if cause == Removal::Evicted {
+            self.totals.evicted_objects += 1;
+            self.totals.evicted_bytes = self.totals.evicted_bytes.saturating_add(bytes);
+        }
+        Gone { cause, bytes }
     }
 
-    /// Takes an unfinished put out of every table and keeps its space until
-    /// `release_at`, because its writer may still be writing.
-    pub(crate) fn discard(&mut self, slot: u32, release_at: Time) {
-        let object = self.detach(slot);
-        self.discarded.insert((release_at, object.generation), object.replicas);
-        self.totals.puts_discarded += 1;
+    /// Takes an object out of every table and keeps its space until `release_at`,
+    /// because somebody may still be using it.
+    pub(crate) fn discard(&mut self, slot: u32, release_at: Time, cause: Removal, emit: Emit<'_>) {
+        self.emit_removed(slot, cause, emit);
+        let mut object = self.detach(slot);
+        let replicas = object.take_replicas();
+        self.keep_until(release_at, object.generation, replicas);
+    }
+
+    /// Keeps space until then. `generation` only tells entries of one time apart.
+    pub(crate) fn keep_until(&mut self, until: Time, generation: Generation, space: Replicas) {
+        if !space.is_empty() {
+            self.discarded.entry((until, generation)).or_default().extend(space);
+        }
+    }
+
+    fn emit_removed(&self, slot: u32, cause: Removal, emit: Emit<'_>) {
+        let object = self.objects.get(slot).expect(OCCUPIED);
+        if emit.sink.is_some() {
+            let (key, generation) = (self.key(object), object.generation);
+            emit.effect(&if object.state == State::Complete {
+                Effect::Removed { key, generation, cause }
+            } else {
+                Effect::Abandoned { key, generation }
+            });
+        }
     }
 
     fn detach(&mut self, slot: u32) -> Object {
-        let object = self.objects.remove(slot).expect("slots come from this shard's own tables");
-        let hash = self.hasher.hash(object.key.as_ref());
-        match self.index.find_entry(hash, |&indexed| indexed == slot) {
-            Ok(entry) => drop(entry.remove()),
-            Err(_) => debug_assert!(false, "every object is indexed"),
+        let mut object = self.objects.remove(slot).expect(OCCUPIED);
+        let indexed = self.index.remove(object.tag, slot);
+        debug_assert!(indexed, "every object is indexed");
+        self.keys.remove(object.name);
+        self.owners.remove(object.owner);
+        self.order.remove(slot, &mut object);
+        let open = object.state == State::Processing;
+        if open {
+            self.open.ended(object.generation);
         }
-        match object.queue {
-            Queue::Main => self.main.remove(slot),
-            Queue::Pinned => self.pinned.remove(slot),
-            Queue::Aside => self.aside_len -= 1,
-            Queue::None => {}
-        }
-        if object.state != State::Complete {
-            self.open.remove(&object.generation);
+        if let Some(group) = object.group() {
+            group.leave(object.generation, open || object.hard_pin);
         }
         object
     }
 
-    /// When the object that this class would lose first was last used.
-    pub(crate) fn coldest(&self, class: Class) -> Option<Time> {
-        let slot = match class {
-            Class::Ordinary => self.main.coldest(),
-            Class::SoftPinned => self.pinned.coldest(),
-        }?;
-        self.objects.get(slot).map(|object| object.protection.last_touched())
-    }
-
-    /// Evicts objects of `class` until `bytes` are freed, none is left or enough
-    /// have been looked at for one time.
-    pub(crate) fn evict(
-        &mut self,
-        class: Class,
-        bytes: u64,
-        terms: &Terms,
-        emit: Emit<'_>,
-    ) -> Evicted {
-        let mut outcome = Evicted::default();
-        let mut offers = 0;
-        let mut planned = 0u64;
-        let mut victims = smallvec::SmallVec::<[u32; 16]>::new();
-        let objects = &mut self.objects;
-        let aside = &mut self.aside;
-        let policy = match class {
-            Class::Ordinary => &mut self.main,
-            Class::SoftPinned => &mut self.pinned,
-        };
-        policy.evict(&mut |slot| {
-            if planned >= bytes || offers == MAX_OFFERS {
-                return Verdict::Stop;
-            }
-            offers += 1;
-            let object = objects.get_mut(slot).expect("queued slots are occupied");
-            // Whoever reads from a segment that is gone needs no protection any more.
-            let live = object.drop_dead_replicas();
-            if live && object.protection.is_leased(terms, emit.now) {
-                object.queue = Queue::Aside;
-                let lease_end = object.protection.lease_end(terms);
-                aside.push(Reverse(Aside { lease_end, generation: object.generation, slot }));
-                outcome.leased += 1;
-                return Verdict::SetAside;
-            }
-            object.queue = Queue::None;
-            let replicas = object.replicas.len() as u64;
-            planned = object.slices.total_len().saturating_mul(replicas).saturating_add(planned);
-            victims.push(slot);
-            Verdict::Evict
-        });
-        self.aside_len += outcome.leased as usize;
-        for slot in victims {
-            let freed = self.remove(slot, Removal::Evicted, emit);
-            outcome.bytes = outcome.bytes.saturating_add(freed);
-            outcome.objects += u64::from(freed > 0);
-        }
-        let totals = &mut self.totals;
-        totals.evicted_objects += outcome.objects;
-        totals.evicted_bytes = totals.evicted_bytes.saturating_add(outcome.bytes);
-        totals.eviction_offers += offers;
-        outcome
-    }
-
-    /// Puts objects whose lease has ended back where victims are taken from, and
-    /// soft-pinned ones whose pin has lapsed among the ordinary; at most `limit`.
-    pub(crate) fn readmit_due(&mut self, terms: &Terms, now: Time, limit: usize) -> usize {
-        let mut done = 0;
-        while done < limit
-            && let Some(&Reverse(entry)) = self.aside.peek()
-            && entry.lease_end <= now
-        {
-            done += 1;
-            self.aside.pop();
-            self.readmit(entry, terms, now);
-        }
-        // Give memory back after a burst, without shrinking at every pop.
-        if self.aside.capacity() > 1024 && self.aside.len() * 4 < self.aside.capacity() {
-            self.aside.shrink_to(self.aside.len() * 2);
-        }
-        while done < limit
-            && let Some(slot) = self.pinned.coldest()
-        {
-            let object = self.objects.get(slot).expect("queued slots are occupied");
-            if object.protection.is_soft_pinned(terms, now) {
-                break;
-            }
-            done += 1;
-            self.pinned.remove(slot);
-            self.main.readmit(slot, Item::UNKNOWN);
-            self.get_mut(slot).queue = Queue::Main;
-        }
-        done
-    }
-
-    fn readmit(&mut self, entry: Aside, terms: &Terms, now: Time) {
-        let Some(object) = self.objects.get_mut(entry.slot) else { return };
-        if object.generation != entry.generation || object.queue != Queue::Aside {
-            return;
-        }
-        if object.protection.is_leased(terms, now) {
-            let lease_end = object.protection.lease_end(terms);
-            self.aside.push(Reverse(Aside { lease_end, ..entry }));
-            return;
-        }
-        // At the warm end, as if used when the lease ended: objects that come back
-        // one after the other keep their order that way, and none is further from
-        // its place than a lease lasts.
-        self.aside_len -= 1;
-        let pinned = object.protection.is_soft_pinned(terms, now);
-        self.enqueue(entry.slot, if pinned { Queue::Pinned } else { Queue::Main });
-    }
-
-    /// Gives back the space of discarded puts that is due, and gives up puts that
-    /// are as old as `timeout`; at most `limit` of both. Says how many.
+    /// Gives back the space that is due, and gives up puts that are as old as
+    /// `timeout`; at most `limit` of both. Says how many.
     pub(crate) fn reclaim_unfinished(
         &mut self,
         timeout: Duration,
@@ -403,28 +310,32 @@ impl Shard {
             && let Some(entry) = self.discarded.first_entry()
             && entry.key().0 <= emit.now
         {
-            release_all(entry.remove());
+            entry.remove().release();
             reclaimed += 1;
         }
         while reclaimed < limit
-            && let Some((_, &slot)) = self.open.first_key_value()
-            && self.get_mut(slot).begun_at().is_some_and(|begun| begun + timeout <= emit.now)
+            && let Some((begun, slot)) = self.oldest_open()
+            && begun + timeout <= emit.now
         {
             // One that lost its segments was not given up for its age.
-            let freed = self.remove(slot, Removal::Requested, emit);
-            self.totals.puts_discarded += u64::from(freed > 0);
+            let gone = self.remove(slot, Removal::Requested, emit);
+            self.totals.puts_discarded += u64::from(gone.cause == Removal::Requested);
             reclaimed += 1;
         }
         reclaimed
     }
 
-    /// When the space of the oldest unfinished put is due, if there is one.
+    /// When the oldest unfinished put began, and where it is.
+    fn oldest_open(&self) -> Option<(Time, u32)> {
+        let (_, slot) = self.open.oldest()?;
+        let begun = self.objects.get(slot)?.begun_at()?;
+        Some((begun, slot))
+    }
+
+    /// When the next space is due, if there is any.
     pub(crate) fn next_release(&self, timeout: Duration) -> Option<Time> {
         let discarded = self.discarded.first_key_value().map(|((due, _), _)| *due);
-        let open = self.open.first_key_value().and_then(|(_, &slot)| {
-            let object = self.objects.get(slot).expect("open slots are occupied");
-            object.begun_at().map(|begun| begun + timeout)
-        });
+        let open = self.oldest_open().map(|(begun, _)| begun + timeout);
         discarded.into_iter().chain(open).min()
     }
 
@@ -447,5 +358,15 @@ impl Shard {
         }
         self.sweep = (to < self.objects.end()).then_some(to);
         self.sweep.is_some()
+    }
+
+    /// An owned copy of an object's key.
+    pub(crate) fn owned_key(&self, object: &Object) -> ObjectKey {
+        self.key(object).to_owned()
+    }
+
+    /// Bytes that the texts of the keys take.
+    pub(crate) const fn key_bytes(&self) -> u64 {
+        self.keys.held_bytes()
     }
 }

@@ -1,18 +1,26 @@
-//! The segment table: which segments are mounted, by whom, and on which hosts.
+//! The segment table: which segments there are, whose, and on which hosts.
+//!
+//! Segments that take new objects have positions, which the allocation strategies
+//! choose among. The others (suspended, draining, about to go) are parked: known by
+//! id, and to the objects in them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use mc_alloc::strategy::Segments;
 use mc_types::{ClientId, SegmentId};
 
 use crate::segment::Segment;
+use crate::states::SegmentStatus;
 
 #[derive(Debug, Default)]
 pub(crate) struct SegmentTable {
     segments: Vec<Arc<Segment>>,
-    by_id: HashMap<SegmentId, usize>,
-    by_name: HashMap<Box<str>, usize>,
+    /// Where each of `segments` is.
+    positions: HashMap<SegmentId, usize>,
+    /// Those that take no new objects.
+    parked: BTreeMap<SegmentId, Arc<Segment>>,
+    by_name: HashMap<Box<str>, SegmentId>,
     /// The segments of each client, in the order in which they were mounted.
     by_client: HashMap<ClientId, Vec<SegmentId>>,
     by_host: HashMap<Box<str>, Host>,
@@ -34,34 +42,45 @@ struct Host {
 }
 
 impl SegmentTable {
+    /// The segments that take new objects.
     pub(crate) fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
     }
 
+    /// Every segment, those that take new objects first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.segments.iter().chain(self.parked.values())
+    }
+
     pub(crate) fn by_id(&self, id: SegmentId) -> Option<&Arc<Segment>> {
-        self.by_id.get(&id).map(|&at| &self.segments[at])
+        match self.positions.get(&id) {
+            Some(&at) => Some(&self.segments[at]),
+            None => self.parked.get(&id),
+        }
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<Segment>> {
-        self.by_name.get(name).map(|&at| &self.segments[at])
+        self.by_id(*self.by_name.get(name)?)
     }
 
-    /// Changes whenever a segment comes or goes.
+    /// Changes whenever a segment comes, goes or changes its status.
     pub(crate) const fn view(&self) -> u64 {
         self.view
     }
 
+    /// Bytes of the segments that take new objects.
     pub(crate) const fn capacity(&self) -> u64 {
         self.capacity
     }
 
+    /// Bytes in use in the segments that take new objects.
     pub(crate) fn used(&self) -> u64 {
         self.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.used()))
     }
 
-    /// Where the segment of this name is.
+    /// Where the segment of this name is, if it takes new objects.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
-        self.by_name.get(name).copied()
+        self.positions.get(self.by_name.get(name)?).copied()
     }
 
     /// Bytes of the largest object that a segment can hold.
@@ -71,10 +90,52 @@ impl SegmentTable {
 
     /// Adds a segment whose id and name are free.
     pub(crate) fn add(&mut self, segment: Arc<Segment>) {
+        let id = segment.spec().id;
+        self.by_name.insert(segment.spec().name.clone(), id);
+        self.by_client.entry(segment.client()).or_default().push(id);
+        if segment.is_allocatable() {
+            self.place_in(segment);
+        } else {
+            self.parked.insert(id, segment);
+        }
+        self.recount();
+    }
+
+    /// Takes a segment out and retires it.
+    pub(crate) fn remove(&mut self, id: SegmentId) -> Option<Arc<Segment>> {
+        let segment = self.take_out(id).or_else(|| self.parked.remove(&id))?;
+        self.by_name.remove(&segment.spec().name);
+        self.leave_client(&segment);
+        segment.set_status(SegmentStatus::Unmounted);
+        self.recount();
+        Some(segment)
+    }
+
+    /// Changes the status of a segment that stays; `None` when there is none or the
+    /// status may not follow the one it has.
+    pub(crate) fn set_status(
+        &mut self,
+        id: SegmentId,
+        status: SegmentStatus,
+    ) -> Option<Arc<Segment>> {
+        let segment = Arc::clone(self.by_id(id)?);
+        if status == SegmentStatus::Unmounted || !segment.set_status(status) {
+            return None;
+        }
+        if status.is_allocatable() {
+            self.parked.remove(&id);
+            self.place_in(Arc::clone(&segment));
+        } else if let Some(segment) = self.take_out(id) {
+            self.parked.insert(id, segment);
+        }
+        self.recount();
+        Some(segment)
+    }
+
+    /// Gives a segment a position.
+    fn place_in(&mut self, segment: Arc<Segment>) {
         let at = self.segments.len();
-        self.by_id.insert(segment.spec().id, at);
-        self.by_name.insert(segment.spec().name.clone(), at);
-        self.by_client.entry(segment.client()).or_default().push(segment.spec().id);
+        self.positions.insert(segment.spec().id, at);
         let hosts_seen = &mut self.hosts_seen;
         let host = self.by_host.entry(segment.host().into()).or_insert_with(|| {
             *hosts_seen += 1;
@@ -83,27 +144,21 @@ impl SegmentTable {
         host.segments.push(at);
         self.host_numbers.push(host.number);
         self.segments.push(segment);
-        self.recount();
     }
 
-    /// Takes a segment out and retires it.
-    pub(crate) fn remove(&mut self, id: SegmentId) -> Option<Arc<Segment>> {
-        let at = self.by_id.remove(&id)?;
+    /// Takes the position of a segment away.
+    fn take_out(&mut self, id: SegmentId) -> Option<Arc<Segment>> {
+        let at = self.positions.remove(&id)?;
         let segment = self.segments.swap_remove(at);
         self.host_numbers.swap_remove(at);
-        self.by_name.remove(&segment.spec().name);
-        self.leave_client(&segment);
         self.leave_host(&segment, at);
         if let Some(moved) = self.segments.get(at) {
-            self.by_id.insert(moved.spec().id, at);
-            self.by_name.insert(moved.spec().name.clone(), at);
+            self.positions.insert(moved.spec().id, at);
             let last = self.segments.len();
             if let Some(host) = self.by_host.get_mut(moved.host()) {
                 host.segments.iter_mut().filter(|place| **place == last).for_each(|p| *p = at);
             }
         }
-        segment.retire();
-        self.recount();
         Some(segment)
     }
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use mc_meta::{
-    ClientStatus, KeyPage, MasterReport, ObjectInfo, Placement, Pong, PutGrant, ReplicaList,
-    ReplicaStatus, Segment, Slice,
+    BufferStatus, ClientStatus, KeyPage, MasterReport, ObjectInfo, Placement, Pong, PutGrant,
+    ReplicaList, ReplicaStatus, Segment, Slice,
 };
 use mc_types::{ErrorCode, Extent};
 
 use crate::error::Refusal;
-use crate::proto::{buf_handle::BufStatus, ping_response, replica_info};
+use crate::proto::ping_response;
 use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u64};
 
 /// Bytes that any item of a batch may take, however full the answer is: a
@@ -55,11 +55,7 @@ fn put_replica(
     status: ReplicaStatus,
     names: Names,
 ) {
-    let (replica, handle) = match status {
-        ReplicaStatus::Processing => (replica_info::ReplicaStatus::Processing, BufStatus::Init),
-        ReplicaStatus::Complete => (replica_info::ReplicaStatus::Complete, BufStatus::Complete),
-        ReplicaStatus::Removed => (replica_info::ReplicaStatus::Removed, BufStatus::Unregistered),
-    };
+    let handle = BufferStatus::of(status, segment.status());
     put_message(out, number, |out| {
         put_message(out, 1, |out| {
             let spec = segment.spec();
@@ -76,9 +72,9 @@ fn put_replica(
             }
             put_u64(out, 2, extent.len());
             put_u64(out, 3, extent.offset());
-            put_enum(out, 4, handle.into());
+            put_enum(out, 4, handle as i32);
         });
-        put_enum(out, 2, replica.into());
+        put_enum(out, 2, status as i32);
     });
 }
 

@@ -130,9 +130,12 @@ fn cluster_json(report: &ClusterReport) -> Value {
 
 const fn status(status: ReplicaStatus) -> &'static str {
     match status {
+        ReplicaStatus::Undefined => "unknown",
+        ReplicaStatus::Initialized => "reserved",
         ReplicaStatus::Processing => "being written",
         ReplicaStatus::Complete => "complete",
         ReplicaStatus::Removed => "segment gone",
+        ReplicaStatus::Failed => "failed",
     }
 }
 

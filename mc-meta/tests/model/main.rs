@@ -182,6 +182,7 @@ fn settings() -> impl Strategy<Value = MasterConfig> {
             config.eviction_high_watermark_ratio = high;
             config.eviction_ratio = ratio;
             config.client_ttl = millis(700);
+            config.client_return_timeout = Duration::ZERO;
             config.put_start_discard_timeout = millis(300);
             config.put_start_release_timeout = millis(2_000);
             config

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use mc_meta::{
-    ClientStatus, GetError, Master, MountError, PutFinishError, Removal, ReplicateConfig,
-    SegmentSpec, UnmountError,
+    ClientStatus, GetError, Master, MountError, Mounted, PutFinishError, PutStartError, Removal,
+    ReplicateConfig, SegmentSpec, UnmountError,
 };
 use mc_types::{ClientId, SegmentId};
 
@@ -100,7 +100,7 @@ fn malformed_segments_are_refused() {
     let long = "x".repeat(longest + 1);
     assert_eq!(master.mount_segment(at(0), NODE, named(long)), Err(bad(longest + 1)));
     assert_eq!(master.mount_segment(at(0), NODE, segment(0, 0)), Err(MountError::ZeroSize));
-    assert_eq!(master.mount_segment(at(0), NODE, named("x".repeat(longest))), Ok(()));
+    assert_eq!(master.mount_segment(at(0), NODE, named("x".repeat(longest))), Ok(Mounted::New));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn an_open_put_outlives_the_loss_of_one_of_its_replicas() {
     end(&master, at(2), "a", grant.generation).unwrap();
     let list = master.get_replica_list(at(2), key("a")).unwrap();
     assert_eq!(list.placements.len(), 1);
-    assert!(list.placements[0].segment.is_live());
+    assert!(list.placements[0].segment.status().is_readable());
     // The other one goes, too: nothing is left to end.
     let grant = start(&master, at(2), "b", 10).unwrap();
     master.unmount_segment(at(3), NODE, SegmentId::from_u128(1)).unwrap();
@@ -156,7 +156,7 @@ fn an_open_put_outlives_the_loss_of_one_of_its_replicas() {
 }
 
 #[test]
-fn a_silent_client_is_given_up_and_comes_back_by_mounting() {
+fn a_silent_client_is_suspended_and_comes_back_with_what_it_holds() {
     let mut config = settings();
     config.client_ttl = Duration::from_secs(10);
     let master = master_with(config, &[100]);
@@ -166,12 +166,72 @@ fn a_silent_client_is_given_up_and_comes_back_by_mounting() {
     assert!(has(&master, "a"), "silent for no longer than the TTL");
     master.tick(at(11_001));
     assert!(!has(&master, "a"));
+    assert_eq!(master.get_replica_list(secs(12), key("a")).unwrap_err(), GetError::NotReady);
     assert_eq!(master.ping(secs(12), NODE).status, ClientStatus::NeedRemount);
     assert_eq!(master.report().expired_clients, 1);
     assert_eq!(master.report().capacity, 0);
-    master.mount_segment(secs(12), NODE, segment(0, 100)).unwrap();
+    let no_room = put(&master, secs(12), "b", 1).unwrap_err();
+    assert!(matches!(no_room, PutStartError::TooFewSegments { .. }), "{no_room}");
+    let back = master.remount_segments(secs(12), NODE, [segment(0, 100), segment(1, 50)]);
+    assert_eq!(back, [Ok(Mounted::Reattached), Ok(Mounted::New)]);
     assert_eq!(master.ping(secs(12), NODE).status, ClientStatus::Ok);
-    assert_eq!(put(&master, secs(12), "a", 100).unwrap().placements[0].extent.len(), 100);
+    assert!(has(&master, "a"));
+    assert_eq!(master.report().used, 10);
+    assert_eq!(master.mount_segment(secs(12), NODE, segment(0, 100)), Ok(Mounted::Already));
+}
+
+#[test]
+fn who_stays_away_too_long_comes_back_empty() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    config.client_return_timeout = Duration::from_secs(60);
+    let master = master_with(config, &[100]);
+    put(&master, at(0), "a", 10).unwrap();
+    master.tick(secs(11));
+    master.tick(at(70_999));
+    assert_eq!(master.report().segments.len(), 1);
+    while master.tick(secs(72)) {}
+    assert_eq!(master.report().segments.len(), 0);
+    assert_eq!(master.report().objects, 0);
+    assert_eq!(master.mount_segment(secs(73), NODE, segment(0, 100)), Ok(Mounted::New));
+    assert_eq!(put(&master, secs(73), "a", 100).unwrap().placements[0].extent.len(), 100);
+}
+
+#[test]
+fn a_key_whose_holder_is_away_can_be_put_elsewhere() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    let master = master_with(config, &[100]);
+    put(&master, at(0), "a", 10).unwrap();
+    master.tick(secs(11));
+    master.mount_segment(secs(11), STRANGER, segment(7, 100)).unwrap();
+    let grant = put(&master, secs(11), "a", 20).unwrap();
+    assert_eq!(grant.placements[0].segment.spec().id, SegmentId::from_u128(7));
+    // The old value does not come back with its holder.
+    master.mount_segment(secs(12), NODE, segment(0, 100)).unwrap();
+    let list = master.get_replica_list(secs(12), key("a")).unwrap();
+    assert_eq!((list.placements.len(), list.slices.total_len()), (1, 20));
+    assert_eq!(master.report().used, 20);
+}
+
+#[test]
+fn a_graceful_unmount_is_readable_until_its_time() {
+    let master = master(&[100]);
+    put(&master, at(0), "a", 10).unwrap();
+    let (id, grace) = (SegmentId::from_u128(0), Duration::from_secs(30));
+    let leave = |client| master.graceful_unmount_segment(at(0), client, id, grace);
+    assert_eq!(leave(STRANGER), Err(UnmountError::IllegalClient));
+    assert_eq!(leave(NODE), Ok(()));
+    assert_eq!(leave(NODE), Ok(()));
+    assert!(has(&master, "a"));
+    assert!(matches!(put(&master, at(1), "b", 1), Err(PutStartError::TooFewSegments { .. })));
+    assert_eq!(master.mount_segment(at(1), NODE, segment(0, 100)), Err(MountError::Leaving));
+    master.tick(at(29_999));
+    assert!(has(&master, "a"));
+    while master.tick(secs(30)) {}
+    assert!(!has(&master, "a"));
+    assert_eq!(master.report().objects, 0);
+    assert_eq!(leave(NODE), Err(UnmountError::NotFound));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::{
     SegmentLocation, SegmentReport,
 };
 use crate::error::{MalformedReply, Refusal};
-use crate::proto::{ping_response, replica_info};
+use crate::proto::ping_response;
 use crate::request::MAX_PAGE;
 use crate::wire::{Field, Fields};
 
@@ -434,12 +434,10 @@ pub(crate) fn read_object(message: &[u8]) -> Answer<ObjectDescription> {
 
 fn read_replica_description(message: &[u8]) -> Result<ReplicaDescription, MalformedReply> {
     let handle = Handle::read(message)?;
-    let status = match replica_info::ReplicaStatus::try_from(handle.replica_status) {
-        Ok(replica_info::ReplicaStatus::Processing) => ReplicaStatus::Processing,
-        Ok(replica_info::ReplicaStatus::Complete) => ReplicaStatus::Complete,
-        Ok(replica_info::ReplicaStatus::Removed) => ReplicaStatus::Removed,
-        _ => return Err(problem("status", "is unknown")),
-    };
+    let status = ReplicaStatus::ALL
+        .into_iter()
+        .find(|status| *status as i32 == handle.replica_status)
+        .ok_or(problem("status", "is unknown"))?;
     Ok(ReplicaDescription {
         status,
         extent: handle.extent()?,

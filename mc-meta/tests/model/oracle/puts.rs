@@ -80,7 +80,7 @@ impl Oracle {
         let distinct: BTreeSet<Mounting> = extents.iter().map(|(mounting, _)| *mounting).collect();
         assert_eq!(distinct.len(), extents.len(), "replicas on distinct segments");
         for (placement, (mounting, extent)) in grant.placements.iter().zip(&extents) {
-            assert!(placement.segment.is_live());
+            assert!(placement.segment.status().is_readable());
             assert_eq!(extent.len(), len);
             assert!(extent.end() <= placement.segment.spec().size);
             for taken in self.taken(*mounting) {

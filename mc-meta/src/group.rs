@@ -1,0 +1,198 @@
+//! Groups: objects that are evicted together or not at all.
+//!
+//! The members of a group lie in many shards, and no command locks two. So a group
+//! has a lease of its own, which each access to a member extends, and is given up by
+//! condemning it: from that moment every member counts as gone, in whatever shard,
+//! and is taken out when it is next looked at or when its shard's turn comes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use mc_types::{Generation, Time};
+use parking_lot::Mutex;
+
+/// Where a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) shard: u32,
+    /// Known once the member has one; a group is not given up before.
+    pub(crate) slot: u32,
+}
+
+/// One group. Its lock is taken after a shard's and never before one.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// Written under the lock; read without it.
+    condemned: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    lease_end: Time,
+    members: BTreeMap<Generation, Member>,
+    /// Members that may not go now: unfinished or hard-pinned ones.
+    held: usize,
+}
+
+/// Why a group stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protected {
+    /// A member is under lease until then.
+    Leased(Time),
+    /// A member is unfinished or hard-pinned; for how long nobody knows.
+    Held,
+}
+
+impl Group {
+    /// Whether its members are gone.
+    pub(crate) fn is_condemned(&self) -> bool {
+        self.condemned.load(Ordering::Acquire)
+    }
+
+    /// Adds a member that may not go before it is [`free`](Self::free)d; false when
+    /// the group is gone already.
+    pub(crate) fn join(&self, generation: Generation, shard: u32) -> bool {
+        let mut inner = self.inner.lock();
+        if self.is_condemned() {
+            return false;
+        }
+        inner.members.insert(generation, Member { shard, slot: u32::MAX });
+        inner.held += 1;
+        true
+    }
+
+    /// Notes the slot of a member.
+    pub(crate) fn settle(&self, generation: Generation, slot: u32) {
+        if let Some(member) = self.inner.lock().members.get_mut(&generation) {
+            member.slot = slot;
+        }
+    }
+
+    /// A member may go from now on.
+    pub(crate) fn free(&self) {
+        let mut inner = self.inner.lock();
+        inner.held = inner.held.saturating_sub(1);
+    }
+
+    /// A member is gone; `was_held` when it had not been freed.
+    pub(crate) fn leave(&self, generation: Generation, was_held: bool) {
+        let mut inner = self.inner.lock();
+        if inner.members.remove(&generation).is_some() && was_held {
+            inner.held = inner.held.saturating_sub(1);
+        }
+    }
+
+    /// A member was accessed and may not go before `lease_end`; false when the group
+    /// is gone already.
+    pub(crate) fn access(&self, lease_end: Time) -> bool {
+        let mut inner = self.inner.lock();
+        inner.lease_end = inner.lease_end.max(lease_end);
+        !self.is_condemned()
+    }
+
+    /// When the lease of the member last accessed ends.
+    pub(crate) fn lease_end(&self) -> Time {
+        self.inner.lock().lease_end
+    }
+
+    /// Gives the group up. Its members are left to the caller to take out; there are
+    /// none when somebody else has condemned it before.
+    ///
+    /// # Errors
+    /// [`Protected`] when a member may not go.
+    pub(crate) fn condemn(&self, now: Time) -> Result<Vec<(Generation, Member)>, Protected> {
+        let mut inner = self.inner.lock();
+        if self.is_condemned() {
+            return Ok(Vec::new());
+        }
+        if inner.held > 0 {
+            return Err(Protected::Held);
+        }
+        if now < inner.lease_end {
+            return Err(Protected::Leased(inner.lease_end));
+        }
+        self.condemned.store(true, Ordering::Release);
+        Ok(core::mem::take(&mut inner.members).into_iter().collect())
+    }
+}
+
+/// The groups of a master by name.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    by_name: HashMap<Box<str>, Weak<Group>>,
+    /// Names at which those without members are swept out.
+    sweep_at: usize,
+}
+
+impl Groups {
+    /// The group of this name; a new one when there is none with members left.
+    pub(crate) fn named(&mut self, name: &str) -> Arc<Group> {
+        if let Some(group) = self.by_name.get(name).and_then(Weak::upgrade)
+            && !group.is_condemned()
+        {
+            return group;
+        }
+        if self.by_name.len() >= self.sweep_at {
+            self.by_name.retain(|_, group| group.strong_count() > 0);
+            self.sweep_at = (self.by_name.len() * 2).max(64);
+        }
+        let group = Arc::<Group>::default();
+        self.by_name.insert(name.into(), Arc::downgrade(&group));
+        group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::from_millis(millis)
+    }
+
+    fn join(group: &Group, number: u64) -> bool {
+        group.join(Generation::new(number), 0)
+    }
+
+    #[test]
+    fn any_member_protects_all() {
+        let group = Group::default();
+        assert!(join(&group, 1) && join(&group, 2));
+        assert_eq!(group.condemn(at(0)), Err(Protected::Held));
+        group.free();
+        assert_eq!(group.condemn(at(0)), Err(Protected::Held));
+        group.free();
+        assert!(group.access(at(10)) && group.access(at(5)));
+        assert_eq!(group.condemn(at(9)), Err(Protected::Leased(at(10))));
+        group.settle(Generation::new(2), 7);
+        let members = group.condemn(at(10)).unwrap();
+        assert_eq!(members.len(), 2);
+        assert_eq!(members[1], (Generation::new(2), Member { shard: 0, slot: 7 }));
+        assert!(group.is_condemned() && !group.access(at(99)) && !join(&group, 3));
+        assert_eq!(group.condemn(at(10)), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn who_leaves_unfinished_holds_nobody_back() {
+        let group = Group::default();
+        assert!(join(&group, 1) && join(&group, 2));
+        group.free();
+        group.leave(Generation::new(2), true);
+        assert_eq!(group.condemn(at(0)).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn names_outlive_their_groups_by_little() {
+        let mut groups = Groups::default();
+        for n in 0..10_000 {
+            groups.named(&n.to_string());
+        }
+        assert!(groups.by_name.len() <= 64);
+        let kept = groups.named("kept");
+        assert!(Arc::ptr_eq(&kept, &groups.named("kept")));
+        kept.condemn(at(0)).unwrap();
+        assert!(!Arc::ptr_eq(&kept, &groups.named("kept")));
+    }
+}

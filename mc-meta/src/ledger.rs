@@ -1,0 +1,374 @@
+//! The accounts behind [`Quotas`](crate::quota::Quotas).
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::quota::{MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, TenantUsage};
+use crate::tenant::TenantId;
+
+/// Accounts that are made at a time.
+const CHUNK: usize = 256;
+
+/// The number under which an object's tenant is kept with it. It names that tenant for
+/// as long as anything is charged to it, and may then be given to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantSlot(u16);
+
+impl TenantSlot {
+    /// The default tenant's, which never changes.
+    pub const DEFAULT: Self = Self(0);
+
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Accounts and whose they are.
+///
+/// An account changes hands only under the directory's lock for writing and while
+/// nothing is charged to it. So one that is found by name stays that tenant's until the
+/// lock for reading is let go, and one that something is charged to needs no lock.
+pub(crate) struct Ledger {
+    directory: RwLock<Directory>,
+    accounts: Accounts,
+    unregistered: AtomicU64,
+    mismatches: AtomicU64,
+}
+
+/// Whose the accounts are. Ordered, so that reports and the order of slots are.
+struct Directory {
+    slots: BTreeMap<TenantId, TenantSlot>,
+    /// The tenant that had each slot last.
+    names: Vec<TenantId>,
+    /// Slots that are nobody's now.
+    vacant: Vec<TenantSlot>,
+    capacity: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Self {
+        let accounts = Accounts((0..MAX_TENANTS / CHUNK).map(|_| OnceLock::new()).collect());
+        accounts.make(TenantSlot::DEFAULT);
+        Self {
+            directory: RwLock::new(Directory {
+                slots: BTreeMap::from([(TenantId::DEFAULT, TenantSlot::DEFAULT)]),
+                names: vec![TenantId::DEFAULT],
+                vacant: Vec::new(),
+                capacity: 0,
+            }),
+            accounts,
+            unregistered: AtomicU64::new(0),
+            mismatches: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn set_capacity(&self, bytes: u64) {
+        let mut directory = self.directory.write();
+        directory.capacity = bytes;
+        self.scale(&directory);
+    }
+
+    pub(crate) fn set_policy(&self, tenant: &TenantId, requested: u64) -> Result<(), PolicyError> {
+        let mut directory = self.directory.write();
+        let slot = self.open(&mut directory, tenant)?;
+        set(&self.accounts.make(slot).requested, requested);
+        self.scale(&directory);
+        Ok(())
+    }
+
+    pub(crate) fn replace_policies(
+        &self,
+        policies: &BTreeMap<TenantId, u64>,
+    ) -> Result<(), PolicyError> {
+        let mut directory = self.directory.write();
+        let others = directory.slots.iter().filter(|(tenant, _)| !policies.contains_key(*tenant));
+        let kept = others.filter(|(tenant, slot)| {
+            tenant.is_default() || self.accounts.get(**slot).is_some_and(|a| !a.is_empty())
+        });
+        if kept.count() + policies.len() > MAX_TENANTS {
+            return Err(PolicyError::TooManyTenants);
+        }
+        for (tenant, slot) in &directory.slots {
+            if !policies.contains_key(tenant) {
+                set(&self.accounts.make(*slot).requested, 0);
+            }
+        }
+        self.vacate(&mut directory);
+        for (tenant, requested) in policies {
+            let slot = self.open(&mut directory, tenant)?;
+            set(&self.accounts.make(slot).requested, *requested);
+        }
+        self.scale(&directory);
+        Ok(())
+    }
+
+    pub(crate) fn delete_policy(&self, tenant: &TenantId) -> Result<(), PolicyError> {
+        let mut directory = self.directory.write();
+        let account = directory.slots.get(tenant).and_then(|slot| self.accounts.get(*slot));
+        let Some(account) = account.filter(|account| account.is_registered()) else {
+            return Err(PolicyError::NotRegistered { tenant: tenant.clone() });
+        };
+        if !account.is_empty() {
+            return Err(PolicyError::NotEmpty {
+                tenant: tenant.clone(),
+                charged: get(&account.charged),
+                objects: get(&account.objects),
+            });
+        }
+        set(&account.requested, 0);
+        self.vacate(&mut directory);
+        self.scale(&directory);
+        Ok(())
+    }
+
+    /// Charges a new object.
+    pub(crate) fn charge_object(
+        &self,
+        tenant: &TenantId,
+        bytes: u64,
+    ) -> Result<TenantSlot, QuotaError> {
+        let directory = self.directory.read();
+        let found = directory.slots.get(tenant);
+        let Some((slot, account)) = found.and_then(|slot| Some((*slot, self.accounts.get(*slot)?)))
+        else {
+            count(&self.unregistered, 1);
+            return Err(QuotaError::NotRegistered { tenant: tenant.clone() });
+        };
+        self.admit(account, bytes, || tenant.clone())?;
+        count(&account.objects, 1);
+        Ok(slot)
+    }
+
+    /// Charges bytes for an object that is charged already.
+    pub(crate) fn charge_bytes(&self, slot: TenantSlot, bytes: u64) -> Result<(), QuotaError> {
+        let name = || self.directory.read().names.get(slot.index()).cloned().unwrap_or_default();
+        match self.accounts.get(slot) {
+            Some(account) => self.admit(account, bytes, name),
+            None => Err(QuotaError::NotRegistered { tenant: name() }),
+        }
+    }
+
+    fn admit(
+        &self,
+        account: &Account,
+        bytes: u64,
+        tenant: impl FnOnce() -> TenantId,
+    ) -> Result<(), QuotaError> {
+        let requested = get(&account.requested);
+        if requested == 0 {
+            count(&self.unregistered, 1);
+            return Err(QuotaError::NotRegistered { tenant: tenant() });
+        }
+        let effective = get(&account.effective);
+        let more = |charged: u64| charged.checked_add(bytes).filter(|sum| *sum <= effective);
+        let refused = |charged| {
+            count(&account.rejected, 1);
+            QuotaError::Exceeded { tenant: tenant(), charged, effective, requested, wanted: bytes }
+        };
+        update(&account.charged, more).map_err(refused)
+    }
+
+    /// Takes charges back. More than there are is a defect of the caller's: the counter
+    /// that would go below zero stays as it is, and that is counted.
+    pub(crate) fn give_back(&self, slot: TenantSlot, bytes: u64, objects: u64) {
+        let Some(account) = self.accounts.get(slot) else {
+            count(&self.mismatches, 1);
+            return;
+        };
+        let given = update(&account.charged, |charged| charged.checked_sub(bytes)).is_ok();
+        // Last: while an object is counted the account stays this tenant's.
+        if !given || update(&account.objects, |count| count.checked_sub(objects)).is_err() {
+            count(&self.mismatches, 1);
+        }
+    }
+
+    pub(crate) fn evicted(&self, slot: TenantSlot, bytes: u64) {
+        if let Some(account) = self.accounts.get(slot) {
+            count(&account.evicted_bytes, bytes);
+        }
+    }
+
+    pub(crate) fn restore(&self, tenant: &TenantId, bytes: u64) -> Result<TenantSlot, PolicyError> {
+        let mut directory = self.directory.write();
+        let slot = self.open(&mut directory, tenant)?;
+        let account = self.accounts.make(slot);
+        let more = |charged: u64| charged.checked_add(bytes).filter(|sum| *sum <= MAX_QUOTA);
+        update(&account.charged, more)
+            .map_err(|_| PolicyError::TooManyBytes { tenant: tenant.clone() })?;
+        count(&account.objects, 1);
+        Ok(slot)
+    }
+
+    pub(crate) fn usage(&self, tenant: &TenantId) -> Option<TenantUsage> {
+        let directory = self.directory.read();
+        self.row(tenant, *directory.slots.get(tenant)?)
+    }
+
+    pub(crate) fn report(&self) -> QuotaReport {
+        let directory = self.directory.read();
+        let rows = directory.slots.iter().filter_map(|(tenant, slot)| self.row(tenant, *slot));
+        let tenants: Vec<TenantUsage> = rows.collect();
+        let sum = |of: fn(&TenantUsage) -> u64| {
+            tenants.iter().fold(0, |sum: u64, row| sum.saturating_add(of(row)))
+        };
+        QuotaReport {
+            capacity: directory.capacity,
+            requested: sum(|row| row.requested.unwrap_or(0)),
+            effective: sum(|row| row.effective),
+            unregistered: get(&self.unregistered),
+            mismatches: get(&self.mismatches),
+            tenants,
+        }
+    }
+
+    fn row(&self, tenant: &TenantId, slot: TenantSlot) -> Option<TenantUsage> {
+        let account = self.accounts.get(slot)?;
+        (account.is_registered() || !account.is_empty()).then(|| TenantUsage {
+            tenant: tenant.clone(),
+            requested: Some(get(&account.requested)).filter(|requested| *requested > 0),
+            effective: get(&account.effective),
+            charged: get(&account.charged),
+            objects: get(&account.objects),
+            rejected: get(&account.rejected),
+            evicted_bytes: get(&account.evicted_bytes),
+        })
+    }
+
+    /// The tenant's slot, a new one if it has none.
+    fn open(
+        &self,
+        directory: &mut Directory,
+        tenant: &TenantId,
+    ) -> Result<TenantSlot, PolicyError> {
+        if let Some(slot) = directory.slots.get(tenant) {
+            return Ok(*slot);
+        }
+        if directory.vacant.is_empty() && directory.names.len() == MAX_TENANTS {
+            self.vacate(directory);
+        }
+        let slot = match directory.vacant.pop() {
+            Some(slot) => {
+                directory.names[slot.index()] = tenant.clone();
+                slot
+            }
+            None => {
+                let unused = directory.names.len();
+                let slot = u16::try_from(unused).map_err(|_| PolicyError::TooManyTenants)?;
+                directory.names.push(tenant.clone());
+                TenantSlot(slot)
+            }
+        };
+        self.accounts.make(slot).reset();
+        directory.slots.insert(tenant.clone(), slot);
+        Ok(slot)
+    }
+
+    /// Gives up the accounts of tenants that have neither a policy nor objects.
+    fn vacate(&self, directory: &mut Directory) {
+        let Directory { slots, vacant, .. } = directory;
+        slots.retain(|tenant, slot| {
+            let account = self.accounts.make(*slot);
+            let stays = tenant.is_default() || account.is_registered() || !account.is_empty();
+            if !stays {
+                vacant.push(*slot);
+            }
+            stays
+        });
+    }
+
+    /// Works out what each tenant may have. When the policies give more than there is,
+    /// each counts for the same part of what it gives.
+    fn scale(&self, directory: &Directory) {
+        let accounts = || directory.slots.values().map(|slot| self.accounts.make(*slot));
+        let capacity = u128::from(directory.capacity);
+        let sum: u128 = accounts().map(|account| u128::from(get(&account.requested))).sum();
+        for account in accounts() {
+            let requested = get(&account.requested);
+            let effective = if sum <= capacity {
+                requested
+            } else {
+                let scaled = u128::from(requested) * capacity / sum;
+                u64::try_from(scaled).expect("capacity is less than the sum here")
+            };
+            set(&account.effective, effective);
+        }
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").finish_non_exhaustive()
+    }
+}
+
+/// Accounts by slot, made in chunks and never moved, so that they are found without a
+/// lock.
+struct Accounts(Box<[OnceLock<Box<[Account]>>]>);
+
+impl Accounts {
+    /// The account, if its chunk has been made.
+    fn get(&self, slot: TenantSlot) -> Option<&Account> {
+        self.0.get(slot.index() / CHUNK)?.get()?.get(slot.index() % CHUNK)
+    }
+
+    fn make(&self, slot: TenantSlot) -> &Account {
+        let chunk = self.0[slot.index() / CHUNK]
+            .get_or_init(|| (0..CHUNK).map(|_| Account::default()).collect());
+        &chunk[slot.index() % CHUNK]
+    }
+}
+
+/// One tenant's counters. Alone in its cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Account {
+    /// Zero without a policy.
+    requested: AtomicU64,
+    effective: AtomicU64,
+    charged: AtomicU64,
+    /// Objects that are charged, those whose put is under way included.
+    objects: AtomicU64,
+    rejected: AtomicU64,
+    evicted_bytes: AtomicU64,
+}
+
+impl Account {
+    fn is_registered(&self) -> bool {
+        get(&self.requested) > 0
+    }
+
+    fn is_empty(&self) -> bool {
+        get(&self.objects) == 0 && get(&self.charged) == 0
+    }
+
+    /// Prepares an empty account without a policy for another tenant.
+    fn reset(&self) {
+        for counter in [&self.effective, &self.rejected, &self.evicted_bytes] {
+            set(counter, 0);
+        }
+    }
+}
+
+// Nothing else is ordered by these counters; where the order of calls matters, the
+// directory's lock makes it.
+
+fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn set(counter: &AtomicU64, value: u64) {
+    counter.store(value, Ordering::Relaxed);
+}
+
+fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// Changes a counter; the error is its value when `change` refuses.
+fn update(counter: &AtomicU64, change: impl FnMut(u64) -> Option<u64>) -> Result<(), u64> {
+    counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).map(drop)
+}

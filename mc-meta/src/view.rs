@@ -1,0 +1,53 @@
+//! An object as others see it.
+
+use mc_types::{ClientId, Generation, KeyRef};
+
+use crate::command::{Placements, Slices};
+use crate::object::Object;
+
+/// An object at the moment of a change. Nothing is copied before it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectView<'a> {
+    pub(crate) key: KeyRef<'a>,
+    pub(crate) owner: ClientId,
+    pub(crate) object: &'a Object,
+}
+
+impl<'a> ObjectView<'a> {
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> KeyRef<'a> {
+        self.key
+    }
+
+    /// The put that it comes from.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.object.generation
+    }
+
+    /// Who put it.
+    #[must_use]
+    pub fn owner(&self) -> ClientId {
+        self.owner
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no object is empty")]
+    pub fn len(&self) -> u64 {
+        self.object.len()
+    }
+
+    /// Its slices.
+    #[must_use]
+    pub fn slices(&self) -> Slices {
+        self.object.slices()
+    }
+
+    /// Its memory replicas, those in suspended segments included.
+    #[must_use]
+    pub fn placements(&self) -> Placements {
+        self.object.replicas().map(crate::object::Replica::placement).collect()
+    }
+}
