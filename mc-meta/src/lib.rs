@@ -14,6 +14,7 @@ mod group;
 mod hash;
 mod index;
 mod keys;
+mod ledger;
 mod master;
 mod object;
 mod order;
@@ -21,6 +22,7 @@ mod owners;
 mod pattern;
 mod place;
 mod put;
+mod quota;
 mod reclaim;
 mod remove;
 mod segment;
@@ -46,8 +48,12 @@ pub use effect::{Effect, EffectSink, Removal};
 pub use error::{
     GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,
 };
+pub use ledger::TenantSlot;
 pub use master::Master;
 pub use pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
+pub use quota::{
+    Charge, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas, TenantUsage,
+};
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
 pub use states::{BufferStatus, ReplicaStatus, SegmentStatus};
 pub use tasks::{
