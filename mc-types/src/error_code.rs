@@ -85,6 +85,10 @@ error_codes! {
     ObjectHasLease = -706 (-706) "OBJECT_HAS_LEASE",
     /// The lease ran out before the read finished.
     LeaseExpired = -707 (-707) "LEASE_EXPIRED",
+    /// The object is being copied, moved, offloaded or promoted.
+    ObjectHasReplicationTask = -708 (-708) "OBJECT_HAS_REPLICATION_TASK",
+    /// Nothing of the kind is under way for the object.
+    ObjectNoReplicationTask = -709 (-709) "OBJECT_NO_REPLICATION_TASK",
     /// Another put of this key is under way.
     PutInProgress = -715 (-705) "PUT_IN_PROGRESS",
     /// Bytes could not be moved to or from a peer.
@@ -103,6 +107,12 @@ error_codes! {
     UnavailableInCurrentMode = -1011 (-1011) "UNAVAILABLE_IN_CURRENT_MODE",
     /// The other side does not know the operation.
     NotSupported = -1012 (-1012) "NOT_SUPPORTED",
+    /// As many objects wait to be written to the disk as may.
+    OffloadQueueFull = -1203 (-1203) "KEYS_ULTRA_LIMIT",
+    /// The master runs without local disks.
+    UnableOffload = -1300 (-1300) "UNABLE_OFFLOAD",
+    /// The client takes no objects for its local disk now.
+    UnableOffloading = -1301 (-1301) "UNABLE_OFFLOADING",
     /// No task has this identity; it may have been over for long.
     TaskNotFound = -1400 (-1400) "TASK_NOT_FOUND",
     /// As many tasks are waiting as may.
