@@ -49,6 +49,9 @@ const _: () = assert!(size_of::<Page>() == 32, "one for each page");
 pub(crate) struct KeyName([u16; 3]);
 
 impl KeyName {
+    /// The name of no key, where there must be one.
+    pub(crate) const NONE: Self = Self([0; 3]);
+
     fn new(page: u32, slot: u16, len: usize) -> Self {
         let bits = (u64::from(page) << (SLOT_BITS + LEN_BITS))
             | (u64::from(slot) << LEN_BITS)

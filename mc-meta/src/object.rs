@@ -9,7 +9,6 @@ use mc_types::{Checksum, Generation, Time};
 
 use crate::command::{Placement, Placements, Slice, Slices};
 use crate::group::Group;
-use crate::keys::KeyName;
 use crate::owners::OwnerSlot;
 use crate::segment::Segment;
 
@@ -158,7 +157,6 @@ pub(crate) struct Object {
     pub(crate) owner: OwnerSlot,
     /// That of its only slice, with `has_checksum`.
     checksum: u32,
-    pub(crate) name: KeyName,
     pub(crate) state: State,
     pub(crate) queue: Queue,
     has_checksum: bool,
@@ -166,7 +164,7 @@ pub(crate) struct Object {
     pub(crate) hard_pin: bool,
 }
 
-const _: () = assert!(size_of::<Option<Object>>() == 96, "kept once per object");
+const _: () = assert!(size_of::<Option<Object>>() == 88, "kept once per object");
 
 /// What an object is made of when its put begins.
 #[derive(Debug)]
@@ -182,13 +180,7 @@ pub(crate) struct Begun {
 
 impl Object {
     /// An object whose put begins.
-    pub(crate) fn begun(
-        now: Time,
-        tag: u32,
-        name: KeyName,
-        owner: OwnerSlot,
-        begun: Begun,
-    ) -> Self {
+    pub(crate) fn begun(now: Time, tag: u32, owner: OwnerSlot, begun: Begun) -> Self {
         let Begun { generation, slices, replicas, soft_pin, hard_pin, group, parent } = begun;
         let mut object = Self {
             generation,
@@ -199,7 +191,6 @@ impl Object {
             tag,
             owner,
             checksum: 0,
-            name,
             state: State::Processing,
             queue: Queue::None,
             has_checksum: false,

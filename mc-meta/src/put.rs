@@ -178,7 +178,7 @@ impl Master {
         if let Some(slices) = verified(&object.slices(), put.checksums)? {
             object.set_slices(slices);
         }
-        shard.complete(slot, emit);
+        shard.complete(slot, key.hash, emit);
         Ok(())
     }
 

@@ -121,7 +121,12 @@ impl Shard {
     }
 
     pub(crate) fn key(&self, object: &Object) -> KeyRef<'_> {
-        self.keys.text(object.name)
+        // A generation is one object's alone.
+        let is_it = |slot: u32| {
+            self.objects.get(slot).is_some_and(|other| other.generation == object.generation)
+        };
+        let name = self.index.name(object.tag, is_it).expect("every object is indexed");
+        self.keys.text(name)
     }
 
     pub(crate) fn client(&self, object: &Object) -> ClientId {
@@ -136,10 +141,7 @@ impl Shard {
     pub(crate) fn find(&self, key: HashedKey<'_>) -> Option<u32> {
         let tag = tag_of(key.hash);
         let bytes = key.key.as_str().as_bytes();
-        self.index.find(tag, |slot| {
-            let object = self.objects.get(slot);
-            object.is_some_and(|o| o.tag == tag && self.keys.bytes(o.name) == bytes)
-        })
+        self.index.find(tag, |_, name| self.keys.bytes(name) == bytes)
     }
 
     /// The object with this key that still has anything. One that has lost its last
@@ -163,8 +165,7 @@ impl Shard {
 
     /// What the eviction policy knows of an object.
     pub(crate) fn item(&self, object: &Object) -> Item {
-        let item = Item::new(self.config.hasher.hash(self.key(object)));
-        item.with_parent(object.parent().map_or(0, core::num::NonZeroU64::get))
+        item_of(object, self.config.hasher.hash(self.key(object)))
     }
 
     /// Adds an object whose put begins.
@@ -179,9 +180,8 @@ impl Shard {
         let name = self.keys.insert(key.key);
         let owner = self.owners.add(owner);
         let generation = put.generation;
-        let slot = self.objects.insert(Object::begun(emit.now, tag, name, owner, put));
-        let objects = &self.objects;
-        self.index.insert(tag, slot, |slot| objects.get(slot).expect(OCCUPIED).tag);
+        let slot = self.objects.insert(Object::begun(emit.now, tag, owner, put));
+        self.index.insert(tag, slot, name);
         self.open.begin(generation, slot);
         self.totals.put_starts += 1;
         let object = self.objects.get(slot).expect(OCCUPIED);
@@ -193,8 +193,8 @@ impl Shard {
         }
     }
 
-    /// Makes an object readable.
-    pub(crate) fn complete(&mut self, slot: u32, emit: Emit<'_>) {
+    /// Makes an object readable. `hash` is that of its key.
+    pub(crate) fn complete(&mut self, slot: u32, hash: u64, emit: Emit<'_>) {
         let object = self.objects.get_mut(slot).expect(OCCUPIED);
         debug_assert!(object.state == State::Processing);
         let soft_pin = object.protection.wants_soft_pin();
@@ -212,7 +212,7 @@ impl Shard {
         if emit.sink.is_some() {
             emit.effect(&Effect::Stored { object: self.view(object) });
         }
-        let item = self.item(object);
+        let item = item_of(object, hash);
         self.order.insert(slot, self.objects.get_mut(slot).expect(OCCUPIED), item);
     }
 
@@ -282,9 +282,10 @@ impl Shard {
 
     fn detach(&mut self, slot: u32) -> Object {
         let mut object = self.objects.remove(slot).expect(OCCUPIED);
-        let indexed = self.index.remove(object.tag, slot);
-        debug_assert!(indexed, "every object is indexed");
-        self.keys.remove(object.name);
+        match self.index.remove(object.tag, slot) {
+            Some(name) => self.keys.remove(name),
+            None => debug_assert!(false, "every object is indexed"),
+        }
         self.owners.remove(object.owner);
         self.order.remove(slot, &mut object);
         let open = object.state == State::Processing;
@@ -369,4 +370,9 @@ impl Shard {
     pub(crate) const fn key_bytes(&self) -> u64 {
         self.keys.held_bytes()
     }
+}
+
+/// What the eviction policy knows of an object whose key has this hash.
+fn item_of(object: &Object, hash: u64) -> Item {
+    Item::new(hash).with_parent(object.parent().map_or(0, core::num::NonZeroU64::get))
 }
