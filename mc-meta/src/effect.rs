@@ -1,12 +1,17 @@
 //! What a command changed, told as it happens.
 
+use core::time::Duration;
+
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use crate::segment::Segment;
 use crate::states::SegmentStatus;
-use crate::view::ObjectView;
+use crate::view::{ObjectView, SpaceView};
 
 /// Receives every change in the order in which it takes effect.
+///
+/// Whatever frees space is told before the space can be given to anybody else, so the
+/// order holds for each byte of a segment, too, across keys and threads.
 ///
 /// It is called while the master holds the lock of whatever changed: that is
 /// what makes the order true for each key. So it must return quickly (count,
@@ -42,6 +47,27 @@ pub enum Effect<'a> {
     Stored {
         /// The object.
         object: ObjectView<'a>,
+    },
+    /// What is known of an object is something else now, but not its key, its put or
+    /// whether it is readable: its replicas, or the space set apart for more of them.
+    Changed {
+        /// The object.
+        object: ObjectView<'a>,
+    },
+    /// Space that nobody can find any more is not given out yet, because somebody may
+    /// still be writing to it or reading from it. Told before what it belonged to is
+    /// [`Removed`](Self::Removed), [`Abandoned`](Self::Abandoned) or
+    /// [`Changed`](Self::Changed), so that at no time a record of it is missing.
+    SpaceKept {
+        /// The space.
+        space: SpaceView<'a>,
+        /// How long from now on.
+        left: Duration,
+    },
+    /// Space that was kept can be given out.
+    SpaceFreed {
+        /// The space.
+        space: SpaceView<'a>,
     },
     /// An object that was readable is gone.
     Removed {

@@ -60,4 +60,4 @@ pub use tasks::{
     MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
 };
 pub use tenant::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
-pub use view::ObjectView;
+pub use view::{ObjectView, SpaceView};

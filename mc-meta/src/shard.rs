@@ -20,7 +20,7 @@ use crate::object::{Begun, Object, Replicas, State};
 use crate::order::Order;
 use crate::owners::Owners;
 use crate::slab::Slab;
-use crate::view::ObjectView;
+use crate::view::{ObjectView, SpaceView};
 
 /// Reports changes, if somebody listens.
 #[derive(Clone, Copy)]
@@ -255,15 +255,25 @@ impl Shard {
     /// Takes an object out of every table and keeps its space until `release_at`,
     /// because somebody may still be using it.
     pub(crate) fn discard(&mut self, slot: u32, release_at: Time, cause: Removal, emit: Emit<'_>) {
+        let object = self.get_mut(slot);
+        let (generation, replicas) = (object.generation, object.take_replicas());
+        self.keep_until(release_at, generation, replicas, emit);
         self.emit_removed(slot, cause, emit);
-        let mut object = self.detach(slot);
-        let replicas = object.take_replicas();
-        self.keep_until(release_at, object.generation, replicas);
+        self.detach(slot);
     }
 
-    /// Keeps space until then. `generation` only tells entries of one time apart.
-    pub(crate) fn keep_until(&mut self, until: Time, generation: Generation, space: Replicas) {
+    /// Keeps space until then. `generation` only tells entries of one time apart. To be
+    /// called before what the space belonged to is reported as gone or changed.
+    pub(crate) fn keep_until(
+        &mut self,
+        until: Time,
+        generation: Generation,
+        space: Replicas,
+        emit: Emit<'_>,
+    ) {
         if !space.is_empty() {
+            let (left, kept) = (until - emit.now, SpaceView { replicas: &space });
+            emit.effect(&Effect::SpaceKept { space: kept, left });
             self.discarded.entry((until, generation)).or_default().extend(space);
         }
     }
@@ -311,7 +321,9 @@ impl Shard {
             && let Some(entry) = self.discarded.first_entry()
             && entry.key().0 <= emit.now
         {
-            entry.remove().release();
+            let replicas = entry.remove();
+            emit.effect(&Effect::SpaceFreed { space: SpaceView { replicas: &replicas } });
+            replicas.release();
             reclaimed += 1;
         }
         while reclaimed < limit

@@ -1,9 +1,9 @@
-//! An object as others see it.
+//! Objects and space as others see them.
 
 use mc_types::{ClientId, Generation, KeyRef};
 
 use crate::command::{Placements, Slices};
-use crate::object::Object;
+use crate::object::{Object, Replica, Replicas};
 
 /// An object at the moment of a change. Nothing is copied before it is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,20 @@ impl<'a> ObjectView<'a> {
     /// Its memory replicas, those in suspended segments included.
     #[must_use]
     pub fn placements(&self) -> Placements {
-        self.object.replicas().map(crate::object::Replica::placement).collect()
+        self.object.replicas().map(Replica::placement).collect()
+    }
+}
+
+/// Space that belongs to no object any more.
+#[derive(Clone, Copy, Debug)]
+pub struct SpaceView<'a> {
+    pub(crate) replicas: &'a Replicas,
+}
+
+impl SpaceView<'_> {
+    /// Where it is, segments that are away or gone included.
+    #[must_use]
+    pub fn placements(&self) -> Placements {
+        self.replicas.placements()
     }
 }

@@ -30,7 +30,14 @@ impl EffectSink for Recorder {
     fn emit(&self, _: Time, effect: &Effect<'_>) {
         let text = |key: KeyRef<'_>| key.as_str().to_owned();
         // What a journal needs is checked where journals are.
-        if matches!(effect, Effect::Began { .. } | Effect::Abandoned { .. }) {
+        if matches!(
+            effect,
+            Effect::Began { .. }
+                | Effect::Abandoned { .. }
+                | Effect::Changed { .. }
+                | Effect::SpaceKept { .. }
+                | Effect::SpaceFreed { .. }
+        ) {
             return;
         }
         self.0.lock().unwrap().push(match *effect {
