@@ -17,16 +17,21 @@ mod keys;
 mod ledger;
 mod master;
 mod object;
+#[cfg_attr(not(test), expect(dead_code, reason = "taken up by the master"))]
+mod offload;
 mod order;
 mod owners;
 mod pattern;
 mod place;
+#[cfg_attr(not(test), expect(dead_code, reason = "taken up by the master"))]
+mod promotion;
 mod put;
 mod quota;
 mod reclaim;
 mod remove;
 mod segment;
 mod shard;
+mod sketch;
 mod slab;
 mod states;
 mod table;
@@ -50,7 +55,9 @@ pub use error::{
 };
 pub use ledger::TenantSlot;
 pub use master::Master;
+pub use offload::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError};
 pub use pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
+pub use promotion::{PromotionConfig, PromotionError};
 pub use quota::{
     Charge, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas, TenantUsage,
 };

@@ -1,0 +1,410 @@
+//! The book of objects that clients are to write to their local disks.
+//!
+//! An object waits in the queue of the client that holds a memory replica of it, is
+//! fetched by that client, and ends when the client says how it went, when its time is
+//! up, or when the object or the client has gone. Whoever queues an object keeps its
+//! replica in place until it ends, so whatever ends one hands it back.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use mc_lease::{TimerKey, TimerWheel};
+use mc_types::{ClientId, ErrorCode, Generation, KeyRef, ObjectKey, Time};
+use thiserror::Error;
+
+#[cfg(test)]
+mod tests;
+
+/// Most clients that have a local disk.
+pub const MAX_DISKS: usize = 1 << 16;
+
+/// Limits of the way to local disks and back. The defaults are the reference system's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OffloadConfig {
+    /// Objects that one client can have to write or be writing.
+    pub queue_limit: usize,
+    /// How long an object may wait to be fetched, and then to be written.
+    pub task_timeout: Duration,
+}
+
+impl Default for OffloadConfig {
+    fn default() -> Self {
+        Self { queue_limit: 50_000, task_timeout: Duration::from_secs(600) }
+    }
+}
+
+/// An object to move between a client's memory and its disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskJob {
+    /// The object's key, as it is stored.
+    pub key: ObjectKey,
+    /// The put that the object came from. Names the job: a later put of the key is
+    /// another object.
+    pub generation: Generation,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// What is known of a client's disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Whether the client takes objects to write.
+    pub enabled: bool,
+    /// Bytes of the objects written to it and not given up since.
+    pub used: u64,
+    /// Bytes that it can hold, as its client says; zero before it does.
+    pub capacity: u64,
+    /// Objects waiting to be fetched.
+    pub queued: usize,
+    /// Objects fetched and not reported on yet.
+    pub writing: usize,
+}
+
+/// What has happened since the master began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OffloadTotals {
+    pub(crate) queued: u64,
+    /// Refused for want of room in the queue.
+    pub(crate) refused: u64,
+    pub(crate) written: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) failed: u64,
+    /// Ended before they were written, other than by failure.
+    pub(crate) given_up: u64,
+}
+
+/// Every local disk and what is to be written to it.
+///
+/// An operation on one object takes O(log n) in the number of objects in its client's
+/// queue, and those on many that for each object they return.
+#[derive(Debug)]
+pub(crate) struct Offloads {
+    config: OffloadConfig,
+    disks: BTreeMap<ClientId, Disk>,
+    deadlines: TimerWheel<(ClientId, Generation)>,
+    /// Objects queued so far.
+    turns: u64,
+    totals: OffloadTotals,
+}
+
+#[derive(Debug, Default)]
+struct Disk {
+    enabled: bool,
+    used: u64,
+    capacity: u64,
+    /// Whether its client is to be told to wipe it.
+    wipe: bool,
+    pending: BTreeMap<Generation, Pending>,
+    /// Those of `pending` that are not fetched yet, in the order of their arrival.
+    queue: BTreeMap<u64, Generation>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    job: DiskJob,
+    /// Its place in the queue, until it is fetched.
+    turn: Option<u64>,
+    deadline: TimerKey,
+}
+
+impl Offloads {
+    pub(crate) fn new(config: OffloadConfig) -> Self {
+        Self {
+            config,
+            disks: BTreeMap::new(),
+            deadlines: TimerWheel::new(),
+            turns: 0,
+            totals: OffloadTotals::default(),
+        }
+    }
+
+    pub(crate) const fn totals(&self) -> OffloadTotals {
+        self.totals
+    }
+
+    /// Notes that a client has a local disk. Mounting it again changes only whether it
+    /// takes objects; what it no longer takes is handed back.
+    ///
+    /// # Errors
+    /// [`OffloadError::TooManyDisks`].
+    pub(crate) fn mount(
+        &mut self,
+        client: ClientId,
+        enabled: bool,
+    ) -> Result<Vec<DiskJob>, OffloadError> {
+        if !self.disks.contains_key(&client) && self.disks.len() == MAX_DISKS {
+            return Err(OffloadError::TooManyDisks);
+        }
+        self.disks.entry(client).or_default();
+        self.enable(client, enabled)
+    }
+
+    /// Says whether a client takes objects. When it does not, those that it has not
+    /// fetched are handed back.
+    ///
+    /// # Errors
+    /// [`OffloadError::NoDisk`].
+    pub(crate) fn enable(
+        &mut self,
+        client: ClientId,
+        enabled: bool,
+    ) -> Result<Vec<DiskJob>, OffloadError> {
+        let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
+        disk.enabled = enabled;
+        let dropped: Vec<Generation> =
+            if enabled { Vec::new() } else { disk.queue.values().copied().collect() };
+        Ok(dropped.into_iter().filter_map(|generation| self.cancel(client, generation)).collect())
+    }
+
+    /// Forgets a client's disk: it is unmounted, or the client has gone. What was to be
+    /// written to it is handed back.
+    pub(crate) fn unmount(&mut self, client: ClientId) -> Vec<DiskJob> {
+        let Some(disk) = self.disks.remove(&client) else { return Vec::new() };
+        self.totals.given_up += disk.pending.len() as u64;
+        let cancel = |pending: Pending| {
+            self.deadlines.cancel(pending.deadline);
+            pending.job
+        };
+        disk.pending.into_values().map(cancel).collect()
+    }
+
+    /// Notes how many bytes a client's disk can hold.
+    ///
+    /// # Errors
+    /// [`OffloadError::NoDisk`].
+    pub(crate) fn set_capacity(
+        &mut self,
+        client: ClientId,
+        bytes: u64,
+    ) -> Result<(), OffloadError> {
+        self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?.capacity = bytes;
+        Ok(())
+    }
+
+    /// What is known of a client's disk.
+    pub(crate) fn usage(&self, client: ClientId) -> Option<DiskUsage> {
+        self.disks.get(&client).map(|disk| DiskUsage {
+            enabled: disk.enabled,
+            used: disk.used,
+            capacity: disk.capacity,
+            queued: disk.queue.len(),
+            writing: disk.pending.len() - disk.queue.len(),
+        })
+    }
+
+    /// Queues an object for a client to write. The caller keeps the client's replica in
+    /// place until the job comes back.
+    ///
+    /// # Errors
+    /// [`OffloadError`]; nothing is queued then.
+    pub(crate) fn queue(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        generation: Generation,
+        len: u64,
+    ) -> Result<(), OffloadError> {
+        let limit = self.config.queue_limit;
+        let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
+        if !disk.enabled {
+            return Err(OffloadError::Disabled);
+        }
+        if disk.pending.contains_key(&generation) {
+            return Err(OffloadError::AlreadyPending);
+        }
+        if disk.pending.len() >= limit {
+            self.totals.refused += 1;
+            return Err(OffloadError::QueueFull { limit });
+        }
+        let turn = self.turns;
+        self.turns += 1;
+        let deadline =
+            self.deadlines.schedule(now + self.config.task_timeout, (client, generation));
+        let job = DiskJob { key: key.to_owned(), generation, len };
+        disk.pending.insert(generation, Pending { job, turn: Some(turn), deadline });
+        disk.queue.insert(turn, generation);
+        self.totals.queued += 1;
+        Ok(())
+    }
+
+    /// Hands a client up to `max` objects to write, oldest first. Each is handed out
+    /// once; if the answer is lost, it comes back when its time is up.
+    ///
+    /// # Errors
+    /// [`OffloadError::NoDisk`]: the client is to mount it again and say what is on it.
+    pub(crate) fn drain(
+        &mut self,
+        now: Time,
+        client: ClientId,
+        max: usize,
+    ) -> Result<Vec<DiskJob>, OffloadError> {
+        let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
+        let mut jobs = Vec::with_capacity(max.min(disk.queue.len()));
+        while jobs.len() < max
+            && let Some((_, generation)) = disk.queue.pop_first()
+        {
+            let pending = disk.pending.get_mut(&generation).expect("what is queued is pending");
+            pending.turn = None;
+            self.deadlines.cancel(pending.deadline);
+            let due = now + self.config.task_timeout;
+            pending.deadline = self.deadlines.schedule(due, (client, generation));
+            jobs.push(pending.job.clone());
+        }
+        Ok(jobs)
+    }
+
+    /// Notes that a client has written an object that it fetched.
+    ///
+    /// # Errors
+    /// [`OffloadError::NoDisk`] or [`OffloadError::NotPending`]: the object has gone, or
+    /// its time was up. What was written is of no use.
+    pub(crate) fn written(
+        &mut self,
+        client: ClientId,
+        generation: Generation,
+    ) -> Result<DiskJob, OffloadError> {
+        let job = self.end(client, generation)?;
+        if let Some(disk) = self.disks.get_mut(&client) {
+            disk.used = disk.used.saturating_add(job.len);
+        }
+        self.totals.written += 1;
+        self.totals.written_bytes = self.totals.written_bytes.saturating_add(job.len);
+        Ok(job)
+    }
+
+    /// Notes that a client could not write an object that it fetched.
+    ///
+    /// # Errors
+    /// [`OffloadError::NoDisk`] or [`OffloadError::NotPending`].
+    pub(crate) fn failed(
+        &mut self,
+        client: ClientId,
+        generation: Generation,
+    ) -> Result<DiskJob, OffloadError> {
+        let job = self.end(client, generation)?;
+        self.totals.failed += 1;
+        Ok(job)
+    }
+
+    /// Gives an object up that is not written yet, because it has gone.
+    pub(crate) fn cancel(&mut self, client: ClientId, generation: Generation) -> Option<DiskJob> {
+        let disk = self.disks.get_mut(&client)?;
+        let pending = disk.pending.remove(&generation)?;
+        if let Some(turn) = pending.turn {
+            disk.queue.remove(&turn);
+        }
+        self.deadlines.cancel(pending.deadline);
+        self.totals.given_up += 1;
+        Some(pending.job)
+    }
+
+    /// Hands back up to `limit` objects whose time is up.
+    pub(crate) fn expire(&mut self, now: Time, limit: usize) -> Vec<(ClientId, DiskJob)> {
+        let mut expired = Vec::new();
+        while expired.len() < limit
+            && let Some((_, (client, generation))) = self.deadlines.pop_due(now)
+        {
+            expired.extend(self.cancel(client, generation).map(|job| (client, job)));
+        }
+        expired
+    }
+
+    /// Notes an object that is on a client's disk already, as the client says when it
+    /// mounts it.
+    ///
+    /// # Errors
+    /// [`OffloadError::NoDisk`].
+    pub(crate) fn found(&mut self, client: ClientId, len: u64) -> Result<(), OffloadError> {
+        let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
+        disk.used = disk.used.saturating_add(len);
+        Ok(())
+    }
+
+    /// Notes that an object is on a client's disk no more.
+    pub(crate) fn freed(&mut self, client: ClientId, len: u64) {
+        if let Some(disk) = self.disks.get_mut(&client) {
+            disk.used = disk.used.saturating_sub(len);
+        }
+    }
+
+    /// Gives everything up that is not written yet, and has every client wipe its disk.
+    pub(crate) fn clear(&mut self) -> Vec<(ClientId, DiskJob)> {
+        let mut dropped = Vec::new();
+        for (client, disk) in &mut self.disks {
+            disk.wipe = true;
+            disk.queue.clear();
+            for pending in core::mem::take(&mut disk.pending).into_values() {
+                self.deadlines.cancel(pending.deadline);
+                dropped.push((*client, pending.job));
+            }
+        }
+        self.totals.given_up += dropped.len() as u64;
+        dropped
+    }
+
+    /// Whether a client is to wipe its disk; says so once.
+    pub(crate) fn take_wipe(&mut self, client: ClientId) -> bool {
+        self.disks.get_mut(&client).is_some_and(|disk| core::mem::take(&mut disk.wipe))
+    }
+
+    fn end(&mut self, client: ClientId, generation: Generation) -> Result<DiskJob, OffloadError> {
+        let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
+        // Nobody can have written what nobody has fetched.
+        if disk.pending.get(&generation).is_none_or(|pending| pending.turn.is_some()) {
+            return Err(OffloadError::NotPending);
+        }
+        let pending = disk.pending.remove(&generation).ok_or(OffloadError::NotPending)?;
+        self.deadlines.cancel(pending.deadline);
+        Ok(pending.job)
+    }
+}
+
+/// Why an object is not written to a local disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OffloadError {
+    /// The client has mounted no local disk.
+    #[error("the client has no local disk mounted; mount it and report what is on it")]
+    NoDisk,
+    /// The client takes no objects now.
+    #[error("the client takes no objects for its local disk")]
+    Disabled,
+    /// The client has as much to write as it may.
+    #[error("{limit} objects wait to be written to this disk, which is the limit")]
+    QueueFull {
+        /// The most it may have.
+        limit: usize,
+    },
+    /// It is to write this very object already.
+    #[error("the object is on its way to this disk already")]
+    AlreadyPending,
+    /// The client was not given this object, or too long ago.
+    #[error("the client is not to write this object, or not any more; delete what was written")]
+    NotPending,
+    /// No more disks can be mounted.
+    #[error("{MAX_DISKS} local disks are mounted, which is the limit")]
+    TooManyDisks,
+}
+
+impl OffloadError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NoDisk => ErrorCode::SegmentNotFound,
+            Self::Disabled => ErrorCode::UnableOffloading,
+            Self::QueueFull { .. } => ErrorCode::OffloadQueueFull,
+            Self::AlreadyPending => ErrorCode::ObjectHasReplicationTask,
+            Self::NotPending => ErrorCode::ObjectNoReplicationTask,
+            Self::TooManyDisks => ErrorCode::Overloaded,
+        }
+    }
+
+    /// Whether the same call may succeed later: the client writes what it has.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::QueueFull { .. })
+    }
+}
