@@ -17,8 +17,8 @@ pub const MAX_PATTERN_LEN: usize = 4096;
 const MAX_NESTING: u32 = 64;
 
 /// Bytes of the automaton that a pattern becomes, and of the two steps towards it. With
-/// these the worst patterns we could construct cost 0.4 s of processor time to refuse and
-/// 16 ms to take, while a thousand bytes of literal text still fit.
+/// these the worst patterns that we could construct cost 0.4 s of processor time, be they
+/// taken or refused, while the longest key still fits as a literal that is anchored.
 const MAX_NFA_BYTES: usize = 1 << 17;
 const MAX_SCRATCH_BYTES: usize = 1 << 19;
 const MAX_DFA_BYTES: usize = 1 << 20;
