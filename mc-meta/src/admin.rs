@@ -7,7 +7,7 @@ use mc_types::{KeyRef, ObjectKey, Time};
 use crate::command::{KeyInfo, KeyPage, ListCursor, MasterReport, ObjectInfo, ReplicaInfo};
 use crate::error::GetError;
 use crate::master::Master;
-use crate::object::{Object, State};
+use crate::object::{Object, Replica, State};
 use crate::segment::SegmentInfo;
 use crate::states::{BufferStatus, ReplicaStatus};
 
@@ -32,11 +32,16 @@ impl Master {
             (false, State::Processing) => ReplicaStatus::Processing,
             (false, State::Complete) => ReplicaStatus::Complete,
         };
-        let replicas = object.replicas().map(|replica| {
-            let status = status(replica.segment.is_gone());
+        let info = |replica: &Replica, status| {
             let buffer = BufferStatus::of(status, replica.segment.status());
             ReplicaInfo { status, buffer, placement: replica.placement() }
-        });
+        };
+        let replicas =
+            object.replicas().map(|replica| info(replica, status(replica.segment.is_gone())));
+        // Those that a copy or move is making.
+        let targets = object.transfer().into_iter().flat_map(|transfer| transfer.targets.iter());
+        let replicas =
+            replicas.chain(targets.map(|replica| info(replica, ReplicaStatus::Processing)));
         Ok(ObjectInfo {
             generation: object.generation,
             owner: shard.client(object),
@@ -88,6 +93,7 @@ impl Master {
             report.objects += shard.len() as u64;
             report.key_bytes += shard.key_bytes();
             report.processing += shard.open.len() as u64;
+            report.transfers += shard.transfers.len() as u64;
             report.soft_pinned += shard.order.soft_pinned() as u64;
             let totals = &shard.totals;
             report.evicted_objects += totals.evicted_objects;

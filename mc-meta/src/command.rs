@@ -315,6 +315,8 @@ pub struct MasterReport {
     pub objects: u64,
     /// Objects whose put is under way.
     pub processing: u64,
+    /// Objects that are being copied or moved.
+    pub transfers: u64,
     /// Objects soft-pinned now or when last looked at.
     pub soft_pinned: u64,
     /// Bytes of the master's own memory that the texts of the keys take.

@@ -49,7 +49,9 @@ pub enum Effect<'a> {
         object: ObjectView<'a>,
     },
     /// What is known of an object is something else now, but not its key, its put or
-    /// whether it is readable: its replicas, or the space set apart for more of them.
+    /// whether it is readable: its replicas, or the copy or move that is under way with
+    /// the space set apart for it. What remains of an object that lost replicas with a
+    /// segment may be told of later than the segment.
     Changed {
         /// The object.
         object: ObjectView<'a>,

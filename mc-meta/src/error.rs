@@ -301,6 +301,9 @@ pub enum RemoveError {
     /// Its put is not finished.
     #[error("the object is still being written")]
     NotReady,
+    /// It is being copied or moved. Force does not help.
+    #[error("the object is being copied or moved; retry when that is over")]
+    InTransfer,
 }
 
 impl RemoveError {
@@ -311,12 +314,13 @@ impl RemoveError {
             Self::NotFound => ErrorCode::ObjectNotFound,
             Self::Leased { .. } => ErrorCode::ObjectHasLease,
             Self::NotReady => ErrorCode::ReplicaIsNotReady,
+            Self::InTransfer => ErrorCode::ObjectHasReplicationTask,
         }
     }
 
     /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(self, Self::Leased { .. } | Self::NotReady)
+        matches!(self, Self::Leased { .. } | Self::NotReady | Self::InTransfer)
     }
 }

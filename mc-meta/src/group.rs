@@ -70,6 +70,14 @@ impl Group {
         }
     }
 
+    /// A member may not go until it is [`free`](Self::free)d again; false when the group
+    /// is gone already.
+    pub(crate) fn hold(&self) -> bool {
+        let mut inner = self.inner.lock();
+        inner.held += 1;
+        !self.is_condemned()
+    }
+
     /// A member may go from now on.
     pub(crate) fn free(&self) {
         let mut inner = self.inner.lock();

@@ -38,6 +38,7 @@ mod table;
 #[cfg_attr(not(test), expect(dead_code, reason = "taken up by the master"))]
 mod tasks;
 mod tenant;
+mod transfer;
 mod view;
 
 pub use command::{
@@ -67,4 +68,5 @@ pub use tasks::{
     MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
 };
 pub use tenant::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
+pub use transfer::{TransferError, TransferFinishError, TransferGrant, TransferInfo, TransferKind};
 pub use view::{ObjectView, SpaceView};

@@ -11,6 +11,7 @@ use crate::command::{Placement, Placements, Slice, Slices};
 use crate::group::Group;
 use crate::owners::OwnerSlot;
 use crate::segment::Segment;
+use crate::transfer::Transfer;
 
 /// Space that one replica owns. Not `Clone`: whoever holds it gives it back.
 #[derive(Debug)]
@@ -134,12 +135,15 @@ pub(crate) struct Extra {
     pub(crate) group: Option<Arc<Group>>,
     /// The hash of the key that this one continues.
     pub(crate) parent: Option<NonZeroU64>,
+    /// The copy or move that is under way.
+    pub(crate) transfer: Option<Transfer>,
 }
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        let Self { slices, more, group, parent } = self;
-        slices.is_none() && more.is_empty() && group.is_none() && parent.is_none()
+        let Self { slices, more, group, parent, transfer } = self;
+        let plain = slices.is_none() && more.is_empty() && transfer.is_none();
+        plain && group.is_none() && parent.is_none()
     }
 }
 
@@ -287,14 +291,35 @@ impl Object {
         gone.into_iter().collect()
     }
 
-    /// Forgets replicas whose segment is gone for good; true when anything is left
-    /// that can be read, or could be once a client is back.
-    pub(crate) fn drop_dead_replicas(&mut self) -> bool {
-        // Every command comes by here, and segments hardly ever go.
-        if self.replicas().any(|replica| replica.segment.is_gone()) {
-            self.take_replicas_if(|replica| replica.segment.is_gone());
-        }
-        self.first.is_some() && !self.group().is_some_and(|group| group.is_condemned())
+    /// The copy or move that is under way. While there is one, nobody removes the object
+    /// or takes a replica of it but with the segment.
+    pub(crate) fn transfer(&self) -> Option<&Transfer> {
+        self.extra.as_ref()?.transfer.as_ref()
+    }
+
+    pub(crate) fn take_transfer(&mut self) -> Option<Transfer> {
+        self.transfer()?;
+        let mut transfer = None;
+        self.change_extra(|extra| transfer = extra.transfer.take());
+        transfer
+    }
+
+    /// Forgets replicas whose segment is gone for good.
+    pub(crate) fn drop_dead_replicas(&mut self) {
+        self.take_replicas_if(|replica| replica.segment.is_gone());
+    }
+
+    /// Whether it is live and no replica is in a segment that is gone for good.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.first.is_some()
+            && !self.replicas().any(|replica| replica.segment.is_gone())
+            && !self.group().is_some_and(|group| group.is_condemned())
+    }
+
+    /// Whether anything is left that can be read, or could be once a client is back.
+    pub(crate) fn is_live(&self) -> bool {
+        self.replicas().any(|replica| !replica.segment.is_gone())
+            && !self.group().is_some_and(|group| group.is_condemned())
     }
 
     /// Whether somebody can read it now.

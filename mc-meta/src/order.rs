@@ -380,17 +380,18 @@ impl Shard {
 }
 
 /// Whether an object that is offered may go.
-fn judge(object: &mut Object, terms: &Terms, now: Time) -> Judgement {
+fn judge(object: &Object, terms: &Terms, now: Time) -> Judgement {
     // Whoever reads from a segment that is gone needs no protection any more.
-    if !object.drop_dead_replicas() {
+    if !object.is_live() {
         return Judgement::Goes(Vec::new());
     }
     if object.protection.is_leased(terms, now) {
         return Judgement::Stays { until: object.protection.lease_end(terms), leased: true };
     }
-    // What lies in segments that take no new objects makes no room by going.
+    // What lies in segments that take no new objects makes no room by going, and what is
+    // being copied stays until that is over.
     let later = now + terms.lease;
-    if !object.frees_room() {
+    if !object.frees_room() || object.transfer().is_some() {
         return Judgement::Stays { until: later, leased: false };
     }
     let Some(group) = object.group() else { return Judgement::Goes(Vec::new()) };

@@ -24,6 +24,9 @@ impl Master {
         if object.state != State::Complete {
             return Err(RemoveError::NotReady);
         }
+        if object.transfer().is_some() {
+            return Err(RemoveError::InTransfer);
+        }
         let remaining = object.protection.lease_remaining(&self.terms, now);
         if !remaining.is_zero() && !force {
             return Err(RemoveError::Leased { remaining });
@@ -33,8 +36,8 @@ impl Master {
         Ok(())
     }
 
-    /// Removes every object but unfinished ones and, unless forced, those under
-    /// lease; says how many. Objects put meanwhile may or may not be among them.
+    /// Removes every object but unfinished ones, those that are being copied or moved
+    /// and, unless forced, those under lease; says how many. Objects put meanwhile may or may not be among them.
     pub fn remove_all(&self, now: Time, force: bool) -> u64 {
         let emit = self.emit(now);
         let mut removed = 0;
@@ -46,6 +49,7 @@ impl Master {
                 for slot in from..to {
                     let goes = shard.object(slot).is_some_and(|object| {
                         object.state == State::Complete
+                            && object.transfer().is_none()
                             && (force || !object.protection.is_leased(&self.terms, now))
                     });
                     // What lost its segments goes, too, but not for being asked.

@@ -73,6 +73,8 @@ pub(crate) struct Shard {
     pub(crate) order: Order,
     /// Unfinished puts, oldest first.
     pub(crate) open: OpenPuts,
+    /// Copies and moves under way, oldest first.
+    pub(crate) transfers: OpenPuts,
     /// Space that nobody can reach any more and that somebody may still be writing
     /// to or reading from, by when it can be given back.
     discarded: BTreeMap<(Time, Generation), Replicas>,
@@ -102,6 +104,7 @@ impl Shard {
             owners: Owners::new(),
             order: Order::new(config.policy),
             open: OpenPuts::new(),
+            transfers: OpenPuts::new(),
             discarded: BTreeMap::new(),
             sweep: None,
             config,
@@ -152,11 +155,25 @@ impl Shard {
         emit: Emit<'_>,
     ) -> Option<(u32, &mut Object)> {
         let slot = self.find(key)?;
-        if !self.get_mut(slot).drop_dead_replicas() {
-            self.remove(slot, Removal::SegmentLost, emit);
+        let object = self.objects.get(slot).expect(OCCUPIED);
+        // Every command comes by here, and segments hardly ever go.
+        if !object.is_whole() && !self.lose_dead(slot, emit) {
             return None;
         }
         Some((slot, self.get_mut(slot)))
+    }
+
+    /// Forgets the replicas of an object whose segments are gone, and the object when
+    /// nothing is left; true when it stays.
+    #[cold]
+    fn lose_dead(&mut self, slot: u32, emit: Emit<'_>) -> bool {
+        if !self.get_mut(slot).is_live() {
+            self.remove(slot, Removal::SegmentLost, emit);
+            return false;
+        }
+        self.get_mut(slot).drop_dead_replicas();
+        self.emit_changed(slot, emit);
+        true
     }
 
     pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Object {
@@ -235,13 +252,14 @@ impl Shard {
     /// nothing left already the cause is another one.
     pub(crate) fn remove(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Gone {
         let object = self.get_mut(slot);
-        let live = object.drop_dead_replicas();
+        let live = object.is_live();
         let condemned = object.group().is_some_and(|group| group.is_condemned());
         let cause = match (live, condemned) {
             (true, _) => cause,
             (false, true) => Removal::Evicted,
             (false, false) => Removal::SegmentLost,
         };
+        self.abandon_transfer(slot, emit);
         self.emit_removed(slot, cause, emit);
         let mut object = self.detach(slot);
         let bytes = object.take_replicas().release();
@@ -258,6 +276,7 @@ impl Shard {
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
         self.keep_until(release_at, generation, replicas, emit);
+        self.abandon_transfer(slot, emit);
         self.emit_removed(slot, cause, emit);
         self.detach(slot);
     }
@@ -287,6 +306,17 @@ impl Shard {
             } else {
                 Effect::Abandoned { key, generation }
             });
+        }
+    }
+
+    /// Tells of other replicas or another transfer than before. Those of an unfinished
+    /// object are not told one by one.
+    pub(crate) fn emit_changed(&self, slot: u32, emit: Emit<'_>) {
+        if emit.sink.is_some()
+            && let Some(object) = self.object(slot)
+            && object.state == State::Complete
+        {
+            emit.effect(&Effect::Changed { object: self.view(object) });
         }
     }
 
@@ -335,7 +365,7 @@ impl Shard {
             self.totals.puts_discarded += u64::from(gone.cause == Removal::Requested);
             reclaimed += 1;
         }
-        reclaimed
+        reclaimed + self.expire_transfers(limit - reclaimed, emit)
     }
 
     /// When the oldest unfinished put began, and where it is.
@@ -349,7 +379,7 @@ impl Shard {
     pub(crate) fn next_release(&self, timeout: Duration) -> Option<Time> {
         let discarded = self.discarded.first_key_value().map(|((due, _), _)| *due);
         let open = self.oldest_open().map(|(begun, _)| begun + timeout);
-        discarded.into_iter().chain(open).min()
+        discarded.into_iter().chain(open).chain(self.next_transfer_due()).min()
     }
 
     /// Asks [`sweep_step`](Self::sweep_step) to look at every object again.
@@ -363,10 +393,8 @@ impl Shard {
         let Some(from) = self.sweep else { return false };
         let to = from.saturating_add(limit).min(self.objects.end());
         for slot in from..to {
-            let dead =
-                self.objects.get_mut(slot).is_some_and(|object| !object.drop_dead_replicas());
-            if dead {
-                self.remove(slot, Removal::SegmentLost, emit);
+            if self.object(slot).is_some_and(|object| !object.is_whole()) {
+                self.lose_dead(slot, emit);
             }
         }
         self.sweep = (to < self.objects.end()).then_some(to);

@@ -4,6 +4,7 @@ use mc_types::{ClientId, Generation, KeyRef};
 
 use crate::command::{Placements, Slices};
 use crate::object::{Object, Replica, Replicas};
+use crate::transfer::{Transfer, TransferInfo};
 
 /// An object at the moment of a change. Nothing is copied before it is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,12 @@ impl<'a> ObjectView<'a> {
     #[must_use]
     pub fn slices(&self) -> Slices {
         self.object.slices()
+    }
+
+    /// The copy or move that is under way.
+    #[must_use]
+    pub fn transfer(&self) -> Option<TransferInfo> {
+        self.object.transfer().map(Transfer::info)
     }
 
     /// Its memory replicas, those in suspended segments included.

@@ -89,6 +89,12 @@ error_codes! {
     ObjectHasReplicationTask = -708 (-708) "OBJECT_HAS_REPLICATION_TASK",
     /// Nothing of the kind is under way for the object.
     ObjectNoReplicationTask = -709 (-709) "OBJECT_NO_REPLICATION_TASK",
+    /// The object has no replica where it was said to have one.
+    ReplicaNotFound = -710 (-710) "REPLICA_NOT_FOUND",
+    /// A replica went with its segment while it was being copied or written.
+    ReplicaIsGone = -712 (-712) "REPLICA_IS_GONE",
+    /// Somebody works on a replica of the object.
+    ObjectReplicaBusy = -714 (-714) "OBJECT_REPLICA_BUSY",
     /// Another put of this key is under way.
     PutInProgress = -715 (-705) "PUT_IN_PROGRESS",
     /// Bytes could not be moved to or from a peer.

@@ -10,6 +10,7 @@ mod puts;
 mod reads;
 mod slabs;
 mod strategies;
+mod transfers;
 mod unfinished;
 
 use core::time::Duration;

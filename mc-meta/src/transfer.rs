@@ -1,0 +1,531 @@
+//! Copies and moves: an object gets replicas in other segments and stays readable
+//! throughout.
+//!
+//! The master grants space in the targets, a client copies the bytes, and when it says
+//! so the targets become replicas. A move then gives the source up. An object has one
+//! transfer at a time. It can end in any of these ways:
+//!
+//! * ended by its client: the targets become replicas. The space of a moved source comes
+//!   back when the object's lease is over, since somebody may be reading there;
+//! * revoked by its client, which then writes no more: the targets' space comes back at
+//!   once;
+//! * given up `put_start_release_timeout` after it began, as unfinished puts are;
+//! * with the object, when the last segment that holds it goes: the targets' space comes
+//!   back when the transfer's time is up, since its client may still be writing.
+
+use core::fmt;
+use std::sync::Arc;
+
+use mc_types::{ClientId, Generation, KeyRef, Time};
+use smallvec::SmallVec;
+
+use crate::command::{MAX_REPLICAS, Placement, Placements, Slices};
+use crate::hash::HashedKey;
+use crate::master::Master;
+use crate::object::{Object, Replica, Replicas, State};
+use crate::segment::Segment;
+use crate::shard::{Emit, Shard};
+use crate::table::SegmentTable;
+
+mod error;
+
+pub use error::{TransferError, TransferFinishError};
+
+/// What becomes of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TransferKind {
+    /// It stays.
+    Copy,
+    /// It goes when the target is there.
+    Move,
+}
+
+impl fmt::Display for TransferKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Copy => "copy",
+            Self::Move => "move",
+        })
+    }
+}
+
+/// What to copy, and where to.
+#[derive(Clone, Debug)]
+pub struct TransferGrant {
+    /// Names this transfer among all transfers of the object.
+    pub transfer: Generation,
+    /// The put that the object comes from.
+    pub generation: Generation,
+    /// The object's slices, with the checksums that the bytes must have.
+    pub slices: Slices,
+    /// The replica to read from.
+    pub source: Placement,
+    /// One range for each replica to be made, each as long as the object. Segments that
+    /// hold a replica already have none here. A copy without any is over, and there is
+    /// nothing to end; a move without any is still to be ended.
+    pub targets: Placements,
+}
+
+/// A transfer that is under way.
+#[derive(Clone, Debug)]
+pub struct TransferInfo {
+    /// Names it among all transfers of the object.
+    pub transfer: Generation,
+    /// What becomes of the source.
+    pub kind: TransferKind,
+    /// Who does it.
+    pub client: ClientId,
+    /// The segment that it reads from.
+    pub source: Arc<Segment>,
+    /// The space that it writes to.
+    pub targets: Placements,
+    /// When it is given up.
+    pub due: Time,
+}
+
+/// A transfer that is under way, and the space that is its own until it ends.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    pub(crate) id: Generation,
+    kind: TransferKind,
+    client: ClientId,
+    source: Arc<Segment>,
+    pub(crate) targets: Replicas,
+    pub(crate) due: Time,
+}
+
+impl Transfer {
+    pub(crate) fn info(&self) -> TransferInfo {
+        TransferInfo {
+            transfer: self.id,
+            kind: self.kind,
+            client: self.client,
+            source: Arc::clone(&self.source),
+            targets: self.targets.placements(),
+            due: self.due,
+        }
+    }
+}
+
+/// From where to where, by the names of segments.
+#[derive(Clone, Copy, Debug)]
+struct Route<'a> {
+    kind: TransferKind,
+    source: &'a str,
+    targets: &'a [&'a str],
+}
+
+/// A transfer as its client names it.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    kind: TransferKind,
+    client: ClientId,
+    id: Option<Generation>,
+}
+
+impl Master {
+    /// Begins to copy an object from its replica in the segment named `source` to the
+    /// segments named `targets`, between 1 and [`MAX_REPLICAS`]. A target that holds a
+    /// replica already, or is named twice, is skipped; when all are, the copy is over
+    /// before it began.
+    ///
+    /// Until [`copy_end`](Self::copy_end) or [`copy_revoke`](Self::copy_revoke) nobody
+    /// removes or evicts the object. A target that has no room is not made any: who
+    /// holds room there is not known without looking at every object.
+    ///
+    /// # Errors
+    /// [`TransferError`]; nothing is changed then.
+    pub fn copy_start(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        source: &str,
+        targets: &[&str],
+    ) -> Result<TransferGrant, TransferError> {
+        self.start_transfer(now, client, key, Route { kind: TransferKind::Copy, source, targets })
+    }
+
+    /// Makes the targets of a copy readable.
+    ///
+    /// # Errors
+    /// [`TransferFinishError`]. [`ReplicaIsGone`](TransferFinishError::ReplicaIsGone)
+    /// ends the copy all the same: when the source is gone no target becomes a replica,
+    /// otherwise those do that are still there. All others change nothing.
+    pub fn copy_end(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        transfer: Option<Generation>,
+    ) -> Result<(), TransferFinishError> {
+        self.end_transfer(now, key, Named { kind: TransferKind::Copy, client, id: transfer })
+    }
+
+    /// Gives a copy up. The targets' space comes back at once: its client says that it
+    /// writes no more.
+    ///
+    /// # Errors
+    /// [`TransferFinishError`]; nothing is changed then.
+    pub fn copy_revoke(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        transfer: Option<Generation>,
+    ) -> Result<(), TransferFinishError> {
+        self.revoke_transfer(now, key, Named { kind: TransferKind::Copy, client, id: transfer })
+    }
+
+    /// Begins to move an object's replica from the segment named `source` to the one
+    /// named `target`; as [`copy_start`](Self::copy_start). When the target holds a
+    /// replica already there is nothing to write, and the source goes at the end.
+    ///
+    /// # Errors
+    /// [`TransferError`]; nothing is changed then.
+    pub fn move_start(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        source: &str,
+        target: &str,
+    ) -> Result<TransferGrant, TransferError> {
+        if source == target {
+            return Err(TransferError::SameSegment);
+        }
+        let route = Route { kind: TransferKind::Move, source, targets: &[target] };
+        self.start_transfer(now, client, key, route)
+    }
+
+    /// Makes the target of a move readable and takes the source out of the replicas. Its
+    /// space comes back when the object's lease is over.
+    ///
+    /// # Errors
+    /// [`TransferFinishError`]. [`ReplicaIsGone`](TransferFinishError::ReplicaIsGone)
+    /// ends the move all the same, and the replicas are what they were. All others change
+    /// nothing.
+    pub fn move_end(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        transfer: Option<Generation>,
+    ) -> Result<(), TransferFinishError> {
+        self.end_transfer(now, key, Named { kind: TransferKind::Move, client, id: transfer })
+    }
+
+    /// Gives a move up; as [`copy_revoke`](Self::copy_revoke).
+    ///
+    /// # Errors
+    /// [`TransferFinishError`]; nothing is changed then.
+    pub fn move_revoke(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        transfer: Option<Generation>,
+    ) -> Result<(), TransferFinishError> {
+        self.revoke_transfer(now, key, Named { kind: TransferKind::Move, client, id: transfer })
+    }
+
+    fn start_transfer(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: KeyRef<'_>,
+        route: Route<'_>,
+    ) -> Result<TransferGrant, TransferError> {
+        let count = route.targets.len();
+        if !(1..=MAX_REPLICAS).contains(&count) {
+            return Err(TransferError::TargetCount { count });
+        }
+        let key = self.hashed(key);
+        match self.try_start(now, client, key, route) {
+            // What nobody can use any more may make room.
+            Err(error) if error.is_no_room() && self.reclaim_unfinished(now).0 > 0 => {
+                self.try_start(now, client, key, route)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn try_start(
+        &self,
+        now: Time,
+        client: ClientId,
+        key: HashedKey<'_>,
+        route: Route<'_>,
+    ) -> Result<TransferGrant, TransferError> {
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let (slot, object) = shard.find_live(key, emit).ok_or(TransferError::NotFound)?;
+        if object.state != State::Complete || !object.is_readable() {
+            return Err(TransferError::NotReady);
+        }
+        if object.transfer().is_some() {
+            return Err(TransferError::InTransfer);
+        }
+        let (source, targets) = self.segments.read().reserve(object, route)?;
+        let grant = TransferGrant {
+            transfer: self.next_generation(),
+            generation: object.generation,
+            slices: object.slices(),
+            source: source.clone(),
+            targets: targets.placements(),
+        };
+        if targets.is_empty() && route.kind == TransferKind::Copy {
+            return Ok(grant);
+        }
+        let due = now + self.config.put_start_release_timeout;
+        let (id, kind, source) = (grant.transfer, route.kind, source.segment);
+        let transfer = Transfer { id, kind, client, source, targets, due };
+        // Its group may have been given up a moment ago.
+        if let Err(transfer) = shard.begin_transfer(slot, transfer, emit) {
+            transfer.targets.release();
+            return Err(TransferError::NotFound);
+        }
+        self.release_not_before(due);
+        Ok(grant)
+    }
+
+    fn end_transfer(
+        &self,
+        now: Time,
+        key: KeyRef<'_>,
+        named: Named,
+    ) -> Result<(), TransferFinishError> {
+        let key = self.hashed(key);
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let slot = shard.find_transfer(key, named, emit)?;
+        let source_free_at = shard.end_transfer(slot, emit)?;
+        if let Some(time) = source_free_at {
+            self.release_not_before(time);
+        }
+        Ok(())
+    }
+
+    fn revoke_transfer(
+        &self,
+        now: Time,
+        key: KeyRef<'_>,
+        named: Named,
+    ) -> Result<(), TransferFinishError> {
+        let key = self.hashed(key);
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let slot = shard.find_transfer(key, named, emit)?;
+        shard.give_up_transfer(slot, emit);
+        Ok(())
+    }
+}
+
+impl SegmentTable {
+    /// Takes space in every target that does not hold the object yet, or in none.
+    fn reserve(
+        &self,
+        object: &Object,
+        route: Route<'_>,
+    ) -> Result<(Placement, Replicas), TransferError> {
+        let named = |name: &str| {
+            self.by_name(name).ok_or_else(|| TransferError::SegmentNotFound { name: name.into() })
+        };
+        let source = named(route.source)?;
+        let targets = route.targets.iter().map(|name| named(name));
+        let targets = targets.collect::<Result<SmallVec<[&Arc<Segment>; 4]>, _>>()?;
+        let unavailable = |segment: &Segment| TransferError::SegmentUnavailable {
+            name: segment.spec().name.clone(),
+            status: segment.status(),
+        };
+        if let Some(segment) = targets.iter().find(|segment| !segment.is_allocatable()) {
+            return Err(unavailable(segment));
+        }
+        let replica =
+            object.replicas().find(|replica| is_in(replica, source)).ok_or_else(|| {
+                TransferError::ReplicaNotFound { segment: source.spec().name.clone() }
+            })?;
+        if !source.is_readable() {
+            return Err(unavailable(source));
+        }
+        let held = object.replicas().count();
+        let mut taken = Replicas::default();
+        for segment in targets {
+            if object.replicas().chain(taken.iter()).any(|replica| is_in(replica, segment)) {
+                continue;
+            }
+            let space = if held + taken.len() < MAX_REPLICAS {
+                take_in(segment, object.len())
+            } else {
+                Err(TransferError::TooManyReplicas)
+            };
+            match space {
+                Ok(replica) => taken.push(replica),
+                Err(error) => {
+                    taken.release();
+                    return Err(error);
+                }
+            }
+        }
+        Ok((replica.placement(), taken))
+    }
+}
+
+fn is_in(replica: &Replica, segment: &Arc<Segment>) -> bool {
+    Arc::ptr_eq(&replica.segment, segment)
+}
+
+fn take_in(segment: &Arc<Segment>, len: u64) -> Result<Replica, TransferError> {
+    let name = || segment.spec().name.clone();
+    if len > segment.largest_object() {
+        let largest_object = segment.largest_object();
+        return Err(TransferError::TooLarge { segment: name(), len, largest_object });
+    }
+    match segment.allocate(len) {
+        Ok(allocation) => Ok(Replica { segment: Arc::clone(segment), allocation }),
+        Err(_) => Err(match segment.free() {
+            free if free >= len => TransferError::Fragmented { segment: name(), len, free },
+            free => TransferError::Full { segment: name(), len, free },
+        }),
+    }
+}
+
+impl Shard {
+    /// Opens a transfer of a complete object that has none; gives it back when the
+    /// object's group was given up.
+    fn begin_transfer(
+        &mut self,
+        slot: u32,
+        transfer: Transfer,
+        emit: Emit<'_>,
+    ) -> Result<(), Transfer> {
+        let object = self.get_mut(slot);
+        // A member that is hard-pinned holds its group anyway.
+        if !object.hard_pin
+            && let Some(group) = object.group()
+            && !group.hold()
+        {
+            return Err(transfer);
+        }
+        let id = transfer.id;
+        object.change_extra(|extra| extra.transfer = Some(transfer));
+        self.transfers.begin(id, slot);
+        self.emit_changed(slot, emit);
+        Ok(())
+    }
+
+    /// The object whose open transfer is the one that its client names.
+    fn find_transfer(
+        &mut self,
+        key: HashedKey<'_>,
+        named: Named,
+        emit: Emit<'_>,
+    ) -> Result<u32, TransferFinishError> {
+        let (slot, object) = self.find_live(key, emit).ok_or(TransferFinishError::NotFound)?;
+        let transfer = object.transfer().ok_or(TransferFinishError::NotOpen)?;
+        if transfer.client != named.client {
+            return Err(TransferFinishError::IllegalClient);
+        }
+        if named.id.is_some_and(|id| id != transfer.id) {
+            return Err(TransferFinishError::NotOpen);
+        }
+        if transfer.kind != named.kind {
+            return Err(TransferFinishError::WrongKind { kind: transfer.kind });
+        }
+        Ok(slot)
+    }
+
+    /// Makes what was written readable. When a move has left space that readers may still
+    /// use, says when it comes back.
+    fn end_transfer(
+        &mut self,
+        slot: u32,
+        emit: Emit<'_>,
+    ) -> Result<Option<Time>, TransferFinishError> {
+        let terms = self.config.terms;
+        let Some(Transfer { id, kind, source, targets, .. }) = self.take_transfer(slot) else {
+            return Err(TransferFinishError::NotOpen);
+        };
+        let object = self.get_mut(slot);
+        let lease_end = object.protection.lease_end(&terms);
+        let has_source = object.replicas().any(|replica| is_in(replica, &source));
+        let (written, lost): (Vec<Replica>, Vec<Replica>) =
+            targets.into_iter().partition(|r| has_source && r.segment.is_readable());
+        let mut complete = has_source && lost.is_empty();
+        if !written.is_empty() {
+            let mut replicas = object.take_replicas();
+            replicas.extend(written);
+            object.set_replicas(replicas);
+        }
+        let mut free: Replicas = lost.into_iter().collect();
+        let mut free_at = None;
+        if kind == TransferKind::Move {
+            // What is left must be readable, whatever happened meanwhile.
+            let stays = |r: &Replica| !is_in(r, &source) && r.segment.is_readable();
+            complete &= object.replicas().any(stays);
+            if complete {
+                let left = object.take_replicas_if(|replica| is_in(replica, &source));
+                if lease_end > emit.now {
+                    self.keep_until(lease_end, id, left, emit);
+                    free_at = Some(lease_end);
+                } else {
+                    free.extend(left);
+                }
+            }
+        }
+        self.emit_changed(slot, emit);
+        free.release();
+        if complete { Ok(free_at) } else { Err(TransferFinishError::ReplicaIsGone) }
+    }
+
+    /// Ends a transfer whose client writes no more, or has had its time.
+    fn give_up_transfer(&mut self, slot: u32, emit: Emit<'_>) {
+        if let Some(transfer) = self.take_transfer(slot) {
+            self.emit_changed(slot, emit);
+            transfer.targets.release();
+        }
+    }
+
+    /// Ends the transfer of an object that goes. Its client does not know yet and may
+    /// still be writing.
+    pub(crate) fn abandon_transfer(&mut self, slot: u32, emit: Emit<'_>) {
+        if let Some(Transfer { id, targets, due, .. }) = self.take_transfer(slot) {
+            self.keep_until(due, id, targets, emit);
+        }
+    }
+
+    fn take_transfer(&mut self, slot: u32) -> Option<Transfer> {
+        let object = self.get_mut(slot);
+        let transfer = object.take_transfer()?;
+        if !object.hard_pin
+            && let Some(group) = object.group()
+        {
+            group.free();
+        }
+        self.transfers.ended(transfer.id);
+        Some(transfer)
+    }
+
+    /// Gives up to `limit` transfers up whose time is up; says how many.
+    pub(crate) fn expire_transfers(&mut self, limit: usize, emit: Emit<'_>) -> usize {
+        let mut expired = 0;
+        while expired < limit
+            && let Some((due, slot)) = self.oldest_transfer()
+            && due <= emit.now
+        {
+            self.give_up_transfer(slot, emit);
+            expired += 1;
+        }
+        expired
+    }
+
+    /// When the next transfer is due, if there is any.
+    pub(crate) fn next_transfer_due(&self) -> Option<Time> {
+        self.oldest_transfer().map(|(due, _)| due)
+    }
+
+    fn oldest_transfer(&self) -> Option<(Time, u32)> {
+        let (_, slot) = self.transfers.oldest()?;
+        Some((self.object(slot)?.transfer()?.due, slot))
+    }
+}
