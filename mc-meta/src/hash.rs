@@ -15,6 +15,11 @@ impl KeyHasher {
         Self(FixedState::with_seed(seed))
     }
 
+    /// For other tables of the same master.
+    pub(crate) fn state(&self) -> FixedState {
+        self.0.clone()
+    }
+
     pub(crate) fn hash(&self, key: KeyRef<'_>) -> u64 {
         let mut hasher = self.0.build_hasher();
         hasher.write(key.as_str().as_bytes());

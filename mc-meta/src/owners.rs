@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::quality::FixedState;
 use mc_types::ClientId;
 
 use crate::slab::Slab;
@@ -13,7 +14,8 @@ pub(crate) struct OwnerSlot(u32);
 /// The clients that own an object of one shard.
 #[derive(Debug)]
 pub(crate) struct Owners {
-    slots: HashMap<ClientId, u32>,
+    /// Never walked, so the order of its entries decides nothing.
+    slots: HashMap<ClientId, u32, FixedState>,
     owners: Slab<Owner>,
 }
 
@@ -24,8 +26,8 @@ struct Owner {
 }
 
 impl Owners {
-    pub(crate) fn new() -> Self {
-        Self { slots: HashMap::new(), owners: Slab::new() }
+    pub(crate) fn new(hasher: FixedState) -> Self {
+        Self { slots: HashMap::with_hasher(hasher), owners: Slab::new() }
     }
 
     /// Counts one more object of `client`.
@@ -62,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_client_is_kept_while_it_owns_something() {
-        let mut owners = Owners::new();
+        let mut owners = Owners::new(FixedState::with_seed(1));
         let clients = [1, 2, 3].map(ClientId::from_u128);
         let slots = clients.map(|client| owners.add(client));
         assert_eq!(owners.add(clients[1]), slots[1]);

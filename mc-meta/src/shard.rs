@@ -101,7 +101,7 @@ impl Shard {
             index: Index::new(),
             objects: Slab::new(),
             keys: KeyArena::new(),
-            owners: Owners::new(),
+            owners: Owners::new(config.hasher.state()),
             order: Order::new(config.policy),
             open: OpenPuts::new(),
             transfers: OpenPuts::new(),
