@@ -68,6 +68,7 @@ impl Master {
                     return page;
                 }
                 if let Some(object) = shard.object(at.slot)
+                    && object.replaces().is_none()
                     && shard.key(object).as_str().starts_with(prefix)
                 {
                     page.keys.push(key_info(shard.owned_key(object), object));

@@ -100,6 +100,9 @@ pub enum PutStartError {
     /// The request itself is wrong.
     #[error("{0}")]
     Invalid(InvalidPut),
+    /// The object that is to be replaced is not in the group that was named.
+    #[error("the object is not in this group; name the group it is in or none, or remove it first")]
+    OtherGroup,
     /// No segment could ever hold it.
     #[error(
         "the object has {len} bytes, but no mounted segment can hold more than {}; \
@@ -190,7 +193,7 @@ impl PutStartError {
         match self {
             Self::AlreadyExists => ErrorCode::ObjectAlreadyExists,
             Self::InProgress { .. } => ErrorCode::PutInProgress,
-            Self::Invalid(_) => ErrorCode::InvalidParams,
+            Self::Invalid(_) | Self::OtherGroup => ErrorCode::InvalidParams,
             Self::TooLarge { .. } => ErrorCode::ObjectTooLarge,
             Self::TooFewSegments { .. } => ErrorCode::TooFewSegments,
             Self::Full { .. } => ErrorCode::Full,

@@ -39,6 +39,7 @@ mod table;
 mod tasks;
 mod tenant;
 mod transfer;
+mod upsert;
 mod view;
 
 pub use command::{

@@ -151,6 +151,11 @@ impl Master {
         }
     }
 
+    /// Whether objects that are put into a group of this name now join this one.
+    pub(crate) fn is_group(&self, name: &str, group: &Arc<Group>) -> bool {
+        Arc::ptr_eq(&self.groups.lock().named(name), group)
+    }
+
     /// What the eviction policy knows a key by.
     pub(crate) fn item_hash(&self, key: KeyRef<'_>) -> Option<NonZeroU64> {
         NonZeroU64::new(self.hasher.hash(key))

@@ -137,13 +137,18 @@ pub(crate) struct Extra {
     pub(crate) parent: Option<NonZeroU64>,
     /// The copy or move that is under way.
     pub(crate) transfer: Option<Transfer>,
+    /// The slot of the object that this one, once written, takes the place of.
+    pub(crate) replaces: Option<u32>,
+    /// The slot of the object that is being written to take this one's place.
+    pub(crate) replacement: Option<u32>,
 }
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        let Self { slices, more, group, parent, transfer } = self;
+        let Self { slices, more, group, parent, transfer, replaces, replacement } = self;
         let plain = slices.is_none() && more.is_empty() && transfer.is_none();
-        plain && group.is_none() && parent.is_none()
+        let alone = replaces.is_none() && replacement.is_none();
+        plain && alone && group.is_none() && parent.is_none()
     }
 }
 
@@ -180,12 +185,15 @@ pub(crate) struct Begun {
     pub(crate) hard_pin: bool,
     pub(crate) group: Option<Arc<Group>>,
     pub(crate) parent: Option<NonZeroU64>,
+    /// The slot of the readable object whose place it is to take.
+    pub(crate) replaces: Option<u32>,
 }
 
 impl Object {
     /// An object whose put begins.
     pub(crate) fn begun(now: Time, tag: u32, owner: OwnerSlot, begun: Begun) -> Self {
-        let Begun { generation, slices, replicas, soft_pin, hard_pin, group, parent } = begun;
+        let Begun { generation, slices, replicas, soft_pin, hard_pin, group, parent, replaces } =
+            begun;
         let mut object = Self {
             generation,
             protection: Protection::committed(now, soft_pin),
@@ -202,8 +210,10 @@ impl Object {
         };
         object.set_slices(slices);
         object.set_replicas(replicas);
-        if group.is_some() || parent.is_some() {
-            object.change_extra(|extra| (extra.group, extra.parent) = (group, parent));
+        if group.is_some() || parent.is_some() || replaces.is_some() {
+            object.change_extra(|extra| {
+                (extra.group, extra.parent, extra.replaces) = (group, parent, replaces);
+            });
         }
         object
     }
@@ -249,6 +259,16 @@ impl Object {
 
     pub(crate) fn parent(&self) -> Option<NonZeroU64> {
         self.extra.as_ref()?.parent
+    }
+
+    /// The slot of the object that it takes the place of once it is written.
+    pub(crate) fn replaces(&self) -> Option<u32> {
+        self.extra.as_ref()?.replaces
+    }
+
+    /// The slot of the object that is being written to take its place.
+    pub(crate) fn replacement(&self) -> Option<u32> {
+        self.extra.as_ref()?.replacement
     }
 
     /// Its memory replicas.

@@ -73,10 +73,23 @@ impl Master {
         replicas: Replicas,
         emit: Emit<'_>,
     ) {
-        let config = put.config;
         let number = shard.config.number;
-        let join = |name: &str| self.join_group(name, generation, number);
-        let begun = Begun {
+        let begun = self.begun(put, generation, number, replicas);
+        shard.begin(key, client, begun, emit);
+        self.release_not_before(emit.now + self.config.put_start_release_timeout);
+    }
+
+    /// What a put asks for, in the shard of this number. Joins its group.
+    pub(crate) fn begun(
+        &self,
+        put: &PutStart<'_>,
+        generation: Generation,
+        shard: u32,
+        replicas: Replicas,
+    ) -> Begun {
+        let config = put.config;
+        let join = |name: &str| self.join_group(name, generation, shard);
+        Begun {
             generation,
             slices: unverified(put.slice_lengths),
             replicas,
@@ -84,14 +97,13 @@ impl Master {
             hard_pin: config.with_hard_pin,
             group: config.group.as_deref().map(join),
             parent: config.parent.as_ref().and_then(|key| self.item_hash(key.as_ref())),
-        };
-        shard.begin(key, client, begun, emit);
-        self.release_not_before(emit.now + self.config.put_start_release_timeout);
+            replaces: None,
+        }
     }
 
     /// Takes space back for an object of `len` bytes; an error when none is left to
     /// take.
-    fn make_room_for(
+    pub(crate) fn make_room_for(
         &self,
         len: u64,
         no_room: NoRoom,
@@ -135,15 +147,18 @@ impl Master {
         key: HashedKey<'_>,
         emit: Emit<'_>,
     ) -> Result<(), PutStartError> {
-        let Some((slot, object)) = shard.find_live(key, emit) else { return Ok(()) };
-        let Some(begun) = object.begun_at() else {
+        let (slot, begun) = loop {
+            let Some((slot, object)) = shard.find_live(key, emit) else { return Ok(()) };
+            if let Some(begun) = object.begun_at() {
+                break (slot, begun);
+            }
             if object.is_readable() {
                 return Err(PutStartError::AlreadyExists);
             }
             // All that is left of it is away with its client. Whoever puts the key
-            // now has it, and the cluster need not wait.
+            // now has it, and the cluster need not wait. If its replacement is being
+            // written, that stands here next.
             shard.remove(slot, Removal::SegmentLost, emit);
-            return Ok(());
         };
         let age = emit.now - begun;
         if age < self.config.put_start_discard_timeout {
@@ -156,7 +171,9 @@ impl Master {
         Ok(())
     }
 
-    /// Makes an object readable. Ending the same put twice is harmless.
+    /// Makes an object readable. Ending the same put twice is harmless. One that was
+    /// begun by [`upsert_start`](Self::upsert_start) takes the place of the object that
+    /// could be read until now.
     ///
     /// # Errors
     /// [`PutFinishError`] when the put is not open, or not this client's.
@@ -178,12 +195,15 @@ impl Master {
         if let Some(slices) = verified(&object.slices(), put.checksums)? {
             object.set_slices(slices);
         }
+        if let Some(until) = shard.supersede(slot, emit) {
+            self.release_not_before(until);
+        }
         shard.complete(slot, key.hash, emit);
         Ok(())
     }
 
     /// Gives a put up and takes its space back at once: its writer says that it
-    /// writes no more.
+    /// writes no more. What it was to replace can still be read.
     ///
     /// # Errors
     /// [`PutFinishError`] when the put is not open, or not this client's.
@@ -217,6 +237,7 @@ impl Shard {
         emit: Emit<'_>,
     ) -> Result<(u32, bool), PutFinishError> {
         let (slot, _) = self.find_live(key, emit).ok_or(PutFinishError::NotFound)?;
+        let slot = self.put_meant(slot, client, generation, emit);
         let object = self.object(slot).ok_or(PutFinishError::NotFound)?;
         if self.client(object) != client {
             return Err(PutFinishError::IllegalClient);
@@ -229,7 +250,7 @@ impl Shard {
 }
 
 /// Checks a put and adds its slices up.
-fn validate(put: &PutStart<'_>) -> Result<u64, InvalidPut> {
+pub(crate) fn validate(put: &PutStart<'_>) -> Result<u64, InvalidPut> {
     let (slices, config) = (put.slice_lengths, put.config);
     if slices.is_empty() || slices.contains(&0) {
         return Err(InvalidPut::EmptySlice);

@@ -124,11 +124,13 @@ impl Shard {
     }
 
     pub(crate) fn key(&self, object: &Object) -> KeyRef<'_> {
+        // A replacement has the key of what it replaces.
+        let old = object.replaces().and_then(|slot| self.objects.get(slot));
         // A generation is one object's alone.
-        let is_it = |slot: u32| {
-            self.objects.get(slot).is_some_and(|other| other.generation == object.generation)
-        };
-        let name = self.index.name(object.tag, is_it).expect("every object is indexed");
+        let generation = old.unwrap_or(object).generation;
+        let is_it =
+            |slot: u32| self.objects.get(slot).is_some_and(|it| it.generation == generation);
+        let name = self.index.name(object.tag, is_it).expect("every key is indexed");
         self.keys.text(name)
     }
 
@@ -154,13 +156,19 @@ impl Shard {
         key: HashedKey<'_>,
         emit: Emit<'_>,
     ) -> Option<(u32, &mut Object)> {
-        let slot = self.find(key)?;
-        let object = self.objects.get(slot).expect(OCCUPIED);
-        // Every command comes by here, and segments hardly ever go.
-        if !object.is_whole() && !self.lose_dead(slot, emit) {
-            return None;
+        loop {
+            let slot = self.find(key)?;
+            if self.is_live(slot, emit) {
+                return Some((slot, self.get_mut(slot)));
+            }
+            // An unfinished replacement has the key then.
         }
-        Some((slot, self.get_mut(slot)))
+    }
+
+    /// Whether an object still has anything; one that has not is forgotten.
+    pub(crate) fn is_live(&mut self, slot: u32, emit: Emit<'_>) -> bool {
+        // Every command comes by here, and segments hardly ever go.
+        self.objects.get(slot).expect(OCCUPIED).is_whole() || self.lose_dead(slot, emit)
     }
 
     /// Forgets the replicas of an object whose segments are gone, and the object when
@@ -194,11 +202,16 @@ impl Shard {
         emit: Emit<'_>,
     ) {
         let tag = tag_of(key.hash);
-        let name = self.keys.insert(key.key);
         let owner = self.owners.add(owner);
-        let generation = put.generation;
+        let (generation, replaces) = (put.generation, put.replaces);
         let slot = self.objects.insert(Object::begun(emit.now, tag, owner, put));
-        self.index.insert(tag, slot, name);
+        match replaces {
+            Some(old) => self.get_mut(old).change_extra(|extra| extra.replacement = Some(slot)),
+            None => {
+                let name = self.keys.insert(key.key);
+                self.index.insert(tag, slot, name);
+            }
+        }
         self.open.begin(generation, slot);
         self.totals.put_starts += 1;
         let object = self.objects.get(slot).expect(OCCUPIED);
@@ -276,9 +289,14 @@ impl Shard {
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
         self.keep_until(release_at, generation, replicas, emit);
+        self.take_out(slot, cause, emit);
+    }
+
+    /// Takes an object out of every table. Its space is the caller's.
+    pub(crate) fn take_out(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Replicas {
         self.abandon_transfer(slot, emit);
         self.emit_removed(slot, cause, emit);
-        self.detach(slot);
+        self.detach(slot).take_replicas()
     }
 
     /// Keeps space until then. `generation` only tells entries of one time apart. To be
@@ -322,10 +340,7 @@ impl Shard {
 
     fn detach(&mut self, slot: u32) -> Object {
         let mut object = self.objects.remove(slot).expect(OCCUPIED);
-        match self.index.remove(object.tag, slot) {
-            Some(name) => self.keys.remove(name),
-            None => debug_assert!(false, "every object is indexed"),
-        }
+        self.take_key_from(slot, &object);
         self.owners.remove(object.owner);
         self.order.remove(slot, &mut object);
         let open = object.state == State::Processing;
@@ -336,6 +351,25 @@ impl Shard {
             group.leave(object.generation, open || object.hard_pin);
         }
         object
+    }
+
+    /// The key of an object that goes leads to its replacement from now on, if there is
+    /// one. To a replacement no key has led.
+    fn take_key_from(&mut self, slot: u32, object: &Object) {
+        if let Some(old) = object.replaces() {
+            self.get_mut(old).change_extra(|extra| extra.replacement = None);
+            return;
+        }
+        let name = self.index.remove(object.tag, slot);
+        debug_assert!(name.is_some(), "every key leads to an object");
+        match (name, object.replacement()) {
+            (Some(name), Some(replacement)) => {
+                self.get_mut(replacement).change_extra(|extra| extra.replaces = None);
+                self.index.insert(object.tag, replacement, name);
+            }
+            (Some(name), None) => self.keys.remove(name),
+            (None, _) => {}
+        }
     }
 
     /// Gives back the space that is due, and gives up puts that are as old as

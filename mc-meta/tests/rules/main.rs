@@ -12,6 +12,7 @@ mod slabs;
 mod strategies;
 mod transfers;
 mod unfinished;
+mod upserts;
 
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
