@@ -23,6 +23,7 @@ pub(crate) struct Member {
 /// One group. Its lock is taken after a shard's and never before one.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
+    name: Box<str>,
     /// Written under the lock; read without it.
     condemned: AtomicBool,
     inner: Mutex<Inner>,
@@ -46,6 +47,10 @@ pub(crate) enum Protected {
 }
 
 impl Group {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether its members are gone.
     pub(crate) fn is_condemned(&self) -> bool {
         self.condemned.load(Ordering::Acquire)
@@ -146,7 +151,7 @@ impl Groups {
             self.by_name.retain(|_, group| group.strong_count() > 0);
             self.sweep_at = (self.by_name.len() * 2).max(64);
         }
-        let group = Arc::<Group>::default();
+        let group = Arc::new(Group { name: name.into(), ..Group::default() });
         self.by_name.insert(name.into(), Arc::downgrade(&group));
         group
     }

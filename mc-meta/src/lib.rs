@@ -9,6 +9,7 @@ mod config;
 mod deadlines;
 mod effect;
 mod error;
+mod export;
 mod get;
 mod group;
 mod hash;
@@ -28,6 +29,7 @@ mod promotion;
 mod put;
 mod quota;
 mod reclaim;
+mod record;
 mod remove;
 mod segment;
 mod shard;
@@ -55,6 +57,7 @@ pub use effect::{Effect, EffectSink, Removal};
 pub use error::{
     GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,
 };
+pub use export::{ExportCursor, ExportPage};
 pub use ledger::TenantSlot;
 pub use master::Master;
 pub use offload::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError};
@@ -63,6 +66,7 @@ pub use promotion::{PromotionConfig, PromotionError};
 pub use quota::{
     Charge, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas, TenantUsage,
 };
+pub use record::{Location, Locations, ObjectRecord, Record};
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
 pub use states::{BufferStatus, ReplicaStatus, SegmentStatus};
 pub use tasks::{

@@ -77,7 +77,7 @@ pub(crate) struct Shard {
     pub(crate) transfers: OpenPuts,
     /// Space that nobody can reach any more and that somebody may still be writing
     /// to or reading from, by when it can be given back.
-    discarded: BTreeMap<(Time, Generation), Replicas>,
+    pub(crate) discarded: BTreeMap<(Time, Generation), Replicas>,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
 }
@@ -201,17 +201,8 @@ impl Shard {
         put: Begun,
         emit: Emit<'_>,
     ) {
-        let tag = tag_of(key.hash);
-        let owner = self.owners.add(owner);
-        let (generation, replaces) = (put.generation, put.replaces);
-        let slot = self.objects.insert(Object::begun(emit.now, tag, owner, put));
-        match replaces {
-            Some(old) => self.get_mut(old).change_extra(|extra| extra.replacement = Some(slot)),
-            None => {
-                let name = self.keys.insert(key.key);
-                self.index.insert(tag, slot, name);
-            }
-        }
+        let generation = put.generation;
+        let slot = self.enter(key, owner, put, emit.now);
         self.open.begin(generation, slot);
         self.totals.put_starts += 1;
         let object = self.objects.get(slot).expect(OCCUPIED);
@@ -221,6 +212,28 @@ impl Shard {
         if emit.sink.is_some() {
             emit.effect(&Effect::Began { object: self.view(object) });
         }
+    }
+
+    /// Gives an object a slot and makes its key lead to it, or to what it replaces.
+    pub(crate) fn enter(
+        &mut self,
+        key: HashedKey<'_>,
+        owner: ClientId,
+        put: Begun,
+        now: Time,
+    ) -> u32 {
+        let tag = tag_of(key.hash);
+        let owner = self.owners.add(owner);
+        let replaces = put.replaces;
+        let slot = self.objects.insert(Object::begun(now, tag, owner, put));
+        match replaces {
+            Some(old) => self.get_mut(old).change_extra(|extra| extra.replacement = Some(slot)),
+            None => {
+                let name = self.keys.insert(key.key);
+                self.index.insert(tag, slot, name);
+            }
+        }
+        slot
     }
 
     /// Makes an object readable. `hash` is that of its key.
@@ -338,7 +351,8 @@ impl Shard {
         }
     }
 
-    fn detach(&mut self, slot: u32) -> Object {
+    /// Takes an object out of every table and tells nobody.
+    pub(crate) fn detach(&mut self, slot: u32) -> Object {
         let mut object = self.objects.remove(slot).expect(OCCUPIED);
         self.take_key_from(slot, &object);
         self.owners.remove(object.owner);

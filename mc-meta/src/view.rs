@@ -3,7 +3,7 @@
 use mc_types::{ClientId, Generation, KeyRef};
 
 use crate::command::{Placements, Slices};
-use crate::object::{Object, Replica, Replicas};
+use crate::object::{Object, Replica, Replicas, State};
 use crate::transfer::{Transfer, TransferInfo};
 
 /// An object at the moment of a change. Nothing is copied before it is asked for.
@@ -31,6 +31,12 @@ impl<'a> ObjectView<'a> {
     #[must_use]
     pub fn owner(&self) -> ClientId {
         self.owner
+    }
+
+    /// Whether its put has ended.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.object.state == State::Complete
     }
 
     /// Its length in bytes.

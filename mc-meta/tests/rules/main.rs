@@ -8,6 +8,7 @@ mod eviction;
 mod placement;
 mod puts;
 mod reads;
+mod recovery;
 mod slabs;
 mod strategies;
 mod transfers;
