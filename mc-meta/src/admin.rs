@@ -53,8 +53,8 @@ impl Master {
         })
     }
 
-    /// Up to `limit` keys that begin with `prefix`, from `cursor` on. A key that
-    /// is there throughout is listed exactly once.
+    /// Up to `limit` keys that begin with `prefix`, from `cursor` on. A key whose
+    /// object is the same throughout is listed exactly once.
     pub fn list_keys(&self, prefix: &str, cursor: ListCursor, limit: usize) -> KeyPage {
         let mut page = KeyPage { keys: Vec::new(), next: None };
         let mut at = cursor;

@@ -5,6 +5,7 @@ use mc_types::{KeyRef, Time};
 use crate::command::ReplicaList;
 use crate::error::GetError;
 use crate::master::Master;
+use crate::shard::Shard;
 
 impl Master {
     /// The readable replicas of an object, under a lease: until it ends the
@@ -24,18 +25,13 @@ impl Master {
                 return Err(error);
             }
         };
-        if !shard.access(slot, now) {
-            shard.totals.get_misses += 1;
-            return Err(GetError::NotFound);
+        match shard.read(slot, now) {
+            Some(list) => Ok(list),
+            None => {
+                shard.totals.get_misses += 1;
+                Err(GetError::NotFound)
+            }
         }
-        shard.totals.get_hits += 1;
-        let object = shard.get_mut(slot);
-        Ok(ReplicaList {
-            generation: object.generation,
-            slices: object.slices(),
-            placements: object.placements(),
-            lease: self.terms.lease,
-        })
     }
 
     /// Whether an object can be read. A yes grants a lease, so that a read that
@@ -62,5 +58,24 @@ impl Master {
             self.shard_of(key).find_live(key, emit).is_some_and(|(_, object)| object.is_readable())
         };
         keys.into_iter().take_while(readable).count()
+    }
+}
+
+impl Shard {
+    /// What a reader needs of an object that can be read, under a lease. None when it was
+    /// given up with its group a moment ago.
+    pub(crate) fn read(&mut self, slot: u32, now: Time) -> Option<ReplicaList> {
+        if !self.access(slot, now) {
+            return None;
+        }
+        self.totals.get_hits += 1;
+        let lease = self.config.terms.lease;
+        let object = self.object(slot)?;
+        Some(ReplicaList {
+            generation: object.generation,
+            slices: object.slices(),
+            placements: object.placements(),
+            lease,
+        })
     }
 }

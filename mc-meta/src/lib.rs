@@ -3,6 +3,7 @@
 
 mod admin;
 mod batch;
+mod by_pattern;
 mod clients;
 mod command;
 mod config;
@@ -44,6 +45,7 @@ mod transfer;
 mod upsert;
 mod view;
 
+pub use by_pattern::ReplicaPage;
 pub use command::{
     ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS,
     MAX_REPLICAS, MAX_SLICES, MasterReport, Mounted, ObjectInfo, Placement, Placements, Pong,

@@ -6,6 +6,7 @@ use crate::effect::Removal;
 use crate::error::RemoveError;
 use crate::master::Master;
 use crate::object::State;
+use crate::pattern::Pattern;
 
 /// Objects that one hold of a shard's lock may remove.
 const BATCH: u32 = 256;
@@ -37,8 +38,24 @@ impl Master {
     }
 
     /// Removes every object but unfinished ones, those that are being copied or moved
-    /// and, unless forced, those under lease; says how many. Objects put meanwhile may or may not be among them.
+    /// and, unless forced, those under lease; says how many. Objects put meanwhile may or
+    /// may not be among them.
     pub fn remove_all(&self, now: Time, force: bool) -> u64 {
+        self.remove_matching(now, None, force)
+    }
+
+    /// Removes every object whose key the pattern matches, as
+    /// [`remove_all`](Self::remove_all) would: not unfinished ones, nor those that are
+    /// being copied or moved, nor, unless forced, those under lease. Says how many.
+    /// Objects put meanwhile may or may not be among them.
+    ///
+    /// Looks at every object; the longest that another command waits for it is the time
+    /// to match some hundred keys.
+    pub fn remove_by_regex(&self, now: Time, pattern: &Pattern, force: bool) -> u64 {
+        self.remove_matching(now, Some(pattern), force)
+    }
+
+    fn remove_matching(&self, now: Time, pattern: Option<&Pattern>, force: bool) -> u64 {
         let emit = self.emit(now);
         let mut removed = 0;
         for shard in self.shards() {
@@ -51,6 +68,7 @@ impl Master {
                         object.state == State::Complete
                             && object.transfer().is_none()
                             && (force || !object.protection.is_leased(&self.terms, now))
+                            && pattern.is_none_or(|p| p.is_match(shard.key(object).as_str()))
                     });
                     // What lost its segments goes, too, but not for being asked.
                     if goes

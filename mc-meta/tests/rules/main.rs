@@ -5,6 +5,7 @@
 mod batches;
 mod clients;
 mod eviction;
+mod patterns;
 mod placement;
 mod puts;
 mod reads;
