@@ -113,6 +113,10 @@ impl Master {
             report.capacity = report.capacity.saturating_add(segment.spec.size);
         }
         report.segments = segments;
+        let tasks = self.tasks.lock().counts();
+        report.tasks_pending = tasks.pending as u64;
+        report.tasks_processing = tasks.processing as u64;
+        report.tasks_finished = tasks.finished as u64;
         report.clients = self.clients.lock().present() as u64;
         report.put_start_no_room = self.counters.put_start_no_room.load(Ordering::Relaxed);
         report.expired_clients = self.counters.expired_clients.load(Ordering::Relaxed);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mc_types::{ClientId, SegmentId, Time};
+use parking_lot::MutexGuard;
 
 use crate::command::{ClientStatus, Mounted, Pong};
 use crate::effect::Effect;
@@ -13,6 +14,7 @@ use crate::master::{Master, count};
 use crate::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentSpec};
 use crate::states::SegmentStatus;
 use crate::table::SegmentTable;
+use crate::tasks::MAX_FETCHED_TASKS;
 
 /// Who contributes segments, and what is due when.
 #[derive(Debug, Default)]
@@ -20,6 +22,8 @@ pub(crate) struct Clients {
     known: BTreeMap<ClientId, Known>,
     /// Ordered, so that what is due together is done in the same order every time.
     due: BTreeSet<(Time, Due)>,
+    /// Those that are away or gone and whose tasks are still theirs.
+    left: Vec<ClientId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +73,12 @@ impl Clients {
         if let Some(known) = self.known.remove(&client) {
             self.due.remove(&(known.look_at, Due::Client(client)));
         }
+    }
+
+    /// A client has no segment left.
+    fn leave(&mut self, client: ClientId) {
+        self.forget(client);
+        self.left.push(client);
     }
 
     /// What is due. A client that has been heard of meanwhile is entered anew.
@@ -144,14 +154,15 @@ impl Master {
         if let Some((id, owner)) = replaced {
             self.retire(&mut table, id, now);
             if table.of_client(owner).is_empty() {
-                clients.forget(owner);
+                clients.leave(owner);
             }
         }
         let segment = Arc::new(Segment::new(spec, client, self.config.memory_allocator));
         self.emit(now).effect(&Effect::SegmentMounted { segment: &segment });
         table.add(segment);
         clients.heard(client, now, self.config.client_ttl);
-        drop((table, clients));
+        drop(table);
+        self.hand_over(clients, now);
         if replaced.is_some() {
             self.start_sweep();
         }
@@ -185,9 +196,10 @@ impl Master {
         owned(&table, client, id)?;
         self.retire(&mut table, id, now);
         if table.of_client(client).is_empty() {
-            clients.forget(client);
+            clients.leave(client);
         }
-        drop((table, clients));
+        drop(table);
+        self.hand_over(clients, now);
         self.start_sweep();
         Ok(())
     }
@@ -228,7 +240,8 @@ impl Master {
         } else {
             ClientStatus::NeedRemount
         };
-        Pong { view: self.segments.read().view(), status }
+        let tasks = self.tasks.lock().waiting(client, MAX_FETCHED_TASKS);
+        Pong { view: self.segments.read().view(), status, tasks }
     }
 
     /// Suspends the segments of clients that have been silent too long, gives those up
@@ -243,24 +256,27 @@ impl Master {
                     gone |= self.suspend(&mut clients, &mut table, client, now);
                 }
                 Due::Client(client) => {
-                    clients.forget(client);
+                    clients.leave(client);
                     for id in table.of_client(client) {
                         gone |= self.retire(&mut table, id, now);
                     }
                 }
                 Due::Unmount(id) => {
                     // Unless it was unmounted and mounted anew meanwhile.
-                    let leaving = |segment: &Arc<Segment>| segment.status() != SegmentStatus::Ok;
+                    let leaving = |segment: &Arc<Segment>| {
+                        use SegmentStatus::{GracefullyUnmounting, Suspended};
+                        matches!(segment.status(), GracefullyUnmounting | Suspended)
+                    };
                     let Some(segment) = table.by_id(id).filter(|s| leaving(s)) else { continue };
                     let client = segment.client();
                     gone |= self.retire(&mut table, id, now);
                     if table.of_client(client).is_empty() {
-                        clients.forget(client);
+                        clients.leave(client);
                     }
                 }
             }
         }
-        drop(clients);
+        self.hand_over(clients, now);
         if gone {
             self.start_sweep();
         }
@@ -286,11 +302,21 @@ impl Master {
             }
         }
         if table.of_client(client).is_empty() {
-            clients.forget(client);
+            clients.leave(client);
         } else {
             clients.enter(client, Known { since: now, away: true, look_at: now + patience });
+            clients.left.push(client);
         }
         gone
+    }
+
+    /// Lets go of the clients, then sees to the tasks of those that left.
+    fn hand_over(&self, mut clients: MutexGuard<'_, Clients>, now: Time) {
+        let left = core::mem::take(&mut clients.left);
+        drop(clients);
+        for client in left {
+            self.hand_over_tasks(now, client);
+        }
     }
 
     pub(crate) fn emit_status(&self, segment: &Segment, now: Time) {

@@ -228,11 +228,23 @@ pub enum Mounted {
 
 /// The answer to a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pong {
     /// Changes whenever a segment is mounted or goes.
     pub view: u64,
     /// What to do next.
     pub status: ClientStatus,
+    /// Tasks that wait for the client to [fetch](crate::Master::fetch_tasks) them; no
+    /// more than [`MAX_FETCHED_TASKS`](crate::MAX_FETCHED_TASKS) are counted.
+    pub tasks: usize,
+}
+
+impl Pong {
+    /// An answer that knows of no tasks.
+    #[must_use]
+    pub const fn new(view: u64, status: ClientStatus) -> Self {
+        Self { view, status, tasks: 0 }
+    }
 }
 
 /// One replica, as an administrator sees it.
@@ -317,6 +329,12 @@ pub struct MasterReport {
     pub processing: u64,
     /// Objects that are being copied or moved.
     pub transfers: u64,
+    /// Tasks that wait for their clients.
+    pub tasks_pending: u64,
+    /// Tasks that clients work on.
+    pub tasks_processing: u64,
+    /// Tasks that have ended and are still known.
+    pub tasks_finished: u64,
     /// Objects soft-pinned now or when last looked at.
     pub soft_pinned: u64,
     /// Bytes of the master's own memory that the texts of the keys take.

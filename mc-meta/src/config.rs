@@ -7,6 +7,8 @@ use core::time::Duration;
 use mc_evict::PolicyKind;
 use mc_lease::SoftPinFrom;
 
+use crate::tasks::TaskConfig;
+
 /// Settings of a [`Master`](crate::Master). The defaults are the reference
 /// system's documented ones.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +49,8 @@ pub struct MasterConfig {
     /// Age at which the space of an unfinished put is taken back. Default
     /// 10 minutes. Its writer may be slow rather than dead, so this is long.
     pub put_start_release_timeout: Duration,
+    /// Limits and time-outs of copy and move tasks.
+    pub tasks: TaskConfig,
 }
 
 impl Default for MasterConfig {
@@ -66,6 +70,7 @@ impl Default for MasterConfig {
             soft_pin_from: SoftPinFrom::default(),
             put_start_discard_timeout: Duration::from_secs(30),
             put_start_release_timeout: Duration::from_secs(10 * 60),
+            tasks: TaskConfig::default(),
         }
     }
 }
@@ -92,6 +97,9 @@ impl MasterConfig {
             if duration.is_zero() {
                 return Err(ConfigError::ZeroDuration { name });
             }
+        }
+        if self.tasks.max_finished == 0 {
+            return Err(ConfigError::ZeroLimit { name: "tasks.max_finished" });
         }
         if self.put_start_release_timeout < self.put_start_discard_timeout {
             return Err(ConfigError::ReleaseBeforeDiscard);
@@ -235,6 +243,12 @@ pub enum ConfigError {
     /// A duration that must pass is zero.
     #[error("{name} is zero; give it at least a millisecond")]
     ZeroDuration {
+        /// The setting.
+        name: &'static str,
+    },
+    /// A limit that leaves nothing.
+    #[error("{name} is zero; allow at least one")]
+    ZeroLimit {
         /// The setting.
         name: &'static str,
     },

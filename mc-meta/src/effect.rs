@@ -6,6 +6,7 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use crate::segment::Segment;
 use crate::states::SegmentStatus;
+use crate::tasks::TaskInfo;
 use crate::view::{ObjectView, SpaceView};
 
 /// Receives every change in the order in which it takes effect.
@@ -79,6 +80,12 @@ pub enum Effect<'a> {
         generation: Generation,
         /// Why.
         cause: Removal,
+    },
+    /// A task was created, fetched, given to another client or ended. Of those that have
+    /// ended the last [`max_finished`](crate::TaskConfig::max_finished) stay known.
+    Task {
+        /// The task as it is now.
+        task: &'a TaskInfo,
     },
     /// A segment was mounted.
     SegmentMounted {

@@ -38,7 +38,6 @@ mod sketch;
 mod slab;
 mod states;
 mod table;
-#[cfg_attr(not(test), expect(dead_code, reason = "taken up by the master"))]
 mod tasks;
 mod tenant;
 mod transfer;
@@ -72,7 +71,8 @@ pub use record::{Location, Locations, ObjectRecord, Record};
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
 pub use states::{BufferStatus, ReplicaStatus, SegmentStatus};
 pub use tasks::{
-    MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
+    CreateTaskError, MAX_FETCHED_TASKS, MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig,
+    TaskError, TaskInfo, TaskKind, TaskStatus,
 };
 pub use tenant::{MAX_TENANT_LEN, ScopeError, ScopedKey, TenantId, TenantIdError, unscoped};
 pub use transfer::{TransferError, TransferFinishError, TransferGrant, TransferInfo, TransferKind};

@@ -20,6 +20,7 @@ use crate::object::Replicas;
 use crate::place::{Demand, NoRoom};
 use crate::shard::{Emit, Shard, ShardConfig};
 use crate::table::SegmentTable;
+use crate::tasks::TaskBook;
 
 /// The metadata of a cluster: objects, segments, clients.
 ///
@@ -29,7 +30,7 @@ use crate::table::SegmentTable;
 ///
 /// Locks: a command holds at most one shard's lock, then at most the segment
 /// table's for reading, then one segment's allocator, or the table of groups and then
-/// one group. The client table is locked before the segment table and never together
+/// one group. The book of tasks is locked last of all. The client table is locked before the segment table and never together
 /// with a shard.
 pub struct Master {
     pub(crate) config: MasterConfig,
@@ -38,6 +39,7 @@ pub struct Master {
     pub(crate) segments: RwLock<SegmentTable>,
     pub(crate) clients: Mutex<Clients>,
     pub(crate) groups: Mutex<Groups>,
+    pub(crate) tasks: Mutex<TaskBook>,
     pub(crate) counters: Counters,
     shards: Box<[Mutex<Shard>]>,
     hasher: KeyHasher,
@@ -88,6 +90,7 @@ impl Master {
             segments: RwLock::default(),
             clients: Mutex::default(),
             groups: Mutex::default(),
+            tasks: Mutex::new(TaskBook::new(config.tasks.clone())),
             counters: Counters::default(),
             hasher,
             sink: None,

@@ -24,8 +24,8 @@ const TICK_BATCH: usize = 512;
 const TICK_VICTIMS: u64 = 4096;
 
 impl Master {
-    /// Does what is due: gives up silent clients and unfinished puts, ends
-    /// leases, forgets objects whose segments are gone, and evicts above the high
+    /// Does what is due: gives up silent clients, unfinished puts, transfers and tasks,
+    /// ends leases, forgets objects whose segments are gone, and evicts above the high
     /// watermark.
     ///
     /// Costs O(due), bounded for each call; `true` when work is left over and the
@@ -34,6 +34,7 @@ impl Master {
         self.expire_clients(now);
         let emit = self.emit(now);
         let (_, mut more) = self.reclaim_unfinished(now);
+        more |= self.expire_tasks(now);
         for shard in self.shards() {
             let mut shard = shard.lock();
             more |= shard.sweep_step(TICK_BATCH as u32, emit);

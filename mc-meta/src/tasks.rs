@@ -10,10 +10,12 @@ use std::collections::{BTreeMap, VecDeque};
 use mc_lease::{TimerKey, TimerWheel};
 use mc_types::{ClientId, ObjectKey, TaskId, Time};
 
+mod commands;
 mod task;
 #[cfg(test)]
 mod tests;
 
+pub use commands::{CreateTaskError, MAX_FETCHED_TASKS};
 pub use task::{
     MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig, TaskError, TaskInfo, TaskKind, TaskStatus,
 };
@@ -217,12 +219,6 @@ impl TaskBook {
         expired
     }
 
-    /// When to [`expire`](Self::expire) next, or a time before that; never when no
-    /// task has a deadline.
-    pub(crate) fn next_expiry(&self) -> Option<Time> {
-        self.deadlines.next_due()
-    }
-
     /// Takes note that a client has gone, with its segments.
     pub(crate) fn client_gone(&mut self, now: Time, client: ClientId) -> Orphans {
         let mut orphans = Orphans::default();
@@ -269,6 +265,11 @@ impl TaskBook {
         task.info.last_updated_at = now.max(task.info.last_updated_at);
         self.pending.insert(task.turn(), id);
         Ok(())
+    }
+
+    /// How many tasks wait for a client; no more than `limit` are counted.
+    pub(crate) fn waiting(&self, client: ClientId, limit: usize) -> usize {
+        turns_of(&self.pending, client).take(limit).count()
     }
 
     pub(crate) fn counts(&self) -> TaskCounts {

@@ -322,25 +322,30 @@ impl Master {
 }
 
 impl SegmentTable {
+    /// The segments of these names, all of which take new objects.
+    pub(crate) fn targets(
+        &self,
+        names: &[&str],
+    ) -> Result<SmallVec<[&Arc<Segment>; 4]>, TransferError> {
+        let target = |name: &&str| {
+            let segment = self.named_segment(name)?;
+            if segment.is_allocatable() { Ok(segment) } else { Err(unavailable(segment)) }
+        };
+        names.iter().map(target).collect()
+    }
+
+    fn named_segment(&self, name: &str) -> Result<&Arc<Segment>, TransferError> {
+        self.by_name(name).ok_or_else(|| TransferError::SegmentNotFound { name: name.into() })
+    }
+
     /// Takes space in every target that does not hold the object yet, or in none.
     fn reserve(
         &self,
         object: &Object,
         route: Route<'_>,
     ) -> Result<(Placement, Replicas), TransferError> {
-        let named = |name: &str| {
-            self.by_name(name).ok_or_else(|| TransferError::SegmentNotFound { name: name.into() })
-        };
-        let source = named(route.source)?;
-        let targets = route.targets.iter().map(|name| named(name));
-        let targets = targets.collect::<Result<SmallVec<[&Arc<Segment>; 4]>, _>>()?;
-        let unavailable = |segment: &Segment| TransferError::SegmentUnavailable {
-            name: segment.spec().name.clone(),
-            status: segment.status(),
-        };
-        if let Some(segment) = targets.iter().find(|segment| !segment.is_allocatable()) {
-            return Err(unavailable(segment));
-        }
+        let source = self.named_segment(route.source)?;
+        let targets = self.targets(route.targets)?;
         let replica =
             object.replicas().find(|replica| is_in(replica, source)).ok_or_else(|| {
                 TransferError::ReplicaNotFound { segment: source.spec().name.clone() }
@@ -369,6 +374,11 @@ impl SegmentTable {
         }
         Ok((replica.placement(), taken))
     }
+}
+
+fn unavailable(segment: &Segment) -> TransferError {
+    let (name, status) = (segment.spec().name.clone(), segment.status());
+    TransferError::SegmentUnavailable { name, status }
 }
 
 fn is_in(replica: &Replica, segment: &Arc<Segment>) -> bool {

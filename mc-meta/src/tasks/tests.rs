@@ -347,10 +347,6 @@ impl Pair {
         };
         assert_eq!(book.counts(), counts);
         assert_eq!(book.tasks.len(), counts.pending + counts.processing + counts.finished);
-        let first = model.tasks.iter().filter_map(|task| task.deadline).min();
-        let bound = book.next_expiry();
-        assert_eq!(bound.is_some(), first.is_some());
-        assert!(bound <= first.map(|(due, _)| due));
     }
 }
 

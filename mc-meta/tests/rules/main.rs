@@ -12,6 +12,7 @@ mod reads;
 mod recovery;
 mod slabs;
 mod strategies;
+mod tasks;
 mod transfers;
 mod unfinished;
 mod upserts;

@@ -338,7 +338,7 @@ pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
             Ok(ping_response::ClientStatus::NeedRemount) => ClientStatus::NeedRemount,
             _ => return Err(problem("client_status", "is unknown")),
         };
-        Ok(Pong { view, status })
+        Ok(Pong::new(view, status))
     })
 }
 
