@@ -161,6 +161,8 @@ impl Record {
             Effect::SegmentGone { segment } => Self::SegmentGone { id: segment.spec().id },
             // What becomes of its segments is told, too.
             Effect::ClientExpired { .. } => return None,
+            // Whoever wants a copy or move asks again when it is not heard of any more.
+            Effect::Task { .. } => return None,
         })
     }
 
