@@ -244,6 +244,36 @@ impl Master {
         Pong { view: self.segments.read().view(), status, tasks }
     }
 
+    /// The hosts that serve the segments of each of `clients`: IP addresses or names,
+    /// without port and brackets, each once, in the order of their segments. Clients of
+    /// which nothing is mounted, or that are away, are left out, and one that is asked
+    /// for twice is answered for once.
+    #[must_use]
+    pub fn batch_query_ip(&self, clients: &[ClientId]) -> Vec<(ClientId, Vec<Box<str>>)> {
+        let mut seen = BTreeSet::new();
+        let mut answers = Vec::new();
+        for &client in clients.iter().filter(|client| seen.insert(**client)) {
+            let mut hosts = BTreeSet::new();
+            let mut unique: Vec<Box<str>> = Vec::new();
+            // Looked up one by one, so that a mount waits for one client at most.
+            let table = self.segments.read();
+            let own = table.of_client(client);
+            let there = own.iter().filter_map(|id| table.by_id(*id));
+            for segment in there.filter(|segment| segment.is_readable()) {
+                let host = segment.host();
+                let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+                let host = bare.unwrap_or(host);
+                if hosts.insert(host) {
+                    unique.push(host.into());
+                }
+            }
+            if !unique.is_empty() {
+                answers.push((client, unique));
+            }
+        }
+        answers
+    }
+
     /// Suspends the segments of clients that have been silent too long, gives those up
     /// that do not come back, and unmounts what was to be unmounted by now.
     pub(crate) fn expire_clients(&self, now: Time) {

@@ -4,6 +4,7 @@
 mod admin;
 mod batch;
 mod by_pattern;
+mod clear;
 mod clients;
 mod command;
 mod config;

@@ -65,9 +65,7 @@ impl Master {
                 let to = shard.end().min(from + BATCH);
                 for slot in from..to {
                     let goes = shard.object(slot).is_some_and(|object| {
-                        object.state == State::Complete
-                            && object.transfer().is_none()
-                            && (force || !object.protection.is_leased(&self.terms, now))
+                        object.may_be_removed(&self.terms, now, force)
                             && pattern.is_none_or(|p| p.is_match(shard.key(object).as_str()))
                     });
                     // What lost its segments goes, too, but not for being asked.

@@ -268,3 +268,44 @@ fn what_was_lost_with_its_segment_is_neither_evicted_nor_removed() {
     let lost = events.removals(Removal::SegmentLost);
     assert!(lost.len() == 10 && lost.iter().all(|key| key.starts_with("lost-")), "{lost:?}");
 }
+
+#[test]
+fn the_hosts_of_clients_are_told_once_each() {
+    let master = Master::new(settings(), 1).unwrap();
+    let mount = |client, number, endpoint: &str| {
+        let mut spec = segment(number, 100);
+        spec.endpoint = endpoint.parse().unwrap();
+        master.mount_segment(at(0), client, spec).unwrap();
+    };
+    for (number, endpoint) in (0..).zip([
+        "tcp://10.0.0.7:50052",
+        "tcp://node-3.rack-1:1",
+        "tcp://10.0.0.7:50053",
+        "tcp://[fe80::1]:50052",
+        "mem://plain",
+    ]) {
+        mount(NODE, number, endpoint);
+    }
+    mount(WRITER, 9, "tcp://10.0.0.9:1");
+    let asked = [STRANGER, NODE, WRITER, NODE];
+    let answers = master.batch_query_ip(&asked);
+    let [(first, hosts), (second, other)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((*first, *second), (NODE, WRITER));
+    let hosts: Vec<&str> = hosts.iter().map(|host| &**host).collect();
+    assert_eq!(hosts, ["10.0.0.7", "node-3.rack-1", "fe80::1", "plain"]);
+    assert_eq!(other[..], ["10.0.0.9".into()]);
+    master.unmount_segment(at(0), WRITER, SegmentId::from_u128(9)).unwrap();
+    assert_eq!(master.batch_query_ip(&[WRITER]), []);
+    assert_eq!(master.batch_query_ip(&[]), []);
+}
+
+#[test]
+fn who_is_away_has_no_host() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    let master = master_with(config, &[100]);
+    master.tick(secs(11));
+    assert_eq!(master.batch_query_ip(&[NODE]), []);
+    master.mount_segment(secs(12), NODE, segment(0, 100)).unwrap();
+    assert_eq!(master.batch_query_ip(&[NODE]).len(), 1);
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod batches;
+mod clearing;
 mod clients;
 mod eviction;
 mod patterns;
