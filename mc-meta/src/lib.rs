@@ -12,6 +12,7 @@ mod deadlines;
 mod effect;
 mod error;
 mod export;
+mod explain;
 mod get;
 mod group;
 mod hash;
@@ -60,6 +61,7 @@ pub use error::{
     GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,
 };
 pub use export::{ExportCursor, ExportPage};
+pub use explain::{Explanation, Happening, KeptBy, What};
 pub use ledger::TenantSlot;
 pub use master::Master;
 pub use offload::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError};

@@ -8,7 +8,9 @@ use crate::command::{
 };
 use crate::effect::Removal;
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
+use crate::explain::What;
 use crate::hash::HashedKey;
+use crate::index::tag_of;
 use crate::master::{Master, count};
 use crate::object::{Begun, Replicas, State};
 use crate::order::Evicted;
@@ -56,6 +58,8 @@ impl Master {
             // The shard is unlocked here: making room locks others.
             if let Some(error) = self.make_room_for(len, no_room, round, now) {
                 count(&self.counters.put_start_no_room, 1);
+                let what = What::Refused { code: error.code() };
+                self.shard_of(key).history.add(tag_of(key.hash), now, what);
                 return Err(error);
             }
             round += 1;

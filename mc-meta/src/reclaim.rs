@@ -80,36 +80,36 @@ impl Master {
             let table = self.segments.read();
             (table.used(), table.capacity())
         };
-        let mut excess = self.watermark.excess(used, capacity);
-        let mut victims = 0;
-        while excess > 0 && victims < TICK_VICTIMS {
-            let evicted = self.evict(now, excess.min(capacity / 256 + 1));
-            if evicted.objects == 0 {
-                return false;
-            }
-            victims += evicted.objects;
-            excess = excess.saturating_sub(evicted.bytes);
+        let excess = self.watermark.excess(used, capacity);
+        if excess == 0 {
+            return false;
         }
-        excess > 0
+        let evicted = self.evict_up_to(now, excess, TICK_VICTIMS);
+        evicted.objects > 0 && evicted.bytes < excess
     }
 
     /// Evicts at least `bytes`, the least recently used first, soft-pinned
     /// objects only when there are no others and the settings allow it. Less is
     /// freed when a bounded amount of work was not enough or nothing is left.
     pub(crate) fn evict(&self, now: Time, bytes: u64) -> Evicted {
-        let mut outcome = self.evict_class(Class::Ordinary, now, bytes);
+        self.evict_up_to(now, bytes, u64::MAX)
+    }
+
+    /// [`evict`](Self::evict), but no more than about `victims` objects.
+    fn evict_up_to(&self, now: Time, bytes: u64, victims: u64) -> Evicted {
+        let mut outcome = self.evict_class(Class::Ordinary, now, bytes, victims);
         if outcome.objects == 0 && !outcome.cut_short && self.config.allow_evict_soft_pinned_objects
         {
-            outcome += self.evict_class(Class::SoftPinned, now, bytes);
+            outcome += self.evict_class(Class::SoftPinned, now, bytes, victims);
         }
         outcome
     }
 
-    fn evict_class(&self, class: Class, now: Time, bytes: u64) -> Evicted {
+    fn evict_class(&self, class: Class, now: Time, bytes: u64, victims: u64) -> Evicted {
         let mut outcome = Evicted::default();
         let draw = self.draw();
         let mut turn = 0;
-        while outcome.bytes < bytes {
+        while outcome.bytes < bytes && outcome.objects < victims {
             if turn == MAX_TURNS {
                 outcome.cut_short = true;
                 break;

@@ -13,6 +13,7 @@ use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
 
 use crate::deadlines::OpenPuts;
 use crate::effect::{Effect, EffectSink, Removal};
+use crate::explain::{History, What};
 use crate::hash::{HashedKey, KeyHasher};
 use crate::index::{Index, tag_of};
 use crate::keys::KeyArena;
@@ -71,6 +72,7 @@ pub(crate) struct Shard {
     keys: KeyArena,
     owners: Owners,
     pub(crate) order: Order,
+    pub(crate) history: History,
     /// Unfinished puts, oldest first.
     pub(crate) open: OpenPuts,
     /// Copies and moves under way, oldest first.
@@ -103,6 +105,7 @@ impl Shard {
             keys: KeyArena::new(),
             owners: Owners::new(config.hasher.state()),
             order: Order::new(config.policy),
+            history: History::default(),
             open: OpenPuts::new(),
             transfers: OpenPuts::new(),
             discarded: BTreeMap::new(),
@@ -328,8 +331,12 @@ impl Shard {
         }
     }
 
-    fn emit_removed(&self, slot: u32, cause: Removal, emit: Emit<'_>) {
+    fn emit_removed(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) {
         let object = self.objects.get(slot).expect(OCCUPIED);
+        if object.state == State::Complete {
+            let what = What::Removed { generation: object.generation, cause };
+            self.history.add(object.tag, emit.now, what);
+        }
         if emit.sink.is_some() {
             let (key, generation) = (self.key(object), object.generation);
             emit.effect(&if object.state == State::Complete {

@@ -7,6 +7,7 @@ mod clearing;
 mod clients;
 mod eviction;
 mod patterns;
+mod explain;
 mod placement;
 mod puts;
 mod reads;
