@@ -11,8 +11,8 @@ mod config;
 mod deadlines;
 mod effect;
 mod error;
-mod export;
 mod explain;
+mod export;
 mod get;
 mod group;
 mod hash;
@@ -60,8 +60,8 @@ pub use effect::{Effect, EffectSink, Removal};
 pub use error::{
     GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,
 };
-pub use export::{ExportCursor, ExportPage};
 pub use explain::{Explanation, Happening, KeptBy, What};
+pub use export::{ExportCursor, ExportPage};
 pub use ledger::TenantSlot;
 pub use master::Master;
 pub use offload::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError};
