@@ -47,6 +47,8 @@ impl Master {
             owner: shard.client(object),
             slices: object.slices(),
             replicas: replicas.collect(),
+            disk: object.file().status(),
+            local_disks: object.local_disk_replicas(),
             lease: object.protection.lease_remaining(&self.terms, now),
             soft_pinned: object.protection.is_soft_pinned(&self.terms, now),
             idle: now - object.protection.last_touched(),
@@ -107,6 +109,10 @@ impl Master {
             report.get_hits += totals.get_hits;
             report.get_misses += totals.get_misses;
             report.removed_objects += totals.removed_objects;
+            report.disk_only_objects += shard.order.on_disk() as u64;
+            report.disk_processing += shard.files.len() as u64;
+            report.disk_put_ends += totals.disk_put_ends;
+            report.disk_evictions += totals.disk_evictions;
         }
         for segment in segments.iter().filter(|segment| segment.status.is_readable()) {
             report.used = report.used.saturating_add(segment.used);
@@ -119,13 +125,14 @@ impl Master {
         report.tasks_finished = tasks.finished as u64;
         report.clients = self.clients.lock().present() as u64;
         report.put_start_no_room = self.counters.put_start_no_room.load(Ordering::Relaxed);
+        report.disk_used = self.files.used();
+        report.disk_capacity = self.config.disk.map_or(Some(0), |disk| disk.capacity);
+        report.disk_no_room = self.counters.disk_no_room.load(Ordering::Relaxed);
         report.expired_clients = self.counters.expired_clients.load(Ordering::Relaxed);
         report
     }
 }
 
 fn key_info(key: ObjectKey, object: &Object) -> KeyInfo {
-    let readable = object.replicas().filter(|replica| replica.segment.is_readable()).count();
-    let readable = if object.state == State::Complete { readable } else { 0 };
-    KeyInfo { key, len: object.len(), replicas: readable as u32 }
+    KeyInfo { key, len: object.len(), replicas: object.count_readable() as u32 }
 }

@@ -9,8 +9,8 @@ use crate::object::{Object, Replica, State};
 use crate::shard::{Emit, Shard};
 
 impl Master {
-    /// Takes back the replicas of those of `keys` that `client` has put: all of them, and
-    /// so the object, or with a segment's name only the one there. An object goes with
+    /// Takes back the replicas of those of `keys` that `client` has put: all of them,
+    /// those on disks included, and so the object, or with a segment's name only the one there. An object goes with
     /// its last replica. Says which keys were cleared, in the order in which they were
     /// given.
     ///
@@ -46,7 +46,8 @@ impl Shard {
             segment_name.is_none_or(|name| *replica.segment.spec().name == *name)
         };
         let object = self.get_mut(slot);
-        if object.replicas().all(goes) {
+        let everything = object.replicas().all(goes) && !object.outlives_memory();
+        if segment_name.is_none() || everything {
             self.remove(slot, Removal::Requested, emit);
             self.totals.removed_objects += 1;
             return true;
@@ -55,6 +56,7 @@ impl Shard {
         if gone.is_empty() {
             return false;
         }
+        self.note_lost_memory(slot, emit.now);
         self.emit_changed(slot, emit);
         gone.release();
         true

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey};
 use smallvec::SmallVec;
 
+use crate::kinds::{DiskReplica, LocalDiskReplica};
 use crate::segment::{Segment, SegmentInfo};
 use crate::states::{BufferStatus, ReplicaStatus};
 
@@ -154,6 +155,11 @@ pub struct PutGrant {
     /// One range for each replica, each as long as the object, all on distinct
     /// segments; at least one.
     pub placements: Placements,
+    /// Whether the object is to be written to the shared tier of files as well. Its
+    /// writer does so when it finds the time, and says how it went with
+    /// [`disk_put_end`](crate::Master::disk_put_end) or
+    /// [`disk_put_revoke`](crate::Master::disk_put_revoke).
+    pub disk: bool,
 }
 
 /// One slice of an object.
@@ -198,8 +204,12 @@ pub struct ReplicaList {
     pub generation: Generation,
     /// The object's slices.
     pub slices: Slices,
-    /// Readable replicas, at least one.
+    /// Readable replicas in memory. Empty when the object is on disks only.
     pub placements: Placements,
+    /// Its file on the shared tier, if that can be read.
+    pub disk: Option<DiskReplica>,
+    /// The clients' own disks that it is on.
+    pub local_disks: Vec<LocalDiskReplica>,
     /// How long the master promises to keep these replicas from now on.
     pub lease: Duration,
 }
@@ -267,8 +277,12 @@ pub struct ObjectInfo {
     pub owner: ClientId,
     /// Its slices.
     pub slices: Slices,
-    /// Its replicas in every state.
+    /// Its memory replicas in every state.
     pub replicas: Vec<ReplicaInfo>,
+    /// The state of its file on the shared tier, if it has one.
+    pub disk: Option<ReplicaStatus>,
+    /// The clients' own disks that it is on.
+    pub local_disks: Vec<LocalDiskReplica>,
     /// What is left of its lease; zero when none is active.
     pub lease: Duration,
     /// Whether it is soft-pinned now.
@@ -284,7 +298,7 @@ pub struct KeyInfo {
     pub key: ObjectKey,
     /// Its length in bytes.
     pub len: u64,
-    /// Its readable replicas; zero while the put is under way.
+    /// Its readable replicas of every kind; zero while the put is under way.
     pub replicas: u32,
 }
 
@@ -371,4 +385,19 @@ pub struct MasterReport {
     pub removed_objects: u64,
     /// Clients given up for dead.
     pub expired_clients: u64,
+    /// Bytes of the files on the shared tier, those being written included.
+    pub disk_used: u64,
+    /// Bytes that there is room for on the shared tier; zero without one, `None` when it
+    /// has no limit.
+    pub disk_capacity: Option<u64>,
+    /// Objects that have nothing in memory.
+    pub disk_only_objects: u64,
+    /// Files being written.
+    pub disk_processing: u64,
+    /// Files persisted since the master began.
+    pub disk_put_ends: u64,
+    /// Puts planned without a file for want of room on the shared tier.
+    pub disk_no_room: u64,
+    /// Files and objects on clients' own disks that their clients deleted to make room.
+    pub disk_evictions: u64,
 }

@@ -7,6 +7,7 @@ use core::time::Duration;
 use mc_evict::PolicyKind;
 use mc_lease::SoftPinFrom;
 
+use crate::kinds::DiskConfig;
 use crate::tasks::TaskConfig;
 
 /// Settings of a [`Master`](crate::Master). The defaults are the reference
@@ -51,6 +52,8 @@ pub struct MasterConfig {
     pub put_start_release_timeout: Duration,
     /// Limits and time-outs of copy and move tasks.
     pub tasks: TaskConfig,
+    /// The tier of files that every client reaches. `None`, the default, is none.
+    pub disk: Option<DiskConfig>,
 }
 
 impl Default for MasterConfig {
@@ -71,6 +74,7 @@ impl Default for MasterConfig {
             put_start_discard_timeout: Duration::from_secs(30),
             put_start_release_timeout: Duration::from_secs(10 * 60),
             tasks: TaskConfig::default(),
+            disk: None,
         }
     }
 }

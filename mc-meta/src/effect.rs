@@ -43,16 +43,19 @@ pub enum Effect<'a> {
         key: KeyRef<'a>,
         /// The put.
         generation: Generation,
+        /// The put as it was, with what it had.
+        object: ObjectView<'a>,
     },
     /// An object became readable.
     Stored {
         /// The object.
         object: ObjectView<'a>,
     },
-    /// What is known of an object is something else now, but not its key, its put or
-    /// whether it is readable: its replicas, or the copy or move that is under way with
-    /// the space set apart for it. What remains of an object that lost replicas with a
-    /// segment may be told of later than the segment.
+    /// What is known of an object is something else now, but not its key or its put: its
+    /// replicas of whatever kind, or the copy or move that is under way with the space
+    /// set apart for it. What remains may be readable or, while its file is being
+    /// written, not. What remains of an object that lost replicas with a segment may be
+    /// told of later than the segment.
     Changed {
         /// The object.
         object: ObjectView<'a>,
@@ -72,7 +75,9 @@ pub enum Effect<'a> {
         /// The space.
         space: SpaceView<'a>,
     },
-    /// An object that was readable is gone.
+    /// An object that was readable is gone. If it had a file on the shared tier, or one
+    /// being written, that file is nobody's now: whoever hears of this may delete it. A
+    /// writer that comes too late with it is told, and deletes it itself.
     Removed {
         /// Its key.
         key: KeyRef<'a>,
@@ -80,6 +85,8 @@ pub enum Effect<'a> {
         generation: Generation,
         /// Why.
         cause: Removal,
+        /// The object as it was, with what it still had.
+        object: ObjectView<'a>,
     },
     /// A task was created, fetched, given to another client or ended. Of those that have
     /// ended the last [`max_finished`](crate::TaskConfig::max_finished) stay known.
@@ -123,4 +130,6 @@ pub enum Removal {
     SegmentLost,
     /// Another value was put in its place.
     Replaced,
+    /// All that was left of it was on disks, and went.
+    DiskLost,
 }

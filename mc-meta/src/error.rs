@@ -327,3 +327,40 @@ impl RemoveError {
         matches!(self, Self::Leased { .. } | Self::NotReady | Self::InTransfer)
     }
 }
+
+/// Why the loss of a replica on a disk is not noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DiskEvictError {
+    /// No object has this key.
+    #[error("no such object")]
+    NotFound,
+    /// It has no such replica: not of this kind, not by this client, or not of this put.
+    #[error("the object has no such replica")]
+    NoReplica,
+    /// Its file is being written.
+    #[error("the object's file is still being written; revoke it instead")]
+    NotReady,
+    /// Replicas in memory are the master's to evict.
+    #[error("name a kind of disk; what is in memory is evicted by the master")]
+    NotADisk,
+}
+
+impl DiskEvictError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound => ErrorCode::ObjectNotFound,
+            Self::NoReplica => ErrorCode::ReplicaNotFound,
+            Self::NotReady => ErrorCode::ReplicaIsNotReady,
+            Self::NotADisk => ErrorCode::InvalidParams,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::NotReady)
+    }
+}

@@ -146,7 +146,8 @@ impl Shard {
         if group > remaining {
             reasons.push(KeptBy::Group { remaining: group });
         }
-        if object.state == State::Complete && object.queue != Queue::None && !object.frees_room() {
+        let is_offered = !matches!(object.queue, Queue::None | Queue::OnDisk);
+        if object.state == State::Complete && is_offered && !object.frees_room() {
             reasons.push(KeptBy::NoRoomToGain);
         }
         reasons

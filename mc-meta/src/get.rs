@@ -9,7 +9,8 @@ use crate::shard::Shard;
 
 impl Master {
     /// The readable replicas of an object, under a lease: until it ends the
-    /// object is neither evicted nor removed without force.
+    /// object is neither evicted nor removed without force. What is on a disk may go all
+    /// the same, when whoever owns the disk deletes it.
     ///
     /// # Errors
     /// [`GetError`] when there is no object, its put is not finished, or every client
@@ -75,6 +76,8 @@ impl Shard {
             generation: object.generation,
             slices: object.slices(),
             placements: object.placements(),
+            disk: object.disk_replica(),
+            local_disks: object.local_disk_replicas(),
             lease,
         })
     }

@@ -9,6 +9,7 @@ mod clients;
 mod command;
 mod config;
 mod deadlines;
+mod disk;
 mod effect;
 mod error;
 mod explain;
@@ -18,7 +19,9 @@ mod group;
 mod hash;
 mod index;
 mod keys;
+mod kinds;
 mod ledger;
+mod local_disk;
 mod master;
 mod object;
 #[cfg_attr(not(test), expect(dead_code, reason = "taken up by the master"))]
@@ -58,10 +61,12 @@ pub use config::{
 };
 pub use effect::{Effect, EffectSink, Removal};
 pub use error::{
-    GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError, UnmountError,
+    DiskEvictError, GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError,
+    UnmountError,
 };
 pub use explain::{Explanation, Happening, KeptBy, What};
 pub use export::{ExportCursor, ExportPage};
+pub use kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind};
 pub use ledger::TenantSlot;
 pub use master::Master;
 pub use offload::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError};

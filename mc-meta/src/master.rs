@@ -16,6 +16,7 @@ use crate::config::{ConfigError, MasterConfig};
 use crate::effect::EffectSink;
 use crate::group::{Group, Groups};
 use crate::hash::{HashedKey, KeyHasher, mix};
+use crate::kinds::FileBytes;
 use crate::object::Replicas;
 use crate::place::{Demand, NoRoom};
 use crate::shard::{Emit, Shard, ShardConfig};
@@ -40,6 +41,8 @@ pub struct Master {
     pub(crate) clients: Mutex<Clients>,
     pub(crate) groups: Mutex<Groups>,
     pub(crate) tasks: Mutex<TaskBook>,
+    /// Room on the shared tier of files.
+    pub(crate) files: Arc<FileBytes>,
     pub(crate) counters: Counters,
     shards: Box<[Mutex<Shard>]>,
     hasher: KeyHasher,
@@ -58,6 +61,7 @@ pub struct Master {
 pub(crate) struct Counters {
     pub(crate) put_start_no_room: AtomicU64,
     pub(crate) expired_clients: AtomicU64,
+    pub(crate) disk_no_room: AtomicU64,
 }
 
 /// Adds to a counter that nothing is ordered by.
@@ -79,9 +83,12 @@ impl Master {
             soft_pin: config.soft_pin_ttl,
             soft_pin_from: config.soft_pin_from,
         };
+        let room = config.disk.map_or(0, |disk| disk.capacity.unwrap_or(u64::MAX));
+        let files = Arc::new(FileBytes::new(room));
         let shard = |number| {
             let (hasher, policy) = (hasher.clone(), config.eviction_policy);
-            Mutex::new(Shard::new(ShardConfig { number, terms, policy, hasher }))
+            let files = Arc::clone(&files);
+            Mutex::new(Shard::new(ShardConfig { number, terms, policy, hasher, files }))
         };
         Ok(Self {
             shards: (0..config.shards as u32).map(shard).collect(),
@@ -91,6 +98,7 @@ impl Master {
             clients: Mutex::default(),
             groups: Mutex::default(),
             tasks: Mutex::new(TaskBook::new(config.tasks.clone())),
+            files,
             counters: Counters::default(),
             hasher,
             sink: None,

@@ -9,6 +9,8 @@ use mc_types::{Checksum, Generation, Time};
 
 use crate::command::{Placement, Placements, Slice, Slices};
 use crate::group::Group;
+use crate::kinds::{DiskReplica, FileState, LocalDiskReplica};
+use crate::local_disk::LocalDisk;
 use crate::owners::OwnerSlot;
 use crate::segment::Segment;
 use crate::transfer::Transfer;
@@ -122,6 +124,8 @@ pub(crate) enum Queue {
     Lapsed,
     /// Offered as a victim while protected; it comes back when the protection ends.
     Aside,
+    /// None: all that is left of it is on disks.
+    OnDisk,
 }
 
 /// What only some objects have.
@@ -141,13 +145,16 @@ pub(crate) struct Extra {
     pub(crate) replaces: Option<u32>,
     /// The slot of the object that is being written to take this one's place.
     pub(crate) replacement: Option<u32>,
+    /// The clients' own disks that it is on.
+    pub(crate) local_disks: Vec<Arc<LocalDisk>>,
 }
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        let Self { slices, more, group, parent, transfer, replaces, replacement } = self;
-        let plain = slices.is_none() && more.is_empty() && transfer.is_none();
-        let alone = replaces.is_none() && replacement.is_none();
+        let Self { slices, more, group, parent, transfer, replaces, replacement, local_disks } =
+            self;
+        let plain = slices.is_none() && more.is_empty() && local_disks.is_empty();
+        let alone = replaces.is_none() && replacement.is_none() && transfer.is_none();
         plain && alone && group.is_none() && parent.is_none()
     }
 }
@@ -164,13 +171,37 @@ pub(crate) struct Object {
     /// The part of its key's hash that its shard's index goes by.
     pub(crate) tag: u32,
     pub(crate) owner: OwnerSlot,
-    /// That of its only slice, with `has_checksum`.
+    /// That of its only slice, if it has one.
     checksum: u32,
     pub(crate) state: State,
     pub(crate) queue: Queue,
-    has_checksum: bool,
+    marks: Marks,
     /// Never evicted.
     pub(crate) hard_pin: bool,
+}
+
+/// Two things in one byte: the state of the file, and whether there is a checksum.
+#[derive(Clone, Copy, Debug)]
+struct Marks(u8);
+
+impl Marks {
+    const CHECKSUM: u8 = 1 << 7;
+
+    const fn file(self) -> FileState {
+        FileState::from_u8(self.0 & !Self::CHECKSUM)
+    }
+
+    fn set_file(&mut self, file: FileState) {
+        self.0 = self.0 & Self::CHECKSUM | file as u8;
+    }
+
+    const fn has_checksum(self) -> bool {
+        self.0 & Self::CHECKSUM != 0
+    }
+
+    fn set_checksum(&mut self, has: bool) {
+        self.0 = self.0 & !Self::CHECKSUM | if has { Self::CHECKSUM } else { 0 };
+    }
 }
 
 const _: () = assert!(size_of::<Option<Object>>() == 88, "kept once per object");
@@ -187,13 +218,15 @@ pub(crate) struct Begun {
     pub(crate) parent: Option<NonZeroU64>,
     /// The slot of the readable object whose place it is to take.
     pub(crate) replaces: Option<u32>,
+    /// Whether it is to have a file, for which room is taken.
+    pub(crate) file: bool,
 }
 
 impl Object {
     /// An object whose put begins.
     pub(crate) fn begun(now: Time, tag: u32, owner: OwnerSlot, begun: Begun) -> Self {
-        let Begun { generation, slices, replicas, soft_pin, hard_pin, group, parent, replaces } =
-            begun;
+        let Begun { generation, slices, replicas, soft_pin, hard_pin, .. } = begun;
+        let Begun { group, parent, replaces, file, .. } = begun;
         let mut object = Self {
             generation,
             protection: Protection::committed(now, soft_pin),
@@ -205,7 +238,7 @@ impl Object {
             checksum: 0,
             state: State::Processing,
             queue: Queue::None,
-            has_checksum: false,
+            marks: Marks(if file { FileState::Writing } else { FileState::None } as u8),
             hard_pin,
         };
         object.set_slices(slices);
@@ -233,7 +266,7 @@ impl Object {
             Some(slices) => Slices::Many(Arc::clone(slices)),
             None => Slices::One(Slice {
                 len: self.len,
-                checksum: self.has_checksum.then_some(Checksum::from_crc32c(self.checksum)),
+                checksum: self.marks.has_checksum().then_some(Checksum::from_crc32c(self.checksum)),
             }),
         }
     }
@@ -243,7 +276,7 @@ impl Object {
         let many = match slices {
             Slices::One(slice) => {
                 self.checksum = slice.checksum.map_or(0, Checksum::as_u32);
-                self.has_checksum = slice.checksum.is_some();
+                self.marks.set_checksum(slice.checksum.is_some());
                 None
             }
             Slices::Many(slices) => Some(slices),
@@ -277,10 +310,10 @@ impl Object {
         self.first.iter().chain(more)
     }
 
+    /// Where it can be read in memory now.
     pub(crate) fn placements(&self) -> Placements {
         let mut placements = Placements::new();
-        placements
-            .extend(self.replicas().filter(|r| r.segment.is_readable()).map(Replica::placement));
+        placements.extend(self.readable().map(Replica::placement));
         placements
     }
 
@@ -324,28 +357,90 @@ impl Object {
         transfer
     }
 
-    /// Forgets replicas whose segment is gone for good.
+    /// Forgets replicas whose segment or disk is gone for good.
     pub(crate) fn drop_dead_replicas(&mut self) {
         self.take_replicas_if(|replica| replica.segment.is_gone());
+        if self.local_disks().iter().any(|disk| disk.is_gone()) {
+            self.change_extra(|extra| extra.local_disks.retain(|disk| !disk.is_gone()));
+        }
     }
 
-    /// Whether it is live and no replica is in a segment that is gone for good.
+    /// Whether it is live and no replica is in a segment or on a disk that is gone for
+    /// good.
     pub(crate) fn is_whole(&self) -> bool {
-        self.first.is_some()
+        (self.first.is_some() || self.outlives_memory())
             && !self.replicas().any(|replica| replica.segment.is_gone())
+            && !self.local_disks().iter().any(|disk| disk.is_gone())
             && !self.group().is_some_and(|group| group.is_condemned())
     }
 
-    /// Whether anything is left that can be read, or could be once a client is back.
+    /// Whether anything is left that can be read, or could be once a client is back or
+    /// has written it.
     pub(crate) fn is_live(&self) -> bool {
-        self.replicas().any(|replica| !replica.segment.is_gone())
+        (self.has_memory() || self.outlives_memory())
             && !self.group().is_some_and(|group| group.is_condemned())
+    }
+
+    /// The state of its file on the shared tier.
+    pub(crate) const fn file(&self) -> FileState {
+        self.marks.file()
+    }
+
+    pub(crate) fn set_file(&mut self, file: FileState) {
+        self.marks.set_file(file);
+    }
+
+    /// The clients' own disks that it is on, gone ones included.
+    pub(crate) fn local_disks(&self) -> &[Arc<LocalDisk>] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.local_disks)
+    }
+
+    /// Its file on the shared tier, if that can be read.
+    pub(crate) fn disk_replica(&self) -> Option<DiskReplica> {
+        (self.file() == FileState::Persisted).then_some(DiskReplica { len: self.len })
+    }
+
+    /// The clients' own disks that it is on and that can be read.
+    pub(crate) fn local_disk_replicas(&self) -> Vec<LocalDiskReplica> {
+        let present = self.local_disks().iter().filter(|disk| !disk.is_gone());
+        present.map(LocalDiskReplica::on).collect()
+    }
+
+    /// Whether it has memory that is not gone.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.replicas().any(|replica| !replica.segment.is_gone())
+    }
+
+    /// Whether it is on a disk, or about to be.
+    pub(crate) fn outlives_memory(&self) -> bool {
+        self.file() != FileState::None || self.local_disks().iter().any(|disk| !disk.is_gone())
+    }
+
+    /// Whether it can be read from a disk.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.file() == FileState::Persisted || self.local_disks().iter().any(|disk| !disk.is_gone())
+    }
+
+    /// Whether it has been readable.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.state == State::Complete || self.file() == FileState::Persisted
+    }
+
+    /// Its memory replicas that can be read now.
+    fn readable(&self) -> impl Iterator<Item = &Replica> {
+        let complete = self.state == State::Complete;
+        self.replicas().filter(move |replica| complete && replica.segment.is_readable())
+    }
+
+    /// Readable replicas of every kind.
+    pub(crate) fn count_readable(&self) -> usize {
+        let local = self.local_disks().iter().filter(|disk| !disk.is_gone());
+        self.readable().count() + usize::from(self.file() == FileState::Persisted) + local.count()
     }
 
     /// Whether somebody can read it now.
     pub(crate) fn is_readable(&self) -> bool {
-        self.state == State::Complete
-            && self.replicas().any(|replica| replica.segment.is_readable())
+        self.readable().next().is_some() || self.is_on_disk()
     }
 
     /// Whether evicting it would make room.

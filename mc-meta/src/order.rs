@@ -78,6 +78,8 @@ pub(crate) struct Order {
     /// `main`: whatever takes an object out of it tells the policy first.
     noted: Vec<u32>,
     aside: Waiting,
+    /// Objects in [`Queue::OnDisk`].
+    on_disk: usize,
 }
 
 /// Protected objects, by when they may be offered again.
@@ -118,11 +120,17 @@ impl Order {
             lapsed: Lru::new(),
             noted: Vec::new(),
             aside: Waiting::default(),
+            on_disk: 0,
         }
     }
 
     pub(crate) fn soft_pinned(&self) -> usize {
         self.pinned.len()
+    }
+
+    /// Objects that are on disks only.
+    pub(crate) const fn on_disk(&self) -> usize {
+        self.on_disk
     }
 
     /// Whether protected objects are waiting to become victims again.
@@ -132,7 +140,9 @@ impl Order {
 
     /// A new object.
     pub(crate) fn insert(&mut self, slot: u32, object: &mut Object, item: Item) {
-        if object.hard_pin || object.replicas().next().is_none() {
+        if !object.has_memory() {
+            self.leave_memory(slot, object);
+        } else if object.hard_pin {
             object.queue = Queue::None;
         } else if object.protection.wants_soft_pin() {
             object.queue = Queue::Pinned;
@@ -174,7 +184,16 @@ impl Order {
                 object.queue = Queue::Pinned;
             }
             Queue::Lapsed => self.lapsed.access(slot),
-            Queue::Aside | Queue::None => {}
+            Queue::Aside | Queue::None | Queue::OnDisk => {}
+        }
+    }
+
+    /// An object has nothing left in memory, and stays for what is on disks.
+    pub(crate) fn leave_memory(&mut self, slot: u32, object: &mut Object) {
+        if object.queue != Queue::OnDisk {
+            self.remove(slot, object);
+            object.queue = Queue::OnDisk;
+            self.on_disk += 1;
         }
     }
 
@@ -188,6 +207,7 @@ impl Order {
             Queue::Pinned => self.pinned.remove(slot),
             Queue::Lapsed => self.lapsed.remove(slot),
             Queue::Aside => self.aside.len -= 1,
+            Queue::OnDisk => self.on_disk -= 1,
             Queue::None => {}
         }
         object.queue = Queue::None;
@@ -310,9 +330,9 @@ impl Shard {
         }
     }
 
-    /// Takes a victim out of the shard's tables.
+    /// Takes a victim's memory, and it out of the shard's tables if that was all it had.
     fn take_victim(&mut self, slot: u32, outcome: &mut Evicted, emit: Emit<'_>) {
-        let gone = self.remove(slot, Removal::Evicted, emit);
+        let gone = self.evict_memory(slot, emit);
         outcome.bytes = outcome.bytes.saturating_add(gone.bytes);
         outcome.objects += u64::from(gone.cause == Removal::Evicted);
     }
@@ -382,7 +402,7 @@ impl Shard {
 /// Whether an object that is offered may go.
 fn judge(object: &Object, terms: &Terms, now: Time) -> Judgement {
     // Whoever reads from a segment that is gone needs no protection any more.
-    if !object.is_live() {
+    if !object.is_live() || !object.has_memory() {
         return Judgement::Goes(Vec::new());
     }
     if object.protection.is_leased(terms, now) {

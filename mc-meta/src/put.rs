@@ -48,8 +48,9 @@ impl Master {
                         let grant = PutGrant {
                             generation: self.next_generation(),
                             placements: replicas.placements(),
+                            disk: self.plan_file(len),
                         };
-                        self.begin(&mut shard, key, client, put, grant.generation, replicas, emit);
+                        self.begin(&mut shard, key, client, put, &grant, replicas, emit);
                         return Ok(grant);
                     }
                     Err(no_room) => no_room,
@@ -73,12 +74,13 @@ impl Master {
         key: HashedKey<'_>,
         client: ClientId,
         put: &PutStart<'_>,
-        generation: Generation,
+        grant: &PutGrant,
         replicas: Replicas,
         emit: Emit<'_>,
     ) {
         let number = shard.config.number;
-        let begun = self.begun(put, generation, number, replicas);
+        let mut begun = self.begun(put, grant.generation, number, replicas);
+        begun.file = grant.disk;
         shard.begin(key, client, begun, emit);
         self.release_not_before(emit.now + self.config.put_start_release_timeout);
     }
@@ -102,7 +104,17 @@ impl Master {
             group: config.group.as_deref().map(join),
             parent: config.parent.as_ref().and_then(|key| self.item_hash(key.as_ref())),
             replaces: None,
+            file: false,
         }
+    }
+
+    /// Takes room for a file, if there is a tier of files and it has some.
+    pub(crate) fn plan_file(&self, len: u64) -> bool {
+        let planned = self.config.disk.is_some() && self.files.take(len);
+        if self.config.disk.is_some() && !planned {
+            count(&self.counters.disk_no_room, 1);
+        }
+        planned
     }
 
     /// Takes space back for an object of `len` bytes; an error when none is left to
@@ -151,32 +163,33 @@ impl Master {
         key: HashedKey<'_>,
         emit: Emit<'_>,
     ) -> Result<(), PutStartError> {
-        let (slot, begun) = loop {
-            let Some((slot, object)) = shard.find_live(key, emit) else { return Ok(()) };
-            if let Some(begun) = object.begun_at() {
-                break (slot, begun);
-            }
+        // If the replacement of one that goes is being written, that stands here next.
+        while let Some((slot, object)) = shard.find_live(key, emit) {
             if object.is_readable() {
                 return Err(PutStartError::AlreadyExists);
             }
-            // All that is left of it is away with its client. Whoever puts the key
-            // now has it, and the cluster need not wait. If its replacement is being
-            // written, that stands here next.
-            shard.remove(slot, Removal::SegmentLost, emit);
-        };
-        let age = emit.now - begun;
-        if age < self.config.put_start_discard_timeout {
-            return Err(PutStartError::InProgress { age });
+            let begun = object.begun_at();
+            let Some(begun) = begun.or_else(|| shard.file_begun_at(slot)) else {
+                // All that is left of it is away with its client. Whoever puts the key
+                // now has it, and the cluster need not wait.
+                shard.remove(slot, Removal::SegmentLost, emit);
+                continue;
+            };
+            let age = emit.now - begun;
+            if age < self.config.put_start_discard_timeout {
+                return Err(PutStartError::InProgress { age });
+            }
+            let until = begun + self.config.put_start_release_timeout;
+            shard.discard(slot, until, Removal::Replaced, emit);
+            shard.totals.puts_discarded += 1;
+            self.release_not_before(until);
         }
-        let until = begun + self.config.put_start_release_timeout;
-        shard.discard(slot, until, Removal::Replaced, emit);
-        shard.totals.puts_discarded += 1;
-        self.release_not_before(until);
         Ok(())
     }
 
-    /// Makes an object readable. Ending the same put twice is harmless. One that was
-    /// begun by [`upsert_start`](Self::upsert_start) takes the place of the object that
+    /// Makes an object readable: its memory is written. Ending the same put twice is
+    /// harmless. Its file, if it is to have one, ends with
+    /// [`disk_put_end`](Self::disk_put_end). One that was begun by [`upsert_start`](Self::upsert_start) takes the place of the object that
     /// could be read until now.
     ///
     /// # Errors
@@ -196,6 +209,9 @@ impl Master {
             return put.generation.map(|_| ()).ok_or(PutFinishError::NotOpen);
         }
         let object = shard.get_mut(slot);
+        if !object.has_memory() {
+            return Err(PutFinishError::NotOpen);
+        }
         if let Some(slices) = verified(&object.slices(), put.checksums)? {
             object.set_slices(slices);
         }
@@ -206,8 +222,9 @@ impl Master {
         Ok(())
     }
 
-    /// Gives a put up and takes its space back at once: its writer says that it
-    /// writes no more. What it was to replace can still be read.
+    /// Gives up what is not finished of a put, memory and file, and takes its space back
+    /// at once: its writer says that it writes no more. A file that is written already
+    /// stays, and the object with it. What it was to replace can still be read.
     ///
     /// # Errors
     /// [`PutFinishError`] when the put is not open, or not this client's.
@@ -225,7 +242,7 @@ impl Master {
         if !open {
             return Err(PutFinishError::NotOpen);
         }
-        shard.remove(slot, Removal::Requested, emit);
+        shard.give_up_put(slot, emit);
         shard.totals.put_revokes += 1;
         Ok(())
     }
@@ -233,7 +250,7 @@ impl Master {
 
 impl Shard {
     /// The put of `client` with this generation, and whether it is still open.
-    fn find_put(
+    pub(crate) fn find_put(
         &mut self,
         key: HashedKey<'_>,
         client: ClientId,

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::command::{Placement, Placements, Slices};
 use crate::effect::Effect;
 use crate::segment::{Segment, SegmentSpec};
-use crate::states::SegmentStatus;
+use crate::states::{ReplicaStatus, SegmentStatus};
 use crate::view::ObjectView;
 
 /// One fact about the master's state, owned, to be encoded and kept by the caller.
@@ -21,7 +21,7 @@ use crate::view::ObjectView;
 /// one, and applying one twice changes nothing.
 ///
 /// Not recorded, because it would cost a record for each read or means nothing after a
-/// restart: leases, what was read when (an exported object says it once, by
+/// restart: what is on clients' own disks, which they say themselves, leases, what was read when (an exported object says it once, by
 /// [`idle`](ObjectRecord::idle)), which clients are alive, and counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,6 +99,8 @@ pub struct ObjectRecord {
     pub slices: Slices,
     /// Its memory replicas, each as long as the object, in segments of their own.
     pub replicas: Locations,
+    /// The state of its file on the shared tier, if it has one.
+    pub disk: Option<ReplicaStatus>,
     /// Space set apart for what somebody writes in its place, or for more replicas of
     /// it. After a restart nobody can end that, but whoever is at it may still write.
     pub reserved: Locations,
@@ -126,6 +128,7 @@ impl ObjectRecord {
             complete: false,
             slices,
             replicas: Locations::new(),
+            disk: None,
             reserved: Locations::new(),
             soft_pin: false,
             hard_pin: false,
@@ -146,7 +149,7 @@ impl Record {
             Effect::Began { object } | Effect::Stored { object } | Effect::Changed { object } => {
                 Self::Object(object.to_record(None))
             }
-            Effect::Abandoned { key, generation } | Effect::Removed { key, generation, .. } => {
+            Effect::Abandoned { key, generation, .. } | Effect::Removed { key, generation, .. } => {
                 Self::Removed { key: key.to_owned(), generation }
             }
             Effect::SpaceKept { space, left } => {
@@ -187,6 +190,7 @@ impl ObjectView<'_> {
             complete: self.is_complete(),
             slices: object.slices(),
             replicas: located(&self.placements()),
+            disk: self.disk(),
             reserved: object
                 .transfer()
                 .map_or_else(Locations::new, |transfer| located(&transfer.targets.placements())),

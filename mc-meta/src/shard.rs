@@ -6,17 +6,20 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mc_evict::{Item, PolicyKind};
 use mc_lease::{Protection, Terms};
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
 
 use crate::deadlines::OpenPuts;
+use crate::disk::OpenFiles;
 use crate::effect::{Effect, EffectSink, Removal};
 use crate::explain::{History, What};
 use crate::hash::{HashedKey, KeyHasher};
 use crate::index::{Index, tag_of};
 use crate::keys::KeyArena;
+use crate::kinds::FileBytes;
 use crate::object::{Begun, Object, Replicas, State};
 use crate::order::Order;
 use crate::owners::Owners;
@@ -52,6 +55,8 @@ pub(crate) struct Totals {
     pub(crate) get_hits: u64,
     pub(crate) get_misses: u64,
     pub(crate) removed_objects: u64,
+    pub(crate) disk_put_ends: u64,
+    pub(crate) disk_evictions: u64,
 }
 
 /// What a shard is made with.
@@ -61,6 +66,8 @@ pub(crate) struct ShardConfig {
     pub(crate) terms: Terms,
     pub(crate) policy: PolicyKind,
     pub(crate) hasher: KeyHasher,
+    /// Room on the shared tier of files.
+    pub(crate) files: Arc<FileBytes>,
 }
 
 #[derive(Debug)]
@@ -77,6 +84,8 @@ pub(crate) struct Shard {
     pub(crate) open: OpenPuts,
     /// Copies and moves under way, oldest first.
     pub(crate) transfers: OpenPuts,
+    /// Files that are not written yet.
+    pub(crate) files: OpenFiles,
     /// Space that nobody can reach any more and that somebody may still be writing
     /// to or reading from, by when it can be given back.
     pub(crate) discarded: BTreeMap<(Time, Generation), Replicas>,
@@ -108,6 +117,7 @@ impl Shard {
             history: History::default(),
             open: OpenPuts::new(),
             transfers: OpenPuts::new(),
+            files: OpenFiles::default(),
             discarded: BTreeMap::new(),
             sweep: None,
             config,
@@ -153,7 +163,7 @@ impl Shard {
     }
 
     /// The object with this key that still has anything. One that has lost its last
-    /// segment, or whose group was given up, is forgotten here.
+    /// segment, or whose group was given up, is forgotten here, unless it is on a disk.
     pub(crate) fn find_live(
         &mut self,
         key: HashedKey<'_>,
@@ -174,17 +184,25 @@ impl Shard {
         self.objects.get(slot).expect(OCCUPIED).is_whole() || self.lose_dead(slot, emit)
     }
 
-    /// Forgets the replicas of an object whose segments are gone, and the object when
-    /// nothing is left; true when it stays.
+    /// Forgets the replicas of an object whose segments or disks are gone, those in memory
+    /// when its group was given up, and the object when nothing is left; true when it
+    /// stays.
     #[cold]
     fn lose_dead(&mut self, slot: u32, emit: Emit<'_>) -> bool {
-        if !self.get_mut(slot).is_live() {
-            self.remove(slot, Removal::SegmentLost, emit);
-            return false;
+        let object = self.get_mut(slot);
+        if object.is_live() {
+            object.drop_dead_replicas();
+            self.note_lost_memory(slot, emit.now);
+            self.emit_changed(slot, emit);
+            return true;
         }
-        self.get_mut(slot).drop_dead_replicas();
-        self.emit_changed(slot, emit);
-        true
+        let stays = object.outlives_memory();
+        if stays {
+            self.evict_memory(slot, emit);
+        } else {
+            self.remove(slot, Removal::SegmentLost, emit);
+        }
+        stays
     }
 
     pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Object {
@@ -204,9 +222,12 @@ impl Shard {
         put: Begun,
         emit: Emit<'_>,
     ) {
-        let generation = put.generation;
+        let (generation, file) = (put.generation, put.file);
         let slot = self.enter(key, owner, put, emit.now);
         self.open.begin(generation, slot);
+        if file {
+            self.files.begin(generation, emit.now, slot);
+        }
         self.totals.put_starts += 1;
         let object = self.objects.get(slot).expect(OCCUPIED);
         if let Some(group) = object.group() {
@@ -239,13 +260,18 @@ impl Shard {
         slot
     }
 
-    /// Makes an object readable. `hash` is that of its key.
+    /// Makes the memory of an object readable. `hash` is that of its key.
     pub(crate) fn complete(&mut self, slot: u32, hash: u64, emit: Emit<'_>) {
         let object = self.objects.get_mut(slot).expect(OCCUPIED);
         debug_assert!(object.state == State::Processing);
         let soft_pin = object.protection.wants_soft_pin();
+        let stored = object.is_stored();
         object.state = State::Complete;
         object.protection = Protection::committed(emit.now, soft_pin);
+        if stored {
+            // Whoever reads it from its file was promised a lease.
+            object.protection.access(emit.now);
+        }
         if let Some(group) = object.group()
             && !object.hard_pin
         {
@@ -256,7 +282,12 @@ impl Shard {
         self.totals.put_ends += 1;
         let object = self.objects.get(slot).expect(OCCUPIED);
         if emit.sink.is_some() {
-            emit.effect(&Effect::Stored { object: self.view(object) });
+            let object = self.view(object);
+            emit.effect(&if stored {
+                Effect::Changed { object }
+            } else {
+                Effect::Stored { object }
+            });
         }
         let item = item_of(object, hash);
         self.order.insert(slot, self.objects.get_mut(slot).expect(OCCUPIED), item);
@@ -272,6 +303,11 @@ impl Shard {
         {
             return false;
         }
+        // The time of an unfinished put is that of its beginning. What can be read of it
+        // is on a disk, and is leased when the put ends.
+        if object.state == State::Processing {
+            return true;
+        }
         object.protection.access(now);
         self.order.access(slot, object, terms, now);
         true
@@ -283,7 +319,8 @@ impl Shard {
         let object = self.get_mut(slot);
         let live = object.is_live();
         let condemned = object.group().is_some_and(|group| group.is_condemned());
-        let cause = match (live, condemned) {
+        let cause = match (live || object.outlives_memory(), condemned) {
+            _ if cause == Removal::DiskLost => cause,
             (true, _) => cause,
             (false, true) => Removal::Evicted,
             (false, false) => Removal::SegmentLost,
@@ -339,10 +376,12 @@ impl Shard {
         }
         if emit.sink.is_some() {
             let (key, generation) = (self.key(object), object.generation);
-            emit.effect(&if object.state == State::Complete {
-                Effect::Removed { key, generation, cause }
+            let stored = object.is_stored();
+            let object = self.view(object);
+            emit.effect(&if stored {
+                Effect::Removed { key, generation, cause, object }
             } else {
-                Effect::Abandoned { key, generation }
+                Effect::Abandoned { key, generation, object }
             });
         }
     }
@@ -352,7 +391,7 @@ impl Shard {
     pub(crate) fn emit_changed(&self, slot: u32, emit: Emit<'_>) {
         if emit.sink.is_some()
             && let Some(object) = self.object(slot)
-            && object.state == State::Complete
+            && object.is_stored()
         {
             emit.effect(&Effect::Changed { object: self.view(object) });
         }
@@ -368,6 +407,7 @@ impl Shard {
         if open {
             self.open.ended(object.generation);
         }
+        self.account_file_gone(object.file(), object.generation, object.len());
         if let Some(group) = object.group() {
             group.leave(object.generation, open || object.hard_pin);
         }
@@ -393,7 +433,7 @@ impl Shard {
         }
     }
 
-    /// Gives back the space that is due, and gives up puts that are as old as
+    /// Gives back the space that is due, and gives up puts and files that are as old as
     /// `timeout`; at most `limit` of both. Says how many.
     pub(crate) fn reclaim_unfinished(
         &mut self,
@@ -416,8 +456,14 @@ impl Shard {
             && begun + timeout <= emit.now
         {
             // One that lost its segments was not given up for its age.
-            let gone = self.remove(slot, Removal::Requested, emit);
-            self.totals.puts_discarded += u64::from(gone.cause == Removal::Requested);
+            self.totals.puts_discarded += u64::from(self.give_up_put(slot, emit));
+            reclaimed += 1;
+        }
+        while reclaimed < limit
+            && let Some((begun, slot)) = self.files.oldest()
+            && begun + timeout <= emit.now
+        {
+            self.give_up_file(slot, emit);
             reclaimed += 1;
         }
         reclaimed + self.expire_transfers(limit - reclaimed, emit)
@@ -434,7 +480,8 @@ impl Shard {
     pub(crate) fn next_release(&self, timeout: Duration) -> Option<Time> {
         let discarded = self.discarded.first_key_value().map(|((due, _), _)| *due);
         let open = self.oldest_open().map(|(begun, _)| begun + timeout);
-        discarded.into_iter().chain(open).chain(self.next_transfer_due()).min()
+        let file = self.files.oldest().map(|(begun, _)| begun + timeout);
+        discarded.into_iter().chain(open).chain(file).chain(self.next_transfer_due()).min()
     }
 
     /// Asks [`sweep_step`](Self::sweep_step) to look at every object again.

@@ -158,12 +158,20 @@ impl Master {
         emit: Emit<'_>,
     ) -> Result<Option<u32>, PutStartError> {
         while let Some((slot, object)) = shard.find_live(key, emit) {
-            if object.begun_at().is_some() {
-                self.preempt(shard, slot, emit);
+            if let Some(begun) = object.begun_at() {
+                if object.is_on_disk() {
+                    let until = begun + self.config.put_start_release_timeout;
+                    shard.leave_to_disk(slot, until, emit);
+                    self.release_not_before(until);
+                } else {
+                    self.preempt(shard, slot, emit);
+                }
                 continue;
             }
             if !object.is_readable() {
-                shard.remove(slot, Removal::SegmentLost, emit);
+                let pending = object.outlives_memory();
+                let cause = if pending { Removal::Replaced } else { Removal::SegmentLost };
+                shard.remove(slot, cause, emit);
                 continue;
             }
             if let Some(name) = &config.group
@@ -209,10 +217,12 @@ impl Master {
                 begun.replaces = Some(old);
             }
         }
+        let disk = self.plan_file(begun.slices.total_len());
+        begun.file = disk;
         let placements = begun.replicas.placements();
         shard.begin(key, client, begun, emit);
         self.release_not_before(emit.now + self.config.put_start_release_timeout);
-        PutGrant { generation, placements }
+        PutGrant { generation, placements, disk }
     }
 }
 

@@ -3,7 +3,9 @@
 use mc_types::{ClientId, Generation, KeyRef};
 
 use crate::command::{Placements, Slices};
+use crate::kinds::LocalDiskReplica;
 use crate::object::{Object, Replica, Replicas, State};
+use crate::states::ReplicaStatus;
 use crate::transfer::{Transfer, TransferInfo};
 
 /// An object at the moment of a change. Nothing is copied before it is asked for.
@@ -56,6 +58,34 @@ impl<'a> ObjectView<'a> {
     #[must_use]
     pub fn transfer(&self) -> Option<TransferInfo> {
         self.object.transfer().map(Transfer::info)
+    }
+
+    /// The state of its memory replicas.
+    #[must_use]
+    pub fn memory(&self) -> ReplicaStatus {
+        match (self.object.has_memory(), self.object.state) {
+            (false, _) => ReplicaStatus::Removed,
+            (true, State::Processing) => ReplicaStatus::Processing,
+            (true, State::Complete) => ReplicaStatus::Complete,
+        }
+    }
+
+    /// The state of its file on the shared tier, if it has one.
+    #[must_use]
+    pub fn disk(&self) -> Option<ReplicaStatus> {
+        self.object.file().status()
+    }
+
+    /// Its replicas on clients' own disks.
+    #[must_use]
+    pub fn local_disks(&self) -> Vec<LocalDiskReplica> {
+        self.object.local_disk_replicas()
+    }
+
+    /// Whether somebody can read it now.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.object.is_readable()
     }
 
     /// Its memory replicas, those in suspended segments included.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use mc_meta::Master;
+use mc_meta::{Master, ReplicaList};
 use mc_types::{ErrorCode, KeyRef, Time};
 
 use crate::error::Refusal;
@@ -107,7 +107,7 @@ impl<C: Clock> MasterService<C> {
         let keys = request::parse_keys(call.payload)?;
         let mut reply = BatchReply::new(out, 3, keys.len(), call.max_reply)?;
         for key in keys.keys() {
-            let list = key.and_then(|key| Ok(self.master.get_replica_list(now, key)?));
+            let list = key.and_then(|key| in_memory(self.master.get_replica_list(now, key)?));
             match list {
                 Ok(list) => reply.replica_list(&list),
                 Err(refusal) => reply.refused(&refusal),
@@ -221,12 +221,22 @@ impl<C: Clock> MasterService<C> {
     }
 }
 
+/// The replicas in memory, which are all that the protocol tells of.
+fn in_memory(list: ReplicaList) -> Result<ReplicaList, Refusal> {
+    if list.placements.is_empty() {
+        let message = "the object is on disks only, which this protocol does not tell of";
+        return Err(Refusal::new(ErrorCode::ReplicaIsNotReady, message));
+    }
+    Ok(list)
+}
+
 impl<C: Clock> Service for MasterService<C> {
     fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
         let (now, master, payload) = (self.clock.now(), &*self.master, call.payload);
         match call.method {
             Method::GetReplicaList => {
                 let list = master.get_replica_list(now, request::parse_key(payload)?)?;
+                let list = in_memory(list)?;
                 reply::write_replica_list(out, &list);
             }
             Method::PutStart => {

@@ -46,7 +46,7 @@ impl EffectSink for Recorder {
                 generation: object.generation(),
                 len: object.len(),
             },
-            Effect::Removed { key, generation, cause } => {
+            Effect::Removed { key, generation, cause, .. } => {
                 Event::Removed { key: text(key), generation, cause }
             }
             Effect::SegmentMounted { segment } => Event::Mounted(segment.spec().id),

@@ -5,6 +5,7 @@
 mod batches;
 mod clearing;
 mod clients;
+mod disk;
 mod eviction;
 mod explain;
 mod patterns;
