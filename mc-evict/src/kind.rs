@@ -5,7 +5,7 @@ use core::error::Error;
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{EvictionPolicy, Fifo, Lru};
+use crate::{Adaptive, EvictionPolicy, Fifo, Lru, Prefix, S3Fifo, Sieve, WTinyLfu};
 
 /// The policies that there are, for programs that let their users choose one.
 ///
@@ -26,11 +26,29 @@ pub enum PolicyKind {
     Lru,
     /// [`Fifo`]: first in, first out.
     Fifo,
+    /// [`S3Fifo`]: three queues.
+    S3Fifo,
+    /// [`Sieve`]: a queue and a hand.
+    Sieve,
+    /// [`WTinyLfu`]: how often, and a window for what is new.
+    WTinyLfu,
+    /// [`Prefix`]: least recently used, leaves first.
+    Prefix,
+    /// [`Adaptive`]: learns how likely things are to be used again.
+    Adaptive,
 }
 
 impl PolicyKind {
     /// Every kind, the default one first.
-    pub const ALL: &[Self] = &[Self::Lru, Self::Fifo];
+    pub const ALL: &[Self] = &[
+        Self::Lru,
+        Self::Fifo,
+        Self::S3Fifo,
+        Self::Sieve,
+        Self::WTinyLfu,
+        Self::Prefix,
+        Self::Adaptive,
+    ];
 
     /// The name of the kind, as [`FromStr`] reads it.
     #[must_use]
@@ -38,6 +56,11 @@ impl PolicyKind {
         match self {
             Self::Lru => "lru",
             Self::Fifo => "fifo",
+            Self::S3Fifo => "s3_fifo",
+            Self::Sieve => "sieve",
+            Self::WTinyLfu => "w_tinylfu",
+            Self::Prefix => "prefix",
+            Self::Adaptive => "adaptive",
         }
     }
 
@@ -47,6 +70,11 @@ impl PolicyKind {
         match self {
             Self::Lru => Box::new(Lru::new()),
             Self::Fifo => Box::new(Fifo::new()),
+            Self::S3Fifo => Box::new(S3Fifo::new()),
+            Self::Sieve => Box::new(Sieve::new()),
+            Self::WTinyLfu => Box::new(WTinyLfu::new()),
+            Self::Prefix => Box::new(Prefix::new()),
+            Self::Adaptive => Box::new(Adaptive::new()),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Doubly linked lists of handles, threaded through one table.
 
-use alloc::vec::Vec;
-
+use crate::pages::Pages;
 use crate::policy::{Handle, MAX_HANDLE};
 
 /// Marks the end of a list.
@@ -15,13 +14,13 @@ struct Link {
     hotter: Handle,
 }
 
-/// The links of all lists: eight bytes for each handle, up to the largest seen.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Links(Vec<Link>);
+/// The links of all lists: eight bytes for each handle.
+#[derive(Clone, Debug)]
+pub(crate) struct Links(Pages<Link>);
 
 impl Links {
     pub(crate) const fn new() -> Self {
-        Self(Vec::new())
+        Self(Pages::new())
     }
 
     /// Whether the handle is in a list.
@@ -35,10 +34,18 @@ impl Links {
         if handle > MAX_HANDLE {
             return false;
         }
-        if self.0.len() <= handle as usize {
-            self.0.resize(handle as usize + 1, Link { colder: NONE, hotter: ABSENT });
-        }
-        self.0[handle as usize].hotter == ABSENT
+        let vacant = Link { colder: NONE, hotter: ABSENT };
+        self.0.entry(handle as usize, vacant).hotter == ABSENT
+    }
+
+    /// The next hotter handle of the list that this one is in.
+    pub(crate) fn hotter(&self, handle: Handle) -> Option<Handle> {
+        let hotter = self.0.get(handle as usize)?.hotter;
+        (hotter < ABSENT).then_some(hotter)
+    }
+
+    fn link(&mut self, handle: Handle) -> &mut Link {
+        self.0.get_mut(handle as usize).expect("handles in lists have links")
     }
 }
 
@@ -65,25 +72,25 @@ impl List {
 
     /// Takes out a handle that is in this list.
     pub(crate) fn unlink(&mut self, links: &mut Links, handle: Handle) {
-        let Link { colder, hotter } = links.0[handle as usize];
+        let Link { colder, hotter } = *links.link(handle);
         match colder {
             NONE => self.coldest = hotter,
-            colder => links.0[colder as usize].hotter = hotter,
+            colder => links.link(colder).hotter = hotter,
         }
         match hotter {
             NONE => self.hottest = colder,
-            hotter => links.0[hotter as usize].colder = colder,
+            hotter => links.link(hotter).colder = colder,
         }
-        links.0[handle as usize].hotter = ABSENT;
+        links.link(handle).hotter = ABSENT;
         self.len -= 1;
     }
 
     /// Puts a handle that is in no list at the hot end.
     pub(crate) fn link_hottest(&mut self, links: &mut Links, handle: Handle) {
-        links.0[handle as usize] = Link { colder: self.hottest, hotter: NONE };
+        *links.link(handle) = Link { colder: self.hottest, hotter: NONE };
         match self.hottest {
             NONE => self.coldest = handle,
-            hottest => links.0[hottest as usize].hotter = handle,
+            hottest => links.link(hottest).hotter = handle,
         }
         self.hottest = handle;
         self.len += 1;

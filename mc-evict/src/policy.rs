@@ -3,8 +3,8 @@
 use core::fmt::Debug;
 
 /// A compact name for one cached thing, chosen by the cache: an index into its
-/// slab. Policies keep tables as long as the largest handle they have seen, so
-/// handles should be reused.
+/// slab. Policies keep tables by handle, in pages of 256, so handles should be dense
+/// and reused.
 pub type Handle = u32;
 
 /// The largest handle that a policy takes. Policies ignore larger ones: they hold
@@ -61,7 +61,8 @@ pub enum Verdict {
 
 /// An order of eviction.
 ///
-/// All methods cost amortised O(1), [`evict`](Self::evict) O(1) for each offer.
+/// All methods cost amortised O(1), [`evict`](Self::evict) O(1) for each offer, unless
+/// a policy says otherwise.
 /// A handle that the policy holds is inserted again, or one that it does not
 /// hold is accessed or removed, without effect beyond what each method says.
 /// Handles above [`MAX_HANDLE`] are ignored.
@@ -102,4 +103,10 @@ pub trait EvictionPolicy: Debug + Send {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// 32 bits for a hash, 0 only for that of nothing.
+pub(crate) const fn mark(hash: u64) -> u32 {
+    let mark = (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+    if mark == 0 && hash != 0 { 1 } else { mark }
 }

@@ -1,0 +1,136 @@
+//! What was given up, in two bytes each.
+
+use crate::pages::Buckets;
+
+/// Ghosts of a bucket, which is a cache line.
+const WAYS: usize = 32;
+/// Room for ghosts, for each thing held.
+const ROOM: usize = 9;
+
+/// Spans of time that are told apart.
+const SPANS: u32 = 8;
+/// Spans after the last use of a thing for which its ghost lasts. What is older is
+/// swept away before its span's number is used again.
+const LIFE: u32 = 6;
+
+type Bucket = [u16; WAYS];
+
+/// How often things were used before they were given up, and in which span of time the
+/// last use was. A span lasts for as many new things as seven eighths of what is held.
+///
+/// A ghost lives by the clock, not until there is no room: blocks that were used
+/// together are forgotten together, so that what comes back of a chain is its whole.
+/// For the same reason a ghost that is found stays: it may have been a stranger's.
+///
+/// A ghost is eleven bits of the thing's mark, three of time and two of its class. A
+/// full bucket takes a stranger for one of its own in one of 64 cases, and then takes
+/// it to have been used more often than it was.
+#[derive(Clone, Debug)]
+pub(super) struct Ghosts {
+    buckets: Buckets<Bucket>,
+    /// When each of the latest spans began.
+    begun: [u32; SPANS as usize],
+    span: u32,
+    /// Things that are new in the span.
+    new: usize,
+    /// The bucket that is swept next.
+    swept: usize,
+}
+
+impl Ghosts {
+    pub(super) const fn new() -> Self {
+        let begun = [0; SPANS as usize];
+        Self { buckets: Buckets::new([0; WAYS]), begun, span: 0, new: 0, swept: 0 }
+    }
+
+    /// Counts a thing that is new to a cache that holds `held`.
+    pub(super) fn count_new(&mut self, held: usize, now: u32) {
+        self.new += 1;
+        if self.new > held.saturating_mul(7) / 8 {
+            self.new = 0;
+            self.span = (self.span + 1) % SPANS;
+            self.begun[self.span as usize] = now;
+        }
+        // There is one bucket for four or five things held, so that all are swept in
+        // each span.
+        if self.new.is_multiple_of(2) {
+            self.swept = if self.swept < self.buckets.len() { self.swept } else { 0 };
+            let span = self.span;
+            if let Some(bucket) = self.buckets.nth_mut(self.swept) {
+                for ghost in bucket.iter_mut().filter(|ghost| age(**ghost, span) > LIFE) {
+                    *ghost = 0;
+                }
+            }
+            self.swept += 1;
+        }
+    }
+
+    /// Remembers that something with this mark was of `class` and last used at `used`,
+    /// when the cache holds `held`.
+    pub(super) fn put(&mut self, mark: u32, class: usize, used: u32, now: u32, held: usize) {
+        let span = self.span_of(used, now);
+        let current = self.span;
+        if mark == 0 || current.wrapping_sub(span) % SPANS > LIFE {
+            return;
+        }
+        self.buckets.step_towards(held.saturating_mul(ROOM).div_ceil(WAYS));
+        let Some(bucket) = self.buckets.get_mut(mark) else { return };
+        let mut class = class as u16;
+        let own = bucket.iter().position(|ghost| ghost & TAG == tag(mark));
+        let place = own.or_else(|| {
+            // The oldest makes room.
+            (0..WAYS).max_by_key(|way| match bucket[*way] {
+                0 => SPANS,
+                ghost => age(ghost, current),
+            })
+        });
+        if let Some(place) = place {
+            if own.is_some() {
+                class = class.max(bucket[place] & CLASS);
+            }
+            bucket[place] = tag(mark) | (span << 2) as u16 | class;
+        }
+    }
+
+    /// Of which class something with this mark was.
+    pub(super) fn find(&self, mark: u32) -> Option<usize> {
+        if mark == 0 {
+            return None;
+        }
+        let ghost = *self.buckets.get(mark)?.iter().find(|ghost| **ghost & TAG == tag(mark))?;
+        (age(ghost, self.span) <= LIFE).then_some(usize::from(ghost & CLASS))
+    }
+
+    /// Forgets something.
+    pub(super) fn forget(&mut self, mark: u32) {
+        if let Some(bucket) = self.buckets.get_mut(mark)
+            && let Some(ghost) = bucket.iter_mut().find(|ghost| **ghost & TAG == tag(mark))
+        {
+            *ghost = 0;
+        }
+    }
+
+    fn span_of(&self, used: u32, now: u32) -> u32 {
+        let age = now.wrapping_sub(used);
+        let back = (0..SPANS - 1).find(|back| {
+            let span = self.span.wrapping_sub(*back) % SPANS;
+            now.wrapping_sub(self.begun[span as usize]) >= age
+        });
+        self.span.wrapping_sub(back.unwrap_or(SPANS - 1)) % SPANS
+    }
+}
+
+/// The bits of a ghost that are from the mark, and those that are its class.
+const TAG: u16 = !31;
+const CLASS: u16 = 3;
+
+/// Spans since the thing was last used.
+const fn age(ghost: u16, span: u32) -> u32 {
+    span.wrapping_sub(ghost as u32 >> 2) % SPANS
+}
+
+/// Eleven bits, never all zero.
+const fn tag(mark: u32) -> u16 {
+    let tag = (mark.wrapping_mul(0x9e37_79b1) >> 16) as u16 & TAG;
+    if tag == 0 { 32 } else { tag }
+}
