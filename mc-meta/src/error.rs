@@ -288,6 +288,39 @@ impl GetError {
     }
 }
 
+/// Why a lease is not renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RenewError {
+    /// No object has this key.
+    #[error("no such object; what was read may be gone when its lease ends")]
+    NotFound,
+    /// The key has another value, or is getting one.
+    #[error("the object was replaced; what was read may be gone when its lease ends")]
+    Replaced,
+    /// Every client that holds it is silent.
+    #[error("no replica of the object can be read now")]
+    NotReady,
+}
+
+impl RenewError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotFound => ErrorCode::ObjectNotFound,
+            Self::Replaced => ErrorCode::LeaseExpired,
+            Self::NotReady => ErrorCode::ReplicaIsNotReady,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::NotReady)
+    }
+}
+
 /// Why an object is not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

@@ -37,6 +37,7 @@ mod quota;
 mod reclaim;
 mod record;
 mod remove;
+mod renew;
 mod segment;
 mod shard;
 mod sketch;
@@ -62,7 +63,7 @@ pub use config::{
 pub use effect::{Effect, EffectSink, Removal};
 pub use error::{
     DiskEvictError, GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError,
-    UnmountError,
+    RenewError, UnmountError,
 };
 pub use explain::{Explanation, Happening, KeptBy, What};
 pub use export::{ExportCursor, ExportPage};

@@ -13,6 +13,7 @@ mod placement;
 mod puts;
 mod reads;
 mod recovery;
+mod renewals;
 mod slabs;
 mod strategies;
 mod tasks;
