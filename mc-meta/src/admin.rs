@@ -113,6 +113,7 @@ impl Master {
             report.disk_processing += shard.files.len() as u64;
             report.disk_put_ends += totals.disk_put_ends;
             report.disk_evictions += totals.disk_evictions;
+            report.expired_objects += totals.expired_objects;
         }
         for segment in segments.iter().filter(|segment| segment.status.is_readable()) {
             report.used = report.used.saturating_add(segment.used);

@@ -48,13 +48,16 @@ impl Master {
                 }
                 let found = shard
                     .object(at.slot)
-                    .filter(|object| object.is_readable())
+                    .filter(|object| object.is_readable() && !object.is_expired(now))
                     .map(|object| shard.key(object))
                     .filter(|key| pattern.is_match(key.as_str()))
                     .map(|key| key.to_owned());
                 if let Some(key) = found
                     && let Some(list) = shard.read(at.slot, now)
                 {
+                    if let Some(due) = shard.was_read(at.slot, now) {
+                        self.release_not_before(due);
+                    }
                     objects.push((key, list));
                 }
                 at.slot += 1;

@@ -383,6 +383,8 @@ pub struct MasterReport {
     pub get_misses: u64,
     /// Objects removed on request.
     pub removed_objects: u64,
+    /// Objects that went for having been read.
+    pub expired_objects: u64,
     /// Clients given up for dead.
     pub expired_clients: u64,
     /// Bytes of the files on the shared tier, those being written included.

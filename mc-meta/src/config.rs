@@ -40,6 +40,11 @@ pub struct MasterConfig {
     /// they hold, before they are given up. Default 10 minutes; zero gives them up at
     /// once.
     pub client_return_timeout: Duration,
+    /// How long an object stays after it was first read, for stores that hand each object
+    /// over once; zero lets one reader have it. Nobody finds it afterwards, and its space
+    /// comes back when the last lease has ended. Objects put with a pin stay. Default:
+    /// none goes for being read.
+    pub ttl_after_get: Option<Duration>,
     /// Which objects are evicted first. Default: the least recently used.
     pub eviction_policy: PolicyKind,
     /// What the time of a soft pin is counted from. Default: the last access.
@@ -69,6 +74,7 @@ impl Default for MasterConfig {
             eviction_ratio: 0.05,
             client_ttl: Duration::from_secs(10),
             client_return_timeout: Duration::from_secs(10 * 60),
+            ttl_after_get: None,
             eviction_policy: PolicyKind::default(),
             soft_pin_from: SoftPinFrom::default(),
             put_start_discard_timeout: Duration::from_secs(30),

@@ -132,4 +132,6 @@ pub enum Removal {
     Replaced,
     /// All that was left of it was on disks, and went.
     DiskLost,
+    /// Its time after it was first read was over.
+    Expired,
 }

@@ -10,7 +10,9 @@ use crate::shard::Shard;
 impl Master {
     /// The readable replicas of an object, under a lease: until it ends the
     /// object is neither evicted nor removed without force. What is on a disk may go all
-    /// the same, when whoever owns the disk deletes it.
+    /// the same, when whoever owns the disk deletes it. Where the settings say so
+    /// ([`ttl_after_get`](crate::MasterConfig::ttl_after_get)), the first such read begins
+    /// the object's end; its memory stays until the lease ends all the same.
     ///
     /// # Errors
     /// [`GetError`] when there is no object, its put is not finished, or every client
@@ -27,7 +29,12 @@ impl Master {
             }
         };
         match shard.read(slot, now) {
-            Some(list) => Ok(list),
+            Some(list) => {
+                if let Some(due) = shard.was_read(slot, now) {
+                    self.release_not_before(due);
+                }
+                Ok(list)
+            }
             None => {
                 shard.totals.get_misses += 1;
                 Err(GetError::NotFound)

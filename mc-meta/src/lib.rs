@@ -12,6 +12,7 @@ mod deadlines;
 mod disk;
 mod effect;
 mod error;
+mod expiry;
 mod explain;
 mod export;
 mod get;

@@ -87,8 +87,9 @@ impl Master {
         let files = Arc::new(FileBytes::new(room));
         let shard = |number| {
             let (hasher, policy) = (hasher.clone(), config.eviction_policy);
-            let files = Arc::clone(&files);
-            Mutex::new(Shard::new(ShardConfig { number, terms, policy, hasher, files }))
+            let (files, ttl_after_get) = (Arc::clone(&files), config.ttl_after_get);
+            let config = ShardConfig { number, terms, policy, hasher, files, ttl_after_get };
+            Mutex::new(Shard::new(config))
         };
         Ok(Self {
             shards: (0..config.shards as u32).map(shard).collect(),

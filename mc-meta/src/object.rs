@@ -147,15 +147,26 @@ pub(crate) struct Extra {
     pub(crate) replacement: Option<u32>,
     /// The clients' own disks that it is on.
     pub(crate) local_disks: Vec<Arc<LocalDisk>>,
+    /// When it goes because it was read.
+    pub(crate) expires: Option<Time>,
 }
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        let Self { slices, more, group, parent, transfer, replaces, replacement, local_disks } =
-            self;
+        let Self {
+            slices,
+            more,
+            group,
+            parent,
+            transfer,
+            replaces,
+            replacement,
+            local_disks,
+            expires,
+        } = self;
         let plain = slices.is_none() && more.is_empty() && local_disks.is_empty();
         let alone = replaces.is_none() && replacement.is_none() && transfer.is_none();
-        plain && alone && group.is_none() && parent.is_none()
+        plain && alone && expires.is_none() && group.is_none() && parent.is_none()
     }
 }
 
@@ -292,6 +303,11 @@ impl Object {
 
     pub(crate) fn parent(&self) -> Option<NonZeroU64> {
         self.extra.as_ref()?.parent
+    }
+
+    /// When it goes because it was read.
+    pub(crate) fn expires(&self) -> Option<Time> {
+        self.extra.as_ref()?.expires
     }
 
     /// The slot of the object that it takes the place of once it is written.

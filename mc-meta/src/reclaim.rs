@@ -43,9 +43,9 @@ impl Master {
         more | self.evict_above_watermark(now)
     }
 
-    /// Takes back the space of unfinished puts that are too old. Says how many
-    /// puts that were, and whether some are left because they are too many for
-    /// one time. Looks at no shard when nothing is due.
+    /// Takes back the space of unfinished puts that are too old, and of objects that go
+    /// because they were read. Says how many they were, and whether some are left because
+    /// they are too many for one time. Looks at no shard when nothing is due.
     pub(crate) fn reclaim_unfinished(&self, now: Time) -> (usize, bool) {
         if now.as_millis() < self.next_release.load(Ordering::Relaxed) {
             return (0, false);

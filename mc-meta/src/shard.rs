@@ -15,6 +15,7 @@ use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
 use crate::deadlines::OpenPuts;
 use crate::disk::OpenFiles;
 use crate::effect::{Effect, EffectSink, Removal};
+use crate::expiry::Expiring;
 use crate::explain::{History, What};
 use crate::hash::{HashedKey, KeyHasher};
 use crate::index::{Index, tag_of};
@@ -57,6 +58,7 @@ pub(crate) struct Totals {
     pub(crate) removed_objects: u64,
     pub(crate) disk_put_ends: u64,
     pub(crate) disk_evictions: u64,
+    pub(crate) expired_objects: u64,
 }
 
 /// What a shard is made with.
@@ -68,6 +70,7 @@ pub(crate) struct ShardConfig {
     pub(crate) hasher: KeyHasher,
     /// Room on the shared tier of files.
     pub(crate) files: Arc<FileBytes>,
+    pub(crate) ttl_after_get: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -86,6 +89,8 @@ pub(crate) struct Shard {
     pub(crate) transfers: OpenPuts,
     /// Files that are not written yet.
     pub(crate) files: OpenFiles,
+    /// Objects that go because they were read.
+    pub(crate) expiring: Expiring,
     /// Space that nobody can reach any more and that somebody may still be writing
     /// to or reading from, by when it can be given back.
     pub(crate) discarded: BTreeMap<(Time, Generation), Replicas>,
@@ -118,6 +123,7 @@ impl Shard {
             open: OpenPuts::new(),
             transfers: OpenPuts::new(),
             files: OpenFiles::default(),
+            expiring: Expiring::default(),
             discarded: BTreeMap::new(),
             sweep: None,
             config,
@@ -180,8 +186,13 @@ impl Shard {
 
     /// Whether an object still has anything; one that has not is forgotten.
     pub(crate) fn is_live(&mut self, slot: u32, emit: Emit<'_>) -> bool {
+        let object = self.objects.get(slot).expect(OCCUPIED);
+        if object.is_expired(emit.now) {
+            self.expire(slot, emit);
+            return false;
+        }
         // Every command comes by here, and segments hardly ever go.
-        self.objects.get(slot).expect(OCCUPIED).is_whole() || self.lose_dead(slot, emit)
+        object.is_whole() || self.lose_dead(slot, emit)
     }
 
     /// Forgets the replicas of an object whose segments or disks are gone, those in memory
@@ -336,6 +347,20 @@ impl Shard {
         Gone { cause, bytes }
     }
 
+    /// Takes an object out of every table that others may be reading. Says until when
+    /// its space is kept for them.
+    pub(crate) fn retire(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Option<Time> {
+        let terms = &self.config.terms;
+        let object = self.objects.get(slot).expect(OCCUPIED);
+        if object.is_live() && object.protection.is_leased(terms, emit.now) {
+            let until = object.protection.lease_end(terms);
+            self.discard(slot, until, cause, emit);
+            return Some(until);
+        }
+        self.remove(slot, cause, emit);
+        None
+    }
+
     /// Takes an object out of every table and keeps its space until `release_at`,
     /// because somebody may still be using it.
     pub(crate) fn discard(&mut self, slot: u32, release_at: Time, cause: Removal, emit: Emit<'_>) {
@@ -401,6 +426,9 @@ impl Shard {
     pub(crate) fn detach(&mut self, slot: u32) -> Object {
         let mut object = self.objects.remove(slot).expect(OCCUPIED);
         self.take_key_from(slot, &object);
+        if object.expires().is_some() {
+            self.expiring.gone(&self.objects);
+        }
         self.owners.remove(object.owner);
         self.order.remove(slot, &mut object);
         let open = object.state == State::Processing;
@@ -466,7 +494,8 @@ impl Shard {
             self.give_up_file(slot, emit);
             reclaimed += 1;
         }
-        reclaimed + self.expire_transfers(limit - reclaimed, emit)
+        reclaimed += self.expire_transfers(limit - reclaimed, emit);
+        reclaimed + self.expire_due(limit - reclaimed, emit)
     }
 
     /// When the oldest unfinished put began, and where it is.
@@ -481,7 +510,8 @@ impl Shard {
         let discarded = self.discarded.first_key_value().map(|((due, _), _)| *due);
         let open = self.oldest_open().map(|(begun, _)| begun + timeout);
         let file = self.files.oldest().map(|(begun, _)| begun + timeout);
-        discarded.into_iter().chain(open).chain(file).chain(self.next_transfer_due()).min()
+        let others = [open, file, self.next_transfer_due(), self.expiring.next_due()];
+        discarded.into_iter().chain(others.into_iter().flatten()).min()
     }
 
     /// Asks [`sweep_step`](Self::sweep_step) to look at every object again.

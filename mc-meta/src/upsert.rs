@@ -258,15 +258,7 @@ impl Shard {
     /// for those who read it.
     pub(crate) fn supersede(&mut self, slot: u32, emit: Emit<'_>) -> Option<Time> {
         let old = self.object(slot)?.replaces()?;
-        let terms = self.config.terms;
-        let object = self.object(old)?;
-        if object.is_live() && object.protection.is_leased(&terms, emit.now) {
-            let until = object.protection.lease_end(&terms);
-            self.discard(old, until, Removal::Replaced, emit);
-            return Some(until);
-        }
-        self.remove(old, Removal::Replaced, emit);
-        None
+        self.retire(old, Removal::Replaced, emit)
     }
 
     /// Whether a new value may be written over the one in `slot`.

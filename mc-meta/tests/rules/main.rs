@@ -8,6 +8,7 @@ mod clients;
 mod disk;
 mod eviction;
 mod explain;
+mod expiring;
 mod patterns;
 mod placement;
 mod puts;

@@ -67,6 +67,22 @@ fn nothing_is_renewed_of_what_cannot_be_read() {
 }
 
 #[test]
+fn renewing_does_not_begin_an_objects_end() {
+    let mut config = settings();
+    config.ttl_after_get = Some(Duration::from_secs(1));
+    let master = master_with(config, &[100]);
+    let grant = put(&master, at(0), "a", 10).unwrap();
+    assert_eq!(master.renew_lease(at(0), key("a"), grant.generation), Ok(LEASE));
+    master.tick(secs(10));
+    assert!(has(&master, "a"));
+    // Nor does it put it off.
+    master.get_replica_list(secs(10), key("a")).unwrap();
+    assert_eq!(master.renew_lease(at(10_999), key("a"), grant.generation), Ok(LEASE));
+    let late = master.renew_lease(secs(11), key("a"), grant.generation);
+    assert_eq!(late, Err(RenewError::NotFound));
+}
+
+#[test]
 fn a_batch_answers_for_each_read() {
     let master = master(&[100]);
     let a = put(&master, at(0), "a", 10).unwrap().generation;
