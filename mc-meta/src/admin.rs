@@ -121,6 +121,7 @@ impl Master {
         }
         report.segments = segments;
         let tasks = self.tasks.lock().counts();
+        report.drain_jobs = self.drain_jobs.lock().at_work() as u64;
         report.tasks_pending = tasks.pending as u64;
         report.tasks_processing = tasks.processing as u64;
         report.tasks_finished = tasks.finished as u64;

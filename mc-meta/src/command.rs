@@ -343,6 +343,8 @@ pub struct MasterReport {
     pub processing: u64,
     /// Objects that are being copied or moved.
     pub transfers: u64,
+    /// Drain jobs at work.
+    pub drain_jobs: u64,
     /// Tasks that wait for their clients.
     pub tasks_pending: u64,
     /// Tasks that clients work on.

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
+use crate::drain::DrainJobInfo;
 use crate::segment::Segment;
 use crate::states::SegmentStatus;
 use crate::tasks::TaskInfo;
@@ -93,6 +94,11 @@ pub enum Effect<'a> {
     Task {
         /// The task as it is now.
         task: &'a TaskInfo,
+    },
+    /// A drain job was created, or is somewhere else in its life.
+    DrainJob {
+        /// The job as it is now.
+        job: &'a DrainJobInfo,
     },
     /// A segment was mounted.
     SegmentMounted {

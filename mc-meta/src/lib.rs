@@ -10,6 +10,7 @@ mod command;
 mod config;
 mod deadlines;
 mod disk;
+mod drain;
 mod effect;
 mod error;
 mod expiry;
@@ -60,6 +61,10 @@ pub use command::{
 pub use config::{
     AllocationStrategy, ConfigError, MasterConfig, MemoryAllocator, UnknownAllocator,
     UnknownStrategy,
+};
+pub use drain::{
+    DEFAULT_DRAIN_CONCURRENCY, DrainError, DrainJobInfo, JobStatus, MAX_DRAIN_CONCURRENCY,
+    MAX_DRAIN_JOBS, MAX_DRAIN_SEGMENTS, MAX_ENDED_DRAIN_JOBS,
 };
 pub use effect::{Effect, EffectSink, Removal};
 pub use error::{

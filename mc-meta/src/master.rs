@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use crate::clients::Clients;
 use crate::command::ReplicateConfig;
 use crate::config::{ConfigError, MasterConfig};
+use crate::drain::DrainJobs;
 use crate::effect::EffectSink;
 use crate::group::{Group, Groups};
 use crate::hash::{HashedKey, KeyHasher, mix};
@@ -31,7 +32,7 @@ use crate::tasks::TaskBook;
 ///
 /// Locks: a command holds at most one shard's lock, then at most the segment
 /// table's for reading, then one segment's allocator, or the table of groups and then
-/// one group. The book of tasks is locked last of all. The client table is locked before the segment table and never together
+/// one group. The book of tasks is locked last of all, and the drain jobs before all else. The client table is locked before the segment table and never together
 /// with a shard.
 pub struct Master {
     pub(crate) config: MasterConfig,
@@ -43,6 +44,7 @@ pub struct Master {
     pub(crate) tasks: Mutex<TaskBook>,
     /// Room on the shared tier of files.
     pub(crate) files: Arc<FileBytes>,
+    pub(crate) drain_jobs: Mutex<DrainJobs>,
     pub(crate) counters: Counters,
     shards: Box<[Mutex<Shard>]>,
     hasher: KeyHasher,
@@ -98,6 +100,7 @@ impl Master {
             segments: RwLock::default(),
             clients: Mutex::default(),
             groups: Mutex::default(),
+            drain_jobs: Mutex::default(),
             tasks: Mutex::new(TaskBook::new(config.tasks.clone())),
             files,
             counters: Counters::default(),

@@ -35,6 +35,7 @@ impl Master {
         let emit = self.emit(now);
         let (_, mut more) = self.reclaim_unfinished(now);
         more |= self.expire_tasks(now);
+        more |= self.run_drain_jobs(now);
         for shard in self.shards() {
             let mut shard = shard.lock();
             more |= shard.sweep_step(TICK_BATCH as u32, emit);

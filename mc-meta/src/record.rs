@@ -165,7 +165,7 @@ impl Record {
             // What becomes of its segments is told, too.
             Effect::ClientExpired { .. } => return None,
             // Whoever wants a copy or move asks again when it is not heard of any more.
-            Effect::Task { .. } => return None,
+            Effect::Task { .. } | Effect::DrainJob { .. } => return None,
         })
     }
 

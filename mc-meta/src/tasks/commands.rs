@@ -150,6 +150,15 @@ impl Master {
         Ok(ended)
     }
 
+    /// Gives a task up that no client has fetched yet.
+    pub(crate) fn withdraw_task(&self, now: Time, id: TaskId, message: &str) {
+        let mut book = self.tasks.lock();
+        let waits = book.query(id).is_ok_and(|info| info.status == TaskStatus::Pending);
+        if waits && book.fail(now, id, message).is_ok() {
+            self.emit_task(&book, now, id);
+        }
+    }
+
     /// Fails tasks whose time is up; true when some are left because they are too many
     /// for one time.
     pub(crate) fn expire_tasks(&self, now: Time) -> bool {

@@ -6,6 +6,7 @@ mod batches;
 mod clearing;
 mod clients;
 mod disk;
+mod drains;
 mod eviction;
 mod explain;
 mod expiring;
