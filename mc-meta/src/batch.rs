@@ -1,4 +1,4 @@
-//! Many commands in one call.
+//! Many commands in one call; those that only read are in `get.rs`.
 //!
 //! Each form answers for every item, in order, as the single calls one after the
 //! other would: a key that comes twice meets what its first appearance did. One
@@ -7,8 +7,8 @@
 
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
-use crate::command::{PutEnd, PutGrant, PutStart, ReplicaList};
-use crate::error::{GetError, PutFinishError, PutStartError, RemoveError};
+use crate::command::{PutEnd, PutGrant, PutStart};
+use crate::error::{PutFinishError, PutStartError, RemoveError};
 use crate::master::Master;
 
 impl Master {
@@ -42,20 +42,6 @@ impl Master {
     ) -> Vec<Result<(), PutFinishError>> {
         let revoke = |&(key, generation): &_| self.put_revoke(now, client, key, generation);
         puts.iter().map(revoke).collect()
-    }
-
-    /// [`get_replica_list`](Self::get_replica_list) for each of `keys`.
-    pub fn batch_get_replica_list(
-        &self,
-        now: Time,
-        keys: &[KeyRef<'_>],
-    ) -> Vec<Result<ReplicaList, GetError>> {
-        keys.iter().map(|key| self.get_replica_list(now, *key)).collect()
-    }
-
-    /// [`exist`](Self::exist) for each of `keys`.
-    pub fn batch_exist(&self, now: Time, keys: &[KeyRef<'_>]) -> Vec<bool> {
-        keys.iter().map(|key| self.exist(now, *key)).collect()
     }
 
     /// [`remove`](Self::remove) for each of `keys`.

@@ -1,11 +1,15 @@
 //! Reads: replica lists, existence, prefixes.
 
-use mc_types::{KeyRef, Time};
+use mc_types::{Generation, KeyRef, Time};
 
 use crate::command::ReplicaList;
 use crate::error::GetError;
+use crate::hash::HashedKey;
 use crate::master::Master;
-use crate::shard::Shard;
+use crate::shard::{Emit, Shard};
+
+/// Keys that are looked up while a shard stays locked.
+const MAX_HELD: usize = 256;
 
 impl Master {
     /// The readable replicas of an object, under a lease: until it ends the
@@ -20,26 +24,32 @@ impl Master {
     pub fn get_replica_list(&self, now: Time, key: KeyRef<'_>) -> Result<ReplicaList, GetError> {
         let key = self.hashed(key);
         let mut shard = self.shard_of(key);
-        let slot = match shard.find_live(key, self.emit(now)) {
-            Some((slot, object)) if object.is_readable() => slot,
-            unreadable => {
-                let error = unreadable.map_or(GetError::NotFound, |_| GetError::NotReady);
-                shard.totals.get_misses += 1;
-                return Err(error);
-            }
-        };
-        match shard.read(slot, now) {
-            Some(list) => {
-                if let Some(due) = shard.was_read(slot, now) {
-                    self.release_not_before(due);
-                }
-                Ok(list)
-            }
-            None => {
-                shard.totals.get_misses += 1;
-                Err(GetError::NotFound)
-            }
+        let found = shard.find_live(key, self.emit(now)).map(|(slot, _)| slot);
+        self.get_in(&mut shard, found, now)
+    }
+
+    /// [`get_replica_list`](Self::get_replica_list) for each of `keys`, in their order.
+    pub fn batch_get_replica_list(
+        &self,
+        now: Time,
+        keys: &[KeyRef<'_>],
+    ) -> Vec<Result<ReplicaList, GetError>> {
+        self.look_up(now, keys, |shard, found| self.get_in(shard, found, now))
+    }
+
+    fn get_in(
+        &self,
+        shard: &mut Shard,
+        found: Option<u32>,
+        now: Time,
+    ) -> Result<ReplicaList, GetError> {
+        let list = shard.get(found, now);
+        if list.is_ok()
+            && let Some(due) = found.and_then(|slot| shard.was_read(slot, now))
+        {
+            self.release_not_before(due);
         }
+        list
     }
 
     /// Whether an object can be read. A yes grants a lease, so that a read that
@@ -47,10 +57,44 @@ impl Master {
     pub fn exist(&self, now: Time, key: KeyRef<'_>) -> bool {
         let key = self.hashed(key);
         let mut shard = self.shard_of(key);
-        match shard.find_live(key, self.emit(now)) {
-            Some((slot, object)) if object.is_readable() => shard.access(slot, now),
-            _ => false,
+        let found = shard.find_live(key, self.emit(now)).map(|(slot, _)| slot);
+        shard.exist(found, now)
+    }
+
+    /// [`exist`](Self::exist) for each of `keys`, in their order.
+    pub fn batch_exist(&self, now: Time, keys: &[KeyRef<'_>]) -> Vec<bool> {
+        self.look_up(now, keys, |shard, found| shard.exist(found, now))
+    }
+
+    /// Asks `each` about every key, given its shard and its object's slot there, and gives
+    /// the answers in the order of the keys.
+    ///
+    /// Each shard is locked once, and all of its keys are looked for before the first
+    /// object is looked at: the processor then waits for many places in memory at a time.
+    fn look_up<T>(
+        &self,
+        now: Time,
+        keys: &[KeyRef<'_>],
+        mut each: impl FnMut(&mut Shard, Option<u32>) -> T,
+    ) -> Vec<T> {
+        let emit = self.emit(now);
+        let shards = self.shards().len();
+        let hashed: Vec<HashedKey<'_>> = keys.iter().map(|key| self.hashed(*key)).collect();
+        let place = |(at, key): (usize, &HashedKey<'_>)| (key.shard(shards), at);
+        let mut order: Vec<(usize, usize)> = hashed.iter().enumerate().map(place).collect();
+        order.sort_unstable();
+        let mut answers: Vec<Option<T>> = keys.iter().map(|_| None).collect();
+        let mut found = Vec::new();
+        for run in order.chunk_by(|a, b| a.0 == b.0).flat_map(|run| run.chunks(MAX_HELD)) {
+            let mut shard = self.shards()[run[0].0].lock();
+            found.clear();
+            found.extend(run.iter().map(|(_, at)| shard.find_generation(hashed[*at])));
+            for ((_, at), &found) in run.iter().zip(&found) {
+                let slot = found.and_then(|found| shard.live_still(hashed[*at], found, emit));
+                answers[*at] = Some(each(&mut shard, slot));
+            }
         }
+        answers.into_iter().map(|answer| answer.expect("each key is in one run")).collect()
     }
 
     /// How many of the leading keys can be read. Looks no further than the first
@@ -70,6 +114,43 @@ impl Master {
 }
 
 impl Shard {
+    /// Where the object with this key is, and which one it is.
+    fn find_generation(&self, key: HashedKey<'_>) -> Option<(u32, Generation)> {
+        let slot = self.find(key)?;
+        Some((slot, self.object(slot)?.generation))
+    }
+
+    /// [`find_live`](Self::find_live) for an object that was found a moment ago. Taking
+    /// out what has nothing left may have put another one in its slot.
+    fn live_still(
+        &mut self,
+        key: HashedKey<'_>,
+        (slot, generation): (u32, Generation),
+        emit: Emit<'_>,
+    ) -> Option<u32> {
+        let same = self.object(slot).is_some_and(|object| object.generation == generation);
+        if same && self.is_live(slot, emit) {
+            return Some(slot);
+        }
+        self.find_live(key, emit).map(|(slot, _)| slot)
+    }
+
+    fn get(&mut self, found: Option<u32>, now: Time) -> Result<ReplicaList, GetError> {
+        let list = match found {
+            Some(slot) if self.get_mut(slot).is_readable() => {
+                self.read(slot, now).ok_or(GetError::NotFound)
+            }
+            Some(_) => Err(GetError::NotReady),
+            None => Err(GetError::NotFound),
+        };
+        self.totals.get_misses += u64::from(list.is_err());
+        list
+    }
+
+    fn exist(&mut self, found: Option<u32>, now: Time) -> bool {
+        found.is_some_and(|slot| self.get_mut(slot).is_readable() && self.access(slot, now))
+    }
+
     /// What a reader needs of an object that can be read, under a lease. None when it was
     /// given up with its group a moment ago.
     pub(crate) fn read(&mut self, slot: u32, now: Time) -> Option<ReplicaList> {
