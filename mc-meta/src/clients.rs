@@ -20,6 +20,8 @@ use crate::tasks::MAX_FETCHED_TASKS;
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     known: BTreeMap<ClientId, Known>,
+    /// When segments go, of those of which that is known.
+    leaving: BTreeMap<SegmentId, Time>,
     /// Ordered, so that what is due together is done in the same order every time.
     due: BTreeSet<(Time, Due)>,
     /// Those that are away or gone and whose tasks are still theirs.
@@ -28,15 +30,16 @@ pub(crate) struct Clients {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
+    /// A segment's time of grace is over, or the time in which its client could have
+    /// come back.
+    Segment(SegmentId),
     /// A client may have been silent for too long.
     Client(ClientId),
-    /// The time of grace of a segment is over.
-    Unmount(SegmentId),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// When it was last heard of, or when it was given up.
+    /// When it was last heard of.
     since: Time,
     /// Silent for too long; its segments are suspended.
     away: bool,
@@ -59,14 +62,12 @@ impl Clients {
     fn heard(&mut self, client: ClientId, now: Time, ttl: Duration) {
         match self.known.get_mut(&client) {
             Some(known) if !known.away => known.since = now.max(known.since),
-            _ => self.enter(client, Known { since: now, away: false, look_at: now + ttl }),
+            _ => {
+                let known = Known { since: now, away: false, look_at: now + ttl };
+                self.known.insert(client, known);
+                self.due.insert((known.look_at, Due::Client(client)));
+            }
         }
-    }
-
-    fn enter(&mut self, client: ClientId, known: Known) {
-        self.forget(client);
-        self.known.insert(client, known);
-        self.due.insert((known.look_at, Due::Client(client)));
     }
 
     fn forget(&mut self, client: ClientId) {
@@ -81,11 +82,28 @@ impl Clients {
         self.left.push(client);
     }
 
-    /// What is due. A client that has been heard of meanwhile is entered anew.
+    /// A segment goes at that time, if not before.
+    fn expect_to_go(&mut self, id: SegmentId, at: Time) {
+        let at = self.leaving.get(&id).map_or(at, |known| at.min(*known));
+        self.expect_to_stay(id);
+        self.leaving.insert(id, at);
+        self.due.insert((at, Due::Segment(id)));
+    }
+
+    /// A segment is back, or gone: it goes at no time that was said before.
+    fn expect_to_stay(&mut self, id: SegmentId) {
+        if let Some(at) = self.leaving.remove(&id) {
+            self.due.remove(&(at, Due::Segment(id)));
+        }
+    }
+
+    /// What is due, in the order of time. A client that has been heard of meanwhile is
+    /// entered anew.
     fn pop_due(&mut self, now: Time, ttl: Duration) -> Option<Due> {
         loop {
             let &(at, due) = self.due.first()?;
-            // A client is silent too long only after its time, not at it.
+            // A client is silent too long only after its time, not at it; segments due
+            // at the same time come before.
             if at > now || (at == now && matches!(due, Due::Client(_))) {
                 return None;
             }
@@ -93,7 +111,7 @@ impl Clients {
             let Due::Client(client) = due else { return Some(due) };
             let Some(known) = self.known.get_mut(&client) else { continue };
             let look_at = known.since + ttl;
-            if known.away || look_at < now {
+            if look_at <= at {
                 return Some(due);
             }
             known.look_at = look_at;
@@ -141,6 +159,7 @@ impl Master {
             if outcome == Mounted::Reattached
                 && let Some(segment) = table.set_status(spec.id, SegmentStatus::Ok)
             {
+                clients.expect_to_stay(spec.id);
                 self.emit_status(&segment, now);
             }
             clients.heard(client, now, self.config.client_ttl);
@@ -148,14 +167,11 @@ impl Master {
         }
         let replaced = match table.by_name(&spec.name) {
             Some(mounted) if mounted.spec().endpoint != spec.endpoint => return Err(taken()),
-            Some(mounted) => Some((mounted.spec().id, mounted.client())),
+            Some(mounted) => Some(mounted.spec().id),
             None => None,
         };
-        if let Some((id, owner)) = replaced {
-            self.retire(&mut table, id, now);
-            if table.of_client(owner).is_empty() {
-                clients.leave(owner);
-            }
+        if let Some(id) = replaced {
+            self.retire(&mut clients, &mut table, id, now);
         }
         let segment = Arc::new(Segment::new(spec, client, self.config.memory_allocator));
         self.emit(now).effect(&Effect::SegmentMounted { segment: &segment });
@@ -194,10 +210,7 @@ impl Master {
         let mut clients = self.clients.lock();
         let mut table = self.segments.write();
         owned(&table, client, id)?;
-        self.retire(&mut table, id, now);
-        if table.of_client(client).is_empty() {
-            clients.leave(client);
-        }
+        self.retire(&mut clients, &mut table, id, now);
         drop(table);
         self.hand_over(clients, now);
         self.start_sweep();
@@ -226,7 +239,7 @@ impl Master {
         }
         if let Some(segment) = table.set_status(id, SegmentStatus::GracefullyUnmounting) {
             self.emit_status(&segment, now);
-            clients.due.insert((now + grace, Due::Unmount(id)));
+            clients.expect_to_go(id, now + grace);
         }
         Ok(())
     }
@@ -281,30 +294,10 @@ impl Master {
         let mut gone = false;
         while let Some(due) = clients.pop_due(now, self.config.client_ttl) {
             let mut table = self.segments.write();
-            match due {
-                Due::Client(client) if clients.is_present(client) => {
-                    gone |= self.suspend(&mut clients, &mut table, client, now);
-                }
-                Due::Client(client) => {
-                    clients.leave(client);
-                    for id in table.of_client(client) {
-                        gone |= self.retire(&mut table, id, now);
-                    }
-                }
-                Due::Unmount(id) => {
-                    // Unless it was unmounted and mounted anew meanwhile.
-                    let leaving = |segment: &Arc<Segment>| {
-                        use SegmentStatus::{GracefullyUnmounting, Suspended};
-                        matches!(segment.status(), GracefullyUnmounting | Suspended)
-                    };
-                    let Some(segment) = table.by_id(id).filter(|s| leaving(s)) else { continue };
-                    let client = segment.client();
-                    gone |= self.retire(&mut table, id, now);
-                    if table.of_client(client).is_empty() {
-                        clients.leave(client);
-                    }
-                }
-            }
+            gone |= match due {
+                Due::Client(client) => self.suspend(&mut clients, &mut table, client, now),
+                Due::Segment(id) => self.retire(&mut clients, &mut table, id, now),
+            };
         }
         self.hand_over(clients, now);
         if gone {
@@ -326,15 +319,16 @@ impl Master {
         let patience = self.config.client_return_timeout;
         let mut gone = false;
         for id in table.of_client(client) {
-            match table.set_status(id, SegmentStatus::Suspended) {
-                Some(segment) if !patience.is_zero() => self.emit_status(&segment, now),
-                _ => gone |= self.retire(table, id, now),
+            if patience.is_zero() {
+                gone |= self.retire(clients, table, id, now);
+            // Those that it did not bring back the last time are suspended already.
+            } else if let Some(segment) = table.set_status(id, SegmentStatus::Suspended) {
+                clients.expect_to_go(id, now + patience);
+                self.emit_status(&segment, now);
             }
         }
-        if table.of_client(client).is_empty() {
-            clients.leave(client);
-        } else {
-            clients.enter(client, Known { since: now, away: true, look_at: now + patience });
+        if let Some(known) = clients.known.get_mut(&client) {
+            known.away = true;
             clients.left.push(client);
         }
         gone
@@ -354,9 +348,19 @@ impl Master {
         self.emit(now).effect(&Effect::SegmentChanged { segment, status });
     }
 
-    /// Takes a segment out for good.
-    fn retire(&self, table: &mut SegmentTable, id: SegmentId, now: Time) -> bool {
+    /// Takes a segment out for good, and forgets its client with its last one.
+    fn retire(
+        &self,
+        clients: &mut Clients,
+        table: &mut SegmentTable,
+        id: SegmentId,
+        now: Time,
+    ) -> bool {
         let Some(segment) = table.remove(id) else { return false };
+        clients.expect_to_stay(id);
+        if table.of_client(segment.client()).is_empty() {
+            clients.leave(segment.client());
+        }
         self.emit(now).effect(&Effect::SegmentGone { segment: &segment });
         true
     }

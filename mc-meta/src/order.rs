@@ -159,6 +159,10 @@ impl Order {
         if pinned {
             object.queue = Queue::Pinned;
             self.pinned.insert(slot, Item::UNKNOWN);
+        } else if object.protection.wants_soft_pin() {
+            // Where an access finds it whose pin is in force again with it.
+            object.queue = Queue::Lapsed;
+            self.lapsed.insert(slot, Item::UNKNOWN);
         } else {
             self.tell();
             object.queue = Queue::Main;

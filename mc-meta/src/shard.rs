@@ -329,12 +329,13 @@ impl Shard {
     pub(crate) fn remove(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Gone {
         let object = self.get_mut(slot);
         let live = object.is_live();
-        let condemned = object.group().is_some_and(|group| group.is_condemned());
-        let cause = match (live || object.outlives_memory(), condemned) {
+        let lost = object.replicas().all(|replica| replica.segment.is_gone());
+        let cause = match (live || object.outlives_memory(), lost) {
             _ if cause == Removal::DiskLost => cause,
             (true, _) => cause,
-            (false, true) => Removal::Evicted,
-            (false, false) => Removal::SegmentLost,
+            (false, true) => Removal::SegmentLost,
+            // Given up with its group.
+            (false, false) => Removal::Evicted,
         };
         self.abandon_transfer(slot, emit);
         self.emit_removed(slot, cause, emit);

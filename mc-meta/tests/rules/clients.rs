@@ -235,6 +235,83 @@ fn a_graceful_unmount_is_readable_until_its_time() {
 }
 
 #[test]
+fn a_segment_that_was_mounted_anew_is_bound_by_no_old_deadline() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    let master = master_with(config, &[100, 100]);
+    let id = SegmentId::from_u128(0);
+    let leave = |now, grace| {
+        let grace = Duration::from_secs(grace);
+        assert_eq!(master.graceful_unmount_segment(secs(now), NODE, id, grace), Ok(()));
+    };
+    let mount = |now, outcome| {
+        assert_eq!(master.mount_segment(secs(now), NODE, segment(0, 100)), Ok(outcome));
+    };
+    let pass = |now| {
+        master.ping(secs(now), NODE);
+        while master.tick(secs(now)) {}
+        master.report().segments.len()
+    };
+    // Gone and mounted again; then suspended and back.
+    leave(0, 30);
+    master.unmount_segment(at(0), NODE, id).unwrap();
+    mount(0, Mounted::New);
+    leave(0, 40);
+    master.tick(secs(11));
+    mount(12, Mounted::Reattached);
+    leave(12, 60);
+    assert_eq!([30, 40, 71, 72].map(pass), [2, 2, 2, 1]);
+}
+
+#[test]
+fn what_a_client_does_not_bring_back_goes_in_its_time() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    config.client_return_timeout = Duration::from_secs(60);
+    let master = master_with(config, &[100, 100]);
+    put_as(&master, at(0), "a", 10, &ReplicateConfig::default().prefer("segment-1")).unwrap();
+    master.tick(secs(11));
+    master.mount_segment(secs(12), NODE, segment(0, 100)).unwrap();
+    for now in 13..71 {
+        master.ping(secs(now), NODE);
+        master.tick(secs(now));
+    }
+    assert_eq!(master.report().segments.len(), 2);
+    while master.tick(secs(71)) {}
+    let report = master.report();
+    assert_eq!((report.segments.len(), report.objects, report.clients), (1, 0, 1));
+}
+
+#[test]
+fn a_segment_goes_at_its_time_also_when_a_client_is_looked_at_then() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    let master = master_with(config, &[100]);
+    let id = SegmentId::from_u128(0);
+    master.graceful_unmount_segment(at(0), NODE, id, Duration::from_secs(10)).unwrap();
+    master.tick(secs(10));
+    assert_eq!(master.report().segments.len(), 0);
+}
+
+#[test]
+fn what_lost_its_segment_before_its_group_was_evicted_was_lost() {
+    let events = Recorder::default();
+    let master = Master::new(settings(), 1).unwrap().with_sink(events.clone());
+    for number in 0..2 {
+        master.mount_segment(at(0), NODE, segment(number, 100)).unwrap();
+    }
+    let on =
+        |number: u32| ReplicateConfig::default().group("g").prefer(format!("segment-{number}"));
+    put_as(&master, at(0), "evicted", 10, &on(1)).unwrap();
+    put_as(&master, at(1), "lost", 10, &on(0)).unwrap();
+    master.unmount_segment(at(2), NODE, SegmentId::from_u128(0)).unwrap();
+    put(&master, at(2), "new", 100).unwrap();
+    assert_eq!(events.removals(Removal::Evicted), ["evicted"]);
+    assert_eq!(events.removals(Removal::SegmentLost), ["lost"]);
+    assert_eq!(master.report().evicted_objects, 1);
+}
+
+#[test]
 fn several_segments_of_one_client_come_and_go_by_themselves() {
     let master = master(&[100, 200]);
     let view = master.ping(at(0), NODE).view;

@@ -223,6 +223,19 @@ fn a_soft_pin_lapses_without_access_and_comes_back_with_it() {
 }
 
 #[test]
+fn a_soft_pin_that_lapsed_while_set_aside_comes_back_with_an_access() {
+    let (master, _) = watched(settings(), 100);
+    put_as(&master, secs(0), "a", 100, &soft()).unwrap();
+    master.exist(secs(0), key("a"));
+    assert_eq!(start(&master, secs(1), "b", 1).unwrap_err(), PutStartError::AllLeased { len: 1 });
+    let an_hour = secs(60 * 60);
+    while master.tick(an_hour) {}
+    assert_eq!(master.report().soft_pinned, 0);
+    master.exist(an_hour, key("a"));
+    assert_eq!(master.report().soft_pinned, 1);
+}
+
+#[test]
 fn without_a_soft_pin_access_makes_none() {
     let (master, _) = watched(settings(), 100);
     put(&master, at(0), "a", 50).unwrap();

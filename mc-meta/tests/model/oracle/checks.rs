@@ -1,26 +1,13 @@
-//! What the model knows of protection and space, and what must be true after
-//! every command.
+//! What must be true after every command.
 
-use mc_meta::{PutStart, ReplicaStatus, ReplicateConfig};
-use mc_types::{Extent, KeyRef};
+use mc_meta::{BufferStatus, PutStart, ReplicaStatus, ReplicateConfig, SegmentStatus};
+use mc_types::{ClientId, Extent, KeyRef, SegmentId, Time};
 
-use super::{Mounting, Object, Oracle, Segment};
+use super::journal::{Seen, SegmentSeen};
+use super::{Discarded, Mounting, Object, Oracle, Segment};
 
 impl Oracle {
-    pub(super) fn is_leased(&self, object: &Object) -> bool {
-        object.leased && self.now < object.touched + self.config.lease_ttl
-    }
-
-    pub(super) fn is_soft_pinned(&self, object: &Object) -> bool {
-        object.soft_pin && self.now < object.touched + self.config.soft_pin_ttl
-    }
-
-    /// Whether it may still be behind soft-pinned objects in the order of eviction.
-    pub(super) fn ranks_soft_pinned(&self, object: &Object) -> bool {
-        let used = if object.leased { object.settled.unwrap_or(self.now) } else { object.touched };
-        object.soft_pin && self.now < used + self.config.soft_pin_ttl
-    }
-
+    /// The extents in use in a segment, whether by objects or by puts of the past.
     pub(super) fn taken(&self, mounting: Mounting) -> Vec<Extent> {
         let live = self.objects.values().flat_map(|object| &object.replicas);
         let discarded = self.discarded.iter().flat_map(|discarded| &discarded.replicas);
@@ -31,74 +18,144 @@ impl Oracle {
         self.taken(mounting).iter().map(|extent| extent.len()).sum()
     }
 
-    pub(super) fn used(&self) -> u64 {
-        self.segments.values().map(|segment| self.used_in(segment.mounting)).sum()
+    fn in_status(&self, is: fn(SegmentStatus) -> bool) -> impl Iterator<Item = &Segment> {
+        self.segments.values().filter(move |segment| is(segment.status))
     }
 
-    pub(super) fn capacity(&self) -> u64 {
-        self.segments.values().map(|segment| segment.spec.size).sum()
+    pub(super) fn used_allocatable(&self) -> u64 {
+        let segments = self.in_status(SegmentStatus::is_allocatable);
+        segments.map(|segment| self.used_in(segment.mounting)).sum()
+    }
+
+    pub(super) fn capacity_allocatable(&self) -> u64 {
+        self.in_status(SegmentStatus::is_allocatable).map(|segment| segment.spec.size).sum()
+    }
+
+    /// Bytes that new objects could have instead of this one.
+    pub(super) fn bytes_allocatable(&self, object: &Object) -> u64 {
+        let replicas = object.replicas.iter();
+        let there = replicas.filter(|(mounting, _)| self.status(*mounting).is_allocatable());
+        there.map(|(_, extent)| extent.len()).sum()
     }
 
     pub(super) fn has_room(&self, segment: &Segment, len: u64) -> bool {
-        let mut taken = self.taken(segment.mounting);
-        taken.sort_by_key(|extent| extent.offset());
-        let mut free_from = 0;
-        for extent in taken {
-            if extent.offset() - free_from >= len {
-                return true;
-            }
-            free_from = extent.end();
+        has_room(segment, len, self.taken(segment.mounting))
+    }
+
+    /// An object as the effects show it.
+    pub(super) fn seen(&self, key: &str) -> Seen {
+        let object = &self.objects[key];
+        let id = |mounting| self.segment(mounting).unwrap().spec.id;
+        Seen {
+            key: key.to_owned(),
+            generation: object.generation,
+            owner: object.owner,
+            slices: object.slices.clone(),
+            replicas: object.replicas.iter().map(|(at, extent)| (id(*at), *extent)).collect(),
         }
-        segment.spec.size - free_from >= len
     }
 
     pub(crate) fn check(&self) {
         self.check_report();
+        self.check_journal();
         for (key, object) in &self.objects {
-            let info = self.master.describe(self.now, KeyRef::new(key).unwrap()).unwrap();
-            assert_eq!(info.generation, object.generation);
-            assert_eq!(info.owner, object.owner);
-            assert_eq!(info.slices.as_slice(), object.slices);
-            assert_eq!(info.soft_pinned, self.is_soft_pinned(object));
-            assert_eq!(info.idle, self.now - object.touched);
-            assert_eq!(!info.lease.is_zero(), self.is_leased(object));
-            let status =
-                if object.complete { ReplicaStatus::Complete } else { ReplicaStatus::Processing };
-            let live = info.replicas.iter().filter(|r| r.status != ReplicaStatus::Removed);
-            let live: Vec<(Mounting, Extent)> = live
-                .inspect(|replica| assert_eq!(replica.status, status))
-                .map(|replica| &replica.placement)
-                .map(|at| (self.segments[&at.segment.spec().id].mounting, at.extent))
-                .collect();
-            assert_eq!(live, object.replicas);
+            self.check_object(key, object);
         }
-        for (mounting, extents) in
-            self.segments.values().map(|s| (s.mounting, self.taken(s.mounting)))
-        {
+        for segment in self.segments.values() {
+            let extents = self.taken(segment.mounting);
             for (n, extent) in extents.iter().enumerate() {
                 let clear = extents[..n].iter().all(|other| !other.overlaps(*extent));
-                assert!(clear, "overlap in mounting {mounting}");
+                assert!(clear, "overlap in {:?}", segment.spec.id);
             }
         }
     }
 
+    fn check_object(&self, key: &str, object: &Object) {
+        let info = self.master.describe(self.now, KeyRef::new(key).unwrap()).unwrap();
+        assert_eq!(info.generation, object.generation);
+        assert_eq!(info.owner, object.owner);
+        assert_eq!(info.slices.as_slice(), object.slices);
+        assert_eq!(info.soft_pinned, self.is_soft_pinned(object));
+        assert_eq!(info.idle, self.now - object.touched);
+        assert_eq!(info.lease, self.lease_of(object));
+        let written =
+            if object.complete { ReplicaStatus::Complete } else { ReplicaStatus::Processing };
+        let mut live = Vec::new();
+        for replica in &info.replicas {
+            let at = &replica.placement;
+            let status = at.segment.status();
+            if status == SegmentStatus::Unmounted {
+                assert_eq!(replica.status, ReplicaStatus::Removed);
+                continue;
+            }
+            assert_eq!(replica.status, written);
+            assert_eq!(replica.buffer, BufferStatus::of(written, status));
+            let segment = &self.segments[&at.segment.spec().id];
+            assert_eq!(segment.status, status);
+            live.push((segment.mounting, at.extent));
+        }
+        assert_eq!(live, object.replicas);
+    }
+
+    /// Who only hears the effects knows the same.
+    fn check_journal(&self) {
+        let journal = self.recorder.journal();
+        for (id, segment) in &self.segments {
+            let Segment { spec, client, status, .. } = segment.clone();
+            assert_eq!(journal.segments.get(id), Some(&SegmentSeen { spec, client, status }));
+        }
+        assert_eq!(journal.segments.len(), self.segments.len());
+        for (key, object) in &self.objects {
+            assert_eq!(journal.objects.get(key), Some(&(object.complete, self.seen(key))));
+        }
+        for (key, (complete, seen)) in &journal.objects {
+            let lost = self.lost.get(&(key.clone(), seen.generation));
+            let is_lost = lost.is_some_and(|lost| lost.complete == *complete);
+            assert!(is_lost || self.objects.contains_key(key), "never told of the end of {key}");
+            assert_eq!(is_lost, seen.replicas.is_empty());
+        }
+        assert_eq!(journal.objects.len(), self.objects.len() + self.lost.len());
+        let mut kept = Vec::new();
+        for Discarded { told, replicas, .. } in &self.discarded {
+            let id = |mounting| self.segment(mounting).unwrap().spec.id;
+            kept.extend(replicas.iter().map(|(at, extent)| (id(*at), *extent, *told)));
+        }
+        let mut told = journal.kept;
+        let key = |(id, extent, until): &(SegmentId, Extent, Time)| (*id, extent.offset(), *until);
+        kept.sort_unstable_by_key(key);
+        told.sort_unstable_by_key(key);
+        assert_eq!(told, kept, "space without an owner");
+    }
+
     fn check_report(&self) {
         let report = self.master.report();
-        assert_eq!(report.used, self.used());
-        assert_eq!(report.capacity, self.capacity());
-        assert_eq!(report.clients, self.clients.len() as u64);
+        let readable = || self.in_status(SegmentStatus::is_readable);
+        assert_eq!(report.used, readable().map(|s| self.used_in(s.mounting)).sum::<u64>());
+        assert_eq!(report.capacity, readable().map(|s| s.spec.size).sum::<u64>());
+        let present = self.clients.values().filter(|client| !client.away).count();
+        assert_eq!(report.clients, present as u64);
         assert_eq!(report.segments.len(), self.segments.len());
         for info in &report.segments {
             let segment = &self.segments[&info.spec.id];
             assert_eq!((&info.spec, info.client), (&segment.spec, segment.client));
+            assert_eq!(info.status, segment.status);
             assert_eq!(info.used, self.used_in(segment.mounting));
             assert_eq!(info.allocations, self.taken(segment.mounting).len() as u64);
         }
-        let known = self.objects.len() as u64;
-        let unseen = self.lost.len() as u64 + self.lost_unfinished;
-        assert!((known..=known + unseen).contains(&report.objects));
-        let open = self.objects.values().filter(|object| !object.complete).count() as u64;
-        assert!((open..=open + self.lost_unfinished).contains(&report.processing));
+        let count = |is: &dyn Fn(&Object) -> bool| self.objects.values().filter(|o| is(o)).count();
+        let between = |seen: u64, least: usize, most: usize| {
+            let unseen = self.lost.len();
+            let range = least as u64..=(most + unseen) as u64;
+            assert!(range.contains(&seen), "{seen} is not in {range:?}");
+        };
+        let (all, open) = (self.objects.len(), count(&|object| !object.complete));
+        between(report.objects, all, all);
+        between(report.processing, open, open);
+        // Lapsed pins are noticed when somebody looks, and what is aside has no rank.
+        let evictable = |o: &Object| o.complete && !o.hard_pin && o.soft_pin;
+        let pinned = |o: &Object| evictable(o) && self.is_soft_pinned(o) && !self.may_be_aside(o);
+        let least = if self.is_on_time() { count(&pinned) } else { 0 };
+        between(report.soft_pinned, least, count(&evictable));
         let totals = &self.totals;
         assert_eq!(report.evicted_objects, totals.evicted_objects);
         assert_eq!(report.evicted_bytes, totals.evicted_bytes);
@@ -117,17 +174,21 @@ impl Oracle {
     pub(crate) fn finish(mut self) {
         self.tick();
         self.remove_all(true);
-        // Far enough for every zombie; the clients are kept alive.
-        self.pass(self.config.put_start_release_timeout.as_millis() as u64);
-        for client in self.clients.keys().copied().collect::<Vec<_>>() {
+        // Far enough for every unfinished put; the clients are kept alive.
+        self.now = self.latest + self.config.put_start_release_timeout;
+        for client in self.clients.keys().copied().collect::<Vec<ClientId>>() {
             self.ping(client);
         }
         self.tick();
         self.check();
-        assert!(self.objects.is_empty());
-        assert_eq!(self.master.report().objects, 0);
-        assert_eq!(self.master.report().used, 0);
-        for segment in self.segments.values().cloned().collect::<Vec<_>>() {
+        assert!(self.objects.is_empty() && self.discarded.is_empty());
+        assert!(self.groups.is_empty());
+        let report = self.master.report();
+        assert_eq!((report.objects, report.processing, report.soft_pinned), (0, 0, 0));
+        let used: u64 = report.segments.iter().map(|segment| segment.used).sum();
+        assert_eq!(used, 0);
+        let open = self.in_status(SegmentStatus::is_allocatable).cloned();
+        for segment in open.collect::<Vec<_>>() {
             let config = ReplicateConfig::default().prefer(segment.spec.name.clone());
             let key = KeyRef::new("whole").unwrap();
             let lens = [segment.spec.size];
@@ -136,6 +197,19 @@ impl Oracle {
             assert_eq!(self.objects["whole"].replicas[0].0, segment.mounting);
             self.put_revoke(segment.client, key, Some(generation));
         }
-        assert_eq!(self.master.report().used, 0);
+        assert!(self.master.report().segments.iter().all(|segment| segment.allocations == 0));
     }
+}
+
+/// Whether there are so many bytes next to each other.
+fn has_room(segment: &Segment, len: u64, mut taken: Vec<Extent>) -> bool {
+    taken.sort_by_key(|extent| extent.offset());
+    let mut free_from = 0;
+    for extent in taken {
+        if extent.offset() - free_from >= len {
+            return true;
+        }
+        free_from = extent.end();
+    }
+    segment.spec.size - free_from >= len
 }

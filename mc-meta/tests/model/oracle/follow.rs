@@ -2,58 +2,142 @@
 
 use std::collections::BTreeSet;
 
-use mc_meta::{ListCursor, Removal, ReplicaStatus};
-use mc_types::KeyRef;
+use mc_evict::PolicyKind;
+use mc_meta::Removal;
+use mc_types::{Extent, SegmentId};
 
-use super::{Event, Object, Oracle};
+use super::journal::Event;
+use super::{Discarded, Object, Oracle};
 
 impl Oracle {
+    /// The events since the last command, without those that only tell of losses that
+    /// the model knows.
     pub(super) fn take_events(&mut self) -> Vec<Event> {
-        let events = std::mem::take(&mut *self.events.0.lock().unwrap());
-        let is_other = |event: &Event| {
-            let Event::Removed { key, generation, cause: Removal::SegmentLost } = event else {
-                return true;
-            };
-            assert!(self.lost.remove(&(key.clone(), *generation)), "lost once: {event:?}");
-            false
+        let events = self.recorder.take(self.now);
+        events.into_iter().filter(|event| !self.is_loss(event)).collect()
+    }
+
+    /// Whether an event tells of an object that lost its last segment; it does so once.
+    pub(super) fn is_loss(&mut self, event: &Event) -> bool {
+        let (key, generation, complete) = match event {
+            Event::Removed { key, generation, cause: Removal::SegmentLost } => {
+                (key, generation, true)
+            }
+            Event::Abandoned { key, generation } => (key, generation, false),
+            _ => return false,
         };
-        events.into_iter().filter(is_other).collect()
+        let Some(lost) = self.lost.remove(&(key.clone(), *generation)) else { return false };
+        assert_eq!(lost.complete, complete, "{event:?}");
+        self.drop_empty_groups();
+        true
     }
 
-    pub(super) fn expect_nothing_but_losses(&mut self) {
+    /// A command looked at a key and changed nothing: at most it noticed a loss.
+    pub(super) fn expect_no_events_about(&mut self, key: &str) {
         assert_eq!(self.take_events(), []);
+        self.expect_losses_told(key);
     }
 
-    /// Checks that each victim was allowed, in order; says how many there were.
-    pub(super) fn follow_evictions(&mut self) -> usize {
-        let events = self.take_events();
-        for event in &events {
+    pub(super) fn expect_losses_told(&self, key: &str) {
+        assert!(!self.lost.keys().any(|(lost, _)| lost == key), "whoever looks sees the loss");
+    }
+
+    /// Space came back because it was time: that of puts of the past, and of puts that
+    /// are unfinished and old.
+    pub(super) fn follow_reclaimed(&mut self, events: &[Event]) {
+        for event in events {
+            match event {
+                Event::Freed(space) => self.follow_freed(space),
+                Event::Abandoned { key, generation } => {
+                    let object = self.objects.get(key).expect("what is given up was there");
+                    assert_eq!(object.generation, *generation);
+                    assert!(self.is_due(object), "{key} was given up too early");
+                    self.forget(key);
+                    self.totals.puts_discarded += 1;
+                }
+                _ => panic!("{event:?} while space comes back"),
+            }
+        }
+    }
+
+    fn follow_freed(&mut self, space: &[(SegmentId, Extent)]) {
+        let mounting = |(id, extent): &(SegmentId, Extent)| (self.segments[id].mounting, *extent);
+        let space: Vec<_> = space.iter().map(mounting).collect();
+        let known = |discarded: &Discarded| discarded.replicas == space;
+        let at = self.discarded.iter().position(known).expect("what is freed was kept");
+        let discarded = self.discarded.swap_remove(at);
+        assert!(discarded.release_at <= self.now, "{discarded:?} was freed too early");
+    }
+
+    /// Objects were evicted; `wanted` sees the model before each victim that was
+    /// chosen for itself, not for its group.
+    pub(super) fn follow_evicted(&mut self, events: &[Event], wanted: &mut dyn FnMut(&Self)) {
+        let mut condemned = BTreeSet::new();
+        for event in events {
             let Event::Removed { key, generation, cause: Removal::Evicted } = event else {
-                panic!("{event:?} while making room");
+                panic!("{event:?} while room is made");
             };
             let victim = self.objects.get(key).expect("victims are live").clone();
             assert_eq!(victim.generation, *generation);
-            assert!(victim.complete, "unfinished objects are never evicted");
-            assert!(!self.is_leased(&victim), "leased objects are never evicted");
-            if self.is_soft_pinned(&victim) {
-                assert!(self.config.allow_evict_soft_pinned_objects);
-                for (other, object) in &self.objects {
-                    let ordinary = object.complete && !self.ranks_soft_pinned(object);
-                    assert!(
-                        !ordinary || self.is_leased(object),
-                        "{key} is soft-pinned and went before {other}"
-                    );
-                }
+            let chosen = victim.group.is_none_or(|group| condemned.insert(group));
+            if chosen {
+                wanted(self);
+                self.check_victim(key, &victim);
             }
-            let object = self.forget(key);
+            let freed = self.bytes_allocatable(&victim);
+            self.forget(key);
             self.totals.evicted_objects += 1;
-            self.totals.evicted_bytes += object.len() * object.replicas.len() as u64;
+            self.totals.evicted_bytes += freed;
         }
-        events.len()
+        let left = self
+            .objects
+            .values()
+            .filter(|object| object.group.is_some_and(|group| condemned.contains(&group)));
+        assert_eq!(left.count(), 0, "a group goes as a whole");
     }
 
+    /// That it could go, with its group, and that nothing else had to go before.
+    fn check_victim(&self, key: &str, victim: &Object) {
+        let all: Vec<&Object> = match victim.group {
+            None => vec![&self.objects[key]],
+            Some(group) => self.members(group).collect(),
+        };
+        for member in &all {
+            assert!(member.complete, "unfinished objects are never evicted");
+            assert!(!member.hard_pin, "hard-pinned objects are never evicted");
+            assert!(self.now >= member.promised, "what was promised to readers is kept");
+        }
+        assert!(all.iter().any(|object| self.bytes_allocatable(object) > 0), "it makes room");
+        let others = || {
+            self.objects
+                .values()
+                .filter(|object| !all.iter().any(|member| member.generation == object.generation))
+        };
+        // A pin that has lapsed is in force again when the clock has gone back.
+        if self.is_on_time() && all.iter().all(|object| self.is_soft_pinned(object)) {
+            assert!(self.config.allow_evict_soft_pinned_objects, "soft-pinned objects stay");
+            let mut ordinary = others().filter(|other| self.is_ordinary_victim(other));
+            assert!(
+                ordinary.next().is_none(),
+                "{key} is soft-pinned and went before ordinary objects"
+            );
+        }
+        let in_order = self.config.shards == 1
+            && self.config.eviction_policy == PolicyKind::Lru
+            && self.is_on_time()
+            && all.iter().all(|object| !object.soft_pin);
+        if in_order {
+            let used = all.iter().map(|object| (object.touched, object.turn)).min().unwrap();
+            let colder = |other: &&Object| {
+                !other.soft_pin && self.is_ordinary_victim(other) && self.last_rank(other) < used
+            };
+            assert_eq!(others().filter(colder).count(), 0, "{key} was used last before others");
+        }
+    }
+
+    /// Whether an unfinished put is given up for its age.
     pub(super) fn is_due(&self, object: &Object) -> bool {
-        !object.complete && self.now - object.begun >= self.config.put_start_release_timeout
+        !object.complete && object.begun + self.config.put_start_release_timeout <= self.now
     }
 
     pub(super) fn any_due(&self) -> bool {
@@ -61,74 +145,8 @@ impl Oracle {
             || self.discarded.iter().any(|discarded| discarded.release_at <= self.now)
     }
 
-    /// Whether the space of old unfinished puts has come back, as far as due.
-    pub(super) fn follow_reclaim(&mut self) -> bool {
-        if !self.any_due() {
-            return true;
-        }
-        let gone = |key: &String| {
-            let described = self.master.describe(self.now, KeyRef::new(key).unwrap());
-            described.is_err()
-        };
-        let zombies: Vec<&String> =
-            self.objects.iter().filter(|(_, o)| self.is_due(o)).map(|(key, _)| key).collect();
-        // All or none: tell by what is due of either kind.
-        let reclaimed = match zombies.first() {
-            Some(key) => gone(key),
-            None => {
-                let released: u64 = self
-                    .discarded
-                    .iter()
-                    .filter(|discarded| discarded.release_at <= self.now)
-                    .flat_map(|discarded| &discarded.replicas)
-                    .map(|(_, extent)| extent.len())
-                    .sum();
-                self.master_used_before_grant() + released <= self.used()
-            }
-        };
-        if reclaimed {
-            self.reclaim();
-        }
-        reclaimed
-    }
-
-    /// Bytes used, by the master's count, without puts that the model has not
-    /// heard of yet.
-    pub(super) fn master_used_before_grant(&self) -> u64 {
-        let known: BTreeSet<&str> = self.objects.keys().map(String::as_str).collect();
-        let page = self.master.list_keys("", ListCursor::default(), usize::MAX);
-        let unknown: u64 = page
-            .keys
-            .iter()
-            .filter(|info| !known.contains(info.key.as_str()))
-            .map(|info| {
-                let described = self.master.describe(self.now, info.key.as_ref()).unwrap();
-                let live = described.replicas.iter();
-                let live = live.filter(|r| r.status != ReplicaStatus::Removed).count() as u64;
-                live * info.len
-            })
-            .sum();
-        self.master.report().used - unknown
-    }
-
-    pub(super) fn reclaim(&mut self) {
-        let now = self.now;
-        self.discarded.retain(|discarded| discarded.release_at > now);
-        let due: Vec<String> = self
-            .objects
-            .iter()
-            .filter(|(_, object)| self.is_due(object))
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in due {
-            self.forget(&key);
-            self.totals.puts_discarded += 1;
-        }
-    }
-
-    pub(super) fn forget(&mut self, key: &str) -> Object {
-        let object = self.objects.remove(key).unwrap();
-        self.previous.insert(key.to_owned(), object.generation);
-        object
+    /// Whether all space that is due is back, as far as it must be.
+    pub(super) fn is_reclaimed(&self) -> bool {
+        !self.is_on_time() || !self.any_due()
     }
 }

@@ -1,0 +1,133 @@
+//! What protects an object from eviction, and where it stands in the order of it.
+
+use core::time::Duration;
+
+use mc_lease::SoftPinFrom;
+use mc_types::Time;
+
+use super::{Object, Oracle};
+
+impl Oracle {
+    pub(super) fn lease_of(&self, object: &Object) -> Duration {
+        let end = object.touched + self.config.lease_ttl;
+        if object.leased { end - self.now } else { Duration::ZERO }
+    }
+
+    pub(super) fn is_leased(&self, object: &Object) -> bool {
+        !self.lease_of(object).is_zero()
+    }
+
+    pub(super) fn is_soft_pinned(&self, object: &Object) -> bool {
+        object.soft_pin && self.now < self.pinned_from(object) + self.config.soft_pin_ttl
+    }
+
+    /// What its soft pin is counted from. The master remembers the commit for 2^32 ms.
+    fn pinned_from(&self, object: &Object) -> Time {
+        match self.config.soft_pin_from {
+            SoftPinFrom::LastAccess => object.touched,
+            SoftPinFrom::Commit => {
+                let since = (object.touched - object.begun).as_millis() as u64;
+                let since = since.min(u64::from(u32::MAX));
+                Time::from_millis(object.touched.as_millis() - since)
+            }
+        }
+    }
+
+    /// Until when it may be aside, if it may be: the master looks again when a lease
+    /// ends, and for other reasons after as long as a lease.
+    fn aside_until(&self, object: &Object) -> Option<Time> {
+        let lease = self.config.lease_ttl;
+        let leased = object.leased.then_some(object.touched + lease);
+        let held = object.held.map(|held| held + lease);
+        leased.max(held)
+    }
+
+    /// Whether the master may have it set aside.
+    pub(super) fn may_be_aside(&self, object: &Object) -> bool {
+        object.complete
+            && !object.hard_pin
+            && self.aside_until(object).is_some()
+            && object.settled.is_none()
+    }
+
+    /// The latest that it may rank as used at.
+    fn latest_rank(&self, object: &Object) -> Time {
+        match self.aside_until(object) {
+            None => object.touched,
+            Some(_) => object.settled.unwrap_or(self.now).max(object.touched),
+        }
+    }
+
+    /// The latest that it may rank at among uses.
+    pub(super) fn last_rank(&self, object: &Object) -> (Time, u64) {
+        let latest = self.latest_rank(object);
+        (latest, if latest == object.touched { object.turn } else { u64::MAX })
+    }
+
+    /// Whether it may still be behind soft-pinned objects in the order of eviction.
+    pub(super) fn ranks_soft_pinned(&self, object: &Object) -> bool {
+        let latest = self.latest_rank(object).max(self.pinned_from(object));
+        object.soft_pin && self.now < latest + self.config.soft_pin_ttl
+    }
+
+    /// What stands before its eviction beside its own lease and its soft pin.
+    fn is_held(&self, object: &Object) -> bool {
+        let makes_room =
+            object.replicas.iter().any(|(mounting, _)| self.status(*mounting).is_allocatable());
+        !makes_room || object.group.is_some_and(|group| self.group_is_held(group))
+    }
+
+    fn group_is_held(&self, group: u64) -> bool {
+        let mut members = self.members(group);
+        let mut lost = self.lost.values().filter(|lost| lost.group == Some(group));
+        self.now < self.groups[&group].leased
+            || members.any(|member| !member.complete || member.hard_pin)
+            || lost.any(|lost| !lost.complete || lost.hard_pin)
+    }
+
+    pub(super) fn members(&self, group: u64) -> impl Iterator<Item = &Object> {
+        self.objects.values().filter(move |object| object.group == Some(group))
+    }
+
+    /// Notes what is protected while the master may look for victims.
+    pub(super) fn note_held(&mut self) {
+        let keys = self.objects.iter().filter(|(_, object)| self.is_held(object));
+        let keys: Vec<String> = keys.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            let object = self.objects.get_mut(&key).unwrap();
+            object.held = object.held.max(Some(self.now));
+            object.settled = None;
+        }
+    }
+
+    /// Notes what is back in the order of eviction after a tick.
+    pub(super) fn settle(&mut self) {
+        let settled = self.objects.iter().filter(|(_, object)| {
+            object.settled.is_none()
+                && self.aside_until(object).is_some_and(|until| until <= self.now)
+        });
+        let settled: Vec<String> = settled.map(|(key, _)| key.clone()).collect();
+        for key in settled {
+            self.objects.get_mut(&key).unwrap().settled = Some(self.now);
+        }
+    }
+
+    /// Whether nothing is in the way of its eviction, but perhaps a soft pin.
+    fn is_evictable(&self, object: &Object) -> bool {
+        object.complete
+            && !object.hard_pin
+            && !self.is_held(object)
+            && self.aside_until(object).is_none_or(|until| until <= self.now)
+    }
+
+    /// Whether it would go while there is no room.
+    pub(super) fn would_go(&self, object: &Object) -> bool {
+        self.is_evictable(object)
+            && (self.config.allow_evict_soft_pinned_objects || !self.ranks_soft_pinned(object))
+    }
+
+    /// Whether it goes before every soft-pinned object.
+    pub(super) fn is_ordinary_victim(&self, object: &Object) -> bool {
+        self.is_evictable(object) && !self.ranks_soft_pinned(object)
+    }
+}
