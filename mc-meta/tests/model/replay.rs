@@ -38,7 +38,12 @@ fn listen_to_panics() {
             let playing = PLAYED.with_borrow_mut(|played| match played {
                 Some(told) => {
                     let place = info.location().map(ToString::to_string).unwrap_or_default();
-                    let said = info.payload_as_str().unwrap_or("a panic without words");
+                    let payload = info.payload();
+                    let said = payload
+                        .downcast_ref::<String>()
+                        .map(String::as_str)
+                        .or_else(|| payload.downcast_ref::<&str>().copied())
+                        .unwrap_or("a panic without words");
                     *told = format!("{told}, {place}:\n{said}");
                     true
                 }

@@ -225,9 +225,10 @@ fn a_soft_pin_lapses_without_access_and_comes_back_with_it() {
 #[test]
 fn a_soft_pin_that_lapsed_while_set_aside_comes_back_with_an_access() {
     let (master, _) = watched(settings(), 100);
-    put_as(&master, secs(0), "a", 100, &soft()).unwrap();
+    put_as(&master, secs(0), "a", 90, &soft()).unwrap();
     master.exist(secs(0), key("a"));
-    assert_eq!(start(&master, secs(1), "b", 1).unwrap_err(), PutStartError::AllLeased { len: 1 });
+    let refused = start(&master, secs(1), "b", 20).unwrap_err();
+    assert_eq!(refused, PutStartError::AllLeased { len: 20 });
     let an_hour = secs(60 * 60);
     while master.tick(an_hour) {}
     assert_eq!(master.report().soft_pinned, 0);

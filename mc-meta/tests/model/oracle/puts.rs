@@ -35,7 +35,7 @@ impl Oracle {
         match result {
             Ok(grant) => {
                 self.check_grant(put, &grant);
-                self.begin(client, put, &grant, began);
+                self.begin(client, put, &grant, began.as_ref());
                 Some(grant.generation)
             }
             Err(error) => {
@@ -103,7 +103,7 @@ impl Oracle {
         client: ClientId,
         put: &PutStart<'_>,
         grant: &PutGrant,
-        began: Option<Event>,
+        began: Option<&Event>,
     ) {
         let slice = |len: &u64| Slice { len: *len, checksum: None };
         let slices: Vec<Slice> = put.slice_lengths.iter().map(slice).collect();
@@ -116,7 +116,7 @@ impl Oracle {
             slices: slices.clone(),
             replicas: placed.collect(),
         };
-        assert_eq!(began, Some(Event::Began(seen)));
+        assert_eq!(began, Some(&Event::Began(seen)));
         let group = put.config.group.as_deref().map(|name| self.group_named(name));
         let object = Object {
             complete: false,

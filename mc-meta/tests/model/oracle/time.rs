@@ -17,14 +17,14 @@ impl Oracle {
             let rest: Vec<Event> = rest.into_iter().filter(|event| !self.is_loss(event)).collect();
             self.note_held();
             self.settle();
-            self.follow_tick(rest, more);
+            self.follow_tick(&rest, more);
             self.note_held();
         }
         assert!(self.lost.is_empty(), "told of every lost object: {:?}", self.lost);
         assert!(self.is_reclaimed(), "space that is due is back");
     }
 
-    fn follow_tick(&mut self, events: Vec<Event>, more: bool) {
+    fn follow_tick(&mut self, events: &[Event], more: bool) {
         // Space comes back before eviction is considered.
         let is_victim = |event: &Event| matches!(event, Event::Removed { .. });
         let first = events.iter().position(is_victim).unwrap_or(events.len());
