@@ -160,7 +160,7 @@ impl EffectSink for Recorder {
                 journal.begin(seen.clone());
                 Event::Began(seen)
             }
-            Effect::Abandoned { key, generation } => {
+            Effect::Abandoned { key, generation, .. } => {
                 journal.remove(key.as_str(), generation, false);
                 Event::Abandoned { key: text(key), generation }
             }
