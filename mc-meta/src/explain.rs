@@ -11,6 +11,7 @@ use crate::index::tag_of;
 use crate::master::Master;
 use crate::object::{Object, Queue, State};
 use crate::shard::Shard;
+use crate::transfer::TransferKind;
 
 /// Removals and refusals that each shard remembers.
 const REMEMBERED: usize = 256;
@@ -49,6 +50,13 @@ pub enum KeptBy {
     },
     /// It is hard-pinned.
     HardPin,
+    /// It is being copied or moved.
+    Transfer {
+        /// Which of them.
+        kind: TransferKind,
+        /// How long until that is given up.
+        remaining: Duration,
+    },
     /// Another object of its group is under lease.
     Group {
         /// How long that lease still runs.
@@ -132,6 +140,10 @@ impl Shard {
         }
         if object.hard_pin {
             reasons.push(KeptBy::HardPin);
+        }
+        if let Some(transfer) = object.transfer() {
+            let (kind, remaining) = (transfer.kind, transfer.due - now);
+            reasons.push(KeptBy::Transfer { kind, remaining });
         }
         let remaining = object.protection.lease_remaining(terms, now);
         if !remaining.is_zero() {

@@ -10,8 +10,9 @@
 //! * revoked by its client, which then writes no more: the targets' space comes back at
 //!   once;
 //! * given up `put_start_release_timeout` after it began, as unfinished puts are;
-//! * with the object, when the last segment that holds it goes: the targets' space comes
-//!   back when the transfer's time is up, since its client may still be writing.
+//! * with the object, when that loses the last place that holds it, is replaced, or has
+//!   been kept as long as it should: the targets' space comes back when the transfer's
+//!   time is up, since its client may still be writing.
 
 use core::fmt;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ pub struct TransferInfo {
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub(crate) id: Generation,
-    kind: TransferKind,
+    pub(crate) kind: TransferKind,
     client: ClientId,
     source: Arc<Segment>,
     pub(crate) targets: Replicas,

@@ -8,8 +8,8 @@ mod clients;
 mod disk;
 mod drains;
 mod eviction;
-mod explain;
 mod expiring;
+mod explain;
 mod patterns;
 mod placement;
 mod puts;
@@ -20,6 +20,7 @@ mod slabs;
 mod strategies;
 mod tasks;
 mod transfers;
+mod transfers_at_random;
 mod unfinished;
 mod upserts;
 

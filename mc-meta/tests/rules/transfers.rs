@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    Effect, EffectSink, GetError, Master, MasterConfig, ObjectView, RemoveError, ReplicaStatus,
-    ReplicateConfig, SegmentStatus, TransferError, TransferFinishError, TransferGrant,
-    TransferKind,
+    Effect, EffectSink, GetError, KeptBy, Master, MasterConfig, ObjectView, RemoveError,
+    ReplicaStatus, ReplicateConfig, SegmentStatus, TransferError, TransferFinishError,
+    TransferGrant, TransferKind,
 };
 use mc_types::{Checksum, ClientId, ErrorCode, Generation, SegmentId, Time};
 
@@ -305,6 +305,16 @@ fn nobody_removes_what_is_being_copied() {
     }
     master.copy_revoke(at(0), WRITER, key("a"), None).unwrap();
     assert_eq!(master.remove_all(at(0), false), 1);
+}
+
+#[test]
+fn what_is_being_copied_is_explained() {
+    let master = cluster(&[100, 100]);
+    put_in_first(&master, "a", 30);
+    copy(&master, secs(1), "a", &["segment-1"]).unwrap();
+    let remaining = Duration::from_secs(RELEASE - 2);
+    let kept = KeptBy::Transfer { kind: TransferKind::Copy, remaining };
+    assert_eq!(master.explain(secs(3), key("a")).kept_by, [kept]);
 }
 
 #[test]
