@@ -10,9 +10,9 @@ use crate::shard::{Emit, Shard};
 
 impl Master {
     /// Takes back the replicas of those of `keys` that `client` has put: all of them,
-    /// those on disks included, and so the object, or with a segment's name only the one there. An object goes with
-    /// its last replica. Says which keys were cleared, in the order in which they were
-    /// given.
+    /// those on disks included, and so the object, or with a segment's name only the one
+    /// there. An object goes with its last replica. Says which keys were cleared, in the
+    /// order in which they were given.
     ///
     /// Passed over are objects that are not there or not this client's, that are under
     /// lease, being written, copied or moved, and that have no replica in the segment.

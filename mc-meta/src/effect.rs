@@ -33,7 +33,9 @@ impl<S: EffectSink + ?Sized> EffectSink for Box<S> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Effect<'a> {
-    /// A put has begun: space is granted, and nobody can read it.
+    /// A put has begun: space is granted, and nobody can read it. If the key had a value,
+    /// that can still be read, and is [`Removed`](Self::Removed) right before this one is
+    /// [`Stored`](Self::Stored).
     Began {
         /// The object that is being written.
         object: ObjectView<'a>,

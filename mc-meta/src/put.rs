@@ -189,8 +189,9 @@ impl Master {
 
     /// Makes an object readable: its memory is written. Ending the same put twice is
     /// harmless. Its file, if it is to have one, ends with
-    /// [`disk_put_end`](Self::disk_put_end). One that was begun by [`upsert_start`](Self::upsert_start) takes the place of the object that
-    /// could be read until now.
+    /// [`disk_put_end`](Self::disk_put_end). One that was begun by
+    /// [`upsert_start`](Self::upsert_start) takes the place of the object that could be
+    /// read until now.
     ///
     /// # Errors
     /// [`PutFinishError`] when the put is not open, or not this client's.

@@ -30,9 +30,9 @@ impl Master {
     /// under a lease may do so until it ends. Only when there is no room left without
     /// evicting, and the old value is as long as the new one, has no more replicas than
     /// are asked for, lies only where new objects may, is under no lease and not being
-    /// copied or moved, is the new one written in its place: then nobody can read the key until the end, and the
-    /// value is lost when the upsert is given up. Otherwise room is made as for a
-    /// put, and the old value may be among what is evicted.
+    /// copied or moved, is the new one written in its place: then nobody can read the key
+    /// until the end, and the value is lost when the upsert is given up. Otherwise room is
+    /// made as for a put, and the old value may be among what is evicted.
     ///
     /// An unfinished put or upsert of the key, whoever's it is, is given up at once, and
     /// its space kept until its time-out because its writer may still be writing. A
