@@ -12,7 +12,7 @@ const MOST_USES: u8 = 3;
 /// S3-FIFO (Yang et al., SOSP 2023): a small queue for new things, a main queue for
 /// those that were used again while in it, and a memory of what left the small queue
 /// unused, which goes to the main queue when it comes back. Queues are in the order of
-/// insertion. About 20 bytes for each handle.
+/// insertion. About 30 bytes for each handle.
 ///
 /// [`coldest`](EvictionPolicy::coldest) is the oldest of the queue that is to give
 /// something up, which may be something that moves on instead.
@@ -47,7 +47,7 @@ impl S3Fifo {
             small: List::new(),
             main: List::new(),
             things: Pages::new(),
-            ghosts: Ghosts(Buckets::new([0; WAYS])),
+            ghosts: Ghosts::new(),
         }
     }
 
@@ -117,8 +117,8 @@ impl EvictionPolicy for S3Fifo {
             }
             match verdict(handle) {
                 Verdict::Evict if !thing.in_main => {
-                    let room = self.main.len().max(self.len() / 2);
-                    self.ghosts.put(thing.mark, room);
+                    // As long as the main queue may be.
+                    self.ghosts.put(thing.mark, self.len() - self.len() / SMALL);
                 }
                 Verdict::Evict | Verdict::SetAside => {}
                 Verdict::Stop => return,
@@ -139,30 +139,47 @@ impl EvictionPolicy for S3Fifo {
 /// Ghosts of a bucket, the latest first.
 const WAYS: usize = 16;
 
-/// Marks of what was given up.
+/// Marks of what was given up, and when, counted in what was given up. What is older
+/// than the queue is long is gone; buckets have room for half as many more, so that few
+/// go before their time. Blocks that went together are forgotten together.
 #[derive(Clone, Debug)]
-struct Ghosts(Buckets<[u32; WAYS]>);
+struct Ghosts {
+    buckets: Buckets<[(u32, u32); WAYS]>,
+    now: u32,
+    len: u32,
+}
 
 impl Ghosts {
-    /// Adds one, with room for about so many.
-    fn put(&mut self, mark: u32, room: usize) {
-        self.0.step_towards(room.div_ceil(WAYS));
+    const fn new() -> Self {
+        Self { buckets: Buckets::new([(0, 0); WAYS]), now: 0, len: 0 }
+    }
+
+    /// Adds one to the latest `len`.
+    fn put(&mut self, mark: u32, len: usize) {
+        self.now = self.now.wrapping_add(1);
+        self.len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.buckets.step_towards((len + len / 2).div_ceil(WAYS));
         if mark != 0
-            && let Some(bucket) = self.0.get_mut(mark)
+            && let Some(bucket) = self.buckets.get_mut(mark)
         {
             bucket.copy_within(..WAYS - 1, 1);
-            bucket[0] = mark;
+            bucket[0] = (mark, self.now);
         }
     }
 
     /// Takes one out, if it is there.
     fn take(&mut self, mark: u32) -> bool {
-        let Some(bucket) = self.0.get_mut(mark) else { return false };
-        let Some(at) = bucket.iter().position(|ghost| *ghost == mark && mark != 0) else {
+        if mark == 0 {
+            return false;
+        }
+        let (now, len) = (self.now, self.len);
+        let Some(bucket) = self.buckets.get_mut(mark) else { return false };
+        let Some(at) = bucket.iter().position(|(ghost, _)| *ghost == mark) else {
             return false;
         };
+        let is_young = now.wrapping_sub(bucket[at].1) <= len;
         bucket.copy_within(at + 1.., at);
-        bucket[WAYS - 1] = 0;
-        true
+        bucket[WAYS - 1] = (0, 0);
+        is_young
     }
 }

@@ -67,7 +67,7 @@ fn bytes_for_each_thing() {
         (PolicyKind::Lru, 8.5),
         (PolicyKind::Fifo, 8.5),
         (PolicyKind::Sieve, 9.5),
-        (PolicyKind::S3Fifo, 21.0),
+        (PolicyKind::S3Fifo, 31.0),
         (PolicyKind::WTinyLfu, 21.0),
         (PolicyKind::Adaptive, 40.5),
     ] {

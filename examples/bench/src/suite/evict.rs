@@ -1,4 +1,5 @@
-//! Eviction policies on a trace of requests to a language model.
+//! Eviction policies on a trace of requests to a language model, and on requests that
+//! are made up to be hard for one policy or another.
 //!
 //! A block counts as a hit if it and all before it in its request are cached:
 //! prefill can only skip a prefix. Every block of a request is then accessed, and
@@ -10,15 +11,27 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use mc_evict::{EvictionPolicy, Fifo, Handle, Item, Lru, Verdict};
+use mc_evict::{EvictionPolicy, Handle, Item, PolicyKind, Verdict};
 use serde::Deserialize;
 
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::scale::Scale;
 
+// The same requests as in the tests of mc-evict.
+#[path = "../../../../mc-evict/tests/workload/mod.rs"]
+mod workload;
+
+use self::workload::Workload;
+
+/// The policy by which the master evicts.
+const DEFAULT: PolicyKind = PolicyKind::Lru;
+
 /// Parts of all different blocks that the cache holds.
 const CAPACITIES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.4];
+
+/// The same for requests that are made up.
+const FEW_CAPACITIES: [f64; 3] = [0.05, 0.1, 0.4];
 
 /// The trace that comes with the project, where this program was built.
 const SHIPPED: &str =
@@ -49,26 +62,48 @@ pub(crate) fn run<W: Write>(
         path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let name = name.trim_end_matches(".gz").trim_end_matches(".jsonl");
     for capacity in CAPACITIES {
-        let room = ((trace.unique as f64 * capacity) as usize).max(1);
-        // The master evicts by LRU.
-        let lru = trace.hit_rate(&mut ByPolicy::new(Lru::new(), room))?;
+        let room = trace.room(capacity);
         let optimal = trace.hit_rate(&mut Optimal::new(&trace, room))?;
-        for (policy, value) in [
-            ("default", lru),
-            ("lru", lru),
-            ("fifo", trace.hit_rate(&mut ByPolicy::new(Fifo::new(), room))?),
-            ("optimal", optimal),
-        ] {
+        let mut add = |policy: &str, value: f64| {
             let figure = Figure::new("prefix_hit", value, "ratio").with("capacity", capacity);
             let figure = figure.with("policy", policy).with("trace", name);
-            report.add(if policy == "optimal" {
-                figure
-            } else {
-                figure.versus("optimal", optimal)
-            })?;
+            report.add(if policy == "optimal" { figure } else { figure.versus("optimal", optimal) })
+        };
+        for kind in PolicyKind::ALL {
+            let value = trace.hit_rate(&mut ByPolicy::new(*kind, room))?;
+            if *kind == DEFAULT {
+                add("default", value)?;
+            }
+            add(kind.as_str(), value)?;
+        }
+        add("optimal", optimal)?;
+    }
+    made_up(scale, report)
+}
+
+/// How the policy that learns does where LRU is good, and where it is bad.
+fn made_up<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
+    let accesses = scale.pick(300_000, 60_000, 3_000);
+    let mut least = f64::INFINITY;
+    for workload in Workload::all(1, accesses) {
+        let Workload { name, requests, unique } = workload;
+        let trace = Trace { requests, unique };
+        for capacity in FEW_CAPACITIES {
+            let room = trace.room(capacity);
+            let lru = trace.hit_rate(&mut ByPolicy::new(PolicyKind::Lru, room))?;
+            let adaptive = trace.hit_rate(&mut ByPolicy::new(PolicyKind::Adaptive, room))?;
+            least = least.min(adaptive - lru);
+            let figure = |policy: &str, value| {
+                let figure = Figure::new("made_up_hit", value, "ratio").with("capacity", capacity);
+                figure.with("policy", policy).with("trace", name)
+            };
+            report.add(figure("lru", lru))?;
+            // LRU finds nothing in a loop, so there is no ratio.
+            let rival = (lru > 0.0).then_some(lru);
+            report.add(figure("adaptive", adaptive).maybe_versus("lru", rival))?;
         }
     }
-    Ok(())
+    report.add(Figure::new("adaptive_minus_lru_min", least, "ratio").with("accesses", accesses))
 }
 
 /// Requests, each a sequence of blocks; the blocks are numbered from 0.
@@ -130,14 +165,21 @@ impl Trace {
         Self { requests, unique }
     }
 
+    /// Blocks that fit, for a part of all different ones.
+    fn room(&self, capacity: f64) -> usize {
+        ((self.unique as f64 * capacity) as usize).max(1)
+    }
+
     /// The part of all blocks that were hits.
     fn hit_rate(&self, cache: &mut impl Cache) -> Result<f64, BenchError> {
         let (mut hits, mut blocks) = (0, 0);
         for request in &self.requests {
             hits += request.iter().take_while(|block| cache.holds(**block)).count();
             blocks += request.len();
+            let mut before = None;
             for block in request {
-                cache.access(*block)?;
+                cache.access(*block, before)?;
+                before = Some(*block);
             }
         }
         Ok(hits as f64 / blocks as f64)
@@ -147,35 +189,39 @@ impl Trace {
 /// A cache of blocks that has room for a fixed number.
 trait Cache {
     fn holds(&self, block: Handle) -> bool;
-    /// Uses a block, inserting it when it is missing.
-    fn access(&mut self, block: Handle) -> Result<(), BenchError>;
+    /// Uses a block, which follows another one or is the first of its request,
+    /// inserting it when it is missing.
+    fn access(&mut self, block: Handle, before: Option<Handle>) -> Result<(), BenchError>;
 }
 
 /// A cache that evicts in the order of a policy of `mc-evict`.
-struct ByPolicy<P> {
-    policy: P,
+struct ByPolicy {
+    policy: Box<dyn EvictionPolicy + Send>,
+    /// Whether the policy hears which block is before which. Most engines do not say.
+    chains: bool,
     held: Vec<bool>,
     room: usize,
     count: usize,
 }
 
-impl<P: EvictionPolicy> ByPolicy<P> {
-    fn new(policy: P, room: usize) -> Self {
-        Self { policy, held: Vec::new(), room, count: 0 }
+impl ByPolicy {
+    fn new(kind: PolicyKind, room: usize) -> Self {
+        let chains = kind == PolicyKind::Prefix;
+        Self { policy: kind.build(), chains, held: Vec::new(), room, count: 0 }
     }
 }
 
-impl<P: EvictionPolicy> Cache for ByPolicy<P> {
+impl Cache for ByPolicy {
     fn holds(&self, block: Handle) -> bool {
         self.held.get(block as usize).copied().unwrap_or(false)
     }
 
-    fn access(&mut self, block: Handle) -> Result<(), BenchError> {
+    fn access(&mut self, block: Handle, before: Option<Handle>) -> Result<(), BenchError> {
         if self.holds(block) {
             self.policy.access(block);
             return Ok(());
         }
-        let Self { policy, held, room, count } = self;
+        let Self { policy, chains, held, room, count } = self;
         policy.evict(&mut |victim| {
             if *count < *room {
                 return Verdict::Stop;
@@ -192,7 +238,8 @@ impl<P: EvictionPolicy> Cache for ByPolicy<P> {
         }
         held[block as usize] = true;
         *count += 1;
-        policy.insert(block, Item::new(hash(block)));
+        let parent = before.filter(|_| *chains).map_or(0, hash);
+        policy.insert(block, Item::new(hash(block)).with_parent(parent));
         Ok(())
     }
 }
@@ -236,7 +283,7 @@ impl Cache for Optimal {
         self.held[block as usize].is_some()
     }
 
-    fn access(&mut self, block: Handle) -> Result<(), BenchError> {
+    fn access(&mut self, block: Handle, _before: Option<Handle>) -> Result<(), BenchError> {
         let next = self.next[self.now];
         self.now += 1;
         if let Some(due) = self.held[block as usize].replace(next) {
@@ -268,7 +315,7 @@ mod tests {
         );
         assert_eq!((trace.requests.len(), trace.unique), (3, 4));
         // With room for all: 0, then block 10 alone, then all three.
-        let rate = trace.hit_rate(&mut ByPolicy::new(Lru::new(), 4)).unwrap();
+        let rate = trace.hit_rate(&mut ByPolicy::new(PolicyKind::Lru, 4)).unwrap();
         assert_eq!(rate, 4.0 / 9.0);
         assert_eq!(trace.hit_rate(&mut Optimal::new(&trace, 4)).unwrap(), 4.0 / 9.0);
     }
@@ -279,9 +326,21 @@ mod tests {
             "{\"hash_ids\":[1]}\n{\"hash_ids\":[2]}\n{\"hash_ids\":[1]}\n\
                            {\"hash_ids\":[3]}\n{\"hash_ids\":[1]}",
         );
-        assert_eq!(trace.hit_rate(&mut ByPolicy::new(Lru::new(), 2)).unwrap(), 0.4);
-        assert_eq!(trace.hit_rate(&mut ByPolicy::new(Fifo::new(), 2)).unwrap(), 0.2);
+        assert_eq!(trace.hit_rate(&mut ByPolicy::new(PolicyKind::Lru, 2)).unwrap(), 0.4);
+        assert_eq!(trace.hit_rate(&mut ByPolicy::new(PolicyKind::Fifo, 2)).unwrap(), 0.2);
         assert_eq!(trace.hit_rate(&mut Optimal::new(&trace, 1)).unwrap(), 0.4);
+    }
+
+    #[test]
+    fn the_policy_that_learns_does_well_at_all_capacities() {
+        let trace = Trace::read(Path::new(SHIPPED)).unwrap();
+        for (capacity, least) in
+            CAPACITIES.into_iter().zip([0.100, 0.140, 0.210, 0.285, 0.343, 0.360])
+        {
+            let mut cache = ByPolicy::new(PolicyKind::Adaptive, trace.room(capacity));
+            let rate = trace.hit_rate(&mut cache).unwrap();
+            assert!(rate >= least, "{rate:.4} at {capacity}");
+        }
     }
 
     #[test]
