@@ -167,6 +167,31 @@ fn gets<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
             let with = |figure: Figure| figure.with("threads", threads).with("live", live);
             single = Some(spent.report(report, names, threads * count, single, with)?);
         }
+        for batch in [128, 1_024] {
+            let spent = in_threads(1, |_| batch_gets(&master, live, count / batch, batch))?;
+            let names = ["gets_per_s", "gets_per_cpu_s"];
+            let with = |figure: Figure| {
+                figure.with("threads", 1).with("live", live).with("batch", batch)
+            };
+            spent.report(report, names, count / batch * batch, None, with)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads `batches` times `batch` keys drawn at random.
+fn batch_gets(master: &Master, live: u64, batches: u64, batch: u64) -> Result<(), BenchError> {
+    let mut random = fastrand::Rng::with_seed(batch);
+    let mut writers: Vec<KeyWriter> = (0..batch).map(|_| KeyWriter::new(0)).collect();
+    for _ in 0..batches {
+        let keys: Vec<_> =
+            writers.iter_mut().map(|writer| writer.key(random.u64(..live))).collect();
+        for list in master.batch_get_replica_list(Time::ORIGIN, &keys) {
+            let list = list.map_err(|error| failed("batch_get_replica_list")(&error))?;
+            if list.placements[0].extent.len() != OBJECT {
+                return Err(BenchError::wrong("batch_get_replica_list", "another length"));
+            }
+        }
     }
     Ok(())
 }
