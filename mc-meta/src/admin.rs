@@ -10,6 +10,7 @@ use crate::master::Master;
 use crate::object::{Object, Replica, State};
 use crate::segment::SegmentInfo;
 use crate::states::{BufferStatus, ReplicaStatus};
+use crate::tenant::TenantId;
 
 /// Slots that one listing call looks at, matching or not.
 const MAX_SCAN: u32 = 16_384;
@@ -58,6 +59,17 @@ impl Master {
     /// Up to `limit` keys that begin with `prefix`, from `cursor` on. A key whose
     /// object is the same throughout is listed exactly once.
     pub fn list_keys(&self, prefix: &str, cursor: ListCursor, limit: usize) -> KeyPage {
+        self.list(None, prefix, cursor, limit)
+    }
+
+    /// The keys of one tenant as it knows them, or all keys as they are stored.
+    pub(crate) fn list(
+        &self,
+        tenant: Option<&TenantId>,
+        prefix: &str,
+        cursor: ListCursor,
+        limit: usize,
+    ) -> KeyPage {
         let mut page = KeyPage { keys: Vec::new(), next: None };
         let mut at = cursor;
         let mut scanned = 0;
@@ -71,9 +83,10 @@ impl Master {
                 }
                 if let Some(object) = shard.object(at.slot)
                     && object.replaces().is_none()
-                    && shard.key(object).as_str().starts_with(prefix)
+                    && let Some(key) = shard.key_for(object, tenant)
+                    && key.as_str().starts_with(prefix)
                 {
-                    page.keys.push(key_info(shard.owned_key(object), object));
+                    page.keys.push(key_info(key.to_owned(), object));
                 }
                 at.slot += 1;
                 scanned += 1;

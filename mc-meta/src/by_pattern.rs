@@ -5,6 +5,7 @@ use mc_types::{ObjectKey, Time};
 use crate::command::{ListCursor, ReplicaList};
 use crate::master::Master;
 use crate::pattern::Pattern;
+use crate::tenant::TenantId;
 
 /// Slots that one call looks at, matching or not.
 const MAX_SCAN: u32 = 16_384;
@@ -36,6 +37,19 @@ impl Master {
         cursor: ListCursor,
         limit: usize,
     ) -> ReplicaPage {
+        self.read_matching(now, None, pattern, cursor, limit)
+    }
+
+    /// Reads objects of one tenant by their keys as it knows them, or all objects by
+    /// their keys as they are stored.
+    pub(crate) fn read_matching(
+        &self,
+        now: Time,
+        tenant: Option<&TenantId>,
+        pattern: &Pattern,
+        cursor: ListCursor,
+        limit: usize,
+    ) -> ReplicaPage {
         let mut objects = Vec::new();
         let mut at = cursor;
         let mut scanned = 0;
@@ -49,7 +63,7 @@ impl Master {
                 let found = shard
                     .object(at.slot)
                     .filter(|object| object.is_readable() && !object.is_expired(now))
-                    .map(|object| shard.key(object))
+                    .and_then(|object| shard.key_for(object, tenant))
                     .filter(|key| pattern.is_match(key.as_str()))
                     .map(|key| key.to_owned());
                 if let Some(key) = found

@@ -58,7 +58,7 @@ impl Shard {
         }
         self.note_lost_memory(slot, emit.now);
         self.emit_changed(slot, emit);
-        gone.release();
+        self.give_back(self.tenant(slot), gone);
         true
     }
 }

@@ -55,6 +55,9 @@ pub struct MasterConfig {
     /// Age at which the space of an unfinished put is taken back. Default
     /// 10 minutes. Its writer may be slow rather than dead, so this is long.
     pub put_start_release_timeout: Duration,
+    /// Whether objects belong to tenants, each of which has a quota of bytes and can put
+    /// only when it has one. Default: no; everybody shares everything, without limits.
+    pub multi_tenant: bool,
     /// Limits and time-outs of copy and move tasks.
     pub tasks: TaskConfig,
     /// The tier of files that every client reaches. `None`, the default, is none.
@@ -79,6 +82,7 @@ impl Default for MasterConfig {
             soft_pin_from: SoftPinFrom::default(),
             put_start_discard_timeout: Duration::from_secs(30),
             put_start_release_timeout: Duration::from_secs(10 * 60),
+            multi_tenant: false,
             tasks: TaskConfig::default(),
             disk: None,
         }

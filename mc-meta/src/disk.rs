@@ -15,7 +15,7 @@ use crate::error::{DiskEvictError, PutFinishError};
 use crate::kinds::{FileState, ReplicaKind};
 use crate::master::Master;
 use crate::object::State;
-use crate::shard::{Emit, Gone, Shard};
+use crate::shard::{Emit, Gone, Kept, Shard};
 
 /// The unfinished files of one shard, oldest first.
 #[derive(Debug, Default)]
@@ -182,8 +182,10 @@ impl Shard {
     /// Takes the memory of a complete object. One that has nothing else goes with it.
     /// The cause is the loss of its segment when there was no memory to take.
     pub(crate) fn evict_memory(&mut self, slot: u32, emit: Emit<'_>) -> Gone {
+        let tenant = self.tenant(slot);
+        let dead = self.get_mut(slot).take_dead_replicas();
+        self.give_back(tenant, dead);
         let object = self.get_mut(slot);
-        object.drop_dead_replicas();
         if !object.outlives_memory() {
             return self.remove(slot, Removal::Evicted, emit);
         }
@@ -191,12 +193,13 @@ impl Shard {
         let memory = object.take_replicas();
         self.stay_on_disk(slot);
         self.emit_changed(slot, emit);
-        let bytes = memory.release();
+        let bytes = self.give_back(tenant, memory);
         if !had_memory {
             return Gone { cause: Removal::SegmentLost, bytes };
         }
         self.totals.evicted_objects += 1;
         self.totals.evicted_bytes = self.totals.evicted_bytes.saturating_add(bytes);
+        self.config.quotas.evicted(tenant, bytes);
         Gone { cause: Removal::Evicted, bytes }
     }
 
@@ -219,7 +222,8 @@ impl Shard {
             return;
         }
         let finished = object.is_on_disk();
-        object.take_replicas().release();
+        let memory = object.take_replicas();
+        self.give_back(self.tenant(slot), memory);
         if finished {
             self.end_without_memory(slot, emit.now);
         }
@@ -231,6 +235,7 @@ impl Shard {
     pub(crate) fn leave_to_disk(&mut self, slot: u32, until: Time, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         let (generation, memory) = (object.generation, object.take_replicas());
+        let memory = Kept { tenant: Some(self.tenant(slot)), replicas: memory };
         self.keep_until(until, generation, memory, emit);
         self.end_without_memory(slot, emit.now);
         self.emit_changed(slot, emit);

@@ -8,6 +8,7 @@ use crate::drain::DrainJobInfo;
 use crate::segment::Segment;
 use crate::states::SegmentStatus;
 use crate::tasks::TaskInfo;
+use crate::tenant::TenantId;
 use crate::view::{ObjectView, SpaceView};
 
 /// Receives every change in the order in which it takes effect.
@@ -118,6 +119,13 @@ pub enum Effect<'a> {
         segment: &'a Segment,
         /// Its status now.
         status: SegmentStatus,
+    },
+    /// A tenant has this quota from now on, or none.
+    TenantPolicy {
+        /// The tenant.
+        tenant: &'a TenantId,
+        /// Bytes; `None` when it has no quota any more.
+        requested: Option<u64>,
     },
     /// A client stayed silent too long: its segments are suspended.
     ClientExpired {

@@ -6,6 +6,9 @@ use std::borrow::Cow;
 use mc_types::{ByteSize, ErrorCode};
 use thiserror::Error;
 
+use crate::quota::QuotaError;
+use crate::tenant::TenantId;
+
 /// Why a segment is not mounted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -141,6 +144,39 @@ pub enum PutStartError {
         /// The object's length in bytes.
         len: u64,
     },
+    /// Its tenant would have more than it may, and none of its objects can go now.
+    #[error(
+        "tenant {tenant} has {} and wants {} more, and may have {}; remove objects of it, \
+         or raise its quota",
+        ByteSize::bytes(*.charged), ByteSize::bytes(*.wanted), ByteSize::bytes(*.effective)
+    )]
+    QuotaExceeded {
+        /// The tenant.
+        tenant: TenantId,
+        /// Bytes charged to it.
+        charged: u64,
+        /// Bytes that it may have.
+        effective: u64,
+        /// Bytes that the put wants: those of all replicas.
+        wanted: u64,
+    },
+    /// Its tenant has no quota.
+    #[error("tenant {tenant} has no quota, so it may not put; set one")]
+    TenantNotRegistered {
+        /// The tenant.
+        tenant: TenantId,
+    },
+}
+
+impl From<QuotaError> for PutStartError {
+    fn from(refused: QuotaError) -> Self {
+        match refused {
+            QuotaError::NotRegistered { tenant } => Self::TenantNotRegistered { tenant },
+            QuotaError::Exceeded { tenant, charged, effective, wanted, .. } => {
+                Self::QuotaExceeded { tenant, charged, effective, wanted }
+            }
+        }
+    }
 }
 
 /// What is wrong with a put.
@@ -199,6 +235,8 @@ impl PutStartError {
             Self::Full { .. } => ErrorCode::Full,
             Self::Fragmented { .. } => ErrorCode::Fragmented,
             Self::AllLeased { .. } => ErrorCode::AllLeased,
+            Self::QuotaExceeded { .. } => ErrorCode::TenantQuotaExceeded,
+            Self::TenantNotRegistered { .. } => ErrorCode::TenantNotRegistered,
         }
     }
 
@@ -206,13 +244,14 @@ impl PutStartError {
     /// end, other puts end.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::AllLeased { .. }
-                | Self::Full { .. }
-                | Self::Fragmented { .. }
-                | Self::InProgress { .. }
-        )
+            | Self::Full { .. }
+            | Self::Fragmented { .. }
+            | Self::InProgress { .. } => true,
+            Self::QuotaExceeded { effective, wanted, .. } => *wanted <= *effective,
+            _ => false,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The state as records, a page at a time.
 
+use core::iter;
 use core::ops::Bound;
 use std::sync::atomic::Ordering;
 
@@ -58,19 +59,29 @@ impl Master {
     /// the last of these effects; on a master that nobody uses meanwhile the pages alone
     /// do.
     ///
-    /// Takes O(segments) for a page of segments and O(1) for each other.
+    /// Takes O(segments) for a page of segments and O(1) for each other. The quotas of
+    /// all tenants are on the first page.
     pub fn export(&self, now: Time, cursor: ExportCursor) -> ExportPage {
         match cursor.0 {
             At::Start => {
                 let next = Generation::new(self.generations.load(Ordering::Relaxed));
                 let mut page = self.export_segments(None);
-                page.records.insert(0, Record::Generations { next });
+                let first = iter::once(Record::Generations { next }).chain(self.export_policies());
+                page.records.splice(..0, first);
                 page
             }
             At::Segments { after } => self.export_segments(Some(after)),
             At::Objects { shard, slot } => self.export_objects(now, shard, slot),
             At::Kept { shard, after } => self.export_kept(now, shard, after),
         }
+    }
+
+    fn export_policies(&self) -> impl Iterator<Item = Record> {
+        let tenants = self.tenant_quotas().map_or_else(Vec::new, |report| report.tenants);
+        tenants
+            .into_iter()
+            .filter(|row| row.requested.is_some())
+            .map(|row| Record::TenantPolicy { tenant: row.tenant, requested: row.requested })
     }
 
     fn export_segments(&self, after: Option<SegmentId>) -> ExportPage {
@@ -105,7 +116,7 @@ impl Master {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         for (entry, space) in shard.discarded.range((from, Bound::Unbounded)).take(PAGE) {
             last = Some(*entry);
-            let (space, left) = (located(&space.placements()), entry.0 - now);
+            let (space, left) = (located(&space.replicas.placements()), entry.0 - now);
             if !space.is_empty() {
                 records.push(Record::SpaceKept { space, left });
             }

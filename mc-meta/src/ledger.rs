@@ -3,7 +3,7 @@
 use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -37,6 +37,9 @@ pub(crate) struct Ledger {
     accounts: Accounts,
     unregistered: AtomicU64,
     mismatches: AtomicU64,
+    /// Whether a tenant may have more than its quota. Set under the directory's lock for
+    /// writing, where quotas shrink, and taken back under the one for reading.
+    over: AtomicBool,
 }
 
 /// Whose the accounts are. Ordered, so that reports and the order of slots are.
@@ -63,6 +66,7 @@ impl Ledger {
             accounts,
             unregistered: AtomicU64::new(0),
             mismatches: AtomicU64::new(0),
+            over: AtomicBool::new(false),
         }
     }
 
@@ -126,19 +130,17 @@ impl Ledger {
     }
 
     /// Charges a new object.
-    pub(crate) fn charge_object(
-        &self,
-        tenant: &TenantId,
-        bytes: u64,
-    ) -> Result<TenantSlot, QuotaError> {
+    pub(crate) fn charge_object(&self, tenant: &str, bytes: u64) -> Result<TenantSlot, QuotaError> {
+        // A text that is no tenant's name finds nothing either.
+        let name = || TenantId::new(tenant).unwrap_or_default();
         let directory = self.directory.read();
         let found = directory.slots.get(tenant);
         let Some((slot, account)) = found.and_then(|slot| Some((*slot, self.accounts.get(*slot)?)))
         else {
             count(&self.unregistered, 1);
-            return Err(QuotaError::NotRegistered { tenant: tenant.clone() });
+            return Err(QuotaError::NotRegistered { tenant: name() });
         };
-        self.admit(account, bytes, || tenant.clone())?;
+        self.admit(account, bytes, name)?;
         count(&account.objects, 1);
         Ok(slot)
     }
@@ -200,7 +202,38 @@ impl Ledger {
         update(&account.charged, more)
             .map_err(|_| PolicyError::TooManyBytes { tenant: tenant.clone() })?;
         count(&account.objects, 1);
+        self.note_over(account);
         Ok(slot)
+    }
+
+    /// The slot of a tenant that has a policy or something charged.
+    pub(crate) fn slot(&self, tenant: &TenantId) -> Option<TenantSlot> {
+        self.directory.read().slots.get(tenant).copied()
+    }
+
+    /// The tenant that exceeds its quota by most, and by how many bytes. Takes time in
+    /// the number of tenants, but only while there may be one.
+    pub(crate) fn over_quota(&self) -> Option<(TenantSlot, u64)> {
+        if !self.over.load(Ordering::Relaxed) {
+            return None;
+        }
+        let directory = self.directory.read();
+        let excess = |slot: &TenantSlot| {
+            let account = self.accounts.get(*slot)?;
+            get(&account.charged).checked_sub(get(&account.effective)).filter(|over| *over > 0)
+        };
+        let over = directory.slots.values().filter_map(|slot| Some((*slot, excess(slot)?)));
+        let most = over.max_by_key(|(_, excess)| *excess);
+        if most.is_none() {
+            self.over.store(false, Ordering::Relaxed);
+        }
+        most
+    }
+
+    fn note_over(&self, account: &Account) {
+        if get(&account.charged) > get(&account.effective) {
+            self.over.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn usage(&self, tenant: &TenantId) -> Option<TenantUsage> {
@@ -295,6 +328,7 @@ impl Ledger {
                 u64::try_from(scaled).expect("capacity is less than the sum here")
             };
             set(&account.effective, effective);
+            self.note_over(account);
         }
     }
 }

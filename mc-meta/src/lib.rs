@@ -48,6 +48,8 @@ mod states;
 mod table;
 mod tasks;
 mod tenant;
+mod tenant_order;
+mod tenants;
 mod transfer;
 mod upsert;
 mod view;

@@ -20,6 +20,7 @@ use crate::hash::{HashedKey, KeyHasher, mix};
 use crate::kinds::FileBytes;
 use crate::object::Replicas;
 use crate::place::{Demand, NoRoom};
+use crate::quota::Quotas;
 use crate::shard::{Emit, Shard, ShardConfig};
 use crate::table::SegmentTable;
 use crate::tasks::TaskBook;
@@ -32,8 +33,9 @@ use crate::tasks::TaskBook;
 ///
 /// Locks: a command holds at most one shard's lock, then at most the segment
 /// table's for reading, then one segment's allocator, or the table of groups and then
-/// one group. The book of tasks is locked last of all, and the drain jobs before all else. The client table is locked before the segment table and never together
-/// with a shard.
+/// one group. The book of tasks is locked last of all, and so are the tenants' accounts;
+/// the drain jobs before all else. The client table is locked before the segment table and
+/// never together with a shard.
 pub struct Master {
     pub(crate) config: MasterConfig,
     pub(crate) terms: Terms,
@@ -45,6 +47,9 @@ pub struct Master {
     /// Room on the shared tier of files.
     pub(crate) files: Arc<FileBytes>,
     pub(crate) drain_jobs: Mutex<DrainJobs>,
+    pub(crate) quotas: Arc<Quotas>,
+    /// Held while a policy is changed and told of.
+    pub(crate) policies: Mutex<()>,
     pub(crate) counters: Counters,
     shards: Box<[Mutex<Shard>]>,
     hasher: KeyHasher,
@@ -87,17 +92,22 @@ impl Master {
         };
         let room = config.disk.map_or(0, |disk| disk.capacity.unwrap_or(u64::MAX));
         let files = Arc::new(FileBytes::new(room));
+        let quotas = Arc::new(if config.multi_tenant { Quotas::on() } else { Quotas::off() });
         let shard = |number| {
             let (hasher, policy) = (hasher.clone(), config.eviction_policy);
-            let (files, ttl_after_get) = (Arc::clone(&files), config.ttl_after_get);
-            let config = ShardConfig { number, terms, policy, hasher, files, ttl_after_get };
+            let (files, quotas) = (Arc::clone(&files), Arc::clone(&quotas));
+            let ttl_after_get = config.ttl_after_get;
+            let config =
+                ShardConfig { number, terms, policy, hasher, files, quotas, ttl_after_get };
             Mutex::new(Shard::new(config))
         };
         Ok(Self {
             shards: (0..config.shards as u32).map(shard).collect(),
             terms,
             watermark: Watermark::new(config.eviction_high_watermark_ratio, config.eviction_ratio),
-            segments: RwLock::default(),
+            segments: RwLock::new(SegmentTable::new(Arc::clone(&quotas))),
+            quotas,
+            policies: Mutex::default(),
             clients: Mutex::default(),
             groups: Mutex::default(),
             drain_jobs: Mutex::default(),

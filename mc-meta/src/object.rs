@@ -10,8 +10,10 @@ use mc_types::{Checksum, Generation, Time};
 use crate::command::{Placement, Placements, Slice, Slices};
 use crate::group::Group;
 use crate::kinds::{DiskReplica, FileState, LocalDiskReplica};
+use crate::ledger::TenantSlot;
 use crate::local_disk::LocalDisk;
 use crate::owners::OwnerSlot;
+use crate::quota::Quotas;
 use crate::segment::Segment;
 use crate::transfer::Transfer;
 
@@ -38,6 +40,7 @@ impl Replica {
 
 /// The memory replicas of one object. A single one, the usual case, needs no heap.
 #[derive(Debug, Default)]
+#[must_use = "space that is dropped is lost"]
 pub(crate) struct Replicas {
     first: Option<Replica>,
     /// Empty while there is no first one.
@@ -68,14 +71,30 @@ impl Replicas {
         self.iter().map(Replica::placement).collect()
     }
 
-    /// Gives the space of every replica back and says how many bytes that was in
-    /// segments that take new objects.
-    pub(crate) fn release(self) -> u64 {
+    /// Their bytes, those in segments that are gone included.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.iter().fold(0, |sum: u64, replica| sum.saturating_add(replica.len()))
+    }
+
+    /// Gives the space of every replica back, which nobody was charged for, and says how
+    /// many bytes that was in segments that take new objects.
+    pub(crate) fn release_uncharged(self) -> u64 {
         self.into_iter().fold(0, |freed: u64, replica| {
             let len = if replica.segment.is_allocatable() { replica.len() } else { 0 };
             replica.release();
             freed.saturating_add(len)
         })
+    }
+
+    /// Gives the space of every replica back, and to the tenant that was charged for it
+    /// what it was charged. Says how many bytes that was in segments that take new
+    /// objects. Whatever was charged comes to its end here, so that it is enough to look
+    /// at where space is taken.
+    pub(crate) fn release(self, quotas: &Quotas, tenant: TenantSlot) -> u64 {
+        let charged = self.bytes();
+        let freed = self.release_uncharged();
+        quotas.refund(tenant, charged);
+        freed
     }
 }
 
@@ -231,11 +250,14 @@ pub(crate) struct Begun {
     pub(crate) replaces: Option<u32>,
     /// Whether it is to have a file, for which room is taken.
     pub(crate) file: bool,
+    /// Who has been charged for it.
+    pub(crate) tenant: TenantSlot,
 }
 
 impl Object {
     /// An object whose put begins.
     pub(crate) fn begun(now: Time, tag: u32, owner: OwnerSlot, begun: Begun) -> Self {
+        // Whose it is, its shard notes.
         let Begun { generation, slices, replicas, soft_pin, hard_pin, .. } = begun;
         let Begun { group, parent, replaces, file, .. } = begun;
         let mut object = Self {
@@ -373,12 +395,12 @@ impl Object {
         transfer
     }
 
-    /// Forgets replicas whose segment or disk is gone for good.
-    pub(crate) fn drop_dead_replicas(&mut self) {
-        self.take_replicas_if(|replica| replica.segment.is_gone());
+    /// Takes the replicas out whose segment is gone for good, and forgets disks that are.
+    pub(crate) fn take_dead_replicas(&mut self) -> Replicas {
         if self.local_disks().iter().any(|disk| disk.is_gone()) {
             self.change_extra(|extra| extra.local_disks.retain(|disk| !disk.is_gone()));
         }
+        self.take_replicas_if(|replica| replica.segment.is_gone())
     }
 
     /// Whether it is live and no replica is in a segment or on a disk that is gone for

@@ -15,14 +15,24 @@ use mc_types::{Generation, Time};
 
 use crate::effect::Removal;
 use crate::group::{Member, Protected};
+use crate::ledger::TenantSlot;
 use crate::object::{Object, Queue};
 use crate::shard::{Emit, Shard};
+use crate::tenant_order::TenantOrder;
 
 /// Which objects an eviction may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Ordinary,
     SoftPinned,
+}
+
+/// What an eviction takes its victims from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pool {
+    pub(crate) class: Class,
+    /// Only objects of this tenant, in the order of their last use.
+    pub(crate) tenant: Option<TenantSlot>,
 }
 
 /// An object that was offered as a victim while it was protected; ordered by when
@@ -80,6 +90,8 @@ pub(crate) struct Order {
     aside: Waiting,
     /// Objects in [`Queue::OnDisk`].
     on_disk: usize,
+    /// What is in `main`, `pinned` or `lapsed`, by tenant; `None` without tenants.
+    tenants: Option<Box<TenantOrder>>,
 }
 
 /// Protected objects, by when they may be offered again.
@@ -113,7 +125,7 @@ impl Waiting {
 }
 
 impl Order {
-    pub(crate) fn new(policy: PolicyKind) -> Self {
+    pub(crate) fn new(policy: PolicyKind, with_tenants: bool) -> Self {
         Self {
             main: policy.build(),
             pinned: Lru::new(),
@@ -121,6 +133,30 @@ impl Order {
             noted: Vec::new(),
             aside: Waiting::default(),
             on_disk: 0,
+            tenants: with_tenants.then(Box::default),
+        }
+    }
+
+    /// Says whose the object in a slot is from now on.
+    pub(crate) fn assign(&mut self, slot: u32, tenant: TenantSlot) {
+        if let Some(tenants) = &mut self.tenants {
+            tenants.assign(slot, tenant);
+        }
+    }
+
+    /// Whose the object in a slot is.
+    pub(crate) fn tenant(&self, slot: u32) -> TenantSlot {
+        self.tenants.as_ref().map_or(TenantSlot::DEFAULT, |tenants| tenants.tenant(slot))
+    }
+
+    /// The object that a tenant would lose first to make room within its quota.
+    fn coldest_of(&self, tenant: TenantSlot, class: Class) -> Option<u32> {
+        self.tenants.as_ref()?.coldest(tenant, class)
+    }
+
+    fn list(&mut self, slot: u32, class: Class) {
+        if let Some(tenants) = &mut self.tenants {
+            tenants.insert(slot, class);
         }
     }
 
@@ -147,10 +183,12 @@ impl Order {
         } else if object.protection.wants_soft_pin() {
             object.queue = Queue::Pinned;
             self.pinned.insert(slot, Item::UNKNOWN);
+            self.list(slot, Class::SoftPinned);
         } else {
             self.tell();
             object.queue = Queue::Main;
             self.main.insert(slot, item);
+            self.list(slot, Class::Ordinary);
         }
     }
 
@@ -159,14 +197,17 @@ impl Order {
         if pinned {
             object.queue = Queue::Pinned;
             self.pinned.insert(slot, Item::UNKNOWN);
+            self.list(slot, Class::SoftPinned);
         } else if object.protection.wants_soft_pin() {
             // Where an access finds it whose pin is in force again with it.
             object.queue = Queue::Lapsed;
             self.lapsed.insert(slot, Item::UNKNOWN);
+            self.list(slot, Class::Ordinary);
         } else {
             self.tell();
             object.queue = Queue::Main;
             self.main.readmit(slot, item);
+            self.list(slot, Class::Ordinary);
         }
     }
 
@@ -181,13 +222,20 @@ impl Order {
             }
             // Pins that count from the commit lapse in the order in which they began.
             Queue::Pinned if terms.soft_pin_from == SoftPinFrom::Commit => {}
-            Queue::Pinned => self.pinned.access(slot),
+            Queue::Pinned => {
+                self.pinned.access(slot);
+                self.list(slot, Class::SoftPinned);
+            }
             Queue::Lapsed if object.protection.is_soft_pinned(terms, now) => {
                 self.lapsed.remove(slot);
                 self.pinned.insert(slot, Item::UNKNOWN);
                 object.queue = Queue::Pinned;
+                self.list(slot, Class::SoftPinned);
             }
-            Queue::Lapsed => self.lapsed.access(slot),
+            Queue::Lapsed => {
+                self.lapsed.access(slot);
+                self.list(slot, Class::Ordinary);
+            }
             Queue::Aside | Queue::None | Queue::OnDisk => {}
         }
     }
@@ -214,6 +262,9 @@ impl Order {
             Queue::OnDisk => self.on_disk -= 1,
             Queue::None => {}
         }
+        if let Some(tenants) = &mut self.tenants {
+            tenants.remove(slot);
+        }
         object.queue = Queue::None;
     }
 
@@ -221,6 +272,9 @@ impl Order {
     fn tell(&mut self) {
         for slot in self.noted.drain(..) {
             self.main.access(slot);
+            if let Some(tenants) = &mut self.tenants {
+                tenants.access(slot);
+            }
         }
     }
 }
@@ -232,12 +286,15 @@ enum Judgement {
 }
 
 impl Shard {
-    /// When the object that this class would lose first was last used.
-    pub(crate) fn coldest(&mut self, class: Class) -> Option<Time> {
+    /// When the object that this pool would lose first was last used.
+    pub(crate) fn coldest(&mut self, pool: Pool) -> Option<Time> {
         // What was accessed is no longer the coldest.
         self.order.tell();
         let touched = |slot| self.objects.get(slot).map(|object| object.protection.last_touched());
-        match class {
+        if let Some(tenant) = pool.tenant {
+            return self.order.coldest_of(tenant, pool.class).and_then(touched);
+        }
+        match pool.class {
             Class::SoftPinned => self.order.pinned.coldest().and_then(touched),
             Class::Ordinary => {
                 let lapsed = self.order.lapsed.coldest().and_then(touched);
@@ -247,12 +304,19 @@ impl Shard {
         }
     }
 
-    /// Evicts objects of `class` until `bytes` are freed, none is left or enough
+    /// Evicts objects of `pool` until `bytes` are freed, none is left or enough
     /// have been looked at for one time.
-    pub(crate) fn evict(&mut self, class: Class, bytes: u64, emit: Emit<'_>) -> Evicted {
+    pub(crate) fn evict(&mut self, pool: Pool, bytes: u64, emit: Emit<'_>) -> Evicted {
         let mut outcome = Evicted::default();
         let mut budget = Budget { offers: 0, bytes };
-        if class == Class::SoftPinned {
+        if let Some(tenant) = pool.tenant {
+            self.order.tell();
+            while !budget.is_spent()
+                && let Some(slot) = self.order.coldest_of(tenant, pool.class)
+            {
+                self.offer(slot, &mut budget, &mut outcome, emit);
+            }
+        } else if pool.class == Class::SoftPinned {
             while !budget.is_spent()
                 && let Some(slot) = self.order.pinned.coldest()
             {
@@ -280,13 +344,16 @@ impl Shard {
         self.order.tell();
         // Nothing else can change while the policy offers: what goes is collected first.
         let mut victims = smallvec::SmallVec::<[u32; 16]>::new();
-        let Order { main, aside, .. } = &mut self.order;
+        let Order { main, aside, tenants, .. } = &mut self.order;
         let (objects, terms) = (&mut self.objects, &self.config.terms);
         main.evict(&mut |slot| {
             if budget.is_spent() {
                 return Verdict::Stop;
             }
             budget.offers += 1;
+            if let Some(tenants) = tenants {
+                tenants.remove(slot);
+            }
             let object = objects.get_mut(slot).expect("an offered slot is occupied");
             match judge(object, terms, emit.now) {
                 Judgement::Stays { until, leased } => {
@@ -374,6 +441,9 @@ impl Shard {
             done += 1;
             self.order.remove(slot, object);
             self.order.lapsed.insert(slot, Item::UNKNOWN);
+            if let Some(tenants) = &mut self.order.tenants {
+                tenants.insert_coldest(slot, Class::Ordinary);
+            }
             object.queue = Queue::Lapsed;
         }
         done

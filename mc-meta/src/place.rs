@@ -12,10 +12,12 @@ use smallvec::SmallVec;
 use crate::command::ReplicateConfig;
 use crate::config::AllocationStrategy;
 use crate::object::{Replica, Replicas};
+use crate::quota::QuotaError;
+use crate::segment::Segment;
 use crate::table::SegmentTable;
 
 /// Why no replica could be placed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum NoRoom {
     /// No segment is mounted, or every one that is was excluded.
     NoSegments { mounted: usize },
@@ -24,6 +26,8 @@ pub(crate) enum NoRoom {
     /// Full or fragmented: making room may help. `best_free` is the largest
     /// number of free bytes seen in one segment.
     NotNow { best_free: u64 },
+    /// Its tenant may not have it, or not so much.
+    Quota(QuotaError),
 }
 
 /// One placement.
@@ -53,21 +57,7 @@ impl SegmentTable {
         let config = demand.config;
         let preferred = self.named(&config.preferred_segments);
         let excluded = self.named(&config.excluded_segments);
-        if excluded.len() == mounted {
-            return Err(NoRoom::NoSegments { mounted });
-        }
-        let allowed = || {
-            let segments = self.segments().iter().enumerate();
-            segments.filter(|(at, _)| !excluded.contains(at)).map(|(_, segment)| segment)
-        };
-        let largest_object = if excluded.is_empty() {
-            self.largest()
-        } else {
-            allowed().map(|segment| segment.largest_object()).max().unwrap_or(0)
-        };
-        if demand.len > largest_object {
-            return Err(NoRoom::TooLarge { largest_object });
-        }
+        self.check(demand.len, &excluded)?;
         let wanted = config.replica_num as usize;
         let view = self.seen_by(demand.writer);
         let request = Request::new(mounted, demand.seed)
@@ -88,10 +78,42 @@ impl SegmentTable {
             self.take_more(request, &mut placed);
         }
         if placed.replicas.is_empty() {
-            let best_free = allowed().map(|segment| segment.free()).max().unwrap_or(0);
+            let free = self.others(&excluded).map(|segment| segment.free());
+            let best_free = free.max().unwrap_or(0);
             return Err(NoRoom::NotNow { best_free });
         }
         Ok(placed.replicas)
+    }
+
+    /// Whether an object of `len` bytes could be placed if the segments were empty.
+    ///
+    /// # Errors
+    /// [`NoRoom::NoSegments`] or [`NoRoom::TooLarge`] when not.
+    pub(crate) fn could_place(&self, len: u64, config: &ReplicateConfig) -> Result<(), NoRoom> {
+        self.check(len, &self.named(&config.excluded_segments))
+    }
+
+    fn check(&self, len: u64, excluded: &Positions) -> Result<(), NoRoom> {
+        let mounted = self.segments().len();
+        if excluded.len() == mounted {
+            return Err(NoRoom::NoSegments { mounted });
+        }
+        let largest_object = if excluded.is_empty() {
+            self.largest()
+        } else {
+            let others = self.others(excluded).map(|segment| segment.largest_object());
+            others.max().unwrap_or(0)
+        };
+        if len > largest_object {
+            return Err(NoRoom::TooLarge { largest_object });
+        }
+        Ok(())
+    }
+
+    /// The segments that take new objects and are not excluded.
+    fn others(&self, excluded: &Positions) -> impl Iterator<Item = &Arc<Segment>> {
+        let segments = self.segments().iter().enumerate();
+        segments.filter(|(at, _)| !excluded.contains(at)).map(|(_, segment)| segment)
     }
 
     /// Takes space from the segments that `strategy` offers.

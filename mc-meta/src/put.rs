@@ -15,11 +15,12 @@ use crate::master::{Master, count};
 use crate::object::{Begun, Replicas, State};
 use crate::order::Evicted;
 use crate::place::NoRoom;
+use crate::quota::Charge;
 use crate::shard::{Emit, Shard};
 
 /// Rounds of making room before a put is refused. The amount evicted doubles
 /// from round to round, so this many rounds reach any size.
-const MAX_ROUNDS: u32 = 24;
+pub(crate) const MAX_ROUNDS: u32 = 24;
 
 impl Master {
     /// Grants space for an object that nobody can read until
@@ -43,14 +44,17 @@ impl Master {
             let no_room = {
                 let mut shard = self.shard_of(key);
                 self.clear_way(&mut shard, key, emit)?;
-                match self.place(len, put.config, client) {
-                    Ok(replicas) => {
+                match self.place_charged(put.key, len, put.config, client) {
+                    Ok((replicas, charge)) => {
                         let grant = PutGrant {
                             generation: self.next_generation(),
                             placements: replicas.placements(),
                             disk: self.plan_file(len),
                         };
-                        self.begin(&mut shard, key, client, put, &grant, replicas, emit);
+                        let mut begun = self.begun(put, &shard, grant.generation, replicas, charge);
+                        begun.file = grant.disk;
+                        shard.begin(key, client, begun, emit);
+                        self.release_not_before(now + self.config.put_start_release_timeout);
                         return Ok(grant);
                     }
                     Err(no_room) => no_room,
@@ -67,34 +71,21 @@ impl Master {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all of them are parts of one put")]
-    fn begin(
-        &self,
-        shard: &mut Shard,
-        key: HashedKey<'_>,
-        client: ClientId,
-        put: &PutStart<'_>,
-        grant: &PutGrant,
-        replicas: Replicas,
-        emit: Emit<'_>,
-    ) {
-        let number = shard.config.number;
-        let mut begun = self.begun(put, grant.generation, number, replicas);
-        begun.file = grant.disk;
-        shard.begin(key, client, begun, emit);
-        self.release_not_before(emit.now + self.config.put_start_release_timeout);
-    }
-
-    /// What a put asks for, in the shard of this number. Joins its group.
+    /// What a put asks for and gets. Joins its group.
     pub(crate) fn begun(
         &self,
         put: &PutStart<'_>,
+        shard: &Shard,
         generation: Generation,
-        shard: u32,
         replicas: Replicas,
+        charge: Charge<'_>,
     ) -> Begun {
         let config = put.config;
-        let join = |name: &str| self.join_group(name, generation, shard);
+        let number = shard.config.number;
+        let join = |name: &str| {
+            let name = self.scoped_group(put.key, name);
+            self.join_group(&name, generation, number)
+        };
         Begun {
             generation,
             slices: unverified(put.slice_lengths),
@@ -105,6 +96,7 @@ impl Master {
             parent: config.parent.as_ref().and_then(|key| self.item_hash(key.as_ref())),
             replaces: None,
             file: false,
+            tenant: charge.keep(),
         }
     }
 
@@ -134,6 +126,7 @@ impl Master {
                 return Some(PutStartError::TooLarge { len, largest_object });
             }
             NoRoom::NotNow { best_free } => best_free,
+            NoRoom::Quota(refused) => return self.make_room_within(refused, round, now),
         };
         // What nobody can use goes before what somebody may want.
         if self.reclaim_unfinished(now).0 > 0 {

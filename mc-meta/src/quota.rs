@@ -4,11 +4,11 @@ use core::fmt;
 use core::mem;
 use std::collections::BTreeMap;
 
-use mc_types::{ByteSize, ErrorCode};
+use mc_types::{ByteSize, ErrorCode, KeyRef};
 use thiserror::Error;
 
 use crate::ledger::{Ledger, TenantSlot};
-use crate::tenant::TenantId;
+use crate::tenant::{TenantId, unscoped};
 
 /// Most tenants that can be charged at a time.
 pub const MAX_TENANTS: usize = 1 << 16;
@@ -101,7 +101,18 @@ impl Quotas {
     /// [`QuotaError`] when the tenant may not write, or not so much.
     pub fn charge(&self, tenant: &TenantId, bytes: u64) -> Result<Charge<'_>, QuotaError> {
         let Some(ledger) = &self.0 else { return Ok(Charge::free()) };
-        let slot = ledger.charge_object(tenant, bytes)?;
+        let slot = ledger.charge_object(tenant.as_str(), bytes)?;
+        Ok(Charge { ledger: Some(ledger), slot, bytes, objects: 1 })
+    }
+
+    /// [Charges](Self::charge) the owner of a stored key.
+    pub(crate) fn charge_owner(
+        &self,
+        stored: KeyRef<'_>,
+        bytes: u64,
+    ) -> Result<Charge<'_>, QuotaError> {
+        let Some(ledger) = &self.0 else { return Ok(Charge::free()) };
+        let slot = ledger.charge_object(unscoped(stored).0, bytes)?;
         Ok(Charge { ledger: Some(ledger), slot, bytes, objects: 1 })
     }
 
@@ -135,6 +146,17 @@ impl Quotas {
         if let Some(ledger) = &self.0 {
             ledger.evicted(slot, bytes);
         }
+    }
+
+    /// Where objects of the tenant are charged, if anything can be.
+    pub(crate) fn slot(&self, tenant: &TenantId) -> Option<TenantSlot> {
+        self.0.as_ref()?.slot(tenant)
+    }
+
+    /// The tenant that exceeds its quota by most, because that has shrunk, and by how
+    /// many bytes.
+    pub(crate) fn over_quota(&self) -> Option<(TenantSlot, u64)> {
+        self.0.as_ref()?.over_quota()
     }
 
     /// Charges an object that existed before this ledger did, as a restart finds it in
@@ -193,7 +215,7 @@ pub struct Charge<'a> {
 
 impl Charge<'_> {
     /// The one that costs nothing, while there are no tenants.
-    const fn free() -> Self {
+    pub(crate) const fn free() -> Self {
         Self { ledger: None, slot: TenantSlot::DEFAULT, bytes: 0, objects: 0 }
     }
 

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use mc_types::Time;
 
 use crate::hash::mix;
+use crate::ledger::TenantSlot;
 use crate::master::Master;
-use crate::order::{Class, Evicted};
+use crate::order::{Class, Evicted, Pool};
 
 /// Shards compared when a victim is wanted. The coldest object of the coldest of
 /// a few random shards is close to the coldest of all, and a fixed number keeps
@@ -92,21 +93,49 @@ impl Master {
     /// Evicts at least `bytes`, the least recently used first, soft-pinned
     /// objects only when there are no others and the settings allow it. Less is
     /// freed when a bounded amount of work was not enough or nothing is left.
+    ///
+    /// A tenant that has more than it may, because its quota has shrunk, gives its
+    /// excess up before others lose anything.
     pub(crate) fn evict(&self, now: Time, bytes: u64) -> Evicted {
         self.evict_up_to(now, bytes, u64::MAX)
     }
 
     /// [`evict`](Self::evict), but no more than about `victims` objects.
     fn evict_up_to(&self, now: Time, bytes: u64, victims: u64) -> Evicted {
-        let mut outcome = self.evict_class(Class::Ordinary, now, bytes, victims);
-        if outcome.objects == 0 && !outcome.cut_short && self.config.allow_evict_soft_pinned_objects
-        {
-            outcome += self.evict_class(Class::SoftPinned, now, bytes, victims);
+        let mut outcome = Evicted::default();
+        if let Some((tenant, excess)) = self.quotas.over_quota() {
+            outcome = self.evict_whose(Some(tenant), now, bytes.min(excess), victims);
+        }
+        if outcome.bytes < bytes && outcome.objects < victims {
+            let (bytes, victims) = (bytes - outcome.bytes, victims - outcome.objects);
+            outcome += self.evict_whose(None, now, bytes, victims);
         }
         outcome
     }
 
-    fn evict_class(&self, class: Class, now: Time, bytes: u64, victims: u64) -> Evicted {
+    /// [`evict`](Self::evict), but only objects of this tenant, those that were not used
+    /// for the longest time first.
+    pub(crate) fn evict_of(&self, tenant: TenantSlot, now: Time, bytes: u64) -> Evicted {
+        self.evict_whose(Some(tenant), now, bytes, u64::MAX)
+    }
+
+    fn evict_whose(
+        &self,
+        tenant: Option<TenantSlot>,
+        now: Time,
+        bytes: u64,
+        victims: u64,
+    ) -> Evicted {
+        let pool = |class| Pool { class, tenant };
+        let mut outcome = self.evict_pool(pool(Class::Ordinary), now, bytes, victims);
+        if outcome.objects == 0 && !outcome.cut_short && self.config.allow_evict_soft_pinned_objects
+        {
+            outcome += self.evict_pool(pool(Class::SoftPinned), now, bytes, victims);
+        }
+        outcome
+    }
+
+    fn evict_pool(&self, pool: Pool, now: Time, bytes: u64, victims: u64) -> Evicted {
         let mut outcome = Evicted::default();
         let draw = self.draw();
         let mut turn = 0;
@@ -115,11 +144,11 @@ impl Master {
                 outcome.cut_short = true;
                 break;
             }
-            let Some(at) = self.coldest_shard(class, now, mix(draw ^ turn)) else { break };
+            let Some(at) = self.coldest_shard(pool, now, mix(draw ^ turn)) else { break };
             turn += 1;
             // A few at a time: the next victim may be colder in another shard.
             let share = (bytes - outcome.bytes).div_ceil(16).max(1);
-            outcome += self.shards()[at].lock().evict(class, share, self.emit(now));
+            outcome += self.shards()[at].lock().evict(pool, share, self.emit(now));
             for (generation, member) in core::mem::take(&mut outcome.condemned) {
                 let Some(shard) = self.shards().get(member.shard as usize) else { continue };
                 outcome += shard.lock().evict_member(generation, member.slot, self.emit(now));
@@ -130,15 +159,15 @@ impl Master {
 
     /// The shard whose coldest object is the coldest of a sample; of all shards,
     /// when the sample has no object.
-    fn coldest_shard(&self, class: Class, now: Time, draw: u64) -> Option<usize> {
+    fn coldest_shard(&self, pool: Pool, now: Time, draw: u64) -> Option<usize> {
         let shards = self.shards().len();
         let peek = |at: usize| {
             let mut shard = self.shards()[at].lock();
             // A few are enough, unless none of them is still there.
             while shard.readmit_due(now, READMISSIONS) == READMISSIONS
-                && shard.coldest(class).is_none()
+                && shard.coldest(pool).is_none()
             {}
-            shard.coldest(class).map(|touched| (touched, at))
+            shard.coldest(pool).map(|touched| (touched, at))
         };
         let first = (draw as usize) % shards;
         // A stride that visits different shards each time; odd, so that it never

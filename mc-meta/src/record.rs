@@ -10,6 +10,7 @@ use crate::command::{Placement, Placements, Slices};
 use crate::effect::Effect;
 use crate::segment::{Segment, SegmentSpec};
 use crate::states::{ReplicaStatus, SegmentStatus};
+use crate::tenant::TenantId;
 use crate::view::ObjectView;
 
 /// One fact about the master's state, owned, to be encoded and kept by the caller.
@@ -68,6 +69,13 @@ pub enum Record {
     SpaceFreed {
         /// The space.
         space: Locations,
+    },
+    /// A tenant has this quota, or none.
+    TenantPolicy {
+        /// The tenant.
+        tenant: TenantId,
+        /// Bytes.
+        requested: Option<u64>,
     },
 }
 
@@ -160,6 +168,9 @@ impl Record {
             }
             Effect::SegmentMounted { segment } | Effect::SegmentChanged { segment, .. } => {
                 Self::of_segment(segment)
+            }
+            Effect::TenantPolicy { tenant, requested } => {
+                Self::TenantPolicy { tenant: tenant.clone(), requested }
             }
             Effect::SegmentGone { segment } => Self::SegmentGone { id: segment.spec().id },
             // What becomes of its segments is told, too.

@@ -7,6 +7,7 @@ use crate::error::RemoveError;
 use crate::master::Master;
 use crate::object::State;
 use crate::pattern::Pattern;
+use crate::tenant::TenantId;
 
 /// Objects that one hold of a shard's lock may remove.
 const BATCH: u32 = 256;
@@ -41,7 +42,7 @@ impl Master {
     /// and, unless forced, those under lease; says how many. Objects put meanwhile may or
     /// may not be among them.
     pub fn remove_all(&self, now: Time, force: bool) -> u64 {
-        self.remove_matching(now, None, force)
+        self.remove_matching(now, None, None, force)
     }
 
     /// Removes every object whose key the pattern matches, as
@@ -52,10 +53,20 @@ impl Master {
     /// Looks at every object; the longest that another command waits for it is the time
     /// to match some hundred keys.
     pub fn remove_by_regex(&self, now: Time, pattern: &Pattern, force: bool) -> u64 {
-        self.remove_matching(now, Some(pattern), force)
+        self.remove_matching(now, None, Some(pattern), force)
     }
 
-    fn remove_matching(&self, now: Time, pattern: Option<&Pattern>, force: bool) -> u64 {
+    /// Removes objects of one tenant by their keys as it knows them, or of all by their
+    /// keys as they are stored.
+    pub(crate) fn remove_matching(
+        &self,
+        now: Time,
+        tenant: Option<&TenantId>,
+        pattern: Option<&Pattern>,
+        force: bool,
+    ) -> u64 {
+        let is_any = tenant.is_none() && pattern.is_none();
+        let is_meant = |key: KeyRef<'_>| pattern.is_none_or(|p| p.is_match(key.as_str()));
         let emit = self.emit(now);
         let mut removed = 0;
         for shard in self.shards() {
@@ -66,7 +77,7 @@ impl Master {
                 for slot in from..to {
                     let goes = shard.object(slot).is_some_and(|object| {
                         object.may_be_removed(&self.terms, now, force)
-                            && pattern.is_none_or(|p| p.is_match(shard.key(object).as_str()))
+                            && (is_any || shard.key_for(object, tenant).is_some_and(is_meant))
                     });
                     // What lost its segments goes, too, but not for being asked.
                     if goes

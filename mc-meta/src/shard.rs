@@ -21,9 +21,11 @@ use crate::hash::{HashedKey, KeyHasher};
 use crate::index::{Index, tag_of};
 use crate::keys::KeyArena;
 use crate::kinds::FileBytes;
+use crate::ledger::TenantSlot;
 use crate::object::{Begun, Object, Replicas, State};
 use crate::order::Order;
 use crate::owners::Owners;
+use crate::quota::Quotas;
 use crate::slab::Slab;
 use crate::view::{ObjectView, SpaceView};
 
@@ -71,6 +73,7 @@ pub(crate) struct ShardConfig {
     /// Room on the shared tier of files.
     pub(crate) files: Arc<FileBytes>,
     pub(crate) ttl_after_get: Option<Duration>,
+    pub(crate) quotas: Arc<Quotas>,
 }
 
 #[derive(Debug)]
@@ -93,9 +96,17 @@ pub(crate) struct Shard {
     pub(crate) expiring: Expiring,
     /// Space that nobody can reach any more and that somebody may still be writing
     /// to or reading from, by when it can be given back.
-    pub(crate) discarded: BTreeMap<(Time, Generation), Replicas>,
+    pub(crate) discarded: BTreeMap<(Time, Generation), Kept>,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
+}
+
+/// Space that belongs to no object any more.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Who is still charged for it; `None` for what was kept before the master began.
+    pub(crate) tenant: Option<TenantSlot>,
+    pub(crate) replicas: Replicas,
 }
 
 /// What became of an object that was taken out.
@@ -118,7 +129,7 @@ impl Shard {
             objects: Slab::new(),
             keys: KeyArena::new(),
             owners: Owners::new(config.hasher.state()),
-            order: Order::new(config.policy),
+            order: Order::new(config.policy, config.quotas.is_on()),
             history: History::default(),
             open: OpenPuts::new(),
             transfers: OpenPuts::new(),
@@ -151,6 +162,16 @@ impl Shard {
             |slot: u32| self.objects.get(slot).is_some_and(|it| it.generation == generation);
         let name = self.index.name(object.tag, is_it).expect("every key is indexed");
         self.keys.text(name)
+    }
+
+    /// Who is charged for the object in a slot.
+    pub(crate) fn tenant(&self, slot: u32) -> TenantSlot {
+        self.order.tenant(slot)
+    }
+
+    /// Gives space back that the tenant was charged for; see [`Replicas::release`].
+    pub(crate) fn give_back(&self, tenant: TenantSlot, space: Replicas) -> u64 {
+        space.release(&self.config.quotas, tenant)
     }
 
     pub(crate) fn client(&self, object: &Object) -> ClientId {
@@ -202,7 +223,8 @@ impl Shard {
     fn lose_dead(&mut self, slot: u32, emit: Emit<'_>) -> bool {
         let object = self.get_mut(slot);
         if object.is_live() {
-            object.drop_dead_replicas();
+            let dead = object.take_dead_replicas();
+            self.give_back(self.tenant(slot), dead);
             self.note_lost_memory(slot, emit.now);
             self.emit_changed(slot, emit);
             return true;
@@ -259,8 +281,9 @@ impl Shard {
     ) -> u32 {
         let tag = tag_of(key.hash);
         let owner = self.owners.add(owner);
-        let replaces = put.replaces;
+        let (replaces, tenant) = (put.replaces, put.tenant);
         let slot = self.objects.insert(Object::begun(now, tag, owner, put));
+        self.order.assign(slot, tenant);
         match replaces {
             Some(old) => self.get_mut(old).change_extra(|extra| extra.replacement = Some(slot)),
             None => {
@@ -339,11 +362,13 @@ impl Shard {
         };
         self.abandon_transfer(slot, emit);
         self.emit_removed(slot, cause, emit);
+        let tenant = self.tenant(slot);
         let mut object = self.detach(slot);
-        let bytes = object.take_replicas().release();
+        let bytes = self.give_back(tenant, object.take_replicas());
         if cause == Removal::Evicted {
             self.totals.evicted_objects += 1;
             self.totals.evicted_bytes = self.totals.evicted_bytes.saturating_add(bytes);
+            self.config.quotas.evicted(tenant, bytes);
         }
         Gone { cause, bytes }
     }
@@ -367,11 +392,13 @@ impl Shard {
     pub(crate) fn discard(&mut self, slot: u32, release_at: Time, cause: Removal, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
-        self.keep_until(release_at, generation, replicas, emit);
-        self.take_out(slot, cause, emit);
+        let space = Kept { tenant: Some(self.tenant(slot)), replicas };
+        self.keep_until(release_at, generation, space, emit);
+        // Its space was taken already.
+        let _ = self.take_out(slot, cause, emit);
     }
 
-    /// Takes an object out of every table. Its space is the caller's.
+    /// Takes an object out of every table. Its space is the caller's, and stays charged.
     pub(crate) fn take_out(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Replicas {
         self.abandon_transfer(slot, emit);
         self.emit_removed(slot, cause, emit);
@@ -384,13 +411,15 @@ impl Shard {
         &mut self,
         until: Time,
         generation: Generation,
-        space: Replicas,
+        space: Kept,
         emit: Emit<'_>,
     ) {
-        if !space.is_empty() {
-            let (left, kept) = (until - emit.now, SpaceView { replicas: &space });
-            emit.effect(&Effect::SpaceKept { space: kept, left });
-            self.discarded.entry((until, generation)).or_default().extend(space);
+        if !space.replicas.is_empty() {
+            let (left, view) = (until - emit.now, SpaceView { replicas: &space.replicas });
+            emit.effect(&Effect::SpaceKept { space: view, left });
+            let kept = self.discarded.entry((until, generation)).or_default();
+            kept.tenant = space.tenant;
+            kept.replicas.extend(space.replicas);
         }
     }
 
@@ -426,6 +455,8 @@ impl Shard {
     /// Takes an object out of every table and tells nobody.
     pub(crate) fn detach(&mut self, slot: u32) -> Object {
         let mut object = self.objects.remove(slot).expect(OCCUPIED);
+        // Its bytes go with its replicas.
+        self.config.quotas.release(self.tenant(slot), 0);
         self.take_key_from(slot, &object);
         if object.expires().is_some() {
             self.expiring.gone(&self.objects);
@@ -475,9 +506,12 @@ impl Shard {
             && let Some(entry) = self.discarded.first_entry()
             && entry.key().0 <= emit.now
         {
-            let replicas = entry.remove();
+            let Kept { tenant, replicas } = entry.remove();
             emit.effect(&Effect::SpaceFreed { space: SpaceView { replicas: &replicas } });
-            replicas.release();
+            match tenant {
+                Some(tenant) => self.give_back(tenant, replicas),
+                None => replicas.release_uncharged(),
+            };
             reclaimed += 1;
         }
         while reclaimed < limit

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use mc_alloc::strategy::Segments;
 use mc_types::{ClientId, SegmentId};
 
+use crate::quota::Quotas;
 use crate::segment::Segment;
 use crate::states::SegmentStatus;
 
@@ -30,6 +31,8 @@ pub(crate) struct SegmentTable {
     largest: u64,
     capacity: u64,
     view: u64,
+    /// Told how many bytes there are for tenants.
+    quotas: Arc<Quotas>,
 }
 
 /// A host that serves segments.
@@ -42,6 +45,10 @@ struct Host {
 }
 
 impl SegmentTable {
+    pub(crate) fn new(quotas: Arc<Quotas>) -> Self {
+        Self { quotas, ..Self::default() }
+    }
+
     /// The segments that take new objects.
     pub(crate) fn segments(&self) -> &[Arc<Segment>] {
         &self.segments
@@ -195,6 +202,11 @@ impl SegmentTable {
         self.largest = largest.unwrap_or(0);
         let sizes = self.segments.iter().map(|segment| segment.spec().size);
         self.capacity = sizes.fold(0, u64::saturating_add);
+        // What lies in parked segments is charged, too. If they did not count, a tenant
+        // whose nodes are silent for a moment would have too much, and give up what it
+        // has on the others.
+        let parked = self.parked.values().map(|segment| segment.spec().size);
+        self.quotas.set_capacity(parked.fold(self.capacity, u64::saturating_add));
         self.view += 1;
     }
 }

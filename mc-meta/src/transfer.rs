@@ -25,7 +25,7 @@ use crate::hash::HashedKey;
 use crate::master::Master;
 use crate::object::{Object, Replica, Replicas, State};
 use crate::segment::Segment;
-use crate::shard::{Emit, Shard};
+use crate::shard::{Emit, Kept, Shard};
 use crate::table::SegmentTable;
 
 mod error;
@@ -278,12 +278,20 @@ impl Master {
         if targets.is_empty() && route.kind == TransferKind::Copy {
             return Ok(grant);
         }
+        let tenant = shard.tenant(slot);
+        match self.quotas.charge_more(tenant, targets.bytes()) {
+            Ok(charge) => charge.keep(),
+            Err(refused) => {
+                targets.release_uncharged();
+                return Err(TransferError::Quota(refused));
+            }
+        };
         let due = now + self.config.put_start_release_timeout;
         let (id, kind, source) = (grant.transfer, route.kind, source.segment);
         let transfer = Transfer { id, kind, client, source, targets, due };
         // Its group may have been given up a moment ago.
         if let Err(transfer) = shard.begin_transfer(slot, transfer, emit) {
-            transfer.targets.release();
+            shard.give_back(tenant, transfer.targets);
             return Err(TransferError::NotFound);
         }
         self.release_not_before(due);
@@ -368,7 +376,7 @@ impl SegmentTable {
             match space {
                 Ok(replica) => taken.push(replica),
                 Err(error) => {
-                    taken.release();
+                    taken.release_uncharged();
                     return Err(error);
                 }
             }
@@ -477,6 +485,7 @@ impl Shard {
             if complete {
                 let left = object.take_replicas_if(|replica| is_in(replica, &source));
                 if lease_end > emit.now {
+                    let left = Kept { tenant: Some(self.tenant(slot)), replicas: left };
                     self.keep_until(lease_end, id, left, emit);
                     free_at = Some(lease_end);
                 } else {
@@ -485,7 +494,7 @@ impl Shard {
             }
         }
         self.emit_changed(slot, emit);
-        free.release();
+        self.give_back(self.tenant(slot), free);
         if complete { Ok(free_at) } else { Err(TransferFinishError::ReplicaIsGone) }
     }
 
@@ -493,7 +502,7 @@ impl Shard {
     fn give_up_transfer(&mut self, slot: u32, emit: Emit<'_>) {
         if let Some(transfer) = self.take_transfer(slot) {
             self.emit_changed(slot, emit);
-            transfer.targets.release();
+            self.give_back(self.tenant(slot), transfer.targets);
         }
     }
 
@@ -501,6 +510,7 @@ impl Shard {
     /// still be writing.
     pub(crate) fn abandon_transfer(&mut self, slot: u32, emit: Emit<'_>) {
         if let Some(Transfer { id, targets, due, .. }) = self.take_transfer(slot) {
+            let targets = Kept { tenant: Some(self.tenant(slot)), replicas: targets };
             self.keep_until(due, id, targets, emit);
         }
     }

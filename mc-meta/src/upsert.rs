@@ -20,6 +20,7 @@ use crate::master::{Master, count};
 use crate::object::{Begun, Object, Replicas};
 use crate::place::NoRoom;
 use crate::put::validate;
+use crate::quota::Charge;
 use crate::shard::{Emit, Shard};
 
 impl Master {
@@ -62,12 +63,20 @@ impl Master {
             let no_room = {
                 let mut shard = self.shard_of(key);
                 let old = self.old_value(&mut shard, key, put.config, emit)?;
-                let space = match self.place(len, put.config, client) {
-                    Ok(replicas) => Ok(Space { replicas, reused: false }),
-                    Err(no_room @ NoRoom::NotNow { .. }) => old
-                        .filter(|&slot| shard.can_rewrite(slot, len, put.config, now))
-                        .map(|_| Space { replicas: Replicas::default(), reused: true })
-                        .ok_or(no_room),
+                let space = match self.place_charged(put.key, len, put.config, client) {
+                    Ok((replicas, charge)) => Ok(Space { replicas, charge, reused: false }),
+                    Err(no_room @ (NoRoom::NotNow { .. } | NoRoom::Quota(_)))
+                        if old
+                            .is_some_and(|slot| shard.can_rewrite(slot, len, put.config, now)) =>
+                    {
+                        // What is there is charged already.
+                        let charge = self.quotas.charge_owner(put.key, 0);
+                        charge.map_err(|_| no_room).map(|charge| Space {
+                            replicas: Replicas::default(),
+                            charge,
+                            reused: true,
+                        })
+                    }
                     Err(no_room) => Err(no_room),
                 };
                 match space {
@@ -174,10 +183,11 @@ impl Master {
                 shard.remove(slot, cause, emit);
                 continue;
             }
-            if let Some(name) = &config.group
-                && !object.group().is_some_and(|group| self.is_group(name, group))
-            {
-                return Err(PutStartError::OtherGroup);
+            if let Some(name) = &config.group {
+                let name = self.scoped_group(key.key, name);
+                if !object.group().is_some_and(|group| self.is_group(&name, group)) {
+                    return Err(PutStartError::OtherGroup);
+                }
             }
             if let Some(replacement) = object.replacement() {
                 self.preempt(shard, replacement, emit);
@@ -204,11 +214,11 @@ impl Master {
         client: ClientId,
         put: &PutStart<'_>,
         old: Option<u32>,
-        space: Space,
+        space: Space<'_>,
         emit: Emit<'_>,
     ) -> PutGrant {
         let generation = self.next_generation();
-        let mut begun = self.begun(put, generation, shard.config.number, space.replicas);
+        let mut begun = self.begun(put, shard, generation, space.replicas, space.charge);
         if let Some(old) = old {
             shard.inherit(old, &mut begun, emit.now);
             if space.reused {
@@ -227,8 +237,9 @@ impl Master {
 }
 
 /// Where a new value goes.
-struct Space {
+struct Space<'a> {
     replicas: Replicas,
+    charge: Charge<'a>,
     /// Into the space of the old one; there are no replicas yet then.
     reused: bool,
 }

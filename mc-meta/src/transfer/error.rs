@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use super::TransferKind;
 use crate::command::MAX_REPLICAS;
+use crate::quota::QuotaError;
 use crate::states::SegmentStatus;
 
 /// Why a copy or move does not begin.
@@ -86,6 +87,9 @@ pub enum TransferError {
         /// The segment's free bytes.
         free: u64,
     },
+    /// The object's tenant may not have it, or not so much.
+    #[error("{0}")]
+    Quota(QuotaError),
 }
 
 impl TransferError {
@@ -105,19 +109,26 @@ impl TransferError {
             Self::TooLarge { .. } => ErrorCode::ObjectTooLarge,
             Self::Full { .. } => ErrorCode::Full,
             Self::Fragmented { .. } => ErrorCode::Fragmented,
+            Self::Quota(refused) => refused.code(),
         }
     }
 
     /// Whether the same call may succeed later without anybody's help.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        self.is_no_room()
-            || matches!(self, Self::NotReady | Self::InTransfer | Self::SegmentUnavailable { .. })
+        match self {
+            Self::NotReady | Self::InTransfer | Self::SegmentUnavailable { .. } => true,
+            Self::Quota(refused) => refused.is_retryable(),
+            _ => self.is_no_room(),
+        }
     }
 
-    /// Whether a target is full for now.
+    /// Whether a target, or the tenant's quota, is full for now.
     pub(super) const fn is_no_room(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Fragmented { .. })
+        matches!(
+            self,
+            Self::Full { .. } | Self::Fragmented { .. } | Self::Quota(QuotaError::Exceeded { .. })
+        )
     }
 }
 

@@ -19,6 +19,7 @@ mod renewals;
 mod slabs;
 mod strategies;
 mod tasks;
+mod tenants;
 mod transfers;
 mod transfers_at_random;
 mod unfinished;

@@ -1,0 +1,535 @@
+//! Tenants: whose a key is, what each may have, and who gives room.
+
+use std::collections::BTreeMap;
+
+use mc_meta::{
+    ListCursor, Pattern, PolicyError, QuotaError, TenantId, TenantUsage, TransferError, unscoped,
+};
+use mc_types::ErrorCode;
+
+use super::*;
+
+const QUOTAS: [(&str, u64); 2] = [("a", 400), ("b", 400)];
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+/// A key of a tenant as it is stored.
+fn of(name: &str, key: &str) -> String {
+    tenant(name).scoped(KeyRef::new(key).unwrap()).unwrap().as_ref().as_str().to_owned()
+}
+
+fn with_tenants() -> MasterConfig {
+    let mut config = settings();
+    config.multi_tenant = true;
+    config
+}
+
+/// A master with tenants that have these quotas.
+fn shared_by(quotas: &[(&str, u64)], sizes: &[u64]) -> Master {
+    let master = master_with(with_tenants(), sizes);
+    for (name, bytes) in quotas {
+        master.set_tenant_quota(at(0), &tenant(name), *bytes).unwrap();
+    }
+    master
+}
+
+fn usage(master: &Master, name: &str) -> TenantUsage {
+    assert_eq!(master.tenant_quotas().unwrap().mismatches, 0);
+    master.tenant_quota(&tenant(name)).unwrap()
+}
+
+fn charged(master: &Master, name: &str) -> u64 {
+    usage(master, name).charged
+}
+
+fn exceeded(name: &str, charged: u64, effective: u64, wanted: u64) -> PutStartError {
+    PutStartError::QuotaExceeded { tenant: tenant(name), charged, effective, wanted }
+}
+
+#[test]
+fn without_tenants_there_is_one_and_nothing_is_limited() {
+    let master = master(&[1000]);
+    let stored = master.scoped(&tenant("a"), key("k")).unwrap();
+    assert_eq!(stored.as_ref().as_str(), "k");
+    put(&master, at(0), "k", 1000).unwrap();
+    assert_eq!(master.set_tenant_quota(at(0), &tenant("a"), 1), Err(PolicyError::Off));
+    assert_eq!(master.delete_tenant_quota(at(0), &tenant("a")), Err(PolicyError::Off));
+    assert_eq!(PolicyError::Off.code(), ErrorCode::UnavailableInCurrentMode);
+    assert!(master.tenant_quotas().is_none() && master.tenant_quota(&tenant("a")).is_none());
+    let page = master.list_tenant_keys(&tenant("a"), "", ListCursor::default(), 10);
+    assert_eq!(page.keys[0].key.as_ref().as_str(), "k");
+    assert_eq!(master.remove_all_of(at(1), &tenant("a"), false), 1);
+}
+
+#[test]
+fn who_has_no_quota_puts_nothing() {
+    let master = shared_by(&[("a", 400)], &[1000]);
+    for name in ["default", "b"] {
+        let refused = start(&master, at(0), &of(name, "k"), 1).unwrap_err();
+        assert_eq!(refused, PutStartError::TenantNotRegistered { tenant: tenant(name) });
+        assert_eq!(refused.code(), ErrorCode::TenantNotRegistered);
+        assert!(!refused.is_retryable());
+    }
+    // Being refused makes nobody a tenant.
+    let report = master.tenant_quotas().unwrap();
+    assert_eq!(report.tenants.len(), 1);
+    assert_eq!(report.unregistered, 2);
+    put(&master, at(0), &of("a", "k"), 1).unwrap();
+}
+
+#[test]
+fn a_key_of_two_tenants_is_two_objects() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    put(&master, at(0), &of("a", "k"), 100).unwrap();
+    assert!(!has(&master, &of("b", "k")));
+    put(&master, at(0), &of("b", "k"), 50).unwrap();
+    assert_eq!((charged(&master, "a"), charged(&master, "b")), (100, 50));
+    master.remove(at(1), key(&of("a", "k")), false).unwrap();
+    assert!(has(&master, &of("b", "k")));
+    assert_eq!((charged(&master, "a"), charged(&master, "b")), (0, 50));
+}
+
+#[test]
+fn a_quota_holds_over_all_shards() {
+    let mut config = with_tenants();
+    config.shards = 64;
+    config.lease_ttl = Duration::from_secs(1000);
+    let master = master_with(config, &[1000]);
+    master.set_tenant_quota(at(0), &tenant("a"), 10).unwrap();
+    for n in 0..10 {
+        let stored = of("a", &n.to_string());
+        put(&master, at(0), &stored, 1).unwrap();
+        assert!(master.exist(at(0), key(&stored)));
+    }
+    assert_eq!(put(&master, at(0), &of("a", "x"), 1).unwrap_err(), exceeded("a", 10, 10, 1));
+}
+
+#[test]
+fn a_put_is_charged_for_each_replica_it_gets() {
+    let master = shared_by(&QUOTAS, &[300, 300]);
+    let three = ReplicateConfig::default().replicas(3);
+    let grant = start_as(&master, at(0), &of("a", "k"), 100, &three).unwrap();
+    assert_eq!(grant.placements.len(), 2);
+    assert_eq!(charged(&master, "a"), 200);
+    assert_eq!(usage(&master, "a").objects, 1);
+    end(&master, at(0), &of("a", "k"), grant.generation).unwrap();
+    assert_eq!(charged(&master, "a"), 200);
+}
+
+#[test]
+fn a_revoked_put_is_refunded() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    start(&master, at(0), &of("a", "k"), 100).unwrap();
+    assert_eq!(charged(&master, "a"), 100);
+    master.put_revoke(at(1), WRITER, key(&of("a", "k")), None).unwrap();
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (0, 0));
+}
+
+#[test]
+fn a_discarded_put_is_charged_until_its_space_is_given_out() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    start(&master, at(0), &of("a", "k"), 100).unwrap();
+    // The next put of the key takes its place after a while.
+    put(&master, secs(31), &of("a", "k"), 50).unwrap();
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (150, 1));
+    master.tick(secs(600));
+    assert_eq!(charged(&master, "a"), 50);
+}
+
+#[test]
+fn a_put_that_is_given_up_for_its_age_is_refunded() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    start(&master, at(0), &of("a", "k"), 100).unwrap();
+    master.tick(secs(600));
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (0, 0));
+}
+
+#[test]
+fn what_goes_with_its_segment_is_refunded() {
+    let master = shared_by(&QUOTAS, &[500, 500]);
+    let two = ReplicateConfig::default().replicas(2);
+    put_as(&master, at(0), &of("a", "k"), 100, &two).unwrap();
+    master.unmount_segment(at(1), NODE, SegmentId::from_u128(0)).unwrap();
+    master.tick(at(2));
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
+    master.unmount_segment(at(3), NODE, SegmentId::from_u128(1)).unwrap();
+    master.tick(at(4));
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (0, 0));
+}
+
+#[test]
+fn a_tenant_makes_room_within_its_quota_out_of_its_own() {
+    let recorder = Recorder::default();
+    let master = Master::new(with_tenants(), 1).unwrap().with_sink(recorder.clone());
+    master.mount_segment(at(0), NODE, segment(0, 1000)).unwrap();
+    for (name, bytes) in QUOTAS {
+        master.set_tenant_quota(at(0), &tenant(name), bytes).unwrap();
+    }
+    for n in 0..4 {
+        put(&master, at(n), &of("b", &n.to_string()), 100).unwrap();
+        put(&master, at(n), &of("a", &n.to_string()), 100).unwrap();
+    }
+    // The one read last is not the one that was put last.
+    assert!(master.exist(at(10), key(&of("a", "0"))));
+    put(&master, secs(60), &of("a", "4"), 150).unwrap();
+    assert_eq!(recorder.removals(Removal::Evicted), [of("a", "1"), of("a", "2")]);
+    assert_eq!((charged(&master, "a"), charged(&master, "b")), (350, 400));
+    assert_eq!(usage(&master, "a").evicted_bytes, 200);
+    assert_eq!(usage(&master, "b").evicted_bytes, 0);
+}
+
+#[test]
+fn what_is_leased_stays_and_the_put_is_refused_until_then() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    put(&master, at(0), &of("b", "cold"), 100).unwrap();
+    put(&master, at(0), &of("a", "k"), 400).unwrap();
+    assert!(master.exist(at(1), key(&of("a", "k"))));
+    let refused = start(&master, at(2), &of("a", "l"), 100).unwrap_err();
+    assert_eq!(refused, exceeded("a", 400, 400, 100));
+    assert_eq!(refused.code(), ErrorCode::TenantQuotaExceeded);
+    assert!(refused.is_retryable());
+    put(&master, secs(6), &of("a", "l"), 100).unwrap();
+    assert!(!has(&master, &of("a", "k")) && has(&master, &of("b", "cold")));
+}
+
+#[test]
+fn more_than_the_whole_quota_is_refused_and_costs_nobody_anything() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    put(&master, at(0), &of("a", "k"), 100).unwrap();
+    let refused = start(&master, at(1), &of("a", "l"), 401).unwrap_err();
+    assert_eq!(refused, exceeded("a", 100, 400, 401));
+    assert!(!refused.is_retryable());
+    assert!(has(&master, &of("a", "k")));
+}
+
+#[test]
+fn soft_pinned_objects_of_a_tenant_go_last_and_hard_pinned_ones_never() {
+    let master = shared_by(&[("a", 300)], &[1000]);
+    let pinned = ReplicateConfig::default().soft_pin();
+    put_as(&master, at(0), &of("a", "hard"), 100, &ReplicateConfig::default().hard_pin()).unwrap();
+    put_as(&master, at(0), &of("a", "soft"), 100, &pinned).unwrap();
+    put(&master, at(1), &of("a", "plain"), 100).unwrap();
+    put(&master, at(2), &of("a", "next"), 100).unwrap();
+    assert!(has(&master, &of("a", "soft")) && !has(&master, &of("a", "plain")));
+    put(&master, at(3), &of("a", "large"), 200).unwrap();
+    assert!(!has(&master, &of("a", "soft")) && has(&master, &of("a", "hard")));
+    assert_eq!(
+        start(&master, at(4), &of("a", "all"), 300).unwrap_err(),
+        exceeded("a", 100, 300, 300)
+    );
+}
+
+#[test]
+fn a_soft_pin_that_has_lapsed_protects_nobody() {
+    let master = shared_by(&[("a", 200)], &[1000]);
+    put_as(&master, at(0), &of("a", "soft"), 100, &ReplicateConfig::default().soft_pin()).unwrap();
+    put(&master, secs(1799), &of("a", "plain"), 100).unwrap();
+    put(&master, secs(1801), &of("a", "next"), 100).unwrap();
+    assert!(has(&master, &of("a", "plain")) && !has(&master, &of("a", "soft")));
+}
+
+#[test]
+fn no_segment_at_all_is_no_matter_of_quotas() {
+    let master = shared_by(&QUOTAS, &[]);
+    let refused = start(&master, at(0), &of("a", "k"), 1).unwrap_err();
+    assert_eq!(refused, PutStartError::TooFewSegments { mounted: 0 });
+    master.mount_segment(at(0), NODE, segment(0, 100)).unwrap();
+    let refused = start(&master, at(0), &of("a", "k"), 101).unwrap_err();
+    assert_eq!(refused, PutStartError::TooLarge { len: 101, largest_object: 100 });
+    let refused = start(&master, at(0), &of("a", "k"), 51).unwrap_err();
+    assert_eq!(refused, exceeded("a", 0, 50, 51));
+    let refused = start(&master, at(0), &of("c", "k"), 51).unwrap_err();
+    assert_eq!(refused, PutStartError::TenantNotRegistered { tenant: tenant("c") });
+}
+
+#[test]
+fn what_is_within_the_quota_makes_room_out_of_everybodys() {
+    let master = shared_by(&[("a", 500), ("b", 500)], &[500, 500]);
+    let two = ReplicateConfig::default().replicas(2);
+    for n in 0..2 {
+        put_as(&master, at(n), &of("b", &n.to_string()), 100, &two).unwrap();
+        put_as(&master, at(n), &of("a", &n.to_string()), 100, &two).unwrap();
+    }
+    // Both are within their quotas; one segment alone is too small for all of this.
+    let only = ReplicateConfig::default().exclude("segment-1");
+    put_as(&master, at(5), &of("a", "x"), 100, &only).unwrap();
+    put_as(&master, at(6), &of("b", "x"), 100, &only).unwrap();
+    assert!(!has(&master, &of("b", "0")));
+    assert_eq!((charged(&master, "a"), charged(&master, "b")), (500, 300));
+}
+
+#[test]
+fn who_has_more_than_its_quota_gives_room_first() {
+    let mut config = with_tenants();
+    config.eviction_high_watermark_ratio = 0.5;
+    config.eviction_ratio = 0.0;
+    let master = master_with(config, &[1000]);
+    for name in ["a", "b"] {
+        master.set_tenant_quota(at(0), &tenant(name), 500).unwrap();
+    }
+    for n in 0..4 {
+        put(&master, at(n), &of("a", &n.to_string()), 100).unwrap();
+    }
+    for n in 4..8 {
+        put(&master, at(n), &of("b", &n.to_string()), 100).unwrap();
+    }
+    // The older objects are a's; b loses its own because it has too many.
+    master.set_tenant_quota(at(10), &tenant("b"), 200).unwrap();
+    assert_eq!(charged(&master, "b"), 400, "nothing goes for the quota alone");
+    assert!(usage(&master, "b").is_over_quota());
+    while master.tick(at(20)) {}
+    assert_eq!((charged(&master, "a"), charged(&master, "b")), (300, 200));
+}
+
+#[test]
+fn quotas_that_exceed_what_there_is_are_scaled_alike() {
+    let master = shared_by(&[("a", 300), ("b", 100), ("c", 400)], &[400]);
+    let effective = |master: &Master| ["a", "b", "c"].map(|name| usage(master, name).effective);
+    assert_eq!(effective(&master), [150, 50, 200]);
+    master.mount_segment(at(1), NODE, segment(1, 400)).unwrap();
+    assert_eq!(effective(&master), [300, 100, 400]);
+    assert_eq!(master.tenant_quotas().unwrap().capacity, 800);
+    master.unmount_segment(at(2), NODE, SegmentId::from_u128(0)).unwrap();
+    assert_eq!(effective(&master), [150, 50, 200]);
+}
+
+#[test]
+fn segments_that_are_away_for_a_moment_still_count() {
+    let mut config = with_tenants();
+    config.client_ttl = Duration::from_secs(10);
+    let master = master_with(config, &[1000]);
+    master.set_tenant_quota(at(0), &tenant("a"), 1000).unwrap();
+    put(&master, at(0), &of("a", "k"), 600).unwrap();
+    master.tick(secs(11));
+    assert_eq!(master.tenant_quotas().unwrap().capacity, 1000);
+    master.mount_segment(secs(12), NODE, segment(0, 1000)).unwrap();
+    assert!(has(&master, &of("a", "k")));
+    assert_eq!(charged(&master, "a"), 600);
+    // When they are given up they do not.
+    master.tick(secs(23));
+    master.tick(secs(700));
+    assert_eq!(master.tenant_quotas().unwrap().capacity, 0);
+    assert_eq!(charged(&master, "a"), 0);
+}
+
+#[test]
+fn a_quota_is_deleted_only_when_nothing_is_left() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    start(&master, at(0), &of("a", "k"), 100).unwrap();
+    let refused = master.delete_tenant_quota(at(1), &tenant("a")).unwrap_err();
+    assert_eq!(refused, PolicyError::NotEmpty { tenant: tenant("a"), charged: 100, objects: 1 });
+    assert_eq!(refused.code(), ErrorCode::TenantNotEmpty);
+    master.put_revoke(at(2), WRITER, key(&of("a", "k")), None).unwrap();
+    master.delete_tenant_quota(at(3), &tenant("a")).unwrap();
+    let refused = master.delete_tenant_quota(at(4), &tenant("a")).unwrap_err();
+    assert_eq!(refused, PolicyError::NotRegistered { tenant: tenant("a") });
+    assert!(start(&master, at(5), &of("a", "k"), 100).is_err());
+    let refused = master.set_tenant_quota(at(6), &tenant("a"), 0).unwrap_err();
+    assert_eq!(refused, PolicyError::OutOfRange { requested: 0 });
+}
+
+#[test]
+fn a_tenant_that_loses_its_quota_keeps_what_it_has_and_can_clean_up() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    put(&master, at(0), &of("a", "k"), 100).unwrap();
+    put(&master, at(0), &of("a", "l"), 100).unwrap();
+    master.replace_tenant_quotas(at(1), &BTreeMap::from([(tenant("c"), 50)])).unwrap();
+    assert!(master.get_replica_list(at(2), key(&of("a", "k"))).is_ok());
+    assert!(start(&master, at(2), &of("a", "m"), 1).is_err());
+    put(&master, at(2), &of("c", "k"), 50).unwrap();
+    assert_eq!(usage(&master, "a").requested, None);
+    assert!(master.tenant_quota(&tenant("b")).is_none(), "it had nothing");
+    master.remove(at(3), key(&of("a", "l")), false).unwrap();
+    assert_eq!(master.remove_all_of(at(3), &tenant("a"), true), 1);
+    assert!(master.tenant_quota(&tenant("a")).is_none());
+    assert!(has(&master, &of("c", "k")));
+}
+
+#[test]
+fn a_copy_needs_quota_for_what_it_adds() {
+    let master = shared_by(&[("a", 250)], &[1000, 1000]);
+    let only = ReplicateConfig::default().exclude("segment-1");
+    put_as(&master, at(0), &of("a", "k"), 100, &only).unwrap();
+    put_as(&master, at(0), &of("a", "l"), 100, &only).unwrap();
+    let stored = of("a", "k");
+    let copy = || master.copy_start(at(1), WRITER, key(&stored), "segment-0", &["segment-1"]);
+    let refused = copy().unwrap_err();
+    assert_eq!(
+        refused,
+        TransferError::Quota(QuotaError::Exceeded {
+            tenant: tenant("a"),
+            charged: 200,
+            effective: 250,
+            requested: 250,
+            wanted: 100
+        })
+    );
+    assert_eq!(refused.code(), ErrorCode::TenantQuotaExceeded);
+    assert!(refused.is_retryable());
+    assert_eq!(master.report().used, 200, "what was taken for it is given back");
+    master.set_tenant_quota(at(1), &tenant("a"), 300).unwrap();
+    copy().unwrap();
+    assert_eq!(charged(&master, "a"), 300);
+    master.copy_revoke(at(2), WRITER, key(&stored), None).unwrap();
+    assert_eq!(charged(&master, "a"), 200);
+    copy().unwrap();
+    master.copy_end(at(3), WRITER, key(&stored), None).unwrap();
+    assert_eq!(charged(&master, "a"), 300);
+    master.remove(at(4), key(&stored), false).unwrap();
+    assert_eq!(charged(&master, "a"), 100);
+}
+
+#[test]
+fn a_move_is_charged_for_both_places_until_one_is_free() {
+    let master = shared_by(&QUOTAS, &[1000, 1000]);
+    let only = ReplicateConfig::default().exclude("segment-1");
+    put_as(&master, at(0), &of("a", "k"), 100, &only).unwrap();
+    let stored = of("a", "k");
+    assert!(master.exist(at(1), key(&stored)));
+    master.move_start(at(1), WRITER, key(&stored), "segment-0", "segment-1").unwrap();
+    assert_eq!(charged(&master, "a"), 200);
+    master.move_end(at(2), WRITER, key(&stored), None).unwrap();
+    // Somebody may still be reading at the old place.
+    assert_eq!(charged(&master, "a"), 200);
+    master.tick(secs(6));
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
+}
+
+#[test]
+fn an_upsert_is_charged_beside_what_it_replaces() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    let stored = of("a", "k");
+    put(&master, at(0), &stored, 100).unwrap();
+    let config = ReplicateConfig::default();
+    let upsert = |now, len| {
+        let put = PutStart { key: key(&stored), slice_lengths: &[len], config: &config };
+        master.upsert_start(now, WRITER, &put)
+    };
+    upsert(at(1), 150).unwrap();
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (250, 2));
+    master.upsert_revoke(at(2), WRITER, key(&stored), None).unwrap();
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
+    assert!(master.exist(at(3), key(&stored)));
+    let generation = upsert(at(4), 150).unwrap().generation;
+    end(&master, at(5), &stored, generation).unwrap();
+    // The old value may be read until its lease is over.
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (250, 1));
+    master.tick(secs(6));
+    assert_eq!(charged(&master, "a"), 150);
+    upsert(secs(7), 50).unwrap();
+    upsert(secs(8), 50).unwrap();
+    assert_eq!(charged(&master, "a"), 250, "the first one's writer may still be writing");
+    master.tick(secs(608));
+    assert_eq!(charged(&master, "a"), 150);
+}
+
+#[test]
+fn an_upsert_without_quota_left_is_written_in_the_old_ones_place() {
+    let master = shared_by(&[("a", 150)], &[1000]);
+    let stored = of("a", "k");
+    put(&master, at(0), &stored, 100).unwrap();
+    let config = ReplicateConfig::default();
+    let put = PutStart { key: key(&stored), slice_lengths: &[100], config: &config };
+    let grant = master.upsert_start(at(1), WRITER, &put).unwrap();
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
+    end(&master, at(2), &stored, grant.generation).unwrap();
+    assert!(has(&master, &stored));
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
+    // Of another length it cannot be, and takes the place of what is evicted.
+    let put = PutStart { slice_lengths: &[150], ..put };
+    master.upsert_start(at(3), WRITER, &put).unwrap();
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (150, 1));
+}
+
+#[test]
+fn clearing_replicas_refunds_them() {
+    let master = shared_by(&QUOTAS, &[500, 500]);
+    let two = ReplicateConfig::default().replicas(2);
+    let stored = of("a", "k");
+    put_as(&master, at(0), &stored, 100, &two).unwrap();
+    let keys = [key(&stored)];
+    assert_eq!(master.batch_replica_clear(at(1), WRITER, &keys, Some("segment-0")).len(), 1);
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
+    assert_eq!(master.batch_replica_clear(at(1), WRITER, &keys, None).len(), 1);
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (0, 0));
+}
+
+#[test]
+fn groups_of_one_name_are_one_for_each_tenant() {
+    let master = shared_by(&QUOTAS, &[1000]);
+    let grouped = ReplicateConfig::default().group("g");
+    for (name, object) in [("a", "1"), ("a", "2"), ("b", "1")] {
+        put_as(&master, at(0), &of(name, object), 200, &grouped).unwrap();
+    }
+    // The other tenant's reader protects nobody but its own.
+    assert!(master.exist(at(1), key(&of("b", "1"))));
+    put(&master, at(2), &of("a", "3"), 100).unwrap();
+    assert!(!has(&master, &of("a", "1")) && !has(&master, &of("a", "2")));
+    assert!(has(&master, &of("b", "1")));
+    let stored = of("b", "1");
+    let put = PutStart { key: key(&stored), slice_lengths: &[50], config: &grouped };
+    assert!(master.upsert_start(at(3), WRITER, &put).is_ok(), "it is in the group it names");
+}
+
+#[test]
+fn keys_are_listed_and_matched_as_their_tenant_knows_them() {
+    let master = shared_by(&[("a", 400), ("b", 400), ("default", 100)], &[1000]);
+    for (name, object) in
+        [("a", "x1"), ("a", "y"), ("b", "x2"), ("default", "x3"), ("default", "\0a\0x4")]
+    {
+        put(&master, at(0), &of(name, object), 10).unwrap();
+    }
+    let listed = |name: &str, prefix: &str| {
+        let page = master.list_tenant_keys(&tenant(name), prefix, ListCursor::default(), 100);
+        let mut keys: Vec<_> =
+            page.keys.iter().map(|info| info.key.as_ref().as_str().to_owned()).collect();
+        keys.sort_unstable();
+        keys
+    };
+    assert_eq!(listed("a", ""), ["x1", "y"]);
+    assert_eq!(listed("a", "x"), ["x1"]);
+    assert_eq!(listed("default", ""), ["\0a\0x4", "x3"]);
+    assert_eq!(listed("c", ""), Vec::<String>::new());
+    let all = master.list_keys("", ListCursor::default(), 100);
+    assert_eq!(all.keys.len(), 5);
+    assert!(all.keys.iter().any(|info| unscoped(info.key.as_ref()) == ("b", "x2")));
+
+    let pattern = Pattern::new("^x").unwrap();
+    let found = |name: &str| {
+        let tenant = tenant(name);
+        let cursor = ListCursor::default();
+        master.get_tenant_replica_list_by_regex(at(1), &tenant, &pattern, cursor, 9).objects
+    };
+    assert_eq!(found("a").len(), 1);
+    assert_eq!(found("b")[0].0.as_ref().as_str(), "x2");
+    assert_eq!(master.remove_by_regex_of(secs(10), &tenant("a"), &pattern, false), 1);
+    assert_eq!(listed("a", ""), ["y"]);
+    assert_eq!(master.remove_all_of(secs(10), &tenant("default"), false), 2);
+    assert_eq!((listed("a", ""), listed("b", "")), (vec!["y".into()], vec!["x2".into()]));
+}
+
+#[test]
+fn changes_of_quotas_are_told() {
+    type Told = Vec<(String, Option<u64>)>;
+    #[derive(Clone, Default)]
+    struct Policies(Arc<Mutex<Told>>);
+    impl EffectSink for Policies {
+        fn emit(&self, _: Time, effect: &Effect<'_>) {
+            if let Effect::TenantPolicy { tenant, requested } = effect {
+                self.0.lock().unwrap().push((tenant.to_string(), *requested));
+            }
+        }
+    }
+    let policies = Policies::default();
+    let master = Master::new(with_tenants(), 1).unwrap().with_sink(policies.clone());
+    let told = || std::mem::take(&mut *policies.0.lock().unwrap());
+    master.set_tenant_quota(at(0), &tenant("a"), 5).unwrap();
+    assert!(master.set_tenant_quota(at(0), &tenant("b"), u64::MAX).is_err());
+    assert_eq!(told(), [("a".into(), Some(5))]);
+    master.replace_tenant_quotas(at(0), &BTreeMap::from([(tenant("c"), 7)])).unwrap();
+    assert_eq!(told(), [("a".into(), None), ("c".into(), Some(7))]);
+    master.delete_tenant_quota(at(0), &tenant("c")).unwrap();
+    assert_eq!(told(), [("c".into(), None)]);
+}
