@@ -39,8 +39,8 @@ const MOVES: u32 = 1024;
 /// blocks that were used together have the same age, and those before others in a chain
 /// are used at least as often.
 ///
-/// About 40 bytes for each thing, and 40 kB. Each call does
-/// a bounded amount of work, whatever is held, but for page faults.
+/// About 40 bytes for each thing, and 40 kB. No call does work that grows with what is
+/// held.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     things: Cells,

@@ -13,7 +13,7 @@ use crate::policy::{EvictionPolicy, Handle, Item, MAX_HANDLE, Verdict};
 /// of nothing, and the policy is exact LRU when no parents are named. A thing that is
 /// set aside keeps its parent no longer.
 ///
-/// Unlike the others, its methods cost O(log n), and about 120 bytes for each thing.
+/// Unlike the others, its methods cost O(log n), and about 100 bytes for each thing.
 #[derive(Clone, Debug)]
 pub struct Prefix {
     things: Pages<Option<Thing>>,
