@@ -25,6 +25,11 @@ enum Op {
         len: u64,
         replicas: u32,
     },
+    Upsert {
+        key: u8,
+        len: u64,
+        replicas: u32,
+    },
     Remove {
         key: u8,
         force: bool,
@@ -48,6 +53,7 @@ enum Op {
     },
     Unmount {
         segment: u128,
+        grace: u64,
     },
     Mount {
         segment: u128,
@@ -83,13 +89,16 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (key(), 1..90u64, 1..4u32)
             .prop_map(|(key, len, replicas)| Op::Put { key, len, replicas }),
+        4 => (key(), 1..90u64, 1..4u32)
+            .prop_map(|(key, len, replicas)| Op::Upsert { key, len, replicas }),
         2 => (key(), any::<bool>()).prop_map(|(key, force)| Op::Remove { key, force }),
         8 => key().prop_map(|key| Op::Get { key }),
         10 => (key(), kind, segment(), targets)
             .prop_map(|(key, kind, source, targets)| Op::Start { key, kind, source, targets }),
         8 => (index(), prop::bool::weighted(0.8)).prop_map(|(at, end)| Op::Finish { at, end }),
         3 => index().prop_map(|at| Op::WriteLate { at }),
-        1 => segment().prop_map(|segment| Op::Unmount { segment }),
+        1 => (segment(), prop_oneof![Just(0), 1..20_000u64])
+            .prop_map(|(segment, grace)| Op::Unmount { segment, grace }),
         3 => segment().prop_map(|segment| Op::Mount { segment }),
         1 => segment().prop_map(|segment| Op::Silence { segment }),
         1 => segment().prop_map(|segment| Op::Drain { segment }),
@@ -182,13 +191,15 @@ impl World {
         assert!(bytes.iter().all(|it| *it == generation.as_u64()), "{whose} finds {bytes:?}");
     }
 
-    fn put(&mut self, name: &str, len: u64, replicas: u32) {
+    fn put(&mut self, name: &str, len: u64, replicas: u32, replace: bool) {
         let config = ReplicateConfig::default().replicas(replicas);
-        let Ok(PutGrant { generation, placements, .. }) =
-            start_as(&self.master, self.now, name, len, &config)
-        else {
-            return;
+        let put = PutStart { key: key(name), slice_lengths: &[len], config: &config };
+        let granted = if replace {
+            self.master.upsert_start(self.now, WRITER, &put)
+        } else {
+            self.master.put_start(self.now, WRITER, &put)
         };
+        let Ok(PutGrant { generation, placements, .. }) = granted else { return };
         for place in &placements {
             self.write(place, generation);
         }
@@ -279,7 +290,8 @@ impl World {
     fn apply(&mut self, op: Op) {
         let name = |key: u8| format!("key-{key}");
         match op {
-            Op::Put { key, len, replicas } => self.put(&name(key), len, replicas),
+            Op::Put { key, len, replicas } => self.put(&name(key), len, replicas, false),
+            Op::Upsert { key, len, replicas } => self.put(&name(key), len, replicas, true),
             Op::Remove { key: number, force } => {
                 let name = name(number);
                 if self.master.remove(self.now, key(&name), force).is_ok() && force {
@@ -299,9 +311,14 @@ impl World {
             Op::WriteLate { at } if !self.open.is_empty() => {
                 self.write_targets(at.index(self.open.len()));
             }
-            Op::Unmount { segment: number } => {
-                let _ =
-                    self.master.unmount_segment(self.now, owner(number), segment(number, 200).id);
+            Op::Unmount { segment: number, grace } => {
+                let (client, id) = (owner(number), segment(number, 200).id);
+                let _ = if grace == 0 {
+                    self.master.unmount_segment(self.now, client, id)
+                } else {
+                    let grace = Duration::from_millis(grace);
+                    self.master.graceful_unmount_segment(self.now, client, id, grace)
+                };
             }
             Op::Mount { segment } => self.mount(segment),
             Op::Silence { segment } => self.silent[segment as usize] = true,
@@ -371,6 +388,7 @@ impl World {
 
     /// Everybody works well from now on, until nothing is left to do.
     fn settle(&mut self) {
+        self.pass(30_000);
         (0..SEGMENTS).for_each(|number| self.mount(number));
         let mut rounds = 0;
         while !self
