@@ -28,17 +28,16 @@ impl Master {
         let shard = self.shard_of(key);
         let slot = shard.find(key).ok_or(GetError::NotFound)?;
         let object = shard.object(slot).ok_or(GetError::NotFound)?;
-        let status = |segment_is_gone| match (segment_is_gone, object.state) {
-            (true, _) => ReplicaStatus::Removed,
-            (false, State::Processing) => ReplicaStatus::Processing,
-            (false, State::Complete) => ReplicaStatus::Complete,
+        let written = match object.state {
+            State::Processing => ReplicaStatus::Processing,
+            State::Complete => ReplicaStatus::Complete,
         };
         let info = |replica: &Replica, status| {
+            let status = if replica.segment.is_gone() { ReplicaStatus::Removed } else { status };
             let buffer = BufferStatus::of(status, replica.segment.status());
             ReplicaInfo { status, buffer, placement: replica.placement() }
         };
-        let replicas =
-            object.replicas().map(|replica| info(replica, status(replica.segment.is_gone())));
+        let replicas = object.replicas().map(|replica| info(replica, written));
         // Those that a copy or move is making.
         let targets = object.transfer().into_iter().flat_map(|transfer| transfer.targets.iter());
         let replicas =

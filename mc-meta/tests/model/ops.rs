@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use mc_meta::{AllocationStrategy, MasterConfig, ReplicateConfig, SegmentSpec};
+use mc_meta::{AllocationStrategy, MasterConfig, ReplicateConfig, SegmentSpec, TransferKind};
 use mc_types::{RemoteKey, SegmentId};
 use proptest::collection::vec;
 use proptest::option;
@@ -63,6 +63,43 @@ pub(crate) enum Op {
         client: u128,
         key: usize,
         which: Which,
+    },
+    UpsertStart {
+        client: u128,
+        key: usize,
+        slices: Vec<u64>,
+        wish: Wish,
+    },
+    /// A whole upsert.
+    Upsert {
+        client: u128,
+        key: usize,
+        slices: Vec<u64>,
+        wish: Wish,
+    },
+    TransferStart {
+        client: u128,
+        key: usize,
+        kind: TransferKind,
+        from: u8,
+        to: Vec<u8>,
+    },
+    TransferEnd {
+        client: u128,
+        key: usize,
+        kind: TransferKind,
+        which: Which,
+    },
+    TransferRevoke {
+        client: u128,
+        key: usize,
+        kind: TransferKind,
+        which: Which,
+    },
+    Clear {
+        client: u128,
+        keys: Vec<usize>,
+        slot: Option<u8>,
     },
     /// A whole put, as a well-behaved client does it.
     Put {
@@ -258,8 +295,42 @@ fn object_op() -> impl Strategy<Value = Op> {
         20 => (client(), key(), slices(), wish()).prop_map(
             |(client, key, slices, wish)| Op::Put { client, key, slices, wish }
         ),
+        4 => (client(), key(), slices(), wish()).prop_map(
+            |(client, key, slices, wish)| Op::UpsertStart { client, key, slices, wish }
+        ),
+        6 => (client(), key(), slices(), wish()).prop_map(
+            |(client, key, slices, wish)| Op::Upsert { client, key, slices, wish }
+        ),
+        1 => (client(), vec(key(), 0..3), option::of(0..SLOTS))
+            .prop_map(|(client, keys, slot)| Op::Clear { client, keys, slot }),
+        12 => transfer_op(),
         3 => (key(), any::<bool>()).prop_map(|(key, force)| Op::Remove { key, force }),
         1 => proptest::bool::weighted(0.2).prop_map(|force| Op::RemoveAll { force }),
+    ]
+}
+
+fn transfer_op() -> impl Strategy<Value = Op> {
+    let client = || 0..CLIENTS;
+    // One slot more than there are.
+    let slot = || 0..=SLOTS;
+    let kind = || select(&[TransferKind::Copy, TransferKind::Move][..]);
+    prop_oneof![
+        6 => (client(), key(), slot(), vec(slot(), 0..3)).prop_map(
+            |(client, key, from, to)| {
+                let kind = TransferKind::Copy;
+                Op::TransferStart { client, key, kind, from, to }
+            }
+        ),
+        6 => (client(), key(), slot(), slot()).prop_map(|(client, key, from, to)| {
+            let kind = TransferKind::Move;
+            Op::TransferStart { client, key, kind, from, to: vec![to] }
+        }),
+        6 => (client(), key(), kind(), which()).prop_map(
+            |(client, key, kind, which)| Op::TransferEnd { client, key, kind, which }
+        ),
+        1 => (client(), key(), kind(), which()).prop_map(
+            |(client, key, kind, which)| Op::TransferRevoke { client, key, kind, which }
+        ),
     ]
 }
 

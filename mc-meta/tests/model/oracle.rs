@@ -2,6 +2,7 @@
 
 mod checks;
 mod clients;
+mod endings;
 mod follow;
 mod journal;
 mod protection;
@@ -9,12 +10,14 @@ mod puts;
 mod reads;
 mod removal;
 mod time;
+pub(crate) mod transfers;
+mod upserts;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use journal::Recorder;
-use mc_meta::{Master, MasterConfig, SegmentSpec, SegmentStatus, Slice};
+use mc_meta::{Master, MasterConfig, SegmentSpec, SegmentStatus, Slice, TransferKind};
 use mc_types::{ClientId, Extent, Generation, SegmentId, Time};
 
 /// Which put of a key a command names.
@@ -66,6 +69,7 @@ struct Object {
     /// When something else than its own lease last stood before its eviction. It may
     /// have been set aside then, for as long as a lease.
     held: Option<Time>,
+    transfer: Option<Transfer>,
     /// The first tick after it can be aside no longer. It is back in the order of
     /// eviction since then at the latest, and ranks as if used when it came back.
     settled: Option<Time>,
@@ -75,6 +79,19 @@ impl Object {
     fn len(&self) -> u64 {
         self.slices.iter().map(|slice| slice.len).sum()
     }
+}
+
+/// A copy or move that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Transfer {
+    id: Generation,
+    kind: TransferKind,
+    client: ClientId,
+    source: Mounting,
+    /// Those that are still there of so many.
+    targets: Vec<(Mounting, Extent)>,
+    count: usize,
+    due: Time,
 }
 
 /// A group: its members name it by its number, and another group may have its name
@@ -101,6 +118,10 @@ struct Lost {
     complete: bool,
     hard_pin: bool,
     group: Option<u64>,
+    /// What was being copied; the space is still set apart.
+    transfer: Option<Transfer>,
+    /// Whether it was to take another one's place.
+    replaces: bool,
 }
 
 #[derive(Debug, Default)]
@@ -132,6 +153,8 @@ pub(crate) struct Oracle {
     segments: BTreeMap<SegmentId, Segment>,
     clients: BTreeMap<ClientId, Client>,
     objects: BTreeMap<String, Object>,
+    /// What is being written to take the place of the object of the same key.
+    replacements: BTreeMap<String, Object>,
     groups: BTreeMap<u64, Group>,
     discarded: Vec<Discarded>,
     lost: BTreeMap<(String, Generation), Lost>,
@@ -156,6 +179,7 @@ impl Oracle {
             segments: BTreeMap::new(),
             clients: BTreeMap::new(),
             objects: BTreeMap::new(),
+            replacements: BTreeMap::new(),
             groups: BTreeMap::new(),
             discarded: Vec::new(),
             lost: BTreeMap::new(),
@@ -176,7 +200,8 @@ impl Oracle {
     }
 
     pub(crate) fn generation(&self, key: &str, which: Which) -> Option<Generation> {
-        let current = self.objects.get(key).map(|object| object.generation);
+        let objects = [self.replacements.get(key), self.objects.get(key)];
+        let current = objects.into_iter().flatten().next().map(|object| object.generation);
         match which {
             Which::Unnamed => None,
             Which::Current => current.or(Some(Generation::new(0))),
@@ -216,12 +241,43 @@ impl Oracle {
         object.complete && !self.readable(object).is_empty()
     }
 
-    /// An object is there no longer.
+    /// Every object, unfinished ones included.
+    fn all(&self) -> impl Iterator<Item = (&String, &Object)> {
+        self.objects.iter().chain(&self.replacements)
+    }
+
+    /// The object of a key that comes from this put.
+    fn put_of(&self, key: &str, generation: Generation) -> Option<&Object> {
+        let all = [self.objects.get(key), self.replacements.get(key)];
+        all.into_iter().flatten().find(|object| object.generation == generation)
+    }
+
+    /// An object is there no longer. Its replacement has the key then, and the space
+    /// of its transfer is kept for whoever writes there.
     fn forget(&mut self, key: &str) -> Object {
-        let object = self.objects.remove(key).expect("only what is there goes");
+        let mut object = self.objects.remove(key).expect("only what is there goes");
+        if let Some(replacement) = self.replacements.remove(key) {
+            self.objects.insert(key.to_owned(), replacement);
+        }
+        if let Some(transfer) = object.transfer.take() {
+            self.keep_until(transfer.due, transfer.targets);
+        }
         self.previous.insert(key.to_owned(), object.generation);
         self.drop_empty_groups();
         object
+    }
+
+    /// A put is given up; what it was to replace stays.
+    fn forget_put(&mut self, key: &str, generation: Generation) -> Object {
+        match self.replacements.get(key) {
+            Some(put) if put.generation == generation => {
+                let put = self.replacements.remove(key).unwrap();
+                self.previous.insert(key.to_owned(), generation);
+                self.drop_empty_groups();
+                put
+            }
+            _ => self.forget(key),
+        }
     }
 
     /// Space that has no owner any more is kept.
@@ -234,7 +290,7 @@ impl Oracle {
 
     /// Groups are known by their members.
     fn drop_empty_groups(&mut self) {
-        let live = self.objects.values().map(|object| object.group);
+        let live = self.all().map(|(_, object)| object.group);
         let lost = self.lost.values().map(|lost| lost.group);
         let kept: BTreeSet<u64> = live.chain(lost).flatten().collect();
         self.groups.retain(|number, _| kept.contains(number));

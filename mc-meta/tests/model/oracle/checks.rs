@@ -3,13 +3,16 @@
 use mc_meta::{BufferStatus, PutStart, ReplicaStatus, ReplicateConfig, SegmentStatus};
 use mc_types::{ClientId, Extent, KeyRef, SegmentId, Time};
 
-use super::journal::{Seen, SegmentSeen};
+use super::journal::{Seen, SegmentSeen, TransferSeen};
 use super::{Discarded, Mounting, Object, Oracle, Segment};
 
 impl Oracle {
     /// The extents in use in a segment, whether by objects or by puts of the past.
     pub(super) fn taken(&self, mounting: Mounting) -> Vec<Extent> {
-        let live = self.objects.values().flat_map(|object| &object.replicas);
+        let live = self.all().flat_map(|(_, object)| &object.replicas);
+        let transfers = self.objects.values().filter_map(|object| object.transfer.as_ref());
+        let lost = self.lost.values().filter_map(|lost| lost.transfer.as_ref());
+        let live = live.chain(transfers.chain(lost).flat_map(|transfer| &transfer.targets));
         let discarded = self.discarded.iter().flat_map(|discarded| &discarded.replicas);
         live.chain(discarded).filter(|(at, _)| *at == mounting).map(|(_, extent)| *extent).collect()
     }
@@ -44,7 +47,10 @@ impl Oracle {
 
     /// An object as the effects show it.
     pub(super) fn seen(&self, key: &str) -> Seen {
-        let object = &self.objects[key];
+        self.seen_as(key, &self.objects[key])
+    }
+
+    pub(super) fn seen_as(&self, key: &str, object: &Object) -> Seen {
         let id = |mounting| self.segment(mounting).unwrap().spec.id;
         Seen {
             key: key.to_owned(),
@@ -52,6 +58,13 @@ impl Oracle {
             owner: object.owner,
             slices: object.slices.clone(),
             replicas: object.replicas.iter().map(|(at, extent)| (id(*at), *extent)).collect(),
+            transfer: object.transfer.as_ref().map(|transfer| TransferSeen {
+                id: transfer.id,
+                kind: transfer.kind,
+                client: transfer.client,
+                targets: transfer.targets.iter().map(|(at, e)| (id(*at), *e)).collect(),
+                due: transfer.due,
+            }),
         }
     }
 
@@ -72,6 +85,10 @@ impl Oracle {
 
     fn check_object(&self, key: &str, object: &Object) {
         let info = self.master.describe(self.now, KeyRef::new(key).unwrap()).unwrap();
+        if self.lost.contains_key(&(key.to_owned(), info.generation)) {
+            // Nobody has looked at it since, and what was to replace it waits.
+            return;
+        }
         assert_eq!(info.generation, object.generation);
         assert_eq!(info.owner, object.owner);
         assert_eq!(info.slices.as_slice(), object.slices);
@@ -88,13 +105,19 @@ impl Oracle {
                 assert_eq!(replica.status, ReplicaStatus::Removed);
                 continue;
             }
-            assert_eq!(replica.status, written);
-            assert_eq!(replica.buffer, BufferStatus::of(written, status));
             let segment = &self.segments[&at.segment.spec().id];
             assert_eq!(segment.status, status);
-            live.push((segment.mounting, at.extent));
+            let place = (segment.mounting, at.extent);
+            let targets = object.transfer.iter().flat_map(|transfer| &transfer.targets);
+            let is_target = targets.into_iter().any(|target| *target == place);
+            let written = if is_target { ReplicaStatus::Processing } else { written };
+            assert_eq!(replica.status, written);
+            assert_eq!(replica.buffer, BufferStatus::of(written, status));
+            live.push(place);
         }
-        assert_eq!(live, object.replicas);
+        let targets = object.transfer.iter().flat_map(|transfer| &transfer.targets);
+        let expected: Vec<_> = object.replicas.iter().chain(targets).copied().collect();
+        assert_eq!(live, expected);
     }
 
     /// Who only hears the effects knows the same.
@@ -105,16 +128,17 @@ impl Oracle {
             assert_eq!(journal.segments.get(id), Some(&SegmentSeen { spec, client, status }));
         }
         assert_eq!(journal.segments.len(), self.segments.len());
-        for (key, object) in &self.objects {
-            assert_eq!(journal.objects.get(key), Some(&(object.complete, self.seen(key))));
+        for (key, object) in self.all() {
+            let told = journal.objects.get(&(key.clone(), object.generation));
+            assert_eq!(told, Some(&(object.complete, self.seen_as(key, object))));
         }
-        for (key, (complete, seen)) in &journal.objects {
-            let lost = self.lost.get(&(key.clone(), seen.generation));
-            let is_lost = lost.is_some_and(|lost| lost.complete == *complete);
-            assert!(is_lost || self.objects.contains_key(key), "never told of the end of {key}");
+        for (name, (complete, seen)) in &journal.objects {
+            let is_lost = self.lost.get(name).is_some_and(|lost| lost.complete == *complete);
+            let is_there = self.put_of(&name.0, name.1).is_some();
+            assert!(is_lost || is_there, "never told of the end of {name:?}");
             assert_eq!(is_lost, seen.replicas.is_empty());
         }
-        assert_eq!(journal.objects.len(), self.objects.len() + self.lost.len());
+        assert_eq!(journal.objects.len(), self.all().count() + self.lost.len());
         let mut kept = Vec::new();
         for Discarded { told, replicas, .. } in &self.discarded {
             let id = |mounting| self.segment(mounting).unwrap().spec.id;
@@ -149,6 +173,9 @@ impl Oracle {
             assert!(range.contains(&seen), "{seen} is not in {range:?}");
         };
         let (all, open) = (self.objects.len(), count(&|object| !object.complete));
+        let open = open + self.replacements.len();
+        let transfers = count(&|object| object.transfer.is_some());
+        between(report.transfers, transfers, transfers);
         between(report.objects, all, all);
         between(report.processing, open, open);
         // Lapsed pins are noticed when somebody looks, and what is aside has no rank.
@@ -179,6 +206,9 @@ impl Oracle {
         for client in self.clients.keys().copied().collect::<Vec<ClientId>>() {
             self.ping(client);
         }
+        self.tick();
+        // What was being copied.
+        self.remove_all(true);
         self.tick();
         self.check();
         assert!(self.objects.is_empty() && self.discarded.is_empty());

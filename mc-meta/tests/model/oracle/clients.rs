@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use mc_meta::{ClientStatus, MountError, Mounted, SegmentSpec, SegmentStatus, UnmountError};
-use mc_types::{ClientId, SegmentId, Time};
+use mc_types::{ClientId, Generation, SegmentId, Time};
 
 use super::journal::Event;
 use super::{Client, Lost, Oracle, Segment};
@@ -133,22 +133,33 @@ impl Oracle {
             discarded.replicas.retain(|(mounting, _)| *mounting != gone);
         }
         self.discarded.retain(|discarded| !discarded.replicas.is_empty());
-        for object in self.objects.values_mut() {
+        for object in self.objects.values_mut().chain(self.replacements.values_mut()) {
             object.replicas.retain(|(mounting, _)| *mounting != gone);
+            if let Some(transfer) = &mut object.transfer {
+                transfer.targets.retain(|(mounting, _)| *mounting != gone);
+            }
         }
-        let lost: Vec<String> = self
-            .objects
-            .iter()
+        for lost in self.lost.values_mut().filter_map(|lost| lost.transfer.as_mut()) {
+            lost.targets.retain(|(mounting, _)| *mounting != gone);
+        }
+        let lost: Vec<(String, Generation)> = self
+            .all()
             .filter(|(_, object)| object.replicas.is_empty())
-            .map(|(key, _)| key.clone())
+            .map(|(key, object)| (key.clone(), object.generation))
             .collect();
-        for key in lost {
-            let object = &self.objects[&key];
-            let lost =
-                Lost { complete: object.complete, hard_pin: object.hard_pin, group: object.group };
-            let generation = object.generation;
+        for (key, generation) in lost {
+            let replaces = self.objects[&key].generation != generation;
+            let object = if replaces { &mut self.replacements } else { &mut self.objects };
+            let object = object.get_mut(&key).unwrap();
+            let lost = Lost {
+                complete: object.complete,
+                hard_pin: object.hard_pin,
+                group: object.group,
+                transfer: object.transfer.take(),
+                replaces,
+            };
             self.lost.insert((key.clone(), generation), lost);
-            self.forget(&key);
+            self.forget_put(&key, generation);
         }
     }
 

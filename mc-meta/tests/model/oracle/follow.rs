@@ -7,14 +7,14 @@ use mc_meta::Removal;
 use mc_types::{Extent, SegmentId};
 
 use super::journal::Event;
-use super::{Discarded, Object, Oracle};
+use super::{Discarded, Object, Oracle, Transfer};
 
 impl Oracle {
     /// The events since the last command, without those that only tell of losses that
     /// the model knows.
     pub(super) fn take_events(&mut self) -> Vec<Event> {
         let events = self.recorder.take(self.now);
-        events.into_iter().filter(|event| !self.is_loss(event)).collect()
+        events.into_iter().filter(|event| !self.is_loss(event) && !self.is_known(event)).collect()
     }
 
     /// Whether an event tells of an object that lost its last segment; it does so once.
@@ -28,8 +28,30 @@ impl Oracle {
         };
         let Some(lost) = self.lost.remove(&(key.clone(), *generation)) else { return false };
         assert_eq!(lost.complete, complete, "{event:?}");
+        if let Some(transfer) = lost.transfer {
+            self.keep_until(transfer.due, transfer.targets);
+        }
         self.drop_empty_groups();
         true
+    }
+
+    /// Whether an event tells of replicas that went with their segment, as the model
+    /// knows.
+    pub(super) fn is_known(&mut self, event: &Event) -> bool {
+        let Event::Altered(seen) = event else { return false };
+        let name = (seen.key.clone(), seen.generation);
+        if let Some(lost) = self.lost.get_mut(&name) {
+            // A transfer of what is lost may have had its time.
+            assert!(seen.replicas.is_empty());
+            let due = |transfer: &mut Transfer| seen.transfer.is_none().then_some(transfer.due);
+            if let Some(due) = lost.transfer.as_mut().and_then(due) {
+                assert!(due <= self.now, "given up too early");
+                lost.transfer = None;
+            }
+            return true;
+        }
+        self.objects.get(&seen.key).is_some_and(|object| object.generation == seen.generation)
+            && self.seen(&seen.key) == *seen
     }
 
     /// A command looked at a key and changed nothing: at most it noticed a loss.
@@ -39,7 +61,9 @@ impl Oracle {
     }
 
     pub(super) fn expect_losses_told(&self, key: &str) {
-        assert!(!self.lost.keys().any(|(lost, _)| lost == key), "whoever looks sees the loss");
+        // But not of what is being written to take the place of something.
+        let mut lost = self.lost.iter().filter(|((lost, _), _)| lost == key);
+        assert!(lost.all(|(_, lost)| lost.replaces), "whoever looks sees the loss");
     }
 
     /// Space came back because it was time: that of puts of the past, and of puts that
@@ -49,11 +73,18 @@ impl Oracle {
             match event {
                 Event::Freed(space) => self.follow_freed(space),
                 Event::Abandoned { key, generation } => {
-                    let object = self.objects.get(key).expect("what is given up was there");
-                    assert_eq!(object.generation, *generation);
+                    let object = self.put_of(key, *generation);
+                    let object = object.expect("what is given up was there");
                     assert!(self.is_due(object), "{key} was given up too early");
-                    self.forget(key);
+                    self.forget_put(key, *generation);
                     self.totals.puts_discarded += 1;
+                }
+                Event::Altered(seen) => {
+                    let object = self.objects.get_mut(&seen.key).expect("it is there");
+                    if let Some(transfer) = object.transfer.take() {
+                        assert!(transfer.due <= self.now, "{transfer:?} was given up too early");
+                    }
+                    assert_eq!(self.seen(&seen.key), *seen);
                 }
                 _ => panic!("{event:?} while space comes back"),
             }
@@ -90,8 +121,8 @@ impl Oracle {
             self.totals.evicted_bytes += freed;
         }
         let left = self
-            .objects
-            .values()
+            .all()
+            .map(|(_, object)| object)
             .filter(|object| object.group.is_some_and(|group| condemned.contains(&group)));
         assert_eq!(left.count(), 0, "a group goes as a whole");
     }
@@ -102,6 +133,7 @@ impl Oracle {
             None => vec![&self.objects[key]],
             Some(group) => self.members(group).collect(),
         };
+        assert!(all.iter().all(|object| object.transfer.is_none()), "what is being copied stays");
         for member in &all {
             assert!(member.complete, "unfinished objects are never evicted");
             assert!(!member.hard_pin, "hard-pinned objects are never evicted");
@@ -141,7 +173,10 @@ impl Oracle {
     }
 
     pub(super) fn any_due(&self) -> bool {
-        self.objects.values().any(|object| self.is_due(object))
+        let transfers = self.objects.values().filter_map(|object| object.transfer.as_ref());
+        let lost = self.lost.values().filter_map(|lost| lost.transfer.as_ref());
+        self.all().any(|(_, object)| self.is_due(object))
+            || transfers.chain(lost).any(|transfer| transfer.due <= self.now)
             || self.discarded.iter().any(|discarded| discarded.release_at <= self.now)
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use mc_meta::{
     Effect, EffectSink, ObjectView, Placement, Removal, SegmentSpec, SegmentStatus, Slice,
-    SpaceView,
+    TransferKind,
 };
 use mc_types::{ClientId, Extent, Generation, KeyRef, SegmentId, Time};
 
@@ -29,6 +29,8 @@ pub(super) enum Event {
     Expired(ClientId),
     /// Space that was kept can be given out.
     Freed(Vec<(SegmentId, Extent)>),
+    /// Something else is known of an object than before.
+    Altered(Seen),
 }
 
 /// An object as an effect showed it.
@@ -39,6 +41,17 @@ pub(super) struct Seen {
     pub(super) owner: ClientId,
     pub(super) slices: Vec<Slice>,
     pub(super) replicas: Vec<(SegmentId, Extent)>,
+    pub(super) transfer: Option<TransferSeen>,
+}
+
+/// A copy or move as an effect showed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TransferSeen {
+    pub(super) id: Generation,
+    pub(super) kind: TransferKind,
+    pub(super) client: ClientId,
+    pub(super) targets: Vec<(SegmentId, Extent)>,
+    pub(super) due: Time,
 }
 
 impl Seen {
@@ -50,7 +63,14 @@ impl Seen {
             generation: view.generation(),
             owner: view.owner(),
             slices: slices.as_slice().to_vec(),
-            replicas: view.placements().iter().map(place).collect(),
+            replicas: there(&view.placements()),
+            transfer: view.transfer().map(|transfer| TransferSeen {
+                id: transfer.transfer,
+                kind: transfer.kind,
+                client: transfer.client,
+                targets: there(&transfer.targets),
+                due: transfer.due,
+            }),
         }
     }
 }
@@ -60,8 +80,7 @@ fn place(at: &Placement) -> (SegmentId, Extent) {
 }
 
 /// What there is of it in segments that are not gone.
-fn there(space: SpaceView<'_>) -> Vec<(SegmentId, Extent)> {
-    let placements = space.placements();
+fn there(placements: &[Placement]) -> Vec<(SegmentId, Extent)> {
     let there = placements.iter().filter(|at| at.segment.status() != SegmentStatus::Unmounted);
     there.map(place).collect()
 }
@@ -78,32 +97,39 @@ pub(super) struct SegmentSeen {
 pub(super) struct Journal {
     pub(super) segments: BTreeMap<SegmentId, SegmentSeen>,
     /// Whether each is complete, and what it is.
-    pub(super) objects: BTreeMap<String, (bool, Seen)>,
+    pub(super) objects: BTreeMap<(String, Generation), (bool, Seen)>,
     /// Space without an owner, and until when it is kept.
     pub(super) kept: Vec<(SegmentId, Extent, Time)>,
 }
 
 impl Journal {
     fn begin(&mut self, seen: Seen) {
-        let old = self.objects.insert(seen.key.clone(), (false, seen));
-        assert!(old.is_none(), "told of the end of the old put first: {old:?}");
+        let open = |(key, generation): &(String, Generation)| {
+            *key == seen.key && !self.objects[&(key.clone(), *generation)].0
+        };
+        assert!(!self.objects.keys().any(open), "one put at a time");
+        self.objects.insert((seen.key.clone(), seen.generation), (false, seen));
     }
 
     fn store(&mut self, seen: &Seen) {
-        let (complete, began) = self.objects.get_mut(&seen.key).expect("it has begun");
-        assert!(!*complete && began.generation == seen.generation, "{began:?}, then {seen:?}");
+        let others = self.objects.keys().filter(|(key, _)| *key == seen.key);
+        assert_eq!(others.count(), 1, "told of the end of what was there before");
+        let name = (seen.key.clone(), seen.generation);
+        let (complete, began) = self.objects.get_mut(&name).expect("it has begun");
+        assert!(!*complete, "{began:?}, then {seen:?}");
         *complete = true;
         began.clone_from(seen);
     }
 
     fn remove(&mut self, key: &str, generation: Generation, complete: bool) {
-        let (was_complete, seen) = self.objects.remove(key).expect("what goes was there");
-        assert_eq!((was_complete, seen.generation), (complete, generation));
+        let gone = self.objects.remove(&(key.to_owned(), generation));
+        assert_eq!(gone.map(|(complete, _)| complete), Some(complete), "what goes was there");
     }
 
     fn change(&mut self, seen: Seen) {
-        let (complete, known) = self.objects.get_mut(&seen.key).expect("it was stored");
-        assert!(*complete && known.generation == seen.generation, "{known:?}, then {seen:?}");
+        let name = (seen.key.clone(), seen.generation);
+        let (complete, known) = self.objects.get_mut(&name).expect("it was stored");
+        assert!(*complete, "{known:?}, then {seen:?}");
         *known = seen;
     }
 
@@ -120,6 +146,9 @@ impl Journal {
         self.segments.remove(&id).expect("what goes was mounted");
         for (_, seen) in self.objects.values_mut() {
             seen.replicas.retain(|(segment, _)| *segment != id);
+            if let Some(transfer) = &mut seen.transfer {
+                transfer.targets.retain(|(segment, _)| *segment != id);
+            }
         }
     }
 }
@@ -193,13 +222,18 @@ impl EffectSink for Recorder {
                 Event::Gone(segment.spec().id)
             }
             Effect::ClientExpired { client } => Event::Expired(client),
-            // What changed is compared after the command.
-            Effect::Changed { object } => return journal.change(Seen::of(&object)),
+            Effect::Changed { object } => {
+                let seen = Seen::of(&object);
+                journal.change(seen.clone());
+                Event::Altered(seen)
+            }
             Effect::SpaceKept { space, left } => {
-                let kept = there(space).into_iter().map(|(id, extent)| (id, extent, now + left));
+                let kept = there(&space.placements())
+                    .into_iter()
+                    .map(|(id, extent)| (id, extent, now + left));
                 return journal.kept.extend(kept);
             }
-            Effect::SpaceFreed { space } => match there(space) {
+            Effect::SpaceFreed { space } => match there(&space.placements()) {
                 none if none.is_empty() => return,
                 space => {
                     journal.free(&space);

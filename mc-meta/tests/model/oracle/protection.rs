@@ -74,19 +74,21 @@ impl Oracle {
     fn is_held(&self, object: &Object) -> bool {
         let makes_room =
             object.replicas.iter().any(|(mounting, _)| self.status(*mounting).is_allocatable());
-        !makes_room || object.group.is_some_and(|group| self.group_is_held(group))
+        let held_with_others = object.group.is_some_and(|group| self.group_is_held(group));
+        !makes_room || object.transfer.is_some() || held_with_others
     }
 
     fn group_is_held(&self, group: u64) -> bool {
         let mut members = self.members(group);
         let mut lost = self.lost.values().filter(|lost| lost.group == Some(group));
         self.now < self.groups[&group].leased
-            || members.any(|member| !member.complete || member.hard_pin)
-            || lost.any(|lost| !lost.complete || lost.hard_pin)
+            || members.any(|it| !it.complete || it.hard_pin || it.transfer.is_some())
+            || lost.any(|lost| !lost.complete || lost.hard_pin || lost.transfer.is_some())
     }
 
     pub(super) fn members(&self, group: u64) -> impl Iterator<Item = &Object> {
-        self.objects.values().filter(move |object| object.group == Some(group))
+        let all = self.all().map(|(_, object)| object);
+        all.filter(move |object| object.group == Some(group))
     }
 
     /// Notes what is protected while the master may look for victims.

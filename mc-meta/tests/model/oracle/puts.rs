@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use mc_meta::{PutEnd, PutFinishError, PutGrant, PutStart, PutStartError, Removal, Slice};
-use mc_types::{ClientId, Extent, Generation, KeyRef, Time};
+use mc_meta::{PutGrant, PutStart, PutStartError, Removal, Slice};
+use mc_types::{ClientId, Extent, Generation, Time};
 
-use super::journal::{Event, Seen};
+use super::journal::Event;
 use super::{Group, Mounting, Object, Oracle, Segment};
 
 impl Oracle {
@@ -14,17 +14,13 @@ impl Oracle {
         let key = put.key.as_str();
         let mut events = self.take_events();
         self.expect_losses_told(key);
-        let in_the_way = match self.standing(key) {
-            Standing::Nothing => None,
-            Standing::Stays(error) => {
-                assert_eq!(result.unwrap_err(), error);
-                assert_eq!(events, []);
-                return None;
-            }
-            Standing::Goes(event) => Some(event),
-        };
-        if let Some(event) = in_the_way {
-            assert_eq!(events.remove(0), event);
+        let (gone, stays) = self.clear_way(key);
+        assert_eq!(events[..gone.len()], gone);
+        events.drain(..gone.len());
+        if let Some(error) = stays {
+            assert_eq!(result.unwrap_err(), error);
+            assert_eq!(events, []);
+            return None;
         }
         let began = result.is_ok().then(|| events.pop().expect("told of the put"));
         self.note_held();
@@ -35,7 +31,10 @@ impl Oracle {
         match result {
             Ok(grant) => {
                 self.check_grant(put, &grant);
-                self.begin(client, put, &grant, began.as_ref());
+                let object = self.object_begun(client, put, &grant);
+                let seen = self.seen_as(key, &object);
+                assert_eq!(began, Some(Event::Began(seen)));
+                self.objects.insert(key.to_owned(), object);
                 Some(grant.generation)
             }
             Err(error) => {
@@ -46,30 +45,44 @@ impl Oracle {
         }
     }
 
-    /// What a put of this key meets. What goes is gone, whether or not there is room
-    /// for its successor.
-    fn standing(&mut self, key: &str) -> Standing {
-        let Some(object) = self.objects.get(key) else { return Standing::Nothing };
-        if self.is_readable(object) {
-            return Standing::Stays(PutStartError::AlreadyExists);
+    /// Makes way for a put. What goes is gone, whether or not there is room for its
+    /// successor; or something stays, and why.
+    fn clear_way(&mut self, key: &str) -> (Vec<Event>, Option<PutStartError>) {
+        let mut gone = Vec::new();
+        while let Some(object) = self.objects.get(key) {
+            if self.is_readable(object) {
+                return (gone, Some(PutStartError::AlreadyExists));
+            }
+            let age = self.now - object.begun;
+            if !object.complete && age < self.config.put_start_discard_timeout {
+                return (gone, Some(PutStartError::InProgress { age }));
+            }
+            gone.push(self.push_aside(key));
         }
-        let age = self.now - object.begun;
-        if !object.complete && age < self.config.put_start_discard_timeout {
-            return Standing::Stays(PutStartError::InProgress { age });
-        }
-        let (key, generation) = (key.to_owned(), object.generation);
-        let object = self.forget(&key);
+        (gone, None)
+    }
+
+    /// What nobody can read goes: a put that is preempted, or an object whose holders
+    /// are away.
+    pub(super) fn push_aside(&mut self, key: &str) -> Event {
+        let generation = self.objects[key].generation;
+        let object = self.forget(key);
+        let key = key.to_owned();
         if object.complete {
-            return Standing::Goes(Event::Removed { key, generation, cause: Removal::SegmentLost });
+            return Event::Removed { key, generation, cause: Removal::SegmentLost };
         }
-        let release_at = object.begun + self.config.put_start_release_timeout;
-        self.keep_until(release_at, object.replicas);
+        self.preempted(object);
+        Event::Abandoned { key, generation }
+    }
+
+    /// Its writer may still be writing.
+    pub(super) fn preempted(&mut self, put: Object) {
+        self.keep_until(put.begun + self.config.put_start_release_timeout, put.replicas);
         self.totals.puts_discarded += 1;
-        Standing::Goes(Event::Abandoned { key, generation })
     }
 
     /// Old puts are given up, then objects are evicted, until there is room.
-    fn make_room(&mut self, events: &[Event], put: &PutStart<'_>) {
+    pub(super) fn make_room(&mut self, events: &[Event], put: &PutStart<'_>) {
         let len: u64 = put.slice_lengths.iter().sum();
         let is_victim = |event: &Event| matches!(event, Event::Removed { .. });
         let first = events.iter().position(is_victim).unwrap_or(events.len());
@@ -98,31 +111,21 @@ impl Oracle {
         });
     }
 
-    fn begin(
+    /// The object that a put begins, which is nowhere yet.
+    pub(super) fn object_begun(
         &mut self,
         client: ClientId,
         put: &PutStart<'_>,
         grant: &PutGrant,
-        began: Option<&Event>,
-    ) {
+    ) -> Object {
         let slice = |len: &u64| Slice { len: *len, checksum: None };
-        let slices: Vec<Slice> = put.slice_lengths.iter().map(slice).collect();
-        let key = put.key.as_str().to_owned();
-        let placed = grant.placements.iter().map(|at| (at.segment.spec().id, at.extent));
-        let seen = Seen {
-            key: key.clone(),
-            generation: grant.generation,
-            owner: client,
-            slices: slices.clone(),
-            replicas: placed.collect(),
-        };
-        assert_eq!(began, Some(&Event::Began(seen)));
         let group = put.config.group.as_deref().map(|name| self.group_named(name));
-        let object = Object {
+        self.totals.put_starts += 1;
+        Object {
             complete: false,
             owner: client,
             generation: grant.generation,
-            slices,
+            slices: put.slice_lengths.iter().map(slice).collect(),
             replicas: self.extents(grant),
             begun: self.now,
             touched: self.now,
@@ -133,10 +136,9 @@ impl Oracle {
             hard_pin: put.config.with_hard_pin,
             group,
             held: None,
+            transfer: None,
             settled: None,
-        };
-        self.objects.insert(key, object);
-        self.totals.put_starts += 1;
+        }
     }
 
     fn group_named(&mut self, name: &str) -> u64 {
@@ -149,20 +151,20 @@ impl Oracle {
         number
     }
 
-    fn extents(&self, grant: &PutGrant) -> Vec<(Mounting, Extent)> {
+    pub(super) fn extents(&self, grant: &PutGrant) -> Vec<(Mounting, Extent)> {
         let mounting = |id| self.segments[id].mounting;
         let placements = grant.placements.iter();
         placements.map(|at| (mounting(&at.segment.spec().id), at.extent)).collect()
     }
 
     /// The segments that a put may go to.
-    fn allowed(&self, put: &PutStart<'_>) -> Vec<&Segment> {
+    pub(super) fn allowed(&self, put: &PutStart<'_>) -> Vec<&Segment> {
         let open = self.segments.values().filter(|segment| segment.status.is_allocatable());
         let excluded = &put.config.excluded_segments;
         open.filter(|segment| !excluded.contains(&segment.spec.name)).collect()
     }
 
-    fn check_grant(&mut self, put: &PutStart<'_>, grant: &PutGrant) {
+    pub(super) fn check_grant(&mut self, put: &PutStart<'_>, grant: &PutGrant) {
         let len: u64 = put.slice_lengths.iter().sum();
         assert!(self.generations.insert(grant.generation), "generations never repeat");
         let wanted = put.config.replica_num as usize;
@@ -205,7 +207,7 @@ impl Oracle {
     }
 
     /// The error names the true cause, and there was really nothing to be done.
-    fn check_refusal(&self, put: &PutStart<'_>, error: &PutStartError) {
+    pub(super) fn check_refusal(&self, put: &PutStart<'_>, error: &PutStartError) {
         let len: u64 = put.slice_lengths.iter().sum();
         let allowed = self.allowed(put);
         let mounted = self.segments.values().filter(|s| s.status.is_allocatable()).count();
@@ -249,82 +251,4 @@ impl Oracle {
             false => assert!(*error == otherwise || (may && *error == leased), "{error:?}"),
         }
     }
-
-    pub(crate) fn put_end(&mut self, client: ClientId, put: &PutEnd<'_>) {
-        let result = self.master.put_end(self.now, client, put);
-        let key = put.key.as_str();
-        let expected = match self.objects.get(key) {
-            None => Err(PutFinishError::NotFound),
-            Some(object) if object.owner != client => Err(PutFinishError::IllegalClient),
-            Some(object) if put.generation.is_some_and(|g| g != object.generation) => {
-                Err(PutFinishError::NotOpen)
-            }
-            Some(object) if object.complete => {
-                put.generation.map(|_| ()).ok_or(PutFinishError::NotOpen)
-            }
-            Some(object)
-                if !put.checksums.is_empty() && put.checksums.len() != object.slices.len() =>
-            {
-                let (given, slices) = (put.checksums.len(), object.slices.len());
-                Err(PutFinishError::ChecksumCount { given, slices })
-            }
-            Some(_) => {
-                assert_eq!(result, Ok(()));
-                let stored = self.complete(put);
-                assert_eq!(self.take_events(), [Event::Stored(stored)]);
-                return;
-            }
-        };
-        assert_eq!(result, expected);
-        self.expect_no_events_about(key);
-    }
-
-    fn complete(&mut self, put: &PutEnd<'_>) -> Seen {
-        self.turns += 1;
-        let (turn, now, key) = (self.turns, self.now, put.key.as_str());
-        let object = self.objects.get_mut(key).unwrap();
-        object.complete = true;
-        object.turn = turn;
-        (object.begun, object.touched) = (now, now);
-        (object.held, object.settled) = (None, None);
-        for (slice, checksum) in object.slices.iter_mut().zip(put.checksums) {
-            slice.checksum = Some(*checksum);
-        }
-        self.totals.put_ends += 1;
-        self.seen(key)
-    }
-
-    pub(crate) fn put_revoke(
-        &mut self,
-        client: ClientId,
-        key: KeyRef<'_>,
-        generation: Option<Generation>,
-    ) {
-        let result = self.master.put_revoke(self.now, client, key, generation);
-        let expected = match self.objects.get(key.as_str()) {
-            None => Err(PutFinishError::NotFound),
-            Some(object) if object.owner != client => Err(PutFinishError::IllegalClient),
-            Some(object) if generation.is_some_and(|g| g != object.generation) => {
-                Err(PutFinishError::NotOpen)
-            }
-            Some(object) if object.complete => Err(PutFinishError::NotOpen),
-            Some(_) => Ok(()),
-        };
-        assert_eq!(result, expected);
-        if result.is_err() {
-            self.expect_no_events_about(key.as_str());
-            return;
-        }
-        let generation = self.forget(key.as_str()).generation;
-        self.totals.put_revokes += 1;
-        let key = key.as_str().to_owned();
-        assert_eq!(self.take_events(), [Event::Abandoned { key, generation }]);
-    }
-}
-
-/// What stands where a put wants to begin.
-enum Standing {
-    Nothing,
-    Stays(PutStartError),
-    Goes(Event),
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mc_meta::{Removal, RemoveError};
-use mc_types::{Generation, KeyRef};
+use mc_types::{ClientId, Generation, KeyRef};
 
 use super::journal::Event;
 use super::{Object, Oracle};
@@ -14,6 +14,7 @@ impl Oracle {
         let expected = match self.objects.get(key.as_str()) {
             None => Err(RemoveError::NotFound),
             Some(object) if !object.complete => Err(RemoveError::NotReady),
+            Some(object) if object.transfer.is_some() => Err(RemoveError::InTransfer),
             Some(object) if self.is_leased(object) && !force => {
                 Err(RemoveError::Leased { remaining: self.lease_of(object) })
             }
@@ -24,6 +25,7 @@ impl Oracle {
             self.expect_no_events_about(key.as_str());
             return;
         }
+        let events = self.take_events();
         let object = self.forget(key.as_str());
         self.totals.removed_objects += 1;
         let removed = Event::Removed {
@@ -31,11 +33,13 @@ impl Oracle {
             generation: object.generation,
             cause: Removal::Requested,
         };
-        assert_eq!(self.take_events(), [removed]);
+        assert_eq!(events, [removed]);
     }
 
     pub(crate) fn remove_all(&mut self, force: bool) {
-        let goes = |object: &Object| object.complete && (force || !self.is_leased(object));
+        let goes = |object: &Object| {
+            object.complete && object.transfer.is_none() && (force || !self.is_leased(object))
+        };
         let mut expected: BTreeSet<(String, Generation)> = self
             .objects
             .iter()
@@ -53,5 +57,41 @@ impl Oracle {
         }
         assert!(expected.is_empty(), "told of every removal");
         self.totals.removed_objects += removed;
+    }
+
+    pub(crate) fn clear(&mut self, client: ClientId, keys: &[String], segment: Option<&str>) {
+        let refs: Vec<KeyRef<'_>> = keys.iter().map(|key| KeyRef::new(key).unwrap()).collect();
+        let cleared = self.master.batch_replica_clear(self.now, client, &refs, segment);
+        let told = self.take_events();
+        let (mut expected, mut events) = (Vec::new(), Vec::new());
+        for key in keys {
+            if let Some(event) = self.cleared(client, key, segment) {
+                expected.push(key.as_str());
+                events.push(event);
+            }
+        }
+        assert_eq!(cleared.iter().map(|key| key.as_str()).collect::<Vec<_>>(), expected);
+        assert_eq!(told, events);
+    }
+
+    fn cleared(&mut self, client: ClientId, key: &str, name: Option<&str>) -> Option<Event> {
+        let object = self.objects.get(key)?;
+        let may_go = object.complete && object.transfer.is_none() && !self.is_leased(object);
+        if object.owner != client || !may_go {
+            return None;
+        }
+        let goes = |at| name.is_none_or(|name| *self.segment(at).unwrap().spec.name == *name);
+        let (gone, kept): (Vec<_>, Vec<_>) =
+            object.replicas.iter().copied().partition(|(at, _)| goes(*at));
+        if gone.is_empty() {
+            return None;
+        }
+        if kept.is_empty() {
+            let (key, generation) = (key.to_owned(), self.forget(key).generation);
+            self.totals.removed_objects += 1;
+            return Some(Event::Removed { key, generation, cause: Removal::Requested });
+        }
+        self.objects.get_mut(key).unwrap().replicas = kept;
+        Some(Event::Altered(self.seen(key)))
     }
 }

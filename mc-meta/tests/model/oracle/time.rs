@@ -14,7 +14,10 @@ impl Oracle {
             let rest = events.split_off(expired.len());
             assert_eq!(events, expired);
             // Losses of these very segments may have been told already.
-            let rest: Vec<Event> = rest.into_iter().filter(|event| !self.is_loss(event)).collect();
+            let rest: Vec<Event> = rest
+                .into_iter()
+                .filter(|event| !self.is_loss(event) && !self.is_known(event))
+                .collect();
             self.note_held();
             self.settle();
             self.follow_tick(&rest, more);
