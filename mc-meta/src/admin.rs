@@ -139,6 +139,14 @@ impl Master {
         report.tasks_finished = tasks.finished as u64;
         report.clients = self.clients.lock().present() as u64;
         report.put_start_no_room = self.counters.put_start_no_room.load(Ordering::Relaxed);
+        {
+            let book = self.local.book.lock();
+            report.local_disks = book.infos();
+            report.offload = book.offloads.totals();
+            report.promotion = book.promotions.totals();
+            report.promotions_pending = book.promotions.tasks() as u64;
+            report.promotion_candidates = book.promotions.candidates() as u64;
+        }
         report.disk_used = self.files.used();
         report.disk_capacity = self.config.disk.map_or(Some(0), |disk| disk.capacity);
         report.disk_no_room = self.counters.disk_no_room.load(Ordering::Relaxed);

@@ -15,7 +15,8 @@ impl Master {
     /// order in which they were given.
     ///
     /// Passed over are objects that are not there or not this client's, that are under
-    /// lease, being written, copied or moved, and that have no replica in the segment.
+    /// lease, being written, copied or moved, or for one segment on their way to a disk, and
+    /// that have no replica in the segment.
     pub fn batch_replica_clear(
         &self,
         now: Time,
@@ -51,6 +52,10 @@ impl Shard {
             self.remove(slot, Removal::Requested, emit);
             self.totals.removed_objects += 1;
             return true;
+        }
+        if object.offload().is_some() {
+            // Its client may be reading there.
+            return false;
         }
         let gone = object.take_replicas_if(goes);
         if gone.is_empty() {

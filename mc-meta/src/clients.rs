@@ -26,6 +26,10 @@ pub(crate) struct Clients {
     due: BTreeSet<(Time, Due)>,
     /// Those that are away or gone and whose tasks are still theirs.
     left: Vec<ClientId>,
+    /// Those that have a local disk.
+    disks: BTreeSet<ClientId>,
+    /// Those whose disk is to be forgotten when nobody holds the clients any more.
+    disks_left: Vec<ClientId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,9 +80,11 @@ impl Clients {
         }
     }
 
-    /// A client has no segment left.
-    fn leave(&mut self, client: ClientId) {
-        self.forget(client);
+    /// A client has no segment left. It stays while it has a local disk.
+    pub(crate) fn leave(&mut self, client: ClientId) {
+        if !self.disks.contains(&client) {
+            self.forget(client);
+        }
         self.left.push(client);
     }
 
@@ -98,6 +104,21 @@ impl Clients {
         if let Some(at) = self.leaving.remove(&id) {
             self.due.remove(&(at, Due::Segment(id)));
         }
+    }
+
+    /// A client has a local disk.
+    pub(crate) fn disk_mounted(&mut self, client: ClientId, now: Time, ttl: Duration) {
+        self.disks.insert(client);
+        self.heard(client, now, ttl);
+    }
+
+    /// A client has no local disk any more; true when it had one.
+    pub(crate) fn disk_left(&mut self, client: ClientId) -> bool {
+        let had = self.disks.remove(&client);
+        if had {
+            self.disks_left.push(client);
+        }
+        had
     }
 
     /// What is due, in the order of time. A client that has been heard of meanwhile is
@@ -319,6 +340,7 @@ impl Master {
     ) -> bool {
         self.emit(now).effect(&Effect::ClientExpired { client });
         count(&self.counters.expired_clients, 1);
+        clients.disk_left(client);
         let patience = self.config.client_return_timeout;
         let mut gone = false;
         for id in table.of_client(client) {
@@ -337,12 +359,16 @@ impl Master {
         gone
     }
 
-    /// Lets go of the clients, then sees to the tasks of those that left.
-    fn hand_over(&self, mut clients: MutexGuard<'_, Clients>, now: Time) {
+    /// Lets go of the clients, then sees to the tasks and disks of those that left.
+    pub(crate) fn hand_over(&self, mut clients: MutexGuard<'_, Clients>, now: Time) {
         let left = core::mem::take(&mut clients.left);
+        let disks_left = core::mem::take(&mut clients.disks_left);
         drop(clients);
         for client in left {
             self.hand_over_tasks(now, client);
+        }
+        for client in disks_left {
+            self.drop_local_disk(now, client);
         }
     }
 

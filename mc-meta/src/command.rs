@@ -7,6 +7,9 @@ use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey};
 use smallvec::SmallVec;
 
 use crate::kinds::{DiskReplica, LocalDiskReplica};
+use crate::local_disk::LocalDiskInfo;
+use crate::offload::OffloadTotals;
+use crate::promotion::PromotionTotals;
 use crate::segment::{Segment, SegmentInfo};
 use crate::states::{BufferStatus, ReplicaStatus};
 
@@ -404,4 +407,14 @@ pub struct MasterReport {
     pub disk_no_room: u64,
     /// Files and objects on clients' own disks that their clients deleted to make room.
     pub disk_evictions: u64,
+    /// The clients' own disks.
+    pub local_disks: Vec<LocalDiskInfo>,
+    /// What went to them.
+    pub offload: OffloadTotals,
+    /// What came back into memory from disks.
+    pub promotion: PromotionTotals,
+    /// Objects queued to come back into memory, or on their way.
+    pub promotions_pending: u64,
+    /// Objects that wait for room to be queued to come back.
+    pub promotion_candidates: u64,
 }

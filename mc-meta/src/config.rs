@@ -8,6 +8,8 @@ use mc_evict::PolicyKind;
 use mc_lease::SoftPinFrom;
 
 use crate::kinds::DiskConfig;
+use crate::local_disk::LocalDiskConfig;
+use crate::promotion::PromotionConfig;
 use crate::tasks::TaskConfig;
 
 /// Settings of a [`Master`](crate::Master). The defaults are the reference
@@ -62,6 +64,11 @@ pub struct MasterConfig {
     pub tasks: TaskConfig,
     /// The tier of files that every client reaches. `None`, the default, is none.
     pub disk: Option<DiskConfig>,
+    /// The clients' own disks. `None`, the default, uses none.
+    pub local_disk: Option<LocalDiskConfig>,
+    /// When objects that are on disks only come back into memory. `None`, the default,
+    /// is never.
+    pub promotion: Option<PromotionConfig>,
 }
 
 impl Default for MasterConfig {
@@ -85,6 +92,8 @@ impl Default for MasterConfig {
             multi_tenant: false,
             tasks: TaskConfig::default(),
             disk: None,
+            local_disk: None,
+            promotion: None,
         }
     }
 }

@@ -158,6 +158,8 @@ impl Master {
                     return Err(DiskEvictError::NoReplica);
                 }
                 object.change_extra(|e| e.local_disks.retain(|disk| disk.client() != client));
+                let len = object.len();
+                shard.config.local.book.lock().offloads.freed(client, len);
             }
         }
         shard.totals.disk_evictions += 1;
@@ -282,7 +284,7 @@ impl Shard {
         self.order.leave_memory(slot, object);
     }
 
-    fn leave_group(&mut self, slot: u32) {
+    pub(crate) fn leave_group(&mut self, slot: u32) {
         let object = self.get_mut(slot);
         let open = object.state == State::Processing || object.transfer().is_some();
         let held = object.hard_pin || open;

@@ -62,6 +62,8 @@ pub enum KeptBy {
         /// How long that lease still runs.
         remaining: Duration,
     },
+    /// A client is to write it to its disk first.
+    Offload,
     /// None of its replicas is in a segment that takes new objects, so evicting it would
     /// make no room.
     NoRoomToGain,
@@ -158,7 +160,10 @@ impl Shard {
         if group > remaining {
             reasons.push(KeptBy::Group { remaining: group });
         }
-        let is_offered = !matches!(object.queue, Queue::None | Queue::OnDisk);
+        if object.offload().is_some() {
+            reasons.push(KeptBy::Offload);
+        }
+        let is_offered = !matches!(object.queue, Queue::None | Queue::OnDisk | Queue::Offloading);
         if object.state == State::Complete && is_offered && !object.frees_room() {
             reasons.push(KeptBy::NoRoomToGain);
         }

@@ -44,6 +44,12 @@ impl Master {
         now: Time,
     ) -> Result<ReplicaList, GetError> {
         let list = shard.get(found, now);
+        if self.local.promotes
+            && let (Some(slot), Ok(list)) = (found, &list)
+            && list.placements.is_empty()
+        {
+            self.count_disk_hit(now, shard, slot, list);
+        }
         if list.is_ok()
             && let Some(due) = found.and_then(|slot| shard.was_read(slot, now))
         {

@@ -26,13 +26,13 @@ mod ledger;
 mod local_disk;
 mod master;
 mod object;
-#[cfg_attr(not(test), expect(dead_code, reason = "taken up by the master"))]
 mod offload;
+mod offloading;
 mod order;
 mod owners;
 mod pattern;
 mod place;
-#[cfg_attr(not(test), expect(dead_code, reason = "taken up by the master"))]
+mod promoting;
 mod promotion;
 mod put;
 mod quota;
@@ -77,10 +77,13 @@ pub use explain::{Explanation, Happening, KeptBy, What};
 pub use export::{ExportCursor, ExportPage};
 pub use kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind};
 pub use ledger::TenantSlot;
+pub use local_disk::{LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS};
 pub use master::Master;
-pub use offload::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError};
+pub use offload::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError, OffloadTotals};
+pub use offloading::{FoundError, FoundOnDisk, LocalDiskError, OffloadOutcome};
 pub use pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
-pub use promotion::{PromotionConfig, PromotionError};
+pub use promoting::PromotionStartError;
+pub use promotion::{PromotionConfig, PromotionError, PromotionTotals};
 pub use quota::{
     Charge, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas, TenantUsage,
 };

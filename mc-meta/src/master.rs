@@ -18,6 +18,7 @@ use crate::effect::EffectSink;
 use crate::group::{Group, Groups};
 use crate::hash::{HashedKey, KeyHasher, mix};
 use crate::kinds::FileBytes;
+use crate::local_disk::LocalDisks;
 use crate::object::Replicas;
 use crate::place::{Demand, NoRoom};
 use crate::quota::Quotas;
@@ -46,6 +47,8 @@ pub struct Master {
     pub(crate) tasks: Mutex<TaskBook>,
     /// Room on the shared tier of files.
     pub(crate) files: Arc<FileBytes>,
+    /// The clients' own disks.
+    pub(crate) local: Arc<LocalDisks>,
     pub(crate) drain_jobs: Mutex<DrainJobs>,
     pub(crate) quotas: Arc<Quotas>,
     /// Held while a policy is changed and told of.
@@ -92,13 +95,14 @@ impl Master {
         };
         let room = config.disk.map_or(0, |disk| disk.capacity.unwrap_or(u64::MAX));
         let files = Arc::new(FileBytes::new(room));
+        let local = Arc::new(LocalDisks::new(&config, mix(seed)));
         let quotas = Arc::new(if config.multi_tenant { Quotas::on() } else { Quotas::off() });
         let shard = |number| {
             let (hasher, policy) = (hasher.clone(), config.eviction_policy);
-            let (files, quotas) = (Arc::clone(&files), Arc::clone(&quotas));
-            let ttl_after_get = config.ttl_after_get;
+            let (files, local) = (Arc::clone(&files), Arc::clone(&local));
+            let (quotas, ttl_after_get) = (Arc::clone(&quotas), config.ttl_after_get);
             let config =
-                ShardConfig { number, terms, policy, hasher, files, quotas, ttl_after_get };
+                ShardConfig { number, terms, policy, hasher, files, local, ttl_after_get, quotas };
             Mutex::new(Shard::new(config))
         };
         Ok(Self {
@@ -113,6 +117,7 @@ impl Master {
             drain_jobs: Mutex::default(),
             tasks: Mutex::new(TaskBook::new(config.tasks.clone())),
             files,
+            local,
             counters: Counters::default(),
             hasher,
             sink: None,

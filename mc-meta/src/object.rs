@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mc_alloc::Allocation;
 use mc_lease::Protection;
-use mc_types::{Checksum, Generation, Time};
+use mc_types::{Checksum, ClientId, Generation, Time};
 
 use crate::command::{Placement, Placements, Slice, Slices};
 use crate::group::Group;
@@ -13,6 +13,7 @@ use crate::kinds::{DiskReplica, FileState, LocalDiskReplica};
 use crate::ledger::TenantSlot;
 use crate::local_disk::LocalDisk;
 use crate::owners::OwnerSlot;
+use crate::promoting::Promotion;
 use crate::quota::Quotas;
 use crate::segment::Segment;
 use crate::transfer::Transfer;
@@ -145,6 +146,8 @@ pub(crate) enum Queue {
     Aside,
     /// None: all that is left of it is on disks.
     OnDisk,
+    /// None: its memory goes when it is on a disk.
+    Offloading,
 }
 
 /// What only some objects have.
@@ -168,6 +171,18 @@ pub(crate) struct Extra {
     pub(crate) local_disks: Vec<Arc<LocalDisk>>,
     /// When it goes because it was read.
     pub(crate) expires: Option<Time>,
+    /// Who is to write it to a disk.
+    pub(crate) offload: Option<Offload>,
+    /// Where it comes back into memory.
+    pub(crate) promotion: Option<Promotion>,
+}
+
+/// An object is to be written to a client's disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offload {
+    pub(crate) client: ClientId,
+    /// Bytes of memory that come free then.
+    pub(crate) promised: u64,
 }
 
 impl Extra {
@@ -182,8 +197,11 @@ impl Extra {
             replacement,
             local_disks,
             expires,
+            offload,
+            promotion,
         } = self;
-        let plain = slices.is_none() && more.is_empty() && local_disks.is_empty();
+        let on_disks = !local_disks.is_empty() || offload.is_some() || promotion.is_some();
+        let plain = slices.is_none() && more.is_empty() && !on_disks;
         let alone = replaces.is_none() && replacement.is_none() && transfer.is_none();
         plain && alone && expires.is_none() && group.is_none() && parent.is_none()
     }
@@ -426,6 +444,16 @@ impl Object {
 
     pub(crate) fn set_file(&mut self, file: FileState) {
         self.marks.set_file(file);
+    }
+
+    /// Who is to write it to a disk.
+    pub(crate) fn offload(&self) -> Option<Offload> {
+        self.extra.as_ref()?.offload
+    }
+
+    /// Where it comes back into memory.
+    pub(crate) fn promotion(&self) -> Option<&Promotion> {
+        self.extra.as_ref()?.promotion.as_ref()
     }
 
     /// The clients' own disks that it is on, gone ones included.

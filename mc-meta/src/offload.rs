@@ -63,15 +63,20 @@ pub struct DiskUsage {
 
 /// What has happened since the master began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OffloadTotals {
-    pub(crate) queued: u64,
-    /// Refused for want of room in the queue.
-    pub(crate) refused: u64,
-    pub(crate) written: u64,
-    pub(crate) written_bytes: u64,
-    pub(crate) failed: u64,
-    /// Ended before they were written, other than by failure.
-    pub(crate) given_up: u64,
+#[non_exhaustive]
+pub struct OffloadTotals {
+    /// Objects queued to be written to a disk.
+    pub queued: u64,
+    /// Objects refused for want of room in the queue.
+    pub refused: u64,
+    /// Objects written.
+    pub written: u64,
+    /// Bytes of those.
+    pub written_bytes: u64,
+    /// Objects that a client could not write.
+    pub failed: u64,
+    /// Objects that ended before they were written, other than by failure.
+    pub given_up: u64,
 }
 
 /// Every local disk and what is to be written to it.

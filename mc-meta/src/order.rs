@@ -17,6 +17,7 @@ use crate::effect::Removal;
 use crate::group::{Member, Protected};
 use crate::ledger::TenantSlot;
 use crate::object::{Object, Queue};
+use crate::offloading::Spared;
 use crate::shard::{Emit, Shard};
 use crate::tenant_order::TenantOrder;
 
@@ -50,7 +51,9 @@ struct Aside {
 pub(crate) struct Evicted {
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
-    /// Objects set aside because they are leased.
+    /// Bytes that come free when what is evicted is on a disk.
+    pub(crate) promised: u64,
+    /// Objects set aside because they are leased, or about to be written to a disk.
     pub(crate) leased: u64,
     /// Whether there was more to look at than one eviction may.
     pub(crate) cut_short: bool,
@@ -58,10 +61,18 @@ pub(crate) struct Evicted {
     pub(crate) condemned: Vec<(Generation, Member)>,
 }
 
+impl Evicted {
+    /// Bytes that are free, or will be.
+    pub(crate) const fn taken(&self) -> u64 {
+        self.bytes.saturating_add(self.promised)
+    }
+}
+
 impl std::ops::AddAssign for Evicted {
     fn add_assign(&mut self, more: Self) {
         self.objects += more.objects;
         self.bytes = self.bytes.saturating_add(more.bytes);
+        self.promised = self.promised.saturating_add(more.promised);
         self.leased += more.leased;
         self.cut_short |= more.cut_short;
         self.condemned.extend(more.condemned);
@@ -90,6 +101,8 @@ pub(crate) struct Order {
     aside: Waiting,
     /// Objects in [`Queue::OnDisk`].
     on_disk: usize,
+    /// Objects in [`Queue::Offloading`].
+    offloading: usize,
     /// What is in `main`, `pinned` or `lapsed`, by tenant; `None` without tenants.
     tenants: Option<Box<TenantOrder>>,
 }
@@ -133,6 +146,7 @@ impl Order {
             noted: Vec::new(),
             aside: Waiting::default(),
             on_disk: 0,
+            offloading: 0,
             tenants: with_tenants.then(Box::default),
         }
     }
@@ -171,7 +185,7 @@ impl Order {
 
     /// Whether protected objects are waiting to become victims again.
     pub(crate) fn has_aside(&self) -> bool {
-        self.aside.len > 0
+        self.aside.len + self.offloading > 0
     }
 
     /// A new object.
@@ -236,7 +250,7 @@ impl Order {
                 self.lapsed.access(slot);
                 self.list(slot, Class::Ordinary);
             }
-            Queue::Aside | Queue::None | Queue::OnDisk => {}
+            Queue::Aside | Queue::None | Queue::OnDisk | Queue::Offloading => {}
         }
     }
 
@@ -247,6 +261,19 @@ impl Order {
             object.queue = Queue::OnDisk;
             self.on_disk += 1;
         }
+    }
+
+    /// An object goes when it is on a disk, and is no victim until then.
+    pub(crate) fn wait_for_disk(&mut self, slot: u32, object: &mut Object) {
+        self.remove(slot, object);
+        object.queue = Queue::Offloading;
+        self.offloading += 1;
+    }
+
+    /// An object is offered again then.
+    fn put_aside(&mut self, slot: u32, object: &mut Object, until: Time) {
+        self.remove(slot, object);
+        self.aside.add(slot, object, until);
     }
 
     /// Takes an object out of its order.
@@ -260,6 +287,7 @@ impl Order {
             Queue::Lapsed => self.lapsed.remove(slot),
             Queue::Aside => self.aside.len -= 1,
             Queue::OnDisk => self.on_disk -= 1,
+            Queue::Offloading => self.offloading -= 1,
             Queue::None => {}
         }
         if let Some(tenants) = &mut self.tenants {
@@ -401,8 +429,26 @@ impl Shard {
         }
     }
 
-    /// Takes a victim's memory, and it out of the shard's tables if that was all it had.
+    /// Takes a victim's memory, and it out of the shard's tables if that was all it had;
+    /// or has it written to a disk first.
     fn take_victim(&mut self, slot: u32, outcome: &mut Evicted, emit: Emit<'_>) {
+        match self.spare(slot, emit) {
+            Spared::No => {}
+            Spared::Writing { freed, promised } => {
+                outcome.bytes = outcome.bytes.saturating_add(freed);
+                outcome.promised = outcome.promised.saturating_add(promised);
+                outcome.objects += u64::from(freed > 0);
+                outcome.leased += 1;
+                return;
+            }
+            Spared::Later => {
+                outcome.leased += 1;
+                let until = emit.now + self.config.terms.lease;
+                let object = self.objects.get_mut(slot).expect("a victim's slot is occupied");
+                self.order.put_aside(slot, object, until);
+                return;
+            }
+        }
         let gone = self.evict_memory(slot, emit);
         outcome.bytes = outcome.bytes.saturating_add(gone.bytes);
         outcome.objects += u64::from(gone.cause == Removal::Evicted);
@@ -485,7 +531,7 @@ fn judge(object: &Object, terms: &Terms, now: Time) -> Judgement {
     // What lies in segments that take no new objects makes no room by going, and what is
     // being copied stays until that is over.
     let later = now + terms.lease;
-    if !object.frees_room() || object.transfer().is_some() {
+    if !object.frees_room() || object.transfer().is_some() || object.offload().is_some() {
         return Judgement::Stays { until: later, leased: false };
     }
     let Some(group) = object.group() else { return Judgement::Goes(Vec::new()) };

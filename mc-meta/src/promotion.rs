@@ -96,24 +96,32 @@ pub(crate) struct EndedPromotion {
 
 /// What has happened since the master began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PromotionTotals {
-    pub(crate) hits: u64,
-    pub(crate) cold: u64,
+#[non_exhaustive]
+pub struct PromotionTotals {
+    /// Reads of objects that were on a disk only.
+    pub hits: u64,
+    /// Those of objects that were not read often enough.
+    pub cold: u64,
     /// Hits and tries for which memory had no room.
-    pub(crate) no_room: u64,
+    pub no_room: u64,
     /// Hits and tries for which the queue had none.
-    pub(crate) queue_full: u64,
+    pub queue_full: u64,
     /// Hits lost because there were too many candidates.
-    pub(crate) dropped: u64,
-    pub(crate) queued: u64,
+    pub dropped: u64,
+    /// Objects queued to be brought back.
+    pub queued: u64,
     /// Candidates given up.
-    pub(crate) exhausted: u64,
-    pub(crate) promoted: u64,
-    pub(crate) promoted_bytes: u64,
-    pub(crate) failed: u64,
+    pub exhausted: u64,
+    /// Objects brought back.
+    pub promoted: u64,
+    /// Bytes of those.
+    pub promoted_bytes: u64,
+    /// Objects that a client could not bring back, or that found no memory.
+    pub failed: u64,
     /// Queued ones that ended otherwise: the object or the client has gone.
-    pub(crate) cancelled: u64,
-    pub(crate) expired: u64,
+    pub cancelled: u64,
+    /// Queued ones whose time was up.
+    pub expired: u64,
 }
 
 /// Every object that is to come back from a disk.

@@ -35,6 +35,8 @@ impl Master {
         self.expire_clients(now);
         let emit = self.emit(now);
         let (_, mut more) = self.reclaim_unfinished(now);
+        more |= self.expire_offloads(now);
+        more |= self.expire_promotions(now);
         more |= self.expire_tasks(now);
         more |= self.run_drain_jobs(now);
         for shard in self.shards() {
@@ -126,10 +128,15 @@ impl Master {
         bytes: u64,
         victims: u64,
     ) -> Evicted {
+        // Some may be on their way out already, and go when they are on a disk.
+        let bytes = bytes.saturating_sub(self.local.promised());
+        if bytes == 0 {
+            return Evicted { leased: 1, ..Evicted::default() };
+        }
         let pool = |class| Pool { class, tenant };
         let mut outcome = self.evict_pool(pool(Class::Ordinary), now, bytes, victims);
-        if outcome.objects == 0 && !outcome.cut_short && self.config.allow_evict_soft_pinned_objects
-        {
+        let nothing = outcome.objects == 0 && outcome.promised == 0 && !outcome.cut_short;
+        if nothing && self.config.allow_evict_soft_pinned_objects {
             outcome += self.evict_pool(pool(Class::SoftPinned), now, bytes, victims);
         }
         outcome
@@ -139,7 +146,7 @@ impl Master {
         let mut outcome = Evicted::default();
         let draw = self.draw();
         let mut turn = 0;
-        while outcome.bytes < bytes && outcome.objects < victims {
+        while outcome.taken() < bytes && outcome.objects < victims {
             if turn == MAX_TURNS {
                 outcome.cut_short = true;
                 break;
@@ -147,7 +154,7 @@ impl Master {
             let Some(at) = self.coldest_shard(pool, now, mix(draw ^ turn)) else { break };
             turn += 1;
             // A few at a time: the next victim may be colder in another shard.
-            let share = (bytes - outcome.bytes).div_ceil(16).max(1);
+            let share = (bytes - outcome.taken()).div_ceil(16).max(1);
             outcome += self.shards()[at].lock().evict(pool, share, self.emit(now));
             for (generation, member) in core::mem::take(&mut outcome.condemned) {
                 let Some(shard) = self.shards().get(member.shard as usize) else { continue };

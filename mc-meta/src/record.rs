@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::command::{Placement, Placements, Slices};
 use crate::effect::Effect;
+use crate::object::Replica;
 use crate::segment::{Segment, SegmentSpec};
 use crate::states::{ReplicaStatus, SegmentStatus};
 use crate::tenant::TenantId;
@@ -190,6 +191,13 @@ impl Record {
 }
 
 impl ObjectView<'_> {
+    /// Space set apart for more replicas of it.
+    fn reserved(self) -> Placements {
+        let transfer = self.object.transfer().into_iter().flat_map(|t| t.targets.iter());
+        let promotion = self.object.promotion().map(|promotion| &promotion.space);
+        transfer.chain(promotion).map(Replica::placement).collect()
+    }
+
     /// A copy of what is kept of the object; how long ago it was used is known with the
     /// time.
     pub(crate) fn to_record(self, now: Option<Time>) -> ObjectRecord {
@@ -202,9 +210,7 @@ impl ObjectView<'_> {
             slices: object.slices(),
             replicas: located(&self.placements()),
             disk: self.disk(),
-            reserved: object
-                .transfer()
-                .map_or_else(Locations::new, |transfer| located(&transfer.targets.placements())),
+            reserved: located(&self.reserved()),
             soft_pin: object.protection.wants_soft_pin(),
             hard_pin: object.hard_pin,
             group: object.group().map(|group| group.name().into()),

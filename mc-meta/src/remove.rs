@@ -40,9 +40,14 @@ impl Master {
 
     /// Removes every object but unfinished ones, those that are being copied or moved
     /// and, unless forced, those under lease; says how many. Objects put meanwhile may or
-    /// may not be among them.
+    /// may not be among them. By force, clients are told to delete everything on their
+    /// own disks, too; see [`poll_remove_all`](Self::poll_remove_all).
     pub fn remove_all(&self, now: Time, force: bool) -> u64 {
-        self.remove_matching(now, None, None, force)
+        let removed = self.remove_matching(now, None, None, force);
+        if force {
+            self.wipe_local_disks(now);
+        }
+        removed
     }
 
     /// Removes every object whose key the pattern matches, as

@@ -22,6 +22,7 @@ use crate::index::{Index, tag_of};
 use crate::keys::KeyArena;
 use crate::kinds::FileBytes;
 use crate::ledger::TenantSlot;
+use crate::local_disk::LocalDisks;
 use crate::object::{Begun, Object, Replicas, State};
 use crate::order::Order;
 use crate::owners::Owners;
@@ -72,6 +73,8 @@ pub(crate) struct ShardConfig {
     pub(crate) hasher: KeyHasher,
     /// Room on the shared tier of files.
     pub(crate) files: Arc<FileBytes>,
+    /// The clients' own disks.
+    pub(crate) local: Arc<LocalDisks>,
     pub(crate) ttl_after_get: Option<Duration>,
     pub(crate) quotas: Arc<Quotas>,
 }
@@ -233,7 +236,8 @@ impl Shard {
         if stays {
             self.evict_memory(slot, emit);
         } else {
-            self.remove(slot, Removal::SegmentLost, emit);
+            let cause = Removal::of_lost(object);
+            self.remove(slot, cause, emit);
         }
         stays
     }
@@ -325,6 +329,10 @@ impl Shard {
         }
         let item = item_of(object, hash);
         self.order.insert(slot, self.objects.get_mut(slot).expect(OCCUPIED), item);
+        if self.config.local.writes_at_put() {
+            // One that nobody can write stays in memory alone, and that is counted.
+            let _ = self.queue_offload(slot, emit.now);
+        }
     }
 
     /// Grants a lease and makes the object one of those used last. False when it was
@@ -361,6 +369,7 @@ impl Shard {
             (false, false) => Removal::Evicted,
         };
         self.abandon_transfer(slot, emit);
+        self.cancel_promotion(slot, emit);
         self.emit_removed(slot, cause, emit);
         let tenant = self.tenant(slot);
         let mut object = self.detach(slot);
@@ -401,6 +410,7 @@ impl Shard {
     /// Takes an object out of every table. Its space is the caller's, and stays charged.
     pub(crate) fn take_out(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Replicas {
         self.abandon_transfer(slot, emit);
+        self.cancel_promotion(slot, emit);
         self.emit_removed(slot, cause, emit);
         self.detach(slot).take_replicas()
     }
@@ -468,6 +478,7 @@ impl Shard {
             self.open.ended(object.generation);
         }
         self.account_file_gone(object.file(), object.generation, object.len());
+        self.forget_disks(&object);
         if let Some(group) = object.group() {
             group.leave(object.generation, open || object.hard_pin);
         }

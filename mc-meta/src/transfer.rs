@@ -264,7 +264,7 @@ impl Master {
         if object.state != State::Complete || !object.is_readable() {
             return Err(TransferError::NotReady);
         }
-        if object.transfer().is_some() {
+        if object.transfer().is_some() || object.offload().is_some() {
             return Err(TransferError::InTransfer);
         }
         let (source, targets) = self.segments.read().reserve(object, route)?;

@@ -10,6 +10,7 @@ mod drains;
 mod eviction;
 mod expiring;
 mod explain;
+mod offload;
 mod patterns;
 mod placement;
 mod puts;

@@ -1,0 +1,519 @@
+//! The clients' own disks: what goes there, and what becomes of it.
+
+use mc_meta::{
+    ClientStatus, DiskEvictError, DiskJob, FoundError, FoundOnDisk, GetError, LocalDiskConfig,
+    LocalDiskError, Master, OffloadError, OffloadOutcome, PutStartError, RemoveError, ReplicaKind,
+    TransferError,
+};
+use mc_types::{Endpoint, Generation, SegmentId, Time};
+
+use crate::*;
+
+pub(crate) const OTHER: ClientId = ClientId::from_u128(200);
+
+pub(crate) fn endpoint(client: ClientId) -> Endpoint {
+    format!("tcp://10.0.0.1:{}", client.as_u128() % 60_000).parse().unwrap()
+}
+
+/// Settings with local disks: written to at put, or at eviction.
+pub(crate) fn with_disks(on_evict: bool) -> MasterConfig {
+    let mut config = settings();
+    let mut disks = LocalDiskConfig::default();
+    disks.on_evict = on_evict;
+    config.local_disk = Some(disks);
+    config
+}
+
+/// A master with one segment, whose client has a disk.
+pub(crate) fn with_disk(config: MasterConfig, size: u64) -> Master {
+    let master = master_with(config, &[size]);
+    master.mount_local_disk(at(0), NODE, endpoint(NODE), true).unwrap();
+    master
+}
+
+pub(crate) fn fetch(master: &Master, now: Time) -> Vec<DiskJob> {
+    master.offload_heartbeat(now, NODE, true, usize::MAX).unwrap()
+}
+
+pub(crate) fn names(jobs: &[DiskJob]) -> Vec<&str> {
+    jobs.iter().map(|job| job.key.as_str()).collect()
+}
+
+pub(crate) fn notify(
+    master: &Master,
+    now: Time,
+    jobs: &[DiskJob],
+    written: bool,
+) -> Vec<Result<(), OffloadError>> {
+    let outcome = |job: &'_ DiskJob| (job.key.clone(), job.generation);
+    let jobs: Vec<_> = jobs.iter().map(outcome).collect();
+    let outcomes: Vec<_> = jobs
+        .iter()
+        .map(|(key, generation)| OffloadOutcome {
+            key: key.as_ref(),
+            generation: *generation,
+            written,
+        })
+        .collect();
+    master.notify_offload(now, NODE, &outcomes)
+}
+
+/// Writes everything that waits to be written.
+pub(crate) fn write_all(master: &Master, now: Time) {
+    let jobs = fetch(master, now);
+    notify(master, now, &jobs, true).into_iter().for_each(Result::unwrap);
+}
+
+fn found(
+    master: &Master,
+    client: ClientId,
+    name: &str,
+    put: Generation,
+    len: u64,
+) -> Result<(), FoundError> {
+    let found = FoundOnDisk { key: key(name), generation: put, len };
+    master.report_local_disk(at(0), client, &[found]).remove(0)
+}
+
+/// Whether it is read from memory, and from how many clients' disks.
+pub(crate) fn read(master: &Master, now: Time, name: &str) -> Result<(bool, usize), GetError> {
+    let list = master.get_replica_list(now, key(name))?;
+    Ok((!list.placements.is_empty(), list.local_disks.len()))
+}
+
+fn used(master: &Master) -> u64 {
+    master.local_disks().iter().map(|disk| disk.usage.used).sum()
+}
+
+#[test]
+fn without_the_setting_no_disk_is_mounted() {
+    let master = master(&[100]);
+    let refused = master.mount_local_disk(at(0), NODE, endpoint(NODE), true);
+    assert_eq!(refused, Err(LocalDiskError::Unsupported));
+    assert_eq!(master.unmount_local_disk(at(0), NODE), Err(LocalDiskError::Unsupported));
+    let put = put(&master, at(0), "a", 10).unwrap().generation;
+    assert_eq!(master.offload_heartbeat(at(0), NODE, true, 9), Err(OffloadError::NoDisk));
+    assert_eq!(found(&master, NODE, "a", put, 10), Err(FoundError::NoDisk));
+    assert!(master.local_disks().is_empty());
+}
+
+#[test]
+fn an_object_is_written_when_its_put_ends() {
+    let master = with_disk(with_disks(false), 100);
+    let grant = start(&master, at(0), "a", 10).unwrap();
+    assert!(fetch(&master, at(0)).is_empty(), "not before");
+    end(&master, at(0), "a", grant.generation).unwrap();
+    let jobs = fetch(&master, at(0));
+    let key = key("a").to_owned();
+    assert_eq!(jobs, [DiskJob { key, generation: grant.generation, len: 10 }]);
+    assert!(fetch(&master, at(0)).is_empty(), "handed out once");
+    assert_eq!(read(&master, at(0), "a"), Ok((true, 0)));
+    assert_eq!(notify(&master, at(0), &jobs, true), [Ok(())]);
+    let list = master.get_replica_list(at(0), KeyRef::new("a").unwrap()).unwrap();
+    assert_eq!(
+        (list.local_disks[0].client, &list.local_disks[0].endpoint),
+        (NODE, &endpoint(NODE))
+    );
+    assert_eq!((used(&master), master.report().offload.written_bytes), (10, 10));
+    assert_eq!(notify(&master, at(0), &jobs, true), [Err(OffloadError::NotPending)]);
+}
+
+#[test]
+fn a_heartbeat_hands_out_no_more_than_it_asks_for_and_oldest_first() {
+    let master = with_disk(with_disks(false), 100);
+    for name in ["a", "b", "c"] {
+        put(&master, at(0), name, 10).unwrap();
+    }
+    let some = |max| master.offload_heartbeat(at(0), NODE, true, max).unwrap();
+    assert_eq!(names(&some(2)), ["a", "b"]);
+    assert!(some(0).is_empty());
+    assert_eq!(names(&some(9)), ["c"]);
+}
+
+#[test]
+fn what_is_on_its_way_to_a_disk_is_not_evicted() {
+    let master = with_disk(with_disks(false), 100);
+    put(&master, at(0), "a", 100).unwrap();
+    assert_eq!(start(&master, at(1), "b", 1).unwrap_err(), PutStartError::AllLeased { len: 1 });
+    let jobs = fetch(&master, at(1));
+    notify(&master, at(1), &jobs, true)[0].unwrap();
+    put(&master, secs(10), "b", 1).unwrap();
+    assert_eq!(read(&master, secs(10), "a"), Ok((false, 1)));
+    assert_eq!(master.report().disk_only_objects, 1);
+}
+
+#[test]
+fn what_is_not_written_stays_in_memory_and_can_be_evicted() {
+    for give_up in [
+        |master: &Master, jobs: &[DiskJob]| {
+            assert_eq!(notify(master, at(1), jobs, false), [Ok(())])
+        },
+        |master: &Master, _: &[DiskJob]| while master.tick(secs(601)) {},
+        |master: &Master, _: &[DiskJob]| master.unmount_local_disk(at(1), NODE).unwrap(),
+    ] {
+        let master = with_disk(with_disks(false), 1000);
+        put(&master, at(0), "a", 900).unwrap();
+        let jobs = fetch(&master, at(0));
+        give_up(&master, &jobs);
+        assert_eq!(read(&master, secs(602), "a"), Ok((true, 0)));
+        put(&master, secs(610), "b", 900).unwrap();
+        assert_eq!(read(&master, secs(610), "a"), Err(GetError::NotFound));
+        let late = notify(&master, secs(610), &jobs, true)[0];
+        assert!(matches!(late, Err(OffloadError::NotPending | OffloadError::NoDisk)));
+    }
+}
+
+#[test]
+fn a_client_that_takes_no_objects_gets_none_and_hands_back_those_not_fetched() {
+    let master = with_disk(with_disks(false), 100);
+    put(&master, at(0), "fetched", 10).unwrap();
+    let jobs = fetch(&master, at(0));
+    put(&master, at(0), "queued", 10).unwrap();
+    assert!(master.offload_heartbeat(at(0), NODE, false, 9).unwrap().is_empty());
+    put(&master, at(0), "later", 10).unwrap();
+    assert!(fetch(&master, at(0)).is_empty());
+    assert_eq!(notify(&master, at(0), &jobs, true), [Ok(())]);
+    let usage = master.local_disks()[0].usage;
+    assert_eq!((usage.queued, usage.writing, usage.used), (0, 0, 10));
+}
+
+#[test]
+fn an_object_that_goes_is_not_written() {
+    for go in [
+        |master: &Master| master.remove(at(0), key("a"), true).unwrap(),
+        |master: &Master| {
+            let config = ReplicateConfig::default();
+            let put = PutStart { key: key("a"), slice_lengths: &[20], config: &config };
+            let new = master.upsert_start(at(0), WRITER, &put).unwrap();
+            end(master, at(0), "a", new.generation).unwrap();
+            let jobs = fetch(master, at(0));
+            assert_eq!(jobs[0].generation, new.generation, "the new value is");
+        },
+    ] {
+        let master = with_disk(with_disks(false), 100);
+        put(&master, at(0), "a", 10).unwrap();
+        let jobs = fetch(&master, at(0));
+        go(&master);
+        assert_eq!(notify(&master, at(0), &jobs, true), [Err(OffloadError::NotPending)]);
+        assert_eq!(used(&master), 0);
+    }
+}
+
+#[test]
+fn with_on_evict_an_object_is_written_before_it_is_evicted() {
+    let master = with_disk(with_disks(true), 100);
+    put(&master, at(0), "a", 60).unwrap();
+    put(&master, at(1), "b", 40).unwrap();
+    assert!(fetch(&master, at(1)).is_empty());
+    // The put has to wait until it is written, and asking again offers no more of them.
+    for now in 2..5 {
+        let error = start(&master, at(now), "c", 50).unwrap_err();
+        assert_eq!(error, PutStartError::AllLeased { len: 50 });
+    }
+    let jobs = fetch(&master, at(5));
+    assert_eq!(names(&jobs), ["a"]);
+    assert_eq!(master.report().used, 100);
+    notify(&master, at(5), &jobs, true)[0].unwrap();
+    assert_eq!(master.report().used, 40);
+    put(&master, at(6), "c", 50).unwrap();
+    assert_eq!(read(&master, at(6), "a"), Ok((false, 1)));
+    // What is on a disk is evicted at once.
+    assert_eq!(master.report().evicted_objects, 1);
+}
+
+#[test]
+fn with_on_evict_only_the_replica_that_is_read_stays_until_it_is_written() {
+    let master = with_disk(with_disks(true), 100);
+    master.mount_segment(at(0), OTHER, segment(1, 100)).unwrap();
+    put_as(&master, at(0), "a", 100, &ReplicateConfig::default().replicas(2)).unwrap();
+    put(&master, at(1), "b", 100).unwrap();
+    assert_eq!(master.report().used, 200);
+    let jobs = fetch(&master, at(1));
+    assert_eq!(names(&jobs), ["a"]);
+    let list = master.get_replica_list(at(1), key("a")).unwrap();
+    assert_eq!(list.placements[0].segment.client(), NODE);
+    // It is used now, so that it stays when it is written.
+    notify(&master, at(2), &jobs, true)[0].unwrap();
+    assert_eq!(read(&master, at(2), "a"), Ok((true, 1)));
+    put(&master, secs(10), "c", 100).unwrap();
+    put(&master, secs(10), "d", 100).unwrap();
+    assert_eq!(read(&master, secs(10), "a"), Ok((false, 1)));
+}
+
+#[test]
+fn above_the_watermark_a_tick_has_written_what_it_would_evict() {
+    let mut config = with_disks(true);
+    config.eviction_high_watermark_ratio = 0.5;
+    config.eviction_ratio = 0.1;
+    let master = with_disk(config, 100);
+    for n in 0..10 {
+        put(&master, at(n), &n.to_string(), 10).unwrap();
+    }
+    (0..100)
+        .for_each(|now| assert!(!master.tick(secs(now)), "nothing to do until they are written"));
+    let jobs = fetch(&master, secs(100));
+    assert_eq!(names(&jobs), ["0", "1", "2", "3", "4", "5"]);
+    notify(&master, secs(100), &jobs, true);
+    assert_eq!((master.report().used, master.report().disk_only_objects), (40, 6));
+}
+
+#[test]
+fn a_full_queue_keeps_objects_in_memory_unless_eviction_is_forced() {
+    for force in [false, true] {
+        let mut config = with_disks(true);
+        let disks = config.local_disk.as_mut().unwrap();
+        disks.offload.queue_limit = 1;
+        disks.force_evict = force;
+        let master = with_disk(config, 100);
+        for name in ["a", "b"] {
+            put(&master, at(0), name, 50).unwrap();
+        }
+        let outcome = start(&master, at(1), "c", 100);
+        assert_eq!(outcome.unwrap_err(), PutStartError::AllLeased { len: 100 });
+        assert_eq!(names(&fetch(&master, at(1))), ["a"]);
+        assert_eq!(has(&master, "b"), !force);
+    }
+}
+
+#[test]
+fn force_does_nothing_without_on_evict() {
+    let mut config = with_disks(false);
+    config.local_disk.as_mut().unwrap().force_evict = true;
+    let master = with_disk(config, 100);
+    put(&master, at(0), "a", 100).unwrap();
+    assert!(start(&master, at(1), "b", 1).is_err());
+    let jobs = fetch(&master, at(1));
+    notify(&master, at(1), &jobs, false)[0].unwrap();
+    assert!(has(&master, "a"));
+}
+
+#[test]
+fn with_on_evict_what_cannot_be_written_is_evicted_or_stays() {
+    for force in [false, true] {
+        let mut config = with_disks(true);
+        config.local_disk.as_mut().unwrap().force_evict = force;
+        let master = with_disk(config, 100);
+        put(&master, at(0), "a", 100).unwrap();
+        assert!(start(&master, at(1), "b", 1).is_err());
+        let jobs = fetch(&master, at(1));
+        notify(&master, at(1), &jobs, false)[0].unwrap();
+        assert_eq!((has(&master, "a"), master.report().used == 0), (!force, force));
+        // Offered again when room is wanted again.
+        assert_eq!(start(&master, at(2), "b", 1).is_ok(), force);
+        assert_eq!(fetch(&master, at(2)).len(), usize::from(!force));
+    }
+}
+
+#[test]
+fn without_a_disk_near_it_an_object_is_evicted_at_once() {
+    let master = master_with(with_disks(true), &[100]);
+    master.mount_local_disk(at(0), OTHER, endpoint(OTHER), true).unwrap();
+    put(&master, at(0), "a", 100).unwrap();
+    put(&master, at(1), "b", 100).unwrap();
+    assert!(!has(&master, "a"));
+}
+
+#[test]
+fn a_group_that_is_evicted_goes_to_the_disk_member_by_member() {
+    let master = with_disk(with_disks(true), 100);
+    let group = ReplicateConfig::default().group("g");
+    for name in ["a", "b"] {
+        put_as(&master, at(0), name, 50, &group).unwrap();
+    }
+    assert!(start(&master, at(1), "c", 10).is_err());
+    let jobs = fetch(&master, at(1));
+    assert_eq!(names(&jobs), ["a", "b"]);
+    notify(&master, at(1), &jobs, true).into_iter().for_each(Result::unwrap);
+    put(&master, at(1), "c", 10).unwrap();
+    for name in ["a", "b"] {
+        assert_eq!(read(&master, at(1), name), Ok((false, 1)));
+    }
+}
+
+#[test]
+fn an_object_on_its_way_to_a_disk_is_removed_all_the_same() {
+    let master = with_disk(with_disks(true), 100);
+    put(&master, at(0), "a", 100).unwrap();
+    assert!(start(&master, at(1), "b", 1).is_err());
+    master.remove(at(1), key("a"), false).unwrap();
+    // Nothing is promised any more, so that others are offered.
+    put(&master, at(2), "b", 100).unwrap();
+    assert!(start(&master, at(3), "c", 1).is_err());
+    assert_eq!(names(&fetch(&master, at(3))), ["b"]);
+}
+
+#[test]
+fn what_is_on_its_way_to_a_disk_is_neither_copied_nor_moved() {
+    let master = with_disk(with_disks(false), 100);
+    master.mount_segment(at(0), OTHER, segment(1, 100)).unwrap();
+    let near = ReplicateConfig::default().prefer("segment-0");
+    put_as(&master, at(0), "a", 10, &near).unwrap();
+    let copy = || master.copy_start(at(0), OTHER, key("a"), "segment-0", &["segment-1"]);
+    assert!(matches!(copy(), Err(TransferError::InTransfer)));
+    assert!(master.batch_replica_clear(at(0), WRITER, &[key("a")], Some("segment-0")).len() == 1);
+    put_as(&master, at(0), "a", 10, &near).unwrap();
+    write_all(&master, at(0));
+    assert!(copy().is_ok());
+}
+
+#[test]
+fn objects_on_the_disk_of_a_client_that_goes_cannot_be_read() {
+    let mut config = with_disks(false);
+    config.client_ttl = Duration::from_secs(10);
+    let master = with_disk(config, 100);
+    put(&master, at(0), "both", 30).unwrap();
+    put(&master, at(0), "disk-only", 70).unwrap();
+    write_all(&master, at(0));
+    master.exist(at(0), key("both"));
+    master.mount_segment(at(1), OTHER, segment(1, 50)).unwrap();
+    put(&master, at(1), "new", 70).unwrap();
+    assert_eq!(read(&master, at(1), "disk-only"), Ok((false, 1)));
+    // The other one stays.
+    (0..20).for_each(|now| {
+        master.ping(secs(now), OTHER);
+        while master.tick(secs(now)) {}
+    });
+    assert_eq!(read(&master, secs(20), "disk-only"), Err(GetError::NotFound));
+    assert_eq!(read(&master, secs(20), "both"), Err(GetError::NotReady));
+    assert_eq!(master.offload_heartbeat(secs(20), NODE, true, 9), Err(OffloadError::NoDisk));
+    assert_eq!((master.report().objects, master.local_disks().len()), (2, 0));
+}
+
+#[test]
+fn unmounting_drops_only_what_is_on_this_disk() {
+    let master = with_disk(with_disks(false), 100);
+    master.mount_segment(at(0), OTHER, segment(1, 100)).unwrap();
+    master.mount_local_disk(at(0), OTHER, endpoint(OTHER), true).unwrap();
+    let put = put_as(&master, at(0), "a", 10, &ReplicateConfig::default().prefer("segment-0"));
+    write_all(&master, at(0));
+    found(&master, OTHER, "a", put.unwrap().generation, 10).unwrap();
+    assert_eq!(read(&master, at(0), "a"), Ok((true, 2)));
+    master.unmount_local_disk(at(0), NODE).unwrap();
+    assert_eq!(read(&master, at(0), "a"), Ok((true, 1)));
+    master.unmount_local_disk(at(0), NODE).unwrap();
+    master.unmount_segment(at(0), NODE, SegmentId::from_u128(0)).unwrap();
+    assert_eq!(read(&master, at(0), "a"), Ok((false, 1)));
+    assert_eq!(master.local_disks().len(), 1);
+    assert_eq!(master.ping(at(0), OTHER).status, ClientStatus::Ok);
+}
+
+#[test]
+fn a_client_with_a_disk_alone_lives_by_its_pings() {
+    let mut config = with_disks(false);
+    config.client_ttl = Duration::from_secs(10);
+    let master = Master::new(config, 1).unwrap();
+    let status = |now| master.ping(now, NODE).status;
+    assert_eq!(status(at(0)), ClientStatus::NeedRemount);
+    master.mount_local_disk(at(0), NODE, endpoint(NODE), true).unwrap();
+    assert_eq!(status(secs(5)), ClientStatus::Ok);
+    master.tick(secs(15));
+    assert_eq!(status(secs(15)), ClientStatus::Ok);
+    master.tick(secs(26));
+    assert_eq!(status(secs(26)), ClientStatus::NeedRemount);
+    assert!(master.local_disks().is_empty());
+    master.mount_local_disk(secs(26), NODE, endpoint(NODE), true).unwrap();
+    master.unmount_local_disk(secs(26), NODE).unwrap();
+    assert_eq!(status(secs(26)), ClientStatus::NeedRemount);
+}
+
+#[test]
+fn what_a_client_finds_on_its_disk_is_readable_again() {
+    let master = with_disk(with_disks(false), 100);
+    let both = put(&master, at(0), "both", 30).unwrap().generation;
+    let lost = put(&master, at(0), "disk-only", 70).unwrap().generation;
+    write_all(&master, at(0));
+    master.exist(at(0), key("both"));
+    put(&master, at(1), "new", 70).unwrap();
+    master.unmount_local_disk(at(1), NODE).unwrap();
+    while master.tick(at(1)) {}
+    master.mount_local_disk(at(1), NODE, endpoint(NODE), true).unwrap();
+    assert_eq!(read(&master, at(1), "both"), Ok((true, 0)));
+    for (name, put, len) in [("both", both, 30), ("disk-only", lost, 70)] {
+        assert_eq!(found(&master, NODE, name, put, len), Ok(()));
+        assert_eq!(found(&master, NODE, name, put, len), Ok(()), "once more");
+    }
+    assert_eq!(read(&master, at(1), "both"), Ok((true, 1)));
+    assert_eq!(read(&master, at(1), "disk-only"), Ok((false, 1)));
+    let disk = &master.local_disks()[0];
+    assert_eq!((disk.objects, disk.usage.used), (2, 100));
+    assert_eq!(start(&master, at(1), "disk-only", 1).unwrap_err(), PutStartError::AlreadyExists);
+    // One that nobody has heard of.
+    assert_eq!(found(&master, NODE, "older", Generation::new(7), 5), Ok(()));
+    assert_eq!(master.get_replica_list(at(1), key("older")).unwrap().slices.total_len(), 5);
+}
+
+#[test]
+fn what_is_found_must_be_what_is_known() {
+    let master = with_disk(with_disks(false), 100);
+    let put = put(&master, at(0), "a", 30).unwrap().generation;
+    let open = start(&master, at(0), "open", 30).unwrap().generation;
+    let other = Generation::new(put.as_u64() - 1);
+    let to_come = Generation::new(open.as_u64() + 1);
+    assert_eq!(found(&master, NODE, "a", other, 30), Err(FoundError::OtherObject));
+    assert_eq!(found(&master, NODE, "open", open, 30), Err(FoundError::OtherObject));
+    assert_eq!(found(&master, NODE, "b", to_come, 30), Err(FoundError::OtherObject));
+    assert_eq!(found(&master, NODE, "a", put, 31), Err(FoundError::WrongLength));
+    for len in [0, u64::MAX] {
+        assert_eq!(found(&master, NODE, "b", other, len), Err(FoundError::WrongLength));
+    }
+    assert_eq!(found(&master, OTHER, "a", put, 30), Err(FoundError::NoDisk));
+    assert_eq!(master.report().objects, 2);
+}
+
+#[test]
+fn a_disk_at_another_endpoint_is_another_disk() {
+    let master = with_disk(with_disks(false), 100);
+    put(&master, at(0), "a", 30).unwrap();
+    write_all(&master, at(0));
+    master.mount_local_disk(at(0), NODE, endpoint(NODE), true).unwrap();
+    assert_eq!(read(&master, at(0), "a"), Ok((true, 1)), "the same one");
+    master.mount_local_disk(at(0), NODE, endpoint(OTHER), true).unwrap();
+    assert_eq!(read(&master, at(0), "a"), Ok((true, 0)));
+    assert_eq!(used(&master), 0);
+}
+
+#[test]
+fn what_leaves_a_disk_gives_its_room_back() {
+    let master = with_disk(with_disks(false), 100);
+    master.report_ssd_capacity(NODE, 500).unwrap();
+    assert_eq!(master.report_ssd_capacity(OTHER, 500), Err(OffloadError::NoDisk));
+    for name in ["removed", "evicted"] {
+        put(&master, at(0), name, 30).unwrap();
+    }
+    write_all(&master, at(0));
+    assert_eq!((used(&master), master.local_disks()[0].usage.capacity), (60, 500));
+    master.remove(at(0), key("removed"), false).unwrap();
+    assert_eq!(used(&master), 30);
+    let evict = |client| {
+        master.evict_disk_replica(at(0), client, key("evicted"), None, ReplicaKind::LocalDisk)
+    };
+    assert_eq!(evict(OTHER), Err(DiskEvictError::NoReplica));
+    assert_eq!(evict(NODE), Ok(()));
+    assert_eq!((used(&master), read(&master, at(0), "evicted")), (0, Ok((true, 0))));
+}
+
+#[test]
+fn removing_everything_by_force_has_the_disks_wiped() {
+    let master = with_disk(with_disks(false), 100);
+    put(&master, at(0), "a", 30).unwrap();
+    write_all(&master, at(0));
+    put(&master, at(0), "b", 30).unwrap();
+    master.exist(at(0), key("b"));
+    assert_eq!(master.remove_all(at(0), false), 1);
+    assert!(!master.poll_remove_all(NODE));
+    assert_eq!(master.remove_all(at(0), true), 1);
+    assert!(master.poll_remove_all(NODE));
+    assert!(!master.poll_remove_all(NODE), "told once");
+    assert!(fetch(&master, at(0)).is_empty());
+}
+
+#[test]
+fn a_lease_protects_what_is_on_a_local_disk_from_removal() {
+    let master = with_disk(with_disks(false), 100);
+    put(&master, at(0), "a", 100).unwrap();
+    write_all(&master, at(0));
+    put(&master, at(1), "b", 100).unwrap();
+    read(&master, at(1), "a").unwrap();
+    let refused = master.remove(at(1), key("a"), false);
+    assert!(matches!(refused, Err(RemoveError::Leased { .. })));
+}
