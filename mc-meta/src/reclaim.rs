@@ -34,9 +34,8 @@ impl Master {
     pub fn tick(&self, now: Time) -> bool {
         self.expire_clients(now);
         let emit = self.emit(now);
-        let (_, mut more) = self.reclaim_unfinished(now);
-        more |= self.expire_offloads(now);
-        more |= self.expire_promotions(now);
+        let mut more = self.expire_offloads(now) | self.expire_promotions(now);
+        more |= self.reclaim_unfinished(now).1;
         more |= self.expire_tasks(now);
         more |= self.run_drain_jobs(now);
         for shard in self.shards() {

@@ -13,6 +13,7 @@ mod explain;
 mod offload;
 mod patterns;
 mod placement;
+mod promotion;
 mod puts;
 mod reads;
 mod recovery;

@@ -146,7 +146,7 @@ fn what_is_on_its_way_to_a_disk_is_not_evicted() {
 fn what_is_not_written_stays_in_memory_and_can_be_evicted() {
     for give_up in [
         |master: &Master, jobs: &[DiskJob]| {
-            assert_eq!(notify(master, at(1), jobs, false), [Ok(())])
+            assert_eq!(notify(master, at(1), jobs, false), [Ok(())]);
         },
         |master: &Master, _: &[DiskJob]| while master.tick(secs(601)) {},
         |master: &Master, _: &[DiskJob]| master.unmount_local_disk(at(1), NODE).unwrap(),
