@@ -246,3 +246,6 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
