@@ -373,6 +373,8 @@ impl Shard {
         self.emit_removed(slot, cause, emit);
         let tenant = self.tenant(slot);
         let mut object = self.detach(slot);
+        // Its bytes go with its replicas.
+        self.config.quotas.release(tenant, 0);
         let bytes = self.give_back(tenant, object.take_replicas());
         if cause == Removal::Evicted {
             self.totals.evicted_objects += 1;
@@ -412,7 +414,9 @@ impl Shard {
         self.abandon_transfer(slot, emit);
         self.cancel_promotion(slot, emit);
         self.emit_removed(slot, cause, emit);
-        self.detach(slot).take_replicas()
+        let mut object = self.detach(slot);
+        self.config.quotas.release(self.tenant(slot), 0);
+        object.take_replicas()
     }
 
     /// Keeps space until then. `generation` only tells entries of one time apart. To be
@@ -462,11 +466,9 @@ impl Shard {
         }
     }
 
-    /// Takes an object out of every table and tells nobody.
+    /// Takes an object out of every table, tells nobody and leaves accounts as they are.
     pub(crate) fn detach(&mut self, slot: u32) -> Object {
         let mut object = self.objects.remove(slot).expect(OCCUPIED);
-        // Its bytes go with its replicas.
-        self.config.quotas.release(self.tenant(slot), 0);
         self.take_key_from(slot, &object);
         if object.expires().is_some() {
             self.expiring.gone(&self.objects);

@@ -21,7 +21,7 @@ const SEGMENTS: u128 = 3;
 const SIZE: u64 = 400;
 const WRITER: ClientId = ClientId::from_u128(1);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Op {
     Policy(usize, u64),
     DeletePolicy(usize),
@@ -117,12 +117,14 @@ struct Cluster {
 
 impl Cluster {
     fn new(shards: usize) -> Self {
-        let mut config = MasterConfig::default();
-        config.shards = shards;
-        config.multi_tenant = true;
-        config.client_ttl = Duration::from_secs(60);
-        config.client_return_timeout = Duration::from_secs(120);
-        config.disk = Some(DiskConfig::default());
+        let config = MasterConfig {
+            shards,
+            multi_tenant: true,
+            client_ttl: Duration::from_secs(60),
+            client_return_timeout: Duration::from_secs(120),
+            disk: Some(DiskConfig::default()),
+            ..MasterConfig::default()
+        };
         let master = Master::new(config, 7).unwrap();
         let mut cluster = Self { master, now: Time::ORIGIN, opened: BTreeMap::new() };
         (0..NAMES.len()).for_each(|at| cluster.apply(Op::Policy(at, 600)));
