@@ -1,19 +1,24 @@
 //! Many threads on one master. The bytes are simulated: a writer stores its
 //! generation in every byte it was granted, a reader checks that it finds the
-//! generation it was promised for as long as it was promised.
+//! generation it was promised for as long as it was promised. Meanwhile segments
+//! come, go, and are away for a while, and a journal follows the effects.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec};
+use mc_meta::{
+    Effect, EffectSink, ListCursor, Master, MasterConfig, Placement, PutEnd, PutGrant, PutStart,
+    ReplicateConfig, SegmentSpec,
+};
 use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Time};
 
 const WORKERS: u64 = 4;
-const ROUNDS: u64 = 200_000;
+const ROUNDS: u64 = 150_000;
 const KEYS: u64 = 48;
 const SEGMENTS: u64 = 4;
 const SEGMENT_SIZE: u64 = 160;
@@ -24,6 +29,7 @@ const LEASE: Duration = Duration::from_millis(10);
 /// The cluster that the threads share.
 struct World {
     master: Master,
+    journal: Journal,
     clock: AtomicU64,
     memory: Vec<AtomicU64>,
     done: AtomicBool,
@@ -34,13 +40,16 @@ impl World {
         let mut config = MasterConfig::default();
         config.shards = 8;
         config.lease_ttl = LEASE;
-        // Nobody dies here, and no writer is slower than these.
-        config.client_ttl = Duration::from_secs(1 << 40);
+        config.client_ttl = Duration::from_millis(30);
+        config.client_return_timeout = Duration::from_millis(200);
+        // No writer is slower than these.
         config.put_start_discard_timeout = Duration::from_secs(1 << 40);
         config.put_start_release_timeout = Duration::from_secs(1 << 40);
         config.eviction_high_watermark_ratio = 0.8;
+        let journal = Journal::default();
         Self {
-            master: Master::new(config, 3).unwrap(),
+            master: Master::new(config, 3).unwrap().with_sink(journal.clone()),
+            journal,
             clock: AtomicU64::new(0),
             memory: (0..MOUNTINGS * SEGMENT_SIZE).map(|_| AtomicU64::new(0)).collect(),
             done: AtomicBool::new(false),
@@ -57,7 +66,7 @@ impl World {
         let slot = number % SEGMENTS;
         let spec = SegmentSpec {
             id: SegmentId::from_u128(u128::from(number)),
-            name: format!("segment-{slot}").into(),
+            name: name_of(slot).into(),
             base: number * SEGMENT_SIZE,
             size: SEGMENT_SIZE,
             endpoint: format!("mem://node-{slot}").parse().unwrap(),
@@ -66,14 +75,55 @@ impl World {
         self.master.mount_segment(self.now(), client(slot), spec).unwrap();
     }
 
-    fn bytes(&self, at: &mc_meta::Placement) -> &[AtomicU64] {
+    fn bytes(&self, at: &Placement) -> &[AtomicU64] {
         let from = at.segment.spec().base + at.extent.offset();
         &self.memory[from as usize..(from + at.extent.len()) as usize]
+    }
+
+    fn write(&self, places: &[Placement], generation: Generation) {
+        for byte in places.iter().flat_map(|at| self.bytes(at)) {
+            byte.store(generation.as_u64(), Ordering::SeqCst);
+        }
     }
 }
 
 fn client(number: u64) -> ClientId {
     ClientId::from_u128(u128::from(number))
+}
+
+fn name_of(slot: u64) -> String {
+    format!("segment-{slot}")
+}
+
+/// The objects as the effects tell of them, and whether each is readable.
+#[derive(Clone, Default)]
+struct Journal(Arc<Mutex<BTreeMap<(String, Generation), bool>>>);
+
+impl EffectSink for Journal {
+    fn emit(&self, _: Time, effect: &Effect<'_>) {
+        let mut objects = self.0.lock().unwrap();
+        match *effect {
+            Effect::Began { object } => {
+                let name = (object.key().as_str().to_owned(), object.generation());
+                assert_eq!(objects.insert(name, false), None);
+            }
+            Effect::Stored { object } => {
+                let name = (object.key().as_str().to_owned(), object.generation());
+                assert_eq!(objects.insert(name, true), Some(false));
+                let key = object.key().as_str();
+                let from = (key.to_owned(), Generation::new(0));
+                let same = objects.range(from..).take_while(|((other, _), _)| other == key);
+                assert_eq!(same.filter(|(_, readable)| **readable).count(), 1, "one at a time");
+            }
+            Effect::Removed { key, generation, .. } => {
+                assert_eq!(objects.remove(&(key.as_str().to_owned(), generation)), Some(true));
+            }
+            Effect::Abandoned { key, generation, .. } => {
+                assert_eq!(objects.remove(&(key.as_str().to_owned(), generation)), Some(false));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A worker's own random numbers.
@@ -89,141 +139,246 @@ impl Dice {
     }
 }
 
-#[derive(Default)]
-struct Seen {
+struct Worker<'a> {
+    world: &'a World,
+    number: u64,
+    client: ClientId,
+    dice: Dice,
     /// The newest generation of each key that this worker has read.
     newest: BTreeMap<u64, Generation>,
     granted: Vec<Generation>,
     checked_reads: u64,
+    transfers: u64,
 }
 
-fn work(world: &World, worker: u64) -> Seen {
-    let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (worker + 1));
-    let mut seen = Seen::default();
-    for _ in 0..ROUNDS {
-        if dice.below(8) == 0 {
-            world.clock.fetch_add(1, Ordering::SeqCst);
+impl<'a> Worker<'a> {
+    fn new(world: &'a World, number: u64) -> Self {
+        Self {
+            world,
+            number,
+            client: client(100 + number),
+            dice: Dice(0x9e37_79b9_7f4a_7c15 ^ (number + 1)),
+            newest: BTreeMap::new(),
+            granted: Vec::new(),
+            checked_reads: 0,
+            transfers: 0,
         }
-        let number = dice.below(KEYS);
-        let name = format!("key-{number}");
-        let key = KeyRef::new(&name).unwrap();
-        match dice.below(10) {
-            0..4 => put(world, worker, key, &mut dice, &mut seen),
-            4..8 => get(world, number, key, &mut seen),
-            8 => {
-                let _ = world.master.remove(world.now(), key, false);
+    }
+
+    fn work(mut self) -> Self {
+        let master = &self.world.master;
+        for _ in 0..ROUNDS {
+            if self.dice.below(8) == 0 {
+                self.world.clock.fetch_add(1, Ordering::SeqCst);
             }
-            _ => {
-                world.master.exist(world.now(), key);
-                world.master.list_keys("key-", Default::default(), 10);
+            let number = self.dice.below(KEYS);
+            let name = format!("key-{number}");
+            let key = KeyRef::new(&name).unwrap();
+            match self.dice.below(16) {
+                // Upserts preempt others' puts, which may then write for longer than a
+                // test can wait. So each worker has keys of its own for them.
+                0..6 if number < KEYS / 2 => self.put(key, false),
+                0..6 if number % WORKERS == self.number => self.put(key, true),
+                0..6 => {}
+                6..12 => self.get(number, key),
+                12 => self.transfer(key),
+                13 => {
+                    let _ = master.remove(self.world.now(), key, false);
+                }
+                14 => {
+                    master.batch_replica_clear(self.world.now(), self.client, &[key], None);
+                }
+                _ => {
+                    master.exist(self.world.now(), key);
+                    master.list_keys("key-", ListCursor::default(), 10);
+                }
             }
         }
+        self
     }
-    seen
-}
 
-fn put(world: &World, worker: u64, key: KeyRef<'_>, dice: &mut Dice, seen: &mut Seen) {
-    let mut config = ReplicateConfig::default().replicas(1 + dice.below(2) as u32);
-    config.with_soft_pin = dice.below(8) == 0;
-    let lens = [1 + dice.below(30)];
-    let start = PutStart { key, slice_lengths: &lens, config: &config };
-    let owner = client(100 + worker);
-    let Ok(grant) = world.master.put_start(world.now(), owner, &start) else { return };
-    seen.granted.push(grant.generation);
-    let generation = Some(grant.generation);
-    for byte in grant.placements.iter().flat_map(|at| world.bytes(at)) {
-        byte.store(grant.generation.as_u64(), Ordering::SeqCst);
-    }
-    if dice.below(8) == 0 {
-        let _ = world.master.put_revoke(world.now(), owner, key, generation);
-    } else {
-        // Fails only when every segment of it was unmounted meanwhile.
-        let _ =
-            world.master.put_end(world.now(), owner, &PutEnd { key, generation, checksums: &[] });
-    }
-}
-
-fn get(world: &World, number: u64, key: KeyRef<'_>, seen: &mut Seen) {
-    let asked = world.now();
-    let Ok(list) = world.master.get_replica_list(asked, key) else { return };
-    for at in &list.placements {
-        let intact = world
-            .bytes(at)
-            .iter()
-            .all(|byte| byte.load(Ordering::SeqCst) == list.generation.as_u64());
-        if world.now() < asked + list.lease {
-            assert!(intact, "{key} changed under lease at {asked}");
-            seen.checked_reads += 1;
+    fn put(&mut self, key: KeyRef<'_>, upsert: bool) {
+        let World { master, .. } = self.world;
+        let mut config = ReplicateConfig::default().replicas(1 + self.dice.below(2) as u32);
+        config.with_soft_pin = self.dice.below(8) == 0;
+        config.with_hard_pin = self.dice.below(64) == 0;
+        if self.dice.below(3) == 0 {
+            config = config.group(format!("group-{}", self.dice.below(6)));
+        }
+        let lens = [1 + self.dice.below(30)];
+        let start = PutStart { key, slice_lengths: &lens, config: &config };
+        let now = self.world.now();
+        let granted = match upsert {
+            true => master.upsert_start(now, self.client, &start),
+            false => master.put_start(now, self.client, &start),
+        };
+        let Ok(PutGrant { generation, placements, .. }) = granted else { return };
+        self.granted.push(generation);
+        self.world.write(&placements, generation);
+        let (now, named) = (self.world.now(), Some(generation));
+        if self.dice.below(8) == 0 {
+            let _ = master.put_revoke(now, self.client, key, named);
+        } else {
+            let put = PutEnd { key, generation: named, checksums: &[] };
+            let _ = master.put_end(now, self.client, &put);
         }
     }
-    let newest = seen.newest.entry(number).or_insert(list.generation);
-    assert!(*newest <= list.generation, "{key} went back in time");
-    *newest = list.generation;
+
+    fn get(&mut self, number: u64, key: KeyRef<'_>) {
+        let asked = self.world.now();
+        let Ok(list) = self.world.master.get_replica_list(asked, key) else { return };
+        let expected = list.generation.as_u64();
+        for at in &list.placements {
+            let mut bytes = self.world.bytes(at).iter();
+            let intact = bytes.all(|byte| byte.load(Ordering::SeqCst) == expected);
+            if self.world.now() < asked + list.lease {
+                assert!(intact, "{key} changed under lease at {asked}");
+                self.checked_reads += 1;
+            }
+        }
+        let newest = self.newest.entry(number).or_insert(list.generation);
+        assert!(*newest <= list.generation, "{key} went back in time");
+        *newest = list.generation;
+    }
+
+    /// Copies or moves an object from anywhere to anywhere.
+    fn transfer(&mut self, key: KeyRef<'_>) {
+        let World { master, .. } = self.world;
+        let now = self.world.now();
+        let (from, to) = (name_of(self.dice.below(SEGMENTS)), name_of(self.dice.below(SEGMENTS)));
+        let copies = self.dice.below(2) == 0;
+        let granted = match copies {
+            true => master.copy_start(now, self.client, key, &from, &[&to]),
+            false => master.move_start(now, self.client, key, &from, &to),
+        };
+        let Ok(grant) = granted else { return };
+        self.world.write(&grant.targets, grant.generation);
+        let (now, named) = (self.world.now(), Some(grant.transfer));
+        let ended = match copies {
+            true => master.copy_end(now, self.client, key, named),
+            false => master.move_end(now, self.client, key, named),
+        };
+        self.transfers += u64::from(ended.is_ok());
+    }
 }
 
-/// Time passes, segments come and go.
-fn run_the_cluster(world: &World) {
+/// Time passes, segments come and go, and are away for a while.
+fn run_the_cluster(world: &World) -> u64 {
     let mut mounted: Vec<u64> = (0..SEGMENTS).collect();
+    let mut away = SEGMENTS;
     let mut next_change = 0;
+    let mut returns = 0;
     while !world.done.load(Ordering::SeqCst) {
         let now = world.now();
+        for slot in (0..SEGMENTS).filter(|slot| *slot != away) {
+            world.master.ping(now, client(slot));
+        }
         world.master.tick(now);
-        let slot = (next_change % SEGMENTS) as usize;
-        let next = mounted[slot] + SEGMENTS;
-        if now >= Time::from_millis(next_change * 100) && next < MOUNTINGS {
-            // Every other time the new one takes the old one's place unasked.
-            if (next_change / SEGMENTS).is_multiple_of(2) {
-                let id = SegmentId::from_u128(u128::from(mounted[slot]));
-                world.master.unmount_segment(now, client(slot as u64), id).unwrap();
-            }
-            world.mount(next);
-            mounted[slot] = next;
+        if now >= Time::from_millis(next_change * 50) {
+            let slot = next_change % SEGMENTS;
             next_change += 1;
+            if away < SEGMENTS {
+                returns += u64::from(come_back(world, &mut mounted[away as usize]));
+            }
+            // Every third is silent for a while instead of leaving.
+            away = if next_change.is_multiple_of(3) { slot } else { SEGMENTS };
+            if away == SEGMENTS {
+                replace(world, &mut mounted[slot as usize], next_change.is_multiple_of(2));
+            }
         }
         thread::yield_now();
     }
+    for number in &mut mounted {
+        come_back(world, number);
+    }
+    returns
+}
+
+/// Mounts what was away: as it was if the master still has it, else other memory.
+/// True when it was as it was.
+fn come_back(world: &World, number: &mut u64) -> bool {
+    let id = SegmentId::from_u128(u128::from(*number));
+    let segments = world.master.report().segments;
+    let known = segments.iter().any(|segment| segment.spec.id == id);
+    if !known {
+        *number += SEGMENTS;
+        assert!(*number < MOUNTINGS, "memory for more mountings is needed");
+    }
+    world.mount(*number);
+    known
+}
+
+/// Mounts other memory, while there is some, after it was unmounted or in its place.
+fn replace(world: &World, number: &mut u64, unmount: bool) {
+    if *number + SEGMENTS * 4 > MOUNTINGS {
+        return;
+    }
+    if unmount {
+        let id = SegmentId::from_u128(u128::from(*number));
+        world.master.unmount_segment(world.now(), client(*number % SEGMENTS), id).unwrap();
+    }
+    *number += SEGMENTS;
+    world.mount(*number);
 }
 
 #[test]
 fn readers_find_what_they_were_promised_whatever_others_do() {
     let world = World::new();
     (0..SEGMENTS).for_each(|number| world.mount(number));
-    let seen: Vec<Seen> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS)
-            .map(|worker| {
-                scope.spawn({
-                    let world = &world;
-                    move || work(world, worker)
-                })
+    let (workers, returns) = thread::scope(|scope| {
+        let work = |number| {
+            scope.spawn({
+                let world = &world;
+                move || Worker::new(world, number).work()
             })
-            .collect();
+        };
+        let workers: Vec<_> = (0..WORKERS).map(work).collect();
         let cluster = scope.spawn(|| run_the_cluster(&world));
-        let seen = workers.into_iter().map(|worker| worker.join());
-        let seen: Vec<_> = seen.collect();
+        let workers: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         world.done.store(true, Ordering::SeqCst);
-        cluster.join().unwrap();
-        seen.into_iter().map(|seen| seen.unwrap()).collect()
+        let returns = cluster.join().unwrap();
+        (workers.into_iter().map(Result::unwrap).collect::<Vec<_>>(), returns)
     });
 
-    let granted: Vec<Generation> = seen.iter().flat_map(|seen| seen.granted.clone()).collect();
+    let granted: Vec<Generation> = workers.iter().flat_map(|seen| seen.granted.clone()).collect();
     let distinct: BTreeSet<Generation> = granted.iter().copied().collect();
     assert_eq!(distinct.len(), granted.len(), "no generation is given twice");
-    assert!(seen.iter().all(|seen| seen.checked_reads > 0));
-    assert!(world.master.report().evicted_objects > 0);
+    assert!(workers.iter().all(|seen| seen.checked_reads > 0 && seen.transfers > 0));
+    assert!(returns > 0 && world.master.report().evicted_objects > 0);
+    assert_eq!(world.master.report().put_starts, granted.len() as u64);
+    check_the_end(&world);
+}
 
-    let now = world.now();
-    while world.master.tick(now) {}
-    let report = world.master.report();
-    assert_eq!(report.put_starts, granted.len() as u64);
-    assert_eq!(report.processing, 0, "every put was ended, revoked or lost");
+/// Everything adds up when all is quiet.
+fn check_the_end(world: &World) {
+    let master = &world.master;
+    // Space that was kept for readers is back by then.
+    let now = world.now() + LEASE;
+    for slot in 0..SEGMENTS {
+        master.ping(now, client(slot));
+    }
+    while master.tick(now) {}
+    let report = master.report();
+    let away = report.segments.iter().filter(|segment| !segment.status.is_readable());
+    assert_eq!(away.count(), 0);
+    assert_eq!((report.processing, report.transfers), (0, 0), "every put was ended or lost");
     let mut used = 0;
-    let mut at = Some(Default::default());
+    let mut listed = BTreeSet::new();
+    let mut at = Some(ListCursor::default());
     while let Some(cursor) = at {
-        let page = world.master.list_keys("", cursor, 7);
-        used += page.keys.iter().map(|info| info.len * u64::from(info.replicas)).sum::<u64>();
+        let page = master.list_keys("", cursor, 7);
+        for info in page.keys {
+            used += info.len * u64::from(info.replicas);
+            assert!(listed.insert(info.key.as_str().to_owned()), "listed once");
+        }
         at = page.next;
     }
+    let told: BTreeSet<String> =
+        world.journal.0.lock().unwrap().keys().map(|(key, _)| key.clone()).collect();
+    assert_eq!(told, listed, "who only heard the effects knows the same");
+    master.remove_all(now, true);
+    let left = master.report();
     assert_eq!(report.used, used, "every byte in use belongs to an object");
-    world.master.remove_all(now, true);
-    assert_eq!((world.master.report().used, world.master.report().objects), (0, 0));
+    assert_eq!((left.objects, left.used, left.segments.len() as u64), (0, 0, SEGMENTS));
+    assert!(left.segments.iter().all(|segment| segment.largest_free == SEGMENT_SIZE));
 }
