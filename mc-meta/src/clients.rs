@@ -209,6 +209,38 @@ impl Master {
         Ok(Mounted::New)
     }
 
+    /// Brings a suspended segment back with all that it holds, and nothing else: unlike
+    /// [`mount_segment`](Self::mount_segment) it never adds one. This is what a client
+    /// asks first when it is told [`ClientStatus::NeedRemount`]. A segment that this
+    /// master does not know must not come back under its old remote key: its space may
+    /// have been given to others, by this master or another one, and whoever was told
+    /// of it then still holds that key. Such a segment is mounted anew, with a fresh id
+    /// and key.
+    ///
+    /// A segment that is not suspended stays as it is, so asking again is harmless.
+    ///
+    /// # Errors
+    /// [`MountError::NotFound`] unless exactly this segment of this client is known:
+    /// every field of `spec` as it was mounted.
+    pub fn reattach_segment(
+        &self,
+        now: Time,
+        client: ClientId,
+        spec: &SegmentSpec,
+    ) -> Result<(), MountError> {
+        let mut clients = self.clients.lock();
+        let mut table = self.segments.write();
+        let known = table.by_id(spec.id);
+        let own = known.filter(|known| known.client() == client && known.spec() == spec);
+        if own.ok_or(MountError::NotFound)?.status() == SegmentStatus::Suspended
+            && let Some(segment) = table.set_status(spec.id, SegmentStatus::Ok)
+        {
+            self.emit_status(&segment, now);
+        }
+        clients.heard(client, now, self.config.client_ttl);
+        Ok(())
+    }
+
     /// [`mount_segment`](Self::mount_segment) for each of the segments that a client
     /// has, as its answer to [`ClientStatus::NeedRemount`]: those that the master
     /// still knows come back with what they hold, the others are new.

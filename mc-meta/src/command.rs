@@ -222,9 +222,10 @@ pub struct ReplicaList {
 pub enum ClientStatus {
     /// Its segments are mounted.
     Ok,
-    /// The master holds no segment of this client, because it never mounted one
-    /// or because it stayed silent too long. A client with segments mounts them
-    /// again, with fresh remote keys.
+    /// The client's segments are suspended because it stayed silent too long, or the
+    /// master knows of none. A client with segments attaches them again
+    /// ([`reattach_segment`](crate::Master::reattach_segment)), and mounts those that
+    /// are not known anew, with fresh ids and remote keys.
     NeedRemount,
 }
 

@@ -34,6 +34,9 @@ pub enum MountError {
     /// It is being unmounted gracefully.
     #[error("the segment is about to be unmounted; mount it again when it has gone")]
     Leaving,
+    /// It is not known as it was described, so it cannot be attached again.
+    #[error("no such segment of this client is known; mount it anew, with a fresh id and key")]
+    NotFound,
 }
 
 impl MountError {
@@ -44,6 +47,7 @@ impl MountError {
             Self::AlreadyExists { .. } => ErrorCode::SegmentAlreadyExists,
             Self::BadName { .. } | Self::ZeroSize => ErrorCode::InvalidParams,
             Self::Leaving => ErrorCode::UnavailableInCurrentStatus,
+            Self::NotFound => ErrorCode::SegmentNotFound,
         }
     }
 

@@ -181,6 +181,49 @@ fn a_silent_client_is_suspended_and_comes_back_with_what_it_holds() {
 }
 
 #[test]
+fn only_what_was_suspended_is_attached_again() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    let master = master_with(config, &[]);
+    let back = |now, client, spec: &SegmentSpec| master.reattach_segment(now, client, spec);
+    let own = segment(0, 100);
+    assert_eq!(back(at(0), NODE, &own), Err(MountError::NotFound), "never mounted");
+    assert_eq!(master.report().segments.len(), 0);
+    assert_eq!(master.ping(at(0), NODE).status, ClientStatus::NeedRemount);
+
+    master.mount_segment(at(0), NODE, own.clone()).unwrap();
+    put(&master, at(0), "a", 10).unwrap();
+    master.tick(secs(11));
+    assert!(!has(&master, "a"));
+    let other_key = RemoteKey::from_bytes([99; 16]);
+    let other_id = SegmentId::from_u128(77);
+    for (client, spec) in [
+        (STRANGER, own.clone()),
+        (NODE, SegmentSpec { id: other_id, ..own.clone() }),
+        (NODE, SegmentSpec { size: 99, ..own.clone() }),
+        (NODE, SegmentSpec { base: 99, ..own.clone() }),
+        (NODE, SegmentSpec { name: "other".into(), ..own.clone() }),
+        (NODE, SegmentSpec { remote_key: other_key, ..own.clone() }),
+        (NODE, SegmentSpec { endpoint: "mem://elsewhere".parse().unwrap(), ..own.clone() }),
+    ] {
+        assert_eq!(back(secs(12), client, &spec), Err(MountError::NotFound), "{spec:?}");
+    }
+    assert!(!has(&master, "a"));
+    assert_eq!(master.ping(secs(12), NODE).status, ClientStatus::NeedRemount);
+
+    for _ in 0..2 {
+        assert_eq!(back(secs(12), NODE, &own), Ok(()));
+        assert!(has(&master, "a"));
+        assert_eq!(master.ping(secs(12), NODE).status, ClientStatus::Ok);
+    }
+    // Heard of at 12 s, so it is silent for too long only after 22 s.
+    master.tick(secs(22));
+    assert!(has(&master, "a"));
+    master.unmount_segment(secs(23), NODE, own.id).unwrap();
+    assert_eq!(back(secs(23), NODE, &own), Err(MountError::NotFound), "unmounted");
+}
+
+#[test]
 fn who_stays_away_too_long_comes_back_empty() {
     let mut config = settings();
     config.client_ttl = Duration::from_secs(10);
