@@ -196,6 +196,21 @@ impl MasterClient {
         self.call(Method::MountSegment, write, answer::read_done).await
     }
 
+    /// Attaches a segment that was mounted before again, with all that it holds.
+    ///
+    /// # Errors
+    /// Refused with [`ErrorCode::SegmentNotFound`](mc_types::ErrorCode::SegmentNotFound)
+    /// unless the master knows exactly this segment of `client`; or any other
+    /// [`RpcError`].
+    pub async fn remount_segment(
+        &self,
+        client: ClientId,
+        spec: &SegmentSpec,
+    ) -> Result<(), RpcError> {
+        let write = |out: &mut BytesMut| request::write_mount(out, client, spec);
+        self.call(Method::ReMountSegment, write, answer::read_done).await
+    }
+
     /// Takes a segment back; the replicas in it are gone.
     ///
     /// # Errors

@@ -104,6 +104,58 @@ fn golden_put_start() {
 }
 
 #[test]
+fn golden_re_mount_segment() {
+    let spec = SegmentSpec { name: "n".into(), ..segment(2) };
+    let bytes = written(|out| request::write_mount(out, ME, &spec));
+    assert_eq!(
+        &bytes[..],
+        b"\x08\x80\x20\x10\x80\x80\x40\x1a\x01n\
+          \x22\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\
+          \x2a\x10\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\
+          \x32\x10tcp://10.0.0.1:1\
+          \x3a\x10\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02"
+    );
+    let message = proto::ReMountSegmentRequest {
+        buffer: spec.base,
+        size: spec.size,
+        segment_name: "n".into(),
+        segment_id: spec.id.to_bytes().to_vec(),
+        client_id: me(),
+        endpoint: spec.endpoint.to_string(),
+        remote_key: spec.remote_key.to_bytes().to_vec(),
+    };
+    assert_eq!(proto::ReMountSegmentRequest::decode(&bytes[..]).unwrap(), message);
+}
+
+#[test]
+fn a_segment_is_attached_again_as_it_was_or_not_at_all() {
+    let service = service();
+    let spec = segment(2);
+    let known = proto::ReMountSegmentRequest {
+        buffer: spec.base,
+        size: spec.size,
+        segment_name: spec.name.to_string(),
+        segment_id: spec.id.to_bytes().to_vec(),
+        client_id: me(),
+        endpoint: spec.endpoint.to_string(),
+        remote_key: spec.remote_key.to_bytes().to_vec(),
+    };
+    let ask = |message: &proto::ReMountSegmentRequest| {
+        call::<proto::ReMountSegmentResponse>(&service, Method::ReMountSegment, message)
+    };
+    assert_eq!(ask(&known).unwrap().status_code, 0);
+    for other in [
+        proto::ReMountSegmentRequest { client_id: vec![9; 16], ..known.clone() },
+        proto::ReMountSegmentRequest { segment_id: vec![9; 16], ..known.clone() },
+        proto::ReMountSegmentRequest { remote_key: vec![9; 16], ..known.clone() },
+        proto::ReMountSegmentRequest { buffer: 0, ..known.clone() },
+    ] {
+        assert_eq!(ask(&other).unwrap_err().code, ErrorCode::SegmentNotFound);
+    }
+    assert_eq!(service.master().report().segments.len(), 3);
+}
+
+#[test]
 fn single_key_requests_are_the_messages() {
     let bytes = written(|out| request::write_remove(out, key("a"), true));
     let message = proto::RemoveRequest { key: "a".into(), force: true };

@@ -76,6 +76,8 @@ methods! {
     ListKeys = 19,
     /// The master's totals.
     ClusterReport = 20,
+    /// Attaches a suspended segment again.
+    ReMountSegment = 21,
 }
 
 impl Method {

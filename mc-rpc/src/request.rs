@@ -198,7 +198,7 @@ pub(crate) fn write_remove_all(out: &mut BytesMut, force: bool) {
     put_u64(out, 1, force.into());
 }
 
-/// `MountSegmentRequest`.
+/// `MountSegmentRequest` and `ReMountSegmentRequest`, which have the same fields.
 pub(crate) fn parse_mount(payload: &[u8]) -> Result<(ClientId, SegmentSpec), Refusal> {
     let mut fields = Fields::new(payload);
     let (mut base, mut size, mut name) = (0, 0, "");

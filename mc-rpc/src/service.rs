@@ -267,6 +267,10 @@ impl<C: Clock> Service for MasterService<C> {
                 let (client, spec) = request::parse_mount(payload)?;
                 master.mount_segment(now, client, spec)?;
             }
+            Method::ReMountSegment => {
+                let (client, spec) = request::parse_mount(payload)?;
+                master.reattach_segment(now, client, &spec)?;
+            }
             Method::UnmountSegment => self.unmount(now, payload)?,
             Method::Ping => reply::write_pong(out, master.ping(now, request::parse_ping(payload)?)),
             Method::LongestPrefix => {

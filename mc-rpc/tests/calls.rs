@@ -103,7 +103,10 @@ async fn segments_come_and_go() {
     assert_eq!((&*mounted.name, mounted.size, mounted.client), ("node-1", 64 * MIB, ME));
     assert_eq!((report.capacity, report.clients), (64 * MIB, 1));
 
+    client.remount_segment(ME, &spec).await.unwrap();
     client.unmount_segment(ME, spec.id).await.unwrap();
+    let gone = client.remount_segment(ME, &spec).await.unwrap_err();
+    assert_eq!(gone.code(), ErrorCode::SegmentNotFound);
     assert!(client.cluster_report().await.unwrap().segments.is_empty());
     server.shutdown().await;
 }

@@ -217,7 +217,8 @@ async fn bad_requests_are_refused_by_name() {
     let with_id = |tag: u8, rest: &[u8]| [&[tag], &id[..], rest].concat();
     let many_slices = with_id(0x2a, &[&b"\x0a\x01k\x22\x81\x08"[..], &[1; 1025]].concat());
     let many_checksums = with_id(0x12, &[&b"\x0a\x01k\x22\x84\x20"[..], &[1; 4100]].concat());
-    let cases: [(Method, &[u8], ErrorCode, &str); 21] = [
+    let long_name = [&b"\x1a\x81\x02"[..], &[b'n'; 257]].concat();
+    let cases: [(Method, &[u8], ErrorCode, &str); 26] = [
         (Method::ExistKey, b"", InvalidKey, "key is empty"),
         (Method::ExistKey, b"\x0a\x00", InvalidKey, "key is empty"),
         (Method::ExistKey, b"\x0a\x02\xff\xfe", InvalidKey, "not UTF-8"),
@@ -241,6 +242,11 @@ async fn bad_requests_are_refused_by_name() {
         (Method::PutEnd, &many_checksums, InvalidParams, "slice_checksums has more than 1024"),
         (Method::MountSegment, b"\x32\x05ftp:/", InvalidParams, "endpoint: "),
         (Method::MountSegment, &with_id(0x2a, b""), InvalidParams, "segment_id is missing"),
+        (Method::ReMountSegment, b"\x32\x05ftp:/", InvalidParams, "endpoint: "),
+        (Method::ReMountSegment, b"\x3a\x01k", InvalidParams, "remote_key has 1 bytes, not 16"),
+        (Method::ReMountSegment, b"\x22\x00", InvalidParams, "segment_id has 0 bytes, not 16"),
+        (Method::ReMountSegment, &long_name, InvalidParams, "segment_name has 257 bytes"),
+        (Method::ReMountSegment, &with_id(0x2a, b""), InvalidParams, "segment_id is missing"),
         (Method::UnmountSegment, b"\x0a\x00", InvalidParams, "neither segment_id"),
         (Method::UnmountSegment, &with_id(0x1a, b"\x0a\x01x"), SegmentNotFound, "named \"x\""),
         (Method::LongestPrefix, b"\x0a\x01k\x0a\x00", InvalidKey, "keys: the key is empty"),

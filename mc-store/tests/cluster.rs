@@ -274,24 +274,54 @@ async fn a_read_longer_than_its_lease_renews_it() {
     assert_eq!(app.get("long").await.unwrap(), value);
 }
 
+/// Later than any test ends: for the master, nobody has said a word for long.
+const FAR: mc_types::Time = mc_types::Time::from_millis(u64::MAX / 2);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forgotten_node_mounts_again() {
+async fn a_node_that_was_away_comes_back_with_what_it_holds() {
+    let cluster = Cluster::start(config(), 1, ByteSize::mib(4)).await;
+    let app = cluster.app().await;
+    app.put("k", "v").await.unwrap();
+    let before = app.cluster_report().await.unwrap().segments;
+    // As when the node was cut off for longer than the master waits.
+    cluster.master.state().tick(FAR);
+    let read = until("the segment to be attached again", async || app.get("k").await.ok()).await;
+    assert_eq!(read, "v");
+    let report = app.cluster_report().await.unwrap();
+    assert_eq!(report.expired_clients, 1);
+    assert_eq!((&*report.segments[0].name, report.segments[0].id), ("node-0", before[0].id));
+    assert_eq!(app.put("new", "w").await.unwrap(), PutOutcome::Stored);
+    assert_eq!(app.get("new").await.unwrap(), "w");
+    // The node itself reads its own memory, through the key that it always had.
+    assert_eq!(cluster.nodes[0].get("k").await.unwrap(), "v");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forgotten_node_mounts_anew_under_a_new_key() {
     let mut config = config();
-    config.client_ttl = Duration::from_millis(200);
+    config.client_return_timeout = Duration::ZERO;
     let cluster = Cluster::start(config, 1, ByteSize::mib(4)).await;
     let app = cluster.app().await;
     app.put("k", "v").await.unwrap();
-    // As when the node was cut off for longer than the master waits.
-    let master = cluster.master.state();
-    let far = mc_types::Time::from_millis(u64::MAX / 2);
-    master.tick(far);
+    let old = app.master().get_replica_list(mc_types::KeyRef::new("k").unwrap()).await.unwrap();
+    // This master waits for nobody: it has really forgotten the node.
+    cluster.master.state().tick(FAR);
     until("the segment to be mounted anew", async || {
         let report = app.cluster_report().await.unwrap();
-        (report.segments.len() == 1 && report.expired_clients == 1).then_some(())
+        let ids: Vec<_> = report.segments.iter().map(|segment| segment.id).collect();
+        (ids.len() == 1 && ids[0] != old.replicas[0].segment.id).then_some(())
     })
     .await;
     assert!(matches!(app.get("k").await.unwrap_err(), GetError::NotFound));
     assert_eq!(app.put("k", "w").await.unwrap(), PutOutcome::Stored);
+    assert_eq!(app.get("k").await.unwrap(), "w");
+    // Whoever was told of the segment before cannot reach it now.
+    let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();
+    let place = &old.replicas[0];
+    let link = tcp.connect(&place.segment.endpoint).await.unwrap();
+    let span = mc_transport::RemoteSpan::new(place.segment.remote_key, place.extent);
+    let stale = mc_transport::Operation::write(Bytes::from_static(b"x"), span);
+    assert!(link.submit(vec![stale]).await.pop().unwrap().is_err());
     assert_eq!(app.get("k").await.unwrap(), "w");
 }
 

@@ -38,6 +38,19 @@ struct Mounted {
     region: Region,
 }
 
+impl OwnSegment {
+    fn spec(&self, id: SegmentId, remote_key: RemoteKey) -> SegmentSpec {
+        SegmentSpec {
+            id,
+            name: self.name.clone(),
+            base: 0,
+            size: self.memory.len() as u64,
+            endpoint: self.endpoint.clone(),
+            remote_key,
+        }
+    }
+}
+
 impl Contribution {
     pub(super) const fn none() -> Self {
         Self { segment: None }
@@ -88,18 +101,36 @@ impl Contribution {
         let region = segment.transport.register(&segment.memory, Access::ReadWrite)?;
         let segment_id =
             SegmentId::from_u128(random_u128().map_err(|_| MountFailure::NoRandomness)?);
-        let spec = SegmentSpec {
-            id: segment_id,
-            name: segment.name.clone(),
-            base: 0,
-            size: segment.memory.len() as u64,
-            endpoint: segment.endpoint.clone(),
-            remote_key: region.key(),
-        };
+        let spec = segment.spec(segment_id, region.key());
         // Known before the master tells anybody, so that no peer is refused.
         *segment.mounted.lock() = Some(Mounted { id: segment_id, region });
         master.mount_segment(id, &spec).await?;
         Ok(())
+    }
+
+    /// Gives the segment to a master that does not count on it any more: as it is, with
+    /// all that it holds, when the master still knows it, and anew otherwise. A master
+    /// that does not know it may have given its space to others, or another master may.
+    async fn attach(&self, master: &MasterClient, id: ClientId) -> Result<(), MountFailure> {
+        let Some(segment) = &self.segment else { return Ok(()) };
+        let served = segment.mounted.lock().as_ref().map(|now| (now.id, now.region.key()));
+        if let Some((segment_id, key)) = served {
+            match master.remount_segment(id, &segment.spec(segment_id, key)).await {
+                Ok(()) => {
+                    info!(segment = %segment.name, "the segment is back with all that it holds");
+                    return Ok(());
+                }
+                // A master that refuses for any lasting reason does not want it so.
+                Err(RpcError::Refused(refusal)) if !refusal.is_retryable() => {
+                    info!(
+                        segment = %segment.name, %refusal,
+                        "the master does not know the segment; mounting it anew, empty"
+                    );
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.mount(master, id).await
     }
 
     /// Unmounts the segment and withdraws its key. A master that cannot be told
@@ -183,7 +214,7 @@ impl Heartbeat {
     }
 }
 
-/// Pings for ever, and mounts again when the master has forgotten us.
+/// Pings for ever, and attaches the segment again when the master does not count on it.
 async fn beat(
     address: &str,
     config: ClientConfig,
@@ -221,8 +252,7 @@ async fn beat_once(
         None => connection.insert(MasterClient::connect(address, config.clone()).await?),
     };
     if master.ping(client).await?.status == ClientStatus::NeedRemount {
-        info!(master = address, "the master has forgotten this segment; mounting it anew");
-        contribution.mount(master, client).await?;
+        contribution.attach(master, client).await?;
     }
     Ok(())
 }
