@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use mc_cli::{ParseDurationError, parse_duration, parse_fraction};
+use mc_evict::{PolicyKind, UnknownPolicy};
+use mc_lease::SoftPinFrom;
 use mc_meta::{AllocationStrategy, MasterConfig, MemoryAllocator, UnknownStrategy};
 
 /// Keeps the metadata of a KV-cache store: which node holds which object, where there is room,
@@ -75,7 +77,7 @@ pub(crate) struct Args {
         help_heading = "Leases and pins"
     )]
     lease_ttl: Duration,
-    /// How long a soft pin outlives the last access.
+    /// How long a soft pin lasts.
     #[arg(
         long = "default_kv_soft_pin_ttl",
         value_name = "MS|DURATION",
@@ -84,6 +86,25 @@ pub(crate) struct Args {
         help_heading = "Leases and pins"
     )]
     soft_pin_ttl: Duration,
+    /// What the time of a soft pin is counted from: last_access, so that it lasts while the
+    /// object is in use, or commit, the end of the put.
+    #[arg(
+        long = "soft_pin_from",
+        value_name = "NAME",
+        default_value = "last_access",
+        value_parser = parse_soft_pin_from,
+        help_heading = "Leases and pins"
+    )]
+    soft_pin_from: SoftPinFrom,
+    /// Remove each object this long after it was first read, unless it is pinned; 0 lets one
+    /// reader have it. Without this flag no object goes for having been read.
+    #[arg(
+        long = "ttl_after_get",
+        value_name = "MS|DURATION",
+        value_parser = parse_duration,
+        help_heading = "Leases and pins"
+    )]
+    ttl_after_get: Option<Duration>,
     /// Evict soft-pinned objects when nothing else is left to evict.
     #[arg(
         long = "allow_evict_soft_pinned_objects",
@@ -114,6 +135,16 @@ pub(crate) struct Args {
     )]
     allocation_strategy: AllocationStrategy,
 
+    /// Which objects are evicted first: lru, fifo, s3_fifo, sieve, w_tinylfu, prefix (blocks
+    /// that no other block continues, least recently used first) or adaptive.
+    #[arg(
+        long = "eviction_policy",
+        value_name = "NAME",
+        default_value_t = PolicyKind::default(),
+        value_parser = parse_policy,
+        help_heading = "Eviction"
+    )]
+    eviction_policy: PolicyKind,
     /// Evict when more than this part of all memory is in use.
     #[arg(
         long = "eviction_high_watermark_ratio",
@@ -151,7 +182,8 @@ pub(crate) struct Args {
         help_heading = "Zombies and liveness"
     )]
     put_start_release_timeout: Duration,
-    /// How long a node may stay silent before its segments are given up.
+    /// How long a node may stay silent before its segments are suspended: what they hold
+    /// cannot be read, and nothing is put there.
     #[arg(
         long = "client_ttl",
         value_name = "SECONDS",
@@ -160,6 +192,16 @@ pub(crate) struct Args {
         help_heading = "Zombies and liveness"
     )]
     client_ttl: Duration,
+    /// How long suspended segments are kept for their node to come back with what they hold;
+    /// 0 gives them up at once.
+    #[arg(
+        long = "client_return_timeout",
+        value_name = "SECONDS",
+        default_value = "600",
+        value_parser = parse_seconds,
+        help_heading = "Zombies and liveness"
+    )]
+    client_return_timeout: Duration,
 }
 
 impl Args {
@@ -184,6 +226,10 @@ impl Args {
         config.eviction_high_watermark_ratio = self.eviction_high_watermark_ratio;
         config.eviction_ratio = self.eviction_ratio;
         config.client_ttl = self.client_ttl;
+        config.client_return_timeout = self.client_return_timeout;
+        config.ttl_after_get = self.ttl_after_get;
+        config.eviction_policy = self.eviction_policy;
+        config.soft_pin_from = self.soft_pin_from;
         config.put_start_discard_timeout = self.put_start_discard_timeout;
         config.put_start_release_timeout = self.put_start_release_timeout;
         config
@@ -200,6 +246,22 @@ fn parse_ip(text: &str) -> Result<IpAddr, NotAnIp> {
 
 fn parse_strategy(name: &str) -> Result<AllocationStrategy, UnknownStrategy> {
     name.trim().parse()
+}
+
+fn parse_policy(name: &str) -> Result<PolicyKind, UnknownPolicy> {
+    name.trim().parse()
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("choose last_access or commit")]
+struct NoSuchStart;
+
+fn parse_soft_pin_from(name: &str) -> Result<SoftPinFrom, NoSuchStart> {
+    match name.trim() {
+        "last_access" => Ok(SoftPinFrom::LastAccess),
+        "commit" => Ok(SoftPinFrom::Commit),
+        _ => Err(NoSuchStart),
+    }
 }
 
 /// Most threads that a command line can ask for. Far more than cores help.
@@ -275,6 +337,10 @@ mod tests {
             "--put_start_discard_timeout_sec=3",
             "--put_start_release_timeout_sec=4",
             "--client_ttl=1500ms",
+            "--client-return-timeout=5",
+            "--ttl_after_get=7s",
+            "--eviction-policy=s3_fifo",
+            "--soft_pin_from=commit",
         ]);
         let config = args.unwrap().master_config();
         let mut expected = MasterConfig::default();
@@ -288,6 +354,10 @@ mod tests {
         expected.put_start_discard_timeout = Duration::from_secs(3);
         expected.put_start_release_timeout = Duration::from_secs(4);
         expected.client_ttl = Duration::from_millis(1500);
+        expected.client_return_timeout = Duration::from_secs(5);
+        expected.ttl_after_get = Some(Duration::from_secs(7));
+        expected.eviction_policy = PolicyKind::S3Fifo;
+        expected.soft_pin_from = SoftPinFrom::Commit;
         assert_eq!(config, expected);
     }
 
@@ -305,6 +375,31 @@ mod tests {
     }
 
     #[test]
+    fn every_eviction_policy_has_a_name() {
+        for &policy in PolicyKind::ALL {
+            let flag = format!("--eviction_policy={policy}");
+            let config = parse(&[&flag]).unwrap().master_config();
+            assert_eq!(config.eviction_policy, policy);
+        }
+        let refusal = parse(&["--eviction_policy=best"]).unwrap_err().to_string();
+        assert!(refusal.contains("there are lru, fifo"), "{refusal}");
+        let refusal = parse(&["--soft_pin_from=birth"]).unwrap_err().to_string();
+        assert!(refusal.contains("choose last_access or commit"), "{refusal}");
+        // Given without a need, the default is what holds anyway.
+        let config = parse(&["--soft_pin_from=last_access"]).unwrap().master_config();
+        assert_eq!(config, MasterConfig::default());
+    }
+
+    #[test]
+    fn zero_is_a_time_too() {
+        let config = parse(&["--client_return_timeout=0", "--ttl_after_get=0"]).unwrap();
+        let config = config.master_config();
+        assert_eq!(config.client_return_timeout, Duration::ZERO);
+        assert_eq!(config.ttl_after_get, Some(Duration::ZERO));
+        assert_eq!(config.validate(), Ok(()));
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused() {
         for args in [
             "--eviction_ratio=7",
@@ -312,6 +407,10 @@ mod tests {
             "--rpc_address=nowhere",
             "--max_threads=0",
             "--client_ttl=soon",
+            "--client_return_timeout=later",
+            "--ttl_after_get=-1",
+            "--eviction_policy=",
+            "--soft_pin_from",
             "--client_ttl=99999999999999999999",
             "--default_kv_lease_ttl=5 parsecs",
             "--enable_ha",

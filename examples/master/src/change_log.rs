@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mc_meta::{Effect, EffectSink, Segment};
+use mc_meta::{Effect, EffectSink, Segment, SegmentStatus};
 use mc_types::{ByteSize, ClientId, Time};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -31,11 +31,12 @@ pub(crate) struct ChangeLog {
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     Mounted(SegmentIdentity),
+    Status(SegmentIdentity, SegmentStatus),
     Gone(SegmentIdentity),
     Expired(ClientId),
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct SegmentIdentity {
     name: Box<str>,
     endpoint: Box<str>,
@@ -54,6 +55,9 @@ impl EffectSink for ChangeQueue {
     fn emit(&self, _now: Time, effect: &Effect<'_>) {
         let change = match effect {
             Effect::SegmentMounted { segment } => Change::Mounted(SegmentIdentity::of(segment)),
+            Effect::SegmentChanged { segment, status } => {
+                Change::Status(SegmentIdentity::of(segment), *status)
+            }
             Effect::SegmentGone { segment } => Change::Gone(SegmentIdentity::of(segment)),
             Effect::ClientExpired { client } => Change::Expired(*client),
             // Objects come and go by the million a minute; the metrics count them.
@@ -88,6 +92,32 @@ impl SegmentIdentity {
             client: segment.client(),
         }
     }
+
+    fn log_status(&self, status: SegmentStatus) {
+        let Self { name, endpoint, size, client } = self;
+        let size = ByteSize::bytes(*size);
+        match status {
+            SegmentStatus::Ok => {
+                info!(segment = ?name, %size, ?endpoint, %client, "segment is back with all it holds");
+            }
+            SegmentStatus::Suspended => warn!(
+                segment = ?name, %size, ?endpoint, %client,
+                "segment suspended: what it holds cannot be read until its client is back"
+            ),
+            SegmentStatus::Draining => {
+                info!(segment = ?name, %size, ?endpoint, %client, "segment is being drained");
+            }
+            SegmentStatus::Drained => {
+                info!(segment = ?name, %size, ?endpoint, %client, "segment is drained");
+            }
+            SegmentStatus::GracefullyUnmounting => info!(
+                segment = ?name, %size, ?endpoint, %client,
+                "segment is about to be unmounted; nothing new is put there"
+            ),
+            // Told as gone.
+            SegmentStatus::Unmounted => {}
+        }
+    }
 }
 
 impl Change {
@@ -98,12 +128,13 @@ impl Change {
                 // Names are the client's words: debug format keeps them on one line.
                 info!(segment = ?name, %size, ?endpoint, %client, "segment mounted");
             }
+            Self::Status(segment, status) => segment.log_status(*status),
             Self::Gone(SegmentIdentity { name, endpoint, size, client }) => {
                 let size = ByteSize::bytes(*size);
                 info!(segment = ?name, %size, ?endpoint, %client, "segment gone with all it held");
             }
             Self::Expired(client) => {
-                warn!(%client, "client was silent too long; giving its segments up");
+                warn!(%client, "client was silent too long");
             }
         }
     }
@@ -117,6 +148,10 @@ mod tests {
     use std::time::Duration;
 
     fn mount(master: &Master, number: u128) {
+        mount_at(master, number, Time::ORIGIN);
+    }
+
+    fn mount_at(master: &Master, number: u128, now: Time) {
         let spec = SegmentSpec {
             id: SegmentId::from_u128(number),
             name: format!("s{number}").into(),
@@ -125,7 +160,7 @@ mod tests {
             endpoint: format!("tcp://127.0.0.1:{number}").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([1; 16]),
         };
-        master.mount_segment(Time::ORIGIN, ClientId::from_u128(number), spec).unwrap();
+        master.mount_segment(now, ClientId::from_u128(number), spec).unwrap();
     }
 
     #[test]
@@ -135,12 +170,45 @@ mod tests {
         mount(&master, 1);
         let Ok(Change::Mounted(segment)) = log.queue.try_recv() else { panic!("no mount") };
         assert_eq!((&*segment.name, segment.size), ("s1", 4096));
-        let mut later = Time::ORIGIN + Duration::from_secs(3600);
-        while master.tick(later) {
-            later = later + Duration::from_millis(1);
+        // Silent for an hour, then for another one.
+        for hours in 1..=2 {
+            while master.tick(Time::ORIGIN + Duration::from_secs(hours * 3600)) {}
         }
         assert_eq!(log.queue.try_recv(), Ok(Change::Expired(ClientId::from_u128(1))));
+        let suspended = Change::Status(segment.clone(), SegmentStatus::Suspended);
+        assert_eq!(log.queue.try_recv(), Ok(suspended));
         assert_eq!(log.queue.try_recv(), Ok(Change::Gone(segment)));
+    }
+
+    #[test]
+    fn every_change_of_a_segment_is_queued() {
+        let (queue, mut log) = change_log();
+        let master = Master::new(MasterConfig::default(), 1).unwrap().with_sink(queue);
+        mount(&master, 1);
+        let (client, id) = (ClientId::from_u128(1), SegmentId::from_u128(1));
+        let away = Time::ORIGIN + Duration::from_secs(11);
+        while master.tick(away) {}
+        mount_at(&master, 1, away);
+        master.graceful_unmount_segment(away, client, id, Duration::ZERO).unwrap();
+        while master.tick(away) {}
+        let mut changes = Vec::new();
+        while let Ok(change) = log.queue.try_recv() {
+            change.log(); // none of them panics
+            changes.push(change);
+        }
+        let statuses: Vec<_> = changes
+            .iter()
+            .map(|change| match change {
+                Change::Status(_, status) => status.as_str(),
+                Change::Mounted(_) => "mounted",
+                Change::Gone(_) => "gone",
+                Change::Expired(_) => "expired",
+            })
+            .collect();
+        assert_eq!(
+            statuses,
+            ["mounted", "expired", "suspended", "ok", "gracefully_unmounting", "gone"]
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use mc_meta::SegmentStatus;
 use mc_store::MasterReport;
 use mc_types::ByteSize;
 
@@ -14,13 +15,34 @@ pub(crate) fn prometheus(report: &MasterReport) -> String {
         ("master_key_count", "Objects, unfinished ones included", report.objects),
         ("master_soft_pin_key_count", "Soft-pinned objects", report.soft_pinned),
         ("master_unfinished_key_count", "Objects being written", report.processing),
-        ("master_allocated_bytes", "Bytes allocated in all segments", report.used),
-        ("master_total_capacity_bytes", "Bytes in all segments", report.capacity),
+        ("master_transfer_key_count", "Objects being copied or moved", report.transfers),
+        ("master_disk_only_key_count", "Objects with nothing in memory", report.disk_only_objects),
+        ("master_key_text_bytes", "Bytes of the master's memory that keys take", report.key_bytes),
+        ("master_allocated_bytes", "Bytes allocated in all readable segments", report.used),
+        ("master_total_capacity_bytes", "Bytes in all readable segments", report.capacity),
         ("master_active_clients", "Clients with a mounted segment", report.clients),
+        ("master_allocated_file_size_bytes", "Bytes of files on the shared tier", report.disk_used),
+        ("master_unfinished_file_count", "Files being written", report.disk_processing),
+        ("master_drain_job_count", "Drain jobs at work", report.drain_jobs),
+        ("master_pending_task_count", "Tasks that wait for their clients", report.tasks_pending),
+        ("master_processing_task_count", "Tasks at work", report.tasks_processing),
+        ("master_finished_task_count", "Tasks that ended, still known", report.tasks_finished),
     ] {
         metric(&mut text, name, "gauge", help);
         let _ = writeln!(text, "{name} {value}");
     }
+    // A tier without a limit has no number.
+    if let Some(capacity) = report.disk_capacity {
+        let name = "master_total_file_capacity_bytes";
+        metric(&mut text, name, "gauge", "Bytes that the shared tier has room for");
+        let _ = writeln!(text, "{name} {capacity}");
+    }
+    counters(&mut text, report);
+    segments(&mut text, report);
+    text
+}
+
+fn counters(text: &mut String, report: &MasterReport) {
     let gets = report.get_hits + report.get_misses;
     for (name, help, value) in [
         ("master_put_start_requests_total", "Puts asked for", report.put_starts),
@@ -41,23 +63,51 @@ pub(crate) fn prometheus(report: &MasterReport) -> String {
             "Bytes of evicted objects, replicas counted",
             report.evicted_bytes,
         ),
-        ("master_expired_clients_total", "Clients given up for dead", report.expired_clients),
+        (
+            "master_eviction_offers_total",
+            "Objects looked at as victims, evicted or not",
+            report.eviction_offers,
+        ),
+        (
+            "master_expired_key_count",
+            "Objects that went for having been read",
+            report.expired_objects,
+        ),
+        ("master_expired_clients_total", "Clients silent for too long", report.expired_clients),
+        ("master_file_put_end_total", "Files written to the shared tier", report.disk_put_ends),
+        (
+            "master_file_alloc_failures_total",
+            "Puts planned without a file for want of room",
+            report.disk_no_room,
+        ),
+        (
+            "master_file_evicted_total",
+            "Files and objects that clients deleted from disks to make room",
+            report.disk_evictions,
+        ),
     ] {
-        metric(&mut text, name, "counter", help);
+        metric(text, name, "counter", help);
         let _ = writeln!(text, "{name} {value}");
     }
-    // All samples of one metric stand together, as the format wants it.
-    metric(&mut text, "segment_allocated_bytes", "gauge", "Bytes allocated in the segment");
+}
+
+/// All samples of one metric stand together, as the format wants it.
+fn segments(text: &mut String, report: &MasterReport) {
+    metric(text, "segment_allocated_bytes", "gauge", "Bytes allocated in the segment");
     for segment in &report.segments {
         let label = escaped(&segment.spec.name);
         let _ = writeln!(text, "segment_allocated_bytes{{segment=\"{label}\"}} {}", segment.used);
     }
-    metric(&mut text, "segment_total_capacity_bytes", "gauge", "Bytes in the segment");
+    metric(text, "segment_total_capacity_bytes", "gauge", "Bytes in the segment");
     for segment in &report.segments {
         let (label, size) = (escaped(&segment.spec.name), segment.spec.size);
         let _ = writeln!(text, "segment_total_capacity_bytes{{segment=\"{label}\"}} {size}");
     }
-    text
+    metric(text, "segment_status", "gauge", "1 with the status that the segment has");
+    for segment in &report.segments {
+        let (label, status) = (escaped(&segment.spec.name), segment.status);
+        let _ = writeln!(text, "segment_status{{segment=\"{label}\",status=\"{status}\"}} 1");
+    }
 }
 
 fn metric(text: &mut String, name: &str, kind: &str, help: &str) {
@@ -110,9 +160,11 @@ pub(crate) fn summary_since(
 
 fn storage(report: &MasterReport) -> String {
     let percent = 100.0 * report.used as f64 / report.capacity.max(1) as f64;
+    let suspended =
+        report.segments.iter().filter(|segment| segment.status == SegmentStatus::Suspended).count();
     format!(
         "Mem Storage: {} / {} ({percent:.1}%) | Keys: {} (soft-pinned: {}, unfinished: {}) | \
-         Clients: {} | Segments: {}",
+         Clients: {} | Segments: {} (suspended: {suspended})",
         ByteSize::bytes(report.used),
         ByteSize::bytes(report.capacity),
         report.objects,
@@ -125,11 +177,13 @@ fn storage(report: &MasterReport) -> String {
 
 fn reclaim(report: &MasterReport) -> String {
     format!(
-        "Evicted: {} keys, {} | No room: {} | Discarded: {} | Expired clients: {}",
+        "Evicted: {} keys, {} | No room: {} | Discarded: {} | Expired: {} keys | \
+         Expired clients: {}",
         report.evicted_objects,
         ByteSize::bytes(report.evicted_bytes),
         report.put_start_no_room,
         report.puts_discarded,
+        report.expired_objects,
         report.expired_clients,
     )
 }
@@ -160,13 +214,52 @@ mod tests {
         let report = report_of_segment("a\nb");
         let line = summary(&report);
         assert!(line.starts_with("Mem Storage: 0 B / 1.00 MB (0.0%) | Keys: 0 "), "{line}");
-        assert!(line.contains("Clients: 1 | Segments: 1"), "{line}");
+        assert!(line.contains("Clients: 1 | Segments: 1 (suspended: 0)"), "{line}");
         let mut later = report.clone();
         later.put_starts += 25;
         let line = summary_since(&report, Duration::from_secs(10), &later);
         assert!(line.contains("PutStart=2.5 PutEnd=0.0"), "{line}");
         // A counter that went back would be a bug, not a reason to fall over.
         summary_since(&later, Duration::ZERO, &report);
+    }
+
+    #[test]
+    fn a_suspended_segment_is_counted_and_told() {
+        let mut report = report_of_segment("a");
+        let told = |report: &MasterReport, status: &str| {
+            let sample = format!("\nsegment_status{{segment=\"a\",status=\"{status}\"}} 1\n");
+            prometheus(report).contains(&sample)
+        };
+        assert!(told(&report, "ok") && !told(&report, "suspended"));
+        report.segments[0].status = SegmentStatus::Suspended;
+        assert!(told(&report, "suspended") && !told(&report, "ok"));
+        assert!(summary(&report).contains("Segments: 1 (suspended: 1)"));
+    }
+
+    #[test]
+    fn the_shared_tier_has_a_capacity_or_no_limit() {
+        let mut report = MasterReport::default();
+        let capacity = |report: &MasterReport| {
+            let text = prometheus(report);
+            let line = text.lines().find(|line| line.starts_with("master_total_file_capacity"));
+            line.map(str::to_owned)
+        };
+        assert_eq!(capacity(&report), None);
+        report.disk_capacity = Some(4096);
+        assert_eq!(capacity(&report).unwrap(), "master_total_file_capacity_bytes 4096");
+    }
+
+    #[test]
+    fn no_metric_is_told_twice() {
+        let mut report = report_of_segment("a");
+        report.disk_capacity = Some(1);
+        let text = prometheus(&report);
+        let mut names: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup_by_key(|line| line.split(' ').nth(2).expect("a name"));
+        assert_eq!(names.len(), all);
     }
 
     proptest! {

@@ -250,7 +250,8 @@ fn assert_survivors_read(at: &str, runtime: &Runtime, client: &Client, objects: 
 
 #[test]
 fn objects_survive_what_their_replicas_survive() {
-    let master = Master::start(0, &["--client_ttl=2"]);
+    // Nobody waits for the one that dies to come back.
+    let master = Master::start(0, &["--client_ttl=2", "--client_return_timeout=0"]);
     let at = &*master.address;
     let a = Node::start(at, "a", 0, "64MB");
     let b = Node::start(at, "b", 0, "64MB");
@@ -427,6 +428,52 @@ fn a_frozen_node_delays_and_never_corrupts() {
         runtime.block_on(client.get("alone")).ok().filter(|read| read == "value")
     });
     runtime.block_on(client.shutdown());
+}
+
+/// Frozen for so long that the master stops counting on it, then going on as if nothing
+/// had been.
+#[test]
+fn a_node_that_was_away_serves_again_what_it_holds() {
+    let master = Master::start(0, &["--client_ttl=1", "--client_return_timeout=1h"]);
+    let at = &*master.address;
+    let a = Node::start(at, "a", 0, "16MB");
+    let b = Node::start(at, "b", 0, "16MB");
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, at);
+    let mut objects = Objects::new();
+    for (key, place) in [("on/a/1", "a"), ("on/a/2", "a"), ("on/b", "b")] {
+        let value = bytes_of(key, 100_000);
+        let near = ReplicateConfig::default().prefer(place);
+        let put = runtime.block_on(client.put_with(key, value.clone(), &near));
+        assert_eq!(put.expect("room"), PutOutcome::Stored);
+        objects.insert(key.to_owned(), value);
+    }
+
+    a.program.signal("STOP");
+    master.program.wait_err(|line| line.contains("segment suspended").then_some(()));
+    let error = runtime.block_on(client.get("on/a/1")).expect_err("its holder is away");
+    assert_eq!(error.code(), ErrorCode::ReplicaIsNotReady, "{error:?}");
+    assert!(error.is_retryable());
+    assert!(runtime.block_on(client.get("on/b")).unwrap() == objects["on/b"]);
+    // What is put meanwhile goes where nodes live, even when it wants to be there.
+    let near_a = ReplicateConfig::default().prefer("a");
+    runtime.block_on(client.put_with("meanwhile", "value", &near_a)).unwrap();
+    assert_eq!(holders(at, "meanwhile"), ["b"]);
+
+    a.program.signal("CONT");
+    for (key, value) in &objects {
+        let read = eventually("a serves again", || runtime.block_on(client.get(key)).ok());
+        assert!(read == *value, "wrong bytes for {key}");
+        assert!(ctl(at, &["get", key]).assert_ok().out == *value, "wrong bytes for {key}");
+    }
+    master.program.wait_err(|line| line.contains("segment is back").then_some(()));
+    runtime.block_on(client.put_with("afterwards", "value", &near_a)).unwrap();
+    assert_eq!(holders(at, "afterwards"), ["a"]);
+    runtime.block_on(client.shutdown());
+    for node in [a, b] {
+        assert_eq!(node.program.end_by("TERM").code, Some(0));
+    }
+    assert!(segment_names(at).is_empty());
 }
 
 #[test]
