@@ -106,25 +106,22 @@ impl<C: Clock> MasterService<C> {
     fn batch_get(&self, now: Time, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
         let keys = request::parse_keys(call.payload)?;
         let mut reply = BatchReply::new(out, 3, keys.len(), call.max_reply)?;
-        for key in keys.keys() {
-            let list = key.and_then(|key| in_memory(self.master.get_replica_list(now, key)?));
-            match list {
-                Ok(list) => reply.replica_list(&list),
-                Err(refusal) => reply.refused(&refusal),
-            }
-        }
+        let ask = |keys: &[KeyRef<'_>]| self.master.batch_get_replica_list(now, keys);
+        in_bunches(keys, ask, |list| match list.and_then(|list| in_memory(list?)) {
+            Ok(list) => reply.replica_list(&list),
+            Err(refusal) => reply.refused(&refusal),
+        });
         Ok(())
     }
 
     fn batch_exist(&self, now: Time, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
         let keys = request::parse_keys(call.payload)?;
         let mut reply = BatchReply::new(out, 2, keys.len(), call.max_reply)?;
-        for key in keys.keys() {
-            match key {
-                Ok(key) => reply.exists(self.master.exist(now, key)),
-                Err(refusal) => reply.refused(&refusal),
-            }
-        }
+        let ask = |keys: &[KeyRef<'_>]| self.master.batch_exist(now, keys);
+        in_bunches(keys, ask, |exists| match exists {
+            Ok(exists) => reply.exists(exists),
+            Err(refusal) => reply.refused(&refusal),
+        });
         Ok(())
     }
 
@@ -218,6 +215,32 @@ impl<C: Clock> MasterService<C> {
             }
         };
         Ok(self.master.unmount_segment(now, client, id)?)
+    }
+}
+
+/// Keys that the master is asked about at a time: enough for it to look many up under one
+/// lock, few enough that their answers take little memory before they are written.
+const BUNCH: usize = 1024;
+
+/// Asks about keys, many at a time, and hands on the answer to each in their order; what
+/// is no key is answered without asking.
+fn in_bunches<'a, T>(
+    keys: Items<'a>,
+    ask: impl Fn(&[KeyRef<'a>]) -> Vec<T>,
+    mut answered: impl FnMut(Result<T, Refusal>),
+) {
+    let mut keys = keys.keys();
+    loop {
+        let bunch: Vec<Result<KeyRef<'a>, Refusal>> = keys.by_ref().take(BUNCH).collect();
+        if bunch.is_empty() {
+            return;
+        }
+        let good: Vec<KeyRef<'a>> =
+            bunch.iter().filter_map(|key| key.as_ref().ok().copied()).collect();
+        let mut answers = ask(&good).into_iter();
+        for key in bunch {
+            answered(key.map(|_| answers.next().expect("the master answers for each key")));
+        }
     }
 }
 
