@@ -6,7 +6,7 @@ mod read;
 use core::time::Duration;
 use std::sync::Arc;
 
-use mc_meta::{ReplicaStatus, Slices};
+use mc_meta::{BufferStatus, ReplicaStatus, Slices};
 use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId};
 
 pub(crate) use read::{
@@ -65,6 +65,9 @@ pub struct ReplicaList {
 pub struct ReplicaDescription {
     /// Its state.
     pub status: ReplicaStatus,
+    /// The state of its space: [`BufferStatus::Unregistered`] while its segment is
+    /// suspended.
+    pub buffer: BufferStatus,
     /// The name of its segment.
     pub segment_name: Box<str>,
     /// The id of its segment.

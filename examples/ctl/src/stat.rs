@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use mc_meta::ReplicaStatus;
-use mc_rpc::{ClusterReport, ObjectDescription};
+use mc_meta::{BufferStatus, ReplicaStatus};
+use mc_rpc::{ClusterReport, ObjectDescription, ReplicaDescription};
 use mc_store::{Client, ErrorCode};
 use mc_types::ByteSize;
 use serde_json::{Value, json};
@@ -128,7 +128,16 @@ fn cluster_json(report: &ClusterReport) -> Value {
     })
 }
 
-const fn status(status: ReplicaStatus) -> &'static str {
+/// Where a replica is in its life, or that the node that holds it is silent.
+const fn state(replica: &ReplicaDescription) -> &'static str {
+    use ReplicaStatus::{Complete, Initialized, Processing};
+    match (replica.status, replica.buffer) {
+        (Complete | Initialized | Processing, BufferStatus::Unregistered) => "node away",
+        (status, _) => name(status),
+    }
+}
+
+const fn name(status: ReplicaStatus) -> &'static str {
     match status {
         ReplicaStatus::Undefined => "unknown",
         ReplicaStatus::Initialized => "reserved",
@@ -157,7 +166,7 @@ fn object_text(key: &str, object: &ObjectDescription) -> String {
         .map(|replica| {
             [
                 visible(&replica.segment_name),
-                status(replica.status).into(),
+                state(replica).into(),
                 replica.extent.offset().to_string(),
                 replica.extent.len().to_string(),
                 replica.endpoint.to_string(),
@@ -189,7 +198,7 @@ fn object_json(key: &str, object: &ObjectDescription) -> Value {
                 "segment": &*replica.segment_name,
                 "segment_id": replica.segment_id.to_string(),
                 "endpoint": replica.endpoint.as_str(),
-                "status": status(replica.status),
+                "status": state(replica),
                 "offset": replica.extent.offset(),
                 "bytes": replica.extent.len(),
             })

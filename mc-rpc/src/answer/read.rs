@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_REPLICAS, MAX_SEGMENT_NAME_LEN, MAX_SLICES,
-    Pong, ReplicaStatus, Slice, Slices,
+    BufferStatus, ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_REPLICAS, MAX_SEGMENT_NAME_LEN,
+    MAX_SLICES, Pong, ReplicaStatus, Slice, Slices,
 };
 use mc_types::{Checksum, ClientId, Endpoint, Extent, Generation, ObjectKey, RemoteKey, SegmentId};
 
@@ -14,7 +14,7 @@ use super::{
     SegmentLocation, SegmentReport,
 };
 use crate::error::{MalformedReply, Refusal};
-use crate::proto::ping_response;
+use crate::proto::{buf_handle, ping_response};
 use crate::request::MAX_PAGE;
 use crate::wire::{Field, Fields};
 
@@ -121,6 +121,7 @@ struct Handle {
     size: u64,
     offset: u64,
     segment_index: u32,
+    buffer_status: i32,
     replica_status: i32,
 }
 
@@ -150,6 +151,7 @@ impl Handle {
                 1 => parts.name = name(field)?,
                 2 => handle.size = field.u64()?,
                 3 => handle.offset = field.u64()?,
+                4 => handle.buffer_status = field.i32()?,
                 5 => parts.id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
                 6 => parts.endpoint = Some(endpoint(field)?),
                 7 => parts.remote_key = Some(read_remote_key(field)?),
@@ -438,8 +440,16 @@ fn read_replica_description(message: &[u8]) -> Result<ReplicaDescription, Malfor
         .into_iter()
         .find(|status| *status as i32 == handle.replica_status)
         .ok_or(problem("status", "is unknown"))?;
+    let buffer = match buf_handle::BufStatus::try_from(handle.buffer_status) {
+        Ok(buf_handle::BufStatus::Init) => BufferStatus::Init,
+        Ok(buf_handle::BufStatus::Complete) => BufferStatus::Complete,
+        Ok(buf_handle::BufStatus::Failed) => BufferStatus::Failed,
+        Ok(buf_handle::BufStatus::Unregistered) => BufferStatus::Unregistered,
+        Err(_) => return Err(problem("handles.status", "is unknown")),
+    };
     Ok(ReplicaDescription {
         status,
+        buffer,
         extent: handle.extent()?,
         segment_id: handle.parts.id()?,
         segment_name: handle.parts.name,
