@@ -188,6 +188,24 @@ impl Ledger {
         }
     }
 
+    /// Bytes of the tenant that go as soon as they are on a disk.
+    pub(crate) fn leaving(&self, slot: TenantSlot) -> u64 {
+        self.accounts.get(slot).map_or(0, |account| get(&account.leaving))
+    }
+
+    pub(crate) fn leaves(&self, slot: TenantSlot, bytes: u64) {
+        if let Some(account) = self.accounts.get(slot) {
+            count(&account.leaving, bytes);
+        }
+    }
+
+    pub(crate) fn leaves_no_more(&self, slot: TenantSlot, bytes: u64) {
+        if let Some(account) = self.accounts.get(slot) {
+            let kept = update(&account.leaving, |leaving| leaving.checked_sub(bytes));
+            debug_assert!(kept.is_ok(), "only what was to leave does so no more");
+        }
+    }
+
     pub(crate) fn evicted(&self, slot: TenantSlot, bytes: u64) {
         if let Some(account) = self.accounts.get(slot) {
             count(&account.evicted_bytes, bytes);
@@ -368,6 +386,8 @@ struct Account {
     objects: AtomicU64,
     rejected: AtomicU64,
     evicted_bytes: AtomicU64,
+    /// Bytes of objects that go as soon as they are on a disk.
+    leaving: AtomicU64,
 }
 
 impl Account {

@@ -420,10 +420,12 @@ impl Shard {
                 let promised = object.replicas().fold(0, |sum, r| sum + r.len());
                 object.change_extra(|extra| extra.offload = Some(Offload { client, promised }));
                 self.config.local.promise(promised);
+                self.config.quotas.leaves(self.tenant(slot), promised);
                 if !others.is_empty() {
                     self.emit_changed(slot, emit);
                 }
                 let freed = self.give_back(self.tenant(slot), others);
+                self.config.quotas.evicted(self.tenant(slot), freed);
                 self.totals.evicted_bytes = self.totals.evicted_bytes.saturating_add(freed);
                 Spared::Writing { freed, promised }
             }
@@ -442,6 +444,7 @@ impl Shard {
         if let Some(Offload { promised, .. }) = object.offload() {
             object.change_extra(|extra| extra.offload = None);
             self.config.local.keep_promise(promised);
+            self.config.quotas.leaves_no_more(self.order.tenant(slot), promised);
         }
         evicting
     }
@@ -502,7 +505,7 @@ impl Shard {
     }
 
     /// An object goes: nobody is to write it any more, and its disks have room again.
-    pub(crate) fn forget_disks(&self, object: &Object) {
+    pub(crate) fn forget_disks(&self, slot: u32, object: &Object) {
         let offload = object.offload();
         if offload.is_none() && object.local_disks().is_empty() {
             return;
@@ -511,6 +514,7 @@ impl Shard {
         if let Some(Offload { client, promised }) = offload {
             book.offloads.cancel(client, object.generation);
             self.config.local.keep_promise(promised);
+            self.config.quotas.leaves_no_more(self.tenant(slot), promised);
         }
         for disk in object.local_disks().iter().filter(|disk| !disk.is_gone()) {
             book.offloads.freed(disk.client(), object.len());

@@ -159,6 +159,25 @@ impl Quotas {
         self.0.as_ref()?.over_quota()
     }
 
+    /// Bytes of the tenant that go as soon as they are on a disk.
+    pub(crate) fn leaving(&self, slot: TenantSlot) -> u64 {
+        self.0.as_ref().map_or(0, |ledger| ledger.leaving(slot))
+    }
+
+    /// Says that `bytes` of an object go as soon as it is on a disk.
+    pub(crate) fn leaves(&self, slot: TenantSlot, bytes: u64) {
+        if let Some(ledger) = &self.0 {
+            ledger.leaves(slot, bytes);
+        }
+    }
+
+    /// Says that they are gone, or do not go.
+    pub(crate) fn leaves_no_more(&self, slot: TenantSlot, bytes: u64) {
+        if let Some(ledger) = &self.0 {
+            ledger.leaves_no_more(slot, bytes);
+        }
+    }
+
     /// Charges an object that existed before this ledger did, as a restart finds it in
     /// the journal: above the quota if need be, and for a tenant without a policy too,
     /// which then can only shrink.

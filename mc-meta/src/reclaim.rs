@@ -103,12 +103,18 @@ impl Master {
 
     /// [`evict`](Self::evict), but no more than about `victims` objects.
     fn evict_up_to(&self, now: Time, bytes: u64, victims: u64) -> Evicted {
+        // Some may be on their way out already, and go when they are on a disk.
+        let bytes = bytes.saturating_sub(self.local.promised());
+        if bytes == 0 {
+            return Evicted { leased: 1, ..Evicted::default() };
+        }
         let mut outcome = Evicted::default();
         if let Some((tenant, excess)) = self.quotas.over_quota() {
+            let excess = excess.saturating_sub(self.quotas.leaving(tenant));
             outcome = self.evict_whose(Some(tenant), now, bytes.min(excess), victims);
         }
-        if outcome.bytes < bytes && outcome.objects < victims {
-            let (bytes, victims) = (bytes - outcome.bytes, victims - outcome.objects);
+        if outcome.taken() < bytes && outcome.objects < victims {
+            let (bytes, victims) = (bytes - outcome.taken(), victims - outcome.objects);
             outcome += self.evict_whose(None, now, bytes, victims);
         }
         outcome
@@ -117,6 +123,7 @@ impl Master {
     /// [`evict`](Self::evict), but only objects of this tenant, those that were not used
     /// for the longest time first.
     pub(crate) fn evict_of(&self, tenant: TenantSlot, now: Time, bytes: u64) -> Evicted {
+        let bytes = bytes.saturating_sub(self.quotas.leaving(tenant));
         self.evict_whose(Some(tenant), now, bytes, u64::MAX)
     }
 
@@ -127,11 +134,6 @@ impl Master {
         bytes: u64,
         victims: u64,
     ) -> Evicted {
-        // Some may be on their way out already, and go when they are on a disk.
-        let bytes = bytes.saturating_sub(self.local.promised());
-        if bytes == 0 {
-            return Evicted { leased: 1, ..Evicted::default() };
-        }
         let pool = |class| Pool { class, tenant };
         let mut outcome = self.evict_pool(pool(Class::Ordinary), now, bytes, victims);
         let nothing = outcome.objects == 0 && outcome.promised == 0 && !outcome.cut_short;

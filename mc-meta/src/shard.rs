@@ -480,7 +480,7 @@ impl Shard {
             self.open.ended(object.generation);
         }
         self.account_file_gone(object.file(), object.generation, object.len());
-        self.forget_disks(&object);
+        self.forget_disks(slot, &object);
         if let Some(group) = object.group() {
             group.leave(object.generation, open || object.hard_pin);
         }

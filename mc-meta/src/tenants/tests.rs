@@ -10,8 +10,12 @@ use proptest::prelude::*;
 use crate::command::{PutEnd, PutStart, ReplicateConfig};
 use crate::config::MasterConfig;
 use crate::kinds::{DiskConfig, ReplicaKind};
+use crate::local_disk::LocalDiskConfig;
 use crate::master::Master;
 use crate::object::Replica;
+use crate::offload::DiskJob;
+use crate::offloading::OffloadOutcome;
+use crate::promotion::PromotionConfig;
 use crate::segment::SegmentSpec;
 use crate::tenant::{TenantId, unscoped};
 
@@ -26,7 +30,12 @@ enum Op {
     Policy(usize, u64),
     DeletePolicy(usize),
     OnlyPolicy(usize, u64),
-    Put { key: usize, len: u64, kind: u8, upsert: bool },
+    Put {
+        key: usize,
+        len: u64,
+        kind: u8,
+        upsert: bool,
+    },
     End(usize),
     Revoke(usize),
     RevokeMemory(usize),
@@ -42,6 +51,12 @@ enum Op {
     EndTransfer(usize, u8),
     Mount(u128),
     Unmount(u128),
+    MountDisk(u128),
+    UnmountDisk(u128),
+    /// A client takes what it is to write, and has written it or not.
+    Offload(u128, bool),
+    /// A client takes what it is to bring back, and does, fails, or is not heard of.
+    Promote(u128, u8),
     Wait(u64),
 }
 
@@ -71,6 +86,10 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (key(), 0..4u8).prop_map(|(key, how)| Op::EndTransfer(key, how)),
         4 => segment().prop_map(Op::Mount),
         1 => segment().prop_map(Op::Unmount),
+        2 => segment().prop_map(Op::MountDisk),
+        1 => segment().prop_map(Op::UnmountDisk),
+        4 => (segment(), any::<bool>()).prop_map(|(at, written)| Op::Offload(at, written)),
+        4 => (segment(), 0..4u8).prop_map(|(at, how)| Op::Promote(at, how)),
         6 => prop_oneof![0..10u64, 0..20_000u64, 0..700_000u64].prop_map(Op::Wait),
     ]
 }
@@ -116,19 +135,30 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(shards: usize) -> Self {
+    fn new(shards: usize, kind: u8) -> Self {
         let config = MasterConfig {
             shards,
             multi_tenant: true,
             client_ttl: Duration::from_secs(60),
             client_return_timeout: Duration::from_secs(120),
-            disk: Some(DiskConfig::default()),
+            disk: (kind & 1 > 0).then(DiskConfig::default),
+            local_disk: (kind & 2 > 0).then(|| LocalDiskConfig {
+                on_evict: kind & 4 > 0,
+                force_evict: kind & 8 > 0,
+                ..LocalDiskConfig::default()
+            }),
+            promotion: Some(PromotionConfig {
+                admission_threshold: 1,
+                ..PromotionConfig::default()
+            }),
+            ttl_after_get: (kind & 16 > 0).then(|| Duration::from_secs(30)),
             ..MasterConfig::default()
         };
         let master = Master::new(config, 7).unwrap();
         let mut cluster = Self { master, now: Time::ORIGIN, opened: BTreeMap::new() };
         (0..NAMES.len()).for_each(|at| cluster.apply(Op::Policy(at, 600)));
         (0..SEGMENTS).for_each(|number| cluster.apply(Op::Mount(number)));
+        (0..SEGMENTS).for_each(|number| cluster.apply(Op::MountDisk(number)));
         cluster
     }
 
@@ -153,6 +183,16 @@ impl Cluster {
                 let id = SegmentId::from_u128(number);
                 let _ = self.master.unmount_segment(now, node(number), id);
             }
+            Op::MountDisk(number) => {
+                let endpoint = format!("mem://disk-{number}").parse().unwrap();
+                let _ = self.master.mount_local_disk(now, node(number), endpoint, true);
+                let _ = self.master.report_ssd_capacity(node(number), 1 << 20);
+            }
+            Op::UnmountDisk(number) => {
+                let _ = self.master.unmount_local_disk(now, node(number));
+            }
+            Op::Offload(number, written) => self.offload(node(number), written),
+            Op::Promote(number, how) => self.promote(node(number), how),
             Op::RemoveAll(at) => {
                 self.master.remove_all_of(now, &tenant(at), false);
             }
@@ -179,6 +219,27 @@ impl Cluster {
                 }
             }
             op => self.apply_to_key(op),
+        }
+    }
+
+    fn offload(&self, client: ClientId, written: bool) {
+        let jobs = self.master.offload_heartbeat(self.now, client, true, 9).unwrap_or_default();
+        for DiskJob { key, generation, .. } in jobs {
+            let outcome = OffloadOutcome { key: key.as_ref(), generation, written };
+            self.master.notify_offload(self.now, client, &[outcome]);
+        }
+    }
+
+    fn promote(&self, client: ClientId, how: u8) {
+        let (master, now) = (&self.master, self.now);
+        for DiskJob { key, generation, len } in master.promotion_heartbeat(now, client) {
+            let key = key.as_ref();
+            let granted = master.promotion_alloc_start(now, client, key, generation, len, &[]);
+            let _ = match (granted, how) {
+                (Ok(_), 0 | 1) => master.notify_promotion_success(now, client, key, generation),
+                (Ok(_), 2) => master.notify_promotion_failure(now, client, key, generation),
+                _ => Ok(()),
+            };
         }
     }
 
@@ -255,8 +316,10 @@ impl Cluster {
                 let name = unscoped(shard.key(object)).0.to_owned();
                 assert_eq!(names[&shard.tenant(slot)], name);
                 let targets = object.transfer().into_iter().flat_map(|it| it.targets.iter());
+                let promoted = object.promotion().map(|promotion| &promotion.space);
                 let (bytes, objects) = counts.entry(name).or_default();
-                *bytes += object.replicas().chain(targets).map(Replica::len).sum::<u64>();
+                let replicas = object.replicas().chain(targets).chain(promoted);
+                *bytes += replicas.map(Replica::len).sum::<u64>();
                 *objects += 1;
             }
             for kept in shard.discarded.values() {
@@ -295,15 +358,17 @@ proptest! {
     #[test]
     fn charges_are_what_a_recount_finds(
         shards in prop::sample::select(vec![1usize, 4]),
+        kind in any::<u8>(),
         ops in prop::collection::vec(op(), 1..120),
     ) {
-        let mut cluster = Cluster::new(shards);
+        let mut cluster = Cluster::new(shards, kind);
         for op in ops {
             cluster.apply(op);
             cluster.check();
         }
         // In the end nothing is left: not of segments, of files, nor of space that was kept.
         (0..SEGMENTS).for_each(|number| cluster.apply(Op::Unmount(number)));
+        (0..SEGMENTS).for_each(|number| cluster.apply(Op::UnmountDisk(number)));
         cluster.apply(Op::Wait(700_000));
         for at in 0..NAMES.len() {
             cluster.master.remove_all_of(cluster.now, &tenant(at), true);
@@ -312,6 +377,8 @@ proptest! {
         cluster.check();
         for row in cluster.master.tenant_quotas().unwrap().tenants {
             prop_assert_eq!((row.charged, row.objects), (0, 0));
+            let slot = cluster.master.quotas.slot(&row.tenant).unwrap();
+            prop_assert_eq!(cluster.master.quotas.leaving(slot), 0);
         }
     }
 }
