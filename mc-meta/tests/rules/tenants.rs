@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use mc_meta::{
-    ListCursor, Pattern, PolicyError, QuotaError, TenantId, TenantUsage, TransferError, unscoped,
+    DiskConfig, ListCursor, Pattern, PolicyError, PromotionConfig, PromotionStartError, QuotaError,
+    TenantId, TenantUsage, TransferError, unscoped,
 };
 use mc_types::ErrorCode;
 
@@ -454,6 +455,63 @@ fn clearing_replicas_refunds_them() {
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
     assert_eq!(master.batch_replica_clear(at(1), WRITER, &keys, None).len(), 1);
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (0, 0));
+}
+
+#[test]
+fn what_lies_on_a_disk_only_is_charged_nothing_and_still_there() {
+    let mut config = with_tenants();
+    config.disk = Some(DiskConfig::default());
+    let master = master_with(config, &[1000]);
+    master.set_tenant_quota(at(0), &tenant("a"), 100).unwrap();
+    let stored = of("a", "k");
+    put(&master, at(0), &stored, 100).unwrap();
+    master.disk_put_end(at(1), WRITER, key(&stored), None).unwrap();
+    put(&master, at(2), &of("a", "l"), 60).unwrap();
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (60, 2));
+    assert!(has(&master, &stored), "its file is there");
+    master.remove(at(3), key(&of("a", "l")), true).unwrap();
+    let refused = master.delete_tenant_quota(at(3), &tenant("a")).unwrap_err();
+    assert_eq!(refused, PolicyError::NotEmpty { tenant: tenant("a"), charged: 0, objects: 1 });
+    // A new value needs memory again.
+    let config = ReplicateConfig::default();
+    let put = PutStart { key: key(&stored), slice_lengths: &[50], config: &config };
+    let grant = master.upsert_start(at(4), WRITER, &put).unwrap();
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (50, 2));
+    end(&master, at(5), &stored, grant.generation).unwrap();
+    assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (50, 1));
+}
+
+#[test]
+fn what_comes_back_from_a_disk_is_charged_from_the_moment_it_is_granted_memory() {
+    let mut config = offload::with_disks(false);
+    config.multi_tenant = true;
+    config.promotion = Some(PromotionConfig::default());
+    config.eviction_high_watermark_ratio = 1.0;
+    let master = offload::with_disk(config, 1000);
+    master.set_tenant_quota(at(0), &TenantId::DEFAULT, 100).unwrap();
+    let generation = put(&master, at(0), "k", 60).unwrap().generation;
+    offload::write_all(&master, at(0));
+    put(&master, at(1), "l", 50).unwrap();
+    assert_eq!((charged(&master, "default"), usage(&master, "default").objects), (50, 2));
+    let grant = |now: Time| {
+        for _ in 0..3 {
+            offload::read(&master, now, "k").unwrap();
+        }
+        assert_eq!(master.promotion_heartbeat(now, NODE).len(), 1);
+        master.promotion_alloc_start(now, NODE, key("k"), generation, 60, &[])
+    };
+    assert_eq!(grant(at(2)).unwrap_err(), PromotionStartError::NoRoom { len: 60 });
+    assert_eq!(charged(&master, "default"), 50);
+    master.set_tenant_quota(at(3), &TenantId::DEFAULT, 200).unwrap();
+    grant(secs(60)).unwrap();
+    assert_eq!(charged(&master, "default"), 110);
+    master.notify_promotion_failure(secs(60), NODE, key("k"), generation).unwrap();
+    assert_eq!(charged(&master, "default"), 50);
+    grant(secs(120)).unwrap();
+    master.notify_promotion_success(secs(120), NODE, key("k"), generation).unwrap();
+    assert_eq!((charged(&master, "default"), usage(&master, "default").objects), (110, 2));
+    master.remove(secs(200), key("k"), true).unwrap();
+    assert_eq!((charged(&master, "default"), usage(&master, "default").objects), (50, 1));
 }
 
 #[test]
