@@ -22,6 +22,7 @@ mod slabs;
 mod strategies;
 mod tasks;
 mod tenants;
+mod tiers;
 mod transfers;
 mod transfers_at_random;
 mod unfinished;
