@@ -18,7 +18,7 @@ const TIER: u64 = 800;
 type Counts = [u64; 12];
 
 struct World {
-    master: Master,
+    master: Arc<Master>,
     random: fastrand::Rng,
     now: Time,
     /// Puts that may be open, and whose files may be.
@@ -43,7 +43,10 @@ impl World {
         config.local_disk = Some(disks);
         config.promotion = Some(PromotionConfig::default());
         config.eviction_high_watermark_ratio = 0.7 + 0.3 * random.f64();
-        let master = Master::new(config, seed).unwrap();
+        Self::of(Arc::new(Master::new(config, seed).unwrap()), random)
+    }
+
+    fn of(master: Arc<Master>, random: fastrand::Rng) -> Self {
         let (puts, offloads, promotions) = (Vec::new(), Vec::new(), Vec::new());
         Self { master, random, now: at(0), puts, offloads, promotions }
     }
@@ -262,4 +265,24 @@ fn the_books_agree_whatever_happens() {
         counts.iter_mut().zip(run).for_each(|(sum, count)| *sum += count);
     }
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+#[test]
+fn the_books_agree_when_many_threads_write_them() {
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        NODES.iter().for_each(|_| world.mount());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let master = Arc::clone(&world.master);
+                let random = fastrand::Rng::with_seed(seed ^ (thread << 32));
+                scope.spawn(move || {
+                    let mut world = World::of(master, random);
+                    (0..1000).for_each(|_| world.step());
+                });
+            }
+        });
+        world.now = secs(1_000_000_000);
+        world.end();
+    }
 }
