@@ -34,8 +34,8 @@ use crate::tasks::TaskBook;
 ///
 /// Locks: a command holds at most one shard's lock, then at most the segment
 /// table's for reading, then one segment's allocator, or the table of groups and then
-/// one group. The book of tasks is locked last of all, and so are the tenants' accounts;
-/// the drain jobs before all else. The client table is locked before the segment table and
+/// one group. The book of tasks is locked last of all, and so are that of local disks and
+/// the tenants' accounts; the drain jobs before all else. The client table is locked before the segment table and
 /// never together with a shard.
 pub struct Master {
     pub(crate) config: MasterConfig,

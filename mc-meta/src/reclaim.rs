@@ -25,9 +25,9 @@ const TICK_BATCH: usize = 512;
 const TICK_VICTIMS: u64 = 4096;
 
 impl Master {
-    /// Does what is due: gives up silent clients, unfinished puts, transfers and tasks,
-    /// ends leases, forgets objects whose segments are gone, and evicts above the high
-    /// watermark.
+    /// Does what is due: gives up silent clients, unfinished puts, transfers, tasks and
+    /// ways to disks and back, ends leases, forgets objects whose segments and disks are
+    /// gone, and evicts above the high watermark.
     ///
     /// Costs O(due), bounded for each call; `true` when work is left over and the
     /// next tick should follow at once. Otherwise ten calls a second are plenty.
