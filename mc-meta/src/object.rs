@@ -144,6 +144,8 @@ pub(crate) enum Queue {
     Lapsed,
     /// Offered as a victim while protected; it comes back when the protection ends.
     Aside,
+    /// The same for an object that is not leased, but kept by something else.
+    Held,
     /// None: all that is left of it is on disks.
     OnDisk,
     /// None: its memory goes when it is on a disk.

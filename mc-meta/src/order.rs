@@ -1,9 +1,9 @@
 //! Which objects of a shard go first.
 //!
 //! Ordinary objects are in the order of the eviction policy, soft-pinned ones and those
-//! whose soft pin has lapsed each in an order of last use of their own, and objects that were offered as victims while
-//! something protected them wait aside until they can be victims again. So each
-//! protected object is looked at once for each time it was protected, and eviction
+//! whose soft pin has lapsed each in an order of last use of their own, and objects that
+//! were offered as victims while something protected them wait aside until they can be
+//! victims again. So each protected object is looked at once for each time it was protected, and eviction
 //! costs O(victims) however many objects are protected.
 
 use core::cmp::Reverse;
@@ -111,14 +111,14 @@ pub(crate) struct Order {
 #[derive(Debug, Default)]
 struct Waiting {
     heap: BinaryHeap<Reverse<Aside>>,
-    /// Entries that name an object in [`Queue::Aside`].
-    len: usize,
+    /// Objects in [`Queue::Aside`].
+    leased: usize,
 }
 
 impl Waiting {
-    fn add(&mut self, slot: u32, object: &mut Object, until: Time) {
-        object.queue = Queue::Aside;
-        self.len += 1;
+    fn add(&mut self, slot: u32, object: &mut Object, until: Time, leased: bool) {
+        object.queue = if leased { Queue::Aside } else { Queue::Held };
+        self.leased += usize::from(leased);
         self.heap.push(Reverse(Aside { until, generation: object.generation, slot }));
     }
 
@@ -183,9 +183,10 @@ impl Order {
         self.on_disk
     }
 
-    /// Whether protected objects are waiting to become victims again.
-    pub(crate) fn has_aside(&self) -> bool {
-        self.aside.len + self.offloading > 0
+    /// Whether leased objects, or ones that go when they are on a disk, are waiting to
+    /// become victims.
+    pub(crate) fn any_leased(&self) -> bool {
+        self.aside.leased + self.offloading > 0
     }
 
     /// A new object.
@@ -250,6 +251,11 @@ impl Order {
                 self.lapsed.access(slot);
                 self.list(slot, Class::Ordinary);
             }
+            // It is leased now, whatever else keeps it.
+            Queue::Held => {
+                object.queue = Queue::Aside;
+                self.aside.leased += 1;
+            }
             Queue::Aside | Queue::None | Queue::OnDisk | Queue::Offloading => {}
         }
     }
@@ -271,9 +277,9 @@ impl Order {
     }
 
     /// An object is offered again then.
-    fn put_aside(&mut self, slot: u32, object: &mut Object, until: Time) {
+    fn put_aside(&mut self, slot: u32, object: &mut Object, until: Time, leased: bool) {
         self.remove(slot, object);
-        self.aside.add(slot, object, until);
+        self.aside.add(slot, object, until, leased);
     }
 
     /// Takes an object out of its order.
@@ -285,10 +291,10 @@ impl Order {
             }
             Queue::Pinned => self.pinned.remove(slot),
             Queue::Lapsed => self.lapsed.remove(slot),
-            Queue::Aside => self.aside.len -= 1,
+            Queue::Aside => self.aside.leased -= 1,
             Queue::OnDisk => self.on_disk -= 1,
             Queue::Offloading => self.offloading -= 1,
-            Queue::None => {}
+            Queue::Held | Queue::None => {}
         }
         if let Some(tenants) = &mut self.tenants {
             tenants.remove(slot);
@@ -386,7 +392,7 @@ impl Shard {
             match judge(object, terms, emit.now) {
                 Judgement::Stays { until, leased } => {
                     outcome.leased += u64::from(leased);
-                    aside.add(slot, object, until);
+                    aside.add(slot, object, until, leased);
                     Verdict::SetAside
                 }
                 Judgement::Goes(members) => {
@@ -419,7 +425,7 @@ impl Shard {
         match judge(object, &self.config.terms, emit.now) {
             Judgement::Stays { until, leased } => {
                 outcome.leased += u64::from(leased);
-                self.order.aside.add(slot, object, until);
+                self.order.aside.add(slot, object, until, leased);
             }
             Judgement::Goes(members) => {
                 budget.plan(object);
@@ -445,7 +451,7 @@ impl Shard {
                 outcome.leased += 1;
                 let until = emit.now + self.config.terms.lease;
                 let object = self.objects.get_mut(slot).expect("a victim's slot is occupied");
-                self.order.put_aside(slot, object, until);
+                self.order.put_aside(slot, object, until, false);
                 return;
             }
         }
@@ -498,14 +504,15 @@ impl Shard {
     fn readmit(&mut self, entry: Aside, now: Time) {
         let terms = self.config.terms;
         let Some(object) = self.objects.get_mut(entry.slot) else { return };
-        if object.generation != entry.generation || object.queue != Queue::Aside {
+        let waits = matches!(object.queue, Queue::Aside | Queue::Held);
+        if object.generation != entry.generation || !waits {
             return;
         }
-        self.order.aside.len -= 1;
+        self.order.remove(entry.slot, object);
         let group_end = object.group().map_or(Time::ORIGIN, |group| group.lease_end());
         let lease_end = object.protection.lease_end(&terms).max(group_end);
         if lease_end > now {
-            self.order.aside.add(entry.slot, object, lease_end);
+            self.order.aside.add(entry.slot, object, lease_end, true);
             return;
         }
         // As if used when the protection ended: objects that come back one after the

@@ -18,9 +18,36 @@ use crate::place::NoRoom;
 use crate::quota::Charge;
 use crate::shard::{Emit, Shard};
 
-/// Rounds of making room before a put is refused. The amount evicted doubles
-/// from round to round, so this many rounds reach any size.
-pub(crate) const MAX_ROUNDS: u32 = 24;
+/// Rounds of evicting before a put is refused. The amount doubles from round to round.
+const MAX_ROUNDS: u32 = 24;
+
+/// Times its length that may be evicted for one put, if that is more than the eviction
+/// ratio's part of all memory. Where this makes no room (what is free lies in pieces, or
+/// in segments that the put excludes), evicting still more would only empty the cache.
+const MAX_EVICTED: u64 = 32;
+
+/// What has been done to make room for one put.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pressure {
+    rounds: u32,
+    /// Bytes evicted.
+    evicted: u64,
+}
+
+impl Pressure {
+    /// Bytes that this round may evict for `bytes` that are wanted, and `None` when there
+    /// is to be no other round.
+    pub(crate) fn next(&self, bytes: u64, enough: u64) -> Option<u64> {
+        let limit = enough.max(bytes.saturating_mul(MAX_EVICTED));
+        let more = self.rounds < MAX_ROUNDS && self.evicted < limit;
+        more.then(|| bytes.saturating_mul(1 << self.rounds))
+    }
+
+    pub(crate) fn count(&mut self, evicted: &Evicted) {
+        self.rounds += 1;
+        self.evicted = self.evicted.saturating_add(evicted.bytes);
+    }
+}
 
 impl Master {
     /// Grants space for an object that nobody can read until
@@ -39,7 +66,7 @@ impl Master {
         let len = validate(put).map_err(PutStartError::Invalid)?;
         let key = self.hashed(put.key);
         let emit = self.emit(now);
-        let mut round = 0;
+        let mut pressure = Pressure::default();
         loop {
             let no_room = {
                 let mut shard = self.shard_of(key);
@@ -61,13 +88,12 @@ impl Master {
                 }
             };
             // The shard is unlocked here: making room locks others.
-            if let Some(error) = self.make_room_for(len, no_room, round, now) {
+            if let Some(error) = self.make_room_for(len, no_room, &mut pressure, now) {
                 count(&self.counters.put_start_no_room, 1);
                 let what = What::Refused { code: error.code() };
                 self.shard_of(key).history.add(tag_of(key.hash), now, what);
                 return Err(error);
             }
-            round += 1;
         }
     }
 
@@ -115,7 +141,7 @@ impl Master {
         &self,
         len: u64,
         no_room: NoRoom,
-        round: u32,
+        pressure: &mut Pressure,
         now: Time,
     ) -> Option<PutStartError> {
         let best_free = match no_room {
@@ -126,21 +152,22 @@ impl Master {
                 return Some(PutStartError::TooLarge { len, largest_object });
             }
             NoRoom::NotNow { best_free } => best_free,
-            NoRoom::Quota(refused) => return self.make_room_within(refused, round, now),
+            NoRoom::Quota(refused) => return self.make_room_within(refused, pressure, now),
         };
         // What nobody can use goes before what somebody may want.
         if self.reclaim_unfinished(now).0 > 0 {
             return None;
         }
-        let evicted = if round < MAX_ROUNDS {
-            self.evict(now, len.saturating_mul(1 << round))
-        } else {
-            Evicted::default()
+        let enough = self.watermark.round(self.segments.read().capacity());
+        let evicted = match pressure.next(len, enough) {
+            Some(bytes) => self.evict(now, bytes),
+            None => Evicted::default(),
         };
+        pressure.count(&evicted);
         if evicted.objects > 0 {
             return None;
         }
-        Some(if evicted.leased > 0 || self.any_aside() {
+        Some(if evicted.leased > 0 || self.any_leased() {
             PutStartError::AllLeased { len }
         } else if best_free >= len {
             PutStartError::Fragmented { len, free: best_free }

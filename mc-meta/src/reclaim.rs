@@ -177,18 +177,19 @@ impl Master {
             {}
             shard.coldest(pool).map(|touched| (touched, at))
         };
-        let first = (draw as usize) % shards;
-        // A stride that visits different shards each time; odd, so that it never
-        // folds onto itself where the number of shards is a power of two.
-        let stride = ((draw >> 32) as usize % shards) | 1;
-        let sampled = (0..SAMPLE.min(shards)).filter_map(|n| peek((first + n * stride) % shards));
-        let coldest = sampled.min().or_else(|| (0..shards).find_map(peek));
-        coldest.map(|(_, at)| at)
+        let draws = (0..SAMPLE as u64).map(|n| mix(draw ^ n) as usize % shards);
+        let sampled = if shards <= SAMPLE {
+            (0..shards).filter_map(peek).min()
+        } else {
+            draws.filter_map(peek).min()
+        };
+        // The sample may have had none although there is one.
+        sampled.or_else(|| (0..shards).find_map(peek)).map(|(_, at)| at)
     }
 
     /// Whether anything waits for its lease to end before it can be evicted.
-    pub(crate) fn any_aside(&self) -> bool {
-        self.shards().iter().any(|shard| shard.lock().order.has_aside())
+    pub(crate) fn any_leased(&self) -> bool {
+        self.shards().iter().any(|shard| shard.lock().order.any_leased())
     }
 
     pub(crate) fn start_sweep(&self) {

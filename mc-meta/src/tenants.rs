@@ -19,7 +19,7 @@ use crate::object::{Object, Replicas};
 use crate::order::Evicted;
 use crate::pattern::Pattern;
 use crate::place::NoRoom;
-use crate::put::MAX_ROUNDS;
+use crate::put::Pressure;
 use crate::quota::{Charge, PolicyError, QuotaError, QuotaReport, TenantUsage};
 use crate::shard::Shard;
 use crate::tenant::{ScopeError, ScopedKey, TenantId, unscoped};
@@ -196,7 +196,7 @@ impl Master {
     pub(crate) fn make_room_within(
         &self,
         refused: QuotaError,
-        round: u32,
+        pressure: &mut Pressure,
         now: Time,
     ) -> Option<PutStartError> {
         let (tenant, missing) = match &refused {
@@ -211,10 +211,13 @@ impl Master {
         if self.reclaim_unfinished(now).0 > 0 {
             return None;
         }
+        // What goes is the tenant's own, and no more than what its quota lacks.
+        let may = pressure.next(missing, u64::MAX).is_some();
         let evicted = match self.quotas.slot(tenant) {
-            Some(slot) if round < MAX_ROUNDS => self.evict_of(slot, now, missing),
+            Some(slot) if may => self.evict_of(slot, now, missing),
             _ => Evicted::default(),
         };
+        pressure.count(&evicted);
         (evicted.objects == 0).then(|| refused.into())
     }
 

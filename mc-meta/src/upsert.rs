@@ -19,7 +19,7 @@ use crate::hash::HashedKey;
 use crate::master::{Master, count};
 use crate::object::{Begun, Object, Replicas};
 use crate::place::NoRoom;
-use crate::put::validate;
+use crate::put::{Pressure, validate};
 use crate::quota::Charge;
 use crate::shard::{Emit, Shard};
 
@@ -58,7 +58,7 @@ impl Master {
         let len = validate(put).map_err(PutStartError::Invalid)?;
         let key = self.hashed(put.key);
         let emit = self.emit(now);
-        let mut round = 0;
+        let mut pressure = Pressure::default();
         loop {
             let no_room = {
                 let mut shard = self.shard_of(key);
@@ -89,11 +89,10 @@ impl Master {
                 }
             };
             // The shard is unlocked here: making room locks others.
-            if let Some(error) = self.make_room_for(len, no_room, round, now) {
+            if let Some(error) = self.make_room_for(len, no_room, &mut pressure, now) {
                 count(&self.counters.put_start_no_room, 1);
                 return Err(error);
             }
-            round += 1;
         }
     }
 
