@@ -142,8 +142,9 @@ pub enum PutStartError {
         /// Free bytes of the segment that has most.
         free: u64,
     },
-    /// Everything that could be evicted is being read.
-    #[error("{len} bytes wanted; what could be evicted is under lease, retry shortly")]
+    /// Everything that could be evicted is being read, copied or written to a disk, or is
+    /// in a group with something that is.
+    #[error("{len} bytes wanted; what could be evicted is being used, retry shortly")]
     AllLeased {
         /// The object's length in bytes.
         len: u64,

@@ -144,7 +144,7 @@ pub(crate) enum Queue {
     Lapsed,
     /// Offered as a victim while protected; it comes back when the protection ends.
     Aside,
-    /// The same for an object that is not leased, but kept by something else.
+    /// The same for an object that nobody uses, but whose going would make no room.
     Held,
     /// None: all that is left of it is on disks.
     OnDisk,

@@ -111,7 +111,7 @@ pub(crate) struct Order {
 #[derive(Debug, Default)]
 struct Waiting {
     heap: BinaryHeap<Reverse<Aside>>,
-    /// Objects in [`Queue::Aside`].
+    /// Objects in [`Queue::Aside`]: those that somebody uses.
     leased: usize,
 }
 
@@ -183,8 +183,8 @@ impl Order {
         self.on_disk
     }
 
-    /// Whether leased objects, or ones that go when they are on a disk, are waiting to
-    /// become victims.
+    /// Whether objects that somebody uses, or that go when they are on a disk, are waiting
+    /// to become victims.
     pub(crate) fn any_leased(&self) -> bool {
         self.aside.leased + self.offloading > 0
     }
@@ -316,7 +316,11 @@ impl Order {
 /// What stands between a victim and its eviction.
 enum Judgement {
     Goes(Vec<(Generation, Member)>),
-    Stays { until: Time, leased: bool },
+    /// `leased` when somebody uses it, or another of its group: it may go soon.
+    Stays {
+        until: Time,
+        leased: bool,
+    },
 }
 
 impl Shard {
@@ -451,7 +455,7 @@ impl Shard {
                 outcome.leased += 1;
                 let until = emit.now + self.config.terms.lease;
                 let object = self.objects.get_mut(slot).expect("a victim's slot is occupied");
-                self.order.put_aside(slot, object, until, false);
+                self.order.put_aside(slot, object, until, true);
                 return;
             }
         }
@@ -535,11 +539,14 @@ fn judge(object: &Object, terms: &Terms, now: Time) -> Judgement {
     if object.protection.is_leased(terms, now) {
         return Judgement::Stays { until: object.protection.lease_end(terms), leased: true };
     }
-    // What lies in segments that take no new objects makes no room by going, and what is
-    // being copied stays until that is over.
+    // What lies in segments that take no new objects makes no room by going.
     let later = now + terms.lease;
-    if !object.frees_room() || object.transfer().is_some() || object.offload().is_some() {
+    if !object.frees_room() {
         return Judgement::Stays { until: later, leased: false };
+    }
+    // What is being copied stays until that is over.
+    if object.transfer().is_some() || object.offload().is_some() {
+        return Judgement::Stays { until: later, leased: true };
     }
     let Some(group) = object.group() else { return Judgement::Goes(Vec::new()) };
     match group.condemn(now) {
@@ -548,7 +555,7 @@ fn judge(object: &Object, terms: &Terms, now: Time) -> Judgement {
             Judgement::Goes(members)
         }
         Err(Protected::Leased(until)) => Judgement::Stays { until, leased: true },
-        Err(Protected::Held) => Judgement::Stays { until: later, leased: false },
+        Err(Protected::Held) => Judgement::Stays { until: later, leased: true },
     }
 }
 
