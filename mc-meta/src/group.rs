@@ -158,6 +158,9 @@ impl Groups {
 }
 
 #[cfg(test)]
+mod interleavings;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
