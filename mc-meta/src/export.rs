@@ -2,10 +2,12 @@
 
 use core::iter;
 use core::ops::Bound;
+use core::time::Duration;
 use std::sync::atomic::Ordering;
 
 use mc_types::{Generation, SegmentId, Time};
 
+use crate::kinds::FileState;
 use crate::master::Master;
 use crate::record::{Record, located};
 use crate::shard::Shard;
@@ -136,12 +138,15 @@ impl ExportPage {
 }
 
 impl Shard {
-    /// The object of a slot, unless it has lost all that it had.
+    /// The object of a slot. Of one of which nothing outlasts a restart, what remains is
+    /// space that somebody may still be copying it to.
     fn export(&self, slot: u32, now: Time) -> Option<Record> {
         let object = self.object(slot)?;
-        if !object.is_live() {
-            return None;
+        if object.is_live() && (object.has_memory() || object.file() != FileState::None) {
+            return Some(Record::Object(self.view(object).to_record(Some(now))));
         }
-        Some(Record::Object(self.view(object).to_record(Some(now))))
+        let space = located(&self.view(object).reserved());
+        let left = object.transfer().map_or(Duration::MAX, |transfer| transfer.due - now);
+        (!space.is_empty()).then_some(Record::SpaceKept { space, left })
     }
 }

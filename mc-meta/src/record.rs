@@ -192,7 +192,7 @@ impl Record {
 
 impl ObjectView<'_> {
     /// Space set apart for more replicas of it.
-    fn reserved(self) -> Placements {
+    pub(crate) fn reserved(self) -> Placements {
         let transfer = self.object.transfer().into_iter().flat_map(|t| t.targets.iter());
         let promotion = self.object.promotion().map(|promotion| &promotion.space);
         transfer.chain(promotion).map(Replica::placement).collect()

@@ -8,6 +8,7 @@ mod journal;
 mod protection;
 mod puts;
 mod reads;
+mod records;
 mod removal;
 mod time;
 pub(crate) mod transfers;

@@ -71,6 +71,7 @@ impl Oracle {
     pub(crate) fn check(&self) {
         self.check_report();
         self.check_journal();
+        self.check_records();
         for (key, object) in &self.objects {
             self.check_object(key, object);
         }

@@ -6,7 +6,11 @@ use super::journal::Event;
 impl Oracle {
     pub(crate) fn tick(&mut self) {
         let mut more = true;
-        while more {
+        for round in 0.. {
+            if !more {
+                break;
+            }
+            assert!(round < 100, "ticks come to an end");
             more = self.master.tick(self.now);
             let mut events = self.take_events();
             let expired = self.expire();
