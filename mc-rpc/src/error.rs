@@ -63,6 +63,7 @@ impl Refusal {
                 | ErrorCode::PutInProgress
                 | ErrorCode::ReplicaIsNotReady
                 | ErrorCode::ObjectHasLease
+                | ErrorCode::ObjectHasReplicationTask
                 | ErrorCode::Overloaded
         )
     }
@@ -84,7 +85,14 @@ refusal_from!(
     mc_meta::PutStartError,
     mc_meta::PutFinishError,
     mc_meta::GetError,
-    mc_meta::RemoveError
+    mc_meta::RemoveError,
+    mc_meta::RenewError,
+    mc_meta::DiskEvictError,
+    mc_meta::TransferError,
+    mc_meta::TransferFinishError,
+    mc_meta::CreateTaskError,
+    mc_meta::TaskError,
+    mc_meta::DrainError
 );
 
 /// Why a call has no answer.
@@ -342,6 +350,41 @@ impl BindError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_be_retried_can_be_over_the_wire() {
+        use mc_meta::{GetError, PutStartError, RemoveError, TransferError};
+        let told = |refusal: Refusal| {
+            let read = Refusal::from_wire(refusal.code.code(), refusal.message.as_bytes());
+            assert_eq!(read, refusal);
+            read.is_retryable()
+        };
+        for error in [
+            RemoveError::NotFound,
+            RemoveError::Leased { remaining: Duration::from_secs(1) },
+            RemoveError::NotReady,
+            RemoveError::InTransfer,
+        ] {
+            assert_eq!(told(error.into()), error.is_retryable(), "{error}");
+        }
+        for error in [GetError::NotFound, GetError::NotReady] {
+            assert_eq!(told(error.into()), error.is_retryable(), "{error}");
+        }
+        for error in [
+            PutStartError::AlreadyExists,
+            PutStartError::InProgress { age: Duration::ZERO },
+            PutStartError::OtherGroup,
+            PutStartError::TooFewSegments { mounted: 0 },
+            PutStartError::Full { len: 1 },
+            PutStartError::Fragmented { len: 1, free: 1 },
+            PutStartError::AllLeased { len: 1 },
+        ] {
+            assert_eq!(told(error.clone().into()), error.is_retryable(), "{error}");
+        }
+        for error in [TransferError::NotFound, TransferError::NotReady, TransferError::InTransfer] {
+            assert_eq!(told(error.clone().into()), error.is_retryable(), "{error}");
+        }
+    }
 
     #[test]
     fn refusals_keep_unknown_causes_and_cut_long_messages() {
