@@ -455,6 +455,7 @@ fn a_node_that_was_away_serves_again_what_it_holds() {
     assert_eq!(error.code(), ErrorCode::ReplicaIsNotReady, "{error:?}");
     assert!(error.is_retryable());
     assert!(runtime.block_on(client.get("on/b")).unwrap() == objects["on/b"]);
+    assert_eq!(stat(at, Some("on/a/1"))["replicas"][0]["status"], "node away");
     // What is put meanwhile goes where nodes live, even when it wants to be there.
     let near_a = ReplicateConfig::default().prefer("a");
     runtime.block_on(client.put_with("meanwhile", "value", &near_a)).unwrap();
