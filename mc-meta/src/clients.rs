@@ -74,6 +74,18 @@ impl Clients {
         }
     }
 
+    /// Waits for a client of before a restart to come back with a segment.
+    pub(crate) fn await_return(
+        &mut self,
+        client: ClientId,
+        id: SegmentId,
+        now: Time,
+        patience: Duration,
+    ) {
+        self.known.entry(client).or_insert(Known { since: now, away: true, look_at: now });
+        self.expect_to_go(id, now + patience);
+    }
+
     fn forget(&mut self, client: ClientId) {
         if let Some(known) = self.known.remove(&client) {
             self.due.remove(&(known.look_at, Due::Client(client)));

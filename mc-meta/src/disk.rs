@@ -225,11 +225,11 @@ impl Shard {
         }
         let finished = object.is_on_disk();
         let memory = object.take_replicas();
-        self.give_back(self.tenant(slot), memory);
         if finished {
             self.end_without_memory(slot, emit.now);
         }
-        self.emit_changed(slot, emit);
+        self.emit_given_up(slot, emit);
+        self.give_back(self.tenant(slot), memory);
     }
 
     /// Ends an unfinished put that can be read from a disk. Its memory is kept until then,
@@ -333,7 +333,7 @@ impl Shard {
     fn lost_from_disk(&mut self, slot: u32, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         if object.has_memory() || object.outlives_memory() {
-            self.emit_changed(slot, emit);
+            self.emit_given_up(slot, emit);
         } else {
             self.remove(slot, Removal::DiskLost, emit);
         }

@@ -96,6 +96,15 @@ impl FileState {
         }
     }
 
+    /// Reads [`status`](Self::status).
+    pub(crate) const fn from_status(status: Option<ReplicaStatus>) -> Self {
+        match status {
+            Some(ReplicaStatus::Processing) => Self::Writing,
+            Some(ReplicaStatus::Complete) => Self::Persisted,
+            _ => Self::None,
+        }
+    }
+
     pub(crate) const fn status(self) -> Option<ReplicaStatus> {
         match self {
             Self::None => None,
@@ -121,6 +130,14 @@ impl FileBytes {
     /// Takes room for a file; false when there is none.
     pub(crate) fn take(&self, len: u64) -> bool {
         let more = |used: u64| used.checked_add(len).filter(|sum| *sum <= self.capacity);
+        self.capacity > 0
+            && self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Takes room for a file that is there already, however much there is; false when
+    /// there are no files.
+    pub(crate) fn take_anyway(&self, len: u64) -> bool {
+        let more = |used: u64| used.checked_add(len);
         self.capacity > 0
             && self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }

@@ -38,6 +38,7 @@ mod put;
 mod quota;
 mod reclaim;
 mod record;
+mod recover;
 mod remove;
 mod renew;
 mod segment;
@@ -88,6 +89,7 @@ pub use quota::{
     Charge, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas, TenantUsage,
 };
 pub use record::{Location, Locations, ObjectRecord, Record};
+pub use recover::{Dropped, Rebuild, RebuildError, RebuildReport};
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
 pub use states::{BufferStatus, ReplicaStatus, SegmentStatus};
 pub use tasks::{

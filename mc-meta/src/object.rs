@@ -383,6 +383,14 @@ impl Object {
         }
     }
 
+    pub(crate) fn add_replica(&mut self, replica: Replica) {
+        if self.first.is_none() {
+            self.first = Some(replica);
+        } else {
+            self.change_extra(|extra| extra.more.push(replica));
+        }
+    }
+
     pub(crate) fn take_replicas(&mut self) -> Replicas {
         let first = self.first.take();
         let mut more = Vec::new();

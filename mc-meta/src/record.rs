@@ -23,8 +23,10 @@ use crate::view::ObjectView;
 /// one, and applying one twice changes nothing.
 ///
 /// Not recorded, because it would cost a record for each read or means nothing after a
-/// restart: what is on clients' own disks, which they say themselves, leases, what was read when (an exported object says it once, by
-/// [`idle`](ObjectRecord::idle)), which clients are alive, and counters.
+/// restart: leases, what was read when (an exported object says it once, by
+/// [`idle`](ObjectRecord::idle)), which clients are alive, what they have on their own
+/// disks, which they say when they come back, tasks and jobs, which are asked for again,
+/// and counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Record {
@@ -48,10 +50,12 @@ pub enum Record {
         /// The segment.
         id: SegmentId,
     },
-    /// An object is as this says.
+    /// An object is as this says. A complete one and a younger unfinished one of the same
+    /// key are there at the same time while the one is to be replaced by the other;
+    /// otherwise the younger of two is all there is.
     Object(ObjectRecord),
-    /// The object of this key and put, and any older one of the key, is gone; the space
-    /// of an unfinished put may still be kept.
+    /// The object of this key and put is gone; its space may still be kept. An older one
+    /// of the key, which it was to replace, may still be there.
     Removed {
         /// The object's key.
         key: ObjectKey,
@@ -63,7 +67,8 @@ pub enum Record {
     SpaceKept {
         /// The space.
         space: Locations,
-        /// For how long.
+        /// For how long at most; never longer than the time after which the space of an
+        /// unfinished put is taken back.
         left: Duration,
     },
     /// Space that was kept can be given out.
@@ -106,7 +111,8 @@ pub struct ObjectRecord {
     pub complete: bool,
     /// Its slices with their checksums.
     pub slices: Slices,
-    /// Its memory replicas, each as long as the object, in segments of their own.
+    /// Its memory replicas, each as long as the object, in segments of their own. When
+    /// there are none and no file either, nothing of it outlasts a restart.
     pub replicas: Locations,
     /// The state of its file on the shared tier, if it has one.
     pub disk: Option<ReplicaStatus>,

@@ -3,8 +3,11 @@
 use core::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use mc_alloc::{AllocateError, Allocation, Allocator, OffsetAllocator, SlabAllocator};
-use mc_types::{ClientId, Endpoint, RemoteKey, SegmentId};
+use mc_alloc::{
+    AllocateError, Allocation, Allocator, OffsetAllocator, OffsetAllocatorBuilder, RestoreError,
+    SlabAllocator, SlabAllocatorBuilder,
+};
+use mc_types::{ClientId, Endpoint, Extent, RemoteKey, SegmentId};
 use parking_lot::Mutex;
 
 use crate::config::MemoryAllocator;
@@ -45,19 +48,46 @@ pub struct Segment {
 
 impl Segment {
     pub(crate) fn new(spec: SegmentSpec, client: ClientId, memory: MemoryAllocator) -> Self {
-        // Allocations outlive segments that go: none may pass for a later one's.
-        let identity = spec.id.as_u128() as u64;
         let allocator: Box<dyn Allocator + Send> = match memory {
+            MemoryAllocator::Offset => Box::new(by_offset(&spec).build()),
+            MemoryAllocator::Slab => Box::new(by_slab(&spec).build()),
+        };
+        Self::divided(spec, client, SegmentStatus::Ok, allocator)
+    }
+
+    /// A segment of before a restart, whose client has yet to come back with it, and
+    /// what lies in it, in the order of `live`.
+    ///
+    /// # Errors
+    /// [`RestoreError`] when no such segment can have been.
+    pub(crate) fn restored(
+        spec: SegmentSpec,
+        client: ClientId,
+        memory: MemoryAllocator,
+        live: impl IntoIterator<Item = Extent>,
+    ) -> Result<(Self, Vec<Allocation>), RestoreError> {
+        let (allocator, allocations): (Box<dyn Allocator + Send>, _) = match memory {
             MemoryAllocator::Offset => {
-                Box::new(OffsetAllocator::builder(spec.size).identity(identity).build())
+                let (allocator, allocations) = by_offset(&spec).restore(live)?;
+                (Box::new(allocator), allocations)
             }
             MemoryAllocator::Slab => {
-                Box::new(SlabAllocator::builder(spec.size).identity(identity).build())
+                let (allocator, allocations) = by_slab(&spec).restore(live)?;
+                (Box::new(allocator), allocations)
             }
         };
+        Ok((Self::divided(spec, client, SegmentStatus::Suspended, allocator), allocations))
+    }
+
+    fn divided(
+        spec: SegmentSpec,
+        client: ClientId,
+        status: SegmentStatus,
+        allocator: Box<dyn Allocator + Send>,
+    ) -> Self {
         Self {
             client,
-            status: AtomicU8::new(SegmentStatus::Ok as u8),
+            status: AtomicU8::new(status as u8),
             free: AtomicU64::new(allocator.available()),
             largest_object: allocator.max_allocation(),
             allocator: Mutex::new(allocator),
@@ -158,6 +188,19 @@ impl Segment {
             allocations: allocator.live() as u64,
         }
     }
+}
+
+fn by_offset(spec: &SegmentSpec) -> OffsetAllocatorBuilder {
+    OffsetAllocator::builder(spec.size).identity(identity(spec))
+}
+
+fn by_slab(spec: &SegmentSpec) -> SlabAllocatorBuilder {
+    SlabAllocator::builder(spec.size).identity(identity(spec))
+}
+
+/// Allocations outlive segments that go: none may pass for a later one's.
+const fn identity(spec: &SegmentSpec) -> u64 {
+    spec.id.as_u128() as u64
 }
 
 /// The host in `host:port` or `[host]:port`. Any other address is one of a transport

@@ -298,6 +298,27 @@ impl Shard {
         slot
     }
 
+    /// Gives a slot to an object that is to be replaced by one that is there already.
+    pub(crate) fn enter_before(
+        &mut self,
+        replacement: u32,
+        owner: ClientId,
+        put: Begun,
+        now: Time,
+    ) -> u32 {
+        let tag = self.get_mut(replacement).tag;
+        let owner = self.owners.add(owner);
+        let tenant = put.tenant;
+        let slot = self.objects.insert(Object::begun(now, tag, owner, put));
+        self.order.assign(slot, tenant);
+        if let Some(name) = self.index.remove(tag, replacement) {
+            self.index.insert(tag, slot, name);
+        }
+        self.get_mut(slot).change_extra(|extra| extra.replacement = Some(replacement));
+        self.get_mut(replacement).change_extra(|extra| extra.replaces = Some(slot));
+        slot
+    }
+
     /// Makes the memory of an object readable. `hash` is that of its key.
     pub(crate) fn complete(&mut self, slot: u32, hash: u64, emit: Emit<'_>) {
         let object = self.objects.get_mut(slot).expect(OCCUPIED);
@@ -455,12 +476,18 @@ impl Shard {
         }
     }
 
-    /// Tells of other replicas or another transfer than before. Those of an unfinished
-    /// object are not told one by one.
+    /// Tells of other replicas or another transfer than before. What an unfinished object
+    /// loses with its segments is not told one by one.
     pub(crate) fn emit_changed(&self, slot: u32, emit: Emit<'_>) {
+        if self.object(slot).is_some_and(Object::is_stored) {
+            self.emit_given_up(slot, emit);
+        }
+    }
+
+    /// Tells of memory or a file that was given up, of an unfinished object too.
+    pub(crate) fn emit_given_up(&self, slot: u32, emit: Emit<'_>) {
         if emit.sink.is_some()
             && let Some(object) = self.object(slot)
-            && object.is_stored()
         {
             emit.effect(&Effect::Changed { object: self.view(object) });
         }

@@ -1,0 +1,449 @@
+//! Random commands, with masters made of what is recorded of them along the way.
+
+use mc_meta::{AllocationStrategy, ExportPage};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+
+const KEYS: usize = 6;
+const SEGMENTS: u128 = 4;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Mount {
+        segment: u128,
+        stranger: bool,
+    },
+    Unmount {
+        segment: u128,
+        stranger: bool,
+    },
+    Graceful {
+        segment: u128,
+        stranger: bool,
+    },
+    Start {
+        key: usize,
+        len: u64,
+        upsert: bool,
+        config: ReplicateConfig,
+        stranger: bool,
+    },
+    End {
+        key: usize,
+        stranger: bool,
+    },
+    Revoke {
+        key: usize,
+        stranger: bool,
+    },
+    Put {
+        key: usize,
+        len: u64,
+        config: ReplicateConfig,
+    },
+    Get {
+        key: usize,
+    },
+    Remove {
+        key: usize,
+        force: bool,
+    },
+    Copy {
+        key: usize,
+        to: u128,
+    },
+    Move {
+        key: usize,
+        to: u128,
+    },
+    EndTransfer {
+        key: usize,
+    },
+    RevokeTransfer {
+        key: usize,
+    },
+    /// What can become of a file or of the memory beside it.
+    File {
+        key: usize,
+        fate: u8,
+    },
+    Ping {
+        stranger: bool,
+    },
+    Tick,
+    Pass {
+        millis: u64,
+    },
+    /// Rebuilds from an export and from all records.
+    Check,
+    /// Asks for the next page of an export that goes on while commands do.
+    Page,
+}
+
+fn config() -> impl Strategy<Value = ReplicateConfig> {
+    (1u32..4, 0u8..12).prop_map(|(replicas, kind)| {
+        let config = ReplicateConfig::default().replicas(replicas);
+        match kind {
+            0 => config.soft_pin(),
+            1 => config.hard_pin(),
+            2 | 3 => config.group("one"),
+            4 => config.group("other"),
+            5 => config.parent(key("key-0").to_owned()),
+            _ => config,
+        }
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0..KEYS;
+    let segment = 0..SEGMENTS;
+    let len = 1u64..400;
+    let stranger = any::<bool>;
+    let millis = prop_oneof![5 => 0u64..60, 3 => 60u64..600, 1 => 600u64..5000];
+    prop_oneof![
+        3 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Mount { segment, stranger }),
+        1 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Unmount { segment, stranger }),
+        1 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Graceful { segment, stranger }),
+        4 => (key.clone(), len.clone(), stranger(), config(), stranger()).prop_map(
+            |(key, len, upsert, config, stranger)| Op::Start { key, len, upsert, config, stranger }
+        ),
+        3 => (key.clone(), stranger()).prop_map(|(key, stranger)| Op::End { key, stranger }),
+        1 => (key.clone(), stranger()).prop_map(|(key, stranger)| Op::Revoke { key, stranger }),
+        6 => (key.clone(), len, config()).prop_map(|(key, len, config)| Op::Put { key, len, config }),
+        3 => key.clone().prop_map(|key| Op::Get { key }),
+        2 => (key.clone(), stranger()).prop_map(|(key, force)| Op::Remove { key, force }),
+        3 => (key.clone(), segment.clone()).prop_map(|(key, to)| Op::Copy { key, to }),
+        3 => (key.clone(), segment).prop_map(|(key, to)| Op::Move { key, to }),
+        3 => key.clone().prop_map(|key| Op::EndTransfer { key }),
+        1 => key.prop_map(|key| Op::RevokeTransfer { key }),
+        4 => (0..KEYS, 0u8..4).prop_map(|(key, fate)| Op::File { key, fate }),
+        3 => stranger().prop_map(|stranger| Op::Ping { stranger }),
+        2 => Just(Op::Tick),
+        3 => millis.prop_map(|millis| Op::Pass { millis }),
+        1 => Just(Op::Check),
+        8 => Just(Op::Page),
+    ]
+}
+
+fn small() -> MasterConfig {
+    let mut config = MasterConfig::default();
+    config.shards = 3;
+    config.allocation_strategy = AllocationStrategy::Random;
+    config.lease_ttl = Duration::from_millis(100);
+    config.soft_pin_ttl = Duration::from_millis(300);
+    config.client_ttl = Duration::from_millis(700);
+    config.client_return_timeout = Duration::from_millis(500);
+    config.put_start_discard_timeout = Duration::from_millis(200);
+    config.put_start_release_timeout = Duration::from_millis(900);
+    config
+}
+
+/// An export under way.
+struct Pages {
+    records: Vec<Record>,
+    next: Option<ExportCursor>,
+    /// Records of the journal when it began.
+    since: usize,
+}
+
+struct World {
+    master: Master,
+    journal: Journal,
+    now: Time,
+    pages: Option<Pages>,
+    /// Bytes of each segment.
+    size: u64,
+}
+
+fn client(stranger: bool) -> ClientId {
+    if stranger { STRANGER } else { NODE }
+}
+
+impl World {
+    fn new(config: MasterConfig, size: u64) -> Self {
+        let journal = Journal::default();
+        let master = Master::new(config, 1).unwrap().with_sink(journal.clone());
+        for number in 0..SEGMENTS / 2 {
+            master.mount_segment(at(0), NODE, segment(number, size)).unwrap();
+        }
+        Self { master, journal, now: at(0), pages: None, size }
+    }
+
+    /// Answers are not looked at: what counts is that state and records agree.
+    fn run(&mut self, op: &Op) {
+        let Self { master, now, size, .. } = self;
+        let now = *now;
+        let name = |number: &usize| format!("key-{number}");
+        match op {
+            Op::Mount { segment: number, stranger } => {
+                let _ = master.mount_segment(now, client(*stranger), segment(*number, *size));
+            }
+            Op::Unmount { segment, stranger } => {
+                let id = SegmentId::from_u128(*segment);
+                let _ = master.unmount_segment(now, client(*stranger), id);
+            }
+            Op::Graceful { segment, stranger } => {
+                let (id, grace) = (SegmentId::from_u128(*segment), Duration::from_millis(300));
+                let _ = master.graceful_unmount_segment(now, client(*stranger), id, grace);
+            }
+            Op::Start { key: number, len, upsert, config, stranger } => {
+                let (name, lengths) = (name(number), [*len, 7]);
+                let put = PutStart { key: key(&name), slice_lengths: &lengths, config };
+                let client = client(*stranger);
+                let _ = if *upsert {
+                    master.upsert_start(now, client, &put)
+                } else {
+                    master.put_start(now, client, &put)
+                };
+            }
+            Op::End { key: number, stranger } => {
+                let (name, checksums) = (name(number), [1, 2].map(Checksum::from_crc32c));
+                let put = PutEnd { key: key(&name), generation: None, checksums: &checksums };
+                let _ = master.put_end(now, client(*stranger), &put);
+            }
+            Op::Revoke { key: number, stranger } => {
+                let _ = master.put_revoke(now, client(*stranger), key(&name(number)), None);
+            }
+            Op::Put { key: number, len, config } => {
+                let _ = put_as(master, now, &name(number), *len, config);
+            }
+            Op::Get { key: number } => {
+                let _ = master.get_replica_list(now, key(&name(number)));
+            }
+            Op::Remove { key: number, force } => {
+                let _ = master.remove(now, key(&name(number)), *force);
+            }
+            Op::Copy { key: number, to } | Op::Move { key: number, to } => {
+                let (name, to) = (name(number), format!("segment-{to}"));
+                let Ok(info) = master.describe(now, key(&name)) else { return };
+                let Some(replica) = info.replicas.first() else { return };
+                let from = replica.placement.segment.spec().name.clone();
+                let _ = if matches!(op, Op::Copy { .. }) {
+                    master.copy_start(now, WRITER, key(&name), &from, &[&to])
+                } else {
+                    master.move_start(now, WRITER, key(&name), &from, &to)
+                };
+            }
+            Op::EndTransfer { key: number } => {
+                let _ = master.copy_end(now, WRITER, key(&name(number)), None);
+                let _ = master.move_end(now, WRITER, key(&name(number)), None);
+            }
+            Op::RevokeTransfer { key: number } => {
+                let _ = master.copy_revoke(now, WRITER, key(&name(number)), None);
+            }
+            Op::File { key: number, fate } => {
+                let name = name(number);
+                let name = key(&name);
+                let _ = match fate {
+                    0 => master.disk_put_end(now, WRITER, name, None),
+                    1 => master.disk_put_revoke(now, WRITER, name, None),
+                    2 => master.memory_put_revoke(now, WRITER, name, None),
+                    _ => {
+                        let kind = mc_meta::ReplicaKind::Disk;
+                        let _ = master.evict_disk_replica(now, WRITER, name, None, kind);
+                        Ok(())
+                    }
+                };
+            }
+            Op::Ping { stranger } => drop(master.ping(now, client(*stranger))),
+            Op::Tick => drop(master.tick(now)),
+            Op::Pass { millis } => self.now = now + Duration::from_millis(*millis),
+            Op::Check => self.check(),
+            Op::Page => self.page(),
+        }
+    }
+
+    fn check(&self) {
+        self.compare(&export(&self.master, self.now), "an export");
+        self.compare(&self.journal.records(), "all records");
+    }
+
+    fn page(&mut self) {
+        let pages = self.pages.get_or_insert_with(|| Pages {
+            records: Vec::new(),
+            next: Some(ExportCursor::default()),
+            since: self.journal.records().len(),
+        });
+        let Some(cursor) = pages.next else { return };
+        let ExportPage { records, next } = self.master.export(self.now, cursor);
+        pages.records.extend(records);
+        pages.next = next;
+        if next.is_none() {
+            let Pages { mut records, since, .. } = self.pages.take().unwrap();
+            records.extend_from_slice(&self.journal.records()[since..]);
+            self.compare(&records, "pages and what happened meanwhile");
+        }
+    }
+
+    fn compare(&self, records: &[Record], source: &str) {
+        let (master, report) = rebuild_with(self.master.config().clone(), records, self.now);
+        assert_eq!(report.dropped.total(), 0, "{source}: {report:?}");
+        assert_eq!(state(&master, self.now), state(&self.master, self.now), "{source}");
+        check_books(&master, self.now);
+        // Applying a record again changes nothing.
+        let last = records.last().into_iter();
+        let again: Vec<_> = records.iter().chain(last).cloned().collect();
+        let (master, _) = rebuild_with(self.master.config().clone(), &again, self.now);
+        assert_eq!(state(&master, self.now), state(&self.master, self.now), "{source}, twice");
+    }
+}
+
+/// Something wrong with a list of records.
+#[derive(Clone, Debug)]
+enum Damage {
+    Lose(Index),
+    Repeat(Index, Index),
+    Swap(Index, Index),
+    Generation(Index, u64),
+    Place(Index, Index, u64),
+    Length(Index, u64),
+    Key(Index, usize),
+    Segment(Index, u128, u64),
+    Flags(Index),
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..1200, Just(u64::MAX), Just(1 << 63), any::<u64>()]
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let at = any::<Index>;
+    prop_oneof![
+        at().prop_map(Damage::Lose),
+        (at(), at()).prop_map(|(from, to)| Damage::Repeat(from, to)),
+        (at(), at()).prop_map(|(a, b)| Damage::Swap(a, b)),
+        (at(), number()).prop_map(|(at, generation)| Damage::Generation(at, generation)),
+        (at(), at(), number()).prop_map(|(at, from, offset)| Damage::Place(at, from, offset)),
+        (at(), number()).prop_map(|(at, len)| Damage::Length(at, len)),
+        (at(), 0..KEYS).prop_map(|(at, key)| Damage::Key(at, key)),
+        (at(), 0..SEGMENTS + 1, number()).prop_map(|(at, id, size)| Damage::Segment(at, id, size)),
+        at().prop_map(Damage::Flags),
+    ]
+}
+
+/// An object among the records.
+fn object<'a>(records: &'a mut [Record], at: &Index) -> Option<&'a mut ObjectRecord> {
+    let objects = records.iter_mut().filter_map(|record| match record {
+        Record::Object(object) => Some(object),
+        _ => None,
+    });
+    let mut objects: Vec<_> = objects.collect();
+    if objects.is_empty() { None } else { Some(objects.swap_remove(at.index(objects.len()))) }
+}
+
+fn harm(records: &mut Vec<Record>, damage: &Damage) {
+    let len = records.len();
+    if len == 0 {
+        return;
+    }
+    match damage {
+        Damage::Lose(at) => drop(records.remove(at.index(len))),
+        Damage::Repeat(from, to) => {
+            let record = records[from.index(len)].clone();
+            records.insert(to.index(len), record);
+        }
+        Damage::Swap(a, b) => records.swap(a.index(len), b.index(len)),
+        Damage::Generation(at, generation) => {
+            if let Some(object) = object(records, at) {
+                object.generation = Generation::new(*generation);
+            }
+        }
+        Damage::Place(at, from, offset) => {
+            let other = object(records, from).map(|object| object.replicas.clone());
+            let (Some(object), Some(other)) = (object(records, at), other) else { return };
+            object.replicas = other;
+            for replica in &mut object.replicas {
+                let extent = mc_types::Extent::new(*offset, object.slices.total_len());
+                replica.extent = extent.unwrap_or(replica.extent);
+            }
+        }
+        Damage::Length(at, len) => {
+            if let Some(object) = object(records, at) {
+                let slice = mc_meta::Slice { len: *len, checksum: None };
+                object.slices = mc_meta::Slices::One(slice);
+                for replica in &mut object.replicas {
+                    let extent = mc_types::Extent::new(replica.extent.offset(), *len);
+                    replica.extent = extent.unwrap_or(replica.extent);
+                }
+            }
+        }
+        Damage::Key(at, number) => {
+            if let Some(object) = object(records, at) {
+                object.key = key(&format!("key-{number}")).to_owned();
+            }
+        }
+        Damage::Segment(at, id, size) => {
+            let (spec, status) = (segment(*id, *size), SegmentStatus::Draining);
+            records.insert(at.index(len), Record::Segment { spec, client: STRANGER, status });
+        }
+        Damage::Flags(at) => {
+            if let Some(object) = object(records, at) {
+                object.complete = !object.complete;
+                object.group = Some("one".into());
+                object.reserved.clone_from(&object.replicas);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn records_say_what_the_master_holds(
+        kind in 0u8..3,
+        ops in proptest::collection::vec(op(), 1..120),
+    ) {
+        let (mut config, mut size) = (small(), 1000);
+        match kind {
+            0 => (config.memory_allocator, size) = (mc_meta::MemoryAllocator::Slab, 8 << 20),
+            1 => config.disk = Some(mc_meta::DiskConfig::with_capacity(2000)),
+            _ => {}
+        }
+        let mut world = World::new(config, size);
+        for op in &ops {
+            world.run(op);
+        }
+        world.check();
+    }
+
+    #[test]
+    fn damaged_records_give_a_sound_master(
+        ops in proptest::collection::vec(op(), 20..80),
+        damages in proptest::collection::vec(damage(), 1..6),
+        from_journal in any::<bool>(),
+    ) {
+        let mut world = World::new(small(), 1000);
+        for op in ops.iter().filter(|op| !matches!(op, Op::Check | Op::Page)) {
+            world.run(op);
+        }
+        let mut records = if from_journal {
+            world.journal.records()
+        } else {
+            export(&world.master, world.now)
+        };
+        for damage in &damages {
+            harm(&mut records, damage);
+        }
+        let (master, _) = rebuild_with(small(), &records, world.now);
+        check_books(&master, world.now);
+        remount_all(&master, world.now);
+        // It can be worked with, and gives everything back.
+        world.master = master;
+        for op in &ops {
+            if !matches!(op, Op::Check | Op::Page) {
+                world.run(op);
+            }
+        }
+        check_books(&world.master, world.now);
+        let now = world.now + Duration::from_secs(3600);
+        world.master.ping(world.now, NODE);
+        while world.master.tick(now) {}
+        let twice = now + Duration::from_secs(3600);
+        while world.master.tick(twice) {}
+        let report = world.master.report();
+        prop_assert_eq!((report.objects, report.segments.len()), (0, 0));
+    }
+}
