@@ -191,8 +191,10 @@ impl Master {
             let begun = object.begun_at();
             let Some(begun) = begun.or_else(|| shard.file_begun_at(slot)) else {
                 // All that is left of it is away with its client. Whoever puts the key
-                // now has it, and the cluster need not wait.
-                shard.remove(slot, Removal::SegmentLost, emit);
+                // now has it, and the cluster need not wait; who reads it may go on.
+                if let Some(until) = shard.retire(slot, Removal::SegmentLost, emit) {
+                    self.release_not_before(until);
+                }
                 continue;
             };
             let age = emit.now - begun;

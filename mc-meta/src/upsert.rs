@@ -179,7 +179,9 @@ impl Master {
             if !object.is_readable() {
                 let pending = object.outlives_memory();
                 let cause = if pending { Removal::Replaced } else { Removal::SegmentLost };
-                shard.remove(slot, cause, emit);
+                if let Some(until) = shard.retire(slot, cause, emit) {
+                    self.release_not_before(until);
+                }
                 continue;
             }
             if let Some(name) = &config.group {

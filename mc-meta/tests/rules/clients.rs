@@ -429,3 +429,29 @@ fn who_is_away_has_no_host() {
     master.mount_segment(secs(12), NODE, segment(0, 100)).unwrap();
     assert_eq!(master.batch_query_ip(&[NODE]).len(), 1);
 }
+
+#[test]
+fn a_new_value_leaves_the_one_that_is_away_to_its_readers() {
+    for upsert in [false, true] {
+        let mut config = settings();
+        config.client_ttl = Duration::from_secs(1);
+        let master = master_with(config, &[100]);
+        put(&master, at(0), "a", 100).unwrap();
+        let lease = master.get_replica_list(at(500), key("a")).unwrap().lease;
+        master.mount_segment(at(1000), STRANGER, segment(1, 100)).unwrap();
+        master.tick(at(1500));
+        assert_eq!(master.get_replica_list(at(1500), key("a")).unwrap_err(), GetError::NotReady);
+        if upsert {
+            let config = ReplicateConfig::default();
+            let put = PutStart { key: key("a"), slice_lengths: &[10], config: &config };
+            master.upsert_start(at(1500), WRITER, &put).unwrap();
+        } else {
+            put(&master, at(1500), "a", 10).unwrap();
+        }
+        master.mount_segment(at(1600), NODE, segment(0, 100)).unwrap();
+        let there = ReplicateConfig::default().exclude("segment-1");
+        let end = at(500) + lease;
+        assert!(start_as(&master, at(end.as_millis() - 1), "b", 100, &there).is_err());
+        start_as(&master, end, "b", 100, &there).unwrap();
+    }
+}

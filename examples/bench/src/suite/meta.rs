@@ -170,9 +170,8 @@ fn gets<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
         for batch in [128, 1_024] {
             let spent = in_threads(1, |_| batch_gets(&master, live, count / batch, batch))?;
             let names = ["gets_per_s", "gets_per_cpu_s"];
-            let with = |figure: Figure| {
-                figure.with("threads", 1).with("live", live).with("batch", batch)
-            };
+            let with =
+                |figure: Figure| figure.with("threads", 1).with("live", live).with("batch", batch);
             spent.report(report, names, count / batch * batch, None, with)?;
         }
     }

@@ -69,6 +69,10 @@ impl Oracle {
         let object = self.forget(key);
         let key = key.to_owned();
         if object.complete {
+            // Whoever reads it may go on, should its holders come back.
+            if self.is_leased(&object) {
+                self.keep_until(object.touched + self.config.lease_ttl, object.replicas);
+            }
             return Event::Removed { key, generation, cause: Removal::SegmentLost };
         }
         self.preempted(object);
