@@ -310,8 +310,8 @@ pub enum GetError {
     /// No object has this key.
     #[error("no such object")]
     NotFound,
-    /// Its put is not finished.
-    #[error("the object is still being written")]
+    /// Its put is not finished, or every node that holds it is away.
+    #[error("no replica can be read now: it is being written, or its nodes are away")]
     NotReady,
 }
 
