@@ -94,8 +94,6 @@ impl Oracle {
         let in_vain = self.allowed(put).is_empty() && !evicted.is_empty();
         assert!(!in_vain, "evicted in vain");
         self.follow_reclaimed(reclaimed);
-        // A round that took space back counts as one that evicted.
-        let factor = if reclaimed.is_empty() { 1 } else { 2 };
         // Each round evicts for at least twice what the one before did, and the first
         // one for as much as the put needs. So when there is room, no more is evicted
         // than was by then, and once that.
@@ -108,7 +106,7 @@ impl Oracle {
             let room = oracle.allowed(put).iter().any(|at| oracle.has_room(at, len));
             if room && enough.is_none() {
                 assert!(chosen > 1, "evicted although there was room");
-                enough = Some(freed + (freed + len) * factor);
+                enough = Some(freed + freed + len);
             }
             let groups = oracle.groups.is_empty();
             assert!(!groups || enough.is_none_or(|enough| freed <= enough), "evicted too much");
