@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use mc_meta::{Master, MasterConfig, SegmentSpec};
 use mc_rpc::frame::{self, ClientPreface, HEADER_LEN, Kind, ServerPreface};
-use mc_rpc::{Call, Clock, MasterService, Method, Service};
+use mc_rpc::{Call, Caller, Clock, MasterService, Method, Service};
 use mc_types::{ClientId, Endpoint, RemoteKey, SegmentId, Time};
 
 /// Smaller than a server's limit, so that inputs reach it.
@@ -42,7 +42,8 @@ fn service() -> MasterService<Still> {
 fn answer(service: &impl Service, method: Method, payload: &[u8], out: &mut BytesMut) {
     let before = out.len();
     let answered = frame::append_frame(out, 1, method.number(), Kind::Reply, |out| {
-        service.call(Call { method, payload, max_reply: MAX_PAYLOAD as usize }, out)
+        let caller = &Caller::ANYBODY;
+        service.call(Call { method, payload, max_reply: MAX_PAYLOAD as usize, caller }, out)
     });
     match answered {
         Ok(()) => {

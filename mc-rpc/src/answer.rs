@@ -10,9 +10,9 @@ use mc_meta::{BufferStatus, ReplicaStatus, Slices};
 use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId};
 
 pub(crate) use read::{
-    Answer, Items, read_all_done, read_all_exist, read_count, read_done, read_exists, read_grant,
-    read_grants, read_key_page, read_object, read_pong, read_replica_list, read_replica_lists,
-    read_report,
+    Answer, read_all_done, read_all_exist, read_count, read_done, read_exists, read_grant,
+    read_grants, read_key_page, read_length, read_object, read_pong, read_replica_list,
+    read_replica_lists, read_report,
 };
 
 /// A segment, as far as one needs to know it to reach its bytes.

@@ -19,7 +19,7 @@ use crate::request::{
     PutStartRequest, SegmentName,
 };
 use crate::service::{Call, Clock, MasterService, Service};
-use crate::{Method, Refusal};
+use crate::{Caller, Method, Refusal};
 
 const ME: ClientId = ClientId::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
 
@@ -72,7 +72,10 @@ fn call<T: Message + Default>(
 ) -> Result<T, Refusal> {
     let mut out = BytesMut::from(&b"before"[..]);
     let payload = request.encode_to_vec();
-    service.call(Call { method, payload: &payload, max_reply: 1 << 20 }, &mut out)?;
+    service.call(
+        Call { method, payload: &payload, max_reply: 1 << 20, caller: &Caller::ANYBODY },
+        &mut out,
+    )?;
     assert_eq!(&out[..6], b"before");
     Ok(T::decode(&out[6..]).unwrap())
 }
@@ -441,7 +444,7 @@ proptest! {
         for payload in [&payload, &shaped] {
             for &method in Method::ALL {
                 let mut out = BytesMut::new();
-                let _ = service.call(Call { method, payload, max_reply: 4096 }, &mut out);
+                let _ = service.call(Call { method, payload, max_reply: 4096, caller: &Caller::ANYBODY }, &mut out);
             }
         }
     }
@@ -455,7 +458,7 @@ proptest! {
         let _ = answer::read_count(&message);
         let _ = answer::read_pong(&message);
         let _ = answer::read_replica_lists(&message, 1);
-        let _ = answer::read_grants(&message, &[1]);
+        let _ = answer::read_grants(&message, [1].into_iter());
         let _ = answer::read_all_done(&message, 1);
         let _ = answer::read_all_exist(&message, 1);
         let _ = answer::read_object(&message);

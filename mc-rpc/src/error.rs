@@ -80,6 +80,7 @@ macro_rules! refusal_from {
 }
 
 refusal_from!(
+    mc_meta::ScopeError,
     mc_meta::MountError,
     mc_meta::UnmountError,
     mc_meta::PutStartError,

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod caller;
 mod client;
 #[cfg(test)]
 mod contract;
@@ -20,6 +21,7 @@ pub use answer::{
     ClusterReport, ObjectDescription, PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation,
     SegmentLocation, SegmentReport,
 };
+pub use caller::{Caller, Role, UnknownRole};
 pub use client::{ClientConfig, MasterClient, PutRevokeItem, PutStartItem};
 pub use error::{
     BindError, ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, MalformedReply, Refusal, RpcError,

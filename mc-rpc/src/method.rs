@@ -2,8 +2,30 @@
 
 use core::fmt;
 
+use crate::caller::Role;
+
+/// Whether a call may be executed twice without harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "the connection goes by it once it repeats calls")]
+pub(crate) enum Repeat {
+    /// The second execution answers as the first did, or as if it had come later.
+    Harmless,
+    /// The second execution would be refused, or do something else. The client gives such a
+    /// call a token, by which the server knows the second attempt and repeats its answer.
+    Tracked,
+}
+
+/// Where a server executes a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Takes microseconds, and runs on the thread that read it unless its payload is large.
+    Short,
+    /// May look at every object; never holds up others.
+    Long,
+}
+
 macro_rules! methods {
-    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident = $number:literal: $role:ident, $repeat:ident, $pace:ident;)*) => {
         /// A call of `MasterService`, with its number in a frame. Numbers are
         /// never reused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,53 +53,68 @@ macro_rules! methods {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
             }
+
+            /// The least role that may call it.
+            #[must_use]
+            pub const fn role(self) -> Role {
+                match self { $(Self::$name => Role::$role,)* }
+            }
+
+            #[allow(dead_code)]
+            pub(crate) const fn repeat(self) -> Repeat {
+                match self { $(Self::$name => Repeat::$repeat,)* }
+            }
+
+            pub(crate) const fn pace(self) -> Pace {
+                match self { $(Self::$name => Pace::$pace,)* }
+            }
         }
     };
 }
 
 methods! {
     /// Where to read an object.
-    GetReplicaList = 1,
+    GetReplicaList = 1: Reader, Harmless, Short;
     /// Space to write an object into.
-    PutStart = 2,
+    PutStart = 2: Writer, Tracked, Short;
     /// The object is written.
-    PutEnd = 3,
+    PutEnd = 3: Writer, Tracked, Short;
     /// Gives up a put.
-    PutRevoke = 4,
+    PutRevoke = 4: Writer, Tracked, Short;
     /// Removes an object.
-    Remove = 5,
+    Remove = 5: Writer, Tracked, Short;
     /// Removes every object.
-    RemoveAll = 6,
+    RemoveAll = 6: Writer, Tracked, Long;
     /// Whether an object can be read.
-    ExistKey = 7,
+    ExistKey = 7: Reader, Harmless, Short;
     /// Contributes a segment.
-    MountSegment = 8,
+    MountSegment = 8: Node, Harmless, Short;
     /// Takes a segment back.
-    UnmountSegment = 9,
+    UnmountSegment = 9: Node, Tracked, Short;
     /// Says that a client lives.
-    Ping = 10,
+    Ping = 10: Reader, Harmless, Short;
     /// How many leading keys exist.
-    LongestPrefix = 11,
+    LongestPrefix = 11: Reader, Harmless, Short;
     /// `GetReplicaList` of many keys.
-    BatchGetReplicaList = 12,
+    BatchGetReplicaList = 12: Reader, Harmless, Short;
     /// `PutStart` of many objects.
-    BatchPutStart = 13,
+    BatchPutStart = 13: Writer, Tracked, Short;
     /// `PutEnd` of many objects.
-    BatchPutEnd = 14,
+    BatchPutEnd = 14: Writer, Tracked, Short;
     /// `PutRevoke` of many objects.
-    BatchPutRevoke = 15,
+    BatchPutRevoke = 15: Writer, Tracked, Short;
     /// `ExistKey` of many keys.
-    BatchExistKey = 16,
+    BatchExistKey = 16: Reader, Harmless, Short;
     /// `Remove` of many keys.
-    BatchRemove = 17,
+    BatchRemove = 17: Writer, Tracked, Short;
     /// Everything known of one object.
-    DescribeObject = 18,
+    DescribeObject = 18: Reader, Harmless, Short;
     /// A page of keys.
-    ListKeys = 19,
+    ListKeys = 19: Reader, Harmless, Long;
     /// The master's totals.
-    ClusterReport = 20,
+    ClusterReport = 20: Admin, Harmless, Long;
     /// Attaches a suspended segment again.
-    ReMountSegment = 21,
+    ReMountSegment = 21: Node, Harmless, Short;
 }
 
 impl Method {

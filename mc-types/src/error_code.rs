@@ -107,6 +107,12 @@ error_codes! {
     RpcTimeout = -901 (-901) "RPC_TIMEOUT",
     /// The other side is busy beyond its limits.
     Overloaded = -902 (-900) "OVERLOADED",
+    /// The caller gave the call up before it was executed.
+    Cancelled = -903 (-900) "CANCELLED",
+    /// No credential, or none that is known here.
+    Unauthenticated = -910 (-900) "UNAUTHENTICATED",
+    /// The caller is known and may not do this.
+    PermissionDenied = -911 (-900) "PERMISSION_DENIED",
     /// Not now: what it is about is on its way out, or away.
     UnavailableInCurrentStatus = -1010 (-1010) "UNAVAILABLE_IN_CURRENT_STATUS",
     /// This role does not offer the operation.

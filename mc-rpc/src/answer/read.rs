@@ -305,7 +305,7 @@ pub(crate) fn read_done(message: &[u8]) -> Answer<()> {
     status.or(|| Ok(()))
 }
 
-/// `RemoveAllResponse`, `LongestPrefixResponse`, and with 0 and 1
+/// `RemoveAllResponse`, and with 0 and 1
 /// `ExistKeyResponse`.
 pub(crate) fn read_count(message: &[u8]) -> Answer<u64> {
     let (mut fields, mut status, mut count) = (Fields::new(message), Status::default(), 0);
@@ -316,6 +316,12 @@ pub(crate) fn read_count(message: &[u8]) -> Answer<u64> {
         }
     }
     status.or(|| Ok(count))
+}
+
+/// `LongestPrefixResponse` to a question about `asked` keys.
+pub(crate) fn read_length(message: &[u8], asked: usize) -> Answer<usize> {
+    let length = read_count(message)?;
+    Ok(length.map(|length| usize::try_from(length).map_or(asked, |length| length.min(asked))))
 }
 
 /// `ExistKeyResponse`.
@@ -353,7 +359,7 @@ fn read_batch<'a, T>(
     message: &'a [u8],
     number: u32,
     asked: usize,
-    mut item: impl FnMut(usize, &'a [u8], &[Arc<SegmentLocation>]) -> Answer<T>,
+    mut item: impl FnMut(&'a [u8], &[Arc<SegmentLocation>]) -> Answer<T>,
 ) -> Answer<Items<T>> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
     let (mut count, mut table) = (0, Vec::new());
@@ -371,7 +377,7 @@ fn read_batch<'a, T>(
         let (mut fields, mut items) = (Fields::new(message), Vec::with_capacity(asked));
         while let Some(field) = fields.next()? {
             if field.number == number {
-                items.push(item(items.len(), field.bytes()?, &table)?);
+                items.push(item(field.bytes()?, &table)?);
             }
         }
         Ok(items)
@@ -380,24 +386,29 @@ fn read_batch<'a, T>(
 
 /// `BatchGetReplicaListResponse`.
 pub(crate) fn read_replica_lists(message: &[u8], asked: usize) -> Answer<Items<ReplicaList>> {
-    read_batch(message, 3, asked, |_, item, table| read_replica_list_with(item, table))
+    read_batch(message, 3, asked, |item, table| read_replica_list_with(item, table))
 }
 
 /// `BatchPutStartResponse` to puts of `lengths` bytes.
-pub(crate) fn read_grants(message: &[u8], lengths: &[u64]) -> Answer<Items<PutGrant>> {
-    read_batch(message, 3, lengths.len(), |at, item, table| {
-        read_grant_with(item, table, lengths[at])
+pub(crate) fn read_grants(
+    message: &[u8],
+    lengths: impl ExactSizeIterator<Item = u64>,
+) -> Answer<Items<PutGrant>> {
+    let (asked, mut lengths) = (lengths.len(), lengths);
+    read_batch(message, 3, asked, |item, table| {
+        // As many items as lengths have come.
+        read_grant_with(item, table, lengths.next().unwrap_or_default())
     })
 }
 
 /// `BatchPutEndResponse`, `BatchPutRevokeResponse`, `BatchRemoveResponse`.
 pub(crate) fn read_all_done(message: &[u8], asked: usize) -> Answer<Items<()>> {
-    read_batch(message, 2, asked, |_, item, _| read_done(item))
+    read_batch(message, 2, asked, |item, _| read_done(item))
 }
 
 /// `BatchExistKeyResponse`.
 pub(crate) fn read_all_exist(message: &[u8], asked: usize) -> Answer<Items<bool>> {
-    read_batch(message, 2, asked, |_, item, _| read_exists(item))
+    read_batch(message, 2, asked, |item, _| read_exists(item))
 }
 
 /// `DescribeObjectResponse`.

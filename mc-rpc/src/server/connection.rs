@@ -25,13 +25,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
+use crate::caller::Caller;
 use crate::error::{HandshakeError, Refusal};
 use crate::frame::{
     ClientPreface, FrameError, FrameHeader, HEADER_LEN, Kind, ServerPreface, VERSION, append_frame,
     append_refusal, first_frame,
 };
 use crate::handshake::{PrefaceError, read_preface};
-use crate::method::Method;
+use crate::method::{Method, Pace};
 use crate::service::{Call, Service};
 
 /// Bytes read at a time.
@@ -453,9 +454,8 @@ impl<S: Service> Connection<S> {
 }
 
 fn takes_long(header: FrameHeader) -> bool {
-    const RUNS_LONG: [u16; 3] =
-        [Method::RemoveAll.number(), Method::ListKeys.number(), Method::ClusterReport.number()];
-    header.payload_len as usize > MAX_INLINE || RUNS_LONG.contains(&header.method)
+    let slow = Method::from_number(header.method).is_some_and(|method| method.pace() == Pace::Long);
+    slow || header.payload_len as usize > MAX_INLINE
 }
 
 fn answer_call(
@@ -474,7 +474,7 @@ fn answer_call(
             )
         })?;
         let start = out.len();
-        service.call(Call { method, payload, max_reply }, out)?;
+        service.call(Call { method, payload, max_reply, caller: &Caller::ANYBODY }, out)?;
         let len = out.len() - start;
         if len > max_reply {
             return Err(Refusal::invalid(format!(

@@ -1,0 +1,36 @@
+//! The master's calls, each described once; a file for each family.
+
+mod admin;
+mod puts;
+mod reads;
+mod removal;
+mod segments;
+
+pub use puts::{PutRevokeItem, PutStartItem};
+
+/// Makes a method of every client of each call that is described: its documentation, its
+/// arguments and what it answers; then its number, what writes its request, and what reads
+/// the answer.
+macro_rules! calls {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident(&self $(, $argument:ident: $type:ty)*) -> $answer:ty {
+            $method:ident,
+            $write:expr,
+            $read:expr,
+        }
+    )*) => {
+        impl $crate::MasterClient {
+            $(
+                $(#[$doc])*
+                pub async fn $name(
+                    &self
+                    $(, $argument: $type)*
+                ) -> Result<$answer, $crate::RpcError> {
+                    self.call($crate::Method::$method, $write, $read).await
+                }
+            )*
+        }
+    };
+}
+use calls;

@@ -1,0 +1,102 @@
+//! Calls of those who store.
+
+use bytes::BytesMut;
+use mc_meta::{PutEnd, PutStart, ReplicateConfig};
+use mc_types::{ClientId, Generation, KeyRef};
+
+use super::calls;
+use crate::answer::{self, PutGrant};
+use crate::error::Refusal;
+use crate::request::{
+    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
+};
+
+/// One object of [`MasterClient::batch_put_start`].
+#[derive(Clone, Copy, Debug)]
+pub struct PutStartItem<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// Lengths of its slices in bytes; the object is their concatenation.
+    pub slice_lengths: &'a [u64],
+}
+
+/// One object of [`MasterClient::batch_put_revoke`].
+#[derive(Clone, Copy, Debug)]
+pub struct PutRevokeItem<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// The put, as [`PutGrant::generation`] named it; `None` for whatever put of
+    /// the client is open.
+    pub generation: Option<Generation>,
+}
+
+calls! {
+    /// Space to write an object into.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutStartError`]; or any other
+    /// [`RpcError`].
+    fn put_start(&self, client: ClientId, put: &PutStart<'_>) -> PutGrant {
+        PutStart,
+        |out: &mut BytesMut| PutStartRequest::write(out, client, put),
+        |message: &[u8]| answer::read_grant(message, total(put.slice_lengths)),
+    }
+
+    /// Says that every replica of an object is written; it can be read from
+    /// then on.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
+    /// [`RpcError`].
+    fn put_end(&self, client: ClientId, end: &PutEnd<'_>) -> () {
+        PutEnd,
+        |out: &mut BytesMut| PutFinishRequest::write(out, client, end),
+        answer::read_done,
+    }
+
+    /// Gives up a put and its space.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
+    /// [`RpcError`].
+    fn put_revoke(&self, client: ClientId, key: KeyRef<'_>, generation: Option<Generation>) -> () {
+        PutRevoke,
+        |out: &mut BytesMut| { let put = PutEnd { key, generation, checksums: &[] }; PutFinishRequest::write(out, client, &put); },
+        answer::read_done,
+    }
+
+    /// [`put_start`](Self::put_start) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_put_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
+        BatchPutStart,
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths)); BatchPutStartRequest::write(out, client, config, puts); },
+        |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
+    }
+
+    /// [`put_end`](Self::put_end) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_put_end(&self, client: ClientId, puts: &[PutEnd<'_>]) -> Vec<Result<(), Refusal>> {
+        BatchPutEnd,
+        |out: &mut BytesMut| BatchPutFinishRequest::write(out, client, puts.iter().copied()),
+        |message: &[u8]| answer::read_all_done(message, puts.len()),
+    }
+
+    /// [`put_revoke`](Self::put_revoke) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_put_revoke(&self, client: ClientId, puts: &[PutRevokeItem<'_>]) -> Vec<Result<(), Refusal>> {
+        BatchPutRevoke,
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| PutEnd { key: put.key, generation: put.generation, checksums: &[] }); BatchPutFinishRequest::write(out, client, puts); },
+        |message: &[u8]| answer::read_all_done(message, puts.len()),
+    }
+}
+
+/// The object's length; a sum that does not fit is refused by the master.
+fn total(lengths: &[u64]) -> u64 {
+    lengths.iter().fold(0, |sum, length| sum.saturating_add(*length))
+}

@@ -1,0 +1,55 @@
+//! Calls of those who contribute memory.
+
+use bytes::BytesMut;
+use mc_meta::{Pong, SegmentSpec};
+use mc_types::{ClientId, SegmentId};
+
+use super::calls;
+use crate::answer;
+use crate::request;
+
+calls! {
+    /// Contributes a segment.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::MountError`]; or any other
+    /// [`RpcError`].
+    fn mount_segment(&self, client: ClientId, spec: &SegmentSpec) -> () {
+        MountSegment,
+        |out: &mut BytesMut| request::write_mount(out, client, spec),
+        answer::read_done,
+    }
+
+    /// Attaches a segment that was mounted before again, with all that it holds.
+    ///
+    /// # Errors
+    /// Refused with [`ErrorCode::SegmentNotFound`](mc_types::ErrorCode::SegmentNotFound)
+    /// unless the master knows exactly this segment of `client`; or any other
+    /// [`RpcError`].
+    fn remount_segment(&self, client: ClientId, spec: &SegmentSpec) -> () {
+        ReMountSegment,
+        |out: &mut BytesMut| request::write_mount(out, client, spec),
+        answer::read_done,
+    }
+
+    /// Takes a segment back; the replicas in it are gone.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::UnmountError`]; or any other
+    /// [`RpcError`].
+    fn unmount_segment(&self, client: ClientId, id: SegmentId) -> () {
+        UnmountSegment,
+        |out: &mut BytesMut| request::write_unmount(out, client, id),
+        answer::read_done,
+    }
+
+    /// Says that `client` lives.
+    ///
+    /// # Errors
+    /// Any [`RpcError`].
+    fn ping(&self, client: ClientId) -> Pong {
+        Ping,
+        |out: &mut BytesMut| request::write_ping(out, client),
+        answer::read_pong,
+    }
+}

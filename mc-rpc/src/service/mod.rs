@@ -1,0 +1,175 @@
+//! What stands behind a server: calls in, answers out, without I/O.
+//!
+//! A file for each family of calls; each call is a method of [`Turn`].
+
+mod admin;
+mod bunches;
+mod puts;
+mod reads;
+mod removal;
+mod segments;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use mc_meta::{Master, ScopedKey, TenantId};
+use mc_types::{ErrorCode, KeyRef, Time};
+
+use crate::caller::Caller;
+use crate::error::Refusal;
+use crate::method::Method;
+
+/// One call as it reached a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What is asked for.
+    pub method: Method,
+    /// The method's request message.
+    pub payload: &'a [u8],
+    /// Most bytes that the caller accepts as an answer.
+    pub max_reply: usize,
+    /// Who calls. The server has made sure that it is them, not that they may.
+    pub caller: &'a Caller,
+}
+
+/// Answers calls. A server runs short calls on the thread that reads the
+/// socket, so an implementation never waits.
+pub trait Service: Send + Sync + 'static {
+    /// Answers `call` by appending the method's response message to `out`, and
+    /// at most [`Call::max_reply`] bytes of it; a longer answer is replaced by a
+    /// refusal. What was in `out` before stays.
+    ///
+    /// # Errors
+    /// The [`Refusal`] that the caller gets instead of an answer; whatever was
+    /// appended to `out` is dropped then.
+    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal>;
+}
+
+impl<S: Service + ?Sized> Service for Arc<S> {
+    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+        (**self).call(call, out)
+    }
+}
+
+/// Tells the time to a state machine that has no clock of its own.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now; never goes back.
+    fn now(&self) -> Time;
+}
+
+/// The system's monotonic clock; its origin is when it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// A clock that begins now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Time {
+        Time::ORIGIN + self.origin.elapsed()
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Time {
+        (**self).now()
+    }
+}
+
+/// `MasterService` of the `.proto`, answered by a [`Master`].
+///
+/// Every call is refused whose [role](Method::role) its caller does not have, and every
+/// key is one of the caller's tenant.
+#[derive(Debug)]
+pub struct MasterService<C = SystemClock> {
+    master: Arc<Master>,
+    clock: C,
+}
+
+impl<C: Clock> MasterService<C> {
+    /// Answers from `master`, whose time `clock` tells.
+    #[must_use]
+    pub fn new(master: Arc<Master>, clock: C) -> Self {
+        Self { master, clock }
+    }
+
+    /// The master behind it.
+    #[must_use]
+    pub fn master(&self) -> &Arc<Master> {
+        &self.master
+    }
+}
+
+impl<C: Clock> Service for MasterService<C> {
+    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+        let Call { method, payload, max_reply, caller } = call;
+        if caller.role() < method.role() {
+            return Err(Refusal::new(
+                ErrorCode::PermissionDenied,
+                format!(
+                    "{method} is for the role {} and above, {} has {}",
+                    method.role(),
+                    caller.name(),
+                    caller.role()
+                ),
+            ));
+        }
+        let (master, tenant) = (&*self.master, caller.tenant());
+        let turn = Turn { master, now: self.clock.now(), tenant, payload, max_reply };
+        match method {
+            Method::GetReplicaList => turn.get_replica_list(out),
+            Method::ExistKey => turn.exist(out),
+            Method::LongestPrefix => turn.longest_prefix(out),
+            Method::BatchGetReplicaList => turn.batch_get_replica_list(out),
+            Method::BatchExistKey => turn.batch_exist(out),
+            Method::PutStart => turn.put_start(out),
+            Method::PutEnd => turn.put_end(out),
+            Method::PutRevoke => turn.put_revoke(out),
+            Method::BatchPutStart => turn.batch_put_start(out),
+            Method::BatchPutEnd => turn.batch_put_end(out),
+            Method::BatchPutRevoke => turn.batch_put_revoke(out),
+            Method::Remove => turn.remove(out),
+            Method::BatchRemove => turn.batch_remove(out),
+            Method::RemoveAll => turn.remove_all(out),
+            Method::MountSegment => turn.mount_segment(out),
+            Method::ReMountSegment => turn.remount_segment(out),
+            Method::UnmountSegment => turn.unmount_segment(out),
+            Method::Ping => turn.ping(out),
+            Method::DescribeObject => turn.describe(out),
+            Method::ListKeys => turn.list_keys(out),
+            Method::ClusterReport => turn.cluster_report(out),
+        }
+    }
+}
+
+/// One call while it is answered. Its methods append the answer to what they are given.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    master: &'a Master,
+    now: Time,
+    tenant: &'a TenantId,
+    payload: &'a [u8],
+    /// Most bytes that the answer may have.
+    max_reply: usize,
+}
+
+impl Turn<'_> {
+    /// The key as the master stores it, which every command takes.
+    fn scoped<'k>(&self, key: KeyRef<'k>) -> Result<ScopedKey<'k>, Refusal> {
+        Ok(self.master.scoped(self.tenant, key)?)
+    }
+}

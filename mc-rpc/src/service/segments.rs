@@ -1,0 +1,47 @@
+//! Calls of those who contribute memory.
+
+use bytes::BytesMut;
+use mc_types::ErrorCode;
+
+use super::Turn;
+use crate::error::Refusal;
+use crate::reply;
+use crate::request::{self, SegmentName};
+
+impl Turn<'_> {
+    pub(super) fn mount_segment(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        let (client, spec) = request::parse_mount(self.payload)?;
+        self.master.mount_segment(self.now, client, spec)?;
+        Ok(())
+    }
+
+    pub(super) fn remount_segment(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        let (client, spec) = request::parse_mount(self.payload)?;
+        self.master.reattach_segment(self.now, client, &spec)?;
+        Ok(())
+    }
+
+    pub(super) fn unmount_segment(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        let (client, segment) = request::parse_unmount(self.payload)?;
+        let id = match segment {
+            SegmentName::Id(id) => id,
+            SegmentName::Name(name) => {
+                let segments = self.master.report().segments;
+                let named = segments.iter().find(|segment| *segment.spec.name == *name);
+                named.map(|segment| segment.spec.id).ok_or_else(|| {
+                    Refusal::new(
+                        ErrorCode::SegmentNotFound,
+                        format!("no segment named {name:?} is mounted"),
+                    )
+                })?
+            }
+        };
+        Ok(self.master.unmount_segment(self.now, client, id)?)
+    }
+
+    pub(super) fn ping(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let client = request::parse_ping(self.payload)?;
+        reply::write_pong(out, self.master.ping(self.now, client));
+        Ok(())
+    }
+}
