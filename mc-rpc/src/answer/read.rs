@@ -386,7 +386,7 @@ fn read_batch<'a, T>(
 
 /// `BatchGetReplicaListResponse`.
 pub(crate) fn read_replica_lists(message: &[u8], asked: usize) -> Answer<Items<ReplicaList>> {
-    read_batch(message, 3, asked, |item, table| read_replica_list_with(item, table))
+    read_batch(message, 3, asked, read_replica_list_with)
 }
 
 /// `BatchPutStartResponse` to puts of `lengths` bytes.
