@@ -165,7 +165,7 @@ async fn batches(client: &MasterClient) -> Result<(), Failure> {
 async fn idle(addr: &str) -> Result<(), Failure> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     const CONNECTIONS: usize = 400;
-    let preface = mc_rpc::frame::ClientPreface { version: 1, max_payload: 1 << 24 }.encode();
+    let preface = mc_rpc::frame::ClientPreface::with(1 << 24, &mc_rpc::frame::Hello::default());
     let mut open = Vec::with_capacity(CONNECTIONS);
     let before = resident()?;
     for _ in 0..CONNECTIONS {

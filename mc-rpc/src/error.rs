@@ -244,12 +244,6 @@ pub enum HandshakeError {
         /// This side's version.
         ours: u16,
     },
-    /// The server does not take the connection.
-    #[error("it refuses the connection with cause {code}")]
-    Refused {
-        /// The number of the cause.
-        code: i32,
-    },
     /// The limits announced cannot work.
     #[error("it announces a limit of {value} for {name}")]
     Limit {
@@ -266,10 +260,6 @@ impl HandshakeError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::Version { .. } => ErrorCode::InvalidVersion,
-            Self::Refused { code } => match ErrorCode::from_code(*code) {
-                Some(code) => code,
-                None => ErrorCode::RpcFail,
-            },
             Self::OtherProtocol { .. } | Self::Limit { .. } => ErrorCode::RpcFail,
         }
     }

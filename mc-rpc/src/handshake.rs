@@ -2,16 +2,16 @@
 
 use std::io;
 
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::error::HandshakeError;
+use crate::error::{HandshakeError, Refusal};
 use crate::frame::check_magic;
 
 /// Why no preface could be read.
 pub(crate) enum PrefaceError {
     Io(io::Error),
     Handshake(HandshakeError),
+    Refused(Refusal),
 }
 
 impl From<io::Error> for PrefaceError {
@@ -23,7 +23,7 @@ impl From<io::Error> for PrefaceError {
 /// Reads a preface, and stops at the first byte that cannot belong to one: a
 /// peer of another protocol may send fewer bytes than that and wait.
 pub(crate) async fn read_preface<const N: usize>(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<[u8; N], PrefaceError> {
     let (mut preface, mut len) = ([0; N], 0);
     while len < N {
@@ -36,4 +36,14 @@ pub(crate) async fn read_preface<const N: usize>(
         check_magic(&preface[..len]).map_err(PrefaceError::Handshake)?;
     }
     Ok(preface)
+}
+
+/// Reads the bytes that a preface announces.
+pub(crate) async fn read_exactly(
+    stream: &mut (impl AsyncRead + Unpin),
+    len: usize,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
 }

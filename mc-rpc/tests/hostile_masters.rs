@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use common::{PATIENCE, connect, key, master, serve, serve_at};
 use mc_rpc::frame::{
-    self, CLIENT_PREFACE_LEN, ClientPreface, FrameHeader, HEADER_LEN, Kind, ServerPreface,
+    self, ClientPreface, FrameHeader, HEADER_LEN, Kind, PREFACE_LEN, ServerPreface,
 };
 use mc_rpc::{ClientConfig, MasterClient, RpcError, ServerConfig};
 use mc_types::ErrorCode;
@@ -37,11 +37,15 @@ async fn listen() -> (TcpListener, String) {
 /// Takes a connection and shakes hands as a master does.
 async fn accept(listener: &TcpListener) -> TcpStream {
     let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
-    let mut preface = [0; CLIENT_PREFACE_LEN];
+    let mut preface = [0; PREFACE_LEN];
     stream.read_exact(&mut preface).await.unwrap();
-    assert_eq!(ClientPreface::parse(&preface).unwrap().version, frame::VERSION);
+    let preface = ClientPreface::parse(&preface).unwrap();
+    assert_eq!(preface.version, frame::VERSION);
+    let mut hello = vec![0; preface.hello_len.into()];
+    stream.read_exact(&mut hello).await.unwrap();
     let answer = ServerPreface {
         version: frame::VERSION,
+        message_len: 0,
         status: 0,
         max_payload: 1 << 20,
         max_in_flight: 16,

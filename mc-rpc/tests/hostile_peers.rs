@@ -12,7 +12,8 @@ use bytes::{BufMut, BytesMut};
 use common::{ME, PATIENCE, connect, key, master, segment, serve};
 use mc_meta::{Master, PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::frame::{
-    self, ClientPreface, FrameHeader, HEADER_LEN, Kind, MAGIC, SERVER_PREFACE_LEN, ServerPreface,
+    self, ClientPreface, FrameHeader, HEADER_LEN, Hello, Kind, MAGIC, SERVER_PREFACE_LEN,
+    ServerPreface,
 };
 use mc_rpc::{ClientConfig, MasterClient, Method, Refusal, RpcError, ServerConfig, ServerHandle};
 use mc_types::{ErrorCode, KeyRef};
@@ -34,8 +35,7 @@ impl Raw {
 
     async fn connect(server: &ServerHandle) -> Self {
         let mut raw = Self::unshaken(server).await;
-        let preface = ClientPreface { version: frame::VERSION, max_payload: 16 << 20 };
-        raw.send(&preface.encode()).await;
+        raw.send(&ClientPreface::with(16 << 20, &Hello::default())).await;
         assert_eq!(raw.preface().await.status, 0);
         raw
     }
@@ -48,8 +48,11 @@ impl Raw {
         let mut bytes = [0; SERVER_PREFACE_LEN];
         timeout(PATIENCE, self.stream.read_exact(&mut bytes)).await.unwrap().unwrap();
         assert_eq!(bytes[..8], MAGIC);
+        let mut words = vec![0; u16::from_le_bytes([bytes[10], bytes[11]]).into()];
+        timeout(PATIENCE, self.stream.read_exact(&mut words)).await.unwrap().unwrap();
         ServerPreface {
             version: u16::from_le_bytes([bytes[8], bytes[9]]),
+            message_len: u16::from_le_bytes([bytes[10], bytes[11]]),
             status: i32::from_le_bytes(bytes[12..16].try_into().unwrap()),
             max_payload: u32::from_le_bytes(bytes[16..20].try_into().unwrap()),
             max_in_flight: u32::from_le_bytes(bytes[20..24].try_into().unwrap()),
@@ -120,9 +123,9 @@ async fn other_protocols_are_turned_away() {
 async fn another_version_is_told_which_one_is_spoken() {
     let server = serve(&master(), ServerConfig::default()).await;
     let mut raw = Raw::unshaken(&server).await;
-    raw.send(&ClientPreface { version: 9, max_payload: 0 }.encode()).await;
+    raw.send(&ClientPreface { version: 9, hello_len: 0, max_payload: 0 }.encode()).await;
     let answer = raw.preface().await;
-    assert_eq!((answer.version, answer.status), (1, ErrorCode::InvalidVersion.code()));
+    assert_eq!((answer.version, answer.status), (frame::VERSION, ErrorCode::InvalidVersion.code()));
     raw.assert_closed().await;
     server.shutdown().await;
 }
@@ -169,7 +172,8 @@ async fn frames_may_arrive_in_any_pieces() {
 #[tokio::test]
 async fn broken_frames_are_answered_before_the_connection_closes() {
     let server = serve(&master(), ServerConfig::default()).await;
-    let header = |payload_len, kind| FrameHeader { payload_len, id: 5, method: 7, kind }.encode();
+    let header =
+        |payload_len, kind| FrameHeader { payload_len, ..FrameHeader::new(5, 7, kind) }.encode();
     let mut unknown_kind = header(0, Kind::Request);
     unknown_kind[14] = 9;
     for (bytes, says) in [

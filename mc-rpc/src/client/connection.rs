@@ -21,12 +21,12 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::config::ClientConfig;
-use crate::error::{HandshakeError, MalformedReply, Refusal, RpcError};
+use crate::error::{MalformedReply, RpcError};
 use crate::frame::{
-    ClientPreface, FrameError, HEADER_LEN, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
-    SERVER_PREFACE_LEN, ServerPreface, VERSION, append_frame, first_frame, parse_refusal,
+    ClientPreface, FrameError, HEADER_LEN, Hello, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
+    SERVER_PREFACE_LEN, ServerPreface, append_request, first_frame, parse_refusal,
 };
-use crate::handshake::{PrefaceError, read_preface};
+use crate::handshake::{PrefaceError, read_exactly, read_preface};
 use crate::method::Method;
 
 /// A call holds one permit for every so many bytes that it sends.
@@ -136,10 +136,15 @@ impl Connection {
         let shake = async {
             let mut stream = TcpStream::connect(&**addr).await?;
             stream.set_nodelay(true)?;
-            let preface = ClientPreface { version: VERSION, max_payload: max_answer };
-            stream.write_all(&preface.encode()).await?;
+            let preface = ClientPreface::with(max_answer, &Hello::default());
+            stream.write_all(&preface).await?;
             let answer: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream).await?;
-            Ok((stream, ServerPreface::parse(&answer).map_err(PrefaceError::Handshake)?))
+            let answer = ServerPreface::parse(&answer).map_err(PrefaceError::Handshake)?;
+            let words = read_exactly(&mut stream, answer.message_len.into()).await?;
+            match answer.refusal(&words) {
+                Some(refusal) => Err(PrefaceError::Refused(refusal)),
+                None => Ok((stream, answer)),
+            }
         };
         let shaken = tokio::time::timeout(config.connect_timeout, shake).await;
         let (stream, server) = match shaken {
@@ -185,7 +190,8 @@ impl Connection {
     ) -> Result<Bytes, RpcError> {
         let wires = &*self.wires;
         let mut frame = BytesMut::with_capacity(128);
-        let written = append_frame(&mut frame, 0, method.number(), Kind::Request, |out| {
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        let written = append_request(&mut frame, 0, method.number(), None, Some(timeout), |out| {
             write(out);
             let len = out.len() - HEADER_LEN;
             if len <= wires.max_request { Ok(()) } else { Err(len) }
@@ -220,10 +226,7 @@ fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError {
     let addr = Arc::clone(addr);
     match error {
         PrefaceError::Io(source) => RpcError::Unreachable { addr, source: Arc::new(source) },
-        PrefaceError::Handshake(HandshakeError::Refused { code }) => {
-            let message = format!("the master at {addr} does not take the connection");
-            RpcError::Refused(Refusal::from_wire(code, message.as_bytes()))
-        }
+        PrefaceError::Refused(refusal) => RpcError::Refused(refusal),
         PrefaceError::Handshake(reason) => RpcError::NotAMaster { addr, reason },
     }
 }
@@ -358,7 +361,7 @@ impl Wires {
             while let Some((header, _)) = first_frame(&buffer, self.max_answer).map_err(invalid)? {
                 let (kind, method, id) = (header.kind, header.method, header.id);
                 let len = header.payload_len as usize;
-                if kind == Kind::Request {
+                if !matches!(kind, Kind::Reply | Kind::Error) {
                     return Err(invalid(FrameError::WrongSide { id, method, kind }));
                 }
                 buffer.advance(HEADER_LEN);

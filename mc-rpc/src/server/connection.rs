@@ -28,10 +28,10 @@ use super::Shared;
 use crate::caller::Caller;
 use crate::error::{HandshakeError, Refusal};
 use crate::frame::{
-    ClientPreface, FrameError, FrameHeader, HEADER_LEN, Kind, ServerPreface, VERSION, append_frame,
-    append_refusal, first_frame,
+    ClientPreface, FrameError, FrameHeader, HEADER_LEN, Hello, Kind, ServerPreface, VERSION,
+    append_frame, append_refusal, first_frame, other_version,
 };
-use crate::handshake::{PrefaceError, read_preface};
+use crate::handshake::{PrefaceError, read_exactly, read_preface};
 use crate::method::{Method, Pace};
 use crate::service::{Call, Service};
 
@@ -74,6 +74,8 @@ enum End {
     Handshake(#[from] HandshakeError),
     #[error("no complete preface within {0:?}")]
     SlowHandshake(Duration),
+    #[error("refused: {0}")]
+    Refused(Refusal),
     #[error("{0}")]
     Frame(#[from] FrameError),
     #[error("a request has not arrived completely within {0:?}")]
@@ -93,6 +95,7 @@ impl From<PrefaceError> for End {
         match error {
             PrefaceError::Io(error) => Self::Io(error),
             PrefaceError::Handshake(error) => Self::Handshake(error),
+            PrefaceError::Refused(refusal) => Self::Refused(refusal),
         }
     }
 }
@@ -175,20 +178,28 @@ impl<S: Service> Connection<S> {
             .await
             .map_err(|_| End::SlowHandshake(config.handshake_timeout))??;
         let client = ClientPreface::parse(&preface)?;
+        if client.version != VERSION {
+            let refusal = other_version(client.version);
+            self.stream.write_all(&ServerPreface::refusing(&refusal)).await?;
+            return Err(HandshakeError::Version { theirs: client.version, ours: VERSION }.into());
+        }
+        let hello = read_exactly(&mut self.stream, client.hello_len.into());
+        let hello = timeout(config.handshake_timeout, hello)
+            .await
+            .map_err(|_| End::SlowHandshake(config.handshake_timeout))??;
+        if let Err(refusal) = Hello::parse(&hello) {
+            self.stream.write_all(&ServerPreface::refusing(&refusal)).await?;
+            return Err(End::Refused(refusal));
+        }
         self.max_reply = client.max_payload as usize;
-        let mut answer = ServerPreface {
+        let answer = ServerPreface {
             version: VERSION,
+            message_len: 0,
             status: 0,
             max_payload: config.max_payload,
             max_in_flight: config.max_in_flight,
         };
-        if client.version != VERSION {
-            answer.status = ErrorCode::InvalidVersion.code();
-        }
         self.stream.write_all(&answer.encode()).await?;
-        if client.version != VERSION {
-            return Err(HandshakeError::Version { theirs: client.version, ours: VERSION }.into());
-        }
         Ok(())
     }
 
@@ -490,9 +501,7 @@ fn answer_call(
 }
 
 fn refuse_frame(out: &mut BytesMut, error: FrameError) {
-    let (FrameError::TooLong { id, method, .. }
-    | FrameError::UnknownKind { id, method, .. }
-    | FrameError::WrongSide { id, method, .. }) = error;
+    let (id, method) = error.call();
     append_refusal(out, id, method, &Refusal::invalid(error.to_string()));
 }
 
@@ -500,13 +509,11 @@ fn refuse_frame(out: &mut BytesMut, error: FrameError) {
 pub(super) async fn refuse(mut stream: TcpStream, handshake_timeout: Duration) {
     let refuse = async {
         ClientPreface::parse(&read_preface(&mut stream).await?)?;
-        let answer = ServerPreface {
-            version: VERSION,
-            status: ErrorCode::Overloaded.code(),
-            max_payload: 0,
-            max_in_flight: 0,
-        };
-        stream.write_all(&answer.encode()).await?;
+        let refusal = Refusal::new(
+            ErrorCode::Overloaded,
+            "this master has as many connections as it takes; retry shortly",
+        );
+        stream.write_all(&ServerPreface::refusing(&refusal)).await?;
         Ok::<(), End>(())
     };
     // Refused either way; a peer that does not even say hello learns nothing.

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use mc_rpc::Method;
-use mc_rpc::frame::{ClientPreface, DEFAULT_MAX_PAYLOAD, FrameHeader, Kind, VERSION};
+use mc_rpc::frame::{ClientPreface, DEFAULT_MAX_PAYLOAD, FrameHeader, Hello, Kind};
 
 use crate::support::{DEADLINE, Master, Node, binary, bytes_of, ctl, ctl_with_input, run};
 
@@ -177,9 +177,9 @@ fn nonsense_on_the_master_s_port() {
     let mut master = Master::start(0, &[]);
     let at = master.address.clone();
     let _node = Node::start(&at, "a", 0, "16MB");
-    let preface = ClientPreface { version: VERSION, max_payload: DEFAULT_MAX_PAYLOAD }.encode();
+    let preface = ClientPreface::with(DEFAULT_MAX_PAYLOAD, &Hello::default());
     let frame = |payload_len, method: u16| {
-        let header = FrameHeader { payload_len, id: 1, method, kind: Kind::Request };
+        let header = FrameHeader { payload_len, ..FrameHeader::new(1, method, Kind::Request) };
         [&preface[..], &header.encode()].concat()
     };
     let get = Method::GetReplicaList as u16;

@@ -1,29 +1,30 @@
 //! The native framing: how a connection begins and how calls follow each other.
 //! Bytes in, bytes out; no I/O. `docs/protocol.md` is the specification.
 
+mod preface;
+
+use core::time::Duration;
+
 use bytes::{BufMut, BytesMut};
 use mc_types::ErrorCode;
 use thiserror::Error;
 
-use crate::error::{ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, Refusal};
+use crate::error::{MAX_MESSAGE_LEN, Refusal};
 
-/// The first bytes of either side. The first is no ASCII character, so that no
-/// text protocol and neither the HTTP/2 preface (`PRI * HTTP/2.0`) nor a TLS
-/// record (`0x16`) can begin with them; the last two show when a link that
-/// changes line ends is in between.
-pub const MAGIC: [u8; 8] = *b"\xa7MCRPC\r\n";
+pub(crate) use preface::other_version;
+pub use preface::{
+    ClientPreface, Hello, MAGIC, MAX_HELLO_LEN, MAX_TOKEN_LEN, PREFACE_LEN, SERVER_PREFACE_LEN,
+    ServerPreface, check_magic,
+};
 
-/// The version of the framing that this crate speaks.
-pub const VERSION: u16 = 1;
-
-/// Length of the client's preface in bytes.
-pub const CLIENT_PREFACE_LEN: usize = 16;
-
-/// Length of the server's preface in bytes.
-pub const SERVER_PREFACE_LEN: usize = 24;
+/// The version of the protocol that this crate speaks.
+pub const VERSION: u16 = 2;
 
 /// Length of a frame's header in bytes.
-pub const HEADER_LEN: usize = 16;
+pub const HEADER_LEN: usize = 20;
+
+/// Length of the token that comes before the payload of a tracked call, in bytes.
+pub const TOKEN_LEN: usize = 8;
 
 /// Largest payload that either side accepts unless told otherwise: 16 MiB.
 pub const DEFAULT_MAX_PAYLOAD: u32 = 16 << 20;
@@ -32,129 +33,9 @@ pub const DEFAULT_MAX_PAYLOAD: u32 = 16 << 20;
 /// refusal and for any call on a single key.
 pub const MIN_MAX_PAYLOAD: u32 = 64 << 10;
 
-/// What a client says first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientPreface {
-    /// The version of the framing that it speaks.
-    pub version: u16,
-    /// The largest payload that it accepts, in bytes.
-    pub max_payload: u32,
-}
-
-impl ClientPreface {
-    /// The preface's bytes.
-    #[must_use]
-    pub fn encode(self) -> [u8; CLIENT_PREFACE_LEN] {
-        let mut bytes = [0; CLIENT_PREFACE_LEN];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&self.version.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.max_payload.to_le_bytes());
-        bytes
-    }
-
-    /// Reads a preface; the version is the caller's to check.
-    ///
-    /// # Errors
-    /// [`HandshakeError::OtherProtocol`] when the first bytes are not
-    /// [`MAGIC`]; [`HandshakeError::Limit`] when a client of this version
-    /// accepts less than [`MIN_MAX_PAYLOAD`].
-    pub fn parse(bytes: &[u8; CLIENT_PREFACE_LEN]) -> Result<Self, HandshakeError> {
-        check_magic(bytes)?;
-        let version = u16::from_le_bytes(array(&bytes[8..10]));
-        let max_payload = u32::from_le_bytes(array(&bytes[12..16]));
-        if version == VERSION {
-            check_max_payload(max_payload)?;
-        }
-        Ok(Self { version, max_payload })
-    }
-}
-
-/// What a server answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerPreface {
-    /// The version of the framing that it speaks.
-    pub version: u16,
-    /// 0 when the connection is taken, otherwise the number of the cause; the
-    /// server then closes it.
-    pub status: i32,
-    /// The largest payload that it accepts, in bytes.
-    pub max_payload: u32,
-    /// The most calls that a client may have open at a time.
-    pub max_in_flight: u32,
-}
-
-impl ServerPreface {
-    /// The preface's bytes.
-    #[must_use]
-    pub fn encode(self) -> [u8; SERVER_PREFACE_LEN] {
-        let mut bytes = [0; SERVER_PREFACE_LEN];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&self.version.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.status.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.max_payload.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.max_in_flight.to_le_bytes());
-        bytes
-    }
-
-    /// Reads and checks a preface.
-    ///
-    /// # Errors
-    /// [`HandshakeError`] when the server speaks another protocol or version,
-    /// refuses the connection, or announces limits that cannot work.
-    pub fn parse(bytes: &[u8; SERVER_PREFACE_LEN]) -> Result<Self, HandshakeError> {
-        check_magic(bytes)?;
-        let preface = Self {
-            version: u16::from_le_bytes(array(&bytes[8..10])),
-            status: i32::from_le_bytes(array(&bytes[12..16])),
-            max_payload: u32::from_le_bytes(array(&bytes[16..20])),
-            max_in_flight: u32::from_le_bytes(array(&bytes[20..24])),
-        };
-        if preface.version != VERSION {
-            return Err(HandshakeError::Version { theirs: preface.version, ours: VERSION });
-        }
-        if preface.status != 0 {
-            return Err(HandshakeError::Refused { code: preface.status });
-        }
-        check_max_payload(preface.max_payload)?;
-        if preface.max_in_flight == 0 {
-            return Err(HandshakeError::Limit { name: "max_in_flight", value: 0 });
-        }
-        Ok(preface)
-    }
-}
-
-/// Checks as much of [`MAGIC`] as has arrived, so that a peer of another
-/// protocol need not be waited for.
-///
-/// # Errors
-/// [`HandshakeError::OtherProtocol`].
-pub fn check_magic(bytes: &[u8]) -> Result<(), HandshakeError> {
-    let len = bytes.len().min(MAGIC.len());
-    if bytes[..len] == MAGIC[..len] {
-        return Ok(());
-    }
-    let found = match bytes {
-        [b'P', b'R', b'I', ..] => ForeignProtocol::Http2,
-        [0x16, ..] => ForeignProtocol::Tls,
-        [b'G', b'E', b'T', ..] | [b'P', b'O', b'S', ..] | [b'P', b'U', b'T', ..] => {
-            ForeignProtocol::Http1
-        }
-        [b'H', b'T', b'T', ..] | [b'H', b'E', b'A', ..] => ForeignProtocol::Http1,
-        _ => ForeignProtocol::Unknown,
-    };
-    Err(HandshakeError::OtherProtocol { found })
-}
-
-fn check_max_payload(max_payload: u32) -> Result<(), HandshakeError> {
-    if max_payload < MIN_MAX_PAYLOAD {
-        return Err(HandshakeError::Limit { name: "max_payload", value: max_payload });
-    }
-    Ok(())
-}
-
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
+#[repr(u8)]
 pub enum Kind {
     /// A call; the payload is the method's request message.
     Request = 0,
@@ -162,7 +43,20 @@ pub enum Kind {
     Reply = 1,
     /// Its refusal; the payload is a number (`i32`) and a message in UTF-8.
     Error = 2,
+    /// The client does not want the answer to a call any more. No payload; the id is
+    /// the call's.
+    Cancel = 3,
+    /// The server takes no new calls on this connection and answers those that have
+    /// arrived. No payload; id and method are 0.
+    GoAway = 4,
 }
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Request, Self::Reply, Self::Error, Self::Cancel, Self::GoAway];
+}
+
+/// Set in a request whose payload begins with a token.
+const TRACKED: u8 = 1;
 
 /// What precedes a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,9 +70,21 @@ pub struct FrameHeader {
     pub method: u16,
     /// What the frame carries.
     pub kind: Kind,
+    /// Whether the payload begins with a token of [`TOKEN_LEN`] bytes, by which the
+    /// server knows a second attempt at the same call.
+    pub tracked: bool,
+    /// In a request: the milliseconds within which the client wants the answer,
+    /// counted from when it sent it; 0 when it has no such wish.
+    pub timeout_ms: u32,
 }
 
 impl FrameHeader {
+    /// A header of a frame without payload, token and time-out.
+    #[must_use]
+    pub const fn new(id: u64, method: u16, kind: Kind) -> Self {
+        Self { payload_len: 0, id, method, kind, tracked: false, timeout_ms: 0 }
+    }
+
     /// The header's bytes.
     #[must_use]
     pub fn encode(self) -> [u8; HEADER_LEN] {
@@ -186,29 +92,43 @@ impl FrameHeader {
         bytes[..4].copy_from_slice(&self.payload_len.to_le_bytes());
         bytes[4..12].copy_from_slice(&self.id.to_le_bytes());
         bytes[12..14].copy_from_slice(&self.method.to_le_bytes());
-        bytes[14..16].copy_from_slice(&(self.kind as u16).to_le_bytes());
+        bytes[14] = self.kind as u8;
+        bytes[15] = if self.tracked { TRACKED } else { 0 };
+        bytes[16..20].copy_from_slice(&self.timeout_ms.to_le_bytes());
         bytes
     }
 
     /// Reads a header and bounds its payload.
     ///
     /// # Errors
-    /// [`FrameError`] when the payload is longer than `max_payload` or the kind
-    /// is unknown. Where the next frame begins cannot be known then.
+    /// [`FrameError`] when the payload is longer than `max_payload`, or too short for
+    /// the token that it should begin with, or the kind or a flag is unknown. Where the
+    /// next frame begins is not to be trusted then.
     pub fn parse(bytes: &[u8; HEADER_LEN], max_payload: u32) -> Result<Self, FrameError> {
         let payload_len = u32::from_le_bytes(array(&bytes[..4]));
         let id = u64::from_le_bytes(array(&bytes[4..12]));
         let method = u16::from_le_bytes(array(&bytes[12..14]));
-        let kind = match u16::from_le_bytes(array(&bytes[14..16])) {
-            0 => Kind::Request,
-            1 => Kind::Reply,
-            2 => Kind::Error,
-            kind => return Err(FrameError::UnknownKind { id, method, kind }),
+        let Some(kind) = Kind::ALL.get(usize::from(bytes[14])).copied() else {
+            return Err(FrameError::UnknownKind { id, method, kind: bytes[14] });
         };
+        let (flags, tracked) = (bytes[15], bytes[15] & TRACKED != 0);
+        if flags & !TRACKED != 0 || (tracked && kind != Kind::Request) {
+            return Err(FrameError::UnknownFlags { id, method, flags });
+        }
         if payload_len > max_payload {
             return Err(FrameError::TooLong { id, method, len: payload_len, max: max_payload });
         }
-        Ok(Self { payload_len, id, method, kind })
+        if tracked && (payload_len as usize) < TOKEN_LEN {
+            return Err(FrameError::NoToken { id, method });
+        }
+        let timeout_ms = u32::from_le_bytes(array(&bytes[16..20]));
+        Ok(Self { payload_len, id, method, kind, tracked, timeout_ms })
+    }
+
+    /// The time within which the answer is wanted.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        (self.timeout_ms != 0).then(|| Duration::from_millis(self.timeout_ms.into()))
     }
 }
 
@@ -236,7 +156,25 @@ pub enum FrameError {
         /// The method's number.
         method: u16,
         /// The kind's number.
-        kind: u16,
+        kind: u8,
+    },
+    /// No such flag for a frame of its kind.
+    #[error("the frame has the unknown flags {flags:#04x}")]
+    UnknownFlags {
+        /// The call it belongs to.
+        id: u64,
+        /// The method's number.
+        method: u16,
+        /// All of its flags.
+        flags: u8,
+    },
+    /// The token that the flags announce does not fit into the payload.
+    #[error("the frame's payload is too short for a token")]
+    NoToken {
+        /// The call it belongs to.
+        id: u64,
+        /// The method's number.
+        method: u16,
     },
     /// A kind of frame that this side never gets.
     #[error("a frame of kind {kind:?} came from the wrong side")]
@@ -248,6 +186,19 @@ pub enum FrameError {
         /// The kind.
         kind: Kind,
     },
+}
+
+impl FrameError {
+    /// The id and the method's number that the frame bears.
+    #[must_use]
+    pub const fn call(&self) -> (u64, u16) {
+        let (Self::TooLong { id, method, .. }
+        | Self::UnknownKind { id, method, .. }
+        | Self::UnknownFlags { id, method, .. }
+        | Self::NoToken { id, method }
+        | Self::WrongSide { id, method, .. }) = *self;
+        (id, method)
+    }
 }
 
 /// Finds the frame at the beginning of `bytes`; `None` when it is not complete
@@ -266,6 +217,49 @@ pub fn first_frame(
     Ok(rest.get(..header.payload_len as usize).map(|payload| (header, payload)))
 }
 
+/// Splits the token off the payload of a request.
+#[must_use]
+pub fn token_of(header: FrameHeader, payload: &[u8]) -> (Option<u64>, &[u8]) {
+    match payload.split_first_chunk::<TOKEN_LEN>() {
+        Some((token, payload)) if header.tracked => (Some(u64::from_le_bytes(*token)), payload),
+        _ => (None, payload),
+    }
+}
+
+/// Appends a request whose message `fill` writes, with `token` when the call is tracked
+/// and the time within which its answer is wanted. When `fill` fails nothing stays in
+/// `out`.
+///
+/// # Errors
+/// What `fill` returns.
+///
+/// # Panics
+/// When the message is longer than 4 GiB, which no limit allows.
+pub fn append_request<T, E>(
+    out: &mut BytesMut,
+    id: u64,
+    method: u16,
+    token: Option<u64>,
+    timeout: Option<Duration>,
+    fill: impl FnOnce(&mut BytesMut) -> Result<T, E>,
+) -> Result<T, E> {
+    // A fraction of a millisecond is not none.
+    let millis = |timeout: Duration| timeout.as_nanos().div_ceil(1_000_000).max(1);
+    let timeout_ms =
+        timeout.map_or(0, |timeout| u32::try_from(millis(timeout)).unwrap_or(u32::MAX));
+    let header = FrameHeader {
+        tracked: token.is_some(),
+        timeout_ms,
+        ..FrameHeader::new(id, method, Kind::Request)
+    };
+    append(out, header, |out| {
+        if let Some(token) = token {
+            out.put_u64_le(token);
+        }
+        fill(out)
+    })
+}
+
 /// Appends a frame whose payload `fill` writes, and puts its length right
 /// afterwards. When `fill` fails nothing stays in `out`.
 ///
@@ -281,8 +275,15 @@ pub fn append_frame<T, E>(
     kind: Kind,
     fill: impl FnOnce(&mut BytesMut) -> Result<T, E>,
 ) -> Result<T, E> {
+    append(out, FrameHeader::new(id, method, kind), fill)
+}
+
+fn append<T, E>(
+    out: &mut BytesMut,
+    header: FrameHeader,
+    fill: impl FnOnce(&mut BytesMut) -> Result<T, E>,
+) -> Result<T, E> {
     let start = out.len();
-    let header = FrameHeader { payload_len: 0, id, method, kind };
     out.put_slice(&header.encode());
     match fill(out) {
         Ok(value) => {
@@ -302,7 +303,8 @@ pub fn append_frame<T, E>(
 pub fn append_refusal(out: &mut BytesMut, id: u64, method: u16, refusal: &Refusal) {
     let message = refusal.message.as_bytes();
     let payload_len = 4 + message.len() as u32; // bounded by MAX_MESSAGE_LEN
-    out.put_slice(&FrameHeader { payload_len, id, method, kind: Kind::Error }.encode());
+    let header = FrameHeader { payload_len, ..FrameHeader::new(id, method, Kind::Error) };
+    out.put_slice(&header.encode());
     out.put_i32_le(refusal.code.code());
     out.put_slice(message);
 }
@@ -330,50 +332,75 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let client = ClientPreface { version: 1, max_payload: 16 << 20 };
-        assert_eq!(&client.encode(), b"\xa7MCRPC\r\n\x01\x00\x00\x00\x00\x00\x00\x01");
-        let server =
-            ServerPreface { version: 1, status: -902, max_payload: 1 << 20, max_in_flight: 4096 };
-        assert_eq!(
-            &server.encode(),
-            b"\xa7MCRPC\r\n\x01\x00\x00\x00\x7a\xfc\xff\xff\x00\x00\x10\x00\x00\x10\x00\x00"
-        );
         let mut out = BytesMut::new();
-        append_frame::<(), ()>(&mut out, 0x0102, 7, Kind::Request, |out| {
+        let fill = |out: &mut BytesMut| {
             out.put_slice(b"\x0a\x01k");
-            Ok(())
-        })
-        .unwrap();
+            Ok::<(), ()>(())
+        };
+        let soon = Some(Duration::from_millis(1500));
+        append_request(&mut out, 0x0102, 7, None, soon, fill).unwrap();
+        assert_eq!(&out[..], b"\x03\0\0\0\x02\x01\0\0\0\0\0\0\x07\0\0\0\xdc\x05\0\0\x0a\x01k");
+        out.clear();
+        append_request(&mut out, 3, 5, Some(0xab), None, fill).unwrap();
         assert_eq!(
             &out[..],
-            b"\x03\x00\x00\x00\x02\x01\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x0a\x01k"
+            b"\x0b\0\0\0\x03\0\0\0\0\0\0\0\x05\0\0\x01\0\0\0\0\
+              \xab\0\0\0\0\0\0\0\x0a\x01k"
         );
+        let (header, payload) = first_frame(&out, 64).unwrap().unwrap();
+        assert_eq!(token_of(header, payload), (Some(0xab), &b"\x0a\x01k"[..]));
         out.clear();
         append_refusal(&mut out, 9, 5, &Refusal::new(ErrorCode::ObjectNotFound, "no"));
+        assert_eq!(&out[..], b"\x06\0\0\0\x09\0\0\0\0\0\0\0\x05\0\x02\0\0\0\0\0\x40\xfd\xff\xffno");
         assert_eq!(
-            &out[..],
-            b"\x06\x00\x00\x00\x09\x00\x00\x00\x00\x00\x00\x00\x05\x00\x02\x00\x40\xfd\xff\xffno"
+            FrameHeader::new(9, 5, Kind::Cancel).encode(),
+            *b"\0\0\0\0\x09\0\0\0\0\0\0\0\x05\0\x03\0\0\0\0\0"
+        );
+        assert_eq!(
+            FrameHeader::new(0, 0, Kind::GoAway).encode(),
+            *b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\0\0\0\0\0"
         );
     }
 
     #[test]
-    fn other_protocols_are_named() {
-        for (bytes, found) in [
-            (&b"PRI * HTTP/2.0\r\n\r\n"[..], ForeignProtocol::Http2),
-            (b"\x16\x03\x01\x02\x00", ForeignProtocol::Tls),
-            (b"GET / HTTP/1.1", ForeignProtocol::Http1),
-            (b"\xa7MCRPC\n\n", ForeignProtocol::Unknown),
+    fn a_time_out_is_rounded_up_and_bounded() {
+        for (timeout, millis) in [
+            (Duration::ZERO, 1),
+            (Duration::from_nanos(1), 1),
+            (Duration::from_micros(1001), 2),
+            (Duration::MAX, u32::MAX),
         ] {
-            assert_eq!(check_magic(bytes), Err(HandshakeError::OtherProtocol { found }));
+            let mut out = BytesMut::new();
+            append_request::<(), ()>(&mut out, 1, 1, None, Some(timeout), |_| Ok(())).unwrap();
+            let (header, _) = first_frame(&out, 64).unwrap().unwrap();
+            assert_eq!(header.timeout_ms, millis);
         }
-        for len in 0..=MAGIC.len() {
-            assert_eq!(check_magic(&MAGIC[..len]), Ok(()));
+        assert_eq!(FrameHeader::new(1, 1, Kind::Request).timeout(), None);
+    }
+
+    #[test]
+    fn flags_are_those_that_are_known() {
+        let good = FrameHeader { payload_len: 8, ..FrameHeader::new(1, 2, Kind::Request) };
+        let mut bytes = good.encode();
+        for (flags, kind, len, expected) in [
+            (1, 0, 8, Ok(FrameHeader { tracked: true, ..good })),
+            (1, 0, 7, Err(FrameError::NoToken { id: 1, method: 2 })),
+            (2, 0, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 2 })),
+            (1, 1, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 1 })),
+            (0, 5, 8, Err(FrameError::UnknownKind { id: 1, method: 2, kind: 5 })),
+        ] {
+            (bytes[0], bytes[14], bytes[15]) = (len, kind, flags);
+            let parsed = FrameHeader::parse(&bytes, 64);
+            assert_eq!(parsed, expected);
+            if let Err(error) = parsed {
+                assert_eq!(error.call(), (1, 2));
+            }
         }
     }
 
     #[test]
     fn a_frame_too_long_is_named_before_its_payload_arrives() {
-        let header = FrameHeader { payload_len: 65, id: 4, method: 2, kind: Kind::Request };
+        let header = FrameHeader { payload_len: 65, ..FrameHeader::new(4, 2, Kind::Request) };
         assert_eq!(
             first_frame(&header.encode(), 64),
             Err(FrameError::TooLong { id: 4, method: 2, len: 65, max: 64 })
@@ -391,7 +418,7 @@ mod tests {
     }
 
     fn kind() -> impl Strategy<Value = Kind> {
-        prop_oneof![Just(Kind::Request), Just(Kind::Reply), Just(Kind::Error)]
+        prop::sample::select(Kind::ALL.to_vec())
     }
 
     proptest! {
@@ -430,13 +457,6 @@ mod tests {
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = first_frame(&bytes, 1 << 20);
             let _ = parse_refusal(&bytes);
-            let _ = check_magic(&bytes);
-            if let Some(preface) = bytes.first_chunk() {
-                let _ = ClientPreface::parse(preface);
-            }
-            if let Some(preface) = bytes.first_chunk() {
-                let _ = ServerPreface::parse(preface);
-            }
         }
     }
 }
