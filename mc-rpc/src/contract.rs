@@ -1,5 +1,8 @@
 //! Holds what this crate writes and reads by hand to the `.proto`: prost's
-//! generated types must say the same, in both directions.
+//! generated types must say the same, in both directions. A file for each family of
+//! calls; what all of them need is here.
+
+mod upserts;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -47,7 +50,12 @@ impl Clock for Still {
 }
 
 fn service() -> MasterService<Still> {
-    let master = Arc::new(Master::new(MasterConfig::default(), 5).unwrap());
+    service_with(MasterConfig::default())
+}
+
+/// A master with three segments of a mebibyte.
+fn service_with(config: MasterConfig) -> MasterService<Still> {
+    let master = Arc::new(Master::new(config, 5).unwrap());
     for number in 1..=3 {
         master.mount_segment(Still.now(), ME, segment(number)).unwrap();
     }
@@ -70,12 +78,18 @@ fn call<T: Message + Default>(
     method: Method,
     request: &impl Message,
 ) -> Result<T, Refusal> {
+    call_as(service, &Caller::ANYBODY, method, request)
+}
+
+fn call_as<T: Message + Default>(
+    service: &impl Service,
+    caller: &Caller,
+    method: Method,
+    request: &impl Message,
+) -> Result<T, Refusal> {
     let mut out = BytesMut::from(&b"before"[..]);
     let payload = request.encode_to_vec();
-    service.call(
-        Call { method, payload: &payload, max_reply: 1 << 20, caller: &Caller::ANYBODY },
-        &mut out,
-    )?;
+    service.call(Call { method, payload: &payload, max_reply: 1 << 20, caller }, &mut out)?;
     assert_eq!(&out[..6], b"before");
     Ok(T::decode(&out[6..]).unwrap())
 }
@@ -218,11 +232,9 @@ fn segment_requests_are_the_messages() {
 #[test]
 fn the_preferred_segment_of_the_old_field_comes_first() {
     let config = proto::ReplicateConfig {
-        replica_num: 0,
-        with_soft_pin: false,
         preferred_segment: "first".into(),
         preferred_segments: vec!["second".into(), "third".into()],
-        excluded_segments: vec![],
+        ..Default::default()
     };
     let message = proto::PutStartRequest {
         key: "k".into(),
@@ -358,11 +370,17 @@ proptest! {
         lengths in prop::collection::vec(1u64..1 << 50, 1..20),
         replica_num in 1u32..=32,
         with_soft_pin in any::<bool>(),
+        with_hard_pin in any::<bool>(),
+        group in prop::option::of("[a-z]{1,20}"),
+        parent in prop::option::of(name()),
         preferred in prop::collection::vec("[a-z]{1,20}", 0..5),
         excluded in prop::collection::vec("[a-z]{1,20}", 0..5),
     ) {
         let mut config = ReplicateConfig::default().replicas(replica_num);
         config.with_soft_pin = with_soft_pin;
+        config.with_hard_pin = with_hard_pin;
+        config.group = group.as_deref().map(Into::into);
+        config.parent = parent.as_deref().map(|parent| key(parent).to_owned());
         config.preferred_segments = preferred.iter().map(|name| (**name).into()).collect();
         config.excluded_segments = excluded.iter().map(|name| (**name).into()).collect();
         let put = PutStart { key: key(&name), slice_lengths: &lengths, config: &config };
@@ -372,6 +390,10 @@ proptest! {
         prop_assert_eq!(&message.key, &name);
         let total: u64 = lengths.iter().sum();
         prop_assert!(message.slice_lengths == lengths || message.value_length == total as i64);
+        if let Some(told) = &message.config {
+            prop_assert_eq!((told.with_soft_pin, told.with_hard_pin), (with_soft_pin, with_hard_pin));
+            prop_assert_eq!((&told.group, &told.parent), (&group, &parent.unwrap_or_default()));
+        }
         for bytes in [bytes.to_vec(), message.encode_to_vec()] {
             let parsed = PutStartRequest::parse(&bytes).unwrap();
             prop_assert_eq!((parsed.key, parsed.client), (key(&name), ME));

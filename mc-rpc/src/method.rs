@@ -115,6 +115,18 @@ methods! {
     ClusterReport = 20: Admin, Harmless, Long;
     /// Attaches a suspended segment again.
     ReMountSegment = 21: Node, Harmless, Short;
+    /// Space to write a new value into.
+    UpsertStart = 22: Writer, Tracked, Short;
+    /// The new value is written.
+    UpsertEnd = 23: Writer, Tracked, Short;
+    /// Gives up an upsert.
+    UpsertRevoke = 24: Writer, Tracked, Short;
+    /// `UpsertStart` of many objects.
+    BatchUpsertStart = 25: Writer, Tracked, Short;
+    /// `UpsertEnd` of many objects.
+    BatchUpsertEnd = 26: Writer, Tracked, Short;
+    /// `UpsertRevoke` of many objects.
+    BatchUpsertRevoke = 27: Writer, Tracked, Short;
 }
 
 impl Method {

@@ -1,7 +1,11 @@
-//! The requests of a put: its start, its end, its revocation, and their batches.
+//! The requests of a put: its start, its end, its revocation, and their batches. Those of
+//! an upsert have the same fields.
 
 use bytes::BytesMut;
-use mc_meta::{MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutStart, ReplicateConfig};
+use mc_meta::{
+    MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutStart,
+    ReplicateConfig,
+};
 use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use super::{Items, client, key, missing_key, no_client, segment_name, write_key};
@@ -35,10 +39,25 @@ fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refu
                 let last = config.excluded_segments.len();
                 add_segment(field, "excluded_segments", last, &mut config.excluded_segments)?;
             }
+            6 => config.with_hard_pin = field.bool()?,
+            7 => config.group = Some(group(field)?),
+            8 if field.bytes()?.is_empty() => config.parent = None,
+            8 => config.parent = Some(key(field, "parent")?.to_owned()),
             _ => {}
         }
     }
     Ok(())
+}
+
+fn group(field: Field<'_>) -> Result<Box<str>, Refusal> {
+    let name = field.text()?;
+    if !(1..=MAX_GROUP_NAME_LEN).contains(&name.len()) {
+        return Err(Refusal::invalid(format!(
+            "group has {} bytes; a group's name has 1 to {MAX_GROUP_NAME_LEN}",
+            name.len()
+        )));
+    }
+    Ok(name.into())
 }
 
 fn add_segment(
@@ -69,6 +88,13 @@ fn write_config(out: &mut BytesMut, number: u32, config: &ReplicateConfig) {
         }
         for name in &config.excluded_segments {
             put_item_bytes(out, 5, name.as_bytes());
+        }
+        put_u64(out, 6, config.with_hard_pin.into());
+        if let Some(group) = &config.group {
+            put_item_bytes(out, 7, group.as_bytes());
+        }
+        if let Some(parent) = &config.parent {
+            put_bytes(out, 8, parent.as_str().as_bytes());
         }
     });
 }
@@ -127,7 +153,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// `PutStartRequest`.
+/// `PutStartRequest` and `UpsertStartRequest`.
 #[derive(Debug)]
 pub(crate) struct PutStartRequest<'a> {
     pub(crate) client: ClientId,
@@ -176,7 +202,7 @@ fn write_lengths(out: &mut BytesMut, lengths: &[u64], number: u32) {
     }
 }
 
-/// `BatchPutStartRequest`.
+/// `BatchPutStartRequest` and `BatchUpsertStartRequest`.
 #[derive(Debug)]
 pub(crate) struct BatchPutStartRequest<'a> {
     pub(crate) client: ClientId,
@@ -262,7 +288,8 @@ fn write_generation(out: &mut BytesMut, number: u32, generation: Option<Generati
     }
 }
 
-/// `PutEndRequest`, and `PutRevokeRequest`, whose fields are the first three.
+/// `PutEndRequest`, and `PutRevokeRequest`, whose fields are the first three; and those
+/// of an upsert.
 #[derive(Debug)]
 pub(crate) struct PutFinishRequest<'a> {
     pub(crate) client: ClientId,
@@ -300,7 +327,8 @@ impl<'a> PutFinishRequest<'a> {
     }
 }
 
-/// `BatchPutEndRequest`, and `BatchPutRevokeRequest`, whose items lack checksums.
+/// `BatchPutEndRequest`, and `BatchPutRevokeRequest`, whose items lack checksums; and
+/// those of an upsert.
 #[derive(Debug)]
 pub(crate) struct BatchPutFinishRequest<'a> {
     pub(crate) client: ClientId,

@@ -8,6 +8,7 @@ mod puts;
 mod reads;
 mod removal;
 mod segments;
+mod upserts;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -142,6 +143,12 @@ impl<C: Clock> Service for MasterService<C> {
             Method::BatchPutStart => turn.batch_put_start(out),
             Method::BatchPutEnd => turn.batch_put_end(out),
             Method::BatchPutRevoke => turn.batch_put_revoke(out),
+            Method::UpsertStart => turn.upsert_start(out),
+            Method::UpsertEnd => turn.upsert_end(out),
+            Method::UpsertRevoke => turn.upsert_revoke(out),
+            Method::BatchUpsertStart => turn.batch_upsert_start(out),
+            Method::BatchUpsertEnd => turn.batch_upsert_end(out),
+            Method::BatchUpsertRevoke => turn.batch_upsert_revoke(out),
             Method::Remove => turn.remove(out),
             Method::BatchRemove => turn.batch_remove(out),
             Method::RemoveAll => turn.remove_all(out),

@@ -1,8 +1,8 @@
 //! Calls of those who store.
 
 use bytes::BytesMut;
-use mc_meta::{PutEnd, PutStart};
-use mc_types::ClientId;
+use mc_meta::{Master, PutEnd, PutFinishError, PutGrant, PutStart, PutStartError, ReplicateConfig};
+use mc_types::{ClientId, Time};
 
 use super::Turn;
 use crate::error::Refusal;
@@ -11,30 +11,63 @@ use crate::request::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
 
+/// A command that begins a put.
+pub(super) type Start =
+    fn(&Master, Time, ClientId, &PutStart<'_>) -> Result<PutGrant, PutStartError>;
+
+/// A command that ends or gives up a put.
+pub(super) type Finish = fn(&Master, Time, ClientId, &PutEnd<'_>) -> Result<(), PutFinishError>;
+
+const REVOKE: Finish =
+    |master, now, client, put| master.put_revoke(now, client, put.key, put.generation);
+
 impl Turn<'_> {
     pub(super) fn put_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let put = PutStartRequest::parse(self.payload)?;
-        let key = self.scoped(put.key)?;
-        let start = PutStart { key: key.as_ref(), ..put.command() };
-        reply::write_grant(out, &self.master.put_start(self.now, put.client, &start)?);
-        Ok(())
+        self.start(out, Master::put_start)
     }
 
     pub(super) fn put_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
-        let put = PutFinishRequest::parse(self.payload)?;
-        let key = self.scoped(put.key)?;
-        let end = PutEnd { key: key.as_ref(), ..put.end() };
-        Ok(self.master.put_end(self.now, put.client, &end)?)
+        self.finish(Master::put_end)
     }
 
     pub(super) fn put_revoke(self, _: &mut BytesMut) -> Result<(), Refusal> {
-        let put = PutFinishRequest::parse(self.payload)?;
-        let key = self.scoped(put.key)?;
-        Ok(self.master.put_revoke(self.now, put.client, key.as_ref(), put.generation)?)
+        self.finish(REVOKE)
     }
 
     pub(super) fn batch_put_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let batch = BatchPutStartRequest::parse(self.payload)?;
+        self.batch_start(out, Master::put_start)
+    }
+
+    pub(super) fn batch_put_end(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.batch_finish(out, Master::put_end)
+    }
+
+    pub(super) fn batch_put_revoke(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.batch_finish(out, REVOKE)
+    }
+
+    /// Answers `PutStartRequest`, whatever begins the put.
+    pub(super) fn start(self, out: &mut BytesMut, start: Start) -> Result<(), Refusal> {
+        let mut put = PutStartRequest::parse(self.payload)?;
+        self.scope_parent(&mut put.config)?;
+        let key = self.scoped(put.key)?;
+        let command = PutStart { key: key.as_ref(), ..put.command() };
+        reply::write_grant(out, &start(self.master, self.now, put.client, &command)?);
+        Ok(())
+    }
+
+    /// Answers `PutEndRequest` and `PutRevokeRequest`.
+    pub(super) fn finish(self, finish: Finish) -> Result<(), Refusal> {
+        let put = PutFinishRequest::parse(self.payload)?;
+        let key = self.scoped(put.key)?;
+        let end = PutEnd { key: key.as_ref(), ..put.end() };
+        Ok(finish(self.master, self.now, put.client, &end)?)
+    }
+
+    /// Answers `BatchPutStartRequest`.
+    pub(super) fn batch_start(self, out: &mut BytesMut, start: Start) -> Result<(), Refusal> {
+        let mut batch = BatchPutStartRequest::parse(self.payload)?;
+        self.scope_parent(&mut batch.config)?;
         let mut reply = BatchReply::new(out, 3, batch.puts.len(), self.max_reply)?;
         batch.for_each(|put| {
             // Asked before space is taken: a grant that cannot be told would
@@ -44,8 +77,8 @@ impl Turn<'_> {
             }
             let grant = put.and_then(|put| {
                 let key = self.scoped(put.key)?;
-                let start = PutStart { key: key.as_ref(), ..put };
-                Ok(self.master.put_start(self.now, batch.client, &start)?)
+                let command = PutStart { key: key.as_ref(), ..put };
+                Ok(start(self.master, self.now, batch.client, &command)?)
             });
             match grant {
                 Ok(grant) => reply.grant(&grant),
@@ -55,33 +88,30 @@ impl Turn<'_> {
         Ok(())
     }
 
-    pub(super) fn batch_put_end(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        self.batch_finish(out, |client, end| Ok(self.master.put_end(self.now, client, &end)?))
-    }
-
-    pub(super) fn batch_put_revoke(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        self.batch_finish(out, |client, put| {
-            Ok(self.master.put_revoke(self.now, client, put.key, put.generation)?)
-        })
-    }
-
-    fn batch_finish(
-        self,
-        out: &mut BytesMut,
-        finish: impl Fn(ClientId, PutEnd<'_>) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
+    /// Answers `BatchPutEndRequest` and `BatchPutRevokeRequest`.
+    pub(super) fn batch_finish(self, out: &mut BytesMut, finish: Finish) -> Result<(), Refusal> {
         let batch = BatchPutFinishRequest::parse(self.payload)?;
         let mut reply = BatchReply::new(out, 2, batch.puts.len(), self.max_reply)?;
         batch.for_each(|end| {
             let finished = end.and_then(|end| {
                 let key = self.scoped(end.key)?;
-                finish(batch.client, PutEnd { key: key.as_ref(), ..end })
+                let end = PutEnd { key: key.as_ref(), ..end };
+                Ok(finish(self.master, self.now, batch.client, &end)?)
             });
             match finished {
                 Ok(()) => reply.done(),
                 Err(refusal) => reply.refused(&refusal),
             }
         });
+        Ok(())
+    }
+
+    /// Makes the key that a put names as its parent one of the caller's tenant.
+    fn scope_parent(self, config: &mut ReplicateConfig) -> Result<(), Refusal> {
+        if let Some(parent) = &config.parent {
+            let scoped = self.scoped(parent.as_ref())?.as_ref().to_owned();
+            config.parent = Some(scoped);
+        }
         Ok(())
     }
 }

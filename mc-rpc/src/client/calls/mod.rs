@@ -5,6 +5,7 @@ mod puts;
 mod reads;
 mod removal;
 mod segments;
+mod upserts;
 
 pub use puts::{PutRevokeItem, PutStartItem};
 
@@ -23,6 +24,8 @@ macro_rules! calls {
         impl $crate::MasterClient {
             $(
                 $(#[$doc])*
+                #[doc = ""]
+                #[doc = "[`RpcError`]: crate::RpcError"]
                 pub async fn $name(
                     &self
                     $(, $argument: $type)*

@@ -11,7 +11,7 @@ use crate::request::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
 
-/// One object of [`MasterClient::batch_put_start`].
+/// One object of [`MasterClient::batch_put_start`](crate::MasterClient::batch_put_start).
 #[derive(Clone, Copy, Debug)]
 pub struct PutStartItem<'a> {
     /// The object's key.
@@ -20,7 +20,7 @@ pub struct PutStartItem<'a> {
     pub slice_lengths: &'a [u64],
 }
 
-/// One object of [`MasterClient::batch_put_revoke`].
+/// One object of [`MasterClient::batch_put_revoke`](crate::MasterClient::batch_put_revoke).
 #[derive(Clone, Copy, Debug)]
 pub struct PutRevokeItem<'a> {
     /// The object's key.
@@ -97,6 +97,6 @@ calls! {
 }
 
 /// The object's length; a sum that does not fit is refused by the master.
-fn total(lengths: &[u64]) -> u64 {
+pub(super) fn total(lengths: &[u64]) -> u64 {
     lengths.iter().fold(0, |sum, length| sum.saturating_add(*length))
 }

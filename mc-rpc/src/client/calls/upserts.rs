@@ -1,0 +1,81 @@
+//! Calls of those who store a new value of a key.
+
+use bytes::BytesMut;
+use mc_meta::{PutEnd, PutStart, ReplicateConfig};
+use mc_types::{ClientId, Generation, KeyRef};
+
+use super::calls;
+use super::puts::{PutRevokeItem, PutStartItem, total};
+use crate::answer::{self, PutGrant};
+use crate::error::Refusal;
+use crate::request::{
+    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
+};
+
+calls! {
+    /// Space to write a new value of a key into, whether it has one or not. The value
+    /// that there is stays readable until [`upsert_end`](Self::upsert_end), unless there
+    /// is no room beside it and nobody reads it.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutStartError`], never with
+    /// `ObjectAlreadyExists` nor `PutInProgress`; or any other [`RpcError`].
+    fn upsert_start(&self, client: ClientId, put: &PutStart<'_>) -> PutGrant {
+        UpsertStart,
+        |out: &mut BytesMut| PutStartRequest::write(out, client, put),
+        |message: &[u8]| answer::read_grant(message, total(put.slice_lengths)),
+    }
+
+    /// Says that every replica of a new value is written; it takes the place of the one
+    /// that could be read until now.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
+    /// [`RpcError`].
+    fn upsert_end(&self, client: ClientId, end: &PutEnd<'_>) -> () {
+        UpsertEnd,
+        |out: &mut BytesMut| PutFinishRequest::write(out, client, end),
+        answer::read_done,
+    }
+
+    /// Gives up an upsert and its space; what it was to replace can still be read.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
+    /// [`RpcError`].
+    fn upsert_revoke(&self, client: ClientId, key: KeyRef<'_>, generation: Option<Generation>) -> () {
+        UpsertRevoke,
+        |out: &mut BytesMut| PutFinishRequest::write(out, client, &PutEnd { key, generation, checksums: &[] }),
+        answer::read_done,
+    }
+
+    /// [`upsert_start`](Self::upsert_start) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_upsert_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
+        BatchUpsertStart,
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths)); BatchPutStartRequest::write(out, client, config, puts); },
+        |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
+    }
+
+    /// [`upsert_end`](Self::upsert_end) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_upsert_end(&self, client: ClientId, puts: &[PutEnd<'_>]) -> Vec<Result<(), Refusal>> {
+        BatchUpsertEnd,
+        |out: &mut BytesMut| BatchPutFinishRequest::write(out, client, puts.iter().copied()),
+        |message: &[u8]| answer::read_all_done(message, puts.len()),
+    }
+
+    /// [`upsert_revoke`](Self::upsert_revoke) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_upsert_revoke(&self, client: ClientId, puts: &[PutRevokeItem<'_>]) -> Vec<Result<(), Refusal>> {
+        BatchUpsertRevoke,
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| PutEnd { key: put.key, generation: put.generation, checksums: &[] }); BatchPutFinishRequest::write(out, client, puts); },
+        |message: &[u8]| answer::read_all_done(message, puts.len()),
+    }
+}

@@ -1,0 +1,37 @@
+//! Calls of those who store a new value of a key. Their messages are those of a put.
+
+use bytes::BytesMut;
+use mc_meta::Master;
+
+use super::Turn;
+use super::puts::Finish;
+use crate::error::Refusal;
+
+const REVOKE: Finish =
+    |master, now, client, put| master.upsert_revoke(now, client, put.key, put.generation);
+
+impl Turn<'_> {
+    pub(super) fn upsert_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.start(out, Master::upsert_start)
+    }
+
+    pub(super) fn upsert_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        self.finish(Master::upsert_end)
+    }
+
+    pub(super) fn upsert_revoke(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        self.finish(REVOKE)
+    }
+
+    pub(super) fn batch_upsert_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.batch_start(out, Master::upsert_start)
+    }
+
+    pub(super) fn batch_upsert_end(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.batch_finish(out, Master::upsert_end)
+    }
+
+    pub(super) fn batch_upsert_revoke(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.batch_finish(out, REVOKE)
+    }
+}

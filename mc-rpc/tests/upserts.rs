@@ -1,0 +1,94 @@
+//! Upserts through a real connection.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{ME, connect, key, master, segment, serve};
+use mc_meta::{PutEnd, PutStart, ReplicateConfig};
+use mc_rpc::{PutRevokeItem, PutStartItem, ServerConfig};
+use mc_types::ErrorCode;
+
+const MIB: u64 = 1 << 20;
+
+#[tokio::test]
+async fn a_value_is_replaced_while_it_is_read() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    let config = ReplicateConfig::default().hard_pin().group("prompt").parent(key("p").to_owned());
+    let start = |lengths: &'static [u64]| PutStart {
+        key: key("k"),
+        slice_lengths: lengths,
+        config: &config,
+    };
+    let end = |generation| PutEnd { key: key("k"), generation: Some(generation), checksums: &[] };
+
+    let old = client.upsert_start(ME, &start(&[100])).await.unwrap();
+    client.upsert_end(ME, &end(old.generation)).await.unwrap();
+    let new = client.upsert_start(ME, &start(&[200, 50])).await.unwrap();
+    let list = client.get_replica_list(key("k")).await.unwrap();
+    assert_eq!((list.generation, list.slices.total_len()), (old.generation, 100));
+    client.upsert_end(ME, &end(new.generation)).await.unwrap();
+    let list = client.get_replica_list(key("k")).await.unwrap();
+    assert_eq!((list.generation, list.slices.total_len()), (new.generation, 250));
+
+    let given_up = client.upsert_start(ME, &start(&[1])).await.unwrap();
+    client.upsert_revoke(ME, key("k"), Some(given_up.generation)).await.unwrap();
+    let gone = client.upsert_end(ME, &end(given_up.generation)).await.unwrap_err();
+    assert_eq!(gone.code(), ErrorCode::InvalidWrite);
+    assert_eq!(client.get_replica_list(key("k")).await.unwrap().generation, new.generation);
+
+    let other = ReplicateConfig::default().group("another");
+    let put = PutStart { key: key("k"), slice_lengths: &[1], config: &other };
+    let refused = client.upsert_start(ME, &put).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::InvalidParams);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn many_values_are_replaced_item_by_item() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    for number in 1..=2 {
+        client.mount_segment(ME, &segment(number, 64 * MIB)).await.unwrap();
+    }
+    let names: Vec<String> = (0..50).map(|i| format!("k{i}")).collect();
+    let config = ReplicateConfig::default().replicas(2);
+    let mut last = Vec::new();
+    for round in 0..2 {
+        let puts: Vec<_> = names
+            .iter()
+            .map(|name| PutStartItem { key: key(name), slice_lengths: &[64, 36] })
+            .collect();
+        let grants = client.batch_upsert_start(ME, &config, &puts).await.unwrap();
+        let grants: Vec<_> = grants.into_iter().map(Result::unwrap).collect();
+        assert!(grants.iter().all(|grant| grant.replicas.len() == 2));
+        let named = |i: usize| (key(&names[i]), Some(grants[i].generation));
+        // The last ten of the second round are given up.
+        let ended = if round == 0 { 50 } else { 40 };
+        let ends: Vec<_> = (0..ended)
+            .map(named)
+            .map(|(key, generation)| PutEnd { key, generation, checksums: &[] })
+            .collect();
+        let answers = client.batch_upsert_end(ME, &ends).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok));
+        let revokes: Vec<_> = (ended..50)
+            .map(named)
+            .map(|(key, generation)| PutRevokeItem { key, generation })
+            .collect();
+        let answers = client.batch_upsert_revoke(ME, &revokes).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok));
+        let generations = grants.iter().map(|grant| grant.generation);
+        last = generations.chain(last).collect();
+    }
+    let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+    let lists = client.batch_get_replica_list(&keys).await.unwrap();
+    for (i, list) in lists.iter().enumerate() {
+        let wanted = if i < 40 { last[i] } else { last[50 + i] };
+        assert_eq!(list.as_ref().unwrap().generation, wanted);
+    }
+    server.shutdown().await;
+}
