@@ -2,6 +2,8 @@
 //! whatever the other side sends.
 
 mod read;
+mod tasks;
+mod transfers;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -14,6 +16,11 @@ pub(crate) use read::{
     read_grants, read_key_page, read_length, read_object, read_pong, read_replica_list,
     read_replica_lists, read_report,
 };
+
+pub use tasks::{FetchedTasks, Task, TaskReport};
+pub(crate) use tasks::{read_task_id, read_task_report, read_task_status, read_tasks};
+pub use transfers::TransferGrant;
+pub(crate) use transfers::read_transfer;
 
 /// A segment, as far as one needs to know it to reach its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -64,6 +64,7 @@ impl Refusal {
                 | ErrorCode::ReplicaIsNotReady
                 | ErrorCode::ObjectHasLease
                 | ErrorCode::ObjectHasReplicationTask
+                | ErrorCode::TaskPendingLimitExceeded
                 | ErrorCode::Overloaded
         )
     }

@@ -6,6 +6,8 @@ mod caller;
 mod client;
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod contract_cluster;
 mod error;
 pub mod frame;
 mod handshake;
@@ -18,8 +20,8 @@ mod service;
 mod wire;
 
 pub use answer::{
-    ClusterReport, ObjectDescription, PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation,
-    SegmentLocation, SegmentReport,
+    ClusterReport, FetchedTasks, ObjectDescription, PutGrant, ReplicaDescription, ReplicaList,
+    ReplicaLocation, SegmentLocation, SegmentReport, Task, TaskReport, TransferGrant,
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use client::{ClientConfig, MasterClient, PutRevokeItem, PutStartItem};
@@ -27,7 +29,7 @@ pub use error::{
     BindError, ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, MalformedReply, Refusal, RpcError,
 };
 pub use method::Method;
-pub use request::{MAX_BATCH, MAX_PAGE};
+pub use request::{MAX_BATCH, MAX_PAGE, TenantKey};
 pub use server::{Server, ServerConfig, ServerHandle};
 pub use service::{Call, Clock, MasterService, Service, SystemClock};
 pub use wire::WireError;

@@ -127,6 +127,29 @@ methods! {
     BatchUpsertEnd = 26: Writer, Tracked, Short;
     /// `UpsertRevoke` of many objects.
     BatchUpsertRevoke = 27: Writer, Tracked, Short;
+
+    /// Space to copy an object into.
+    CopyStart = 50: Node, Tracked, Short;
+    /// The copies are written.
+    CopyEnd = 51: Node, Tracked, Short;
+    /// Gives up a copy.
+    CopyRevoke = 52: Node, Tracked, Short;
+    /// Space to move a replica into.
+    MoveStart = 53: Node, Tracked, Short;
+    /// The moved replica is written.
+    MoveEnd = 54: Node, Tracked, Short;
+    /// Gives up a move.
+    MoveRevoke = 55: Node, Tracked, Short;
+    /// Has a node copy an object.
+    CreateCopyTask = 56: Writer, Tracked, Short;
+    /// Has a node move a replica.
+    CreateMoveTask = 57: Writer, Tracked, Short;
+    /// What has become of a task.
+    QueryTask = 58: Writer, Harmless, Short;
+    /// The tasks that wait for a node.
+    FetchTasks = 59: Node, Tracked, Short;
+    /// How a task went.
+    MarkTaskToComplete = 60: Node, Harmless, Short;
 }
 
 impl Method {

@@ -2,6 +2,9 @@
 //! copies. Field numbers as in the `.proto`; the tests read every answer back
 //! with prost.
 
+mod tasks;
+mod transfers;
+
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,6 +19,11 @@ use mc_types::{ErrorCode, Extent};
 use crate::error::Refusal;
 use crate::proto::ping_response;
 use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u64};
+
+pub(crate) use tasks::{
+    TASK_CEILING, write_task_id, write_task_info, write_task_status, write_tasks,
+};
+pub(crate) use transfers::write_transfer;
 
 /// Bytes that any item of a batch may take, however full the answer is: a
 /// refusal without words.
@@ -144,6 +152,7 @@ pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong) {
     };
     put_u64(out, 2, pong.view);
     put_enum(out, 3, status.into());
+    put_u64(out, 4, pong.tasks as u64);
 }
 
 /// `DescribeObjectResponse`.

@@ -3,6 +3,9 @@
 //! `.proto`.
 
 mod put;
+mod tasks;
+mod tenant_key;
+mod transfers;
 
 use bytes::BytesMut;
 use mc_meta::{ListCursor, MAX_SEGMENT_NAME_LEN, SegmentSpec};
@@ -14,6 +17,12 @@ use crate::wire::{Field, Fields, WireError, put_bytes, put_item_bytes, put_u64};
 pub(crate) use put::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
+pub(crate) use tasks::{
+    CreateCopyTaskRequest, CreateMoveTaskRequest, MarkTaskRequest, parse_fetch_tasks,
+    parse_query_task, task_status, task_status_number, write_fetch_tasks, write_query_task,
+};
+pub use tenant_key::TenantKey;
+pub(crate) use transfers::{TransferFinishRequest, TransferStartRequest};
 
 /// Most items in one batch call.
 pub const MAX_BATCH: usize = 65_536;

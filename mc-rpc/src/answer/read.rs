@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    BufferStatus, ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_REPLICAS, MAX_SEGMENT_NAME_LEN,
-    MAX_SLICES, Pong, ReplicaStatus, Slice, Slices,
+    BufferStatus, ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_FETCHED_TASKS, MAX_REPLICAS,
+    MAX_SEGMENT_NAME_LEN, MAX_SLICES, Pong, ReplicaStatus, Slice, Slices,
 };
 use mc_types::{Checksum, ClientId, Endpoint, Extent, Generation, ObjectKey, RemoteKey, SegmentId};
 
@@ -25,13 +25,13 @@ pub(crate) type Answer<T> = Result<Result<T, Refusal>, MalformedReply>;
 
 /// `status_code` and `message`, which every answer has.
 #[derive(Default)]
-struct Status<'a> {
+pub(super) struct Status<'a> {
     code: i32,
     message: &'a [u8],
 }
 
 impl<'a> Status<'a> {
-    fn read(&mut self, field: Field<'a>) -> Result<(), MalformedReply> {
+    pub(super) fn read(&mut self, field: Field<'a>) -> Result<(), MalformedReply> {
         match field.number {
             1 => self.code = field.i32()?,
             15 => self.message = field.bytes()?,
@@ -40,7 +40,7 @@ impl<'a> Status<'a> {
         Ok(())
     }
 
-    fn or<T>(
+    pub(super) fn or<T>(
         self,
         answer: impl FnOnce() -> Result<T, MalformedReply>,
     ) -> Result<Result<T, Refusal>, MalformedReply> {
@@ -51,15 +51,15 @@ impl<'a> Status<'a> {
     }
 }
 
-fn problem(field: &'static str, problem: &'static str) -> MalformedReply {
+pub(super) fn problem(field: &'static str, problem: &'static str) -> MalformedReply {
     MalformedReply::Field { field, problem }
 }
 
-fn sixteen(bytes: &[u8], field: &'static str) -> Result<[u8; 16], MalformedReply> {
+pub(super) fn sixteen(bytes: &[u8], field: &'static str) -> Result<[u8; 16], MalformedReply> {
     bytes.try_into().map_err(|_| problem(field, "has not 16 bytes"))
 }
 
-fn name(field: Field<'_>) -> Result<Box<str>, MalformedReply> {
+pub(super) fn name(field: Field<'_>) -> Result<Box<str>, MalformedReply> {
     let text = field.text()?;
     if text.len() > MAX_SEGMENT_NAME_LEN {
         return Err(problem("segment_name", "is too long"));
@@ -67,7 +67,7 @@ fn name(field: Field<'_>) -> Result<Box<str>, MalformedReply> {
     Ok(text.into())
 }
 
-fn endpoint(field: Field<'_>) -> Result<Endpoint, MalformedReply> {
+pub(super) fn endpoint(field: Field<'_>) -> Result<Endpoint, MalformedReply> {
     field.text()?.parse().map_err(|_| problem("endpoint", "is not an endpoint"))
 }
 
@@ -178,7 +178,7 @@ impl Handle {
     }
 }
 
-fn push_replica(
+pub(super) fn push_replica(
     replicas: &mut Vec<ReplicaLocation>,
     message: &[u8],
     table: &[Arc<SegmentLocation>],
@@ -195,13 +195,13 @@ fn push_replica(
 
 /// Slices as they arrive; the first is kept apart because most objects have one.
 #[derive(Default)]
-struct SliceList {
+pub(super) struct SliceList {
     first: Option<Slice>,
     all: Vec<Slice>,
 }
 
 impl SliceList {
-    fn push(&mut self, message: &[u8]) -> Result<(), MalformedReply> {
+    pub(super) fn push(&mut self, message: &[u8]) -> Result<(), MalformedReply> {
         let (mut fields, mut slice) = (Fields::new(message), Slice { len: 0, checksum: None });
         while let Some(field) = fields.next()? {
             match field.number {
@@ -226,7 +226,7 @@ impl SliceList {
     }
 
     /// The slices and their length together.
-    fn finish(self) -> Result<(Slices, u64), MalformedReply> {
+    pub(super) fn finish(self) -> Result<(Slices, u64), MalformedReply> {
         let slices = match (self.first, self.all) {
             (None, _) => return Err(problem("slices", "is missing")),
             (Some(only), all) if all.is_empty() => Slices::One(only),
@@ -332,11 +332,12 @@ pub(crate) fn read_exists(message: &[u8]) -> Answer<bool> {
 /// `PingResponse`.
 pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut view, mut client_status) = (0, 0);
+    let (mut view, mut client_status, mut tasks) = (0, 0, 0);
     while let Some(field) = fields.next()? {
         match field.number {
             2 => view = field.u64()?,
             3 => client_status = field.i32()?,
+            4 => tasks = field.u32()?,
             _ => status.read(field)?,
         }
     }
@@ -346,7 +347,9 @@ pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
             Ok(ping_response::ClientStatus::NeedRemount) => ClientStatus::NeedRemount,
             _ => return Err(problem("client_status", "is unknown")),
         };
-        Ok(Pong::new(view, status))
+        let mut pong = Pong::new(view, status);
+        pong.tasks = (tasks as usize).min(MAX_FETCHED_TASKS);
+        Ok(pong)
     })
 }
 

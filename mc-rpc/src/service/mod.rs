@@ -8,6 +8,8 @@ mod puts;
 mod reads;
 mod removal;
 mod segments;
+mod tasks;
+mod transfers;
 mod upserts;
 
 use std::sync::Arc;
@@ -17,9 +19,10 @@ use bytes::BytesMut;
 use mc_meta::{Master, ScopedKey, TenantId};
 use mc_types::{ErrorCode, KeyRef, Time};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Role};
 use crate::error::Refusal;
 use crate::method::Method;
+use crate::request::TenantKey;
 
 /// One call as it reached a server.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +133,8 @@ impl<C: Clock> Service for MasterService<C> {
             ));
         }
         let (master, tenant) = (&*self.master, caller.tenant());
-        let turn = Turn { master, now: self.clock.now(), tenant, payload, max_reply };
+        let (now, role) = (self.clock.now(), caller.role());
+        let turn = Turn { master, now, tenant, role, payload, max_reply };
         match method {
             Method::GetReplicaList => turn.get_replica_list(out),
             Method::ExistKey => turn.exist(out),
@@ -159,6 +163,17 @@ impl<C: Clock> Service for MasterService<C> {
             Method::DescribeObject => turn.describe(out),
             Method::ListKeys => turn.list_keys(out),
             Method::ClusterReport => turn.cluster_report(out),
+            Method::CopyStart => turn.copy_start(out),
+            Method::CopyEnd => turn.copy_end(),
+            Method::CopyRevoke => turn.copy_revoke(),
+            Method::MoveStart => turn.move_start(out),
+            Method::MoveEnd => turn.move_end(),
+            Method::MoveRevoke => turn.move_revoke(),
+            Method::CreateCopyTask => turn.create_copy_task(out),
+            Method::CreateMoveTask => turn.create_move_task(out),
+            Method::QueryTask => turn.query_task(out),
+            Method::FetchTasks => turn.fetch_tasks(out),
+            Method::MarkTaskToComplete => turn.mark_task_to_complete(out),
         }
     }
 }
@@ -169,6 +184,7 @@ struct Turn<'a> {
     master: &'a Master,
     now: Time,
     tenant: &'a TenantId,
+    role: Role,
     payload: &'a [u8],
     /// Most bytes that the answer may have.
     max_reply: usize,
@@ -178,5 +194,23 @@ impl Turn<'_> {
     /// The key as the master stores it, which every command takes.
     fn scoped<'k>(&self, key: KeyRef<'k>) -> Result<ScopedKey<'k>, Refusal> {
         Ok(self.master.scoped(self.tenant, key)?)
+    }
+
+    /// The same for a key that may be another tenant's.
+    fn scoped_of<'k>(&self, object: &TenantKey<'k>) -> Result<ScopedKey<'k>, Refusal> {
+        match &object.tenant {
+            None => self.scoped(object.key),
+            Some(tenant) if tenant == self.tenant || self.role >= Role::Node => {
+                Ok(self.master.scoped(tenant, object.key)?)
+            }
+            Some(tenant) => Err(Refusal::new(
+                ErrorCode::PermissionDenied,
+                format!(
+                    "tenant_id is {tenant}, the caller acts for {}; the role {} may name others",
+                    self.tenant,
+                    Role::Node
+                ),
+            )),
+        }
     }
 }

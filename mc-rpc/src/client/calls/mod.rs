@@ -5,6 +5,8 @@ mod puts;
 mod reads;
 mod removal;
 mod segments;
+mod tasks;
+mod transfers;
 mod upserts;
 
 pub use puts::{PutRevokeItem, PutStartItem};
