@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod access;
 mod answer;
 mod caller;
 mod client;
@@ -13,12 +14,16 @@ pub mod frame;
 mod handshake;
 mod method;
 pub mod proto;
+mod reload;
 mod reply;
 mod request;
 mod server;
 mod service;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod wire;
 
+pub use access::{Access, AccessError, AccessFile, LineError, MAX_TOKEN_LEN, Presented};
 pub use answer::{
     ClusterReport, FetchedTasks, ObjectDescription, PutGrant, ReplicaDescription, ReplicaList,
     ReplicaLocation, SegmentLocation, SegmentReport, Task, TaskReport, TransferGrant,
@@ -29,6 +34,7 @@ pub use error::{
     BindError, ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, MalformedReply, Refusal, RpcError,
 };
 pub use method::Method;
+pub use reload::{FileError, Reload};
 pub use request::{MAX_BATCH, MAX_PAGE, TenantKey};
 pub use server::{Server, ServerConfig, ServerHandle};
 pub use service::{Call, Clock, MasterService, Service, SystemClock};

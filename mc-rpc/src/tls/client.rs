@@ -1,0 +1,78 @@
+//! The client's side.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+use super::{ALPN, Identity, TlsError, pairing, provider, read_authorities};
+
+/// How a client speaks TLS: files in PEM, which it reads anew for each connection, so that
+/// renewed ones are used without a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTls {
+    ca: PathBuf,
+    identity: Option<(PathBuf, PathBuf)>,
+    server_name: Option<Box<str>>,
+}
+
+impl ClientTls {
+    /// Trusts servers whose certificate is of one of the authorities in this file, and no
+    /// others: those that browsers trust would let anybody in who owns a domain.
+    #[must_use]
+    pub fn new(ca: impl Into<PathBuf>) -> Self {
+        Self { ca: ca.into(), identity: None, server_name: None }
+    }
+
+    /// Shows this certificate, with the private key in the other file, to a server that
+    /// asks.
+    #[must_use]
+    pub fn identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((cert.into(), key.into()));
+        self
+    }
+
+    /// Expects the server's certificate to be for this name, or address, rather than for
+    /// the host that it connects to.
+    #[must_use]
+    pub fn server_name(mut self, name: impl Into<Box<str>>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// The settings for one connection, from the files as they are now. Blocks the thread
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`TlsError`], which names the file and what is wrong with it.
+    pub fn connect_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let roots = read_authorities(&self.ca)?;
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("the provider has cipher suites of both versions")
+            .with_root_certificates(roots);
+        let mut config = match &self.identity {
+            None => config.with_no_client_auth(),
+            Some((cert, key)) => {
+                let Identity { chain, key: private } = Identity::read(cert, key)?;
+                let config = config.with_client_auth_cert(chain, private);
+                config.map_err(|error| pairing(cert, key, error))?
+            }
+        };
+        config.alpn_protocols = vec![ALPN[0].into()];
+        Ok(Arc::new(config))
+    }
+
+    /// Whose certificate is expected at `host`, a name or an address without a port.
+    ///
+    /// # Errors
+    /// [`TlsError::ServerName`] when no certificate can be for it.
+    pub fn expected_name(&self, host: &str) -> Result<ServerName<'static>, TlsError> {
+        let name = self.server_name.as_deref().unwrap_or(host);
+        // An IPv6 address stands in brackets in front of a port.
+        let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        ServerName::try_from(bare.unwrap_or(name).to_owned())
+            .map_err(|_| TlsError::ServerName { name: name.into() })
+    }
+}

@@ -1,0 +1,156 @@
+//! The server's side.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ServerConfig, ServerConnection};
+use webpki::EndEntityCert;
+
+use super::{Identity, TlsError, pairing, provider, read_authorities};
+use crate::reload::{Reload, Reloading};
+
+/// The protocols that a server offers inside TLS, its own first.
+pub const ALPN: [&[u8]; 2] = [b"mc/1", b"h2"];
+
+/// Most names that count of one certificate.
+const MAX_NAMES: usize = 32;
+
+/// Longest of them, in bytes.
+const MAX_NAME_LEN: usize = 256;
+
+/// Whether a client needs a certificate where authorities for them are given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientAuth {
+    /// Without one there is no connection.
+    #[default]
+    Required,
+    /// It may come without, and show a token instead. One that it shows has to be good.
+    Optional,
+}
+
+/// The files of a server, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TlsFiles {
+    /// The server's certificate, followed by those between it and the authority.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities whose certificates clients may show. None: no client is asked.
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client has to show one.
+    pub client_auth: ClientAuth,
+}
+
+impl TlsFiles {
+    /// These, and no certificates of clients.
+    #[must_use]
+    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        let client_auth = ClientAuth::default();
+        Self { cert: cert.into(), key: key.into(), client_ca: None, client_auth }
+    }
+
+    /// Clients show certificates of these authorities.
+    #[must_use]
+    pub fn client_ca(mut self, file: impl Into<PathBuf>, client_auth: ClientAuth) -> Self {
+        (self.client_ca, self.client_auth) = (Some(file.into()), client_auth);
+        self
+    }
+}
+
+/// A server's settings for TLS, from files that may be renewed while it runs.
+#[derive(Debug)]
+pub struct ServerTls(Reloading<Loaded, TlsError>);
+
+struct Loaded {
+    config: Arc<ServerConfig>,
+    names: Vec<Box<str>>,
+}
+
+impl ServerTls {
+    /// Reads the files. Blocks the thread meanwhile.
+    ///
+    /// # Errors
+    /// [`TlsError`], which names the file and what is wrong with it. A certificate that
+    /// has expired is none: it is logged as a warning.
+    pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let mut watched = vec![files.cert.clone(), files.key.clone()];
+        watched.extend(files.client_ca.clone());
+        Reloading::new("the files for TLS", watched, move || load(&files), news).map(Self)
+    }
+
+    /// The settings for a connection that begins now. Cheap.
+    #[must_use]
+    pub fn current(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.current().config)
+    }
+
+    /// Looks whether the files have changed, and reads them again if so. Files that
+    /// cannot be used, or that do not go with each other because only one of them is
+    /// there yet, are logged once and do not take the place of those before. Connections
+    /// that are there stay as they are. Blocks the thread meanwhile.
+    pub fn check(&self) -> Reload {
+        self.0.check()
+    }
+}
+
+fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
+    let Identity { chain, key } = Identity::read(&files.cert, &files.key)?;
+    let names = certificate_names(&chain[0]);
+    let provider = provider();
+    let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has cipher suites of both versions");
+    let config = match &files.client_ca {
+        None => config.with_no_client_auth(),
+        Some(path) => {
+            let roots = read_authorities(path)?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            let verifier = match files.client_auth {
+                ClientAuth::Required => verifier,
+                ClientAuth::Optional => verifier.allow_unauthenticated(),
+            };
+            let no_roots = |_| TlsError::NoCertificate { path: path.clone() };
+            config.with_client_cert_verifier(verifier.build().map_err(no_roots)?)
+        }
+    };
+    let mut config = config
+        .with_single_cert(chain, key)
+        .map_err(|error| pairing(&files.cert, &files.key, error))?;
+    config.alpn_protocols = ALPN.map(Vec::from).into();
+    if files.client_ca.is_some() {
+        // A resumed connection would go on with a certificate that may have expired.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Loaded { config: Arc::new(config), names })
+}
+
+fn news(_: &Loaded, new: &Loaded) -> String {
+    format!("a certificate for {:?}", new.names)
+}
+
+/// The names in the certificate that the client has shown and the handshake has verified:
+/// URIs, then DNS names, these in small letters. Empty when it has shown none. The common
+/// name of the subject is not among them.
+///
+/// No more than 32 names, and none that is longer than 256 bytes or has invisible
+/// characters: no access list has such a name.
+#[must_use]
+pub fn client_names(connection: &ServerConnection) -> Vec<Box<str>> {
+    let certificate = connection.peer_certificates().and_then(<[_]>::first);
+    certificate.map(certificate_names).unwrap_or_default()
+}
+
+fn certificate_names(certificate: &rustls::pki_types::CertificateDer<'_>) -> Vec<Box<str>> {
+    let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };
+    let sound =
+        |name: &str| name.len() <= MAX_NAME_LEN && name.bytes().all(|byte| byte.is_ascii_graphic());
+    // A URI has a scheme, and with it a colon; without one it could pass for a DNS name.
+    let uris = certificate.valid_uri_names().filter(|name| sound(name) && name.contains(':'));
+    let dns = certificate.valid_dns_names().filter(|name| sound(name));
+    let dns = dns.map(|name| name.to_ascii_lowercase().into());
+    uris.map(Box::from).chain(dns).take(MAX_NAMES).collect()
+}
