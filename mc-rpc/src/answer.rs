@@ -8,7 +8,7 @@ mod transfers;
 use core::time::Duration;
 use std::sync::Arc;
 
-use mc_meta::{BufferStatus, ReplicaStatus, Slices};
+use mc_meta::{BufferStatus, DiskReplica, LocalDiskReplica, ReplicaStatus, Slices};
 use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId};
 
 pub(crate) use read::{
@@ -51,6 +51,9 @@ pub struct PutGrant {
     pub generation: Generation,
     /// One range for each replica, each as long as the object; at least one.
     pub replicas: Vec<ReplicaLocation>,
+    /// Whether the object is to be written to the shared tier of files as well; see
+    /// [`mc_meta::PutGrant::disk`].
+    pub disk: bool,
 }
 
 /// What a reader needs to read an object.
@@ -60,8 +63,13 @@ pub struct ReplicaList {
     pub generation: Generation,
     /// The object's slices.
     pub slices: Slices,
-    /// Readable replicas, at least one, each as long as the slices together.
+    /// Readable replicas in memory, each as long as the slices together. Empty when the
+    /// object is on disks only; it is somewhere.
     pub replicas: Vec<ReplicaLocation>,
+    /// Its file on the shared tier, if that can be read.
+    pub disk: Option<DiskReplica>,
+    /// Clients' own disks that it is on, at most as many as there can be replicas.
+    pub local_disks: Vec<LocalDiskReplica>,
     /// How long the master keeps these replicas, counted from when it wrote the
     /// answer: the reader counts from before it asked.
     pub lease: Duration,
@@ -94,8 +102,12 @@ pub struct ObjectDescription {
     pub owner: ClientId,
     /// Its slices.
     pub slices: Slices,
-    /// Its replicas in every state.
+    /// Its replicas in memory, in every state.
     pub replicas: Vec<ReplicaDescription>,
+    /// The state of its file on the shared tier, if it has one.
+    pub disk: Option<ReplicaStatus>,
+    /// Clients' own disks that it is on, at most as many as there can be replicas.
+    pub local_disks: Vec<LocalDiskReplica>,
     /// What is left of its lease; zero when none is active.
     pub lease: Duration,
     /// Whether it is soft-pinned now.

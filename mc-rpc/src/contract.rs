@@ -2,6 +2,8 @@
 //! generated types must say the same, in both directions. A file for each family of
 //! calls; what all of them need is here.
 
+mod exist;
+mod replicas;
 mod upserts;
 
 use core::time::Duration;
@@ -92,6 +94,16 @@ fn call_as<T: Message + Default>(
     service.call(Call { method, payload: &payload, max_reply: 1 << 20, caller }, &mut out)?;
     assert_eq!(&out[..6], b"before");
     Ok(T::decode(&out[6..]).unwrap())
+}
+
+/// Puts an object of 64 bytes, and says which put that was.
+fn put(service: &MasterService<Still>, text: &str) -> u64 {
+    let (master, now, config) = (service.master(), Still.now(), ReplicateConfig::default());
+    let start = PutStart { key: key(text), slice_lengths: &[64], config: &config };
+    let generation = master.put_start(now, ME, &start).unwrap().generation;
+    let end = PutEnd { key: key(text), generation: Some(generation), checksums: &[] };
+    master.put_end(now, ME, &end).unwrap();
+    generation.as_u64()
 }
 
 #[test]

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use mc_meta::{
-    BufferStatus, ClientStatus, KeyPage, MasterReport, ObjectInfo, Placement, Pong, PutGrant,
-    ReplicaList, ReplicaStatus, Segment, Slice,
+    BufferStatus, ClientStatus, KeyPage, LocalDiskReplica, MAX_REPLICAS, MasterReport, ObjectInfo,
+    Placement, Pong, PutGrant, ReplicaList, ReplicaStatus, Segment, Slice,
 };
 use mc_types::{ErrorCode, Extent};
 
 use crate::error::Refusal;
 use crate::proto::ping_response;
-use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u64};
+use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u64, put_zeros};
 
 pub(crate) use tasks::{
     TASK_CEILING, write_task_id, write_task_info, write_task_status, write_tasks,
@@ -98,18 +98,42 @@ fn put_slices(out: &mut BytesMut, number: u32, slices: &[Slice]) {
     }
 }
 
+fn put_disk(out: &mut BytesMut, number: u32, len: u64, status: ReplicaStatus) {
+    put_message(out, number, |out| {
+        put_u64(out, 1, len);
+        put_enum(out, 2, status as i32);
+    });
+}
+
+/// Writes as many as an object can have in memory: no reader looks for more.
+fn put_local_disks(out: &mut BytesMut, number: u32, disks: &[LocalDiskReplica]) {
+    for disk in disks.iter().take(MAX_REPLICAS) {
+        put_message(out, number, |out| {
+            put_bytes(out, 1, &disk.client.to_bytes());
+            put_bytes(out, 2, disk.endpoint.as_str().as_bytes());
+        });
+    }
+}
+
+/// Writes the replicas in memory into the field `number`, and the rest into those that
+/// `GetReplicaListResponse` and `ObjectReplicaList` have in common.
 fn put_replica_list<'a>(
     out: &mut BytesMut,
+    number: u32,
     list: &'a ReplicaList,
     mut names: impl FnMut(&'a Arc<Segment>) -> Names,
 ) {
     for Placement { segment, extent } in &list.placements {
         let names = names(segment);
-        put_replica(out, 2, (segment, *extent), ReplicaStatus::Complete, names);
+        put_replica(out, number, (segment, *extent), ReplicaStatus::Complete, names);
     }
     put_u64(out, 3, list.generation.as_u64());
     put_slices(out, 4, list.slices.as_slice());
     put_u64(out, 5, millis(list.lease));
+    if let Some(disk) = list.disk {
+        put_disk(out, 6, disk.len, ReplicaStatus::Complete);
+    }
+    put_local_disks(out, 7, &list.local_disks);
 }
 
 fn put_grant<'a>(
@@ -122,11 +146,12 @@ fn put_grant<'a>(
         put_replica(out, 2, (segment, *extent), ReplicaStatus::Processing, names);
     }
     put_u64(out, 3, grant.generation.as_u64());
+    put_u64(out, 4, grant.disk.into());
 }
 
 /// `GetReplicaListResponse`.
 pub(crate) fn write_replica_list(out: &mut BytesMut, list: &ReplicaList) {
-    put_replica_list(out, list, |_| Names::Inline);
+    put_replica_list(out, 2, list, |_| Names::Inline);
 }
 
 /// `PutStartResponse`.
@@ -167,6 +192,10 @@ pub(crate) fn write_object_info(out: &mut BytesMut, info: &ObjectInfo) {
     put_bytes(out, 6, &info.owner.to_bytes());
     put_u64(out, 7, info.soft_pinned.into());
     put_u64(out, 8, millis(info.idle));
+    if let Some(status) = info.disk {
+        put_disk(out, 9, info.slices.total_len(), status);
+    }
+    put_local_disks(out, 10, &info.local_disks);
 }
 
 /// `ListKeysResponse`.
@@ -267,11 +296,6 @@ impl<'a> BatchReply<'a> {
         self.remaining -= 1;
     }
 
-    pub(crate) fn exists(&mut self, exists: bool) {
-        put_message(self.out, self.number, |out| write_exists(out, exists));
-        self.remaining -= 1;
-    }
-
     pub(crate) fn refused(&mut self, refusal: &Refusal) {
         let message = refusal.message.as_bytes();
         let fits = ITEM_FLOOR + message.len() <= self.room();
@@ -309,7 +333,7 @@ impl<'a> BatchReply<'a> {
         }
         let segments = &self.segments;
         put_message(self.out, self.number, |out| {
-            put_replica_list(out, list, |segment| segments.name(segment));
+            put_replica_list(out, 2, list, |segment| segments.name(segment));
         });
         if self.out.len() - start > room {
             self.out.truncate(start);
@@ -317,6 +341,72 @@ impl<'a> BatchReply<'a> {
             return self.full();
         }
         self.remaining -= 1;
+    }
+}
+
+/// `BatchExistKeyResponse`: a byte for each key, and then why some of them are no keys.
+pub(crate) struct ExistReply<'a> {
+    out: &'a mut BytesMut,
+    /// `out` may not grow beyond this.
+    end: usize,
+    /// Where the byte of the first key is.
+    first: usize,
+    keys: usize,
+    answered: usize,
+    is_full: bool,
+}
+
+impl<'a> ExistReply<'a> {
+    /// An answer about `keys` keys.
+    pub(crate) fn new(
+        out: &'a mut BytesMut,
+        keys: usize,
+        max_reply: usize,
+    ) -> Result<Self, Refusal> {
+        if keys + ITEM_FLOOR > max_reply {
+            return Err(Refusal::invalid(format!(
+                "an answer about {keys} keys has more bytes than the {max_reply} that the caller \
+                 accepts; send fewer at a time"
+            )));
+        }
+        let end = out.len() + max_reply;
+        let first = put_zeros(out, 2, keys);
+        Ok(Self { out, end, first, keys, answered: 0, is_full: false })
+    }
+
+    pub(crate) fn exists(&mut self, exists: bool) {
+        self.out[self.first + self.answered] = exists.into();
+        self.answered += 1;
+    }
+
+    pub(crate) fn refused(&mut self, refusal: &Refusal) {
+        let index = self.answered;
+        self.answered += 1;
+        let others = (self.keys - self.answered) * ITEM_FLOOR;
+        let room = self.end - self.out.len();
+        self.is_full |= room < ITEM_FLOOR;
+        if self.is_full {
+            return;
+        }
+        let message = refusal.message.as_bytes();
+        let fits = ITEM_FLOOR + message.len() + others <= room;
+        put_message(self.out, 3, |out| {
+            put_u64(out, 1, index as u64);
+            put_u64(out, 2, i64::from(refusal.code.code()) as u64);
+            if fits {
+                put_bytes(out, 3, message);
+            }
+        });
+    }
+
+    /// Refuses the answer when it does not say of every key why it is none.
+    pub(crate) fn finish(self) -> Result<(), Refusal> {
+        if self.is_full {
+            return Err(Refusal::invalid(
+                "too many of the keys are none to name each of them; send fewer at a time",
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 //! that spare a copy of each key. The format: "Encoding" in the Protocol Buffers
 //! documentation.
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{BufMut, BytesMut};
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 use thiserror::Error;
 
@@ -96,8 +96,13 @@ impl<'a> Field<'a> {
         match self.value {
             Value::Varint(number) => each(number),
             Value::Bytes(mut packed) => {
-                while packed.has_remaining() {
-                    each(decode_varint(&mut packed).map_err(|_| WireError::Truncated)?)?;
+                while let [first, rest @ ..] = packed {
+                    if *first < 0x80 {
+                        packed = rest;
+                        each(u64::from(*first))?;
+                    } else {
+                        each(decode_varint(&mut packed).map_err(|_| WireError::Truncated)?)?;
+                    }
                 }
                 Ok(())
             }
@@ -255,6 +260,17 @@ pub(crate) fn put_fixed32s(
         Varints::field(number, 2).then(values.len() as u64 * 4).put(out);
         values.for_each(|value| out.put_u32_le(value));
     }
+}
+
+/// Writes a bytes field, or a packed repeated `bool`, of so many zeros, nothing when there
+/// are none; says where the first one is.
+pub(crate) fn put_zeros(out: &mut BytesMut, number: u32, len: usize) -> usize {
+    if len > 0 {
+        Varints::field(number, 2).then(len as u64).put(out);
+    }
+    let first = out.len();
+    out.put_bytes(0, len);
+    first
 }
 
 /// Writes an embedded message that `fill` writes, even when it is empty.

@@ -258,8 +258,13 @@ async fn batches_beyond_the_limits_are_refused_and_full_answers_say_so() {
     for list in lists.iter().skip(answered) {
         assert_eq!(list.as_ref().unwrap_err().code, ErrorCode::Overloaded);
     }
+    // One byte for each key fits, 32 bytes do not.
     let long = vec![key("x"); 10_000];
-    assert_eq!(small.batch_exist(&long).await.unwrap_err().code(), ErrorCode::InvalidParams);
+    assert_eq!(small.batch_exist(&long).await.unwrap().len(), 10_000);
+    let error = small.batch_remove(&long, false).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidParams);
+    let error = small.batch_exist(&keys[1..]).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidParams);
     server.shutdown().await;
 }
 

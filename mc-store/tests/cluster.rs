@@ -10,6 +10,7 @@ use mc_store::{
 };
 use mc_transport::Transport as _;
 use mc_transport::tcp::{TcpConfig, TcpTransport};
+use mc_types::{ClientId, KeyRef};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -117,6 +118,24 @@ async fn a_value_never_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_on_disks_only_is_not_ready() {
+    let mut config = config();
+    config.local_disk = Some(mc_meta::LocalDiskConfig::default());
+    let mut cluster = Cluster::start(config, 1, ByteSize::mib(4)).await;
+    let app = cluster.app().await;
+    app.put("k", "value").await.unwrap();
+    let (state, now) = (cluster.master.state(), mc_types::Time::ORIGIN);
+    let (owner, key) = (ClientId::from_u128(9), KeyRef::new("k").unwrap());
+    state.mount_local_disk(now, owner, "tcp://127.0.0.1:9".parse().unwrap(), true).unwrap();
+    let generation = app.describe("k").await.unwrap().generation;
+    let found = mc_meta::FoundOnDisk { key, generation, len: 5 };
+    state.report_local_disk(now, owner, &[found]).remove(0).unwrap();
+    cluster.nodes.remove(0).shutdown().await;
+    assert!(app.exist("k").await.unwrap());
+    assert!(matches!(app.get("k").await, Err(GetError::NotReady)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_answer_each_key_on_its_own() {
     let cluster = Cluster::start(config(), 3, ByteSize::mib(32)).await;
     let app = cluster.app().await;
@@ -188,7 +207,7 @@ async fn damaged_bytes_are_never_returned() {
     let whole = source.whole();
     app.put_from("torn", &whole, &ReplicateConfig::default()).await.unwrap();
     // Damage a byte where it lies, as a bad memory module or a stray writer would.
-    let list = app.master().get_replica_list(mc_types::KeyRef::new("torn").unwrap()).await.unwrap();
+    let list = app.master().get_replica_list(KeyRef::new("torn").unwrap()).await.unwrap();
     let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();
     let link = tcp.connect(&list.replicas[0].segment.endpoint).await.unwrap();
     let at = list.replicas[0].extent.part(300_000, 1).unwrap();
@@ -303,7 +322,7 @@ async fn a_forgotten_node_mounts_anew_under_a_new_key() {
     let cluster = Cluster::start(config, 1, ByteSize::mib(4)).await;
     let app = cluster.app().await;
     app.put("k", "v").await.unwrap();
-    let old = app.master().get_replica_list(mc_types::KeyRef::new("k").unwrap()).await.unwrap();
+    let old = app.master().get_replica_list(KeyRef::new("k").unwrap()).await.unwrap();
     // This master waits for nobody: it has really forgotten the node.
     cluster.master.state().tick(FAR);
     until("the segment to be mounted anew", async || {

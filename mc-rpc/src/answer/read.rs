@@ -1,22 +1,24 @@
 //! Reads answers from the wire. Field numbers as in the `.proto`.
 
-use core::time::Duration;
+mod objects;
+
 use std::sync::Arc;
 
 use mc_meta::{
-    BufferStatus, ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_FETCHED_TASKS, MAX_REPLICAS,
-    MAX_SEGMENT_NAME_LEN, MAX_SLICES, Pong, ReplicaStatus, Slice, Slices,
+    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_FETCHED_TASKS, MAX_SEGMENT_NAME_LEN, Pong,
 };
-use mc_types::{Checksum, ClientId, Endpoint, Extent, Generation, ObjectKey, RemoteKey, SegmentId};
+use mc_types::{ClientId, Endpoint, ObjectKey, RemoteKey, SegmentId};
 
-use super::{
-    ClusterReport, ObjectDescription, PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation,
-    SegmentLocation, SegmentReport,
-};
+use super::{ClusterReport, SegmentLocation, SegmentReport};
 use crate::error::{MalformedReply, Refusal};
-use crate::proto::{buf_handle, ping_response};
+use crate::proto::ping_response;
 use crate::request::MAX_PAGE;
 use crate::wire::{Field, Fields};
+
+pub(crate) use objects::{
+    SliceList, push_replica, read_grant, read_grants, read_object, read_replica_list,
+    read_replica_lists,
+};
 
 /// An answer that is either what was asked for or a refusal. Over the native
 /// protocol the refusal of a whole call comes as an error frame; a server that
@@ -114,188 +116,6 @@ fn read_remote_key(field: Field<'_>) -> Result<RemoteKey, MalformedReply> {
     sixteen(field.bytes()?, "remote_key").map(RemoteKey::from_bytes)
 }
 
-/// `BufHandle` and the status of the replica around it.
-#[derive(Default)]
-struct Handle {
-    parts: SegmentParts,
-    size: u64,
-    offset: u64,
-    segment_index: u32,
-    buffer_status: i32,
-    replica_status: i32,
-}
-
-impl Handle {
-    /// `ReplicaInfo`.
-    fn read(replica: &[u8]) -> Result<Self, MalformedReply> {
-        let (mut fields, mut found, mut replica_status) = (Fields::new(replica), None, 0);
-        while let Some(field) = fields.next()? {
-            match field.number {
-                1 if found.is_some() => {
-                    return Err(problem("handles", "has more than one range"));
-                }
-                1 => found = Some(Self::read_handle(field.bytes()?)?),
-                2 => replica_status = field.i32()?,
-                _ => {}
-            }
-        }
-        let handle = found.ok_or(problem("handles", "is missing"))?;
-        Ok(Self { replica_status, ..handle })
-    }
-
-    fn read_handle(message: &[u8]) -> Result<Self, MalformedReply> {
-        let (mut fields, mut handle) = (Fields::new(message), Self::default());
-        while let Some(field) = fields.next()? {
-            let parts = &mut handle.parts;
-            match field.number {
-                1 => parts.name = name(field)?,
-                2 => handle.size = field.u64()?,
-                3 => handle.offset = field.u64()?,
-                4 => handle.buffer_status = field.i32()?,
-                5 => parts.id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
-                6 => parts.endpoint = Some(endpoint(field)?),
-                7 => parts.remote_key = Some(read_remote_key(field)?),
-                8 => handle.segment_index = field.u32()?,
-                _ => {}
-            }
-        }
-        Ok(handle)
-    }
-
-    fn extent(&self) -> Result<Extent, MalformedReply> {
-        Extent::new(self.offset, self.size).ok_or(problem("buffer", "lies past 64 bits"))
-    }
-
-    fn location(self, table: &[Arc<SegmentLocation>]) -> Result<ReplicaLocation, MalformedReply> {
-        let extent = self.extent()?;
-        let segment = match (self.segment_index as usize).checked_sub(1) {
-            Some(at) => {
-                Arc::clone(table.get(at).ok_or(problem("segment_index", "names no segment"))?)
-            }
-            None => self.parts.finish()?,
-        };
-        Ok(ReplicaLocation { segment, extent })
-    }
-}
-
-pub(super) fn push_replica(
-    replicas: &mut Vec<ReplicaLocation>,
-    message: &[u8],
-    table: &[Arc<SegmentLocation>],
-) -> Result<(), MalformedReply> {
-    if replicas.len() == MAX_REPLICAS {
-        return Err(problem("replica_list", "has too many replicas"));
-    }
-    if replicas.is_empty() {
-        replicas.reserve_exact(1);
-    }
-    replicas.push(Handle::read(message)?.location(table)?);
-    Ok(())
-}
-
-/// Slices as they arrive; the first is kept apart because most objects have one.
-#[derive(Default)]
-pub(super) struct SliceList {
-    first: Option<Slice>,
-    all: Vec<Slice>,
-}
-
-impl SliceList {
-    pub(super) fn push(&mut self, message: &[u8]) -> Result<(), MalformedReply> {
-        let (mut fields, mut slice) = (Fields::new(message), Slice { len: 0, checksum: None });
-        while let Some(field) = fields.next()? {
-            match field.number {
-                1 => slice.len = field.u64()?,
-                2 => slice.checksum = Some(Checksum::from_crc32c(field.fixed32()?)),
-                _ => {}
-            }
-        }
-        match self.first {
-            None => self.first = Some(slice),
-            Some(_) if self.all.len() >= MAX_SLICES => {
-                return Err(problem("slices", "has too many slices"));
-            }
-            Some(first) => {
-                if self.all.is_empty() {
-                    self.all.push(first);
-                }
-                self.all.push(slice);
-            }
-        }
-        Ok(())
-    }
-
-    /// The slices and their length together.
-    pub(super) fn finish(self) -> Result<(Slices, u64), MalformedReply> {
-        let slices = match (self.first, self.all) {
-            (None, _) => return Err(problem("slices", "is missing")),
-            (Some(only), all) if all.is_empty() => Slices::One(only),
-            (Some(_), all) => Slices::Many(all.into()),
-        };
-        let mut lengths = slices.as_slice().iter().map(|slice| slice.len);
-        let total = lengths.try_fold(0u64, |sum, len| sum.checked_add(len));
-        let total = total.ok_or(problem("slices", "adds up to more than 64 bits"))?;
-        Ok((slices, total))
-    }
-}
-
-fn read_replica_list_with(message: &[u8], table: &[Arc<SegmentLocation>]) -> Answer<ReplicaList> {
-    let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut replicas, mut slices) = (Vec::new(), SliceList::default());
-    let (mut generation, mut lease) = (0, 0);
-    while let Some(field) = fields.next()? {
-        match field.number {
-            2 => push_replica(&mut replicas, field.bytes()?, table)?,
-            3 => generation = field.u64()?,
-            4 => slices.push(field.bytes()?)?,
-            5 => lease = field.u64()?,
-            _ => status.read(field)?,
-        }
-    }
-    status.or(|| {
-        let (slices, total) = slices.finish()?;
-        if replicas.is_empty() {
-            return Err(problem("replica_list", "is missing"));
-        }
-        if replicas.iter().any(|replica| replica.extent.len() != total) {
-            return Err(problem("replica_list", "has a replica of another length than the slices"));
-        }
-        let generation = Generation::new(generation);
-        Ok(ReplicaList { generation, slices, replicas, lease: Duration::from_millis(lease) })
-    })
-}
-
-/// `GetReplicaListResponse`.
-pub(crate) fn read_replica_list(message: &[u8]) -> Answer<ReplicaList> {
-    read_replica_list_with(message, &[])
-}
-
-fn read_grant_with(message: &[u8], table: &[Arc<SegmentLocation>], asked: u64) -> Answer<PutGrant> {
-    let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut replicas, mut generation) = (Vec::new(), 0);
-    while let Some(field) = fields.next()? {
-        match field.number {
-            2 => push_replica(&mut replicas, field.bytes()?, table)?,
-            3 => generation = field.u64()?,
-            _ => status.read(field)?,
-        }
-    }
-    status.or(|| {
-        if replicas.is_empty() {
-            return Err(problem("replica_list", "is missing"));
-        }
-        if replicas.iter().any(|replica| replica.extent.len() != asked) {
-            return Err(problem("replica_list", "has a replica of another length than asked for"));
-        }
-        Ok(PutGrant { generation: Generation::new(generation), replicas })
-    })
-}
-
-/// `PutStartResponse` to a put of `asked` bytes.
-pub(crate) fn read_grant(message: &[u8], asked: u64) -> Answer<PutGrant> {
-    read_grant_with(message, &[], asked)
-}
-
 /// An answer that only says how it went.
 pub(crate) fn read_done(message: &[u8]) -> Answer<()> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
@@ -387,23 +207,6 @@ fn read_batch<'a, T>(
     })
 }
 
-/// `BatchGetReplicaListResponse`.
-pub(crate) fn read_replica_lists(message: &[u8], asked: usize) -> Answer<Items<ReplicaList>> {
-    read_batch(message, 3, asked, read_replica_list_with)
-}
-
-/// `BatchPutStartResponse` to puts of `lengths` bytes.
-pub(crate) fn read_grants(
-    message: &[u8],
-    lengths: impl ExactSizeIterator<Item = u64>,
-) -> Answer<Items<PutGrant>> {
-    let (asked, mut lengths) = (lengths.len(), lengths);
-    read_batch(message, 3, asked, |item, table| {
-        // As many items as lengths have come.
-        read_grant_with(item, table, lengths.next().unwrap_or_default())
-    })
-}
-
 /// `BatchPutEndResponse`, `BatchPutRevokeResponse`, `BatchRemoveResponse`.
 pub(crate) fn read_all_done(message: &[u8], asked: usize) -> Answer<Items<()>> {
     read_batch(message, 2, asked, |item, _| read_done(item))
@@ -411,64 +214,48 @@ pub(crate) fn read_all_done(message: &[u8], asked: usize) -> Answer<Items<()>> {
 
 /// `BatchExistKeyResponse`.
 pub(crate) fn read_all_exist(message: &[u8], asked: usize) -> Answer<Items<bool>> {
-    read_batch(message, 2, asked, |item, _| read_exists(item))
-}
-
-/// `DescribeObjectResponse`.
-pub(crate) fn read_object(message: &[u8]) -> Answer<ObjectDescription> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut replicas, mut slices) = (Vec::new(), SliceList::default());
-    let (mut generation, mut lease, mut idle) = (0, 0, 0);
-    let (mut owner, mut soft_pinned) = (None, false);
+    let (mut items, mut refusals) = (Vec::with_capacity(asked), Vec::new());
     while let Some(field) = fields.next()? {
         match field.number {
-            2 if replicas.len() == MAX_REPLICAS => {
-                return Err(problem("replica_list", "has too many replicas"));
-            }
-            2 => replicas.push(read_replica_description(field.bytes()?)?),
-            3 => generation = field.u64()?,
-            4 => slices.push(field.bytes()?)?,
-            5 => lease = field.u64()?,
-            6 => owner = Some(ClientId::from_bytes(sixteen(field.bytes()?, "client_id")?)),
-            7 => soft_pinned = field.bool()?,
-            8 => idle = field.u64()?,
+            2 => field.each_varint(|exists| {
+                if items.len() == asked {
+                    return Err(MalformedReply::ItemCount { asked, items: asked + 1 });
+                }
+                items.push(Ok(exists != 0));
+                Ok(())
+            })?,
+            3 if refusals.len() == asked => return Err(problem("refusals", "has too many items")),
+            3 => refusals.push(read_item_refusal(field.bytes()?)?),
             _ => status.read(field)?,
         }
     }
     status.or(|| {
-        Ok(ObjectDescription {
-            generation: Generation::new(generation),
-            owner: owner.ok_or(problem("client_id", "is missing"))?,
-            slices: slices.finish()?.0,
-            replicas,
-            lease: Duration::from_millis(lease),
-            soft_pinned,
-            idle: Duration::from_millis(idle),
-        })
+        if items.len() != asked {
+            return Err(MalformedReply::ItemCount { asked, items: items.len() });
+        }
+        for (index, refusal) in refusals {
+            *items.get_mut(index).ok_or(problem("index", "names no item"))? = Err(refusal);
+        }
+        Ok(items)
     })
 }
 
-fn read_replica_description(message: &[u8]) -> Result<ReplicaDescription, MalformedReply> {
-    let handle = Handle::read(message)?;
-    let status = ReplicaStatus::ALL
-        .into_iter()
-        .find(|status| *status as i32 == handle.replica_status)
-        .ok_or(problem("status", "is unknown"))?;
-    let buffer = match buf_handle::BufStatus::try_from(handle.buffer_status) {
-        Ok(buf_handle::BufStatus::Init) => BufferStatus::Init,
-        Ok(buf_handle::BufStatus::Complete) => BufferStatus::Complete,
-        Ok(buf_handle::BufStatus::Failed) => BufferStatus::Failed,
-        Ok(buf_handle::BufStatus::Unregistered) => BufferStatus::Unregistered,
-        Err(_) => return Err(problem("handles.status", "is unknown")),
-    };
-    Ok(ReplicaDescription {
-        status,
-        buffer,
-        extent: handle.extent()?,
-        segment_id: handle.parts.id()?,
-        segment_name: handle.parts.name,
-        endpoint: handle.parts.endpoint.ok_or(problem("endpoint", "is missing"))?,
-    })
+/// `ItemRefusal`: which item, and why.
+fn read_item_refusal(message: &[u8]) -> Result<(usize, Refusal), MalformedReply> {
+    let (mut fields, mut index, mut code, mut text) = (Fields::new(message), 0, 0, &b""[..]);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => index = field.u32()?,
+            2 => code = field.i32()?,
+            3 => text = field.bytes()?,
+            _ => {}
+        }
+    }
+    if code == 0 {
+        return Err(problem("status_code", "is missing"));
+    }
+    Ok((index as usize, Refusal::from_wire(code, text)))
 }
 
 /// `ListKeysResponse`.

@@ -1,19 +1,19 @@
 //! Calls of those who read.
 
 use bytes::BytesMut;
-use mc_meta::{ReplicaList, ScopedKey};
-use mc_types::{ErrorCode, KeyRef};
+use mc_meta::ScopedKey;
+use mc_types::KeyRef;
 
 use super::Turn;
 use crate::error::Refusal;
-use crate::reply::{self, BatchReply};
+use crate::reply::{self, BatchReply, ExistReply};
 use crate::request;
 
 impl Turn<'_> {
     pub(super) fn get_replica_list(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let key = self.scoped(request::parse_key(self.payload)?)?;
         let list = self.master.get_replica_list(self.now, key.as_ref())?;
-        reply::write_replica_list(out, &in_memory(list)?);
+        reply::write_replica_list(out, &list);
         Ok(())
     }
 
@@ -21,7 +21,7 @@ impl Turn<'_> {
         let keys = request::parse_keys(self.payload)?;
         let mut reply = BatchReply::new(out, 3, keys.len(), self.max_reply)?;
         let ask = |keys: &[KeyRef<'_>]| self.master.batch_get_replica_list(self.now, keys);
-        self.in_bunches(keys, ask, |list| match list.and_then(|list| in_memory(list?)) {
+        self.in_bunches(keys, ask, |list| match list.and_then(|list| Ok(list?)) {
             Ok(list) => reply.replica_list(&list),
             Err(refusal) => reply.refused(&refusal),
         });
@@ -36,13 +36,13 @@ impl Turn<'_> {
 
     pub(super) fn batch_exist(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let keys = request::parse_keys(self.payload)?;
-        let mut reply = BatchReply::new(out, 2, keys.len(), self.max_reply)?;
+        let mut reply = ExistReply::new(out, keys.len(), self.max_reply)?;
         let ask = |keys: &[KeyRef<'_>]| self.master.batch_exist(self.now, keys);
         self.in_bunches(keys, ask, |exists| match exists {
             Ok(exists) => reply.exists(exists),
             Err(refusal) => reply.refused(&refusal),
         });
-        Ok(())
+        reply.finish()
     }
 
     pub(super) fn longest_prefix(self, out: &mut BytesMut) -> Result<(), Refusal> {
@@ -55,13 +55,4 @@ impl Turn<'_> {
         reply::write_count(out, length as u64);
         Ok(())
     }
-}
-
-/// The replicas in memory, which are all that the protocol tells of.
-fn in_memory(list: ReplicaList) -> Result<ReplicaList, Refusal> {
-    if list.placements.is_empty() {
-        let message = "the object is on disks only, which this protocol does not tell of";
-        return Err(Refusal::new(ErrorCode::ReplicaIsNotReady, message));
-    }
-    Ok(list)
 }

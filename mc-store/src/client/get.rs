@@ -210,6 +210,10 @@ impl Core {
         list: ReplicaList,
         asked: Time,
     ) -> Result<Read, GetError> {
+        if list.replicas.is_empty() {
+            // The object is on disks only, which this client does not read.
+            return Err(GetError::NotReady);
+        }
         let pieces = item.pieces(list.slices.total_len())?;
         let lease = ReaderLease::granted(asked, list.lease);
         let order = self.order(&list);

@@ -1,0 +1,355 @@
+//! Answers about objects and where they are.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use mc_meta::{
+    BufferStatus, DiskReplica, LocalDiskReplica, MAX_REPLICAS, MAX_SLICES, ReplicaStatus, Slice,
+    Slices,
+};
+use mc_types::{Checksum, ClientId, Extent, Generation, SegmentId};
+
+use super::{
+    Answer, Items, SegmentParts, Status, endpoint, name, problem, read_batch, read_remote_key,
+    sixteen,
+};
+use crate::answer::{
+    ObjectDescription, PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation, SegmentLocation,
+};
+use crate::error::MalformedReply;
+use crate::proto::buf_handle;
+use crate::wire::{Field, Fields};
+
+/// `BufHandle` and the status of the replica around it.
+#[derive(Default)]
+struct Handle {
+    parts: SegmentParts,
+    size: u64,
+    offset: u64,
+    segment_index: u32,
+    buffer_status: i32,
+    replica_status: i32,
+}
+
+impl Handle {
+    /// `ReplicaInfo`.
+    fn read(replica: &[u8]) -> Result<Self, MalformedReply> {
+        let (mut fields, mut found, mut replica_status) = (Fields::new(replica), None, 0);
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 if found.is_some() => {
+                    return Err(problem("handles", "has more than one range"));
+                }
+                1 => found = Some(Self::read_handle(field.bytes()?)?),
+                2 => replica_status = field.i32()?,
+                _ => {}
+            }
+        }
+        let handle = found.ok_or(problem("handles", "is missing"))?;
+        Ok(Self { replica_status, ..handle })
+    }
+
+    fn read_handle(message: &[u8]) -> Result<Self, MalformedReply> {
+        let (mut fields, mut handle) = (Fields::new(message), Self::default());
+        while let Some(field) = fields.next()? {
+            let parts = &mut handle.parts;
+            match field.number {
+                1 => parts.name = name(field)?,
+                2 => handle.size = field.u64()?,
+                3 => handle.offset = field.u64()?,
+                4 => handle.buffer_status = field.i32()?,
+                5 => parts.id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
+                6 => parts.endpoint = Some(endpoint(field)?),
+                7 => parts.remote_key = Some(read_remote_key(field)?),
+                8 => handle.segment_index = field.u32()?,
+                _ => {}
+            }
+        }
+        Ok(handle)
+    }
+
+    fn extent(&self) -> Result<Extent, MalformedReply> {
+        Extent::new(self.offset, self.size).ok_or(problem("buffer", "lies past 64 bits"))
+    }
+
+    fn location(self, table: &[Arc<SegmentLocation>]) -> Result<ReplicaLocation, MalformedReply> {
+        let extent = self.extent()?;
+        let segment = match (self.segment_index as usize).checked_sub(1) {
+            Some(at) => {
+                Arc::clone(table.get(at).ok_or(problem("segment_index", "names no segment"))?)
+            }
+            None => self.parts.finish()?,
+        };
+        Ok(ReplicaLocation { segment, extent })
+    }
+}
+
+pub(crate) fn push_replica(
+    replicas: &mut Vec<ReplicaLocation>,
+    message: &[u8],
+    table: &[Arc<SegmentLocation>],
+) -> Result<(), MalformedReply> {
+    if replicas.len() == MAX_REPLICAS {
+        return Err(problem("replica_list", "has too many replicas"));
+    }
+    if replicas.is_empty() {
+        replicas.reserve_exact(1);
+    }
+    replicas.push(Handle::read(message)?.location(table)?);
+    Ok(())
+}
+
+fn replica_status(number: i32) -> Result<ReplicaStatus, MalformedReply> {
+    let known = ReplicaStatus::ALL.into_iter().find(|status| *status as i32 == number);
+    known.ok_or(problem("status", "is unknown"))
+}
+
+/// `DiskReplica`: its length and its state.
+fn read_disk(message: &[u8]) -> Result<(u64, ReplicaStatus), MalformedReply> {
+    let (mut fields, mut len, mut status) = (Fields::new(message), 0, 0);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => len = field.u64()?,
+            2 => status = field.i32()?,
+            _ => {}
+        }
+    }
+    Ok((len, replica_status(status)?))
+}
+
+/// `LocalDiskReplica`.
+fn push_local_disk(
+    disks: &mut Vec<LocalDiskReplica>,
+    message: &[u8],
+) -> Result<(), MalformedReply> {
+    if disks.len() == MAX_REPLICAS {
+        return Err(problem("local_disks", "has too many replicas"));
+    }
+    let (mut fields, mut client, mut served) = (Fields::new(message), None, None);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => client = Some(ClientId::from_bytes(sixteen(field.bytes()?, "client_id")?)),
+            2 => served = Some(endpoint(field)?),
+            _ => {}
+        }
+    }
+    disks.push(LocalDiskReplica {
+        client: client.ok_or(problem("client_id", "is missing"))?,
+        endpoint: served.ok_or(problem("endpoint", "is missing"))?,
+    });
+    Ok(())
+}
+
+/// Slices as they arrive; the first is kept apart because most objects have one.
+#[derive(Default)]
+pub(crate) struct SliceList {
+    first: Option<Slice>,
+    all: Vec<Slice>,
+}
+
+impl SliceList {
+    pub(crate) fn push(&mut self, message: &[u8]) -> Result<(), MalformedReply> {
+        let (mut fields, mut slice) = (Fields::new(message), Slice { len: 0, checksum: None });
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => slice.len = field.u64()?,
+                2 => slice.checksum = Some(Checksum::from_crc32c(field.fixed32()?)),
+                _ => {}
+            }
+        }
+        match self.first {
+            None => self.first = Some(slice),
+            Some(_) if self.all.len() >= MAX_SLICES => {
+                return Err(problem("slices", "has too many slices"));
+            }
+            Some(first) => {
+                if self.all.is_empty() {
+                    self.all.push(first);
+                }
+                self.all.push(slice);
+            }
+        }
+        Ok(())
+    }
+
+    /// The slices and their length together.
+    pub(crate) fn finish(self) -> Result<(Slices, u64), MalformedReply> {
+        let slices = match (self.first, self.all) {
+            (None, _) => return Err(problem("slices", "is missing")),
+            (Some(only), all) if all.is_empty() => Slices::One(only),
+            (Some(_), all) => Slices::Many(all.into()),
+        };
+        let mut lengths = slices.as_slice().iter().map(|slice| slice.len);
+        let total = lengths.try_fold(0u64, |sum, len| sum.checked_add(len));
+        let total = total.ok_or(problem("slices", "adds up to more than 64 bits"))?;
+        Ok((slices, total))
+    }
+}
+
+/// What a reader needs of an object, as it arrives.
+#[derive(Default)]
+struct ListParts {
+    replicas: Vec<ReplicaLocation>,
+    generation: u64,
+    slices: SliceList,
+    lease: u64,
+    disk: Option<(u64, ReplicaStatus)>,
+    local_disks: Vec<LocalDiskReplica>,
+}
+
+impl ListParts {
+    /// Reads one of the fields that follow the replicas; false when it is none of them.
+    fn read(&mut self, field: Field<'_>) -> Result<bool, MalformedReply> {
+        match field.number {
+            3 => self.generation = field.u64()?,
+            4 => self.slices.push(field.bytes()?)?,
+            5 => self.lease = field.u64()?,
+            6 => self.disk = Some(read_disk(field.bytes()?)?),
+            7 => push_local_disk(&mut self.local_disks, field.bytes()?)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finish(self) -> Result<ReplicaList, MalformedReply> {
+        let (slices, total) = self.slices.finish()?;
+        if self.replicas.is_empty() && self.disk.is_none() && self.local_disks.is_empty() {
+            return Err(problem("replica_list", "is missing"));
+        }
+        if self.replicas.iter().any(|replica| replica.extent.len() != total) {
+            return Err(problem("replica_list", "has a replica of another length than the slices"));
+        }
+        if self.disk.is_some_and(|disk| disk != (total, ReplicaStatus::Complete)) {
+            return Err(problem("disk", "is not complete, or of another length than the slices"));
+        }
+        Ok(ReplicaList {
+            generation: Generation::new(self.generation),
+            slices,
+            replicas: self.replicas,
+            disk: self.disk.map(|(len, _)| DiskReplica { len }),
+            local_disks: self.local_disks,
+            lease: Duration::from_millis(self.lease),
+        })
+    }
+}
+
+fn read_replica_list_with(message: &[u8], table: &[Arc<SegmentLocation>]) -> Answer<ReplicaList> {
+    let (mut fields, mut status) = (Fields::new(message), Status::default());
+    let mut parts = ListParts::default();
+    while let Some(field) = fields.next()? {
+        match field.number {
+            2 => push_replica(&mut parts.replicas, field.bytes()?, table)?,
+            _ if parts.read(field)? => {}
+            _ => status.read(field)?,
+        }
+    }
+    status.or(|| parts.finish())
+}
+
+/// `GetReplicaListResponse`.
+pub(crate) fn read_replica_list(message: &[u8]) -> Answer<ReplicaList> {
+    read_replica_list_with(message, &[])
+}
+
+fn read_grant_with(message: &[u8], table: &[Arc<SegmentLocation>], asked: u64) -> Answer<PutGrant> {
+    let (mut fields, mut status) = (Fields::new(message), Status::default());
+    let (mut replicas, mut generation, mut disk) = (Vec::new(), 0, false);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            2 => push_replica(&mut replicas, field.bytes()?, table)?,
+            3 => generation = field.u64()?,
+            4 => disk = field.bool()?,
+            _ => status.read(field)?,
+        }
+    }
+    status.or(|| {
+        if replicas.is_empty() {
+            return Err(problem("replica_list", "is missing"));
+        }
+        if replicas.iter().any(|replica| replica.extent.len() != asked) {
+            return Err(problem("replica_list", "has a replica of another length than asked for"));
+        }
+        Ok(PutGrant { generation: Generation::new(generation), replicas, disk })
+    })
+}
+
+/// `PutStartResponse` to a put of `asked` bytes.
+pub(crate) fn read_grant(message: &[u8], asked: u64) -> Answer<PutGrant> {
+    read_grant_with(message, &[], asked)
+}
+
+/// `BatchGetReplicaListResponse`.
+pub(crate) fn read_replica_lists(message: &[u8], asked: usize) -> Answer<Items<ReplicaList>> {
+    read_batch(message, 3, asked, read_replica_list_with)
+}
+
+/// `BatchPutStartResponse` to puts of `lengths` bytes.
+pub(crate) fn read_grants(
+    message: &[u8],
+    lengths: impl ExactSizeIterator<Item = u64>,
+) -> Answer<Items<PutGrant>> {
+    let (asked, mut lengths) = (lengths.len(), lengths);
+    read_batch(message, 3, asked, |item, table| {
+        // As many items as lengths have come.
+        read_grant_with(item, table, lengths.next().unwrap_or_default())
+    })
+}
+
+/// `DescribeObjectResponse`.
+pub(crate) fn read_object(message: &[u8]) -> Answer<ObjectDescription> {
+    let (mut fields, mut status) = (Fields::new(message), Status::default());
+    let (mut replicas, mut slices) = (Vec::new(), SliceList::default());
+    let (mut disk, mut local_disks) = (None, Vec::new());
+    let (mut generation, mut lease, mut idle) = (0, 0, 0);
+    let (mut owner, mut soft_pinned) = (None, false);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            2 if replicas.len() == MAX_REPLICAS => {
+                return Err(problem("replica_list", "has too many replicas"));
+            }
+            2 => replicas.push(read_replica_description(field.bytes()?)?),
+            3 => generation = field.u64()?,
+            4 => slices.push(field.bytes()?)?,
+            5 => lease = field.u64()?,
+            6 => owner = Some(ClientId::from_bytes(sixteen(field.bytes()?, "client_id")?)),
+            7 => soft_pinned = field.bool()?,
+            8 => idle = field.u64()?,
+            9 => disk = Some(read_disk(field.bytes()?)?.1),
+            10 => push_local_disk(&mut local_disks, field.bytes()?)?,
+            _ => status.read(field)?,
+        }
+    }
+    status.or(|| {
+        Ok(ObjectDescription {
+            generation: Generation::new(generation),
+            owner: owner.ok_or(problem("client_id", "is missing"))?,
+            slices: slices.finish()?.0,
+            replicas,
+            disk,
+            local_disks,
+            lease: Duration::from_millis(lease),
+            soft_pinned,
+            idle: Duration::from_millis(idle),
+        })
+    })
+}
+
+fn read_replica_description(message: &[u8]) -> Result<ReplicaDescription, MalformedReply> {
+    let handle = Handle::read(message)?;
+    let status = replica_status(handle.replica_status)?;
+    let buffer = match buf_handle::BufStatus::try_from(handle.buffer_status) {
+        Ok(buf_handle::BufStatus::Init) => BufferStatus::Init,
+        Ok(buf_handle::BufStatus::Complete) => BufferStatus::Complete,
+        Ok(buf_handle::BufStatus::Failed) => BufferStatus::Failed,
+        Ok(buf_handle::BufStatus::Unregistered) => BufferStatus::Unregistered,
+        Err(_) => return Err(problem("handles.status", "is unknown")),
+    };
+    Ok(ReplicaDescription {
+        status,
+        buffer,
+        extent: handle.extent()?,
+        segment_id: handle.parts.id()?,
+        segment_name: handle.parts.name,
+        endpoint: handle.parts.endpoint.ok_or(problem("endpoint", "is missing"))?,
+    })
+}
