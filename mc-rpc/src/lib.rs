@@ -19,6 +19,7 @@ mod reply;
 mod request;
 mod server;
 mod service;
+mod stream;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod wire;
@@ -36,6 +37,6 @@ pub use error::{
 pub use method::Method;
 pub use reload::{FileError, Reload};
 pub use request::{MAX_BATCH, MAX_PAGE, TenantKey};
-pub use server::{Server, ServerConfig, ServerHandle};
+pub use server::{MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch};
 pub use service::{Call, Clock, MasterService, Service, SystemClock};
 pub use wire::WireError;

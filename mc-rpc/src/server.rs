@@ -1,24 +1,41 @@
 //! The server's side: listens, takes connections, ends them in good order.
 
+mod answering;
+mod complaints;
 mod config;
 mod connection;
+mod end;
+mod figures;
+mod greet;
+mod lanes;
+mod listener;
+mod long;
+mod peer;
+mod replays;
 
 use core::future::Future;
-use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use crate::error::BindError;
 use crate::service::Service;
+use crate::stream::Stream;
 
 pub use config::ServerConfig;
-use connection::{Connection, refuse};
+pub use figures::{MethodCalls, ServerMetrics};
+
+use complaints::Complaints;
+use figures::{Counters, add};
+use lanes::Lanes;
+use listener::Listener;
+use peer::Peer;
+use replays::Sessions;
 
 /// Connections beyond the limit that are told so at a time; more are closed
 /// without a word.
@@ -28,15 +45,19 @@ const MAX_REFUSING: usize = 64;
 /// descriptors and does not pass at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Answers calls over TCP.
+/// How often what is kept for a time is looked through.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// Answers calls over TCP and Unix sockets.
 ///
 /// A connection costs one task and, while nothing is under way on it, no
-/// buffers. Calls of one connection are answered in the order in which they
-/// come; calls that take long run on the runtime's blocking threads and hold up
-/// their own connection only.
+/// buffers. Short calls are answered on the thread that reads them, in the order in which
+/// they come. Calls that take long (large batches, and what looks at every object) run on
+/// the runtime's blocking threads, a bounded number at a time, and hold up nobody; their
+/// answers come when they are there.
 #[derive(Debug)]
 pub struct Server<S> {
-    listener: TcpListener,
+    listeners: Vec<Listener>,
     local_addr: SocketAddr,
     shared: Arc<Shared<S>>,
 }
@@ -46,6 +67,10 @@ pub struct Server<S> {
 struct Shared<S> {
     service: S,
     config: ServerConfig,
+    lanes: Lanes,
+    sessions: Sessions,
+    counters: Counters,
+    complaints: Complaints,
     /// Bytes in the buffers of connections that hold many.
     buffered: AtomicUsize,
 }
@@ -59,12 +84,7 @@ impl<S: Service> Server<S> {
     /// allow it, or `config` makes no sense.
     pub async fn bind(addr: &str, service: S, config: ServerConfig) -> Result<Self, BindError> {
         config.validate()?;
-        let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => BindError::AddressInUse { addr: addr.into(), source },
-            _ => BindError::Listen { addr: addr.into(), source },
-        };
-        let listener = TcpListener::bind(addr).await.map_err(failed)?;
-        let local_addr = listener.local_addr().map_err(failed)?;
+        let (listener, local_addr) = Listener::tcp(addr).await?;
         if !local_addr.ip().is_loopback() {
             tracing::warn!(
                 %local_addr,
@@ -72,8 +92,29 @@ impl<S: Service> Server<S> {
                  whoever reaches the port can read and remove every object"
             );
         }
-        let shared = Arc::new(Shared { service, config, buffered: AtomicUsize::new(0) });
-        Ok(Self { listener, local_addr, shared })
+        let shared = Arc::new(Shared {
+            service,
+            lanes: Lanes::new(config.bulk_threads),
+            sessions: Sessions::new(config.max_connections),
+            counters: Counters::default(),
+            complaints: Complaints::new(),
+            buffered: AtomicUsize::new(0),
+            config,
+        });
+        Ok(Self { listeners: vec![listener], local_addr, shared })
+    }
+
+    /// Listens at the Unix socket `path` too, which only this process's user may connect
+    /// to. A socket that is left from a process that has ended is replaced; the file is
+    /// removed when the server ends.
+    ///
+    /// # Errors
+    /// [`BindError`] when a process listens there, something else is there, or the system
+    /// does not allow it.
+    #[cfg(unix)]
+    pub fn listen_unix(mut self, path: &Path) -> Result<Self, BindError> {
+        self.listeners.push(Listener::unix(path)?);
+        Ok(self)
     }
 
     /// Where it listens, with the port that the system chose.
@@ -82,22 +123,31 @@ impl<S: Service> Server<S> {
         self.local_addr
     }
 
-    /// Serves until `shutdown` resolves, then stops listening, answers what has
-    /// arrived on every connection, and closes them; at the latest after
-    /// [`ServerConfig::drain_timeout`].
+    /// What has happened at this server, at any time from now on.
+    #[must_use]
+    pub fn watch(&self) -> ServerWatch {
+        let shared = Arc::clone(&self.shared);
+        ServerWatch { read: Arc::new(move || shared.counters.read()) }
+    }
+
+    /// Serves until `shutdown` resolves, then stops listening, tells every connection that
+    /// no new calls are taken, answers what has arrived, and closes them; at the latest
+    /// after [`ServerConfig::drain_timeout`].
     ///
     /// Dropping the future closes every connection at once.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { listener, local_addr, shared } = self;
+        let Self { listeners, local_addr, shared } = self;
         let (drain, draining) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut shutdown = core::pin::pin!(shutdown);
+        let mut sweep = tokio::time::interval(SWEEP);
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
                 Some(ended) = connections.join_next() => log_panic(&ended),
-                accepted = listener.accept() => match accepted {
+                accepted = listener::accept_any(&listeners) => match accepted {
                     Ok((stream, peer)) => {
                         accept(stream, peer, &shared, &draining, &mut connections);
                     }
@@ -106,9 +156,10 @@ impl<S: Service> Server<S> {
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
+                _ = sweep.tick() => shared.sessions.sweep(Instant::now()),
             }
         }
-        drop(listener);
+        drop(listeners);
         drain.send_replace(true);
         let drained = async {
             while let Some(ended) = connections.join_next().await {
@@ -124,30 +175,32 @@ impl<S: Service> Server<S> {
     /// Serves in a task of its own.
     #[must_use = "dropping the handle shuts the server down"]
     pub fn spawn(self) -> ServerHandle {
-        let local_addr = self.local_addr;
+        let (local_addr, watch) = (self.local_addr, self.watch());
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(self.serve(async {
             // Either way it is time to stop: asked for, or the handle is gone.
             drop(stopped.await);
         }));
-        ServerHandle { local_addr, stop, task }
+        ServerHandle { local_addr, watch, stop, task }
     }
 }
 
 fn accept<S: Service>(
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Stream,
+    peer: Peer,
     shared: &Arc<Shared<S>>,
     draining: &watch::Receiver<bool>,
     connections: &mut JoinSet<()>,
 ) {
     let (open, limit) = (connections.len(), shared.config.max_connections);
     if open < limit {
-        let connection = Connection::new(stream, peer, Arc::clone(shared));
-        connections.spawn(connection.run(draining.clone()));
-    } else if open < limit + MAX_REFUSING {
-        tracing::warn!(%peer, limit, "refused: too many connections");
-        connections.spawn(refuse(stream, shared.config.handshake_timeout));
+        connections.spawn(greet::serve(stream, peer, Arc::clone(shared), draining.clone()));
+        return;
+    }
+    add(&shared.counters.turned_away, 1);
+    shared.complaints.about(&peer, &"too many connections");
+    if open < limit + MAX_REFUSING {
+        connections.spawn(greet::turn_away(stream, shared.config.handshake_timeout));
     }
 }
 
@@ -159,11 +212,32 @@ fn log_panic(ended: &Result<(), JoinError>) {
     }
 }
 
+/// Reads what a server counts.
+#[derive(Clone)]
+pub struct ServerWatch {
+    read: Arc<dyn Fn() -> ServerMetrics + Send + Sync>,
+}
+
+impl core::fmt::Debug for ServerWatch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.read().fmt(f)
+    }
+}
+
+impl ServerWatch {
+    /// What has happened until now.
+    #[must_use]
+    pub fn read(&self) -> ServerMetrics {
+        (self.read)()
+    }
+}
+
 /// A server that runs in a task of its own. Dropping it shuts the server down
 /// as [`shutdown`](Self::shutdown) does, without waiting.
 #[derive(Debug)]
 pub struct ServerHandle {
     local_addr: SocketAddr,
+    watch: ServerWatch,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -173,6 +247,18 @@ impl ServerHandle {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// What has happened at the server until now.
+    #[must_use]
+    pub fn metrics(&self) -> ServerMetrics {
+        self.watch.read()
+    }
+
+    /// Reads [`metrics`](Self::metrics) when the handle is elsewhere.
+    #[must_use]
+    pub fn watch(&self) -> ServerWatch {
+        self.watch.clone()
     }
 
     /// Stops listening, answers what has arrived, closes every connection, and

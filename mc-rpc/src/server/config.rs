@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::lanes::default_bulk_threads;
 use crate::error::BindError;
 use crate::frame::{DEFAULT_MAX_PAYLOAD, MIN_MAX_PAYLOAD};
 
@@ -18,6 +19,9 @@ pub struct ServerConfig {
     /// does not keep to it gains nothing: the server reads on only when it has
     /// answered. Default 4096.
     pub max_in_flight: u32,
+    /// Large batches that are executed at a time; more wait, each connection taking its
+    /// turns. Default: half of the CPUs.
+    pub bulk_threads: usize,
     /// Bytes of answers that one connection may have waiting before its next
     /// call is looked at. Default 1 MiB.
     pub max_unsent: usize,
@@ -25,7 +29,7 @@ pub struct ServerConfig {
     /// that hold more than 256 KiB each; a connection that would need more is
     /// refused as `Overloaded` and closed. Default 1 GiB.
     pub max_buffered: usize,
-    /// How long a new connection may take to say what it speaks. Default 5 s.
+    /// How long the handshake of a new connection may take. Default 5 s.
     pub handshake_timeout: Duration,
     /// How long one request may take to arrive, from its first byte to its
     /// last, and how long answers may wait for the client to take them. Default
@@ -44,6 +48,7 @@ impl Default for ServerConfig {
             max_connections: 10_000,
             max_payload: DEFAULT_MAX_PAYLOAD,
             max_in_flight: 4096,
+            bulk_threads: default_bulk_threads(),
             max_unsent: 1 << 20,
             max_buffered: 1 << 30,
             handshake_timeout: Duration::from_secs(5),
@@ -65,6 +70,7 @@ impl ServerConfig {
                 "accept requests of at least 64 KiB",
             ),
             ("max_in_flight", self.max_in_flight.into(), 1, "allow at least one"),
+            ("bulk_threads", self.bulk_threads as u64, 1, "allow at least one"),
             ("max_unsent", self.max_unsent as u64, 1, "allow at least one byte"),
         ] {
             if value < least {

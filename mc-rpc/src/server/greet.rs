@@ -1,0 +1,130 @@
+//! From an accepted socket to a connection that is served: the handshake.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mc_meta::TenantId;
+use mc_types::ErrorCode;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Shared;
+use super::answering::Asker;
+use super::connection::Connection;
+use super::end::End;
+use super::figures::add;
+use super::peer::Peer;
+use crate::caller::Caller;
+use crate::error::{HandshakeError, Refusal};
+use crate::frame::{ClientPreface, Hello, PREFACE_LEN, ServerPreface, VERSION, other_version};
+use crate::handshake::{read_exactly, read_preface};
+use crate::service::Service;
+use crate::stream::Stream;
+
+/// Serves a connection to its end, and says once why a bad one ended.
+pub(super) async fn serve<S: Service>(
+    stream: Stream,
+    peer: Peer,
+    shared: Arc<Shared<S>>,
+    draining: watch::Receiver<bool>,
+) {
+    add(&shared.counters.accepted, 1);
+    add(&shared.counters.connections, 1);
+    let ended = greet_and_serve(stream, peer, Arc::clone(&shared), draining).await;
+    shared.counters.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    match ended {
+        Ok(()) => tracing::debug!(%peer, "connection closed"),
+        Err(End::Io(error)) => tracing::debug!(%peer, %error, "connection lost"),
+        Err(reason) => {
+            let counter = match &reason {
+                End::Refused(_) => &shared.counters.turned_away,
+                _ => &shared.counters.closed_for_cause,
+            };
+            add(counter, 1);
+            shared.complaints.about(&peer, &reason);
+        }
+    }
+}
+
+async fn greet_and_serve<S: Service>(
+    mut stream: Stream,
+    peer: Peer,
+    shared: Arc<Shared<S>>,
+    draining: watch::Receiver<bool>,
+) -> Result<(), End> {
+    let patience = shared.config.handshake_timeout;
+    stream.prepare(shared.config.keepalive)?;
+    let greeted = timeout(patience, greet(&mut stream, peer, &shared)).await;
+    let asker = greeted.map_err(|_| End::SlowHandshake(patience))??;
+    Connection::new(stream, shared, asker).serve(draining).await
+}
+
+/// Shakes hands: the versions match, and the server knows who it is.
+async fn greet<S: Service>(
+    stream: &mut Stream,
+    peer: Peer,
+    shared: &Arc<Shared<S>>,
+) -> Result<Asker, End> {
+    let preface: [u8; PREFACE_LEN] = read_preface(stream).await?;
+    let client = ClientPreface::parse(&preface)?;
+    if client.version != VERSION {
+        refuse(stream, &other_version(client.version)).await?;
+        return Err(HandshakeError::Version { theirs: client.version, ours: VERSION }.into());
+    }
+    let hello = read_exactly(stream, client.hello_len.into()).await?;
+    let known = Hello::parse(&hello).and_then(|hello| {
+        let caller = identify(peer, &hello)?;
+        let session = match hello.session {
+            0 => None,
+            id => Some(shared.sessions.open(id, &caller)?),
+        };
+        Ok(Asker { caller, session, max_reply: client.max_payload as usize })
+    });
+    let asker = match known {
+        Ok(asker) => asker,
+        Err(refusal) => {
+            refuse(stream, &refusal).await?;
+            return Err(End::Refused(refusal));
+        }
+    };
+    let answer = ServerPreface {
+        version: VERSION,
+        message_len: 0,
+        status: 0,
+        max_payload: shared.config.max_payload,
+        max_in_flight: shared.config.max_in_flight,
+    };
+    stream.write_all(&answer.encode()).await?;
+    stream.flush().await?;
+    Ok(asker)
+}
+
+/// Who calls, by what they say and where they come from.
+fn identify(_peer: Peer, hello: &Hello) -> Result<Arc<Caller>, Refusal> {
+    let tenant = TenantId::new(&hello.tenant)
+        .map_err(|error| Refusal::new(ErrorCode::InvalidParams, error.to_string()))?;
+    Ok(Arc::new(Caller::ANYBODY.of_tenant(tenant)))
+}
+
+async fn refuse(stream: &mut Stream, refusal: &Refusal) -> Result<(), End> {
+    stream.write_all(&ServerPreface::refusing(refusal)).await?;
+    stream.flush().await?;
+    stream.shutdown().await?;
+    Ok(())
+}
+
+/// Tells a client that there are too many connections.
+pub(super) async fn turn_away(mut stream: Stream, patience: Duration) {
+    let tell = async {
+        let preface = ClientPreface::parse(&read_preface(&mut stream).await?)?;
+        read_exactly(&mut stream, preface.hello_len.into()).await?;
+        let refusal = Refusal::new(
+            ErrorCode::Overloaded,
+            "this master has as many connections as it takes; retry shortly",
+        );
+        refuse(&mut stream, &refusal).await
+    };
+    // Refused either way; a peer that does not even say hello learns nothing.
+    let _: Result<Result<(), End>, _> = timeout(patience, tell).await;
+}

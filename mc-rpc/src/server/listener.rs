@@ -1,0 +1,111 @@
+//! Where a server listens.
+
+use core::future::poll_fn;
+use core::task::{Context, Poll};
+use std::io;
+use std::net::SocketAddr;
+#[cfg(unix)]
+use std::path::{Path, PathBuf};
+
+use tokio::net::TcpListener;
+#[cfg(unix)]
+use tokio::net::UnixListener;
+
+use super::peer::Peer;
+use crate::error::BindError;
+use crate::stream::Stream;
+
+/// A socket that connections come from.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
+}
+
+/// A Unix socket's file; removed when dropped.
+#[cfg(unix)]
+#[derive(Debug)]
+pub(super) struct SocketFile(PathBuf);
+
+#[cfg(unix)]
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it before.
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+fn failed(addr: &str, source: io::Error) -> BindError {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::AddressInUse { addr: addr.into(), source },
+        _ => BindError::Listen { addr: addr.into(), source },
+    }
+}
+
+impl Listener {
+    pub(super) async fn tcp(addr: &str) -> Result<(Self, SocketAddr), BindError> {
+        let listener = TcpListener::bind(addr).await.map_err(|error| failed(addr, error))?;
+        let local_addr = listener.local_addr().map_err(|error| failed(addr, error))?;
+        Ok((Self::Tcp(listener), local_addr))
+    }
+
+    #[cfg(unix)]
+    pub(super) fn unix(path: &Path) -> Result<Self, BindError> {
+        use std::os::unix::fs::PermissionsExt;
+        let name = path.display().to_string();
+        remove_stale(path).map_err(|error| failed(&name, error))?;
+        let listener = UnixListener::bind(path).map_err(|error| failed(&name, error))?;
+        let file = SocketFile(path.into());
+        let private = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(path, private).map_err(|error| failed(&name, error))?;
+        Ok(Self::Unix { listener, _file: file })
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
+        match self {
+            Self::Tcp(listener) => listener
+                .poll_accept(cx)
+                .map_ok(|(stream, address)| (Stream::Tcp(stream), Peer::Ip(address))),
+            #[cfg(unix)]
+            Self::Unix { listener, .. } => listener.poll_accept(cx).map_ok(|(stream, _)| {
+                let uid = stream.peer_cred().ok().map(|of| of.uid());
+                (Stream::Unix(stream), Peer::Local { uid })
+            }),
+        }
+    }
+}
+
+/// The next connection at any of the listeners.
+pub(super) async fn accept_any(listeners: &[Listener]) -> io::Result<(Stream, Peer)> {
+    poll_fn(|cx| {
+        let mut polled = listeners.iter().map(|listener| listener.poll_accept(cx));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
+}
+
+/// Removes the socket of a process that has ended: one that nobody answers at.
+#[cfg(unix)]
+fn remove_stale(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    let found = match std::fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !found.file_type().is_socket() {
+        let text = "a file that is no socket is there; choose another path";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) => Err(error),
+    }
+}

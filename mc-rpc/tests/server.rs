@@ -1,0 +1,327 @@
+//! What a server promises to those who keep to the protocol: nobody waits for another's
+//! long calls, time-outs and cancellations are heeded, and nothing is executed twice.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, BytesMut};
+use common::{ME, PATIENCE, key, master, segment};
+use mc_rpc::frame::{self, ClientPreface, FrameHeader, HEADER_LEN, Hello, Kind, ServerPreface};
+use mc_rpc::{
+    Call, ClientConfig, MasterClient, MasterService, Method, Refusal, Server, ServerConfig,
+    ServerHandle, Service, SystemClock,
+};
+use mc_types::ErrorCode;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// A service whose `ListKeys` waits until the test lets it, and which answers every call
+/// with how many calls of its method have been executed.
+#[derive(Debug, Default)]
+struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+    entered: AtomicUsize,
+    executed: Mutex<HashMap<Method, u8>>,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+
+    async fn entered(&self, calls: usize) {
+        wait_until(|| self.entered.load(Ordering::SeqCst) >= calls).await;
+    }
+}
+
+impl Service for Gate {
+    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+        if call.method == Method::ListKeys {
+            self.entered.fetch_add(1, Ordering::SeqCst);
+            let shut = self.open.lock().unwrap();
+            let wait = self.opened.wait_timeout_while(shut, PATIENCE, |open| !*open);
+            drop(wait.unwrap());
+        }
+        let mut executed = self.executed.lock().unwrap();
+        let count = executed.entry(call.method).or_default();
+        *count += 1;
+        out.put_u8(*count);
+        Ok(())
+    }
+}
+
+async fn wait_until(mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn gated(config: ServerConfig) -> (Arc<Gate>, ServerHandle) {
+    let gate = Arc::new(Gate::default());
+    let server = Server::bind("127.0.0.1:0", Arc::clone(&gate), config).await.unwrap();
+    (gate, server.spawn())
+}
+
+/// A client that writes frames as the test says.
+struct Raw<T> {
+    stream: T,
+    arrived: BytesMut,
+}
+
+impl Raw<TcpStream> {
+    async fn connect(server: &ServerHandle, session: u128) -> Self {
+        let stream = TcpStream::connect(server.local_addr()).await.unwrap();
+        Self::shake(stream, session).await
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
+    async fn shake(mut stream: T, session: u128) -> Self {
+        let hello = Hello { session, ..Hello::default() };
+        stream.write_all(&ClientPreface::with(16 << 20, &hello)).await.unwrap();
+        let mut answer = [0; frame::SERVER_PREFACE_LEN];
+        timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+        assert_eq!(ServerPreface::parse(&answer).unwrap().status, 0);
+        Self { stream, arrived: BytesMut::new() }
+    }
+
+    async fn ask(&mut self, id: u64, method: Method, token: Option<u64>, within: Option<Duration>) {
+        let mut out = BytesMut::new();
+        let fill = |_: &mut BytesMut| Ok::<(), ()>(());
+        frame::append_request(&mut out, id, method.number(), token, within, fill).unwrap();
+        self.stream.write_all(&out).await.unwrap();
+    }
+
+    async fn cancel(&mut self, id: u64) {
+        let header = FrameHeader::new(id, 0, Kind::Cancel);
+        self.stream.write_all(&header.encode()).await.unwrap();
+    }
+
+    async fn frame(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
+        loop {
+            let found = frame::first_frame(&self.arrived, u32::MAX).unwrap();
+            if let Some((header, payload)) = found {
+                let payload = payload.to_vec();
+                let _ = self.arrived.split_to(HEADER_LEN + payload.len());
+                return Some((header, payload));
+            }
+            let read = timeout(PATIENCE, self.stream.read_buf(&mut self.arrived)).await.unwrap();
+            if matches!(read, Ok(0) | Err(_)) {
+                return None;
+            }
+        }
+    }
+
+    /// The id and the payload of the next reply.
+    async fn reply(&mut self) -> (u64, Vec<u8>) {
+        let (header, payload) = self.frame().await.expect("an answer");
+        assert_eq!(header.kind, Kind::Reply, "{:?}", frame::parse_refusal(&payload));
+        (header.id, payload)
+    }
+
+    async fn refusal(&mut self) -> (u64, ErrorCode) {
+        let (header, payload) = self.frame().await.expect("an answer");
+        assert_eq!(header.kind, Kind::Error);
+        (header.id, frame::parse_refusal(&payload).code)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_call_overtakes_a_long_one() {
+    let (gate, server) = gated(ServerConfig::default()).await;
+    let mut raw = Raw::connect(&server, 0).await;
+    raw.ask(1, Method::ListKeys, None, None).await;
+    gate.entered(1).await;
+    raw.ask(2, Method::ExistKey, None, None).await;
+    assert_eq!(raw.reply().await, (2, vec![1]));
+    gate.open();
+    assert_eq!(raw.reply().await, (1, vec![1]));
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_take_turns() {
+    let (gate, server) = gated(ServerConfig::default()).await;
+    let mut greedy = Raw::connect(&server, 0).await;
+    for id in 0..100 {
+        greedy.ask(id, Method::ListKeys, None, None).await;
+    }
+    gate.entered(2).await;
+    let mut modest = Raw::connect(&server, 0).await;
+    modest.ask(7, Method::ListKeys, None, None).await;
+    // Known to have arrived when a later call is answered.
+    modest.ask(8, Method::ExistKey, None, None).await;
+    assert_eq!(modest.reply().await.0, 8);
+    gate.open();
+    let (id, count) = modest.reply().await;
+    assert!((id, count[0]) <= (7, 10), "waited for {} calls of another", count[0]);
+    for _ in 0..100 {
+        greedy.reply().await;
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_given_up_is_not_executed() {
+    let (gate, server) = gated(ServerConfig::default()).await;
+    let mut raw = Raw::connect(&server, 0).await;
+    for id in 1..=4 {
+        raw.ask(id, Method::ListKeys, None, None).await;
+    }
+    gate.entered(2).await;
+    raw.cancel(4).await;
+    raw.cancel(99).await;
+    assert_eq!(raw.refusal().await, (4, ErrorCode::Cancelled));
+    gate.open();
+    let mut answered = [raw.reply().await.0, raw.reply().await.0, raw.reply().await.0];
+    answered.sort_unstable();
+    assert_eq!(answered, [1, 2, 3]);
+    let metrics = server.metrics();
+    assert_eq!((metrics.cancelled, metrics.calls[0].calls), (1, 3));
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_waited_too_long_is_not_executed() {
+    let (gate, server) = gated(ServerConfig::default()).await;
+    let mut raw = Raw::connect(&server, 0).await;
+    for id in 1..=2 {
+        raw.ask(id, Method::ListKeys, None, None).await;
+    }
+    gate.entered(2).await;
+    let within = Duration::from_millis(1);
+    raw.ask(3, Method::ListKeys, None, Some(within)).await;
+    raw.ask(4, Method::ExistKey, None, None).await;
+    assert_eq!(raw.reply().await.0, 4);
+    let arrived = Instant::now();
+    wait_until(|| arrived.elapsed() > within).await;
+    gate.open();
+    let mut refused = 0;
+    for _ in 0..3 {
+        let (header, payload) = raw.frame().await.unwrap();
+        if header.kind == Kind::Error {
+            assert_eq!(header.id, 3);
+            assert_eq!(frame::parse_refusal(&payload).code, ErrorCode::RpcTimeout);
+            refused += 1;
+        }
+    }
+    assert_eq!((refused, server.metrics().expired), (1, 1));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_second_attempt_gets_the_first_answer() {
+    let (_gate, server) = gated(ServerConfig::default()).await;
+    let mut first = Raw::connect(&server, 77).await;
+    first.ask(1, Method::PutStart, Some(5), None).await;
+    assert_eq!(first.reply().await, (1, vec![1]));
+    drop(first);
+    let mut second = Raw::connect(&server, 77).await;
+    second.ask(9, Method::PutStart, Some(5), None).await;
+    assert_eq!(second.reply().await, (9, vec![1]));
+    second.ask(10, Method::PutStart, Some(6), None).await;
+    assert_eq!(second.reply().await, (10, vec![2]));
+    // Another client's token is another call, and so is one without a token.
+    let mut other = Raw::connect(&server, 78).await;
+    other.ask(1, Method::PutStart, Some(5), None).await;
+    assert_eq!(other.reply().await, (1, vec![3]));
+    other.ask(2, Method::PutStart, None, None).await;
+    assert_eq!(other.reply().await, (2, vec![4]));
+    assert_eq!(server.metrics().repeated, 1);
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draining_server_says_so_and_answers_what_it_has() {
+    let (gate, server) = gated(ServerConfig::default()).await;
+    let mut raw = Raw::connect(&server, 0).await;
+    raw.ask(1, Method::ListKeys, None, None).await;
+    gate.entered(1).await;
+    let stopping = tokio::spawn(server.shutdown());
+    let (header, _) = raw.frame().await.unwrap();
+    assert_eq!(header.kind, Kind::GoAway);
+    gate.open();
+    assert_eq!(raw.reply().await.0, 1);
+    assert_eq!(raw.frame().await, None);
+    drop(raw);
+    timeout(PATIENCE, stopping).await.unwrap().unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_serves_and_leaves_no_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("server-{}.sock", std::process::id()));
+    // What a process that was killed leaves behind.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let bind = || Server::bind("127.0.0.1:0", Arc::new(Gate::default()), ServerConfig::default());
+    let server = bind().await.unwrap().listen_unix(&path).unwrap().spawn();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+    let mut raw = Raw::shake(stream, 0).await;
+    raw.ask(1, Method::ExistKey, None, None).await;
+    assert_eq!(raw.reply().await, (1, vec![1]));
+
+    let taken = bind().await.unwrap().listen_unix(&path).unwrap_err();
+    assert!(taken.is_retryable(), "{taken}");
+    drop(raw);
+    server.shutdown().await;
+    assert!(!path.exists());
+    std::fs::write(&path, "not a socket").unwrap();
+    let refused = bind().await.unwrap().listen_unix(&path).unwrap_err();
+    assert!(refused.to_string().contains("no socket"), "{refused}");
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// Heartbeats are answered soon while other connections send as many large batches as the
+/// master takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_do_not_starve_behind_batches() {
+    let master = master();
+    let service = MasterService::new(Arc::clone(&master), SystemClock::new());
+    let server = Server::bind("127.0.0.1:0", service, ServerConfig::default());
+    let server = server.await.unwrap().spawn();
+    let addr = server.local_addr().to_string();
+    let keys: Arc<Vec<String>> = Arc::new((0..4000).map(|n| format!("key-{n:040}")).collect());
+    let mut bulk = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (addr, keys) = (addr.clone(), Arc::clone(&keys));
+        bulk.spawn(async move {
+            let client = MasterClient::connect(&addr, ClientConfig::default()).await.unwrap();
+            let keys: Vec<_> = keys.iter().map(|text| key(text)).collect();
+            loop {
+                let asks = (0..4).map(|_| client.batch_exist(&keys));
+                for asked in asks {
+                    asked.await.unwrap();
+                }
+            }
+        });
+    }
+    let client = MasterClient::connect(&addr, ClientConfig::default()).await.unwrap();
+    client.mount_segment(ME, &segment(1, 1 << 20)).await.unwrap();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..200 {
+        let begin = Instant::now();
+        client.ping(ME).await.unwrap();
+        slowest = slowest.max(begin.elapsed());
+    }
+    let begin = Instant::now();
+    client.cluster_report().await.unwrap();
+    // Clients are given up after ten seconds of silence; this is one of a hundred.
+    let most = Duration::from_secs(1);
+    assert!(slowest.max(begin.elapsed()) < most, "a ping took {slowest:?}");
+    bulk.shutdown().await;
+    server.shutdown().await;
+}
