@@ -325,6 +325,13 @@ impl Master {
         Pong { view: self.segments.read().view(), status, tasks }
     }
 
+    /// Whether this client has a segment or a local disk here, away or not.
+    #[must_use]
+    pub fn contributes(&self, client: ClientId) -> bool {
+        !self.segments.read().of_client(client).is_empty()
+            || self.clients.lock().disks.contains(&client)
+    }
+
     /// The hosts that serve the segments of each of `clients`: IP addresses or names,
     /// without port and brackets, each once, in the order of their segments. Clients of
     /// which nothing is mounted, or that are away, are left out, and one that is asked

@@ -57,7 +57,7 @@ fn sixteen(bytes: &[u8], name: &'static str) -> Result<[u8; 16], Refusal> {
         .map_err(|_| Refusal::invalid(format!("{name} has {} bytes, not 16", bytes.len())))
 }
 
-fn client(field: Field<'_>) -> Result<ClientId, Refusal> {
+pub(crate) fn client(field: Field<'_>) -> Result<ClientId, Refusal> {
     sixteen(field.bytes()?, "client_id").map(ClientId::from_bytes)
 }
 

@@ -420,6 +420,22 @@ fn the_hosts_of_clients_are_told_once_each() {
 }
 
 #[test]
+fn a_client_contributes_from_its_first_segment_to_its_last() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    config.client_return_timeout = Duration::from_secs(10);
+    let master = master_with(config, &[100, 100]);
+    assert!(master.contributes(NODE) && !master.contributes(STRANGER));
+    master.unmount_segment(at(0), NODE, SegmentId::from_u128(0)).unwrap();
+    assert!(master.contributes(NODE));
+    // What is away may come back.
+    master.tick(secs(11));
+    assert!(master.contributes(NODE));
+    master.tick(secs(30));
+    assert!(!master.contributes(NODE));
+}
+
+#[test]
 fn who_is_away_has_no_host() {
     let mut config = settings();
     config.client_ttl = Duration::from_secs(10);

@@ -4,6 +4,7 @@
 
 mod admin;
 mod bunches;
+mod owners;
 mod puts;
 mod reads;
 mod removal;
@@ -17,12 +18,13 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use mc_meta::{Master, ScopedKey, TenantId};
-use mc_types::{ErrorCode, KeyRef, Time};
+use mc_types::{ClientId, ErrorCode, KeyRef, Time};
 
 use crate::caller::{Caller, Role};
 use crate::error::Refusal;
 use crate::method::Method;
 use crate::request::TenantKey;
+use owners::Owners;
 
 /// One call as it reached a server.
 #[derive(Clone, Copy, Debug)]
@@ -97,18 +99,20 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// `MasterService` of the `.proto`, answered by a [`Master`].
 ///
 /// Every call is refused whose [role](Method::role) its caller does not have, and every
-/// key is one of the caller's tenant.
+/// key is one of the caller's tenant. The id of a client that contributes memory is its
+/// caller's: nobody else calls with it but administrators.
 #[derive(Debug)]
 pub struct MasterService<C = SystemClock> {
     master: Arc<Master>,
     clock: C,
+    owners: Owners,
 }
 
 impl<C: Clock> MasterService<C> {
     /// Answers from `master`, whose time `clock` tells.
     #[must_use]
     pub fn new(master: Arc<Master>, clock: C) -> Self {
-        Self { master, clock }
+        Self { master, clock, owners: Owners::default() }
     }
 
     /// The master behind it.
@@ -120,7 +124,7 @@ impl<C: Clock> MasterService<C> {
 
 impl<C: Clock> Service for MasterService<C> {
     fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
-        let Call { method, payload, max_reply, caller } = call;
+        let Call { method, payload, caller, .. } = call;
         if caller.role() < method.role() {
             return Err(Refusal::new(
                 ErrorCode::PermissionDenied,
@@ -132,6 +136,38 @@ impl<C: Clock> Service for MasterService<C> {
                 ),
             ));
         }
+        match owners::client(method, payload, caller)? {
+            Some(client) => self.answer_as(client, call, out),
+            None => self.answer(call, out),
+        }
+    }
+}
+
+impl<C: Clock> MasterService<C> {
+    /// Answers somebody who is known and calls as this client.
+    fn answer_as(
+        &self,
+        client: ClientId,
+        call: Call<'_>,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        self.owners.check(client, call.caller)?;
+        let claim = if owners::contributes(call.method) {
+            Some(self.owners.claim(client, call.caller, &self.master)?)
+        } else {
+            None
+        };
+        let answered = self.answer(call, out);
+        let (claimed, done) = (claim.is_some(), answered.is_ok());
+        drop(claim);
+        if (claimed && !done) || (done && owners::withdraws(call.method)) {
+            self.owners.release(client, &self.master);
+        }
+        answered
+    }
+
+    fn answer(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+        let Call { method, payload, max_reply, caller } = call;
         let (master, tenant) = (&*self.master, caller.tenant());
         let (now, role) = (self.clock.now(), caller.role());
         let turn = Turn { master, now, tenant, role, payload, max_reply };

@@ -1,0 +1,352 @@
+//! Whose the ids of clients are.
+//!
+//! Whoever knows a client's id could call in its name: take its segments out, fetch its
+//! tasks, end its puts. So an id under which somebody has contributed memory or a disk is
+//! theirs for as long as that is there. Where nobody is authenticated nothing is kept.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use mc_meta::Master;
+use mc_types::{ClientId, ErrorCode};
+use parking_lot::RwLock;
+
+use crate::caller::{Caller, Role};
+use crate::error::Refusal;
+use crate::method::Method;
+use crate::request;
+use crate::wire::Fields;
+
+/// Most ids that are kept.
+const MAX_OWNERS: usize = 65_536;
+
+/// Fewest ids at which it is worth while to look for those that contribute no more.
+const MIN_LOOK: usize = 1024;
+
+/// The number of the field `client_id` in the method's request.
+const fn client_id_field(method: Method) -> Option<u32> {
+    include!(concat!(env!("OUT_DIR"), "/client_ids.rs"))
+}
+
+/// Whether the method makes the caller's client one that contributes.
+pub(super) const fn contributes(method: Method) -> bool {
+    matches!(method, Method::MountSegment | Method::ReMountSegment)
+}
+
+/// Whether the method may make it one that contributes no more.
+pub(super) const fn withdraws(method: Method) -> bool {
+    matches!(method, Method::UnmountSegment)
+}
+
+/// The client as which somebody calls; `None` when they are nobody in particular, or call
+/// as none.
+pub(super) fn client(
+    method: Method,
+    payload: &[u8],
+    caller: &Caller,
+) -> Result<Option<ClientId>, Refusal> {
+    let Some(number) = client_id_field(method) else { return Ok(None) };
+    if *caller == Caller::ANYBODY {
+        return Ok(None);
+    }
+    let (mut fields, mut found) = (Fields::new(payload), None);
+    while let Some(field) = fields.next()? {
+        if field.number == number {
+            // Of a field that comes twice the last one counts, here as where it is parsed.
+            found = Some(request::client(field)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The clients that contribute, and who runs each of them.
+#[derive(Debug, Default)]
+pub(super) struct Owners(RwLock<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    owners: HashMap<ClientId, Owner>,
+    /// The number of ids at which to look again for those that contribute no more.
+    look_at: usize,
+}
+
+#[derive(Debug)]
+struct Owner {
+    name: Box<str>,
+    /// Calls under way that may make the client one that contributes.
+    pending: u32,
+    /// How many there have been, so that none is overlooked by who releases the id.
+    claims: u64,
+}
+
+/// Holds an id while a call is under way that may make its client one that contributes.
+pub(super) struct Claim<'a> {
+    owners: &'a Owners,
+    client: ClientId,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owners.0.write().owners.get_mut(&self.client) {
+            owner.pending -= 1;
+        }
+    }
+}
+
+fn stranger() -> Refusal {
+    Refusal::new(
+        ErrorCode::IllegalClient,
+        "client_id is that of a client that somebody else runs; call with an id of your own",
+    )
+}
+
+fn may_use(owner: &Owner, caller: &Caller) -> bool {
+    caller.role() >= Role::Admin || *owner.name == *caller.name()
+}
+
+impl Owners {
+    /// Refuses to let anybody call as a client that somebody else runs.
+    pub(super) fn check(&self, client: ClientId, caller: &Caller) -> Result<(), Refusal> {
+        match self.0.read().owners.get(&client) {
+            Some(owner) if !may_use(owner, caller) => Err(stranger()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the id the caller's, unless it is somebody's. It stays theirs when the claim
+    /// is dropped, until it is [released](Self::release).
+    pub(super) fn claim(
+        &self,
+        client: ClientId,
+        caller: &Caller,
+        master: &Master,
+    ) -> Result<Claim<'_>, Refusal> {
+        self.look_for_the_gone(master);
+        let mut known = self.0.write();
+        let full = known.owners.len() >= MAX_OWNERS;
+        match known.owners.entry(client) {
+            Entry::Occupied(mut owner) => {
+                let owner = owner.get_mut();
+                if !may_use(owner, caller) {
+                    return Err(stranger());
+                }
+                owner.pending += 1;
+                owner.claims += 1;
+            }
+            Entry::Vacant(_) if full => {
+                return Err(Refusal::new(
+                    ErrorCode::Overloaded,
+                    format!("{MAX_OWNERS} clients contribute, which is as many as can"),
+                ));
+            }
+            Entry::Vacant(free) => {
+                free.insert(Owner { name: caller.name().into(), pending: 1, claims: 1 });
+            }
+        }
+        Ok(Claim { owners: self, client })
+    }
+
+    /// Forgets whose the id is, if its client contributes nothing.
+    pub(super) fn release(&self, client: ClientId, master: &Master) {
+        let claims = self.0.read().owners.get(&client).map(|owner| owner.claims);
+        // The master is asked without the lock; a claim since then shows in their number.
+        if let Some(claims) = claims
+            && !master.contributes(client)
+        {
+            self.0.write().forget(client, claims);
+        }
+    }
+
+    /// Forgets those whose segments have gone without a word.
+    fn look_for_the_gone(&self, master: &Master) {
+        let known = self.0.read();
+        if known.owners.len() < known.look_at.max(MIN_LOOK) {
+            return;
+        }
+        let seen: Vec<(ClientId, u64)> =
+            known.owners.iter().map(|(client, owner)| (*client, owner.claims)).collect();
+        drop(known);
+        let gone = seen.into_iter().filter(|(client, _)| !master.contributes(*client));
+        let gone: Vec<_> = gone.collect();
+        let mut known = self.0.write();
+        for (client, claims) in gone {
+            known.forget(client, claims);
+        }
+        // Each look costs as much as there are ids, so it comes once in as many mounts.
+        known.look_at = (2 * known.owners.len()).min(MAX_OWNERS);
+    }
+}
+
+impl Known {
+    fn forget(&mut self, client: ClientId, claims: u64) {
+        if let Entry::Occupied(owner) = self.owners.entry(client)
+            && owner.get().claims == claims
+            && owner.get().pending == 0
+        {
+            owner.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::BytesMut;
+    use mc_meta::{MasterConfig, SegmentSpec};
+    use mc_types::{Endpoint, RemoteKey, SegmentId};
+
+    use super::*;
+    use crate::service::{Call, MasterService, Service, SystemClock};
+    use crate::wire::put_bytes;
+
+    const CLIENT: ClientId = ClientId::from_u128(77);
+
+    fn service() -> MasterService {
+        let master = Arc::new(Master::new(MasterConfig::default(), 3).unwrap());
+        MasterService::new(master, SystemClock::new())
+    }
+
+    fn node(name: &'static str) -> Caller {
+        Caller::new(name, Role::Node)
+    }
+
+    fn segment(number: u32) -> SegmentSpec {
+        SegmentSpec {
+            id: SegmentId::from_u128(number.into()),
+            name: format!("segment-{number}").into(),
+            base: 4096,
+            size: 1 << 20,
+            endpoint: Endpoint::new("tcp", "10.0.0.1:1").unwrap(),
+            remote_key: RemoteKey::from_bytes([1; 16]),
+        }
+    }
+
+    fn call(
+        service: &MasterService,
+        caller: &Caller,
+        method: Method,
+        write: impl FnOnce(&mut BytesMut),
+    ) -> Result<(), ErrorCode> {
+        let (mut payload, mut out) = (BytesMut::new(), BytesMut::new());
+        write(&mut payload);
+        let call = Call { method, payload: &payload, max_reply: 1 << 20, caller };
+        service.call(call, &mut out).map_err(|refusal| refusal.code)
+    }
+
+    fn mount(service: &MasterService, caller: &Caller, number: u32) -> Result<(), ErrorCode> {
+        call(service, caller, Method::MountSegment, |out| {
+            request::write_mount(out, CLIENT, &segment(number));
+        })
+    }
+
+    fn unmount(service: &MasterService, caller: &Caller, number: u32) -> Result<(), ErrorCode> {
+        call(service, caller, Method::UnmountSegment, |out| {
+            request::write_unmount(out, CLIENT, segment(number).id);
+        })
+    }
+
+    fn ping(service: &MasterService, caller: &Caller) -> Result<(), ErrorCode> {
+        call(service, caller, Method::Ping, |out| request::write_ping(out, CLIENT))
+    }
+
+    #[test]
+    fn every_request_with_a_client_id_is_looked_at() {
+        assert_eq!(client_id_field(Method::PutStart), Some(5));
+        assert_eq!(client_id_field(Method::Ping), Some(1));
+        assert_eq!(client_id_field(Method::ExistKey), None);
+        let service = service();
+        let (owner, other) = (node("owner"), node("other"));
+        mount(&service, &owner, 1).unwrap();
+        let admin = Caller::new("admin", Role::Admin);
+        for &method in Method::ALL {
+            let Some(number) = client_id_field(method) else { continue };
+            let as_client = |caller| {
+                call(&service, caller, method, |out| put_bytes(out, number, &CLIENT.to_bytes()))
+            };
+            let refused = Err(ErrorCode::IllegalClient);
+            assert_eq!(as_client(&other), refused, "{method}");
+            for allowed in [&owner, &admin, &Caller::ANYBODY] {
+                assert_ne!(as_client(allowed), refused, "{method} {}", allowed.name());
+            }
+            // The last of several ids counts.
+            let hidden = call(&service, &other, method, |out| {
+                put_bytes(out, number, &[1; 16]);
+                put_bytes(out, number, &CLIENT.to_bytes());
+            });
+            assert_eq!(hidden, refused, "{method}");
+            let odd = call(&service, &other, method, |out| put_bytes(out, number, &[1; 15]));
+            assert_eq!(odd, Err(ErrorCode::InvalidParams), "{method}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_its_owners_until_the_last_segment_goes() {
+        let service = service();
+        let (owner, other) = (node("owner"), node("other"));
+        assert_eq!(ping(&service, &other), Ok(()));
+        mount(&service, &owner, 1).unwrap();
+        mount(&service, &owner, 2).unwrap();
+        assert_eq!(mount(&service, &other, 3), Err(ErrorCode::IllegalClient));
+        assert_eq!(unmount(&service, &other, 1), Err(ErrorCode::IllegalClient));
+        unmount(&service, &owner, 1).unwrap();
+        assert_eq!(ping(&service, &other), Err(ErrorCode::IllegalClient));
+        unmount(&service, &owner, 2).unwrap();
+        assert_eq!(ping(&service, &other), Ok(()));
+        mount(&service, &other, 3).unwrap();
+        assert_eq!(ping(&service, &owner), Err(ErrorCode::IllegalClient));
+        // The name counts, so that a renewed credential finds its segments.
+        assert_eq!(ping(&service, &node("other")), Ok(()));
+    }
+
+    #[test]
+    fn a_mount_that_is_refused_makes_nobody_an_owner() {
+        let service = service();
+        let (owner, other) = (node("owner"), node("other"));
+        let bad = SegmentSpec { size: 0, ..segment(1) };
+        let refused = call(&service, &owner, Method::MountSegment, |out| {
+            request::write_mount(out, CLIENT, &bad);
+        });
+        assert_eq!(refused, Err(ErrorCode::InvalidParams));
+        mount(&service, &other, 1).unwrap();
+        // One that is refused later does not take the id from who has it.
+        let refused = call(&service, &other, Method::MountSegment, |out| {
+            request::write_mount(out, CLIENT, &bad);
+        });
+        assert_eq!(refused, Err(ErrorCode::InvalidParams));
+        assert_eq!(ping(&service, &owner), Err(ErrorCode::IllegalClient));
+    }
+
+    #[test]
+    fn what_anybody_mounts_is_anybodys() {
+        let service = service();
+        mount(&service, &Caller::ANYBODY, 1).unwrap();
+        assert!(service.owners.0.read().owners.is_empty());
+        assert_eq!(ping(&service, &node("other")), Ok(()));
+        // An administrator's segments are not.
+        unmount(&service, &Caller::ANYBODY, 1).unwrap();
+        mount(&service, &Caller::new("admin", Role::Admin), 1).unwrap();
+        assert_eq!(ping(&service, &node("other")), Err(ErrorCode::IllegalClient));
+    }
+
+    #[test]
+    fn those_that_go_without_a_word_are_forgotten() {
+        let service = service();
+        let owner = node("owner");
+        let master = service.master();
+        for number in 0..3 * MIN_LOOK {
+            let client = ClientId::from_u128(1000 + number as u128);
+            // Claimed, and never mounted.
+            drop(service.owners.claim(client, &owner, master).unwrap());
+            assert!(service.owners.0.read().owners.len() <= MIN_LOOK);
+        }
+        mount(&service, &owner, 1).unwrap();
+        let claim = service.owners.claim(CLIENT, &owner, master).unwrap();
+        unmount(&service, &owner, 1).unwrap();
+        // A mount is under way.
+        assert_eq!(ping(&service, &node("other")), Err(ErrorCode::IllegalClient));
+        drop(claim);
+        service.owners.release(CLIENT, master);
+        assert_eq!(ping(&service, &node("other")), Ok(()));
+    }
+}
