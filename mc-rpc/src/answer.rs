@@ -1,8 +1,11 @@
 //! What the client hands out: answers parsed once into checked types, bounded
 //! whatever the other side sends.
 
+mod drains;
 mod read;
+mod report;
 mod tasks;
+mod tenants;
 mod transfers;
 
 use core::time::Duration;
@@ -14,11 +17,17 @@ use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId};
 pub(crate) use read::{
     Answer, read_all_done, read_all_exist, read_count, read_done, read_exists, read_grant,
     read_grants, read_key_page, read_length, read_object, read_pong, read_replica_list,
-    read_replica_lists, read_report,
+    read_replica_lists,
 };
 
+pub use drains::{DrainJob, DrainJobs};
+pub(crate) use drains::{read_drain_job, read_drain_jobs, read_job_id, read_job_status};
+pub(crate) use report::read_report;
+pub use report::{ClusterReport, SegmentReport};
 pub use tasks::{FetchedTasks, Task, TaskReport};
 pub(crate) use tasks::{read_task_id, read_task_report, read_task_status, read_tasks};
+pub use tenants::TenantQuotas;
+pub(crate) use tenants::{read_quota_report, read_tenant_usage};
 pub use transfers::TransferGrant;
 pub(crate) use transfers::read_transfer;
 
@@ -114,67 +123,4 @@ pub struct ObjectDescription {
     pub soft_pinned: bool,
     /// Time since the last access, or since the put when there was none.
     pub idle: Duration,
-}
-
-/// One mounted segment, as an administrator sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SegmentReport {
-    /// Its name.
-    pub name: Box<str>,
-    /// Its id.
-    pub id: SegmentId,
-    /// Who contributes it.
-    pub client: ClientId,
-    /// Where its bytes are served.
-    pub endpoint: Endpoint,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Bytes allocated in it.
-    pub used: u64,
-    /// Its longest free run of bytes, at least.
-    pub largest_free: u64,
-    /// Live allocations in it.
-    pub allocations: u64,
-}
-
-/// The master's totals.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ClusterReport {
-    /// Mounted segments.
-    pub segments: Vec<SegmentReport>,
-    /// Objects, unfinished ones included.
-    pub objects: u64,
-    /// Objects whose put is under way.
-    pub processing: u64,
-    /// Objects soft-pinned now or when last looked at.
-    pub soft_pinned: u64,
-    /// Bytes allocated in all segments.
-    pub used: u64,
-    /// Bytes in all segments.
-    pub capacity: u64,
-    /// Clients with a mounted segment.
-    pub clients: u64,
-    /// Objects evicted since the master began.
-    pub evicted_objects: u64,
-    /// Bytes of those objects, all replicas counted.
-    pub evicted_bytes: u64,
-    /// Puts begun since the master began.
-    pub put_starts: u64,
-    /// Puts ended.
-    pub put_ends: u64,
-    /// Puts revoked.
-    pub put_revokes: u64,
-    /// Puts refused for want of room.
-    pub put_start_no_room: u64,
-    /// Unfinished puts given up after their time-out.
-    pub puts_discarded: u64,
-    /// Reads that found the object.
-    pub get_hits: u64,
-    /// Reads that did not.
-    pub get_misses: u64,
-    /// Objects removed on request.
-    pub removed_objects: u64,
-    /// Clients given up for dead.
-    pub expired_clients: u64,
 }

@@ -2,6 +2,7 @@
 //! generated types must say the same, in both directions. A file for each family of
 //! calls; what all of them need is here.
 
+mod cluster;
 mod exist;
 mod replicas;
 mod upserts;

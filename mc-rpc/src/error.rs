@@ -65,6 +65,7 @@ impl Refusal {
                 | ErrorCode::ObjectHasLease
                 | ErrorCode::ObjectHasReplicationTask
                 | ErrorCode::TaskPendingLimitExceeded
+                | ErrorCode::TenantNotEmpty
                 | ErrorCode::Overloaded
         )
     }
@@ -94,7 +95,9 @@ refusal_from!(
     mc_meta::TransferFinishError,
     mc_meta::CreateTaskError,
     mc_meta::TaskError,
-    mc_meta::DrainError
+    mc_meta::DrainError,
+    mc_meta::PolicyError,
+    mc_meta::QuotaError
 );
 
 /// Why a call has no answer.
@@ -345,7 +348,9 @@ mod tests {
 
     #[test]
     fn what_can_be_retried_can_be_over_the_wire() {
-        use mc_meta::{GetError, PutStartError, RemoveError, TransferError};
+        use mc_meta::{
+            GetError, PolicyError, PutStartError, RemoveError, TaskError, TenantId, TransferError,
+        };
         let told = |refusal: Refusal| {
             let read = Refusal::from_wire(refusal.code.code(), refusal.message.as_bytes());
             assert_eq!(read, refusal);
@@ -370,6 +375,17 @@ mod tests {
             PutStartError::Full { len: 1 },
             PutStartError::Fragmented { len: 1, free: 1 },
             PutStartError::AllLeased { len: 1 },
+        ] {
+            assert_eq!(told(error.clone().into()), error.is_retryable(), "{error}");
+        }
+        for error in [TaskError::NotFound, TaskError::PendingLimit { limit: 1 }] {
+            assert_eq!(told(error.into()), error.is_retryable(), "{error}");
+        }
+        let tenant = TenantId::DEFAULT;
+        for error in [
+            PolicyError::Off,
+            PolicyError::NotRegistered { tenant: tenant.clone() },
+            PolicyError::NotEmpty { tenant, charged: 1, objects: 1 },
         ] {
             assert_eq!(told(error.clone().into()), error.is_retryable(), "{error}");
         }

@@ -7,8 +7,6 @@ mod caller;
 mod client;
 #[cfg(test)]
 mod contract;
-#[cfg(test)]
-mod contract_cluster;
 mod error;
 pub mod frame;
 mod handshake;
@@ -26,8 +24,9 @@ mod wire;
 
 pub use access::{Access, AccessError, AccessFile, LineError, MAX_TOKEN_LEN, Presented};
 pub use answer::{
-    ClusterReport, FetchedTasks, ObjectDescription, PutGrant, ReplicaDescription, ReplicaList,
-    ReplicaLocation, SegmentLocation, SegmentReport, Task, TaskReport, TransferGrant,
+    ClusterReport, DrainJob, DrainJobs, FetchedTasks, ObjectDescription, PutGrant,
+    ReplicaDescription, ReplicaList, ReplicaLocation, SegmentLocation, SegmentReport, Task,
+    TaskReport, TenantQuotas, TransferGrant,
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use client::{ClientConfig, MasterClient, PutRevokeItem, PutStartItem};

@@ -150,6 +150,26 @@ methods! {
     FetchTasks = 59: Node, Tracked, Short;
     /// How a task went.
     MarkTaskToComplete = 60: Node, Harmless, Short;
+    /// Begins to empty segments.
+    CreateDrainJob = 61: Admin, Tracked, Short;
+    /// What has become of a drain job.
+    QueryDrainJob = 62: Admin, Harmless, Short;
+    /// The drain jobs that are known.
+    ListDrainJobs = 63: Admin, Harmless, Long;
+    /// Begins no more moves for a drain job.
+    CancelDrainJob = 64: Admin, Tracked, Short;
+    /// Takes new objects into a drained segment again.
+    ReopenSegment = 65: Admin, Harmless, Short;
+    /// Gives a tenant a quota.
+    SetTenantQuota = 66: Admin, Harmless, Long;
+    /// Makes these the only quotas.
+    ReplaceTenantQuotas = 67: Admin, Harmless, Long;
+    /// Takes a tenant's quota away.
+    DeleteTenantQuota = 68: Admin, Tracked, Long;
+    /// What one tenant may have and has.
+    GetTenantQuota = 69: Admin, Harmless, Long;
+    /// What all tenants may have and have.
+    ListTenantQuotas = 70: Admin, Harmless, Long;
 }
 
 impl Method {

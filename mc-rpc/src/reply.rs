@@ -2,7 +2,10 @@
 //! copies. Field numbers as in the `.proto`; the tests read every answer back
 //! with prost.
 
+mod drains;
+mod report;
 mod tasks;
+mod tenants;
 mod transfers;
 
 use core::time::Duration;
@@ -11,8 +14,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use mc_meta::{
-    BufferStatus, ClientStatus, KeyPage, LocalDiskReplica, MAX_REPLICAS, MasterReport, ObjectInfo,
-    Placement, Pong, PutGrant, ReplicaList, ReplicaStatus, Segment, Slice,
+    BufferStatus, ClientStatus, KeyPage, LocalDiskReplica, MAX_REPLICAS, ObjectInfo, Placement,
+    Pong, PutGrant, ReplicaList, ReplicaStatus, Segment, Slice,
 };
 use mc_types::{ErrorCode, Extent};
 
@@ -20,9 +23,12 @@ use crate::error::Refusal;
 use crate::proto::ping_response;
 use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u64, put_zeros};
 
+pub(crate) use drains::{write_drain_job, write_drain_jobs, write_job_id, write_job_status};
+pub(crate) use report::write_report;
 pub(crate) use tasks::{
     TASK_CEILING, write_task_id, write_task_info, write_task_status, write_tasks,
 };
+pub(crate) use tenants::{write_quota_report, write_tenant_usage};
 pub(crate) use transfers::write_transfer;
 
 /// Bytes that any item of a batch may take, however full the answer is: a
@@ -209,43 +215,6 @@ pub(crate) fn write_key_page(out: &mut BytesMut, page: &KeyPage) {
     }
     if let Some(next) = page.next {
         put_present_u64(out, 3, next.to_u64());
-    }
-}
-
-/// `ClusterReportResponse`.
-pub(crate) fn write_report(out: &mut BytesMut, report: &MasterReport) {
-    for segment in &report.segments {
-        put_message(out, 2, |out| {
-            put_bytes(out, 1, segment.spec.name.as_bytes());
-            put_bytes(out, 2, &segment.spec.id.to_bytes());
-            put_bytes(out, 3, &segment.client.to_bytes());
-            put_bytes(out, 4, segment.spec.endpoint.as_str().as_bytes());
-            put_u64(out, 5, segment.spec.size);
-            put_u64(out, 6, segment.used);
-            put_u64(out, 7, segment.largest_free);
-            put_u64(out, 8, segment.allocations);
-        });
-    }
-    for (number, value) in [
-        (3, report.objects),
-        (4, report.processing),
-        (5, report.soft_pinned),
-        (6, report.used),
-        (7, report.capacity),
-        (8, report.clients),
-        (16, report.evicted_objects),
-        (17, report.evicted_bytes),
-        (18, report.put_starts),
-        (19, report.put_ends),
-        (20, report.put_revokes),
-        (21, report.put_start_no_room),
-        (22, report.puts_discarded),
-        (23, report.get_hits),
-        (24, report.get_misses),
-        (25, report.removed_objects),
-        (26, report.expired_clients),
-    ] {
-        put_u64(out, number, value);
     }
 }
 

@@ -2,9 +2,11 @@
 //! without copies on the client's. Each pair stands together, numbers as in the
 //! `.proto`.
 
+mod drains;
 mod put;
 mod tasks;
 mod tenant_key;
+mod tenants;
 mod transfers;
 
 use bytes::BytesMut;
@@ -14,6 +16,7 @@ use mc_types::{ClientId, Endpoint, ErrorCode, KeyRef, MAX_KEY_LEN, RemoteKey, Se
 use crate::error::Refusal;
 use crate::wire::{Field, Fields, WireError, put_bytes, put_item_bytes, put_u64};
 
+pub(crate) use drains::{CreateDrainJobRequest, parse_job, parse_reopen, write_job, write_reopen};
 pub(crate) use put::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
@@ -22,6 +25,10 @@ pub(crate) use tasks::{
     parse_query_task, task_status, task_status_number, write_fetch_tasks, write_query_task,
 };
 pub use tenant_key::TenantKey;
+pub(crate) use tenants::{
+    parse_quota, parse_quota_page, parse_quotas, parse_tenant, write_quota, write_quota_page,
+    write_quotas, write_tenant,
+};
 pub(crate) use transfers::{TransferFinishRequest, TransferStartRequest};
 
 /// Most items in one batch call.
@@ -301,6 +308,17 @@ pub(crate) fn write_ping(out: &mut BytesMut, client: ClientId) {
     put_bytes(out, 1, &client.to_bytes());
 }
 
+/// Items in a page when a request says so many.
+fn page_limit(limit: u32) -> Result<usize, Refusal> {
+    match limit as usize {
+        0 => Ok(DEFAULT_PAGE),
+        limit if limit > MAX_PAGE => {
+            Err(Refusal::invalid(format!("limit is {limit}; the most is {MAX_PAGE}")))
+        }
+        limit => Ok(limit),
+    }
+}
+
 /// `ListKeysRequest`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ListKeysRequest<'a> {
@@ -326,14 +344,8 @@ impl<'a> ListKeysRequest<'a> {
                 prefix.len()
             )));
         }
-        let limit = match limit as usize {
-            0 => DEFAULT_PAGE,
-            limit if limit > MAX_PAGE => {
-                return Err(Refusal::invalid(format!("limit is {limit}; the most is {MAX_PAGE}")));
-            }
-            limit => limit,
-        };
-        Ok(Self { prefix, cursor: ListCursor::from_u64(cursor), limit })
+        let (cursor, limit) = (ListCursor::from_u64(cursor), page_limit(limit)?);
+        Ok(Self { prefix, cursor, limit })
     }
 
     pub(crate) fn write(out: &mut BytesMut, prefix: &str, cursor: ListCursor, limit: usize) {

@@ -4,12 +4,42 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use common::{ME, connect, key, master, segment, serve};
-use mc_meta::{PutEnd, PutStart, ReplicateConfig, TaskKind, TaskStatus, TenantId};
-use mc_rpc::{MasterClient, ServerConfig, TenantKey};
-use mc_types::{ClientId, ErrorCode, KeyRef};
+use mc_meta::{
+    JobStatus, Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentStatus, TaskKind,
+    TaskStatus, TenantId,
+};
+use mc_rpc::{Clock, MasterClient, MasterService, Server, ServerConfig, ServerHandle, TenantKey};
+use mc_types::{ClientId, ErrorCode, KeyRef, Time};
 
 const MIB: u64 = 1 << 20;
+
+/// Moves when the test says so.
+#[derive(Default)]
+struct Hand(AtomicU64);
+
+impl Hand {
+    fn advance(&self, millis: u64) -> Time {
+        Time::from_millis(self.0.fetch_add(millis, Ordering::Relaxed) + millis)
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Time {
+        Time::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+async fn serve_by_hand(master: &Arc<Master>) -> (ServerHandle, Arc<Hand>) {
+    let hand = Arc::new(Hand::default());
+    let service = MasterService::new(Arc::clone(master), Arc::clone(&hand));
+    let server = Server::bind("127.0.0.1:0", service, ServerConfig::default()).await.unwrap();
+    (server.spawn(), hand)
+}
 
 /// Puts an object into the segment `node-1`.
 async fn put(client: &MasterClient, key: KeyRef<'_>) {
@@ -102,5 +132,90 @@ async fn tasks_are_created_fetched_and_reported_on() {
     assert_eq!((report.status, &*report.outcome), (TaskStatus::Failed, "no room"));
     let none = client.create_copy_task(&object, &[]).await.unwrap_err();
     assert_eq!(none.code(), ErrorCode::InvalidParams);
+    server.shutdown().await;
+}
+
+/// Does the moves that wait for the only client.
+async fn do_moves(client: &MasterClient) {
+    for task in client.fetch_tasks(ME, 0).await.unwrap().tasks {
+        let TaskKind::Move { source, target } = &task.kind else { panic!("{task:?}") };
+        let grant = client.move_start(ME, &task.object(), source, target).await.unwrap();
+        client.move_end(ME, &task.object(), Some(grant.transfer)).await.unwrap();
+        client.mark_task_to_complete(ME, task.id, TaskStatus::Success, "").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_segment_is_drained_and_reopened() {
+    let master = master();
+    let (server, hand) = serve_by_hand(&master).await;
+    let client = connect(&server).await;
+    for number in 1..=2 {
+        client.mount_segment(ME, &segment(number, MIB)).await.unwrap();
+    }
+    for i in 0..10 {
+        put(&client, key(&format!("block-{i}"))).await;
+    }
+    let id = client.create_drain_job(&["node-1"], &[], 0).await.unwrap();
+    let job = client.query_drain_job(id).await.unwrap();
+    assert_eq!((job.status, job.max_concurrency, job.targets.len()), (JobStatus::Created, 4, 0));
+    let busy = client.create_drain_job(&["node-1"], &[], 1).await.unwrap_err();
+    assert_eq!(busy.code(), ErrorCode::UnavailableInCurrentStatus);
+
+    let mut ticks = 0;
+    let job = loop {
+        master.tick(hand.advance(500));
+        client.ping(ME).await.unwrap();
+        do_moves(&client).await;
+        let job = client.query_drain_job(id).await.unwrap();
+        if job.status.is_final() {
+            break job;
+        }
+        ticks += 1;
+        assert!(ticks < 1000, "{job:?}");
+    };
+    assert_eq!((job.status, job.moved, job.moved_bytes), (JobStatus::Succeeded, 10, 41_960));
+    assert_eq!(client.list_drain_jobs().await.unwrap().jobs[0].id, id);
+    assert_eq!(holders(&client, key("block-0")).await, ["node-2"]);
+    let status_of_first = || async {
+        let report = client.cluster_report().await.unwrap();
+        report.segments.iter().find(|segment| &*segment.name == "node-1").unwrap().status
+    };
+    assert_eq!(status_of_first().await, SegmentStatus::Drained);
+    client.reopen_segment("node-1").await.unwrap();
+    assert_eq!(status_of_first().await, SegmentStatus::Ok);
+
+    let id = client.create_drain_job(&["node-2"], &["node-1"], 1).await.unwrap();
+    assert_eq!(client.cancel_drain_job(id).await.unwrap(), JobStatus::Canceled);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn tenants_get_quotas_and_lose_them() {
+    let mut config = MasterConfig::default();
+    config.multi_tenant = true;
+    let master = Arc::new(Master::new(config, 11).unwrap());
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, MIB)).await.unwrap();
+
+    let [red, blue] = ["red", "blue"].map(|name| TenantId::new(name).unwrap());
+    client.set_tenant_quota(&red, 1000).await.unwrap();
+    let usage = client.tenant_quota(&red).await.unwrap();
+    assert_eq!((usage.requested, usage.charged), (Some(1000), 0));
+    let nobody = client.tenant_quota(&blue).await.unwrap_err();
+    assert_eq!(nobody.code(), ErrorCode::TenantNotRegistered);
+
+    let quotas = BTreeMap::from([(TenantId::DEFAULT, MIB), (blue.clone(), 10)]);
+    client.replace_tenant_quotas(&quotas).await.unwrap();
+    put(&client, key("block")).await;
+    let first = client.tenant_quotas(None, 1).await.unwrap();
+    assert_eq!((first.tenants[0].tenant.as_str(), first.requested), ("blue", MIB + 10));
+    let rest = client.tenant_quotas(first.next_after.as_ref(), 0).await.unwrap();
+    assert_eq!((rest.tenants[0].objects, rest.next_after), (1, None));
+    client.delete_tenant_quota(&blue).await.unwrap();
+    let used = client.delete_tenant_quota(&TenantId::DEFAULT).await.unwrap_err();
+    assert_eq!(used.code(), ErrorCode::TenantNotEmpty);
+    assert!(used.is_retryable());
     server.shutdown().await;
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use mc_meta::{
     ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_FETCHED_TASKS, MAX_SEGMENT_NAME_LEN, Pong,
 };
-use mc_types::{ClientId, Endpoint, ObjectKey, RemoteKey, SegmentId};
+use mc_types::{Endpoint, ObjectKey, RemoteKey, SegmentId};
 
-use super::{ClusterReport, SegmentLocation, SegmentReport};
+use super::SegmentLocation;
 use crate::error::{MalformedReply, Refusal};
 use crate::proto::ping_response;
 use crate::request::MAX_PAGE;
@@ -285,69 +285,4 @@ fn read_key_info(message: &[u8]) -> Result<KeyInfo, MalformedReply> {
     }
     let key = ObjectKey::new(key).map_err(|_| problem("key", "is not a key"))?;
     Ok(KeyInfo { key, len, replicas })
-}
-
-/// `ClusterReportResponse`.
-pub(crate) fn read_report(message: &[u8]) -> Answer<ClusterReport> {
-    let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let mut report = ClusterReport::default();
-    while let Some(field) = fields.next()? {
-        let total = match field.number {
-            2 => {
-                report.segments.push(read_segment_report(field.bytes()?)?);
-                continue;
-            }
-            3 => &mut report.objects,
-            4 => &mut report.processing,
-            5 => &mut report.soft_pinned,
-            6 => &mut report.used,
-            7 => &mut report.capacity,
-            8 => &mut report.clients,
-            16 => &mut report.evicted_objects,
-            17 => &mut report.evicted_bytes,
-            18 => &mut report.put_starts,
-            19 => &mut report.put_ends,
-            20 => &mut report.put_revokes,
-            21 => &mut report.put_start_no_room,
-            22 => &mut report.puts_discarded,
-            23 => &mut report.get_hits,
-            24 => &mut report.get_misses,
-            25 => &mut report.removed_objects,
-            26 => &mut report.expired_clients,
-            _ => {
-                status.read(field)?;
-                continue;
-            }
-        };
-        *total = field.u64()?;
-    }
-    status.or(|| Ok(report))
-}
-
-fn read_segment_report(message: &[u8]) -> Result<SegmentReport, MalformedReply> {
-    let (mut fields, mut parts) = (Fields::new(message), SegmentParts::default());
-    let (mut client, mut size, mut used, mut largest_free, mut allocations) = (None, 0, 0, 0, 0);
-    while let Some(field) = fields.next()? {
-        match field.number {
-            1 => parts.name = name(field)?,
-            2 => parts.id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
-            3 => client = Some(ClientId::from_bytes(sixteen(field.bytes()?, "client_id")?)),
-            4 => parts.endpoint = Some(endpoint(field)?),
-            5 => size = field.u64()?,
-            6 => used = field.u64()?,
-            7 => largest_free = field.u64()?,
-            8 => allocations = field.u64()?,
-            _ => {}
-        }
-    }
-    Ok(SegmentReport {
-        id: parts.id()?,
-        name: parts.name,
-        client: client.ok_or(problem("client_id", "is missing"))?,
-        endpoint: parts.endpoint.ok_or(problem("endpoint", "is missing"))?,
-        size,
-        used,
-        largest_free,
-        allocations,
-    })
 }

@@ -63,6 +63,6 @@ impl<'a> TenantKeyParts<'a> {
     }
 }
 
-fn tenant(name: &str) -> Result<TenantId, Refusal> {
+pub(super) fn tenant(name: &str) -> Result<TenantId, Refusal> {
     TenantId::new(name).map_err(|error| Refusal::invalid(format!("tenant_id: {error}")))
 }

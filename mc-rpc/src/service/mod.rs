@@ -4,12 +4,14 @@
 
 mod admin;
 mod bunches;
+mod drains;
 mod owners;
 mod puts;
 mod reads;
 mod removal;
 mod segments;
 mod tasks;
+mod tenants;
 mod transfers;
 mod upserts;
 
@@ -210,6 +212,16 @@ impl<C: Clock> MasterService<C> {
             Method::QueryTask => turn.query_task(out),
             Method::FetchTasks => turn.fetch_tasks(out),
             Method::MarkTaskToComplete => turn.mark_task_to_complete(out),
+            Method::CreateDrainJob => turn.create_drain_job(out),
+            Method::QueryDrainJob => turn.query_drain_job(out),
+            Method::ListDrainJobs => turn.list_drain_jobs(out),
+            Method::CancelDrainJob => turn.cancel_drain_job(out),
+            Method::ReopenSegment => turn.reopen_segment(),
+            Method::SetTenantQuota => turn.set_tenant_quota(),
+            Method::ReplaceTenantQuotas => turn.replace_tenant_quotas(),
+            Method::DeleteTenantQuota => turn.delete_tenant_quota(),
+            Method::GetTenantQuota => turn.get_tenant_quota(out),
+            Method::ListTenantQuotas => turn.list_tenant_quotas(out),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The master's calls, each described once; a file for each family.
 
 mod admin;
+mod drains;
 mod puts;
 mod reads;
 mod removal;
 mod segments;
 mod tasks;
+mod tenants;
 mod transfers;
 mod upserts;
 

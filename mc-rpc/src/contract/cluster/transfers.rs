@@ -6,8 +6,6 @@ use mc_meta::{MAX_FETCHED_TASKS, TaskKind, TaskStatus, TransferKind};
 use mc_types::TaskId;
 
 use super::*;
-use crate::answer;
-use crate::proto;
 use crate::request::{
     self, CreateCopyTaskRequest, CreateMoveTaskRequest, MarkTaskRequest, TenantKey,
     TransferFinishRequest, TransferStartRequest,
@@ -232,10 +230,10 @@ fn a_task_is_told_with_its_tenant_and_found_by_its_own() {
     );
     let writer = blue(Role::Writer);
     let created: proto::CreateCopyTaskResponse =
-        call_as(&writer, &service, Method::CreateCopyTask, &create).unwrap();
+        call_as(&service, &writer, Method::CreateCopyTask, &create).unwrap();
     let query = proto::QueryTaskRequest { task_id: created.task_id.clone() };
     let told: proto::QueryTaskResponse =
-        call_as(&writer, &service, Method::QueryTask, &query).unwrap();
+        call_as(&service, &writer, Method::QueryTask, &query).unwrap();
     let task = told.task.clone().unwrap();
     assert_eq!((&*task.key, &*task.tenant_id, &*task.source), ("k", "blue", "node-1"));
     assert_eq!((task.kind(), &task.targets[..]), (proto::task::Kind::Copy, &["node-2".into()][..]));
@@ -245,10 +243,10 @@ fn a_task_is_told_with_its_tenant_and_found_by_its_own() {
     assert_eq!((read.task.tenant.as_str(), read.task.age), ("blue", Duration::ZERO));
 
     let stranger = Caller::new("stranger", Role::Writer);
-    let hidden = call_as::<()>(&stranger, &service, Method::QueryTask, &query).unwrap_err();
+    let hidden = call_as::<()>(&service, &stranger, Method::QueryTask, &query).unwrap_err();
     assert_eq!(hidden.code, ErrorCode::TaskNotFound);
     let foreign = proto::CreateCopyTaskRequest { tenant_id: "blue".into(), ..create };
-    let refusal = call_as::<()>(&stranger, &service, Method::CreateCopyTask, &foreign).unwrap_err();
+    let refusal = call_as::<()>(&service, &stranger, Method::CreateCopyTask, &foreign).unwrap_err();
     assert_eq!(refusal.code, ErrorCode::PermissionDenied);
     assert_eq!(
         &*refusal.message,
@@ -263,7 +261,7 @@ fn a_task_is_told_with_its_tenant_and_found_by_its_own() {
     assert_eq!(answer::read_pong(&pong.encode_to_vec()).unwrap().unwrap().tasks, 1);
     let fetch = proto::FetchTasksRequest { client_id: me(), max_tasks: 8 };
     let fetched: proto::FetchTasksResponse =
-        call_as(&node, &service, Method::FetchTasks, &fetch).unwrap();
+        call_as(&service, &node, Method::FetchTasks, &fetch).unwrap();
     assert_eq!((fetched.max_retry_attempts, &fetched.tasks[..]), (10, &[task][..]));
     let read = answer::read_tasks(&fetched.encode_to_vec()).unwrap().unwrap();
     let targets = vec!["node-2".into()];
@@ -276,7 +274,7 @@ fn a_task_is_told_with_its_tenant_and_found_by_its_own() {
         tenant_id: fetched.tasks[0].tenant_id.clone(),
     };
     let grant: proto::CopyStartResponse =
-        call_as(&node, &service, Method::CopyStart, &start).unwrap();
+        call_as(&service, &node, Method::CopyStart, &start).unwrap();
     assert_eq!(grant.targets.len(), 1);
 
     let mark = proto::MarkTaskToCompleteRequest {
@@ -291,12 +289,12 @@ fn a_task_is_told_with_its_tenant_and_found_by_its_own() {
         ErrorCode::InvalidParams
     );
     let ended: proto::MarkTaskToCompleteResponse =
-        call_as(&node, &service, Method::MarkTaskToComplete, &mark).unwrap();
+        call_as(&service, &node, Method::MarkTaskToComplete, &mark).unwrap();
     assert_eq!(ended.status(), proto::task::Status::Success);
     let read = answer::read_task_status(&ended.encode_to_vec()).unwrap().unwrap();
     assert_eq!(read, TaskStatus::Success);
     let told: proto::QueryTaskResponse =
-        call_as(&writer, &service, Method::QueryTask, &query).unwrap();
+        call_as(&service, &writer, Method::QueryTask, &query).unwrap();
     assert_eq!(told.outcome, "done");
 }
 
