@@ -72,6 +72,11 @@ impl Caller {
     pub const ANYBODY: Self =
         Self { name: Cow::Borrowed("anybody"), role: Role::Admin, tenant: TenantId::DEFAULT };
 
+    /// Whether this is [`ANYBODY`](Self::ANYBODY), for whatever tenant.
+    pub(crate) fn is_anybody(&self) -> bool {
+        self.role == Self::ANYBODY.role && self.name == Self::ANYBODY.name
+    }
+
     /// Somebody of this name, which shows in logs, with this role.
     #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>, role: Role) -> Self {

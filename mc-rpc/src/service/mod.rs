@@ -153,7 +153,7 @@ impl<C: Clock> MasterService<C> {
         call: Call<'_>,
         out: &mut BytesMut,
     ) -> Result<(), Refusal> {
-        self.owners.check(client, call.caller)?;
+        self.owners.check(client, call.caller, &self.master)?;
         let claim = if owners::contributes(call.method) {
             Some(self.owners.claim(client, call.caller, &self.master)?)
         } else {

@@ -46,7 +46,7 @@ pub(super) fn client(
     caller: &Caller,
 ) -> Result<Option<ClientId>, Refusal> {
     let Some(number) = client_id_field(method) else { return Ok(None) };
-    if *caller == Caller::ANYBODY {
+    if caller.is_anybody() {
         return Ok(None);
     }
     let (mut fields, mut found) = (Fields::new(payload), None);
@@ -106,11 +106,19 @@ fn may_use(owner: &Owner, caller: &Caller) -> bool {
 
 impl Owners {
     /// Refuses to let anybody call as a client that somebody else runs.
-    pub(super) fn check(&self, client: ClientId, caller: &Caller) -> Result<(), Refusal> {
-        match self.0.read().owners.get(&client) {
-            Some(owner) if !may_use(owner, caller) => Err(stranger()),
-            _ => Ok(()),
+    pub(super) fn check(
+        &self,
+        client: ClientId,
+        caller: &Caller,
+        master: &Master,
+    ) -> Result<(), Refusal> {
+        let allowed = || self.0.read().owners.get(&client).is_none_or(|own| may_use(own, caller));
+        if allowed() {
+            return Ok(());
         }
+        // What it contributed may have gone without a word.
+        self.release(client, master);
+        if allowed() { Ok(()) } else { Err(stranger()) }
     }
 
     /// Makes the id the caller's, unless it is somebody's. It stays theirs when the claim
@@ -194,7 +202,7 @@ mod tests {
 
     use bytes::BytesMut;
     use mc_meta::{MasterConfig, SegmentSpec};
-    use mc_types::{Endpoint, RemoteKey, SegmentId};
+    use mc_types::{Endpoint, RemoteKey, SegmentId, Time};
 
     use super::*;
     use crate::service::{Call, MasterService, Service, SystemClock};
@@ -321,6 +329,9 @@ mod tests {
     fn what_anybody_mounts_is_anybodys() {
         let service = service();
         mount(&service, &Caller::ANYBODY, 1).unwrap();
+        let of_a_tenant = Caller::ANYBODY.of_tenant("team-a".parse().unwrap());
+        mount(&service, &of_a_tenant, 2).unwrap();
+        unmount(&service, &of_a_tenant, 2).unwrap();
         assert!(service.owners.0.read().owners.is_empty());
         assert_eq!(ping(&service, &node("other")), Ok(()));
         // An administrator's segments are not.
@@ -331,6 +342,20 @@ mod tests {
 
     #[test]
     fn those_that_go_without_a_word_are_forgotten() {
+        let service = service();
+        let other = node("other");
+        mount(&service, &node("owner"), 1).unwrap();
+        // A node that does not come back is given up.
+        service.master().tick(Time::from_millis(u64::MAX / 2));
+        service.master().tick(Time::from_millis(u64::MAX / 2 + 3_600_000));
+        assert!(!service.master().contributes(CLIENT));
+        assert_eq!(ping(&service, &other), Ok(()));
+        mount(&service, &other, 2).unwrap();
+        assert_eq!(ping(&service, &node("owner")), Err(ErrorCode::IllegalClient));
+    }
+
+    #[test]
+    fn ids_are_bounded_by_those_that_contribute() {
         let service = service();
         let owner = node("owner");
         let master = service.master();
