@@ -2,6 +2,8 @@
 //! whatever the other side sends.
 
 mod drains;
+mod hosts;
+mod patterns;
 mod read;
 mod report;
 mod tasks;
@@ -15,13 +17,16 @@ use mc_meta::{BufferStatus, DiskReplica, LocalDiskReplica, ReplicaStatus, Slices
 use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId};
 
 pub(crate) use read::{
-    Answer, read_all_done, read_all_exist, read_count, read_done, read_exists, read_grant,
-    read_grants, read_key_page, read_length, read_object, read_pong, read_replica_list,
+    Answer, read_all_done, read_all_exist, read_cleared_keys, read_count, read_done, read_exists,
+    read_grant, read_grants, read_key_page, read_length, read_object, read_pong, read_replica_list,
     read_replica_lists,
 };
 
 pub use drains::{DrainJob, DrainJobs};
 pub(crate) use drains::{read_drain_job, read_drain_jobs, read_job_id, read_job_status};
+pub(crate) use hosts::read_hosts;
+pub use patterns::ReplicaPage;
+pub(crate) use patterns::read_replica_page;
 pub(crate) use report::read_report;
 pub use report::{ClusterReport, SegmentReport};
 pub use tasks::{FetchedTasks, Task, TaskReport};

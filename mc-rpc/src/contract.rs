@@ -4,6 +4,8 @@
 
 mod cluster;
 mod exist;
+mod holders;
+mod patterns;
 mod replicas;
 mod upserts;
 
@@ -499,5 +501,8 @@ proptest! {
         let _ = answer::read_object(&message);
         let _ = answer::read_key_page(&message);
         let _ = answer::read_report(&message);
+        let _ = answer::read_replica_page(&message, 1);
+        let _ = answer::read_hosts(&message, 1);
+        let _ = answer::read_cleared_keys(&message, 1);
     }
 }

@@ -88,6 +88,7 @@ refusal_from!(
     mc_meta::PutStartError,
     mc_meta::PutFinishError,
     mc_meta::GetError,
+    mc_meta::PatternError,
     mc_meta::RemoveError,
     mc_meta::RenewError,
     mc_meta::DiskEvictError,

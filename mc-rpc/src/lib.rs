@@ -25,8 +25,8 @@ mod wire;
 pub use access::{Access, AccessError, AccessFile, LineError, MAX_TOKEN_LEN, Presented};
 pub use answer::{
     ClusterReport, DrainJob, DrainJobs, FetchedTasks, ObjectDescription, PutGrant,
-    ReplicaDescription, ReplicaList, ReplicaLocation, SegmentLocation, SegmentReport, Task,
-    TaskReport, TenantQuotas, TransferGrant,
+    ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, SegmentLocation, SegmentReport,
+    Task, TaskReport, TenantQuotas, TransferGrant,
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use client::{ClientConfig, MasterClient, PutRevokeItem, PutStartItem};

@@ -127,6 +127,14 @@ methods! {
     BatchUpsertEnd = 26: Writer, Tracked, Short;
     /// `UpsertRevoke` of many objects.
     BatchUpsertRevoke = 27: Writer, Tracked, Short;
+    /// `GetReplicaList` of every object whose key matches a pattern.
+    GetReplicaListByRegex = 28: Reader, Harmless, Long;
+    /// Removes every object whose key matches a pattern.
+    RemoveByRegex = 29: Writer, Tracked, Long;
+    /// Where clients serve their segments.
+    BatchQueryIp = 30: Reader, Harmless, Short;
+    /// Takes back replicas of what a client has put.
+    BatchReplicaClear = 31: Writer, Tracked, Short;
 
     /// Space to copy an object into.
     CopyStart = 50: Node, Tracked, Short;

@@ -3,6 +3,7 @@
 //! with prost.
 
 mod drains;
+mod patterns;
 mod report;
 mod tasks;
 mod tenants;
@@ -17,13 +18,14 @@ use mc_meta::{
     BufferStatus, ClientStatus, KeyPage, LocalDiskReplica, MAX_REPLICAS, ObjectInfo, Placement,
     Pong, PutGrant, ReplicaList, ReplicaStatus, Segment, Slice,
 };
-use mc_types::{ErrorCode, Extent};
+use mc_types::{ClientId, ErrorCode, Extent, KeyRef};
 
 use crate::error::Refusal;
 use crate::proto::ping_response;
 use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u64, put_zeros};
 
 pub(crate) use drains::{write_drain_job, write_drain_jobs, write_job_id, write_job_status};
+pub(crate) use patterns::MatchReply;
 pub(crate) use report::write_report;
 pub(crate) use tasks::{
     TASK_CEILING, write_task_id, write_task_info, write_task_status, write_tasks,
@@ -165,7 +167,7 @@ pub(crate) fn write_grant(out: &mut BytesMut, grant: &PutGrant) {
     put_grant(out, grant, |_| Names::Inline);
 }
 
-/// `RemoveAllResponse` and `LongestPrefixResponse`.
+/// `RemoveAllResponse`, `RemoveByRegexResponse` and `LongestPrefixResponse`.
 pub(crate) fn write_count(out: &mut BytesMut, count: u64) {
     put_u64(out, 2, count);
 }
@@ -173,6 +175,25 @@ pub(crate) fn write_count(out: &mut BytesMut, count: u64) {
 /// `ExistKeyResponse`.
 pub(crate) fn write_exists(out: &mut BytesMut, exists: bool) {
     put_u64(out, 2, exists.into());
+}
+
+/// One key of `BatchReplicaClearResponse`.
+pub(crate) fn write_cleared_key(out: &mut BytesMut, key: KeyRef<'_>) {
+    put_item_bytes(out, 2, key.as_str().as_bytes());
+}
+
+/// `BatchQueryIpResponse`.
+pub(crate) fn write_hosts(out: &mut BytesMut, clients: &[(ClientId, Vec<Box<str>>)]) {
+    for (client, hosts) in clients {
+        put_message(out, 2, |out| {
+            put_bytes(out, 1, format!("{:032x}", client.as_u128()).as_bytes());
+            put_message(out, 2, |out| {
+                for host in hosts {
+                    put_item_bytes(out, 1, host.as_bytes());
+                }
+            });
+        });
+    }
 }
 
 /// `PingResponse`.

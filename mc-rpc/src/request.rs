@@ -2,8 +2,11 @@
 //! without copies on the client's. Each pair stands together, numbers as in the
 //! `.proto`.
 
+mod clear;
 mod drains;
+mod patterns;
 mod put;
+mod query_ip;
 mod tasks;
 mod tenant_key;
 mod tenants;
@@ -16,10 +19,13 @@ use mc_types::{ClientId, Endpoint, ErrorCode, KeyRef, MAX_KEY_LEN, RemoteKey, Se
 use crate::error::Refusal;
 use crate::wire::{Field, Fields, WireError, put_bytes, put_item_bytes, put_u64};
 
+pub(crate) use clear::ClearRequest;
 pub(crate) use drains::{CreateDrainJobRequest, parse_job, parse_reopen, write_job, write_reopen};
+pub(crate) use patterns::{MatchRequest, parse_remove_by_regex, write_remove_by_regex};
 pub(crate) use put::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
+pub(crate) use query_ip::{parse_client_ids, write_client_ids};
 pub(crate) use tasks::{
     CreateCopyTaskRequest, CreateMoveTaskRequest, MarkTaskRequest, parse_fetch_tasks,
     parse_query_task, task_status, task_status_number, write_fetch_tasks, write_query_task,

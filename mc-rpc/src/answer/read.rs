@@ -16,7 +16,7 @@ use crate::request::MAX_PAGE;
 use crate::wire::{Field, Fields};
 
 pub(crate) use objects::{
-    SliceList, push_replica, read_grant, read_grants, read_object, read_replica_list,
+    ListParts, SliceList, push_replica, read_grant, read_grants, read_object, read_replica_list,
     read_replica_lists,
 };
 
@@ -125,7 +125,7 @@ pub(crate) fn read_done(message: &[u8]) -> Answer<()> {
     status.or(|| Ok(()))
 }
 
-/// `RemoveAllResponse`, and with 0 and 1
+/// `RemoveAllResponse`, `RemoveByRegexResponse`, and with 0 and 1
 /// `ExistKeyResponse`.
 pub(crate) fn read_count(message: &[u8]) -> Answer<u64> {
     let (mut fields, mut status, mut count) = (Fields::new(message), Status::default(), 0);
@@ -258,6 +258,23 @@ fn read_item_refusal(message: &[u8]) -> Result<(usize, Refusal), MalformedReply>
     Ok((index as usize, Refusal::from_wire(code, text)))
 }
 
+/// `BatchReplicaClearResponse` to a request that named `asked` keys.
+pub(crate) fn read_cleared_keys(message: &[u8], asked: usize) -> Answer<Vec<ObjectKey>> {
+    let (mut fields, mut status, mut keys) = (Fields::new(message), Status::default(), Vec::new());
+    while let Some(field) = fields.next()? {
+        match field.number {
+            2 if keys.len() == asked => return Err(problem("cleared_keys", "has too many keys")),
+            2 => keys.push(object_key(field.text()?)?),
+            _ => status.read(field)?,
+        }
+    }
+    status.or(|| Ok(keys))
+}
+
+pub(super) fn object_key(text: &str) -> Result<ObjectKey, MalformedReply> {
+    ObjectKey::new(text).map_err(|_| problem("key", "is not a key"))
+}
+
 /// `ListKeysResponse`.
 pub(crate) fn read_key_page(message: &[u8]) -> Answer<KeyPage> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
@@ -283,6 +300,6 @@ fn read_key_info(message: &[u8]) -> Result<KeyInfo, MalformedReply> {
             _ => {}
         }
     }
-    let key = ObjectKey::new(key).map_err(|_| problem("key", "is not a key"))?;
+    let key = object_key(key)?;
     Ok(KeyInfo { key, len, replicas })
 }

@@ -6,6 +6,7 @@ mod admin;
 mod bunches;
 mod drains;
 mod owners;
+mod patterns;
 mod puts;
 mod reads;
 mod removal;
@@ -194,9 +195,13 @@ impl<C: Clock> MasterService<C> {
             Method::Remove => turn.remove(out),
             Method::BatchRemove => turn.batch_remove(out),
             Method::RemoveAll => turn.remove_all(out),
+            Method::BatchReplicaClear => turn.batch_replica_clear(out),
+            Method::GetReplicaListByRegex => turn.get_replica_list_by_regex(out),
+            Method::RemoveByRegex => turn.remove_by_regex(out),
             Method::MountSegment => turn.mount_segment(out),
             Method::ReMountSegment => turn.remount_segment(out),
             Method::UnmountSegment => turn.unmount_segment(out),
+            Method::BatchQueryIp => turn.batch_query_ip(out),
             Method::Ping => turn.ping(out),
             Method::DescribeObject => turn.describe(out),
             Method::ListKeys => turn.list_keys(out),

@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use super::Turn;
 use crate::error::Refusal;
 use crate::reply::{self, BatchReply};
-use crate::request;
+use crate::request::{self, ClearRequest};
 
 impl Turn<'_> {
     pub(super) fn remove(self, _: &mut BytesMut) -> Result<(), Refusal> {
@@ -23,6 +23,29 @@ impl Turn<'_> {
             match removed {
                 Ok(()) => reply.done(),
                 Err(refusal) => reply.refused(&refusal),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn batch_replica_clear(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let ClearRequest { keys, client, segment_name } = ClearRequest::parse(self.payload)?;
+        // Asked before anything is taken back: at most, every key of the request is told.
+        if self.payload.len() > self.max_reply {
+            return Err(Refusal::invalid(format!(
+                "the answer may have {} bytes, the caller accepts {}; send fewer keys at a time",
+                self.payload.len(),
+                self.max_reply
+            )));
+        }
+        for key in keys.keys().flatten() {
+            let stored = self.scoped(key);
+            let is_cleared = stored.is_ok_and(|stored| {
+                let keys = [stored.as_ref()];
+                !self.master.batch_replica_clear(self.now, client, &keys, segment_name).is_empty()
+            });
+            if is_cleared {
+                reply::write_cleared_key(out, key);
             }
         }
         Ok(())

@@ -39,6 +39,12 @@ impl Turn<'_> {
         Ok(self.master.unmount_segment(self.now, client, id)?)
     }
 
+    pub(super) fn batch_query_ip(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let clients = request::parse_client_ids(self.payload)?;
+        reply::write_hosts(out, &self.master.batch_query_ip(&clients));
+        Ok(())
+    }
+
     pub(super) fn ping(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let client = request::parse_ping(self.payload)?;
         reply::write_pong(out, self.master.ping(self.now, client));

@@ -188,8 +188,8 @@ impl SliceList {
 
 /// What a reader needs of an object, as it arrives.
 #[derive(Default)]
-struct ListParts {
-    replicas: Vec<ReplicaLocation>,
+pub(crate) struct ListParts {
+    pub(crate) replicas: Vec<ReplicaLocation>,
     generation: u64,
     slices: SliceList,
     lease: u64,
@@ -199,7 +199,7 @@ struct ListParts {
 
 impl ListParts {
     /// Reads one of the fields that follow the replicas; false when it is none of them.
-    fn read(&mut self, field: Field<'_>) -> Result<bool, MalformedReply> {
+    pub(crate) fn read(&mut self, field: Field<'_>) -> Result<bool, MalformedReply> {
         match field.number {
             3 => self.generation = field.u64()?,
             4 => self.slices.push(field.bytes()?)?,
@@ -211,7 +211,7 @@ impl ListParts {
         Ok(true)
     }
 
-    fn finish(self) -> Result<ReplicaList, MalformedReply> {
+    pub(crate) fn finish(self) -> Result<ReplicaList, MalformedReply> {
         let (slices, total) = self.slices.finish()?;
         if self.replicas.is_empty() && self.disk.is_none() && self.local_disks.is_empty() {
             return Err(problem("replica_list", "is missing"));

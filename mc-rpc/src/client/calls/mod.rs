@@ -2,6 +2,7 @@
 
 mod admin;
 mod drains;
+mod patterns;
 mod puts;
 mod reads;
 mod removal;

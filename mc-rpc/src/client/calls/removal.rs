@@ -1,12 +1,12 @@
 //! Calls that remove objects.
 
 use bytes::BytesMut;
-use mc_types::KeyRef;
+use mc_types::{ClientId, KeyRef, ObjectKey};
 
 use super::calls;
 use crate::answer;
 use crate::error::Refusal;
-use crate::request;
+use crate::request::{self, ClearRequest};
 
 calls! {
     /// Removes an object; with `force` even while somebody may be reading it.
@@ -29,6 +29,21 @@ calls! {
         RemoveAll,
         |out: &mut BytesMut| request::write_remove_all(out, force),
         answer::read_count,
+    }
+
+    /// Takes back the replicas of those of `keys` that `client` has put: all of them, and
+    /// so the object, or with a segment's name only the one there. Says which keys were
+    /// cleared, in their order. Passed over are objects that are not there or not this
+    /// client's, that are under lease or being written, copied or moved, and that have no
+    /// replica in the segment.
+    ///
+    /// # Errors
+    /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) keys; or any
+    /// other [`RpcError`].
+    fn batch_replica_clear(&self, client: ClientId, keys: &[KeyRef<'_>], segment_name: Option<&str>) -> Vec<ObjectKey> {
+        BatchReplicaClear,
+        |out: &mut BytesMut| ClearRequest::write(out, client, keys, segment_name),
+        |message: &[u8]| answer::read_cleared_keys(message, keys.len()),
     }
 
     /// [`remove`](Self::remove) of many keys.

@@ -43,6 +43,18 @@ calls! {
         answer::read_done,
     }
 
+    /// The hosts that serve the segments of each of `clients`: addresses or names, each
+    /// once. Clients of which nothing is mounted, or that are away, are left out.
+    ///
+    /// # Errors
+    /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) clients; or any
+    /// other [`RpcError`].
+    fn batch_query_ip(&self, clients: &[ClientId]) -> Vec<(ClientId, Vec<Box<str>>)> {
+        BatchQueryIp,
+        |out: &mut BytesMut| request::write_client_ids(out, clients),
+        |message: &[u8]| answer::read_hosts(message, clients.len()),
+    }
+
     /// Says that `client` lives.
     ///
     /// # Errors

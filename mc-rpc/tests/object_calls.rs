@@ -1,15 +1,23 @@
-//! Upserts through a real connection.
+//! The calls about objects beyond puts, reads and removals, through a real connection.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
 use common::{ME, connect, key, master, segment, serve};
-use mc_meta::{PutEnd, PutStart, ReplicateConfig};
-use mc_rpc::{PutRevokeItem, PutStartItem, ServerConfig};
-use mc_types::ErrorCode;
+use mc_meta::{ListCursor, PutEnd, PutStart, ReplicateConfig};
+use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, ServerConfig};
+use mc_types::{ClientId, ErrorCode};
 
 const MIB: u64 = 1 << 20;
+
+async fn put(client: &MasterClient, text: &str, replicas: u32) {
+    let config = ReplicateConfig::default().replicas(replicas);
+    let start = PutStart { key: key(text), slice_lengths: &[100], config: &config };
+    let generation = Some(client.put_start(ME, &start).await.unwrap().generation);
+    let end = PutEnd { key: key(text), generation, checksums: &[] };
+    client.put_end(ME, &end).await.unwrap();
+}
 
 #[tokio::test]
 async fn a_value_is_replaced_while_it_is_read() {
@@ -90,5 +98,64 @@ async fn many_values_are_replaced_item_by_item() {
         let wanted = if i < 40 { last[i] } else { last[50 + i] };
         assert_eq!(list.as_ref().unwrap().generation, wanted);
     }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn objects_are_found_and_removed_by_a_pattern() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    for i in 0..100 {
+        put(&client, &format!("layer{i}/block"), 1).await;
+        put(&client, &format!("other{i}"), 1).await;
+    }
+    let start = ListCursor::default();
+    let all = client.get_replica_list_by_regex("^layer[0-9]+/", start, 0).await.unwrap();
+    assert_eq!((all.objects.len(), all.next), (100, None));
+    let (found, list) = &all.objects[0];
+    assert_eq!(&client.get_replica_list(found.as_ref()).await.unwrap(), list);
+
+    let (mut count, mut cursor) = (0, Some(start));
+    while let Some(at) = cursor {
+        let page = client.get_replica_list_by_regex("block$", at, 7).await.unwrap();
+        (count, cursor) = (count + page.objects.len(), page.next);
+    }
+    assert_eq!(count, 100);
+
+    assert_eq!(client.remove_by_regex("^layer", false).await.unwrap(), 0, "all are leased");
+    assert_eq!(client.remove_by_regex("^layer", true).await.unwrap(), 100);
+    assert_eq!(client.remove_by_regex("^other[1-4]", false).await.unwrap(), 44);
+    for bad in ["(", "", "a{1000}{1000}"] {
+        let refused = client.remove_by_regex(bad, true).await.unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::InvalidParams, "{refused}");
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn replicas_are_taken_back_where_they_are() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    for number in 1..=2 {
+        client.mount_segment(ME, &segment(number, 64 * MIB)).await.unwrap();
+    }
+    for text in ["a", "b"] {
+        put(&client, text, 2).await;
+    }
+    let keys = [key("a"), key("b"), key("c")];
+    let cleared = client.batch_replica_clear(ME, &keys, Some("node-1")).await.unwrap();
+    assert_eq!(cleared, [key("a").to_owned(), key("b").to_owned()]);
+    let object = client.describe(key("a")).await.unwrap();
+    assert_eq!((object.replicas.len(), &*object.replicas[0].segment_name), (1, "node-2"));
+    let other = ClientId::from_u128(9);
+    assert!(client.batch_replica_clear(other, &keys, None).await.unwrap().is_empty());
+    assert_eq!(client.batch_replica_clear(ME, &keys, None).await.unwrap(), cleared);
+    assert!(!client.exist(key("a")).await.unwrap());
+
+    let hosts = client.batch_query_ip(&[other, ME]).await.unwrap();
+    assert_eq!(hosts, [(ME, vec!["10.0.0.1".into(), "10.0.0.2".into()])]);
     server.shutdown().await;
 }
