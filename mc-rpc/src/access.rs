@@ -14,12 +14,10 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use crate::caller::{Caller, Role};
 use crate::error::Refusal;
+use crate::frame::MAX_TOKEN_LEN;
 use crate::reload::{Reload, Reloading, read_file};
 
 pub use parse::{AccessError, LineError};
-
-/// Longest token, in bytes.
-pub const MAX_TOKEN_LEN: usize = 1024;
 
 /// Most bytes of an access list.
 const MAX_LIST_LEN: usize = 1 << 20;
@@ -241,6 +239,37 @@ impl AccessFile {
     /// thread meanwhile.
     pub fn check(&self) -> Reload {
         self.0.check()
+    }
+}
+
+/// Knows who may call, by what they show. A server asks it about every connection.
+pub trait Authenticate: fmt::Debug + Send + Sync + 'static {
+    /// Who shows this. Must not wait.
+    ///
+    /// # Errors
+    /// The [`Refusal`] that the peer is told: `Unauthenticated` when nobody is known by
+    /// what it shows, `PermissionDenied` when they may not act for the tenant asked for.
+    fn identify(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Refusal>;
+
+    /// Looks whether what it goes by has changed. Called every few seconds, on a thread
+    /// that may block.
+    fn refresh(&self) {}
+}
+
+impl Authenticate for Access {
+    fn identify(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Refusal> {
+        self.identify(presented)
+    }
+}
+
+impl Authenticate for AccessFile {
+    fn identify(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Refusal> {
+        self.current().identify(presented)
+    }
+
+    fn refresh(&self) {
+        // What came of it has been logged.
+        let _ = self.check();
     }
 }
 

@@ -20,12 +20,15 @@ impl From<io::Error> for PrefaceError {
     }
 }
 
-/// Reads a preface, and stops at the first byte that cannot belong to one: a
-/// peer of another protocol may send fewer bytes than that and wait.
+/// Reads a preface whose first bytes are there, and stops at the first byte that cannot
+/// belong to one: a peer of another protocol may send fewer bytes than that and wait.
 pub(crate) async fn read_preface<const N: usize>(
     stream: &mut (impl AsyncRead + Unpin),
+    begin: &[u8],
 ) -> Result<[u8; N], PrefaceError> {
-    let (mut preface, mut len) = ([0; N], 0);
+    check_magic(begin).map_err(PrefaceError::Handshake)?;
+    let (mut preface, mut len) = ([0; N], begin.len());
+    preface[..len].copy_from_slice(begin);
     while len < N {
         let read = stream.read(&mut preface[len..]).await?;
         if read == 0 {

@@ -22,7 +22,7 @@ mod stream;
 pub mod tls;
 mod wire;
 
-pub use access::{Access, AccessError, AccessFile, LineError, MAX_TOKEN_LEN, Presented};
+pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
     ClusterReport, DrainJob, DrainJobs, FetchedTasks, ObjectDescription, PutGrant,
     ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, SegmentLocation, SegmentReport,

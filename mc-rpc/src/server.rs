@@ -7,6 +7,7 @@ mod connection;
 mod end;
 mod figures;
 mod greet;
+mod identity;
 mod lanes;
 mod listener;
 mod long;
@@ -45,8 +46,8 @@ const MAX_REFUSING: usize = 64;
 /// descriptors and does not pass at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often what is kept for a time is looked through.
-const SWEEP: Duration = Duration::from_secs(10);
+/// How often credentials are looked at again, and what is kept for a time.
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// Answers calls over TCP and Unix sockets.
 ///
@@ -65,14 +66,14 @@ pub struct Server<S> {
 /// What the connections of a server share.
 #[derive(Debug)]
 struct Shared<S> {
-    service: S,
-    config: ServerConfig,
-    lanes: Lanes,
+    service: Arc<S>,
+    config: Arc<ServerConfig>,
+    lanes: Arc<Lanes>,
     sessions: Sessions,
     counters: Counters,
     complaints: Complaints,
     /// Bytes in the buffers of connections that hold many.
-    buffered: AtomicUsize,
+    buffered: Arc<AtomicUsize>,
 }
 
 impl<S: Service> Server<S> {
@@ -85,21 +86,15 @@ impl<S: Service> Server<S> {
     pub async fn bind(addr: &str, service: S, config: ServerConfig) -> Result<Self, BindError> {
         config.validate()?;
         let (listener, local_addr) = Listener::tcp(addr).await?;
-        if !local_addr.ip().is_loopback() {
-            tracing::warn!(
-                %local_addr,
-                "listening beyond this host without encryption or credentials; \
-                 whoever reaches the port can read and remove every object"
-            );
-        }
+        config.warn_of_exposure(local_addr);
         let shared = Arc::new(Shared {
-            service,
-            lanes: Lanes::new(config.bulk_threads),
+            service: Arc::new(service),
+            lanes: Arc::new(Lanes::new(config.bulk_threads)),
             sessions: Sessions::new(config.max_connections),
             counters: Counters::default(),
             complaints: Complaints::new(),
-            buffered: AtomicUsize::new(0),
-            config,
+            buffered: Arc::default(),
+            config: Arc::new(config),
         });
         Ok(Self { listeners: vec![listener], local_addr, shared })
     }
@@ -156,7 +151,11 @@ impl<S: Service> Server<S> {
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
-                _ = sweep.tick() => shared.sessions.sweep(Instant::now()),
+                _ = sweep.tick() => {
+                    let config = Arc::clone(&shared.config);
+                    drop(tokio::task::spawn_blocking(move || config.refresh()));
+                    shared.sessions.sweep(Instant::now());
+                }
             }
         }
         drop(listeners);

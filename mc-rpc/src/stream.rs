@@ -16,6 +16,8 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<tokio_rustls::TlsStream<TcpStream>>),
 }
 
 impl Stream {
@@ -26,6 +28,8 @@ impl Stream {
             Self::Tcp(stream) => stream,
             #[cfg(unix)]
             Self::Unix(_) => return Ok(()),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.get_ref().0,
         };
         tcp.set_nodelay(true)?;
         let keepalive = socket2::TcpKeepalive::new().with_time(keepalive);
@@ -34,7 +38,13 @@ impl Stream {
 
     /// Whether what was written may stay in this process until it is flushed.
     pub(crate) const fn holds_back(&self) -> bool {
-        false
+        match self {
+            Self::Tcp(_) => false,
+            #[cfg(unix)]
+            Self::Unix(_) => false,
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => true,
+        }
     }
 }
 
@@ -44,6 +54,8 @@ macro_rules! of_each {
             Stream::Tcp($inner) => $then,
             #[cfg(unix)]
             Stream::Unix($inner) => $then,
+            #[cfg(feature = "tls")]
+            Stream::Tls($inner) => $then,
         }
     };
 }

@@ -138,7 +138,7 @@ impl Connection {
             stream.set_nodelay(true)?;
             let preface = ClientPreface::with(max_answer, &Hello::default());
             stream.write_all(&preface).await?;
-            let answer: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream).await?;
+            let answer: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream, &[]).await?;
             let answer = ServerPreface::parse(&answer).map_err(PrefaceError::Handshake)?;
             let words = read_exactly(&mut stream, answer.message_len.into()).await?;
             match answer.refusal(&words) {

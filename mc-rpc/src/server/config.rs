@@ -1,15 +1,27 @@
 //! The server's settings.
 
 use core::time::Duration;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::lanes::default_bulk_threads;
+use crate::access::Authenticate;
 use crate::error::BindError;
 use crate::frame::{DEFAULT_MAX_PAYLOAD, MIN_MAX_PAYLOAD};
+#[cfg(feature = "tls")]
+use crate::tls::ServerTls;
 
 /// Settings of a [`Server`](crate::Server).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerConfig {
+    /// Who knows the callers. Without one, everybody who connects may do everything.
+    /// Default none.
+    pub authenticator: Option<Arc<dyn Authenticate>>,
+    /// Makes TCP connections speak TLS, and none without. Unix sockets never do. Default
+    /// none.
+    #[cfg(feature = "tls")]
+    pub tls: Option<Arc<ServerTls>>,
     /// Most connections at a time; more are refused as `Overloaded`. Default
     /// 10,000.
     pub max_connections: usize,
@@ -45,6 +57,9 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
+            authenticator: None,
+            #[cfg(feature = "tls")]
+            tls: None,
             max_connections: 10_000,
             max_payload: DEFAULT_MAX_PAYLOAD,
             max_in_flight: 4096,
@@ -60,6 +75,50 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
+    /// Warns of a listener that anybody can use, or listen to, from other hosts.
+    pub(super) fn warn_of_exposure(&self, local_addr: SocketAddr) {
+        if local_addr.ip().is_loopback() {
+            return;
+        }
+        let (encrypted, certified) = self.encryption();
+        if self.authenticator.is_none() && !certified {
+            tracing::warn!(
+                %local_addr,
+                encrypted,
+                "listening beyond this host without credentials; whoever reaches the port can \
+                 read and remove every object: give an access list, or require client \
+                 certificates"
+            );
+        } else if !encrypted {
+            tracing::warn!(
+                %local_addr,
+                "listening beyond this host without TLS; tokens and the keys that open \
+                 segments travel in clear text"
+            );
+        }
+    }
+
+    /// Whether TCP connections are encrypted, and whether every client shows a certificate.
+    fn encryption(&self) -> (bool, bool) {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return (true, tls.requires_certificates());
+        }
+        (false, false)
+    }
+
+    /// Reads credentials again that have changed. Blocks.
+    pub(super) fn refresh(&self) {
+        if let Some(authenticator) = &self.authenticator {
+            authenticator.refresh();
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            // What came of it has been logged.
+            let _ = tls.check();
+        }
+    }
+
     pub(super) fn validate(&self) -> Result<(), BindError> {
         for (name, value, least, advice) in [
             ("max_connections", self.max_connections as u64, 1, "allow at least one"),

@@ -15,6 +15,9 @@ use crate::handshake::PrefaceError;
 pub(super) enum End {
     #[error("{0}")]
     Handshake(#[from] HandshakeError),
+    #[cfg(feature = "tls")]
+    #[error("no TLS: {0}")]
+    Tls(io::Error),
     #[error("refused: {0}")]
     Refused(Refusal),
     #[error("the handshake did not end within {0:?}")]

@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mc_meta::TenantId;
 use mc_types::ErrorCode;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::Shared;
 use super::answering::Asker;
 use super::connection::Connection;
 use super::end::End;
 use super::figures::add;
+use super::identity::Shown;
 use super::peer::Peer;
-use crate::caller::Caller;
+use super::{ServerConfig, Shared};
 use crate::error::{HandshakeError, Refusal};
+#[cfg(feature = "tls")]
+use crate::frame::MAGIC;
 use crate::frame::{ClientPreface, Hello, PREFACE_LEN, ServerPreface, VERSION, other_version};
 use crate::handshake::{read_exactly, read_preface};
 use crate::service::Service;
@@ -48,25 +49,72 @@ pub(super) async fn serve<S: Service>(
 }
 
 async fn greet_and_serve<S: Service>(
-    mut stream: Stream,
+    stream: Stream,
     peer: Peer,
     shared: Arc<Shared<S>>,
     draining: watch::Receiver<bool>,
 ) -> Result<(), End> {
     let patience = shared.config.handshake_timeout;
     stream.prepare(shared.config.keepalive)?;
-    let greeted = timeout(patience, greet(&mut stream, peer, &shared)).await;
-    let asker = greeted.map_err(|_| End::SlowHandshake(patience))??;
+    let greeted = async {
+        let (mut stream, shown) = secure(stream, peer, &shared.config).await?;
+        let first = [stream.read_u8().await?];
+        let asker = greet(&mut stream, &first, &shown, &shared).await?;
+        Ok::<_, End>((stream, asker))
+    };
+    let (stream, asker) =
+        timeout(patience, greeted).await.map_err(|_| End::SlowHandshake(patience))??;
     Connection::new(stream, shared, asker).serve(draining).await
 }
 
-/// Shakes hands: the versions match, and the server knows who it is.
+/// Lets a TCP connection speak TLS where that is asked for.
+async fn secure(stream: Stream, peer: Peer, config: &ServerConfig) -> Result<(Stream, Shown), End> {
+    let shown = Shown::by(peer);
+    #[cfg(feature = "tls")]
+    let stream = match (stream, &config.tls) {
+        (Stream::Tcp(stream), Some(tls)) => return secure_tcp(stream, shown, tls).await,
+        (stream, _) => stream,
+    };
+    #[cfg(not(feature = "tls"))]
+    let _ = config;
+    Ok((stream, shown))
+}
+
+#[cfg(feature = "tls")]
+async fn secure_tcp(
+    mut stream: tokio::net::TcpStream,
+    shown: Shown,
+    tls: &crate::tls::ServerTls,
+) -> Result<(Stream, Shown), End> {
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    if first[0] == MAGIC[0] {
+        // A client of ours without TLS: it understands a refusal.
+        let refusal = Refusal::new(
+            ErrorCode::Unauthenticated,
+            "this master speaks TLS only; name the file of the authority that signed its \
+             certificate",
+        );
+        let preface: [u8; PREFACE_LEN] = read_preface(&mut stream, &[]).await?;
+        let preface = ClientPreface::parse(&preface)?;
+        read_exactly(&mut stream, preface.hello_len.into()).await?;
+        refuse(&mut stream, &refusal).await?;
+        return Err(End::Refused(refusal));
+    }
+    let accepted = tokio_rustls::TlsAcceptor::from(tls.current()).accept(stream).await;
+    let stream = accepted.map_err(End::Tls)?;
+    let shown = shown.with_certificate(stream.get_ref().1);
+    Ok((Stream::Tls(Box::new(stream.into())), shown))
+}
+
+/// Shakes hands: the versions match, and the server knows who it is. `first` has arrived.
 async fn greet<S: Service>(
     stream: &mut Stream,
-    peer: Peer,
-    shared: &Arc<Shared<S>>,
+    first: &[u8],
+    shown: &Shown,
+    shared: &Shared<S>,
 ) -> Result<Asker, End> {
-    let preface: [u8; PREFACE_LEN] = read_preface(stream).await?;
+    let preface: [u8; PREFACE_LEN] = read_preface(stream, first).await?;
     let client = ClientPreface::parse(&preface)?;
     if client.version != VERSION {
         refuse(stream, &other_version(client.version)).await?;
@@ -74,7 +122,9 @@ async fn greet<S: Service>(
     }
     let hello = read_exactly(stream, client.hello_len.into()).await?;
     let known = Hello::parse(&hello).and_then(|hello| {
-        let caller = identify(peer, &hello)?;
+        let token = (!hello.token.is_empty()).then_some(&*hello.token);
+        let authenticator = shared.config.authenticator.as_deref();
+        let caller = shown.identify(authenticator, token, &hello.tenant)?;
         let session = match hello.session {
             0 => None,
             id => Some(shared.sessions.open(id, &caller)?),
@@ -100,14 +150,7 @@ async fn greet<S: Service>(
     Ok(asker)
 }
 
-/// Who calls, by what they say and where they come from.
-fn identify(_peer: Peer, hello: &Hello) -> Result<Arc<Caller>, Refusal> {
-    let tenant = TenantId::new(&hello.tenant)
-        .map_err(|error| Refusal::new(ErrorCode::InvalidParams, error.to_string()))?;
-    Ok(Arc::new(Caller::ANYBODY.of_tenant(tenant)))
-}
-
-async fn refuse(stream: &mut Stream, refusal: &Refusal) -> Result<(), End> {
+async fn refuse(stream: &mut (impl AsyncWrite + Unpin), refusal: &Refusal) -> Result<(), End> {
     stream.write_all(&ServerPreface::refusing(refusal)).await?;
     stream.flush().await?;
     stream.shutdown().await?;
@@ -117,7 +160,7 @@ async fn refuse(stream: &mut Stream, refusal: &Refusal) -> Result<(), End> {
 /// Tells a client that there are too many connections.
 pub(super) async fn turn_away(mut stream: Stream, patience: Duration) {
     let tell = async {
-        let preface = ClientPreface::parse(&read_preface(&mut stream).await?)?;
+        let preface = ClientPreface::parse(&read_preface(&mut stream, &[]).await?)?;
         read_exactly(&mut stream, preface.hello_len.into()).await?;
         let refusal = Refusal::new(
             ErrorCode::Overloaded,

@@ -67,6 +67,7 @@ pub struct ServerTls(Reloading<Loaded, TlsError>);
 struct Loaded {
     config: Arc<ServerConfig>,
     names: Vec<Box<str>>,
+    requires_certificates: bool,
 }
 
 impl ServerTls {
@@ -85,6 +86,12 @@ impl ServerTls {
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.current().config)
+    }
+
+    /// Whether every client has to show a certificate.
+    #[must_use]
+    pub fn requires_certificates(&self) -> bool {
+        self.0.current().requires_certificates
     }
 
     /// Looks whether the files have changed, and reads them again if so. Files that
@@ -125,7 +132,9 @@ fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Loaded { config: Arc::new(config), names })
+    let requires_certificates =
+        files.client_ca.is_some() && matches!(files.client_auth, ClientAuth::Required);
+    Ok(Loaded { config: Arc::new(config), names, requires_certificates })
 }
 
 fn news(_: &Loaded, new: &Loaded) -> String {
