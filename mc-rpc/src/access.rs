@@ -75,7 +75,7 @@ type TokenHash = [u8; 32];
 /// anonymous                               reader
 /// ```
 ///
-/// A token has 16 to 1024 characters, letters, digits and `. _ ~ + / = -`; it is kept as
+/// A token has 16 to 4096 characters, letters, digits and `. _ ~ + / = -`; it is kept as
 /// its hash. A certificate is known by a DNS name or a URI of its subject alternative
 /// names, written in full: a `*` stands for itself. Two lines may have one name, so that
 /// a token can be replaced by another, but not the same token, certificate or user.
@@ -340,7 +340,7 @@ mod tests {
         let names = ["stranger.example".into()];
         let stranger = Presented { certificate: &names, uid: Some(7), ..Presented::default() };
         assert_eq!(who(&access, stranger).1, Role::Reader);
-        for wrong in ["", "writer-of-team-a-0002", "writer-of-team-a-000", &"x".repeat(2000)] {
+        for wrong in ["", "writer-of-team-a-0002", "writer-of-team-a-000", &"x".repeat(5000)] {
             let with_a_good_user = Presented { uid: Some(1000), ..token(wrong) };
             let refusal = access.identify(&with_a_good_user).unwrap_err();
             assert_eq!(refusal.code, ErrorCode::Unauthenticated);

@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_line_and_without_the_secret() {
-        let long = format!("token:{} writer", "s3cret".repeat(200));
+        let long = format!("token:{} writer", "s3cret".repeat(700));
         for (line, expected) in [
             ("s3cret", LineError::Who),
             ("tokn:s3cret-s3cret-s3cret writer", LineError::Who),
