@@ -144,8 +144,12 @@ impl Master {
         self.read_matching(now, Some(self.quotas.acting(tenant)), pattern, cursor, limit)
     }
 
-    /// [`remove_all`](Self::remove_all) of one tenant's objects.
+    /// [`remove_all`](Self::remove_all) of one tenant's objects; without tenants, of
+    /// everything.
     pub fn remove_all_of(&self, now: Time, tenant: &TenantId, force: bool) -> u64 {
+        if !self.quotas.is_on() {
+            return self.remove_all(now, force);
+        }
         self.remove_matching(now, Some(self.quotas.acting(tenant)), None, force)
     }
 

@@ -1,6 +1,7 @@
 //! What the client hands out: answers parsed once into checked types, bounded
 //! whatever the other side sends.
 
+mod disks;
 mod drains;
 mod hosts;
 mod patterns;
@@ -22,6 +23,8 @@ pub(crate) use read::{
     read_replica_lists,
 };
 
+pub use disks::{DiskJob, LocalDisks};
+pub(crate) use disks::{read_disk_jobs, read_local_disks, read_promotion};
 pub use drains::{DrainJob, DrainJobs};
 pub(crate) use drains::{read_drain_job, read_drain_jobs, read_job_id, read_job_status};
 pub(crate) use hosts::read_hosts;

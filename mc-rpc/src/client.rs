@@ -13,7 +13,7 @@ use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::method::Method;
 
-pub use calls::{PutRevokeItem, PutStartItem};
+pub use calls::{EvictDiskItem, FoundItem, OffloadItem, PutRevokeItem, PutStartItem};
 pub use config::ClientConfig;
 use link::Link;
 

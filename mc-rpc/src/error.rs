@@ -98,7 +98,12 @@ refusal_from!(
     mc_meta::TaskError,
     mc_meta::DrainError,
     mc_meta::PolicyError,
-    mc_meta::QuotaError
+    mc_meta::QuotaError,
+    mc_meta::LocalDiskError,
+    mc_meta::OffloadError,
+    mc_meta::FoundError,
+    mc_meta::PromotionStartError,
+    mc_meta::PromotionError
 );
 
 /// Why a call has no answer.

@@ -24,12 +24,14 @@ mod wire;
 
 pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
-    ClusterReport, DrainJob, DrainJobs, FetchedTasks, ObjectDescription, PutGrant,
-    ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, SegmentLocation, SegmentReport,
-    Task, TaskReport, TenantQuotas, TransferGrant,
+    ClusterReport, DiskJob, DrainJob, DrainJobs, FetchedTasks, LocalDisks, ObjectDescription,
+    PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, SegmentLocation,
+    SegmentReport, Task, TaskReport, TenantQuotas, TransferGrant,
 };
 pub use caller::{Caller, Role, UnknownRole};
-pub use client::{ClientConfig, MasterClient, PutRevokeItem, PutStartItem};
+pub use client::{
+    ClientConfig, EvictDiskItem, FoundItem, MasterClient, OffloadItem, PutRevokeItem, PutStartItem,
+};
 pub use error::{
     BindError, ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, MalformedReply, Refusal, RpcError,
 };

@@ -178,6 +178,40 @@ methods! {
     GetTenantQuota = 69: Admin, Harmless, Long;
     /// What all tenants may have and have.
     ListTenantQuotas = 70: Admin, Harmless, Long;
+    /// The file of an object is written.
+    DiskPutEnd = 71: Writer, Tracked, Short;
+    /// The file of an object will not be written.
+    DiskPutRevoke = 72: Writer, Tracked, Short;
+    /// Gives up the memory of a put.
+    MemoryPutRevoke = 73: Writer, Tracked, Short;
+    /// An object was deleted from a disk.
+    EvictDiskReplica = 74: Writer, Tracked, Short;
+    /// `EvictDiskReplica` of many objects.
+    BatchEvictDiskReplica = 75: Writer, Tracked, Short;
+    /// Makes a client's own disk known.
+    MountLocalDisk = 76: Node, Harmless, Short;
+    /// Forgets a client's own disk.
+    UnmountLocalDisk = 77: Node, Tracked, Short;
+    /// The objects that a client is to write to its disk.
+    OffloadHeartbeat = 78: Node, Tracked, Short;
+    /// How the writing of objects to a disk went.
+    NotifyOffload = 79: Node, Tracked, Short;
+    /// What a client has found on its disk.
+    ReportLocalDisk = 80: Node, Harmless, Short;
+    /// How much a client's disk can hold.
+    ReportSsdCapacity = 81: Node, Harmless, Short;
+    /// Whether a client is to delete everything on its disk.
+    PollRemoveAll = 82: Node, Tracked, Short;
+    /// The clients' own disks.
+    ListLocalDisks = 83: Admin, Harmless, Long;
+    /// The objects that a client is to bring back into memory.
+    PromotionHeartbeat = 84: Node, Tracked, Short;
+    /// Memory to bring an object back into.
+    PromotionAllocStart = 85: Node, Tracked, Short;
+    /// An object is back in memory.
+    NotifyPromotionSuccess = 86: Node, Tracked, Short;
+    /// An object is not brought back.
+    NotifyPromotionFailure = 87: Node, Harmless, Short;
 }
 
 impl Method {

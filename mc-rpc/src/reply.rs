@@ -2,6 +2,7 @@
 //! copies. Field numbers as in the `.proto`; the tests read every answer back
 //! with prost.
 
+mod disks;
 mod drains;
 mod patterns;
 mod report;
@@ -24,6 +25,7 @@ use crate::error::Refusal;
 use crate::proto::ping_response;
 use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u64, put_zeros};
 
+pub(crate) use disks::{DISK_JOB_CEILING, write_disk_job, write_local_disks, write_promotion};
 pub(crate) use drains::{write_drain_job, write_drain_jobs, write_job_id, write_job_status};
 pub(crate) use patterns::MatchReply;
 pub(crate) use report::write_report;
@@ -172,7 +174,7 @@ pub(crate) fn write_count(out: &mut BytesMut, count: u64) {
     put_u64(out, 2, count);
 }
 
-/// `ExistKeyResponse`.
+/// `ExistKeyResponse` and `PollRemoveAllResponse`.
 pub(crate) fn write_exists(out: &mut BytesMut, exists: bool) {
     put_u64(out, 2, exists.into());
 }

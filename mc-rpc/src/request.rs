@@ -3,8 +3,11 @@
 //! `.proto`.
 
 mod clear;
+mod disks;
 mod drains;
+mod files;
 mod patterns;
+mod promotion;
 mod put;
 mod query_ip;
 mod tasks;
@@ -20,8 +23,15 @@ use crate::error::Refusal;
 use crate::wire::{Field, Fields, WireError, put_bytes, put_item_bytes, put_u64};
 
 pub(crate) use clear::ClearRequest;
+pub(crate) use disks::{
+    BatchFoundRequest, BatchOutcomeRequest, parse_disk_page, parse_mount_disk,
+    parse_offload_heartbeat, parse_ssd_capacity, write_disk_page, write_mount_disk,
+    write_offload_heartbeat, write_ssd_capacity,
+};
 pub(crate) use drains::{CreateDrainJobRequest, parse_job, parse_reopen, write_job, write_reopen};
+pub(crate) use files::{BatchEvictRequest, EvictItem, EvictRequest};
 pub(crate) use patterns::{MatchRequest, parse_remove_by_regex, write_remove_by_regex};
+pub(crate) use promotion::{PromotionFinishRequest, PromotionStartRequest};
 pub(crate) use put::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
@@ -87,6 +97,11 @@ fn segment_name<'a>(field: Field<'a>, name: &'static str) -> Result<&'a str, Ref
         )));
     }
     Ok(text)
+}
+
+fn endpoint(field: Field<'_>) -> Result<Endpoint, Refusal> {
+    let parsed = field.text()?.parse::<Endpoint>();
+    parsed.map_err(|error| Refusal::invalid(format!("endpoint: {error}")))
 }
 
 /// A request that names one key and nothing else.
@@ -224,7 +239,7 @@ pub(crate) fn write_remove_all(out: &mut BytesMut, force: bool) {
 pub(crate) fn parse_mount(payload: &[u8]) -> Result<(ClientId, SegmentSpec), Refusal> {
     let mut fields = Fields::new(payload);
     let (mut base, mut size, mut name) = (0, 0, "");
-    let (mut id, mut who, mut endpoint, mut remote_key) = (None, None, None, None);
+    let (mut id, mut who, mut served, mut remote_key) = (None, None, None, None);
     while let Some(field) = fields.next()? {
         match field.number {
             1 => base = field.u64()?,
@@ -232,12 +247,7 @@ pub(crate) fn parse_mount(payload: &[u8]) -> Result<(ClientId, SegmentSpec), Ref
             3 => name = segment_name(field, "segment_name")?,
             4 => id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
             5 => who = Some(client(field)?),
-            6 => {
-                let parsed = field.text()?.parse::<Endpoint>();
-                let parsed =
-                    parsed.map_err(|error| Refusal::invalid(format!("endpoint: {error}")))?;
-                endpoint = Some(parsed);
-            }
+            6 => served = Some(endpoint(field)?),
             7 => {
                 remote_key = Some(RemoteKey::from_bytes(sixteen(field.bytes()?, "remote_key")?));
             }
@@ -250,7 +260,7 @@ pub(crate) fn parse_mount(payload: &[u8]) -> Result<(ClientId, SegmentSpec), Ref
         name: name.into(),
         base,
         size,
-        endpoint: endpoint.ok_or_else(missing("endpoint"))?,
+        endpoint: served.ok_or_else(missing("endpoint"))?,
         remote_key: remote_key.ok_or_else(missing("remote_key"))?,
     };
     Ok((who.ok_or_else(no_client)?, spec))
@@ -299,7 +309,7 @@ pub(crate) fn write_unmount(out: &mut BytesMut, client: ClientId, id: SegmentId)
     put_bytes(out, 3, &client.to_bytes());
 }
 
-/// `PingRequest`.
+/// `PingRequest`, and every other request that names a client and nothing else.
 pub(crate) fn parse_ping(payload: &[u8]) -> Result<ClientId, Refusal> {
     let (mut fields, mut who) = (Fields::new(payload), None);
     while let Some(field) = fields.next()? {

@@ -10,11 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{ME, connect, key, master, segment, serve};
 use mc_meta::{
-    JobStatus, Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentStatus, TaskKind,
-    TaskStatus, TenantId,
+    DiskConfig, JobStatus, LocalDiskConfig, Master, MasterConfig, PromotionConfig, PutEnd,
+    PutStart, ReplicaKind, ReplicateConfig, SegmentStatus, TaskKind, TaskStatus, TenantId,
 };
-use mc_rpc::{Clock, MasterClient, MasterService, Server, ServerConfig, ServerHandle, TenantKey};
-use mc_types::{ClientId, ErrorCode, KeyRef, Time};
+use mc_rpc::{
+    Clock, EvictDiskItem, FoundItem, MasterClient, MasterService, OffloadItem, Server,
+    ServerConfig, ServerHandle, TenantKey,
+};
+use mc_types::{ClientId, Endpoint, ErrorCode, KeyRef, Time};
 
 const MIB: u64 = 1 << 20;
 
@@ -217,5 +220,93 @@ async fn tenants_get_quotas_and_lose_them() {
     let used = client.delete_tenant_quota(&TenantId::DEFAULT).await.unwrap_err();
     assert_eq!(used.code(), ErrorCode::TenantNotEmpty);
     assert!(used.is_retryable());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn objects_go_to_disks_and_come_back() {
+    let mut config = MasterConfig::default();
+    config.local_disk = Some(LocalDiskConfig::default());
+    config.promotion = Some(PromotionConfig::default());
+    let master = Arc::new(Master::new(config, 11).unwrap());
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, MIB)).await.unwrap();
+    let served = Endpoint::new("tcp", "10.0.0.1:7").unwrap();
+    let early = client.offload_heartbeat(ME, true, 0).await.unwrap_err();
+    assert_eq!(early.code(), ErrorCode::SegmentNotFound);
+    client.mount_local_disk(ME, &served, true).await.unwrap();
+    client.report_ssd_capacity(ME, 1 << 40).await.unwrap();
+
+    put(&client, key("a")).await;
+    put(&client, key("b")).await;
+    let jobs = client.offload_heartbeat(ME, true, 0).await.unwrap();
+    assert_eq!((jobs.len(), jobs[0].len), (2, 4196));
+    let outcome = |at: usize, written| OffloadItem {
+        object: jobs[at].object(),
+        generation: jobs[at].generation,
+        written,
+    };
+    let noted = client.notify_offload(ME, &[outcome(0, true), outcome(1, false)]).await.unwrap();
+    assert_eq!(noted, [Ok(()), Ok(())]);
+    let disks = client.local_disks(None, 0).await.unwrap();
+    assert_eq!((&disks.disks[0].endpoint, disks.disks[0].objects), (&served, 1));
+    assert_eq!((disks.disks[0].usage.capacity, disks.next_after), (1 << 40, None));
+    let written = client.cluster_report().await.unwrap().offload;
+    assert_eq!((written.written, written.failed), (1, 1));
+
+    // Everything goes but what the disk holds, and comes back from there.
+    let (object, generation) = (jobs[0].object(), jobs[0].generation);
+    client.remove_all(true).await.unwrap();
+    assert!(client.poll_remove_all(ME).await.unwrap());
+    assert!(!client.poll_remove_all(ME).await.unwrap());
+    let found = FoundItem { object: object.clone(), generation, len: 4196 };
+    assert_eq!(client.report_local_disk(ME, &[found]).await.unwrap(), [Ok(())]);
+    for _ in 0..2 {
+        assert!(client.exist(jobs[0].key.as_ref()).await.unwrap());
+        client.get_replica_list(jobs[0].key.as_ref()).await.unwrap();
+    }
+    let back = client.promotion_heartbeat(ME).await.unwrap();
+    assert_eq!(back, jobs[..1]);
+    client.promotion_alloc_start(ME, &object, generation, 4196, &["node-1"]).await.unwrap();
+    client.notify_promotion_success(ME, &object, generation).await.unwrap();
+    client.notify_promotion_failure(ME, &object, generation).await.unwrap();
+    assert_eq!(holders(&client, jobs[0].key.as_ref()).await, ["node-1"]);
+
+    let evicted = EvictDiskItem { object, generation: Some(generation) };
+    let absent = EvictDiskItem { object: key("c").into(), generation: None };
+    let items = [evicted, absent];
+    let noted = client.batch_evict_disk_replica(ME, &items, ReplicaKind::LocalDisk).await.unwrap();
+    assert_eq!(noted[0], Ok(()));
+    assert_eq!(noted[1].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
+    client.unmount_local_disk(ME).await.unwrap();
+    assert!(client.local_disks(None, 0).await.unwrap().disks.is_empty());
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn files_outlive_memory() {
+    let mut config = MasterConfig::default();
+    config.disk = Some(DiskConfig::with_capacity(MIB));
+    let master = Arc::new(Master::new(config, 11).unwrap());
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, MIB)).await.unwrap();
+    for (text, kept) in [("kept", true), ("lost", false)] {
+        let config = ReplicateConfig::default();
+        let start = PutStart { key: key(text), slice_lengths: &[64], config: &config };
+        let generation = Some(client.put_start(ME, &start).await.unwrap().generation);
+        if kept {
+            client.disk_put_end(ME, key(text), generation).await.unwrap();
+        } else {
+            client.disk_put_revoke(ME, key(text), generation).await.unwrap();
+        }
+        client.memory_put_revoke(ME, key(text), generation).await.unwrap();
+        assert_eq!(client.exist(key(text)).await.unwrap(), kept);
+    }
+    assert_eq!(client.cluster_report().await.unwrap().disk_used, 64);
+    let object = TenantKey::from(key("kept"));
+    client.evict_disk_replica(ME, &object, None, ReplicaKind::Disk).await.unwrap();
+    assert!(!client.exist(key("kept")).await.unwrap());
     server.shutdown().await;
 }

@@ -1,5 +1,6 @@
 //! The messages about the cluster.
 
+mod disks;
 mod drains;
 mod tenants;
 mod transfers;

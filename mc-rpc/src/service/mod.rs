@@ -4,9 +4,12 @@
 
 mod admin;
 mod bunches;
+mod disks;
 mod drains;
+mod files;
 mod owners;
 mod patterns;
+mod promotion;
 mod puts;
 mod reads;
 mod removal;
@@ -227,6 +230,23 @@ impl<C: Clock> MasterService<C> {
             Method::DeleteTenantQuota => turn.delete_tenant_quota(),
             Method::GetTenantQuota => turn.get_tenant_quota(out),
             Method::ListTenantQuotas => turn.list_tenant_quotas(out),
+            Method::DiskPutEnd => turn.disk_put_end(),
+            Method::DiskPutRevoke => turn.disk_put_revoke(),
+            Method::MemoryPutRevoke => turn.memory_put_revoke(),
+            Method::EvictDiskReplica => turn.evict_disk_replica(),
+            Method::BatchEvictDiskReplica => turn.batch_evict_disk_replica(out),
+            Method::MountLocalDisk => turn.mount_local_disk(),
+            Method::UnmountLocalDisk => turn.unmount_local_disk(),
+            Method::OffloadHeartbeat => turn.offload_heartbeat(out),
+            Method::NotifyOffload => turn.notify_offload(out),
+            Method::ReportLocalDisk => turn.report_local_disk(out),
+            Method::ReportSsdCapacity => turn.report_ssd_capacity(),
+            Method::PollRemoveAll => turn.poll_remove_all(out),
+            Method::ListLocalDisks => turn.list_local_disks(out),
+            Method::PromotionHeartbeat => turn.promotion_heartbeat(out),
+            Method::PromotionAllocStart => turn.promotion_alloc_start(out),
+            Method::NotifyPromotionSuccess => turn.notify_promotion_success(),
+            Method::NotifyPromotionFailure => turn.notify_promotion_failure(),
         }
     }
 }

@@ -30,12 +30,12 @@ const fn client_id_field(method: Method) -> Option<u32> {
 
 /// Whether the method makes the caller's client one that contributes.
 pub(super) const fn contributes(method: Method) -> bool {
-    matches!(method, Method::MountSegment | Method::ReMountSegment)
+    matches!(method, Method::MountSegment | Method::ReMountSegment | Method::MountLocalDisk)
 }
 
 /// Whether the method may make it one that contributes no more.
 pub(super) const fn withdraws(method: Method) -> bool {
-    matches!(method, Method::UnmountSegment)
+    matches!(method, Method::UnmountSegment | Method::UnmountLocalDisk)
 }
 
 /// The client as which somebody calls; `None` when they are nobody in particular, or call
@@ -256,6 +256,30 @@ mod tests {
 
     fn ping(service: &MasterService, caller: &Caller) -> Result<(), ErrorCode> {
         call(service, caller, Method::Ping, |out| request::write_ping(out, CLIENT))
+    }
+
+    #[test]
+    fn a_local_disk_makes_the_id_its_nodes() {
+        let mut config = MasterConfig::default();
+        config.local_disk = Some(mc_meta::LocalDiskConfig::default());
+        let master = Arc::new(Master::new(config, 3).unwrap());
+        let service = MasterService::new(master, SystemClock::new());
+        let (owner, other) = (node("owner"), node("other"));
+        let mount = |caller: &Caller| {
+            let served = Endpoint::new("tcp", "10.0.0.1:1").unwrap();
+            call(&service, caller, Method::MountLocalDisk, |out| {
+                request::write_mount_disk(out, CLIENT, &served, true);
+            })
+        };
+        let unmount = |caller: &Caller| {
+            call(&service, caller, Method::UnmountLocalDisk, |out| request::write_ping(out, CLIENT))
+        };
+        mount(&owner).unwrap();
+        assert_eq!(mount(&other), Err(ErrorCode::IllegalClient));
+        assert_eq!(unmount(&other), Err(ErrorCode::IllegalClient));
+        assert_eq!(ping(&service, &other), Err(ErrorCode::IllegalClient));
+        unmount(&owner).unwrap();
+        mount(&other).unwrap();
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The master's calls, each described once; a file for each family.
 
 mod admin;
+mod disks;
 mod drains;
+mod files;
 mod patterns;
+mod promotion;
 mod puts;
 mod reads;
 mod removal;
@@ -12,6 +15,8 @@ mod tenants;
 mod transfers;
 mod upserts;
 
+pub use disks::{FoundItem, OffloadItem};
+pub use files::EvictDiskItem;
 pub use puts::{PutRevokeItem, PutStartItem};
 
 /// Makes a method of every client of each call that is described: its documentation, its

@@ -1,0 +1,521 @@
+//! Disks, and what goes to them and comes back.
+
+use mc_meta::{
+    DiskConfig, FoundError, LocalDiskConfig, LocalDiskError, OffloadError, PromotionConfig,
+    PromotionError, PromotionStartError, ReplicaKind,
+};
+
+use super::*;
+use crate::request::{
+    self, BatchEvictRequest, BatchFoundRequest, BatchOutcomeRequest, EvictRequest,
+    PromotionFinishRequest, PromotionStartRequest, TenantKey,
+};
+
+fn objects() -> [(TenantKey<'static>, String); 2] {
+    [
+        (TenantKey::from(key("k")), String::new()),
+        (TenantKey::of(&tenant("blue"), key("k")), "blue".into()),
+    ]
+}
+
+#[test]
+fn requests_about_files_are_the_messages() {
+    let put = PutEnd { key: key("k"), generation: Some(Generation::new(0)), checksums: &[] };
+    let bytes = written(|out| PutFinishRequest::write(out, ME, &put));
+    let message =
+        proto::DiskPutEndRequest { key: "k".into(), client_id: me(), generation: Some(0) };
+    assert_eq!(proto::DiskPutEndRequest::decode(&bytes[..]).unwrap(), message);
+    let bytes = message.encode_to_vec();
+    assert_eq!(proto::DiskPutRevokeRequest::decode(&bytes[..]).unwrap().encode_to_vec(), bytes);
+    assert_eq!(proto::MemoryPutRevokeRequest::decode(&bytes[..]).unwrap().encode_to_vec(), bytes);
+
+    let generation = Some(Generation::new(7));
+    for (object, tenant_id) in objects() {
+        for kind in [ReplicaKind::Memory, ReplicaKind::Disk, ReplicaKind::LocalDisk] {
+            let bytes = written(|out| EvictRequest::write(out, ME, &object, generation, kind));
+            let message = proto::EvictDiskReplicaRequest {
+                key: "k".into(),
+                client_id: me(),
+                generation: Some(7),
+                kind: kind as i32,
+                tenant_id: tenant_id.clone(),
+            };
+            assert_eq!(proto::EvictDiskReplicaRequest::decode(&bytes[..]).unwrap(), message);
+            let bytes = message.encode_to_vec();
+            let parsed = EvictRequest::parse(&bytes).unwrap();
+            assert_eq!((parsed.client, parsed.kind), (ME, kind));
+            assert_eq!((&parsed.item.object, parsed.item.generation), (&object, generation));
+
+            let items = [(&object, None), (&object, generation)];
+            let bytes = written(|out| BatchEvictRequest::write(out, ME, kind, items));
+            let item = |generation| proto::EvictDiskItem {
+                key: "k".into(),
+                generation,
+                tenant_id: tenant_id.clone(),
+            };
+            let message = proto::BatchEvictDiskReplicaRequest {
+                client_id: me(),
+                kind: kind as i32,
+                items: vec![item(None), item(Some(7))],
+            };
+            assert_eq!(proto::BatchEvictDiskReplicaRequest::decode(&bytes[..]).unwrap(), message);
+            let bytes = message.encode_to_vec();
+            let parsed = BatchEvictRequest::parse(&bytes).unwrap();
+            assert_eq!((parsed.client, parsed.kind, parsed.len()), (ME, kind, 2));
+            let items: Vec<_> = parsed.items().map(Result::unwrap).collect();
+            assert_eq!((&items[1].object, items[0].generation), (&object, None));
+            assert_eq!(items[1].generation, generation);
+        }
+    }
+}
+
+#[test]
+fn requests_about_local_disks_are_the_messages() {
+    let served = Endpoint::new("tcp", "h:1").unwrap();
+    let bytes = written(|out| request::write_mount_disk(out, ME, &served, true));
+    let message = proto::MountLocalDiskRequest {
+        client_id: me(),
+        endpoint: "tcp://h:1".into(),
+        enabled: true,
+    };
+    assert_eq!(proto::MountLocalDiskRequest::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(request::parse_mount_disk(&message.encode_to_vec()), Ok((ME, served, true)));
+
+    let bytes = written(|out| request::write_ping(out, ME));
+    for again in [
+        proto::UnmountLocalDiskRequest::decode(&bytes[..]).unwrap().encode_to_vec(),
+        proto::PollRemoveAllRequest::decode(&bytes[..]).unwrap().encode_to_vec(),
+        proto::PromotionHeartbeatRequest::decode(&bytes[..]).unwrap().encode_to_vec(),
+    ] {
+        assert_eq!(again, &bytes[..]);
+    }
+
+    let bytes = written(|out| request::write_offload_heartbeat(out, ME, true, 9));
+    let message = proto::OffloadHeartbeatRequest { client_id: me(), enabled: true, max_jobs: 9 };
+    assert_eq!(proto::OffloadHeartbeatRequest::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(request::parse_offload_heartbeat(&message.encode_to_vec()), Ok((ME, true, 9)));
+    for max in [0, usize::MAX] {
+        let bytes = written(|out| request::write_offload_heartbeat(out, ME, false, max));
+        assert_eq!(request::parse_offload_heartbeat(&bytes), Ok((ME, false, 8192)));
+    }
+
+    let bytes = written(|out| request::write_ssd_capacity(out, ME, u64::MAX));
+    let message = proto::ReportSsdCapacityRequest { client_id: me(), capacity: u64::MAX };
+    assert_eq!(proto::ReportSsdCapacityRequest::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(request::parse_ssd_capacity(&message.encode_to_vec()), Ok((ME, u64::MAX)));
+
+    let bytes = written(|out| request::write_disk_page(out, Some(ME), 9));
+    let message = proto::ListLocalDisksRequest { after: me(), limit: 9 };
+    assert_eq!(proto::ListLocalDisksRequest::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(request::parse_disk_page(&message.encode_to_vec()), Ok((Some(ME), 9)));
+    assert_eq!(request::parse_disk_page(&[]), Ok((None, 1000)));
+
+    for (object, tenant_id) in objects() {
+        let generation = Generation::new(7);
+        let items = [(&object, generation, true), (&object, generation, false)];
+        let bytes = written(|out| BatchOutcomeRequest::write(out, ME, items));
+        let outcome = |written| proto::OffloadOutcome {
+            key: "k".into(),
+            tenant_id: tenant_id.clone(),
+            generation: 7,
+            written,
+        };
+        let message = proto::NotifyOffloadRequest {
+            client_id: me(),
+            outcomes: vec![outcome(true), outcome(false)],
+        };
+        assert_eq!(proto::NotifyOffloadRequest::decode(&bytes[..]).unwrap(), message);
+        let bytes = message.encode_to_vec();
+        let parsed = BatchOutcomeRequest::parse(&bytes).unwrap();
+        assert_eq!((parsed.client, parsed.len()), (ME, 2));
+        for (item, expected) in parsed.items().map(Result::unwrap).zip(items) {
+            assert_eq!((&item.object, item.generation, item.written), expected);
+        }
+
+        let items = [(&object, generation, u64::MAX), (&object, generation, 0)];
+        let bytes = written(|out| BatchFoundRequest::write(out, ME, items));
+        let found = |length| proto::FoundOnDisk {
+            key: "k".into(),
+            tenant_id: tenant_id.clone(),
+            generation: 7,
+            length,
+        };
+        let message = proto::ReportLocalDiskRequest {
+            client_id: me(),
+            found: vec![found(u64::MAX), found(0)],
+        };
+        assert_eq!(proto::ReportLocalDiskRequest::decode(&bytes[..]).unwrap(), message);
+        let bytes = message.encode_to_vec();
+        let parsed = BatchFoundRequest::parse(&bytes).unwrap();
+        assert_eq!((parsed.client, parsed.len()), (ME, 2));
+        for (item, expected) in parsed.items().map(Result::unwrap).zip(items) {
+            assert_eq!((&item.object, item.generation, item.len), expected);
+        }
+
+        let bytes = written(|out| {
+            PromotionStartRequest::write(out, ME, &object, generation, 300, &["a", "b"]);
+        });
+        let message = proto::PromotionAllocStartRequest {
+            key: "k".into(),
+            client_id: me(),
+            generation: 7,
+            length: 300,
+            preferred_segments: vec!["a".into(), "b".into()],
+            tenant_id: tenant_id.clone(),
+        };
+        assert_eq!(proto::PromotionAllocStartRequest::decode(&bytes[..]).unwrap(), message);
+        let bytes = message.encode_to_vec();
+        let parsed = PromotionStartRequest::parse(&bytes).unwrap();
+        assert_eq!((parsed.client, &parsed.object), (ME, &object));
+        assert_eq!((parsed.generation, parsed.len), (generation, 300));
+        assert_eq!(parsed.preferred, ["a", "b"]);
+
+        let bytes = written(|out| PromotionFinishRequest::write(out, ME, &object, generation));
+        let message = proto::NotifyPromotionSuccessRequest {
+            key: "k".into(),
+            client_id: me(),
+            generation: 7,
+            tenant_id: tenant_id.clone(),
+        };
+        assert_eq!(proto::NotifyPromotionSuccessRequest::decode(&bytes[..]).unwrap(), message);
+        let bytes = message.encode_to_vec();
+        let again = proto::NotifyPromotionFailureRequest::decode(&bytes[..]).unwrap();
+        assert_eq!(again.encode_to_vec(), bytes);
+        let parsed = PromotionFinishRequest::parse(&bytes).unwrap();
+        assert_eq!((parsed.client, parsed.object), (ME, object));
+        assert_eq!(parsed.generation, generation);
+    }
+}
+
+/// A service with a shared tier, local disks, promotion, and tenants.
+fn service_of_disks() -> MasterService<Still> {
+    let mut config = MasterConfig::default();
+    config.disk = Some(DiskConfig::with_capacity(1 << 20));
+    config.local_disk = Some(LocalDiskConfig::default());
+    config.promotion = Some(PromotionConfig::default());
+    config.multi_tenant = true;
+    let service = service_with(config);
+    for tenant in [TenantId::DEFAULT, tenant("blue")] {
+        service.master().set_tenant_quota(Still.now(), &tenant, 1 << 20).unwrap();
+    }
+    service
+}
+
+fn mount(service: &MasterService<Still>) {
+    let mount = proto::MountLocalDiskRequest {
+        client_id: me(),
+        endpoint: "tcp://h:1".into(),
+        enabled: true,
+    };
+    let _: proto::MountLocalDiskResponse = call(service, Method::MountLocalDisk, &mount).unwrap();
+}
+
+fn heartbeat(service: &MasterService<Still>) -> proto::OffloadHeartbeatResponse {
+    let ask = proto::OffloadHeartbeatRequest { client_id: me(), enabled: true, max_jobs: 0 };
+    call(service, Method::OffloadHeartbeat, &ask).unwrap()
+}
+
+#[test]
+fn a_job_goes_to_its_node_and_back_whoever_the_tenant_is() {
+    let service = service_of_disks();
+    mount(&service);
+    let generation = put(&service, &tenant("blue"), "k").as_u64();
+    let told = heartbeat(&service);
+    let job = proto::DiskJob { key: "k".into(), tenant_id: "blue".into(), generation, length: 300 };
+    assert_eq!(told.jobs, std::slice::from_ref(&job));
+    let read = answer::read_disk_jobs(&told.encode_to_vec()).unwrap().unwrap();
+    assert_eq!((read[0].tenant.as_str(), read[0].key.as_str()), ("blue", "k"));
+    assert_eq!((read[0].generation.as_u64(), read[0].len), (generation, 300));
+
+    let outcome = |tenant_id: &str| proto::OffloadOutcome {
+        key: "k".into(),
+        tenant_id: tenant_id.into(),
+        generation,
+        written: true,
+    };
+    let nobodys = proto::OffloadOutcome { key: String::new(), ..outcome("") };
+    let notify = proto::NotifyOffloadRequest {
+        client_id: me(),
+        outcomes: vec![outcome(""), nobodys, outcome("blue"), outcome("blue")],
+    };
+    let noted: proto::NotifyOffloadResponse =
+        call(&service, Method::NotifyOffload, &notify).unwrap();
+    let codes: Vec<i32> = noted.items.iter().map(|item| item.status_code).collect();
+    let gone = OffloadError::NotPending.code().code();
+    assert_eq!(codes, [gone, ErrorCode::InvalidKey.code(), 0, gone]);
+    let read = answer::read_all_done(&noted.encode_to_vec(), 4).unwrap().unwrap();
+    assert!(read[2].is_ok() && read[3].is_err());
+
+    let list: proto::ListLocalDisksResponse =
+        call(&service, Method::ListLocalDisks, &proto::ListLocalDisksRequest::default()).unwrap();
+    let disk = &list.disks[0];
+    assert_eq!((&disk.client_id, &*disk.endpoint, disk.objects), (&me(), "tcp://h:1", 1));
+    assert_eq!((disk.enabled, disk.used, disk.capacity, list.more), (true, 300, 0, false));
+    let read = answer::read_local_disks(&list.encode_to_vec()).unwrap().unwrap();
+    assert_eq!((read.disks, read.next_after), (service.master().local_disks(), None));
+
+    // A writer of another tenant may not speak for it; its own writers and nodes may.
+    let evict = proto::EvictDiskReplicaRequest {
+        key: "k".into(),
+        client_id: me(),
+        generation: Some(generation),
+        kind: proto::evict_disk_replica_request::Kind::LocalDisk.into(),
+        tenant_id: "blue".into(),
+    };
+    let writer = Caller::new("writer", Role::Writer);
+    let denied = call_as::<()>(&service, &writer, Method::EvictDiskReplica, &evict).unwrap_err();
+    assert_eq!(denied.code, ErrorCode::PermissionDenied);
+    let own = proto::EvictDiskReplicaRequest { tenant_id: String::new(), ..evict };
+    let _: proto::EvictDiskReplicaResponse =
+        call_as(&service, &blue(Role::Writer), Method::EvictDiskReplica, &own).unwrap();
+    let again = call_as::<()>(&service, &blue(Role::Writer), Method::EvictDiskReplica, &own);
+    assert_eq!(again.unwrap_err().code, ErrorCode::ReplicaNotFound);
+    let item = proto::EvictDiskItem { key: "k".into(), generation: None, tenant_id: "blue".into() };
+    let batch = proto::BatchEvictDiskReplicaRequest { client_id: me(), kind: 1, items: vec![item] };
+    let noted: proto::BatchEvictDiskReplicaResponse =
+        call(&service, Method::BatchEvictDiskReplica, &batch).unwrap();
+    assert_eq!(noted.items[0].status_code, ErrorCode::ReplicaIsNotReady.code());
+}
+
+#[test]
+fn an_object_found_on_a_disk_comes_back_into_memory() {
+    let service = service_of_disks();
+    mount(&service);
+    let generation = put(&service, &tenant("blue"), "k").as_u64();
+    let stored = service.master().scoped(&tenant("blue"), key("k")).unwrap();
+    service.master().remove(Still.now(), stored.as_ref(), true).unwrap();
+    let found =
+        proto::FoundOnDisk { key: "k".into(), tenant_id: "blue".into(), generation, length: 300 };
+    let unknown = proto::FoundOnDisk { generation: generation + 1, ..found.clone() };
+    let report = proto::ReportLocalDiskRequest { client_id: me(), found: vec![found, unknown] };
+    let noted: proto::ReportLocalDiskResponse =
+        call(&service, Method::ReportLocalDisk, &report).unwrap();
+    let codes: Vec<i32> = noted.items.iter().map(|item| item.status_code).collect();
+    assert_eq!(codes, [0, FoundError::OtherObject.code().code()]);
+
+    for _ in 0..2 {
+        let list = service.master().get_replica_list(Still.now(), stored.as_ref()).unwrap();
+        assert!(list.placements.is_empty());
+    }
+    let ask = proto::PromotionHeartbeatRequest { client_id: me() };
+    let told: proto::PromotionHeartbeatResponse =
+        call(&service, Method::PromotionHeartbeat, &ask).unwrap();
+    assert_eq!((&*told.jobs[0].key, &*told.jobs[0].tenant_id), ("k", "blue"));
+    let start = proto::PromotionAllocStartRequest {
+        key: "k".into(),
+        client_id: me(),
+        generation,
+        length: 300,
+        preferred_segments: vec!["node-2".into()],
+        tenant_id: "blue".into(),
+    };
+    let long = proto::PromotionAllocStartRequest { length: 301, ..start.clone() };
+    assert_eq!(refused(&service, Method::PromotionAllocStart, &long).0, ErrorCode::InvalidParams);
+    let granted: proto::PromotionAllocStartResponse =
+        call(&service, Method::PromotionAllocStart, &start).unwrap();
+    let handle = &granted.replica.as_ref().unwrap().handles[0];
+    assert_eq!((&*handle.segment_name, handle.size), ("node-2", 300));
+    let bytes = granted.encode_to_vec();
+    let read = answer::read_promotion(&bytes, 300).unwrap().unwrap();
+    assert_eq!(&*read.segment.name, "node-2");
+    assert!(answer::read_promotion(&bytes, 301).is_err());
+    assert!(answer::read_promotion(&[], 300).is_err());
+    let finish = proto::NotifyPromotionSuccessRequest {
+        key: "k".into(),
+        client_id: me(),
+        generation,
+        tenant_id: "blue".into(),
+    };
+    let _: proto::NotifyPromotionSuccessResponse =
+        call(&service, Method::NotifyPromotionSuccess, &finish).unwrap();
+    let over = refused(&service, Method::NotifyPromotionSuccess, &finish);
+    assert_eq!(over.0, ErrorCode::ReplicaIsNotReady);
+    let _: proto::NotifyPromotionFailureResponse =
+        call(&service, Method::NotifyPromotionFailure, &finish).unwrap();
+    let list = service.master().get_replica_list(Still.now(), stored.as_ref()).unwrap();
+    assert_eq!(list.placements.len(), 1);
+}
+
+#[test]
+fn promotions_that_do_not_fit_into_the_answer_are_given_up() {
+    let mut config = MasterConfig::default();
+    config.local_disk = Some(LocalDiskConfig::default());
+    let mut promotion = PromotionConfig::default();
+    promotion.max_per_heartbeat = 1000;
+    config.promotion = Some(promotion);
+    let service = service_with(config);
+    mount(&service);
+    for i in 0..100 {
+        let name = format!("k{i}");
+        let generation = put(&service, &TenantId::DEFAULT, &name);
+        let (master, now, key) = (service.master(), Still.now(), key(&name));
+        master.remove(now, key, true).unwrap();
+        let found = mc_meta::FoundOnDisk { key, generation, len: 300 };
+        master.report_local_disk(now, ME, &[found])[0].unwrap();
+        master.get_replica_list(now, key).unwrap();
+        master.get_replica_list(now, key).unwrap();
+    }
+    let payload = proto::PromotionHeartbeatRequest { client_id: me() }.encode_to_vec();
+    let (mut out, caller) = (BytesMut::new(), &Caller::ANYBODY);
+    let method = Method::PromotionHeartbeat;
+    service
+        .call(Call { method, payload: &payload, max_reply: 64 << 10, caller }, &mut out)
+        .unwrap();
+    let told = answer::read_disk_jobs(&out).unwrap().unwrap();
+    assert!((1..100).contains(&told.len()));
+    let report = service.master().report();
+    assert_eq!(report.promotions_pending, told.len() as u64);
+    assert_eq!(report.promotion.failed, 100 - told.len() as u64);
+}
+
+#[test]
+fn files_are_written_or_given_up() {
+    let service = service_of_disks();
+    let put = |name: &str| {
+        let start = proto::PutStartRequest {
+            key: name.into(),
+            value_length: 8,
+            client_id: me(),
+            ..Default::default()
+        };
+        let grant: proto::PutStartResponse = call(&service, Method::PutStart, &start).unwrap();
+        proto::DiskPutEndRequest {
+            key: name.into(),
+            client_id: me(),
+            generation: Some(grant.generation),
+        }
+    };
+    let kept = put("kept");
+    let _: proto::DiskPutEndResponse = call(&service, Method::DiskPutEnd, &kept).unwrap();
+    let _: proto::DiskPutEndResponse = call(&service, Method::DiskPutEnd, &kept).unwrap();
+    let _: proto::MemoryPutRevokeResponse = call(&service, Method::MemoryPutRevoke, &kept).unwrap();
+    assert_eq!(service.master().report().disk_only_objects, 1);
+    let memory = proto::EvictDiskReplicaRequest {
+        key: "kept".into(),
+        client_id: me(),
+        ..Default::default()
+    };
+    assert_eq!(refused(&service, Method::EvictDiskReplica, &memory).0, ErrorCode::InvalidParams);
+    let odd = proto::EvictDiskReplicaRequest { kind: 3, ..memory.clone() };
+    assert_eq!(
+        refused(&service, Method::EvictDiskReplica, &odd).1,
+        "kind is 3; name DISK or LOCAL_DISK"
+    );
+    let file = proto::EvictDiskReplicaRequest { kind: 1, ..memory };
+    let _: proto::EvictDiskReplicaResponse =
+        call(&service, Method::EvictDiskReplica, &file).unwrap();
+    assert_eq!(service.master().report().objects, 0);
+
+    let dropped = put("dropped");
+    let _: proto::DiskPutRevokeResponse = call(&service, Method::DiskPutRevoke, &dropped).unwrap();
+    assert_eq!(refused(&service, Method::DiskPutEnd, &dropped).0, ErrorCode::InvalidWrite);
+}
+
+#[test]
+fn bad_requests_about_disks_are_refused() {
+    let service = service_of_disks();
+    let unmounted = proto::OffloadHeartbeatRequest { client_id: me(), ..Default::default() };
+    for method in [Method::OffloadHeartbeat, Method::ReportSsdCapacity] {
+        assert_eq!(refused(&service, method, &unmounted).0, ErrorCode::SegmentNotFound);
+    }
+    for method in Method::ALL.iter().filter(|method| (71..=87).contains(&method.number())) {
+        if *method != Method::ListLocalDisks {
+            let code = refused(&service, *method, &()).0;
+            assert!(matches!(code, ErrorCode::InvalidParams | ErrorCode::InvalidKey), "{method}");
+        }
+    }
+    let mount = proto::MountLocalDiskRequest {
+        client_id: me(),
+        endpoint: "no endpoint".into(),
+        enabled: true,
+    };
+    assert_eq!(refused(&service, Method::MountLocalDisk, &mount).0, ErrorCode::InvalidParams);
+    let list = proto::ListLocalDisksRequest { after: vec![1; 3], limit: 0 };
+    assert_eq!(refused(&service, Method::ListLocalDisks, &list).1, "after has 3 bytes, not 16");
+    let list = proto::ListLocalDisksRequest { after: vec![], limit: 8193 };
+    assert_eq!(refused(&service, Method::ListLocalDisks, &list).0, ErrorCode::InvalidParams);
+    let start = proto::PromotionAllocStartRequest {
+        key: "k".into(),
+        client_id: me(),
+        preferred_segments: vec!["n".into(); 33],
+        ..Default::default()
+    };
+    assert_eq!(
+        refused(&service, Method::PromotionAllocStart, &start).1,
+        "preferred_segments has more than 32 names"
+    );
+    let start = proto::PromotionAllocStartRequest { preferred_segments: vec![], ..start };
+    assert_eq!(refused(&service, Method::PromotionAllocStart, &start).0, ErrorCode::ObjectNotFound);
+    let many = proto::NotifyOffloadRequest {
+        client_id: me(),
+        outcomes: vec![proto::OffloadOutcome::default(); 65_537],
+    };
+    assert_eq!(
+        refused(&service, Method::NotifyOffload, &many).1,
+        "outcomes has more than 65536 items; send them in several calls"
+    );
+
+    let without = super::service();
+    let mount = proto::MountLocalDiskRequest { endpoint: "tcp://h:1".into(), ..mount };
+    for method in [Method::MountLocalDisk, Method::UnmountLocalDisk] {
+        assert_eq!(refused(&without, method, &mount).0, LocalDiskError::Unsupported.code());
+    }
+}
+
+#[test]
+fn a_page_of_disks_fits_into_the_answer() {
+    let service = service_of_disks();
+    let served = Endpoint::new("tcp", &"h".repeat(250)).unwrap();
+    for i in 0..300 {
+        let client = ClientId::from_u128(u128::MAX - i);
+        service.master().mount_local_disk(Still.now(), client, served.clone(), true).unwrap();
+    }
+    let disks = service.master().local_disks();
+    for max_reply in [0, 1000, 64 << 10, 1 << 20] {
+        let bytes = written(|out| crate::reply::write_local_disks(out, &disks, 8192, max_reply));
+        let told = proto::ListLocalDisksResponse::decode(&bytes[..]).unwrap();
+        assert!(bytes.len() <= max_reply.max(2), "{} of {max_reply}", bytes.len());
+        assert_eq!(told.more, told.disks.len() < 300);
+    }
+    let list =
+        proto::ListLocalDisksRequest { after: disks[100].client.to_bytes().to_vec(), limit: 50 };
+    let page: proto::ListLocalDisksResponse =
+        call(&service, Method::ListLocalDisks, &list).unwrap();
+    let read = answer::read_local_disks(&page.encode_to_vec()).unwrap().unwrap();
+    assert_eq!(
+        (read.disks.as_slice(), read.next_after),
+        (&disks[101..151], Some(disks[150].client))
+    );
+    let endless = proto::ListLocalDisksResponse { more: true, ..Default::default() };
+    assert!(answer::read_local_disks(&endless.encode_to_vec()).is_err());
+}
+
+#[test]
+fn bad_answers_about_disks_are_refused() {
+    let job = proto::DiskJob { key: "k".into(), tenant_id: "blue".into(), ..Default::default() };
+    let read = |jobs: Vec<proto::DiskJob>| {
+        let answer = proto::OffloadHeartbeatResponse { jobs, ..Default::default() };
+        answer::read_disk_jobs(&answer.encode_to_vec())
+    };
+    assert_eq!(read(vec![job.clone(); 8192]).unwrap().unwrap().len(), 8192);
+    assert!(read(vec![job.clone(); 8193]).is_err());
+    assert!(read(vec![proto::DiskJob { key: "k".repeat(1025), ..job.clone() }]).is_err());
+    assert!(read(vec![proto::DiskJob { tenant_id: "..".into(), ..job }]).is_err());
+    let disk = proto::LocalDiskReport { client_id: me(), ..Default::default() };
+    let answer = proto::ListLocalDisksResponse { disks: vec![disk], ..Default::default() };
+    assert!(answer::read_local_disks(&answer.encode_to_vec()).is_err());
+}
+
+#[test]
+fn what_a_disk_is_refused_for_keeps_its_number() {
+    for (refusal, code) in [
+        (Refusal::from(OffloadError::QueueFull { limit: 1 }), ErrorCode::OffloadQueueFull),
+        (FoundError::NotRegistered.into(), ErrorCode::TenantNotRegistered),
+        (PromotionError::AlreadyBegun.into(), ErrorCode::ObjectHasReplicationTask),
+        (PromotionStartError::NoRoom { len: 1 }.into(), ErrorCode::Full),
+        (LocalDiskError::TooManyDisks { limit: 1 }.into(), ErrorCode::Overloaded),
+    ] {
+        assert_eq!(refusal.code, code);
+        assert!(!refusal.message.is_empty());
+    }
+}
