@@ -9,7 +9,7 @@ pub use client::{Client, ClientBuilder, GetInto, Put, PutOutcome};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{MasterConfig, MasterReport, ReplicateConfig};
-pub use mc_rpc::{ClusterReport, ObjectDescription};
+pub use mc_rpc::{ClusterReport, ObjectDescription, ServerMetrics, ServerWatch};
 pub use mc_transport::{Memory, MemoryError, MemorySlice, Source};
 pub use mc_types::{ByteSize, ErrorCode};
 

@@ -2,13 +2,15 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+#[cfg(unix)]
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
-use mc_rpc::{Clock, MasterService, Server, ServerConfig, ServerHandle, SystemClock};
+use mc_rpc::{Clock, MasterService, Server, ServerConfig, ServerHandle, ServerWatch, SystemClock};
 
 use crate::error::MasterStartError;
 
@@ -29,6 +31,8 @@ pub struct MasterBuilder {
     listen: SocketAddr,
     config: MasterConfig,
     server: ServerConfig,
+    #[cfg(unix)]
+    unix_socket: Option<PathBuf>,
     seed: Option<u64>,
     sink: Option<Box<dyn EffectSink>>,
 }
@@ -41,6 +45,8 @@ impl Master {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             config: MasterConfig::default(),
             server: ServerConfig::default(),
+            #[cfg(unix)]
+            unix_socket: None,
             seed: None,
             sink: None,
         }
@@ -56,6 +62,12 @@ impl Master {
     #[must_use]
     pub fn report(&self) -> MasterReport {
         self.state.report()
+    }
+
+    /// What its server counts.
+    #[must_use]
+    pub fn rpc_watch(&self) -> ServerWatch {
+        self.server.watch()
     }
 
     /// The state machine, for whoever serves it in another way too.
@@ -90,6 +102,13 @@ impl MasterBuilder {
         self
     }
 
+    /// A Unix socket to listen at too, which only this process's user may connect to.
+    #[cfg(unix)]
+    pub fn listen_unix(mut self, path: impl Into<PathBuf>) -> Self {
+        self.unix_socket = Some(path.into());
+        self
+    }
+
     /// Makes placement and eviction repeatable. The default is drawn at random.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -121,6 +140,11 @@ impl MasterBuilder {
         let clock = SystemClock::new();
         let service = MasterService::new(Arc::clone(&state), clock);
         let server = Server::bind(&self.listen.to_string(), service, self.server).await?;
+        #[cfg(unix)]
+        let server = match &self.unix_socket {
+            Some(path) => server.listen_unix(path)?,
+            None => server,
+        };
         let ticker = Ticker::start(Arc::clone(&state), clock).map_err(MasterStartError::Thread)?;
         Ok(Master { state, server: server.spawn(), ticker })
     }

@@ -7,7 +7,7 @@ use clap::ArgAction;
 use mc_cli::{ParseDurationError, parse_duration, parse_fraction};
 use mc_evict::{PolicyKind, UnknownPolicy};
 use mc_lease::SoftPinFrom;
-use mc_meta::{AllocationStrategy, MasterConfig, MemoryAllocator, UnknownStrategy};
+use mc_meta::{AllocationStrategy, MasterConfig, MemoryAllocator, TaskConfig, UnknownStrategy};
 
 /// Keeps the metadata of a KV-cache store: which node holds which object, where there is room,
 /// and what has to go. Bytes never pass through it.
@@ -164,6 +164,69 @@ pub(crate) struct Args {
     )]
     eviction_ratio: f64,
 
+    /// Keep tenants apart: each caller sees the objects of its tenant only, and may put as
+    /// much as the quota says that SetTenantQuota has given it; without a quota, nothing.
+    #[arg(
+        long = "enable_multi_tenants",
+        default_value_t = false,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set,
+        help_heading = "Tenants"
+    )]
+    multi_tenants: bool,
+
+    /// Most copy and move tasks that wait for their clients.
+    #[arg(
+        long = "max_total_pending_tasks",
+        value_name = "N",
+        default_value_t = TaskConfig::default().max_pending,
+        help_heading = "Tasks"
+    )]
+    max_pending_tasks: usize,
+    /// Most tasks that clients work on.
+    #[arg(
+        long = "max_total_processing_tasks",
+        value_name = "N",
+        default_value_t = TaskConfig::default().max_processing,
+        help_heading = "Tasks"
+    )]
+    max_processing_tasks: usize,
+    /// Ended tasks that can still be asked about; at least 1.
+    #[arg(
+        long = "max_total_finished_tasks",
+        value_name = "N",
+        default_value_t = TaskConfig::default().max_finished,
+        help_heading = "Tasks"
+    )]
+    max_finished_tasks: usize,
+    /// After how long a task fails that no client has fetched; 0 for never.
+    #[arg(
+        long = "pending_task_timeout_sec",
+        value_name = "SECONDS",
+        default_value = "300",
+        value_parser = parse_seconds,
+        help_heading = "Tasks"
+    )]
+    pending_task_timeout: Duration,
+    /// After how long a task fails that was fetched and is not done; 0 for never.
+    #[arg(
+        long = "processing_task_timeout_sec",
+        value_name = "SECONDS",
+        default_value = "300",
+        value_parser = parse_seconds,
+        help_heading = "Tasks"
+    )]
+    processing_task_timeout: Duration,
+    /// How often a client tries a task again whose target has no room.
+    #[arg(
+        long = "max_retry_attempts",
+        value_name = "N",
+        default_value_t = TaskConfig::default().max_retry_attempts,
+        help_heading = "Tasks"
+    )]
+    max_retry_attempts: u32,
+
     /// Age at which an unfinished put no longer blocks another put of its key.
     #[arg(
         long = "put_start_discard_timeout_sec",
@@ -232,6 +295,13 @@ impl Args {
         config.soft_pin_from = self.soft_pin_from;
         config.put_start_discard_timeout = self.put_start_discard_timeout;
         config.put_start_release_timeout = self.put_start_release_timeout;
+        config.multi_tenant = self.multi_tenants;
+        config.tasks.max_pending = self.max_pending_tasks;
+        config.tasks.max_processing = self.max_processing_tasks;
+        config.tasks.max_finished = self.max_finished_tasks;
+        config.tasks.pending_timeout = self.pending_task_timeout;
+        config.tasks.processing_timeout = self.processing_task_timeout;
+        config.tasks.max_retry_attempts = self.max_retry_attempts;
         config
     }
 }
@@ -341,6 +411,13 @@ mod tests {
             "--ttl_after_get=7s",
             "--eviction-policy=s3_fifo",
             "--soft_pin_from=commit",
+            "--enable_multi_tenants",
+            "--max_total_pending_tasks=11",
+            "--max_total_processing_tasks=12",
+            "--max-total-finished-tasks=13",
+            "--pending_task_timeout_sec=14",
+            "--processing_task_timeout_sec=15",
+            "--max_retry_attempts=16",
         ]);
         let config = args.unwrap().master_config();
         let mut expected = MasterConfig::default();
@@ -358,6 +435,13 @@ mod tests {
         expected.ttl_after_get = Some(Duration::from_secs(7));
         expected.eviction_policy = PolicyKind::S3Fifo;
         expected.soft_pin_from = SoftPinFrom::Commit;
+        expected.multi_tenant = true;
+        expected.tasks.max_pending = 11;
+        expected.tasks.max_processing = 12;
+        expected.tasks.max_finished = 13;
+        expected.tasks.pending_timeout = Duration::from_secs(14);
+        expected.tasks.processing_timeout = Duration::from_secs(15);
+        expected.tasks.max_retry_attempts = 16;
         assert_eq!(config, expected);
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use mc_meta::SegmentStatus;
-use mc_store::MasterReport;
+use mc_store::{MasterReport, ServerMetrics};
 use mc_types::ByteSize;
 
 /// `report` in Prometheus' text format, version 0.0.4. Figures that the reference
@@ -40,6 +40,43 @@ pub(crate) fn prometheus(report: &MasterReport) -> String {
     counters(&mut text, report);
     segments(&mut text, report);
     text
+}
+
+/// Appends what the server of calls counts, in the same format.
+pub(crate) fn rpc(text: &mut String, server: &ServerMetrics) {
+    let name = "master_rpc_connections";
+    metric(text, name, "gauge", "Connections for calls that are open");
+    let _ = writeln!(text, "{name} {}", server.connections);
+    for (name, help, value) in [
+        ("accepted_connections", "Connections taken", server.accepted),
+        (
+            "turned_away_connections",
+            "Connections refused: too many, or without a known credential",
+            server.turned_away,
+        ),
+        (
+            "closed_for_cause_connections",
+            "Connections closed because the peer broke the protocol",
+            server.closed_for_cause,
+        ),
+        ("expired_calls", "Calls that waited longer than their caller wanted", server.expired),
+        ("cancelled_calls", "Calls given up before they were executed", server.cancelled),
+        ("repeated_calls", "Second attempts that got the first answer", server.repeated),
+        ("received_bytes", "Bytes that came in calls", server.bytes_in),
+        ("sent_bytes", "Bytes that went out in answers", server.bytes_out),
+    ] {
+        metric(text, &format!("master_rpc_{name}_total"), "counter", help);
+        let _ = writeln!(text, "master_rpc_{name}_total {value}");
+    }
+    metric(text, "master_rpc_calls_total", "counter", "Calls answered, refusals included");
+    for of in &server.calls {
+        let _ = writeln!(text, "master_rpc_calls_total{{method=\"{}\"}} {}", of.method, of.calls);
+    }
+    metric(text, "master_rpc_refused_total", "counter", "Calls refused as a whole");
+    for of in &server.calls {
+        let _ =
+            writeln!(text, "master_rpc_refused_total{{method=\"{}\"}} {}", of.method, of.refused);
+    }
 }
 
 fn counters(text: &mut String, report: &MasterReport) {
@@ -253,7 +290,8 @@ mod tests {
     fn no_metric_is_told_twice() {
         let mut report = report_of_segment("a");
         report.disk_capacity = Some(1);
-        let text = prometheus(&report);
+        let mut text = prometheus(&report);
+        rpc(&mut text, &ServerMetrics::default());
         let mut names: Vec<&str> =
             text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
         let all = names.len();

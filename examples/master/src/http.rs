@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use mc_meta::Master;
+use mc_store::ServerWatch;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tracing::{debug, warn};
@@ -58,8 +59,13 @@ pub(crate) enum BindError {
 }
 
 /// Answers until `stop` changes or its sender is gone.
-pub(crate) async fn serve(listener: TcpListener, master: Arc<Master>, stop: watch::Receiver<()>) {
-    let service = TowerToHyperService::new(router(master));
+pub(crate) async fn serve(
+    listener: TcpListener,
+    master: Arc<Master>,
+    rpc: ServerWatch,
+    stop: watch::Receiver<()>,
+) {
+    let service = TowerToHyperService::new(router(master, rpc));
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut stopped = stop.clone();
     loop {
@@ -115,20 +121,23 @@ async fn converse(
 #[derive(Clone)]
 struct Page {
     master: Arc<Master>,
+    rpc: ServerWatch,
     started: Instant,
 }
 
-fn router(master: Arc<Master>) -> Router {
+fn router(master: Arc<Master>, rpc: ServerWatch) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/metrics/summary", get(summary))
         .route("/health", get(health))
-        .with_state(Page { master, started: Instant::now() })
+        .with_state(Page { master, rpc, started: Instant::now() })
 }
 
 async fn metrics(State(page): State<Page>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    ([(CONTENT_TYPE, kind)], figures::prometheus(&page.master.report()))
+    let mut text = figures::prometheus(&page.master.report());
+    figures::rpc(&mut text, &page.rpc.read());
+    ([(CONTENT_TYPE, kind)], text)
 }
 
 async fn summary(State(page): State<Page>) -> String {
@@ -148,7 +157,6 @@ async fn health(State(page): State<Page>) -> impl IntoResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mc_meta::MasterConfig;
     use std::net::Ipv4Addr;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -178,14 +186,16 @@ mod tests {
         let taken = bind(address).await.unwrap_err().to_string();
         assert!(taken.contains("in use") && taken.contains("--metrics_port"), "{taken}");
 
-        let master = Arc::new(Master::new(MasterConfig::default(), 1).unwrap());
+        let master = mc_store::Master::builder().start().await.unwrap();
         let (stop, stopped) = watch::channel(());
-        let server = tokio::spawn(serve(listener, master, stopped));
+        let (state, rpc) = (Arc::clone(master.state()), master.rpc_watch());
+        let server = tokio::spawn(serve(listener, state, rpc, stopped));
 
         let metrics = ask(address, &page("/metrics")).await;
         assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
         assert!(metrics.contains("text/plain; version=0.0.4"), "{metrics}");
         assert!(metrics.contains("\nmaster_key_count 0\n"), "{metrics}");
+        assert!(metrics.contains("\nmaster_rpc_connections 0\n"), "{metrics}");
         let health = ask(address, &page("/health")).await;
         assert!(health.contains(r#""service_ready":true"#), "{health}");
         let summary = ask(address, &page("/metrics/summary")).await;
@@ -204,5 +214,6 @@ mod tests {
         drop(stop);
         tokio::time::timeout(DEADLINE, server).await.expect("an end in time").unwrap();
         drop(silent);
+        master.shutdown().await;
     }
 }

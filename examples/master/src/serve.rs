@@ -75,7 +75,8 @@ impl Attendants {
     fn start(master: &Master, metrics: TcpListener, log: ChangeLog, report: bool) -> Self {
         let (stop, stopped) = watch::channel(());
         let state = master.state();
-        let metrics = tokio::spawn(http::serve(metrics, Arc::clone(state), stopped));
+        let metrics =
+            tokio::spawn(http::serve(metrics, Arc::clone(state), master.rpc_watch(), stopped));
         let summaries = report.then(|| tokio::spawn(log_summaries(Arc::clone(state))));
         Self { stop, metrics, summaries, log: tokio::spawn(log.run()) }
     }
