@@ -1,9 +1,17 @@
 //! The client's side: the master's commands as methods.
 
+mod address;
+mod backoff;
+pub mod blocking;
 mod calls;
 mod config;
 mod connection;
+mod credentials;
+mod dial;
 mod link;
+mod metrics;
+mod request;
+mod socket;
 
 use std::sync::Arc;
 
@@ -13,24 +21,27 @@ use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::method::Method;
 
+pub use address::{AddressError, Resolve, ResolveError};
 pub use calls::{EvictDiskItem, FoundItem, OffloadItem, PutRevokeItem, PutStartItem};
 pub use config::ClientConfig;
+pub use credentials::{CredentialError, Token};
 use link::Link;
+pub use metrics::{ClientMetrics, Latencies, MethodMetrics};
 
-/// The master, seen from a client: one connection, on which many calls are
-/// under way at a time.
+/// The master, seen from a client: connections on which many calls are under way at a
+/// time.
 ///
-/// Cloning is cheap, and clones share the connection. A connection that is lost
-/// is made again by the next call; calls that were under way fail with
-/// [`RpcError::ConnectionLost`], because nobody can tell whether they were
-/// executed.
+/// Cloning is cheap, and clones share the connections. A connection that is lost is made
+/// again when a call needs it, and calls that were under way are made again on it, see
+/// [`ClientConfig::retry`]; they fail with [`RpcError::ConnectionLost`] when their time is
+/// over before that has succeeded, because nobody can tell whether they were executed.
 ///
 /// Every method ends after [`ClientConfig::call_timeout`] at the latest.
-/// Dropping its future gives the answer up; the call may be executed all the
-/// same.
+/// Dropping its future gives the answer up and tells the master so; the call may be
+/// executed all the same.
 ///
 /// # Panics
-/// Its futures panic outside a tokio runtime with I/O and time. The connection
+/// Its futures panic outside a tokio runtime with I/O and time. A connection
 /// lives in the runtime that made it and is lost when that ends.
 #[derive(Clone, Debug)]
 pub struct MasterClient {
@@ -38,21 +49,24 @@ pub struct MasterClient {
 }
 
 impl MasterClient {
-    /// Connects to the master at `addr` (`host:port`).
+    /// Connects to the master at `addr`: `host:port`, `unix:/path`, several of these with
+    /// commas in between, or `scheme://…` for a [`resolver`](ClientConfig::resolver).
     ///
     /// # Errors
-    /// [`RpcError::Unreachable`] when nobody answers there,
-    /// [`RpcError::NotAMaster`] when somebody else does.
+    /// [`RpcError::Address`] when that is no address, [`RpcError::Unreachable`] when nobody
+    /// answers there, [`RpcError::NotAMaster`] when somebody else does,
+    /// [`RpcError::Refused`] when the master does not take the connection.
     pub async fn connect(addr: &str, config: ClientConfig) -> Result<Self, RpcError> {
         let client = Self::lazy(addr, config);
         client.link.connection().await?;
         Ok(client)
     }
 
-    /// A client that connects on its first call.
+    /// A client that connects on its first call, which also says what is wrong with the
+    /// address.
     #[must_use]
     pub fn lazy(addr: &str, config: ClientConfig) -> Self {
-        Self { link: Arc::new(Link::new(addr.into(), config)) }
+        Self { link: Arc::new(Link::new(addr, config)) }
     }
 
     /// The master's address, as given.
@@ -61,20 +75,25 @@ impl MasterClient {
         self.link.addr()
     }
 
+    /// What this client and its clones have counted so far.
+    #[must_use]
+    pub fn metrics(&self) -> ClientMetrics {
+        self.link.metrics()
+    }
+
     async fn call<T>(
         &self,
         method: Method,
         write: impl FnOnce(&mut BytesMut),
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
-        let answer = self.link.call(method, write).await?;
-        match read(&answer) {
+        let read = |answer: &[u8]| match read(answer) {
             Ok(answer) => answer.map_err(RpcError::Refused),
-            Err(reason) => Err(RpcError::Malformed {
-                addr: Arc::clone(self.link.shared_addr()),
-                method,
-                reason,
-            }),
-        }
+            Err(reason) => {
+                let addr = Arc::clone(self.link.addr());
+                Err(RpcError::Malformed { addr, method, reason })
+            }
+        };
+        self.link.call(method, write, read).await
     }
 }

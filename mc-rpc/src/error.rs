@@ -8,6 +8,7 @@ use std::sync::Arc;
 use mc_types::ErrorCode;
 use thiserror::Error;
 
+use crate::client::{AddressError, CredentialError, ResolveError};
 use crate::method::Method;
 
 /// Longest message of a refusal, in bytes. What goes beyond is cut off.
@@ -124,6 +125,33 @@ pub enum RpcError {
         /// The last cause.
         source: Arc<io::Error>,
     },
+    /// The text is no address; nothing was sent.
+    #[error("the master's address {addr:?} {reason}")]
+    Address {
+        /// The address as configured.
+        addr: Arc<str>,
+        /// What is wrong with it.
+        reason: AddressError,
+    },
+    /// No resolver found a master; nothing was sent.
+    #[error("cannot find the master {addr}: {source}")]
+    Unresolved {
+        /// The address as configured.
+        addr: Arc<str>,
+        /// What the resolver said.
+        source: Arc<ResolveError>,
+    },
+    /// What the client would say of itself is no credential; nothing was sent.
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    /// Other calls had all the connections for all of the time; nothing was sent.
+    #[error("all {max} connections were busy for {after:?}; raise connections_max or call less")]
+    NoFreeConnection {
+        /// How many there may be.
+        max: usize,
+        /// How long was waited.
+        after: Duration,
+    },
     /// The peer at the address does not speak this protocol.
     #[error("{addr} does not answer as a master: {reason}")]
     NotAMaster {
@@ -181,12 +209,16 @@ impl RpcError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::Refused(refusal) => refusal.code,
-            Self::Unreachable { .. } | Self::ConnectionLost { .. } | Self::Malformed { .. } => {
-                ErrorCode::RpcFail
-            }
+            Self::Unreachable { .. }
+            | Self::Unresolved { .. }
+            | Self::ConnectionLost { .. }
+            | Self::Malformed { .. } => ErrorCode::RpcFail,
+            Self::NoFreeConnection { .. } => ErrorCode::Overloaded,
             Self::NotAMaster { reason, .. } => reason.code(),
             Self::TimedOut { .. } => ErrorCode::RpcTimeout,
-            Self::RequestTooLarge { .. } => ErrorCode::InvalidParams,
+            Self::Address { .. } | Self::Credential(_) | Self::RequestTooLarge { .. } => {
+                ErrorCode::InvalidParams
+            }
         }
     }
 
@@ -197,10 +229,16 @@ impl RpcError {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.is_retryable(),
-            Self::Unreachable { .. } | Self::ConnectionLost { .. } | Self::TimedOut { .. } => true,
-            Self::NotAMaster { .. } | Self::Malformed { .. } | Self::RequestTooLarge { .. } => {
-                false
-            }
+            Self::Unreachable { .. }
+            | Self::Unresolved { .. }
+            | Self::NoFreeConnection { .. }
+            | Self::ConnectionLost { .. }
+            | Self::TimedOut { .. } => true,
+            Self::Address { .. }
+            | Self::Credential(_)
+            | Self::NotAMaster { .. }
+            | Self::Malformed { .. }
+            | Self::RequestTooLarge { .. } => false,
         }
     }
 }

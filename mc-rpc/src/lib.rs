@@ -30,7 +30,9 @@ pub use answer::{
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use client::{
-    ClientConfig, EvictDiskItem, FoundItem, MasterClient, OffloadItem, PutRevokeItem, PutStartItem,
+    AddressError, ClientConfig, ClientMetrics, CredentialError, EvictDiskItem, FoundItem,
+    Latencies, MasterClient, MethodMetrics, OffloadItem, PutRevokeItem, PutStartItem, Resolve,
+    ResolveError, Token, blocking,
 };
 pub use error::{
     BindError, ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, MalformedReply, Refusal, RpcError,

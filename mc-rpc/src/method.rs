@@ -6,7 +6,6 @@ use crate::caller::Role;
 
 /// Whether a call may be executed twice without harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "the connection goes by it once it repeats calls")]
 pub(crate) enum Repeat {
     /// The second execution answers as the first did, or as if it had come later.
     Harmless,
@@ -60,7 +59,6 @@ macro_rules! methods {
                 match self { $(Self::$name => Role::$role,)* }
             }
 
-            #[allow(dead_code)]
             pub(crate) const fn repeat(self) -> Repeat {
                 match self { $(Self::$name => Repeat::$repeat,)* }
             }

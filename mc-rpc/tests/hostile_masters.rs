@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use common::{PATIENCE, connect, key, master, serve, serve_at};
+use common::{PATIENCE, connect_with, key, master, serve, serve_at};
 use mc_rpc::frame::{
     self, ClientPreface, FrameHeader, HEADER_LEN, Kind, PREFACE_LEN, ServerPreface,
 };
@@ -148,6 +148,8 @@ async fn a_late_answer_finds_nobody() {
     // The connection lives, since it was heard of; the late answer says true,
     // the next call's own says false.
     let (next, ()) = tokio::join!(client.exist(key("next")), async {
+        let cancelled = request(&mut stream).await;
+        assert_eq!((cancelled.kind, cancelled.id), (Kind::Cancel, first.id));
         let next = request(&mut stream).await;
         assert_ne!(next.id, first.id);
         let mut out = BytesMut::new();
@@ -168,6 +170,7 @@ async fn a_lost_connection_fails_the_calls_under_way() {
     let (listener, addr) = listen().await;
     let mut config = quick();
     config.call_timeout = PATIENCE;
+    config.retry = false;
     let client = MasterClient::lazy(&addr, config);
     let keys: Vec<String> = (0..10).map(|i| i.to_string()).collect();
     let mut calls = tokio::task::JoinSet::new();
@@ -192,7 +195,7 @@ async fn a_restarted_master_is_found_again() {
     let master = master();
     let server = serve(&master, ServerConfig::default()).await;
     let addr = server.local_addr().to_string();
-    let client = connect(&server).await;
+    let client = connect_with(&server, quick()).await;
     assert!(!client.exist(key("k")).await.unwrap());
     server.shutdown().await;
     let away = client.exist(key("k")).await.unwrap_err();
@@ -272,18 +275,20 @@ async fn callers_that_give_up_leave_no_trace() {
     let (client, mut stream) =
         tokio::join!(MasterClient::connect(&addr, config), accept(&listener));
     let client = client.unwrap();
-    // More than may be under way: a dropped call gives its place back.
+    // More than may be under way: a dropped call gives its place back, and the master hears
+    // of it.
     for _ in 0..20 {
-        tokio::select! {
+        let call = client.exist(key("dropped"));
+        let called = tokio::select! {
             biased;
-            answered = client.exist(key("dropped")) => panic!("answered by nobody: {answered:?}"),
-            () = std::future::ready(()) => {}
-        }
+            answered = call => panic!("answered by nobody: {answered:?}"),
+            called = request(&mut stream) => called,
+        };
+        assert_eq!(called.kind, Kind::Request);
+        let cancelled = request(&mut stream).await;
+        assert_eq!(cancelled, FrameHeader::new(called.id, called.method, Kind::Cancel));
     }
     let (exists, ()) = tokio::join!(client.exist(key("kept")), async {
-        for _ in 0..20 {
-            request(&mut stream).await;
-        }
         let FrameHeader { id, method, .. } = request(&mut stream).await;
         let mut out = BytesMut::new();
         frame::append_frame::<(), ()>(&mut out, id, method, Kind::Reply, |out| {

@@ -1,23 +1,39 @@
 //! The client's settings.
 
+use core::fmt;
 use core::time::Duration;
+use std::sync::Arc;
 
+use super::address::Resolve;
+use super::credentials::Token;
 use crate::frame::DEFAULT_MAX_PAYLOAD;
 
-/// Settings of a [`MasterClient`](crate::MasterClient).
+/// Settings of a [`MasterClient`](crate::MasterClient) and of a
+/// [`blocking::MasterClient`](crate::blocking::MasterClient).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// How long making a connection may take, name lookup and handshake
+    /// How long making a connection to one address may take, name lookup and handshake
     /// included. Default 3 s.
     pub connect_timeout: Duration,
     /// How long one call may take, from its beginning to its answer, the making
-    /// of a connection included. Default 10 s.
+    /// of a connection and further attempts included. Default 10 s.
     pub call_timeout: Duration,
+    /// Whether a call whose connection could not be made or broke is made again until
+    /// [`call_timeout`](Self::call_timeout) is over. A call that must not be executed
+    /// twice carries a token, by which the master knows it. Default yes.
+    pub retry: bool,
     /// Most calls under way at a time; more wait for their turn. The master may
     /// allow fewer. A call counts once for every 16 KiB that it sends. Default
-    /// 4096.
+    /// 4096. The blocking client has one call under way on each connection.
     pub max_in_flight: u32,
+    /// Most connections of an async client, among which calls choose the one with the
+    /// least to do; a second one is made when calls meet on the first. More than one helps
+    /// clients with more to send than one thread of the master answers. Default 1.
+    pub connections: usize,
+    /// Most connections of a blocking client, each of which carries one call at a time;
+    /// more callers wait for their turn. Default 64.
+    pub connections_max: usize,
     /// Largest answer accepted, in bytes; at least 64 KiB. Default 16 MiB.
     pub max_payload: u32,
     /// How long to wait after the first failed attempt to connect. Each further
@@ -26,6 +42,15 @@ pub struct ClientConfig {
     pub min_backoff: Duration,
     /// Longest wait between attempts to connect. Default 2 s.
     pub max_backoff: Duration,
+    /// After how much silence the system asks whether the other host still lives; a
+    /// connection on which it says nothing for twice that time is lost. Default 15 s.
+    pub keepalive: Duration,
+    /// What the client shows the master to prove who it is. Default none.
+    pub token: Option<Token>,
+    /// The tenant that it acts for; empty for the one that its credential says. Default
+    /// empty.
+    pub tenant: String,
+    pub(super) resolvers: Resolvers,
 }
 
 impl Default for ClientConfig {
@@ -33,10 +58,43 @@ impl Default for ClientConfig {
         Self {
             connect_timeout: Duration::from_secs(3),
             call_timeout: Duration::from_secs(10),
+            retry: true,
             max_in_flight: 4096,
+            connections: 1,
+            connections_max: 64,
             max_payload: DEFAULT_MAX_PAYLOAD,
             min_backoff: Duration::from_millis(50),
             max_backoff: Duration::from_secs(2),
+            keepalive: Duration::from_secs(15),
+            token: None,
+            tenant: String::new(),
+            resolvers: Resolvers::default(),
         }
+    }
+}
+
+impl ClientConfig {
+    /// Finds masters whose address begins with `scheme://` by `resolve`, in place of what
+    /// did so before.
+    pub fn resolver(&mut self, scheme: &str, resolve: Arc<dyn Resolve>) -> &mut Self {
+        self.resolvers.0.retain(|(known, _)| **known != *scheme);
+        self.resolvers.0.push((scheme.into(), resolve));
+        self
+    }
+}
+
+/// Who resolves which scheme.
+#[derive(Clone, Default)]
+pub(super) struct Resolvers(Vec<(Box<str>, Arc<dyn Resolve>)>);
+
+impl Resolvers {
+    pub(super) fn of(&self, scheme: &str) -> Option<Arc<dyn Resolve>> {
+        self.0.iter().find(|(known, _)| **known == *scheme).map(|(_, resolve)| Arc::clone(resolve))
+    }
+}
+
+impl fmt::Debug for Resolvers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(scheme, _)| scheme)).finish()
     }
 }

@@ -4,27 +4,34 @@
 //! A call that finds the connection idle writes its own frame, which spares a
 //! hop to another task. While calls are under way a writer task collects their
 //! frames: it yields once before it takes them, so that every call that is ready
-//! gets into the same write.
+//! gets into the same write. A call whose caller stops waiting is cancelled, and gives its
+//! place back when the word of that has left, so that what waits to be sent is bounded.
 
+use core::mem;
 use core::time::Duration;
 use std::io;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::address::Address;
 use super::config::ClientConfig;
+use super::credentials::Identity;
+use super::dial::{handshake_failed, no_answer};
+use super::metrics::Counters;
+use super::request::{address as address_frame, check_len};
+use super::socket::{Arriving, Leaving, connect, split};
 use crate::error::{MalformedReply, RpcError};
 use crate::frame::{
-    ClientPreface, FrameError, HEADER_LEN, Hello, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
-    SERVER_PREFACE_LEN, ServerPreface, append_request, first_frame, parse_refusal,
+    FrameError, FrameHeader, HEADER_LEN, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
+    SERVER_PREFACE_LEN, ServerPreface, first_frame, parse_refusal,
 };
 use crate::handshake::{PrefaceError, read_exactly, read_preface};
 use crate::method::Method;
@@ -51,7 +58,8 @@ impl Drop for Connection {
 /// What the calls and the two tasks of a connection share.
 struct Wires {
     addr: Arc<str>,
-    stream: OwnedWriteHalf,
+    counters: Arc<Counters>,
+    socket: Leaving,
     state: Mutex<State>,
     wake_writer: Notify,
     permits: Semaphore,
@@ -63,7 +71,8 @@ struct Wires {
     /// Frames received. A call that times out while this stands still takes the
     /// connection for dead.
     heard: AtomicU64,
-    alive: AtomicBool,
+    /// Whether new calls may come.
+    open: AtomicBool,
 }
 
 #[derive(Default)]
@@ -72,7 +81,11 @@ struct State {
     outbox: BytesMut,
     /// Whether somebody is writing; nobody else may then.
     writing: bool,
+    /// Permits of cancelled calls whose frames are in the outbox.
+    owed: usize,
     calls: CallTable,
+    /// Whether the master takes no new calls here.
+    going: bool,
     /// Why the connection is gone.
     lost: Option<Arc<io::Error>>,
 }
@@ -126,18 +139,27 @@ impl CallTable {
     }
 }
 
+/// Why a call has no answer from a connection.
+pub(super) enum Failed {
+    /// The connection takes no calls any more; nothing was sent.
+    NotSent,
+    Call(RpcError),
+}
+
 impl Connection {
     /// Connects and shakes hands, within the configured time.
     pub(super) async fn open(
-        addr: &Arc<str>,
+        address: &Address,
+        preface: &[u8],
+        identity: &Identity,
         config: &ClientConfig,
+        counters: &Arc<Counters>,
     ) -> Result<Arc<Self>, RpcError> {
-        let max_answer = config.max_payload.max(MIN_MAX_PAYLOAD);
+        let addr = address.text();
         let shake = async {
-            let mut stream = TcpStream::connect(&**addr).await?;
-            stream.set_nodelay(true)?;
-            let preface = ClientPreface::with(max_answer, &Hello::default());
-            stream.write_all(&preface).await?;
+            let mut stream = connect(address, identity, config).await?;
+            stream.write_all(preface).await?;
+            stream.flush().await?;
             let answer: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream, &[]).await?;
             let answer = ServerPreface::parse(&answer).map_err(PrefaceError::Handshake)?;
             let words = read_exactly(&mut stream, answer.message_len.into()).await?;
@@ -148,139 +170,145 @@ impl Connection {
         };
         let shaken = tokio::time::timeout(config.connect_timeout, shake).await;
         let (stream, server) = match shaken {
-            Ok(Ok(shaken)) => shaken,
-            Ok(Err(error)) => return Err(handshake_failed(addr, error)),
-            Err(_) => {
-                let text = format!("no answer within {:?}", config.connect_timeout);
-                let error = io::Error::new(io::ErrorKind::TimedOut, text);
-                return Err(handshake_failed(addr, error.into()));
-            }
+            Ok(shaken) => shaken.map_err(|error| handshake_failed(addr, error))?,
+            Err(_) => return Err(no_answer(addr, config.connect_timeout)),
         };
-        let max_permits = config.max_in_flight.min(server.max_in_flight).max(1);
-        let (arriving, leaving) = stream.into_split();
+        counters.connections_made.fetch_add(1, Ordering::Relaxed);
+        let max_permits = config.max_in_flight.min(server.max_in_flight);
+        // As many as a semaphore counts, at the most.
+        let max_permits = max_permits.clamp(1, (Semaphore::MAX_PERMITS as u32) >> 1);
+        let (arriving, leaving) = split(stream);
         let wires = Arc::new(Wires {
             addr: Arc::clone(addr),
-            stream: leaving,
+            counters: Arc::clone(counters),
+            socket: leaving,
             state: Mutex::default(),
             wake_writer: Notify::new(),
             permits: Semaphore::new(max_permits as usize),
             max_permits,
             max_request: server.max_payload as usize,
-            max_answer,
+            max_answer: config.max_payload.max(MIN_MAX_PAYLOAD),
             heard: AtomicU64::new(0),
-            alive: AtomicBool::new(true),
+            open: AtomicBool::new(true),
         });
         let reader = tokio::spawn(Arc::clone(&wires).read(arriving));
         let writer = tokio::spawn(Arc::clone(&wires).write());
         Ok(Arc::new(Self { wires, tasks: [reader.abort_handle(), writer.abort_handle()] }))
     }
 
-    pub(super) fn is_alive(&self) -> bool {
-        self.wires.alive.load(Ordering::Acquire)
+    /// Whether it takes new calls.
+    pub(super) fn is_open(&self) -> bool {
+        self.wires.open.load(Ordering::Acquire)
     }
 
-    /// Sends the request that `write` writes; waits until `deadline`, which is
+    /// How many calls are under way, each counted by what it sends.
+    pub(super) fn load(&self) -> usize {
+        self.wires.max_permits as usize - self.wires.permits.available_permits()
+    }
+
+    /// Sends the request in `frame` and waits for its answer until `deadline`, which is
     /// `after` from the call's beginning.
     pub(super) async fn call(
         &self,
         method: Method,
-        deadline: Instant,
+        frame: &mut [u8],
         after: Duration,
-        write: impl FnOnce(&mut BytesMut),
-    ) -> Result<Bytes, RpcError> {
+        deadline: Instant,
+    ) -> Result<Bytes, Failed> {
         let wires = &*self.wires;
-        let mut frame = BytesMut::with_capacity(128);
-        let timeout = deadline.saturating_duration_since(Instant::now());
-        let written = append_request(&mut frame, 0, method.number(), None, Some(timeout), |out| {
-            write(out);
-            let len = out.len() - HEADER_LEN;
-            if len <= wires.max_request { Ok(()) } else { Err(len) }
-        });
-        if let Err(len) = written {
-            return Err(RpcError::RequestTooLarge { method, len, max: wires.max_request });
-        }
+        check_len(method, frame.len() - HEADER_LEN, wires.max_request).map_err(Failed::Call)?;
         let heard = wires.heard.load(Ordering::Relaxed);
-        let answered = tokio::time::timeout_at(deadline, wires.exchange(frame)).await;
-        let Ok(answered) = answered else {
+        let exchange = wires.exchange(method, frame, deadline);
+        let Ok(answered) = tokio::time::timeout_at(deadline, exchange).await else {
             let addr = Arc::clone(&wires.addr);
             if wires.heard.load(Ordering::Relaxed) == heard {
                 let text = format!("nothing heard for {after:?}");
                 wires.lose(io::Error::new(io::ErrorKind::TimedOut, text));
             }
-            return Err(RpcError::TimedOut { addr, method, after });
+            return Err(Failed::Call(RpcError::TimedOut { addr, method, after }));
         };
-        let answered = answered.ok_or_else(|| wires.lost())?;
-        let malformed =
-            |reason| RpcError::Malformed { addr: Arc::clone(&wires.addr), method, reason };
+        let answered = answered?;
         match answered.kind {
-            Kind::Error => Err(RpcError::Refused(parse_refusal(&answered.payload))),
+            Kind::Error => Err(Failed::Call(RpcError::Refused(parse_refusal(&answered.payload)))),
             _ if answered.method != method.number() => {
-                Err(malformed(MalformedReply::OtherMethod { number: answered.method }))
+                let reason = MalformedReply::OtherMethod { number: answered.method };
+                let addr = Arc::clone(&wires.addr);
+                Err(Failed::Call(RpcError::Malformed { addr, method, reason }))
             }
             _ => Ok(answered.payload),
         }
     }
 }
 
-fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError {
-    let addr = Arc::clone(addr);
-    match error {
-        PrefaceError::Io(source) => RpcError::Unreachable { addr, source: Arc::new(source) },
-        PrefaceError::Refused(refusal) => RpcError::Refused(refusal),
-        PrefaceError::Handshake(reason) => RpcError::NotAMaster { addr, reason },
-    }
-}
-
-/// Takes a call out of the table when its caller stops waiting.
+/// A call under way. When its caller stops waiting before the answer has come, the master
+/// is told.
 struct OpenCall<'a> {
     wires: &'a Wires,
     id: u64,
+    method: Method,
+    permit: Option<SemaphorePermit<'a>>,
 }
 
 impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
-        drop(self.wires.state.lock().calls.remove(self.id));
+        let mut state = self.wires.state.lock();
+        if state.calls.remove(self.id).is_none() || state.lost.is_some() {
+            return;
+        }
+        let cancel = FrameHeader::new(self.id, self.method.number(), Kind::Cancel);
+        state.outbox.extend_from_slice(&cancel.encode());
+        if let Some(permit) = self.permit.take() {
+            state.owed += permit.num_permits();
+            permit.forget();
+        }
+        drop(state);
+        self.wires.wake_writer.notify_one();
     }
 }
 
 impl Wires {
-    /// Sends a frame and waits for its answer; `None` when the connection is
-    /// gone.
-    async fn exchange(&self, mut frame: BytesMut) -> Option<Answered> {
+    /// Sends a frame and waits for its answer.
+    async fn exchange(
+        &self,
+        method: Method,
+        frame: &mut [u8],
+        deadline: Instant,
+    ) -> Result<Answered, Failed> {
         let weight = 1 + (frame.len() / PERMIT_BYTES) as u32;
-        let permit = self.permits.acquire_many(weight.min(self.max_permits)).await.ok()?;
+        let permit = self.permits.acquire_many(weight.min(self.max_permits)).await;
+        let permit = permit.map_err(|_| Failed::NotSent)?;
+        let left = deadline.saturating_duration_since(Instant::now());
         let (waiting, answered) = oneshot::channel();
         let call = {
             let mut state = self.state.lock();
-            if state.lost.is_some() {
-                return None;
+            if state.lost.is_some() || state.going {
+                return Err(Failed::NotSent);
             }
             let id = state.calls.insert(waiting);
-            frame[4..12].copy_from_slice(&id.to_le_bytes());
+            address_frame(frame, id, left);
             let idle = !state.writing && state.outbox.is_empty() && state.calls.open() == 1;
             if idle {
                 state.writing = true;
             } else {
-                state.outbox.extend_from_slice(&frame);
+                state.outbox.extend_from_slice(frame);
             }
             drop(state);
             if idle {
-                self.write_now(&frame);
+                self.write_now(frame);
             } else {
                 self.wake_writer.notify_one();
             }
-            OpenCall { wires: self, id }
+            OpenCall { wires: self, id, method, permit: Some(permit) }
         };
-        let answered = answered.await.ok();
+        let answered = answered.await;
         drop(call);
-        drop(permit);
-        answered
+        answered.map_err(|_| Failed::Call(self.lost()))
     }
 
     /// Writes as much of `frame` as the socket takes now and leaves the rest to
     /// the writer. The caller has set `writing`.
     fn write_now(&self, frame: &[u8]) {
-        let written = match self.stream.try_write(frame) {
+        let written = match self.socket.try_write(frame) {
             Ok(written) => written,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return self.lose(error),
@@ -304,32 +332,38 @@ impl Wires {
         loop {
             self.wake_writer.notified().await;
             tokio::task::yield_now().await;
-            while let Some(mut frames) = self.take_outbox() {
+            while let Some((mut frames, owed)) = self.take_outbox() {
                 let mut sent = Ok(());
                 while frames.has_remaining() && sent.is_ok() {
                     sent = self.write_some(&mut frames).await;
                 }
                 self.state.lock().writing = false;
-                if let Err(error) = sent {
-                    return self.lose(error);
+                match sent {
+                    Ok(()) => self.permits.add_permits(owed),
+                    Err(error) => return self.lose(error),
                 }
+            }
+            let state = self.state.lock();
+            if state.going && state.calls.open() == 0 && state.outbox.is_empty() && !state.writing {
+                self.socket.shut_down(Shutdown::Write);
             }
         }
     }
 
-    fn take_outbox(&self) -> Option<BytesMut> {
+    /// What is to be written, and the permits that are free when it is.
+    fn take_outbox(&self) -> Option<(BytesMut, usize)> {
         let mut state = self.state.lock();
         // Whoever writes now wakes the writer when something is left.
         if state.writing || state.outbox.is_empty() {
             return None;
         }
         state.writing = true;
-        Some(state.outbox.split())
+        Some((state.outbox.split(), mem::take(&mut state.owed)))
     }
 
     async fn write_some(&self, frames: &mut BytesMut) -> io::Result<()> {
-        self.stream.writable().await?;
-        match self.stream.try_write(frames) {
+        self.socket.writable().await?;
+        match self.socket.try_write(frames) {
             Ok(written) => frames.advance(written),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -338,10 +372,10 @@ impl Wires {
     }
 
     /// The reader's task.
-    async fn read(self: Arc<Self>, stream: OwnedReadHalf) {
+    async fn read(self: Arc<Self>, socket: Arriving) {
         // Also when the runtime that runs this task ends.
         let _gone = LostWhenDropped(&self);
-        let error = match self.read_frames(stream).await {
+        let error = match self.read_frames(socket).await {
             Ok(()) => {
                 io::Error::new(io::ErrorKind::UnexpectedEof, "the master closed the connection")
             }
@@ -350,22 +384,26 @@ impl Wires {
         self.lose(error);
     }
 
-    async fn read_frames(&self, mut stream: OwnedReadHalf) -> io::Result<()> {
+    async fn read_frames(&self, mut socket: Arriving) -> io::Result<()> {
         let (mut buffer, mut answers) = (BytesMut::new(), Vec::new());
         loop {
             buffer.reserve(READ_BYTES);
-            if stream.read_buf(&mut buffer).await? == 0 {
+            if socket.read_buf(&mut buffer).await? == 0 {
                 return Ok(());
             }
             let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);
             while let Some((header, _)) = first_frame(&buffer, self.max_answer).map_err(invalid)? {
                 let (kind, method, id) = (header.kind, header.method, header.id);
                 let len = header.payload_len as usize;
-                if !matches!(kind, Kind::Reply | Kind::Error) {
+                if matches!(kind, Kind::Request | Kind::Cancel) {
                     return Err(invalid(FrameError::WrongSide { id, method, kind }));
                 }
                 buffer.advance(HEADER_LEN);
                 let mut payload = buffer.split_to(len).freeze();
+                if kind == Kind::GoAway {
+                    self.take_leave();
+                    continue;
+                }
                 if kind == Kind::Error {
                     payload.truncate(MAX_REFUSAL_LEN);
                 }
@@ -387,6 +425,18 @@ impl Wires {
                 drop(waiting.send(answer));
             }
         }
+        if state.going && state.calls.open() == 0 {
+            self.wake_writer.notify_one();
+        }
+    }
+
+    /// The master takes no new calls here: those under way are answered, then this half of
+    /// the connection ends.
+    fn take_leave(&self) {
+        self.open.store(false, Ordering::Release);
+        self.state.lock().going = true;
+        self.permits.close();
+        self.wake_writer.notify_one();
     }
 
     /// Ends the connection: calls under way fail, new ones connect anew. The
@@ -396,15 +446,18 @@ impl Wires {
         if state.lost.is_some() {
             return;
         }
-        self.alive.store(false, Ordering::Release);
-        tracing::debug!(addr = %self.addr, %error, "connection to the master lost");
+        self.open.store(false, Ordering::Release);
+        if !state.going || state.calls.open() != 0 {
+            self.counters.connections_lost.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(addr = %self.addr, %error, "connection to the master lost");
+        }
         state.lost = Some(Arc::new(error));
         state.outbox = BytesMut::new();
         state.calls = CallTable::default();
         drop(state);
         self.permits.close();
         // So that the master notices, and so that the reader's task ends.
-        drop(socket2::SockRef::from(self.stream.as_ref()).shutdown(std::net::Shutdown::Both));
+        self.socket.shut_down(Shutdown::Both);
     }
 
     fn lost(&self) -> RpcError {

@@ -1,28 +1,39 @@
-//! The way to the master across connections: makes one when a call needs it.
+//! The way to the master across connections: makes them when calls need them, and sends a
+//! call again whose connection broke.
 
 use core::fmt;
-use core::time::Duration;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::address::{Candidates, Route};
+use super::backoff::backoff;
 use super::config::ClientConfig;
-use super::connection::Connection;
+use super::connection::{Connection, Failed};
+use super::credentials::{Identity, reads_files};
+use super::dial::{broke, may_pass, more_telling};
+use super::metrics::{ClientMetrics, Counters, Ended};
+use super::request::write_request;
 use crate::error::RpcError;
-use crate::method::Method;
+use crate::frame::HEADER_LEN;
+use crate::method::{Method, Repeat};
 
 pub(super) struct Link {
-    addr: Arc<str>,
+    route: Route,
     config: ClientConfig,
-    current: Mutex<Option<Arc<Connection>>>,
+    identity: Identity,
+    counters: Arc<Counters>,
+    connections: Mutex<Vec<Arc<Connection>>>,
     /// Attempts to connect that have ended.
     attempts: AtomicU64,
     /// Held by the one call that connects; the others wait for what it finds.
     dialing: tokio::sync::Mutex<Dialing>,
+    /// Whether a task makes a further connection.
+    growing: AtomicBool,
 }
 
 /// What is known from the attempts so far.
@@ -35,31 +46,80 @@ struct Dialing {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("addr", &self.addr).finish_non_exhaustive()
+        f.debug_struct("Link").field("route", &self.route).finish_non_exhaustive()
     }
 }
 
 impl Link {
-    pub(super) fn new(addr: Arc<str>, config: ClientConfig) -> Self {
+    pub(super) fn new(addr: &str, config: ClientConfig) -> Self {
         Self {
-            addr,
+            route: Route::new(addr, &config.resolvers),
+            identity: Identity::new(&config),
             config,
-            current: Mutex::new(None),
+            counters: Arc::new(Counters::new()),
+            connections: Mutex::default(),
             attempts: AtomicU64::new(0),
             dialing: tokio::sync::Mutex::default(),
+            growing: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn addr(&self) -> &str {
-        &self.addr
+    pub(super) fn addr(&self) -> &Arc<str> {
+        self.route.target()
     }
 
-    pub(super) fn shared_addr(&self) -> &Arc<str> {
-        &self.addr
+    pub(super) fn metrics(&self) -> ClientMetrics {
+        self.counters.read()
     }
 
-    fn current(&self) -> Option<Arc<Connection>> {
-        self.current.lock().as_ref().filter(|connection| connection.is_alive()).cloned()
+    /// The connection with the least to do. When all have some and there may be more, a
+    /// task makes another.
+    fn current(self: &Arc<Self>) -> Option<Arc<Connection>> {
+        let connections = self.connections.lock();
+        let mut open = connections.iter().filter(|connection| connection.is_open());
+        let least = if self.config.connections <= 1 {
+            open.next_back()?
+        } else {
+            let (count, least) = open.fold((0, None), |(count, least), connection| {
+                let load = connection.load();
+                let less = least.is_none_or(|(least, _)| load < least);
+                (count + 1, if less { Some((load, connection)) } else { least })
+            });
+            let (load, least) = least?;
+            if load != 0 && count < self.config.connections {
+                self.grow();
+            }
+            least
+        };
+        Some(Arc::clone(least))
+    }
+
+    fn grow(self: &Arc<Self>) {
+        if self.growing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let link = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let Some(strong) = link.upgrade() else { return };
+            let mut wait = None;
+            match strong.open().await {
+                Ok(connection) => strong.keep(connection),
+                Err(_) => wait = Some(strong.config.max_backoff),
+            }
+            drop(strong);
+            if let Some(wait) = wait {
+                tokio::time::sleep(wait).await;
+            }
+            if let Some(strong) = link.upgrade() {
+                strong.growing.store(false, Ordering::Release);
+            }
+        });
+    }
+
+    fn keep(&self, connection: Arc<Connection>) {
+        let mut connections = self.connections.lock();
+        connections.retain(|connection| connection.is_open());
+        connections.push(connection);
     }
 
     /// The connection there is, or a new one. Calls that wait while another
@@ -67,7 +127,7 @@ impl Link {
     /// away costs each of them one attempt's time.
     ///
     /// Cancelling gives up the attempt.
-    pub(super) async fn connection(&self) -> Result<Arc<Connection>, RpcError> {
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, RpcError> {
         if let Some(connection) = self.current() {
             return Ok(connection);
         }
@@ -82,11 +142,11 @@ impl Link {
             }
             tokio::time::sleep_until(*retry_at).await;
         }
-        let opened = Connection::open(&self.addr, &self.config).await;
+        let opened = self.open().await;
         match &opened {
             Ok(connection) => {
                 *dialing = Dialing::default();
-                *self.current.lock() = Some(Arc::clone(connection));
+                self.keep(Arc::clone(connection));
             }
             Err(error) => {
                 let wait = backoff(&self.config, dialing.failures);
@@ -98,50 +158,148 @@ impl Link {
         opened
     }
 
-    /// Sends a request that `write` writes and waits for its answer.
-    pub(super) async fn call(
-        &self,
+    /// Tries each address once.
+    async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, RpcError> {
+        let candidates = self.candidates().await?;
+        let mut failure = None;
+        for (place, address) in candidates.iter() {
+            let preface = self.preface().await?;
+            let (identity, config) = (&self.identity, &self.config);
+            let open = Connection::open(address, &preface, identity, config, &self.counters);
+            match open.await {
+                Ok(connection) => {
+                    self.route.worked(place);
+                    return Ok(connection);
+                }
+                Err(error) if may_pass(&error) || matches!(error, RpcError::NotAMaster { .. }) => {
+                    failure = Some(more_telling(failure, error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.route.all_failed();
+        Err(failure.expect("there is at least one address"))
+    }
+
+    async fn candidates(self: &Arc<Self>) -> Result<Candidates, RpcError> {
+        loop {
+            if let Some(candidates) = self.route.candidates()? {
+                return Ok(candidates);
+            }
+            self.blocking(|link| link.route.resolve()).await?;
+        }
+    }
+
+    async fn preface(self: &Arc<Self>) -> Result<BytesMut, RpcError> {
+        if reads_files(&self.config) {
+            self.blocking(|link| link.identity.preface(&link.config)).await
+        } else {
+            self.identity.preface(&self.config)
+        }
+    }
+
+    /// Runs `work` where it may block.
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, RpcError> + Send + 'static,
+    ) -> Result<T, RpcError> {
+        let link = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&link)).await;
+        done.unwrap_or_else(|panicked| {
+            let (addr, source) = (Arc::clone(self.addr()), Arc::new(io::Error::other(panicked)));
+            Err(RpcError::Unreachable { addr, source })
+        })
+    }
+
+    /// Sends a request that `write` writes and waits for its answer, and what `read` makes
+    /// of it.
+    pub(super) async fn call<T>(
+        self: &Arc<Self>,
         method: Method,
+        write: impl FnOnce(&mut BytesMut),
+        read: impl FnOnce(&[u8]) -> Result<T, RpcError>,
+    ) -> Result<T, RpcError> {
+        let (begin, mut ended) = (Instant::now(), Ended::default());
+        let answer = self.exchange(method, begin, &mut ended, write).await;
+        let answer = answer.and_then(|answer| read(&answer));
+        ended.failed = answer.is_err();
+        ended.took = begin.elapsed();
+        self.counters.count(method, ended);
+        answer
+    }
+
+    async fn exchange(
+        self: &Arc<Self>,
+        method: Method,
+        begin: Instant,
+        ended: &mut Ended,
         write: impl FnOnce(&mut BytesMut),
     ) -> Result<Bytes, RpcError> {
         let after = self.config.call_timeout;
-        let deadline = Instant::now() + after;
-        let connection = match self.current() {
-            Some(connection) => connection,
-            None => match tokio::time::timeout_at(deadline, self.connection()).await {
-                Ok(connection) => connection?,
-                Err(_) => {
-                    let source = io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        format!("no connection after {after:?}"),
-                    );
-                    let (addr, source) = (Arc::clone(&self.addr), Arc::new(source));
-                    return Err(RpcError::Unreachable { addr, source });
-                }
-            },
+        let deadline = begin + after;
+        let token = match method.repeat() {
+            Repeat::Harmless => None,
+            Repeat::Tracked => self.identity.next_token(),
         };
-        connection.call(method, deadline, after, write).await
-    }
-}
-
-/// Capped exponential backoff with equal jitter: between half of the full wait
-/// and all of it.
-fn backoff(config: &ClientConfig, failures: u32) -> Duration {
-    let full = config.min_backoff.saturating_mul(1 << failures.min(16)).min(config.max_backoff);
-    full.mul_f64(0.5 + fastrand::f64() / 2.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backoff_grows_to_its_limit() {
-        let config = ClientConfig::default();
-        for failures in 0..200 {
-            let wait = backoff(&config, failures);
-            assert!(wait >= config.min_backoff / 2 && wait <= config.max_backoff, "{wait:?}");
+        let harmless = method.repeat() == Repeat::Harmless || token.is_some();
+        let repeats = self.config.retry && harmless;
+        let mut frame = BytesMut::with_capacity(128);
+        write_request(&mut frame, method, token, write)?;
+        let (mut lost, mut breaks) = (None, 0);
+        loop {
+            let connection = match self.current() {
+                Some(connection) => connection,
+                None => match self.connection_until(deadline).await {
+                    Ok(connection) => connection,
+                    // What was sent before may have been executed.
+                    Err(error) => return Err(lost.unwrap_or(error)),
+                },
+            };
+            match connection.call(method, &mut frame, after, deadline).await {
+                Ok(answer) => {
+                    ended.sent += frame.len();
+                    ended.received += HEADER_LEN + answer.len();
+                    return Ok(answer);
+                }
+                Err(Failed::Call(error)) => {
+                    ended.sent += frame.len();
+                    if !repeats || !broke(&error) {
+                        return Err(error);
+                    }
+                    ended.retries += 1;
+                    lost = Some(error);
+                }
+                Err(Failed::NotSent) => {}
+            }
+            // Most often one connection broke, and another attempt need not wait.
+            if breaks > 0 {
+                let wait = Instant::now() + backoff(&self.config, breaks - 1);
+                tokio::time::sleep_until(wait.min(deadline)).await;
+            }
+            breaks += 1;
         }
-        assert!(backoff(&config, 199) >= config.max_backoff / 2);
+    }
+
+    /// As [`connection`](Self::connection), again and again while that may help.
+    async fn connection_until(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<Arc<Connection>, RpcError> {
+        let mut failure = None;
+        loop {
+            match tokio::time::timeout_at(deadline, self.connection()).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) if self.config.retry && may_pass(&error) => failure = Some(error),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {
+                    return Err(failure.unwrap_or_else(|| {
+                        let text = format!("no connection after {:?}", self.config.call_timeout);
+                        let source = io::Error::new(io::ErrorKind::TimedOut, text);
+                        let (addr, source) = (Arc::clone(self.addr()), Arc::new(source));
+                        RpcError::Unreachable { addr, source }
+                    }));
+                }
+            }
+        }
     }
 }

@@ -36,11 +36,27 @@ macro_rules! calls {
                 $(#[$doc])*
                 #[doc = ""]
                 #[doc = "[`RpcError`]: crate::RpcError"]
+                #[doc = ""]
+                #[doc = "[`RpcError`]: crate::RpcError"]
                 pub async fn $name(
                     &self
                     $(, $argument: $type)*
                 ) -> Result<$answer, $crate::RpcError> {
                     self.call($crate::Method::$method, $write, $read).await
+                }
+            )*
+        }
+
+        impl $crate::blocking::MasterClient {
+            $(
+                $(#[$doc])*
+                #[doc = ""]
+                #[doc = "[`RpcError`]: crate::RpcError"]
+                pub fn $name(
+                    &self
+                    $(, $argument: $type)*
+                ) -> Result<$answer, $crate::RpcError> {
+                    self.call($crate::Method::$method, $write, $read)
                 }
             )*
         }

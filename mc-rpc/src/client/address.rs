@@ -1,0 +1,329 @@
+//! Where a master is: addresses as they are written, and how they are found.
+
+use core::fmt;
+use std::error::Error;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use thiserror::Error;
+
+use super::config::Resolvers;
+use crate::error::RpcError;
+
+/// Most addresses of one target.
+pub(super) const MAX_ADDRESSES: usize = 64;
+
+/// Longest target in bytes.
+const MAX_TARGET_LEN: usize = 4096;
+
+/// Longest path of a Unix socket in bytes: `sun_path` less its end.
+const MAX_PATH_LEN: usize = 107;
+
+/// Why a text is no master's address.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// It names nothing, or an element of its list does not.
+    #[error("names no master; write host:port, unix:/path, or several with commas in between")]
+    Empty,
+    /// There is no port.
+    #[error("has no port: {element}; write host:port")]
+    NoPort {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// There is no host.
+    #[error("has no host: {element}; write host:port")]
+    NoHost {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// The port is no number from 1 to 65535.
+    #[error("has a bad port: {element}; ports are 1 to 65535")]
+    BadPort {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// The host contains a colon and no brackets around it.
+    #[error("has a bad host: {element}; write an IPv6 address as [::1]:port")]
+    BadHost {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// The path of a Unix socket is relative or too long.
+    #[error("has a bad path: {element}; a socket's path begins with / and has at most 107 bytes")]
+    BadPath {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// It begins with a scheme that nothing resolves.
+    #[error(
+        "begins with {scheme}://, which nothing here resolves; give the client a resolver for it \
+         (ClientConfig::resolver), or write host:port"
+    )]
+    UnknownScheme {
+        /// The scheme.
+        scheme: Box<str>,
+    },
+    /// There are more addresses, or more bytes, than anybody needs.
+    #[error("is too long: at most 64 addresses and 4096 bytes are accepted")]
+    TooLong,
+}
+
+/// Finds masters by other means than their addresses, for targets with a scheme as
+/// `etcd://hosts/name`.
+pub trait Resolve: Send + Sync {
+    /// The addresses behind `target`, each as `host:port` or `unix:/path`, the one to try
+    /// first in front. `target` is the whole text, scheme included. May block; it is
+    /// called again when no master answers at the addresses.
+    ///
+    /// # Errors
+    /// [`ResolveError`] when there is nothing to be found now; calls ask again until their
+    /// time is over.
+    fn resolve(&self, target: &str) -> Result<Vec<String>, ResolveError>;
+}
+
+/// Why a target could not be resolved.
+#[derive(Debug, Error)]
+#[error("{message}")]
+pub struct ResolveError {
+    message: Box<str>,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl ResolveError {
+    /// A failure in words: what happened and what to do.
+    #[must_use]
+    pub fn new(message: impl Into<Box<str>>) -> Self {
+        Self { message: message.into(), source: None }
+    }
+
+    /// The same with what caused it.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Box::new(source));
+        self
+    }
+}
+
+/// One address that can be connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    /// `host:port`.
+    Tcp(Arc<str>),
+    /// A Unix socket: the path, and the whole element for messages.
+    Unix { path: Box<str>, element: Arc<str> },
+}
+
+impl Address {
+    fn parse(element: &str) -> Result<Self, AddressError> {
+        let boxed = || Box::<str>::from(element);
+        if let Some(path) = element.strip_prefix("unix:") {
+            let bad = !path.starts_with('/') || path.len() > MAX_PATH_LEN || path.contains('\0');
+            if bad {
+                return Err(AddressError::BadPath { element: boxed() });
+            }
+            return Ok(Self::Unix { path: path.into(), element: element.into() });
+        }
+        let Some((host, port)) = element.rsplit_once(':') else {
+            return Err(if element.is_empty() {
+                AddressError::Empty
+            } else {
+                AddressError::NoPort { element: boxed() }
+            });
+        };
+        if host.is_empty() {
+            return Err(AddressError::NoHost { element: boxed() });
+        }
+        let in_brackets = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '[' | ']');
+        if in_brackets.is_none() && host.contains(':') || in_brackets.unwrap_or(host).contains(odd)
+        {
+            return Err(AddressError::BadHost { element: boxed() });
+        }
+        match port.parse::<u16>() {
+            Ok(1..) if !port.starts_with('+') => Ok(Self::Tcp(element.into())),
+            _ => Err(AddressError::BadPort { element: boxed() }),
+        }
+    }
+
+    /// As it was written.
+    pub(super) fn text(&self) -> &Arc<str> {
+        match self {
+            Self::Tcp(element) | Self::Unix { element, .. } => element,
+        }
+    }
+}
+
+fn parse_list<'a>(elements: impl Iterator<Item = &'a str>) -> Result<Arc<[Address]>, AddressError> {
+    let mut addresses = Vec::new();
+    for element in elements {
+        if addresses.len() == MAX_ADDRESSES || element.len() > MAX_TARGET_LEN {
+            return Err(AddressError::TooLong);
+        }
+        addresses.push(Address::parse(element.trim())?);
+    }
+    if addresses.is_empty() { Err(AddressError::Empty) } else { Ok(addresses.into()) }
+}
+
+/// The masters that a client may talk to, and which of them answered last.
+pub(super) struct Route {
+    target: Arc<str>,
+    resolve: Option<Arc<dyn Resolve>>,
+    known: Mutex<Result<Known, AddressError>>,
+}
+
+struct Known {
+    /// Empty when they have to be resolved first.
+    addresses: Arc<[Address]>,
+    /// The one to try first.
+    first: usize,
+}
+
+/// Addresses in the order in which to try them.
+pub(super) struct Candidates {
+    addresses: Arc<[Address]>,
+    first: usize,
+}
+
+impl Candidates {
+    /// Each address and its place.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Address)> {
+        let count = self.addresses.len();
+        (0..count).map(move |after| {
+            let place = (self.first + after) % count;
+            (place, &self.addresses[place])
+        })
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Route {
+    /// Reads a target; what is wrong with it comes out with its first use.
+    pub(super) fn new(target: &str, resolvers: &Resolvers) -> Self {
+        let (mut resolve, empty) = (None, || Arc::from(Vec::new()));
+        let addresses = match target.split_once("://") {
+            _ if target.len() > MAX_TARGET_LEN => Err(AddressError::TooLong),
+            Some((scheme, _)) => {
+                resolve = resolvers.of(scheme);
+                match resolve {
+                    Some(_) => Ok(empty()),
+                    None => Err(AddressError::UnknownScheme { scheme: scheme.into() }),
+                }
+            }
+            None => parse_list(target.split(',')),
+        };
+        let known = addresses.map(|addresses| Known { addresses, first: 0 });
+        Self { target: target.into(), resolve, known: Mutex::new(known) }
+    }
+
+    pub(super) fn target(&self) -> &Arc<str> {
+        &self.target
+    }
+
+    fn bad(&self, reason: AddressError) -> RpcError {
+        RpcError::Address { addr: Arc::clone(&self.target), reason }
+    }
+
+    /// The addresses to try; `None` when [`resolve`](Self::resolve) has to be called first.
+    pub(super) fn candidates(&self) -> Result<Option<Candidates>, RpcError> {
+        match &*self.known.lock() {
+            Ok(known) if known.addresses.is_empty() => Ok(None),
+            Ok(Known { addresses, first }) => {
+                Ok(Some(Candidates { addresses: Arc::clone(addresses), first: *first }))
+            }
+            Err(error) => Err(self.bad(error.clone())),
+        }
+    }
+
+    /// Asks the resolver. Blocks.
+    pub(super) fn resolve(&self) -> Result<(), RpcError> {
+        let Some(resolve) = &self.resolve else { return Ok(()) };
+        let found = resolve.resolve(&self.target).map_err(|source| RpcError::Unresolved {
+            addr: Arc::clone(&self.target),
+            source: Arc::new(source),
+        })?;
+        let addresses = parse_list(found.iter().map(|element| &**element));
+        let addresses = addresses.map_err(|reason| self.bad(reason))?;
+        *self.known.lock() = Ok(Known { addresses, first: 0 });
+        Ok(())
+    }
+
+    /// The address at this place answered.
+    pub(super) fn worked(&self, place: usize) {
+        if let Ok(known) = &mut *self.known.lock()
+            && place < known.addresses.len()
+        {
+            known.first = place;
+        }
+    }
+
+    /// None of the addresses answered: what a resolver said is forgotten.
+    pub(super) fn all_failed(&self) {
+        if self.resolve.is_some() {
+            *self.known.lock() = Ok(Known { addresses: Arc::from(Vec::new()), first: 0 });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn texts(route: &Route) -> Vec<String> {
+        let candidates = route.candidates().unwrap().unwrap();
+        candidates.iter().map(|(_, address)| address.text().to_string()).collect()
+    }
+
+    #[test]
+    fn lists_begin_with_the_last_that_worked() {
+        let route = Route::new("a:1, [::1]:2,unix:/run/m", &Resolvers::default());
+        assert_eq!(texts(&route), ["a:1", "[::1]:2", "unix:/run/m"]);
+        route.worked(1);
+        assert_eq!(texts(&route), ["[::1]:2", "unix:/run/m", "a:1"]);
+        route.all_failed();
+        assert_eq!(texts(&route).len(), 3);
+    }
+
+    #[test]
+    fn bad_addresses_say_what_is_wrong() {
+        let long = format!("unix:/{}", "x".repeat(107));
+        let many = ["h:1"; 65].join(",");
+        for (target, words) in [
+            ("", "names no master"),
+            ("a:1,,b:2", "names no master"),
+            ("host", "has no port: host;"),
+            (":50051", "has no host"),
+            ("host:", "bad port"),
+            ("host:0", "bad port"),
+            ("host:+1", "bad port"),
+            ("host:65536", "bad port"),
+            ("host:1/", "bad port"),
+            ("::1:80", "write an IPv6 address as [::1]:port"),
+            ("a b:80", "bad host"),
+            ("unix:run", "begins with /"),
+            (&long, "at most 107 bytes"),
+            ("etcd://h/m", "a resolver for it"),
+            ("http://h:1", "http://"),
+            (&many, "at most 64"),
+        ] {
+            let error = Route::new(target, &Resolvers::default()).candidates().err().unwrap();
+            assert!(matches!(error, RpcError::Address { .. }), "{error}");
+            assert!(error.to_string().contains(words), "{target}: {error}");
+            assert!(!error.is_retryable());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(target in ".*") {
+            let _ = Route::new(&target, &Resolvers::default()).candidates();
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! How long to wait before another attempt.
+
+use core::time::Duration;
+
+use super::config::ClientConfig;
+
+/// Capped exponential backoff with equal jitter: between half of the full wait
+/// and all of it.
+pub(super) fn backoff(config: &ClientConfig, failures: u32) -> Duration {
+    let full = config.min_backoff.saturating_mul(1 << failures.min(16)).min(config.max_backoff);
+    full.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_grows_to_its_limit() {
+        let config = ClientConfig::default();
+        for failures in 0..200 {
+            let wait = backoff(&config, failures);
+            assert!(wait >= config.min_backoff / 2 && wait <= config.max_backoff, "{wait:?}");
+        }
+        assert!(backoff(&config, 199) >= config.max_backoff / 2);
+    }
+}

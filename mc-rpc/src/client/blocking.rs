@@ -1,0 +1,158 @@
+//! The client for callers without an async runtime: each call has a socket of its own
+//! while it lasts, and the calling thread does all the work. For one call at a time this
+//! is the fastest way to ask a master.
+
+mod connection;
+mod pool;
+mod stream;
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+
+use super::backoff::backoff;
+use super::config::ClientConfig;
+use super::dial::broke;
+use super::metrics::{ClientMetrics, Ended};
+use super::request::{check_len, write_request};
+use crate::answer::Answer;
+use crate::error::{MalformedReply, RpcError};
+use crate::frame::{HEADER_LEN, Kind, parse_refusal};
+use crate::method::{Method, Repeat};
+use pool::Pool;
+
+/// The master, seen from a thread that waits for each answer.
+///
+/// Cloning is cheap, and clones share a pool of connections: at most
+/// [`ClientConfig::connections_max`], each with one call under way. A call takes the one
+/// that was used last, or makes one. Those that nobody has used for a minute are closed.
+///
+/// A call whose connection could not be made or broke is made again, see
+/// [`ClientConfig::retry`]. Every method ends after [`ClientConfig::call_timeout`] at the
+/// latest, except that the system's name lookup takes the time that it takes. Methods
+/// block: call them from no async task.
+#[derive(Clone, Debug)]
+pub struct MasterClient {
+    pool: Arc<Pool>,
+}
+
+impl MasterClient {
+    /// Connects to the master at `addr`: `host:port`, `unix:/path`, several of these with
+    /// commas in between, or `scheme://…` for a [`resolver`](ClientConfig::resolver).
+    ///
+    /// # Errors
+    /// [`RpcError::Address`] when that is no address, [`RpcError::Unreachable`] when nobody
+    /// answers there, [`RpcError::NotAMaster`] when somebody else does,
+    /// [`RpcError::Refused`] when the master does not take the connection.
+    pub fn connect(addr: &str, config: ClientConfig) -> Result<Self, RpcError> {
+        let client = Self::lazy(addr, config);
+        client.pool.check()?;
+        Ok(client)
+    }
+
+    /// A client that connects on its first call, which also says what is wrong with the
+    /// address.
+    #[must_use]
+    pub fn lazy(addr: &str, config: ClientConfig) -> Self {
+        Self { pool: Arc::new(Pool::new(addr, config)) }
+    }
+
+    /// The master's address, as given.
+    #[must_use]
+    pub fn addr(&self) -> &str {
+        self.pool.route.target()
+    }
+
+    /// What this client and its clones have counted so far.
+    #[must_use]
+    pub fn metrics(&self) -> ClientMetrics {
+        self.pool.counters.read()
+    }
+
+    pub(super) fn call<T>(
+        &self,
+        method: Method,
+        write: impl FnOnce(&mut BytesMut),
+        read: impl FnOnce(&[u8]) -> Answer<T>,
+    ) -> Result<T, RpcError> {
+        let (begin, mut ended) = (Instant::now(), Ended::default());
+        let answer = self.exchange(method, begin, &mut ended, write, read);
+        ended.failed = answer.is_err();
+        ended.took = begin.elapsed();
+        self.pool.counters.count(method, ended);
+        answer
+    }
+
+    fn exchange<T>(
+        &self,
+        method: Method,
+        begin: Instant,
+        ended: &mut Ended,
+        write: impl FnOnce(&mut BytesMut),
+        read: impl FnOnce(&[u8]) -> Answer<T>,
+    ) -> Result<T, RpcError> {
+        let config = &self.pool.config;
+        let deadline = begin + config.call_timeout;
+        let token = match method.repeat() {
+            Repeat::Harmless => None,
+            Repeat::Tracked => self.pool.identity.next_token(),
+        };
+        let repeats = config.retry && (method.repeat() == Repeat::Harmless || token.is_some());
+        let mut lease = self.pool.take(begin, deadline)?;
+        if let Err(error) = write_request(&mut lease.outbox, method, token, write) {
+            lease.give_back();
+            return Err(error);
+        }
+        loop {
+            let (len, max) = (lease.outbox.len(), lease.max_request);
+            if let Err(error) = check_len(method, len - HEADER_LEN, max) {
+                lease.give_back();
+                return Err(error);
+            }
+            ended.sent += len;
+            let error = match lease.exchange(method, config.call_timeout, deadline) {
+                Ok(header) => {
+                    ended.received += HEADER_LEN + header.payload_len as usize;
+                    let answer = match header.kind {
+                        Kind::Error => Err(RpcError::Refused(parse_refusal(lease.answer()))),
+                        _ if header.method != method.number() => {
+                            let reason = MalformedReply::OtherMethod { number: header.method };
+                            Err(RpcError::Malformed {
+                                addr: Arc::clone(&lease.addr),
+                                method,
+                                reason,
+                            })
+                        }
+                        _ => match read(lease.answer()) {
+                            Ok(answer) => answer.map_err(RpcError::Refused),
+                            Err(reason) => Err(RpcError::Malformed {
+                                addr: Arc::clone(&lease.addr),
+                                method,
+                                reason,
+                            }),
+                        },
+                    };
+                    lease.give_back();
+                    return answer;
+                }
+                Err(error) => error,
+            };
+            if matches!(error, RpcError::ConnectionLost { .. }) {
+                lease.note_broken();
+            }
+            // The first attempt most often met a connection that had been lost while nobody
+            // looked; its repetition need not wait.
+            let failures = ended.retries.checked_sub(1);
+            let wait = failures.map_or(Duration::ZERO, |failures| backoff(config, failures));
+            let in_time = Instant::now() + wait < deadline;
+            if !repeats || !broke(&error) || !in_time || lease.renew(wait, deadline).is_err() {
+                // Also when no other connection could be made: this one may have carried
+                // the call to the master.
+                return Err(error);
+            }
+            ended.retries += 1;
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One connection of a blocking client, with one call at a time.
+
+use core::ops::Range;
+use core::time::Duration;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+
+use super::stream::Stream;
+use crate::client::address::Address;
+use crate::client::config::ClientConfig;
+use crate::client::credentials::Identity;
+use crate::client::dial::{handshake_failed, no_answer};
+use crate::client::request::address as address_frame;
+use crate::error::RpcError;
+use crate::frame::{
+    FrameError, FrameHeader, HEADER_LEN, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
+    SERVER_PREFACE_LEN, ServerPreface, check_magic,
+};
+use crate::handshake::PrefaceError;
+use crate::method::Method;
+
+/// Room for an answer on a connection at rest; longer ones are given room while they
+/// arrive.
+const INBOX_BYTES: usize = 8 << 10;
+
+/// Larger buffers are not kept for the next call.
+const MAX_KEPT_BYTES: usize = 256 << 10;
+
+pub(super) struct Connection {
+    pub(super) addr: Arc<str>,
+    stream: Stream,
+    /// The request.
+    pub(super) outbox: BytesMut,
+    /// What has arrived; all of it is room for bytes.
+    inbox: Vec<u8>,
+    /// Where in it the answer's payload is.
+    answer: Range<usize>,
+    /// The socket's time-out now.
+    timeout: Duration,
+    /// Largest request that the master accepts.
+    pub(super) max_request: usize,
+    /// Largest answer that this side accepts.
+    max_answer: u32,
+    last_id: u64,
+    /// Whether the master takes no other call here.
+    pub(super) going: bool,
+    /// Which of the pool's generations it belongs to.
+    pub(super) generation: u64,
+}
+
+/// Why no bytes came or went.
+enum Broken {
+    Late,
+    Io(io::Error),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<FrameError> for Broken {
+    fn from(error: FrameError) -> Self {
+        Self::Io(io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+}
+
+fn waits(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+impl Connection {
+    /// Connects and shakes hands within the configured time, until `deadline` at the latest.
+    pub(super) fn open(
+        address: &Address,
+        identity: &Identity,
+        config: &ClientConfig,
+        deadline: Instant,
+    ) -> Result<Self, RpcError> {
+        let preface = identity.preface(config)?;
+        let addr = address.text();
+        let deadline = deadline.min(Instant::now() + config.connect_timeout);
+        let stream = Stream::connect(address, identity, config, deadline).map_err(|error| {
+            match waits(&error) {
+                true => no_answer(addr, config.connect_timeout),
+                false => handshake_failed(addr, error.into()),
+            }
+        })?;
+        let mut connection = Self {
+            addr: Arc::clone(addr),
+            stream,
+            outbox: preface,
+            inbox: vec![0; INBOX_BYTES],
+            answer: 0..0,
+            timeout: Duration::ZERO,
+            max_request: 0,
+            max_answer: config.max_payload.max(MIN_MAX_PAYLOAD),
+            last_id: 0,
+            going: false,
+            generation: 0,
+        };
+        match connection.shake_hands(deadline) {
+            Ok(Ok(server)) => {
+                connection.max_request = server.max_payload as usize;
+                Ok(connection)
+            }
+            Ok(Err(error)) => Err(handshake_failed(addr, error)),
+            Err(Broken::Io(error)) => Err(handshake_failed(addr, error.into())),
+            Err(Broken::Late) => Err(no_answer(addr, config.connect_timeout)),
+        }
+    }
+
+    fn shake_hands(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<Result<ServerPreface, PrefaceError>, Broken> {
+        self.send(deadline)?;
+        let (mut filled, mut wanted, mut preface) = (0, SERVER_PREFACE_LEN, None);
+        loop {
+            while filled < wanted {
+                let read = self.receive(filled..wanted, deadline)?;
+                if read == 0 {
+                    let text = "the connection was closed during the handshake";
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text).into());
+                }
+                filled += read;
+                if let Err(error) = check_magic(&self.inbox[..filled]) {
+                    return Ok(Err(PrefaceError::Handshake(error)));
+                }
+            }
+            let server: ServerPreface = match preface {
+                Some(server) => server,
+                None => match self.inbox.first_chunk().map(ServerPreface::parse) {
+                    Some(Ok(server)) => server,
+                    Some(Err(error)) => return Ok(Err(PrefaceError::Handshake(error))),
+                    None => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+                },
+            };
+            // Bounded by the preface's check, far below the inbox.
+            wanted = SERVER_PREFACE_LEN + usize::from(server.message_len);
+            if filled == wanted {
+                let words = &self.inbox[SERVER_PREFACE_LEN..wanted];
+                return Ok(server
+                    .refusal(words)
+                    .map_or(Ok(server), |refusal| Err(PrefaceError::Refused(refusal))));
+            }
+            preface = Some(server);
+        }
+    }
+
+    /// Sends the request in the outbox and waits for its answer, which is in
+    /// [`answer`](Self::answer) then. After an error the connection is of no more use.
+    pub(super) fn exchange(
+        &mut self,
+        method: Method,
+        after: Duration,
+        deadline: Instant,
+    ) -> Result<FrameHeader, RpcError> {
+        self.last_id += 1;
+        let left = deadline.saturating_duration_since(Instant::now());
+        address_frame(&mut self.outbox, self.last_id, left);
+        let answered = match left.is_zero() {
+            true => Err(Broken::Late),
+            false => self.send_within(left, deadline).and_then(|()| self.read_answer(deadline)),
+        };
+        let addr = || Arc::clone(&self.addr);
+        answered.map_err(|broken| match broken {
+            Broken::Late => RpcError::TimedOut { addr: addr(), method, after },
+            Broken::Io(source) => {
+                RpcError::ConnectionLost { addr: addr(), source: Arc::new(source) }
+            }
+        })
+    }
+
+    /// The payload of the last answer.
+    pub(super) fn answer(&self) -> &[u8] {
+        &self.inbox[self.answer.clone()]
+    }
+
+    /// Makes ready for the next call.
+    pub(super) fn rest(&mut self) {
+        self.outbox.clear();
+        if self.outbox.capacity() > MAX_KEPT_BYTES {
+            self.outbox = BytesMut::new();
+        }
+        if self.inbox.len() > MAX_KEPT_BYTES {
+            self.inbox = vec![0; INBOX_BYTES];
+        }
+    }
+
+    fn read_answer(&mut self, deadline: Instant) -> Result<FrameHeader, Broken> {
+        let mut filled = 0;
+        loop {
+            if filled == self.inbox.len() {
+                // A frame's end is bounded, and so is the room for it.
+                self.inbox.resize(2 * filled, 0);
+            }
+            // What is left of the socket's time-out after the request is as good as all.
+            let read = match filled {
+                0 => self.read_once(0..self.inbox.len(), deadline)?,
+                _ => self.receive(filled..self.inbox.len(), deadline)?,
+            };
+            if read == 0 {
+                let text = "the master closed the connection";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text).into());
+            }
+            filled += read;
+            while let Some(header) = self.inbox[..filled].first_chunk::<HEADER_LEN>() {
+                let mut header = FrameHeader::parse(header, self.max_answer)?;
+                let end = HEADER_LEN + header.payload_len as usize;
+                if end > filled {
+                    break;
+                }
+                match header.kind {
+                    Kind::Reply | Kind::Error if header.id == self.last_id => {
+                        // Nothing is to follow an answer but the connection's end.
+                        self.going |= filled > end;
+                        if header.kind == Kind::Error {
+                            let most = MAX_REFUSAL_LEN as u32;
+                            header.payload_len = header.payload_len.min(most);
+                        }
+                        self.answer = HEADER_LEN..HEADER_LEN + header.payload_len as usize;
+                        return Ok(header);
+                    }
+                    Kind::GoAway => {
+                        self.going = true;
+                        self.inbox.copy_within(end..filled, 0);
+                        filled -= end;
+                    }
+                    kind => {
+                        let FrameHeader { id, method, .. } = header;
+                        return Err(FrameError::WrongSide { id, method, kind }.into());
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, deadline: Instant) -> Result<(), Broken> {
+        self.send_within(deadline.saturating_duration_since(Instant::now()), deadline)
+    }
+
+    /// Writes the outbox, in most cases at once. `left` is the time until `deadline`.
+    fn send_within(&mut self, left: Duration, deadline: Instant) -> Result<(), Broken> {
+        self.allow(left)?;
+        let mut sent = 0;
+        loop {
+            match self.stream.write(&self.outbox[sent..]) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(written) => sent += written,
+                Err(error) if waits(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+            if sent == self.outbox.len() {
+                return Ok(());
+            }
+            self.allow(deadline.saturating_duration_since(Instant::now()))?;
+        }
+    }
+
+    /// Reads into this part of the inbox.
+    fn receive(&mut self, into: Range<usize>, deadline: Instant) -> Result<usize, Broken> {
+        self.allow(deadline.saturating_duration_since(Instant::now()))?;
+        self.read_once(into, deadline)
+    }
+
+    /// As [`receive`](Self::receive), with the time-out that the socket has.
+    fn read_once(&mut self, into: Range<usize>, deadline: Instant) -> Result<usize, Broken> {
+        loop {
+            match self.stream.read(&mut self.inbox[into.clone()]) {
+                Ok(read) => return Ok(read),
+                Err(error) if waits(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.allow(deadline.saturating_duration_since(Instant::now()))?;
+        }
+    }
+
+    /// Lets the socket wait for so long, in whole milliseconds: calls that have all of
+    /// their time left find the time-out set.
+    fn allow(&mut self, left: Duration) -> Result<(), Broken> {
+        if left.is_zero() {
+            return Err(Broken::Late);
+        }
+        let millis = left.subsec_nanos().div_ceil(1_000_000).into();
+        let timeout =
+            Duration::from_secs(left.as_secs()).saturating_add(Duration::from_millis(millis));
+        if timeout != self.timeout {
+            self.stream.set_timeout(timeout)?;
+            self.timeout = timeout;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! The connections of a blocking client: those that rest, and who may make another.
+
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use core::{fmt, mem};
+use std::collections::VecDeque;
+use std::thread;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::connection::Connection;
+use crate::client::address::Route;
+use crate::client::backoff::backoff;
+use crate::client::config::ClientConfig;
+use crate::client::credentials::Identity;
+use crate::client::dial::{may_pass, more_telling};
+use crate::client::metrics::Counters;
+use crate::error::RpcError;
+
+/// A connection that has rested for longer is closed.
+const MAX_REST: Duration = Duration::from_secs(60);
+
+pub(super) struct Pool {
+    pub(super) config: ClientConfig,
+    pub(super) route: Route,
+    pub(super) identity: Identity,
+    pub(super) counters: Counters,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The one used last at the end.
+    resting: VecDeque<Resting>,
+    /// Connections there are or that are being made.
+    open: usize,
+    /// Grows when a connection breaks: those of the generations before are probably broken
+    /// too, and are not kept.
+    generation: u64,
+}
+
+struct Resting {
+    connection: Box<Connection>,
+    since: Instant,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("route", &self.route).finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    pub(super) fn new(addr: &str, config: ClientConfig) -> Self {
+        Self {
+            route: Route::new(addr, &config.resolvers),
+            identity: Identity::new(&config),
+            counters: Counters::new(),
+            state: Mutex::default(),
+            freed: Condvar::new(),
+            config,
+        }
+    }
+
+    /// Makes one connection, in one attempt, and keeps it.
+    pub(super) fn check(&self) -> Result<(), RpcError> {
+        let begin = Instant::now();
+        let deadline = begin + self.config.call_timeout;
+        let (place, resting) = self.place(begin, deadline)?;
+        let connection = resting.map_or_else(|| self.open(deadline), Ok)?;
+        Lease { place, connection }.give_back();
+        Ok(())
+    }
+
+    /// A connection for one call; waits for it until `deadline`.
+    pub(super) fn take(&self, now: Instant, deadline: Instant) -> Result<Lease<'_>, RpcError> {
+        let (place, resting) = self.place(now, deadline)?;
+        let connection = resting.map_or_else(|| self.dial(deadline), Ok)?;
+        Ok(Lease { place, connection })
+    }
+
+    /// The right to a connection, and one that rests if there is any.
+    fn place(
+        &self,
+        now: Instant,
+        deadline: Instant,
+    ) -> Result<(Place<'_>, Option<Box<Connection>>), RpcError> {
+        let max = self.config.connections_max.max(1);
+        let is_old = |resting: &Resting| now.saturating_duration_since(resting.since) > MAX_REST;
+        // Closed when the lock is no longer held.
+        let _old;
+        let mut state = self.state.lock();
+        if state.resting.front().is_some_and(is_old) {
+            let first_kept = state.resting.iter().position(|resting| !is_old(resting));
+            let old = first_kept.unwrap_or(state.resting.len());
+            state.open -= old;
+            let kept = state.resting.split_off(old);
+            _old = mem::replace(&mut state.resting, kept);
+        }
+        loop {
+            if let Some(resting) = state.resting.pop_back() {
+                return Ok((Place { pool: self }, Some(resting.connection)));
+            }
+            if state.open < max {
+                state.open += 1;
+                return Ok((Place { pool: self }, None));
+            }
+            if self.freed.wait_until(&mut state, deadline).timed_out() {
+                return Err(RpcError::NoFreeConnection { max, after: self.config.call_timeout });
+            }
+        }
+    }
+
+    /// Connects; tries again until `deadline` while that may help.
+    fn dial(&self, deadline: Instant) -> Result<Box<Connection>, RpcError> {
+        let mut failures = 0;
+        loop {
+            let error = match self.open(deadline) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            let wait = backoff(&self.config, failures);
+            if !self.config.retry || !may_pass(&error) || Instant::now() + wait >= deadline {
+                return Err(error);
+            }
+            thread::sleep(wait);
+            failures += 1;
+        }
+    }
+
+    /// Tries each address once.
+    fn open(&self, deadline: Instant) -> Result<Box<Connection>, RpcError> {
+        let candidates = loop {
+            match self.route.candidates()? {
+                Some(candidates) => break candidates,
+                None => self.route.resolve()?,
+            }
+        };
+        let generation = self.state.lock().generation;
+        let mut failure = None;
+        for (place, address) in candidates.iter() {
+            match Connection::open(address, &self.identity, &self.config, deadline) {
+                Ok(mut connection) => {
+                    self.route.worked(place);
+                    self.counters.connections_made.fetch_add(1, Ordering::Relaxed);
+                    connection.generation = generation;
+                    connection.rest();
+                    return Ok(Box::new(connection));
+                }
+                Err(error) => {
+                    let next = may_pass(&error) || matches!(error, RpcError::NotAMaster { .. });
+                    if !next {
+                        return Err(error);
+                    }
+                    failure = Some(more_telling(failure, error));
+                }
+            }
+        }
+        self.route.all_failed();
+        Err(failure.expect("there is at least one address"))
+    }
+
+    /// A connection of this generation broke.
+    fn broke(&self, generation: u64) {
+        self.counters.connections_lost.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        if state.generation != generation {
+            return;
+        }
+        state.generation += 1;
+        let stale = mem::take(&mut state.resting);
+        state.open -= stale.len();
+        drop(state);
+        self.freed.notify_all();
+    }
+
+    fn rest(&self, connection: Box<Connection>) {
+        let resting = Resting { connection, since: Instant::now() };
+        self.state.lock().resting.push_back(resting);
+        self.freed.notify_one();
+    }
+}
+
+/// The right to have a connection.
+struct Place<'a> {
+    pool: &'a Pool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.pool.state.lock().open -= 1;
+        self.pool.freed.notify_one();
+    }
+}
+
+/// A connection in the hands of one call. Dropping it closes it.
+pub(super) struct Lease<'a> {
+    place: Place<'a>,
+    connection: Box<Connection>,
+}
+
+impl Deref for Lease<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Lease<'_> {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+impl Lease<'_> {
+    /// The call has ended well: the connection is free for another, unless the master
+    /// takes none.
+    pub(super) fn give_back(self) {
+        let Self { place, mut connection } = self;
+        if connection.going {
+            return;
+        }
+        connection.rest();
+        place.pool.rest(connection);
+        // The connection keeps its place.
+        mem::forget(place);
+    }
+
+    /// The connection broke; others that have rested meanwhile probably did too.
+    pub(super) fn note_broken(&self) {
+        self.place.pool.broke(self.connection.generation);
+    }
+
+    /// Another connection with the same request, after `wait`.
+    pub(super) fn renew(&mut self, wait: Duration, deadline: Instant) -> Result<(), RpcError> {
+        if !wait.is_zero() {
+            thread::sleep(wait);
+        }
+        let request = mem::take(&mut self.connection.outbox);
+        self.connection = self.place.pool.dial(deadline)?;
+        self.connection.outbox = request;
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! What a client says of itself when a connection begins.
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use mc_meta::TenantId;
+use thiserror::Error;
+
+use super::config::ClientConfig;
+use crate::error::RpcError;
+use crate::frame::{ClientPreface, Hello, MAX_TOKEN_LEN, MIN_MAX_PAYLOAD};
+use crate::reload::{FileError, read_file};
+
+/// Most bytes of a token's file: a token and the white space around it.
+const MAX_FILE_LEN: usize = 2 * MAX_TOKEN_LEN;
+
+/// A bearer token, or where to read one. It shows itself to nobody but the master.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Source);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    Text(Box<[u8]>),
+    File(Arc<Path>),
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Source::Text(_) => f.write_str("Token(..)"),
+            Source::File(path) => f.debug_tuple("Token").field(path).finish(),
+        }
+    }
+}
+
+impl Token {
+    /// This token.
+    ///
+    /// # Errors
+    /// [`CredentialError`] when it is empty, longer than [`MAX_TOKEN_LEN`], or contains
+    /// anything but visible ASCII characters.
+    pub fn new(token: &str) -> Result<Self, CredentialError> {
+        Ok(Self(Source::Text(checked(token.as_bytes())?)))
+    }
+
+    /// The token in a file, without the white space at its end. It is read at each
+    /// connection, so that a token that is replaced there is used from the next one on.
+    #[must_use]
+    pub fn from_file(path: impl Into<PathBuf>) -> Self {
+        Self(Source::File(path.into().into()))
+    }
+
+    fn read(&self) -> Result<Box<[u8]>, CredentialError> {
+        let path = match &self.0 {
+            Source::Text(token) => return Ok(token.clone()),
+            Source::File(path) => path,
+        };
+        let token = read_file(path, MAX_FILE_LEN).map_err(Arc::new)?;
+        checked(token.trim_ascii_end())
+    }
+}
+
+fn checked(token: &[u8]) -> Result<Box<[u8]>, CredentialError> {
+    if token.is_empty() {
+        return Err(CredentialError::EmptyToken);
+    }
+    if token.len() > MAX_TOKEN_LEN {
+        return Err(CredentialError::LongToken { len: token.len() });
+    }
+    match token.iter().position(|byte| !byte.is_ascii_graphic()) {
+        Some(at) => Err(CredentialError::BadToken { at }),
+        None => Ok(token.into()),
+    }
+}
+
+/// What is wrong with what a client would say of itself; nothing was sent.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum CredentialError {
+    /// The token is empty.
+    #[error("the token is empty; leave it out, or give one")]
+    EmptyToken,
+    /// The token is too long.
+    #[error("the token has {len} bytes; at most {MAX_TOKEN_LEN} are accepted")]
+    LongToken {
+        /// Its length.
+        len: usize,
+    },
+    /// The token contains a character that no token has.
+    #[error("the token's byte {at} is no visible ASCII character")]
+    BadToken {
+        /// Where, counted from 0.
+        at: usize,
+    },
+    /// The token's file cannot be read.
+    #[error("no token: {0}")]
+    File(#[from] Arc<FileError>),
+    /// The tenant's name is none.
+    #[error("{tenant:?} is no tenant's name: {reason}")]
+    BadTenant {
+        /// The name.
+        tenant: Box<str>,
+        /// What is wrong with it.
+        reason: mc_meta::TenantIdError,
+    },
+}
+
+/// One client, across its connections.
+pub(super) struct Identity {
+    /// 0 when calls are not tracked.
+    session: u128,
+    next_token: AtomicU64,
+    warned: AtomicBool,
+}
+
+impl Identity {
+    /// A new one. Without random bytes no call is tracked.
+    pub(super) fn new(config: &ClientConfig) -> Self {
+        let mut session = [0; 16];
+        let random = config.retry && getrandom::fill(&mut session).is_ok();
+        let session = if random { u128::from_ne_bytes(session) } else { 0 };
+        Self { session, next_token: AtomicU64::new(1), warned: AtomicBool::new(false) }
+    }
+
+    /// A token for a call that may not be executed twice; `None` when this client does not
+    /// track calls.
+    pub(super) fn next_token(&self) -> Option<u64> {
+        (self.session != 0).then(|| self.next_token.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The first bytes of a connection. Reads the token's file, if there is one.
+    pub(super) fn preface(&self, config: &ClientConfig) -> Result<BytesMut, RpcError> {
+        let tenant = &config.tenant;
+        if !tenant.is_empty()
+            && let Err(reason) = TenantId::new(tenant)
+        {
+            return Err(
+                CredentialError::BadTenant { tenant: tenant.as_str().into(), reason }.into()
+            );
+        }
+        let token = config.token.as_ref().map(Token::read).transpose()?.unwrap_or_default();
+        let hello = Hello { session: self.session, token, tenant: tenant.as_str().into() };
+        Ok(ClientPreface::with(config.max_payload.max(MIN_MAX_PAYLOAD), &hello))
+    }
+
+    /// Warns once of a token that goes over a network as it is.
+    pub(super) fn note_clear_text(&self, config: &ClientConfig, peer: IpAddr) {
+        let clear = config.token.is_some() && !peer.to_canonical().is_loopback();
+        if clear && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %peer,
+                "the token goes to the master unencrypted; whoever sees the network can use it"
+            );
+        }
+    }
+}
+
+/// Whether preparing a preface may block.
+pub(super) fn reads_files(config: &ClientConfig) -> bool {
+    matches!(config.token, Some(Token(Source::File(_))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_checked_and_kept_to_themselves() {
+        let token = Token::new("s3cret-t0ken").unwrap();
+        assert_eq!(format!("{token:?}"), "Token(..)");
+        assert_eq!(&*token.read().unwrap(), b"s3cret-t0ken");
+        for bad in ["", "a b", "a\n", "é", &"x".repeat(MAX_TOKEN_LEN + 1)] {
+            assert!(Token::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_anew_each_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let token = Token::from_file(&path);
+        let missing = token.read().unwrap_err();
+        assert!(missing.to_string().contains(path.to_str().unwrap()), "{missing}");
+        std::fs::write(&path, "one\n").unwrap();
+        assert_eq!(&*token.read().unwrap(), b"one");
+        std::fs::write(&path, "two \r\n").unwrap();
+        assert_eq!(&*token.read().unwrap(), b"two");
+        std::fs::write(&path, "x".repeat(5000)).unwrap();
+        assert!(matches!(token.read(), Err(CredentialError::LongToken { len: 5000 })));
+        std::fs::write(&path, "x".repeat(100_000)).unwrap();
+        assert!(matches!(token.read(), Err(CredentialError::File(_))));
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_not_sent() {
+        let mut config = ClientConfig::default();
+        let identity = Identity::new(&config);
+        config.tenant = "x".repeat(5000);
+        let error = identity.preface(&config).unwrap_err();
+        assert!(error.to_string().contains("no tenant's name"), "{error}");
+        config.tenant = "team-a".into();
+        config.token = Some(Token::new("abc").unwrap());
+        let preface = identity.preface(&config).unwrap();
+        assert!(preface.ends_with(b"\x12\x03abc\x1a\x06team-a"));
+        assert_eq!((identity.next_token(), identity.next_token()), (Some(1), Some(2)));
+        config.retry = false;
+        assert_eq!(Identity::new(&config).next_token(), None);
+    }
+}

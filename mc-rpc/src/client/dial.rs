@@ -1,0 +1,73 @@
+//! What making a connection has in common, whoever waits for it.
+
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+
+use mc_types::ErrorCode;
+use socket2::{SockRef, TcpKeepalive};
+
+use super::config::ClientConfig;
+use crate::error::RpcError;
+use crate::handshake::PrefaceError;
+
+/// What a failed handshake with the master at `addr` is for the caller.
+pub(super) fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError {
+    let addr = Arc::clone(addr);
+    match error {
+        PrefaceError::Io(source) => RpcError::Unreachable { addr, source: Arc::new(source) },
+        PrefaceError::Refused(refusal) => RpcError::Refused(refusal),
+        PrefaceError::Handshake(reason) => RpcError::NotAMaster { addr, reason },
+    }
+}
+
+/// No answer came during the handshake.
+pub(super) fn no_answer(addr: &Arc<str>, timeout: Duration) -> RpcError {
+    let text = format!("no answer within {timeout:?}");
+    handshake_failed(addr, io::Error::new(io::ErrorKind::TimedOut, text).into())
+}
+
+/// Whether another attempt to connect may succeed without anybody's help. Only for
+/// failures to connect: a call that is refused so is not repeated.
+pub(super) fn may_pass(failure: &RpcError) -> bool {
+    match failure {
+        RpcError::Unreachable { .. } | RpcError::Unresolved { .. } => true,
+        RpcError::Refused(refusal) => {
+            matches!(refusal.code, ErrorCode::Overloaded | ErrorCode::UnavailableInCurrentStatus)
+        }
+        _ => false,
+    }
+}
+
+/// Of the failures of several addresses the one to tell: what a master said before what
+/// the network did.
+pub(super) fn more_telling(first: Option<RpcError>, next: RpcError) -> RpcError {
+    match first {
+        Some(first) if !matches!(first, RpcError::Unreachable { .. }) => first,
+        _ => next,
+    }
+}
+
+/// Whether a call that failed so may be sent again: its connection is gone, and not
+/// because the master broke the protocol.
+pub(super) fn broke(failure: &RpcError) -> bool {
+    match failure {
+        RpcError::ConnectionLost { source, .. } => source.kind() != io::ErrorKind::InvalidData,
+        _ => false,
+    }
+}
+
+/// Sends at once, and finds out when the other host has gone without a word.
+pub(super) fn tune(socket: &SockRef<'_>, config: &ClientConfig) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    let idle = config.keepalive.max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(idle).with_interval((idle / 3).max(SECOND));
+    #[cfg(any(target_os = "linux", target_os = "macos"))]
+    let keepalive = keepalive.with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(2 * idle))?;
+    Ok(())
+}
+
+const SECOND: Duration = Duration::from_secs(1);
