@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec};
+use mc_rpc::frame::HEADER_LEN;
 use mc_rpc::{
     ClientConfig, MasterClient, MasterService, PutStartItem, RpcError, Server, ServerConfig,
-    SystemClock,
+    SystemClock, blocking,
 };
 use mc_types::{ClientId, Endpoint, KeyRef, RemoteKey, SegmentId};
 use tokio::runtime::{Builder, Runtime};
@@ -36,7 +37,10 @@ fn main() -> Result<(), Failure> {
         Ok::<_, mc_rpc::BindError>(server.spawn())
     })?;
     let addr = server.local_addr().to_string();
-    let measured = clients.block_on(clients.spawn(measure(addr)))?;
+    let measured = clients.block_on(clients.spawn(measure(addr.clone())));
+    bare_sockets()?;
+    without_runtime(&addr)?;
+    let measured = measured?;
     servers.block_on(server.shutdown());
     measured
 }
@@ -92,9 +96,55 @@ async fn one_at_a_time(question: Question, client: &MasterClient) -> Result<(), 
         question.ask(client, key).await?;
         latencies.record(start.elapsed().as_nanos() as u64)?;
     }
-    let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
-    println!("{question:?}, one at a time: p50 {:.1} us, p99 {:.1} us", us(0.5), us(0.99));
+    tell(&format!("{question:?}, one at a time"), &latencies);
     Ok(())
+}
+
+/// What two threads need that send each other as many bytes as a call does.
+fn bare_sockets() -> Result<(), Failure> {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let mut near = std::net::TcpStream::connect(listener.local_addr()?)?;
+    let (mut far, _) = listener.accept()?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    let (question, mut answer) = ([0; HEADER_LEN + 2 + KEY.len()], [0_u8; HEADER_LEN + 2]);
+    let answering = std::thread::spawn(move || {
+        let answer = [0; HEADER_LEN + 2];
+        let mut question = [0; HEADER_LEN + 2 + KEY.len()];
+        while far.read_exact(&mut question).is_ok() && far.write_all(&answer).is_ok() {}
+    });
+    let mut latencies = Histogram::<u64>::new(3)?;
+    let begin = Instant::now();
+    while begin.elapsed() < RUN {
+        let start = Instant::now();
+        near.write_all(&question)?;
+        near.read_exact(&mut answer)?;
+        latencies.record(start.elapsed().as_nanos() as u64)?;
+    }
+    drop(near);
+    answering.join().map_err(|_| "the other thread panicked")?;
+    tell("bare sockets, one at a time", &latencies);
+    Ok(())
+}
+
+/// The blocking client.
+fn without_runtime(addr: &str) -> Result<(), Failure> {
+    let client = blocking::MasterClient::connect(addr, ClientConfig::default())?;
+    let (mut latencies, key) = (Histogram::<u64>::new(3)?, KeyRef::new(KEY)?);
+    let begin = Instant::now();
+    while begin.elapsed() < RUN {
+        let start = Instant::now();
+        client.exist(key)?;
+        latencies.record(start.elapsed().as_nanos() as u64)?;
+    }
+    tell("Exist by the blocking client, one at a time", &latencies);
+    Ok(())
+}
+
+fn tell(what: &str, latencies: &Histogram<u64>) {
+    let us = |quantile| latencies.value_at_quantile(quantile) as f64 / 1000.0;
+    println!("{what}: p50 {:.1} us, p99 {:.1} us", us(0.5), us(0.99));
 }
 
 async fn together(

@@ -144,6 +144,23 @@ pub enum RpcError {
     /// What the client would say of itself is no credential; nothing was sent.
     #[error(transparent)]
     Credential(#[from] CredentialError),
+    /// The files for TLS cannot be used; nothing was sent.
+    #[cfg(feature = "tls")]
+    #[error(transparent)]
+    TlsSettings(#[from] Arc<crate::tls::TlsError>),
+    /// The two sides do not agree on TLS, or do not trust each other's certificates;
+    /// no call was sent.
+    #[cfg(feature = "tls")]
+    #[error(
+        "no encrypted connection to {addr}: {source}; check that the master speaks TLS there, \
+         and which authorities and names both sides expect"
+    )]
+    TlsHandshake {
+        /// The address as configured.
+        addr: Arc<str>,
+        /// What went wrong.
+        source: Arc<io::Error>,
+    },
     /// Other calls had all the connections for all of the time; nothing was sent.
     #[error("all {max} connections were busy for {after:?}; raise connections_max or call less")]
     NoFreeConnection {
@@ -214,6 +231,10 @@ impl RpcError {
             | Self::ConnectionLost { .. }
             | Self::Malformed { .. } => ErrorCode::RpcFail,
             Self::NoFreeConnection { .. } => ErrorCode::Overloaded,
+            #[cfg(feature = "tls")]
+            Self::TlsSettings(_) => ErrorCode::InvalidParams,
+            #[cfg(feature = "tls")]
+            Self::TlsHandshake { .. } => ErrorCode::Unauthenticated,
             Self::NotAMaster { reason, .. } => reason.code(),
             Self::TimedOut { .. } => ErrorCode::RpcTimeout,
             Self::Address { .. } | Self::Credential(_) | Self::RequestTooLarge { .. } => {
@@ -234,6 +255,8 @@ impl RpcError {
             | Self::NoFreeConnection { .. }
             | Self::ConnectionLost { .. }
             | Self::TimedOut { .. } => true,
+            #[cfg(feature = "tls")]
+            Self::TlsSettings(_) | Self::TlsHandshake { .. } => false,
             Self::Address { .. }
             | Self::Credential(_)
             | Self::NotAMaster { .. }

@@ -147,6 +147,12 @@ impl Address {
         }
     }
 
+    /// The host whose certificate is expected.
+    #[cfg(feature = "tls")]
+    pub(super) fn host(&self) -> &str {
+        self.text().rsplit_once(':').map_or("", |(host, _)| host)
+    }
+
     /// As it was written.
     pub(super) fn text(&self) -> &Arc<str> {
         match self {

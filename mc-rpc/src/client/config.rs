@@ -7,6 +7,8 @@ use std::sync::Arc;
 use super::address::Resolve;
 use super::credentials::Token;
 use crate::frame::DEFAULT_MAX_PAYLOAD;
+#[cfg(feature = "tls")]
+use crate::tls::ClientTls;
 
 /// Settings of a [`MasterClient`](crate::MasterClient) and of a
 /// [`blocking::MasterClient`](crate::blocking::MasterClient).
@@ -50,6 +52,9 @@ pub struct ClientConfig {
     /// The tenant that it acts for; empty for the one that its credential says. Default
     /// empty.
     pub tenant: String,
+    /// Makes TCP connections speak TLS; Unix sockets never do. Default none.
+    #[cfg(feature = "tls")]
+    pub tls: Option<ClientTls>,
     pub(super) resolvers: Resolvers,
 }
 
@@ -68,6 +73,8 @@ impl Default for ClientConfig {
             keepalive: Duration::from_secs(15),
             token: None,
             tenant: String::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
             resolvers: Resolvers::default(),
         }
     }

@@ -23,11 +23,11 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::config::ClientConfig;
-use super::credentials::Identity;
+use super::credentials::{Identity, Prepared};
 use super::dial::{handshake_failed, no_answer};
 use super::metrics::Counters;
 use super::request::{address as address_frame, check_len};
-use super::socket::{Arriving, Leaving, connect, split};
+use super::socket::{Arriving, Leaving, Writer, connect, split};
 use crate::error::{MalformedReply, RpcError};
 use crate::frame::{
     FrameError, FrameHeader, HEADER_LEN, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
@@ -150,26 +150,26 @@ impl Connection {
     /// Connects and shakes hands, within the configured time.
     pub(super) async fn open(
         address: &Address,
-        preface: &[u8],
+        prepared: &Prepared,
         identity: &Identity,
         config: &ClientConfig,
         counters: &Arc<Counters>,
     ) -> Result<Arc<Self>, RpcError> {
         let addr = address.text();
         let shake = async {
-            let mut stream = connect(address, identity, config).await?;
-            stream.write_all(preface).await?;
+            let mut stream = connect(address, prepared, identity, config).await?;
+            stream.write_all(&prepared.preface).await?;
             stream.flush().await?;
             let answer: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream, &[]).await?;
             let answer = ServerPreface::parse(&answer).map_err(PrefaceError::Handshake)?;
             let words = read_exactly(&mut stream, answer.message_len.into()).await?;
             match answer.refusal(&words) {
                 Some(refusal) => Err(PrefaceError::Refused(refusal)),
-                None => Ok((stream, answer)),
+                None => Ok((split(stream)?, answer)),
             }
         };
         let shaken = tokio::time::timeout(config.connect_timeout, shake).await;
-        let (stream, server) = match shaken {
+        let ((arriving, leaving, writer), server) = match shaken {
             Ok(shaken) => shaken.map_err(|error| handshake_failed(addr, error))?,
             Err(_) => return Err(no_answer(addr, config.connect_timeout)),
         };
@@ -177,7 +177,6 @@ impl Connection {
         let max_permits = config.max_in_flight.min(server.max_in_flight);
         // As many as a semaphore counts, at the most.
         let max_permits = max_permits.clamp(1, (Semaphore::MAX_PERMITS as u32) >> 1);
-        let (arriving, leaving) = split(stream);
         let wires = Arc::new(Wires {
             addr: Arc::clone(addr),
             counters: Arc::clone(counters),
@@ -192,7 +191,7 @@ impl Connection {
             open: AtomicBool::new(true),
         });
         let reader = tokio::spawn(Arc::clone(&wires).read(arriving));
-        let writer = tokio::spawn(Arc::clone(&wires).write());
+        let writer = tokio::spawn(Arc::clone(&wires).write(writer));
         Ok(Arc::new(Self { wires, tasks: [reader.abort_handle(), writer.abort_handle()] }))
     }
 
@@ -328,14 +327,14 @@ impl Wires {
     }
 
     /// The writer's task.
-    async fn write(self: Arc<Self>) {
+    async fn write(self: Arc<Self>, mut writer: Writer) {
         loop {
             self.wake_writer.notified().await;
             tokio::task::yield_now().await;
             while let Some((mut frames, owed)) = self.take_outbox() {
                 let mut sent = Ok(());
                 while frames.has_remaining() && sent.is_ok() {
-                    sent = self.write_some(&mut frames).await;
+                    sent = writer.write_some(&self.socket, &mut frames).await;
                 }
                 self.state.lock().writing = false;
                 match sent {
@@ -343,11 +342,16 @@ impl Wires {
                     Err(error) => return self.lose(error),
                 }
             }
-            let state = self.state.lock();
-            if state.going && state.calls.open() == 0 && state.outbox.is_empty() && !state.writing {
-                self.socket.shut_down(Shutdown::Write);
+            if self.is_done() {
+                writer.end(&self.socket).await;
             }
         }
+    }
+
+    /// Whether the master goes and has answered everything.
+    fn is_done(&self) -> bool {
+        let state = self.state.lock();
+        state.going && state.calls.open() == 0 && state.outbox.is_empty() && !state.writing
     }
 
     /// What is to be written, and the permits that are free when it is.
@@ -359,16 +363,6 @@ impl Wires {
         }
         state.writing = true;
         Some((state.outbox.split(), mem::take(&mut state.owed)))
-    }
-
-    async fn write_some(&self, frames: &mut BytesMut) -> io::Result<()> {
-        self.socket.writable().await?;
-        match self.socket.try_write(frames) {
-            Ok(written) => frames.advance(written),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
     }
 
     /// The reader's task.

@@ -132,8 +132,8 @@ impl Identity {
         (self.session != 0).then(|| self.next_token.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The first bytes of a connection. Reads the token's file, if there is one.
-    pub(super) fn preface(&self, config: &ClientConfig) -> Result<BytesMut, RpcError> {
+    /// What the next attempt to connect goes by. Reads files, if any are named.
+    pub(super) fn prepare(&self, config: &ClientConfig) -> Result<Prepared, RpcError> {
         let tenant = &config.tenant;
         if !tenant.is_empty()
             && let Err(reason) = TenantId::new(tenant)
@@ -144,7 +144,14 @@ impl Identity {
         }
         let token = config.token.as_ref().map(Token::read).transpose()?.unwrap_or_default();
         let hello = Hello { session: self.session, token, tenant: tenant.as_str().into() };
-        Ok(ClientPreface::with(config.max_payload.max(MIN_MAX_PAYLOAD), &hello))
+        Ok(Prepared {
+            preface: ClientPreface::with(config.max_payload.max(MIN_MAX_PAYLOAD), &hello),
+            #[cfg(feature = "tls")]
+            tls: match &config.tls {
+                Some(tls) => Some(tls.connect_config().map_err(Arc::new)?),
+                None => None,
+            },
+        })
     }
 
     /// Warns once of a token that goes over a network as it is.
@@ -159,8 +166,20 @@ impl Identity {
     }
 }
 
-/// Whether preparing a preface may block.
+/// What one attempt to connect goes by.
+pub(super) struct Prepared {
+    /// The first bytes of the connection.
+    pub(super) preface: BytesMut,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+/// Whether preparing an attempt may block.
 pub(super) fn reads_files(config: &ClientConfig) -> bool {
+    #[cfg(feature = "tls")]
+    if config.tls.is_some() {
+        return true;
+    }
     matches!(config.token, Some(Token(Source::File(_))))
 }
 
@@ -200,11 +219,11 @@ mod tests {
         let mut config = ClientConfig::default();
         let identity = Identity::new(&config);
         config.tenant = "x".repeat(5000);
-        let error = identity.preface(&config).unwrap_err();
+        let error = identity.prepare(&config).err().unwrap();
         assert!(error.to_string().contains("no tenant's name"), "{error}");
         config.tenant = "team-a".into();
         config.token = Some(Token::new("abc").unwrap());
-        let preface = identity.preface(&config).unwrap();
+        let preface = identity.prepare(&config).unwrap().preface;
         assert!(preface.ends_with(b"\x12\x03abc\x1a\x06team-a"));
         assert_eq!((identity.next_token(), identity.next_token()), (Some(1), Some(2)));
         config.retry = false;

@@ -10,15 +10,27 @@ use socket2::{SockRef, TcpKeepalive};
 use super::config::ClientConfig;
 use crate::error::RpcError;
 use crate::handshake::PrefaceError;
+#[cfg(feature = "tls")]
+use crate::tls::TlsError;
 
 /// What a failed handshake with the master at `addr` is for the caller.
 pub(super) fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError {
     let addr = Arc::clone(addr);
     match error {
+        #[cfg(feature = "tls")]
+        PrefaceError::Io(source) if is_tls(&source) => {
+            RpcError::TlsHandshake { addr, source: Arc::new(source) }
+        }
         PrefaceError::Io(source) => RpcError::Unreachable { addr, source: Arc::new(source) },
         PrefaceError::Refused(refusal) => RpcError::Refused(refusal),
         PrefaceError::Handshake(reason) => RpcError::NotAMaster { addr, reason },
     }
+}
+
+/// Whether the two sides did not agree on TLS, or on each other's certificates.
+#[cfg(feature = "tls")]
+fn is_tls(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|source| source.is::<rustls::Error>() || source.is::<TlsError>())
 }
 
 /// No answer came during the handshake.

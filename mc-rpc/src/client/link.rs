@@ -14,7 +14,7 @@ use super::address::{Candidates, Route};
 use super::backoff::backoff;
 use super::config::ClientConfig;
 use super::connection::{Connection, Failed};
-use super::credentials::{Identity, reads_files};
+use super::credentials::{Identity, Prepared, reads_files};
 use super::dial::{broke, may_pass, more_telling};
 use super::metrics::{ClientMetrics, Counters, Ended};
 use super::request::write_request;
@@ -163,9 +163,9 @@ impl Link {
         let candidates = self.candidates().await?;
         let mut failure = None;
         for (place, address) in candidates.iter() {
-            let preface = self.preface().await?;
+            let prepared = self.prepare().await?;
             let (identity, config) = (&self.identity, &self.config);
-            let open = Connection::open(address, &preface, identity, config, &self.counters);
+            let open = Connection::open(address, &prepared, identity, config, &self.counters);
             match open.await {
                 Ok(connection) => {
                     self.route.worked(place);
@@ -190,11 +190,11 @@ impl Link {
         }
     }
 
-    async fn preface(self: &Arc<Self>) -> Result<BytesMut, RpcError> {
+    async fn prepare(self: &Arc<Self>) -> Result<Prepared, RpcError> {
         if reads_files(&self.config) {
-            self.blocking(|link| link.identity.preface(&link.config)).await
+            self.blocking(|link| link.identity.prepare(&link.config)).await
         } else {
-            self.identity.preface(&self.config)
+            self.identity.prepare(&self.config)
         }
     }
 

@@ -6,21 +6,28 @@ use core::task::{Context, Poll};
 use std::io;
 use std::net::Shutdown;
 
+use bytes::{Buf, BytesMut};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, ReadBuf};
+#[cfg(feature = "tls")]
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 #[cfg(unix)]
 use tokio::net::unix;
 use tokio::net::{TcpStream, tcp};
 
 use super::address::Address;
 use super::config::ClientConfig;
-use super::credentials::Identity;
+use super::credentials::{Identity, Prepared};
 use super::dial::tune;
 use crate::stream::Stream;
 
-/// Connects; the name lookup included, the handshake not.
+#[cfg(feature = "tls")]
+type TlsStream = tokio_rustls::TlsStream<TcpStream>;
+
+/// Connects; the name lookup and TLS included, the handshake of the protocol not.
 pub(super) async fn connect(
     address: &Address,
+    prepared: &Prepared,
     identity: &Identity,
     config: &ClientConfig,
 ) -> io::Result<Stream> {
@@ -28,6 +35,15 @@ pub(super) async fn connect(
         Address::Tcp(addr) => {
             let stream = TcpStream::connect(&**addr).await?;
             tune(&SockRef::from(&stream), config)?;
+            #[cfg(feature = "tls")]
+            if let (Some(settings), Some(tls)) = (&prepared.tls, &config.tls) {
+                let name = tls.expected_name(address.host()).map_err(io::Error::other)?;
+                let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::clone(settings));
+                let stream = connector.connect(name, stream).await?;
+                return Ok(Stream::Tls(Box::new(stream.into())));
+            }
+            #[cfg(not(feature = "tls"))]
+            let _ = prepared;
             identity.note_clear_text(config, stream.peer_addr()?.ip());
             Ok(Stream::Tcp(stream))
         }
@@ -40,24 +56,33 @@ pub(super) async fn connect(
     }
 }
 
-pub(super) fn split(stream: Stream) -> (Arriving, Leaving) {
-    match stream {
+/// What reads, what anybody may write to, and what the writer's task has for itself.
+pub(super) fn split(stream: Stream) -> io::Result<(Arriving, Leaving, Writer)> {
+    Ok(match stream {
         Stream::Tcp(stream) => {
             let (arriving, leaving) = stream.into_split();
-            (Arriving::Tcp(arriving), Leaving::Tcp(leaving))
+            (Arriving::Tcp(arriving), Leaving::Tcp(leaving), Writer::Direct)
         }
         #[cfg(unix)]
         Stream::Unix(stream) => {
             let (arriving, leaving) = stream.into_split();
-            (Arriving::Unix(arriving), Leaving::Unix(leaving))
+            (Arriving::Unix(arriving), Leaving::Unix(leaving), Writer::Direct)
         }
-    }
+        #[cfg(feature = "tls")]
+        Stream::Tls(stream) => {
+            let socket = SockRef::from(stream.get_ref().0).try_clone()?;
+            let (arriving, leaving) = tokio::io::split(*stream);
+            (Arriving::Tls(arriving), Leaving::Tls(socket), Writer::Tls(leaving))
+        }
+    })
 }
 
 pub(super) enum Arriving {
     Tcp(tcp::OwnedReadHalf),
     #[cfg(unix)]
     Unix(unix::OwnedReadHalf),
+    #[cfg(feature = "tls")]
+    Tls(ReadHalf<TlsStream>),
 }
 
 impl AsyncRead for Arriving {
@@ -70,6 +95,8 @@ impl AsyncRead for Arriving {
             Self::Tcp(half) => Pin::new(half).poll_read(cx, into),
             #[cfg(unix)]
             Self::Unix(half) => Pin::new(half).poll_read(cx, into),
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => Pin::new(half).poll_read(cx, into),
         }
     }
 }
@@ -78,23 +105,30 @@ pub(super) enum Leaving {
     Tcp(tcp::OwnedWriteHalf),
     #[cfg(unix)]
     Unix(unix::OwnedWriteHalf),
+    /// The socket below, to end it; what is written has to be encrypted by the writer.
+    #[cfg(feature = "tls")]
+    Tls(socket2::Socket),
 }
 
 impl Leaving {
-    /// Writes what the socket takes now.
+    /// Writes what the socket takes now, without the writer.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(half) => half.try_write(bytes),
             #[cfg(unix)]
             Self::Unix(half) => half.try_write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
-    pub(super) async fn writable(&self) -> io::Result<()> {
+    async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(half) => half.writable().await,
             #[cfg(unix)]
             Self::Unix(half) => half.writable().await,
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => Ok(()),
         }
     }
 
@@ -105,6 +139,51 @@ impl Leaving {
             Self::Tcp(half) => SockRef::from(half.as_ref()).shutdown(how),
             #[cfg(unix)]
             Self::Unix(half) => SockRef::from(half.as_ref()).shutdown(how),
+            #[cfg(feature = "tls")]
+            Self::Tls(socket) => socket.shutdown(how),
         });
+    }
+}
+
+/// The writer's task writes by this.
+pub(super) enum Writer {
+    Direct,
+    #[cfg(feature = "tls")]
+    Tls(WriteHalf<TlsStream>),
+}
+
+impl Writer {
+    /// Waits until some of `frames` has gone, and takes it from them.
+    pub(super) async fn write_some(
+        &mut self,
+        socket: &Leaving,
+        frames: &mut BytesMut,
+    ) -> io::Result<()> {
+        match self {
+            Self::Direct => {
+                socket.writable().await?;
+                match socket.try_write(frames) {
+                    Ok(written) => frames.advance(written),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+                Ok(())
+            }
+            #[cfg(feature = "tls")]
+            Self::Tls(half) => {
+                half.write_all_buf(frames).await?;
+                half.flush().await
+            }
+        }
+    }
+
+    /// Ends this side of the connection.
+    pub(super) async fn end(&mut self, socket: &Leaving) {
+        match self {
+            Self::Direct => socket.shut_down(Shutdown::Write),
+            #[cfg(feature = "tls")]
+            // A connection that is gone already needs no end.
+            Self::Tls(half) => drop(half.shutdown().await),
+        }
     }
 }

@@ -81,19 +81,20 @@ impl Connection {
         config: &ClientConfig,
         deadline: Instant,
     ) -> Result<Self, RpcError> {
-        let preface = identity.preface(config)?;
+        let prepared = identity.prepare(config)?;
         let addr = address.text();
         let deadline = deadline.min(Instant::now() + config.connect_timeout);
-        let stream = Stream::connect(address, identity, config, deadline).map_err(|error| {
-            match waits(&error) {
-                true => no_answer(addr, config.connect_timeout),
-                false => handshake_failed(addr, error.into()),
-            }
-        })?;
+        let stream =
+            Stream::connect(address, &prepared, identity, config, deadline).map_err(|error| {
+                match waits(&error) {
+                    true => no_answer(addr, config.connect_timeout),
+                    false => handshake_failed(addr, error.into()),
+                }
+            })?;
         let mut connection = Self {
             addr: Arc::clone(addr),
             stream,
-            outbox: preface,
+            outbox: prepared.preface,
             inbox: vec![0; INBOX_BYTES],
             answer: 0..0,
             timeout: Duration::ZERO,
@@ -257,7 +258,20 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
             if sent == self.outbox.len() {
-                return Ok(());
+                return self.flush(deadline);
+            }
+            self.allow(deadline.saturating_duration_since(Instant::now()))?;
+        }
+    }
+
+    /// Sends what encryption has held back.
+    fn flush(&mut self, deadline: Instant) -> Result<(), Broken> {
+        loop {
+            match self.stream.flush() {
+                Ok(()) => return Ok(()),
+                Err(error) if waits(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
             }
             self.allow(deadline.saturating_duration_since(Instant::now()))?;
         }

@@ -5,27 +5,34 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::time::Instant;
 
+#[cfg(feature = "tls")]
+use rustls::{ClientConnection, StreamOwned};
 use socket2::SockRef;
 #[cfg(unix)]
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::client::address::Address;
 use crate::client::config::ClientConfig;
-use crate::client::credentials::Identity;
+use crate::client::credentials::{Identity, Prepared};
 use crate::client::dial::tune;
 
 pub(super) enum Stream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Stream {
-    /// Connects within `config.connect_timeout`, until `deadline` at the latest.
+    /// Connects until `deadline`. TLS shakes hands with the first bytes that are sent.
     pub(super) fn connect(
         address: &Address,
+        prepared: &Prepared,
         identity: &Identity,
         config: &ClientConfig,
         deadline: Instant,
@@ -34,6 +41,15 @@ impl Stream {
             Address::Tcp(addr) => {
                 let stream = connect_tcp(addr, deadline)?;
                 tune(&SockRef::from(&stream), config)?;
+                #[cfg(feature = "tls")]
+                if let (Some(settings), Some(tls)) = (&prepared.tls, &config.tls) {
+                    let name = tls.expected_name(address.host()).map_err(io::Error::other)?;
+                    let connection = ClientConnection::new(Arc::clone(settings), name);
+                    let connection = connection.map_err(io::Error::other)?;
+                    return Ok(Self::Tls(Box::new(StreamOwned::new(connection, stream))));
+                }
+                #[cfg(not(feature = "tls"))]
+                let _ = prepared;
                 identity.note_clear_text(config, stream.peer_addr()?.ip());
                 Ok(Self::Tcp(stream))
             }
@@ -51,18 +67,15 @@ impl Stream {
 
     /// How long one read or write may take; not zero.
     pub(super) fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        let timeout = Some(timeout);
-        match self {
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(timeout)?;
-                stream.set_write_timeout(timeout)
-            }
+        let socket = match self {
+            Self::Tcp(stream) => SockRef::from(stream),
             #[cfg(unix)]
-            Self::Unix(stream) => {
-                stream.set_read_timeout(timeout)?;
-                stream.set_write_timeout(timeout)
-            }
-        }
+            Self::Unix(stream) => SockRef::from(stream),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => SockRef::from(&stream.sock),
+        };
+        socket.set_read_timeout(Some(timeout))?;
+        socket.set_write_timeout(Some(timeout))
     }
 }
 
@@ -89,6 +102,8 @@ impl Read for Stream {
             Self::Tcp(stream) => stream.read(buffer),
             #[cfg(unix)]
             Self::Unix(stream) => stream.read(buffer),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.read(buffer),
         }
     }
 }
@@ -99,10 +114,18 @@ impl Write for Stream {
             Self::Tcp(stream) => stream.write(bytes),
             #[cfg(unix)]
             Self::Unix(stream) => stream.write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tcp(_) => Ok(()),
+            #[cfg(unix)]
+            Self::Unix(_) => Ok(()),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.flush(),
+        }
     }
 }

@@ -1,0 +1,153 @@
+//! Both clients over TLS, against a real master.
+
+#![cfg(feature = "tls")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::{ME, PATIENCE, key, master, segment, serve};
+use mc_rpc::tls::{ClientAuth, ClientTls, ServerTls, TlsFiles};
+use mc_rpc::{ClientConfig, MasterClient, RpcError, ServerConfig, ServerHandle, blocking};
+use mc_types::ErrorCode;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// An authority, and what it certified.
+struct Files {
+    dir: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Files {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        fs::write(dir.path().join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        Self { dir, issuer: Issuer::new(params, key) }
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let path = |end: &str| self.dir.path().join(format!("{name}{end}"));
+        fs::write(path(".pem"), certificate.pem()).unwrap();
+        fs::write(path(".key"), key.serialize_pem()).unwrap();
+        (path(".pem"), path(".key"))
+    }
+
+    fn server(&self, runtime: &Runtime, clients_too: bool) -> ServerHandle {
+        let (cert, key) = self.issue("localhost");
+        let mut files = TlsFiles::new(cert, key);
+        if clients_too {
+            files = files.client_ca(self.ca(), ClientAuth::Required);
+        }
+        let mut config = ServerConfig::default();
+        config.tls = Some(Arc::new(ServerTls::load(files).unwrap()));
+        runtime.block_on(serve(&master(), config))
+    }
+}
+
+fn with(tls: Option<ClientTls>) -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.call_timeout = PATIENCE;
+    config.tls = tls;
+    config
+}
+
+/// What a first call comes to with either client.
+fn asked(runtime: &Runtime, addr: &str, config: &ClientConfig) -> [Result<bool, RpcError>; 2] {
+    let blocking = blocking::MasterClient::connect(addr, config.clone());
+    let asked = blocking.and_then(|client| client.exist(key("k")));
+    let then = runtime.block_on(async {
+        let client = MasterClient::connect(addr, config.clone()).await?;
+        client.exist(key("k")).await
+    });
+    [asked, then]
+}
+
+#[test]
+fn calls_go_encrypted() {
+    let (runtime, files) = (Runtime::new().unwrap(), Files::new());
+    let server = files.server(&runtime, true);
+    let addr = format!("localhost:{}", server.local_addr().port());
+    let (cert, key_file) = files.issue("node-1");
+    let config = with(Some(ClientTls::new(files.ca()).identity(cert, key_file)));
+    for asked in asked(&runtime, &addr, &config) {
+        assert!(!asked.unwrap());
+    }
+    // Requests and answers of many records, one after the other and together.
+    let names: Vec<_> = (0..2000).map(|i| format!("{i}-{}", "k".repeat(100))).collect();
+    let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+    let waits = blocking::MasterClient::lazy(&addr, config.clone());
+    waits.mount_segment(ME, &segment(1, 1 << 20)).unwrap();
+    for _ in 0..3 {
+        assert_eq!(waits.batch_exist(&keys).unwrap().len(), keys.len());
+    }
+    assert_eq!(waits.metrics().connections_made, 1);
+    runtime.block_on(async {
+        let client = MasterClient::lazy(&addr, config);
+        let (many, one) = tokio::join!(client.batch_exist(&keys), client.exist(keys[0]));
+        assert_eq!((many.unwrap().len(), one.unwrap()), (keys.len(), false));
+        server.shutdown().await;
+    });
+}
+
+#[test]
+fn whoever_is_not_trusted_is_told_so_at_once() {
+    let (runtime, files, others) = (Runtime::new().unwrap(), Files::new(), Files::new());
+    let server = files.server(&runtime, true);
+    let port = server.local_addr().port();
+    let (cert, key_file) = files.issue("node-1");
+    let known = |ca| ClientTls::new(ca).identity(&cert, &key_file);
+    let (named, numbered) = (format!("localhost:{port}"), format!("127.0.0.1:{port}"));
+    for (addr, tls) in [
+        (&named, known(others.ca())),
+        (&numbered, known(files.ca())),
+        (&named, known(files.ca()).server_name("another.example")),
+        (&named, known(files.ca()).server_name("no name")),
+        (&named, ClientTls::new(files.ca())),
+    ] {
+        for asked in asked(&runtime, addr, &with(Some(tls.clone()))) {
+            let error = asked.unwrap_err();
+            assert!(matches!(error, RpcError::TlsHandshake { .. }), "{tls:?}: {error}");
+            assert_eq!(error.code(), ErrorCode::Unauthenticated);
+            assert!(!error.is_retryable());
+        }
+    }
+    let missing = with(Some(ClientTls::new("/nonexistent/ca.pem")));
+    for asked in asked(&runtime, &named, &missing) {
+        let error = asked.unwrap_err();
+        assert!(matches!(error, RpcError::TlsSettings(_)), "{error}");
+        assert!(error.to_string().contains("/nonexistent/ca.pem"), "{error}");
+    }
+    runtime.block_on(server.shutdown());
+}
+
+#[test]
+fn both_sides_have_to_speak_it() {
+    let (runtime, files) = (Runtime::new().unwrap(), Files::new());
+    let encrypted = files.server(&runtime, false);
+    let plain = runtime.block_on(serve(&master(), ServerConfig::default()));
+    for (server, tls) in [(&encrypted, None), (&plain, Some(ClientTls::new(files.ca())))] {
+        let addr = format!("localhost:{}", server.local_addr().port());
+        for asked in asked(&runtime, &addr, &with(tls.clone())) {
+            asked.unwrap_err();
+        }
+    }
+    runtime.block_on(async {
+        encrypted.shutdown().await;
+        plain.shutdown().await;
+    });
+}
