@@ -473,6 +473,25 @@ fn a_busy_master_is_asked_again() {
 }
 
 #[test]
+fn the_longest_and_shortest_times_are_good() {
+    for time in [Duration::MAX, Duration::ZERO] {
+        let (listener, addr) = listen();
+        let mut config = patient();
+        config.keepalive = time;
+        config.min_backoff = time;
+        config.max_backoff = time;
+        config.call_timeout = time.max(PATIENCE);
+        config.connect_timeout = time.max(PATIENCE);
+        let fake = thread::spawn(move || {
+            accept(&listener);
+            accept(&listener).answer(b"\x10\x01");
+        });
+        assert!(MasterClient::lazy(&addr, config).exist(key("k")).unwrap());
+        fake.join().unwrap();
+    }
+}
+
+#[test]
 fn somebody_else_at_the_address_is_told_apart() {
     let (listener, addr) = listen();
     let fake = thread::spawn(move || {

@@ -305,6 +305,25 @@ async fn who_calls_is_said_at_each_connection() {
 }
 
 #[tokio::test]
+async fn the_longest_and_shortest_times_are_good() {
+    for time in [Duration::MAX, Duration::ZERO] {
+        let (listener, addr) = listen();
+        let mut config = patient();
+        config.keepalive = time;
+        config.min_backoff = time;
+        config.max_backoff = time;
+        config.call_timeout = time.max(PATIENCE);
+        config.connect_timeout = time.max(PATIENCE);
+        let fake = thread::spawn(move || {
+            accept(&listener);
+            accept(&listener).answer(b"\x10\x01");
+        });
+        assert!(MasterClient::lazy(&addr, config).exist(key("k")).await.unwrap());
+        done(fake).await;
+    }
+}
+
+#[tokio::test]
 async fn a_refused_client_hears_why() {
     let (listener, addr) = listen();
     let fake = thread::spawn(move || {

@@ -1,14 +1,22 @@
-//! How long to wait before another attempt.
+//! How long to wait, for an answer and before another attempt.
 
 use core::time::Duration;
 
 use super::config::ClientConfig;
 
+/// As long as any wait can be; later times cannot be told.
+const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
+/// A configured wait, such that it can be added to the time of the day.
+pub(super) fn bounded(wait: Duration) -> Duration {
+    wait.min(FOREVER)
+}
+
 /// Capped exponential backoff with equal jitter: between half of the full wait
 /// and all of it.
 pub(super) fn backoff(config: &ClientConfig, failures: u32) -> Duration {
     let full = config.min_backoff.saturating_mul(1 << failures.min(16)).min(config.max_backoff);
-    full.mul_f64(0.5 + fastrand::f64() / 2.0)
+    bounded(full).mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
-use super::backoff::backoff;
+use super::backoff::{backoff, bounded};
 use super::config::ClientConfig;
 use super::dial::broke;
 use super::metrics::{ClientMetrics, Ended};
@@ -94,7 +94,7 @@ impl MasterClient {
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
         let config = &self.pool.config;
-        let deadline = begin + config.call_timeout;
+        let deadline = begin + bounded(config.call_timeout);
         let token = match method.repeat() {
             Repeat::Harmless => None,
             Repeat::Tracked => self.pool.identity.next_token(),

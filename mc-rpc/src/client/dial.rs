@@ -72,7 +72,7 @@ pub(super) fn broke(failure: &RpcError) -> bool {
 /// Sends at once, and finds out when the other host has gone without a word.
 pub(super) fn tune(socket: &SockRef<'_>, config: &ClientConfig) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
-    let idle = config.keepalive.max(Duration::from_secs(1));
+    let idle = config.keepalive.clamp(SECOND, MAX_IDLE);
     let keepalive = TcpKeepalive::new().with_time(idle).with_interval((idle / 3).max(SECOND));
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     let keepalive = keepalive.with_retries(3);
@@ -83,3 +83,6 @@ pub(super) fn tune(socket: &SockRef<'_>, config: &ClientConfig) -> io::Result<()
 }
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Linux takes no longer ones.
+const MAX_IDLE: Duration = Duration::from_secs(32_767);

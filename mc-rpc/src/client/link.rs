@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::address::{Candidates, Route};
-use super::backoff::backoff;
+use super::backoff::{backoff, bounded};
 use super::config::ClientConfig;
 use super::connection::{Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
@@ -236,7 +236,7 @@ impl Link {
         write: impl FnOnce(&mut BytesMut),
     ) -> Result<Bytes, RpcError> {
         let after = self.config.call_timeout;
-        let deadline = begin + after;
+        let deadline = begin + bounded(after);
         let token = match method.repeat() {
             Repeat::Harmless => None,
             Repeat::Tracked => self.identity.next_token(),

@@ -10,6 +10,7 @@ use bytes::BytesMut;
 
 use super::stream::Stream;
 use crate::client::address::Address;
+use crate::client::backoff::bounded;
 use crate::client::config::ClientConfig;
 use crate::client::credentials::Identity;
 use crate::client::dial::{handshake_failed, no_answer};
@@ -83,7 +84,7 @@ impl Connection {
     ) -> Result<Self, RpcError> {
         let prepared = identity.prepare(config)?;
         let addr = address.text();
-        let deadline = deadline.min(Instant::now() + config.connect_timeout);
+        let deadline = deadline.min(Instant::now() + bounded(config.connect_timeout));
         let stream =
             Stream::connect(address, &prepared, identity, config, deadline).map_err(|error| {
                 match waits(&error) {

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::connection::Connection;
 use crate::client::address::Route;
-use crate::client::backoff::backoff;
+use crate::client::backoff::{backoff, bounded};
 use crate::client::config::ClientConfig;
 use crate::client::credentials::Identity;
 use crate::client::dial::{may_pass, more_telling};
@@ -68,7 +68,7 @@ impl Pool {
     /// Makes one connection, in one attempt, and keeps it.
     pub(super) fn check(&self) -> Result<(), RpcError> {
         let begin = Instant::now();
-        let deadline = begin + self.config.call_timeout;
+        let deadline = begin + bounded(self.config.call_timeout);
         let (place, resting) = self.place(begin, deadline)?;
         let connection = resting.map_or_else(|| self.open(deadline), Ok)?;
         Lease { place, connection }.give_back();
