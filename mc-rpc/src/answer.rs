@@ -3,6 +3,7 @@
 
 mod disks;
 mod drains;
+mod explain;
 mod hosts;
 mod patterns;
 mod read;
@@ -19,14 +20,16 @@ use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId};
 
 pub(crate) use read::{
     Answer, read_all_done, read_all_exist, read_cleared_keys, read_count, read_done, read_exists,
-    read_grant, read_grants, read_key_page, read_length, read_object, read_pong, read_replica_list,
-    read_replica_lists,
+    read_grant, read_grants, read_key_page, read_lease, read_leases, read_length, read_object,
+    read_pong, read_replica_list, read_replica_lists,
 };
 
 pub use disks::{DiskJob, LocalDisks};
 pub(crate) use disks::{read_disk_jobs, read_local_disks, read_promotion};
 pub use drains::{DrainJob, DrainJobs};
 pub(crate) use drains::{read_drain_job, read_drain_jobs, read_job_id, read_job_status};
+pub use explain::ObjectExplanation;
+pub(crate) use explain::read_explanation;
 pub(crate) use hosts::read_hosts;
 pub use patterns::ReplicaPage;
 pub(crate) use patterns::read_replica_page;

@@ -4,7 +4,9 @@
 
 mod cluster;
 mod exist;
+mod explain;
 mod holders;
+mod leases;
 mod patterns;
 mod replicas;
 mod upserts;
@@ -503,6 +505,8 @@ proptest! {
         let _ = answer::read_report(&message);
         let _ = answer::read_replica_page(&message, 1);
         let _ = answer::read_hosts(&message, 1);
+        let _ = answer::read_leases(&message, 1);
+        let _ = answer::read_explanation(&message);
         let _ = answer::read_cleared_keys(&message, 1);
     }
 }

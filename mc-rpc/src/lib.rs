@@ -25,8 +25,8 @@ mod wire;
 pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
     ClusterReport, DiskJob, DrainJob, DrainJobs, FetchedTasks, LocalDisks, ObjectDescription,
-    PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, SegmentLocation,
-    SegmentReport, Task, TaskReport, TenantQuotas, TransferGrant,
+    ObjectExplanation, PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage,
+    SegmentLocation, SegmentReport, Task, TaskReport, TenantQuotas, TransferGrant,
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use client::{

@@ -133,6 +133,14 @@ methods! {
     BatchQueryIp = 30: Reader, Harmless, Short;
     /// Takes back replicas of what a client has put.
     BatchReplicaClear = 31: Writer, Tracked, Short;
+    /// Extends the lease of an object that is being read.
+    RenewLease = 32: Reader, Harmless, Short;
+    /// `RenewLease` of many objects.
+    BatchRenewLease = 33: Reader, Harmless, Short;
+    /// Takes a segment back after a time of grace.
+    GracefulUnmountSegment = 34: Node, Tracked, Short;
+    /// Why a key is as it is.
+    ExplainObject = 35: Reader, Harmless, Short;
 
     /// Space to copy an object into.
     CopyStart = 50: Node, Tracked, Short;

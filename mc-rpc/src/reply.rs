@@ -4,6 +4,7 @@
 
 mod disks;
 mod drains;
+mod explain;
 mod patterns;
 mod report;
 mod tasks;
@@ -27,6 +28,7 @@ use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u
 
 pub(crate) use disks::{DISK_JOB_CEILING, write_disk_job, write_local_disks, write_promotion};
 pub(crate) use drains::{write_drain_job, write_drain_jobs, write_job_id, write_job_status};
+pub(crate) use explain::write_explanation;
 pub(crate) use patterns::MatchReply;
 pub(crate) use report::write_report;
 pub(crate) use tasks::{
@@ -179,6 +181,11 @@ pub(crate) fn write_exists(out: &mut BytesMut, exists: bool) {
     put_u64(out, 2, exists.into());
 }
 
+/// `RenewLeaseResponse`.
+pub(crate) fn write_lease(out: &mut BytesMut, lease: Duration) {
+    put_u64(out, 2, millis(lease));
+}
+
 /// One key of `BatchReplicaClearResponse`.
 pub(crate) fn write_cleared_key(out: &mut BytesMut, key: KeyRef<'_>) {
     put_item_bytes(out, 2, key.as_str().as_bytes());
@@ -285,6 +292,11 @@ impl<'a> BatchReply<'a> {
     /// An item that only says that it went well.
     pub(crate) fn done(&mut self) {
         put_item_bytes(self.out, self.number, b"");
+        self.remaining -= 1;
+    }
+
+    pub(crate) fn lease(&mut self, lease: Duration) {
+        put_message(self.out, self.number, |out| write_lease(out, lease));
         self.remaining -= 1;
     }
 

@@ -6,6 +6,7 @@ mod clear;
 mod disks;
 mod drains;
 mod files;
+mod leases;
 mod patterns;
 mod promotion;
 mod put;
@@ -14,6 +15,8 @@ mod tasks;
 mod tenant_key;
 mod tenants;
 mod transfers;
+
+use core::time::Duration;
 
 use bytes::BytesMut;
 use mc_meta::{ListCursor, MAX_SEGMENT_NAME_LEN, SegmentSpec};
@@ -30,6 +33,7 @@ pub(crate) use disks::{
 };
 pub(crate) use drains::{CreateDrainJobRequest, parse_job, parse_reopen, write_job, write_reopen};
 pub(crate) use files::{BatchEvictRequest, EvictItem, EvictRequest};
+pub(crate) use leases::{BatchRenewRequest, parse_renew, write_renew};
 pub(crate) use patterns::{MatchRequest, parse_remove_by_regex, write_remove_by_regex};
 pub(crate) use promotion::{PromotionFinishRequest, PromotionStartRequest};
 pub(crate) use put::{
@@ -285,6 +289,15 @@ pub(crate) enum SegmentName<'a> {
 
 /// `UnmountSegmentRequest`.
 pub(crate) fn parse_unmount(payload: &[u8]) -> Result<(ClientId, SegmentName<'_>), Refusal> {
+    parse_unmount_with(payload, |_| Ok(()))
+}
+
+/// The fields that `UnmountSegmentRequest` and `GracefulUnmountSegmentRequest` have in
+/// common; the others go to `other`.
+fn parse_unmount_with<'a>(
+    payload: &'a [u8],
+    mut other: impl FnMut(Field<'a>) -> Result<(), Refusal>,
+) -> Result<(ClientId, SegmentName<'a>), Refusal> {
     let (mut fields, mut name, mut id, mut who) = (Fields::new(payload), "", None, None);
     while let Some(field) = fields.next()? {
         match field.number {
@@ -293,7 +306,7 @@ pub(crate) fn parse_unmount(payload: &[u8]) -> Result<(ClientId, SegmentName<'_>
                 id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?));
             }
             3 => who = Some(client(field)?),
-            _ => {}
+            _ => other(field)?,
         }
     }
     let segment = match id {
@@ -307,6 +320,30 @@ pub(crate) fn parse_unmount(payload: &[u8]) -> Result<(ClientId, SegmentName<'_>
 pub(crate) fn write_unmount(out: &mut BytesMut, client: ClientId, id: SegmentId) {
     put_bytes(out, 2, &id.to_bytes());
     put_bytes(out, 3, &client.to_bytes());
+}
+
+/// `GracefulUnmountSegmentRequest`.
+pub(crate) fn parse_graceful_unmount(
+    payload: &[u8],
+) -> Result<(ClientId, SegmentName<'_>, Duration), Refusal> {
+    let mut grace = 0;
+    let (client, segment) = parse_unmount_with(payload, |field| {
+        if field.number == 4 {
+            grace = field.u64()?;
+        }
+        Ok(())
+    })?;
+    Ok((client, segment, Duration::from_millis(grace)))
+}
+
+pub(crate) fn write_graceful_unmount(
+    out: &mut BytesMut,
+    client: ClientId,
+    id: SegmentId,
+    grace: Duration,
+) {
+    write_unmount(out, client, id);
+    put_u64(out, 4, u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
 }
 
 /// `PingRequest`, and every other request that names a client and nothing else.

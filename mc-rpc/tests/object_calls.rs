@@ -4,10 +4,12 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{ME, connect, key, master, segment, serve};
-use mc_meta::{ListCursor, PutEnd, PutStart, ReplicateConfig};
+use mc_meta::{KeptBy, ListCursor, PutEnd, PutStart, Removal, ReplicateConfig, What};
 use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, ServerConfig};
-use mc_types::{ClientId, ErrorCode};
+use mc_types::{ClientId, ErrorCode, Generation};
 
 const MIB: u64 = 1 << 20;
 
@@ -157,5 +159,68 @@ async fn replicas_are_taken_back_where_they_are() {
 
     let hosts = client.batch_query_ip(&[other, ME]).await.unwrap();
     assert_eq!(hosts, [(ME, vec!["10.0.0.1".into(), "10.0.0.2".into()])]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_long_read_renews_its_lease() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    for text in ["a", "b"] {
+        put(&client, text, 1).await;
+    }
+    let list = client.get_replica_list(key("a")).await.unwrap();
+    let lease = client.renew_lease(key("a"), list.generation).await.unwrap();
+    assert_eq!(lease, list.lease);
+    let other = Generation::new(list.generation.as_u64().wrapping_add(100));
+    let replaced = client.renew_lease(key("a"), other).await.unwrap_err();
+    assert_eq!(replaced.code(), ErrorCode::LeaseExpired);
+    let reads = [(key("a"), list.generation), (key("a"), other), (key("c"), other)];
+    let renewed = client.batch_renew_lease(&reads).await.unwrap();
+    assert_eq!(renewed[0], Ok(lease));
+    let codes = renewed[1..].iter().map(|renewed| renewed.as_ref().unwrap_err().code);
+    assert!(codes.eq([ErrorCode::LeaseExpired, ErrorCode::ObjectNotFound]));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_segment_leaves_gracefully_and_objects_are_explained() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    let spec = segment(1, 64 * MIB);
+    client.mount_segment(ME, &spec).await.unwrap();
+    put(&client, "a", 1).await;
+    put(&client, "b", 1).await;
+    client.remove(key("b"), false).await.unwrap();
+    let removed = client.explain(key("b")).await.unwrap();
+    assert!(removed.object.is_none());
+    assert!(
+        matches!(
+            removed.history[..],
+            [happened] if matches!(happened.what, What::Removed { cause: Removal::Requested, .. })
+        ),
+        "{removed:?}"
+    );
+
+    client.graceful_unmount_segment(ME, spec.id, Duration::from_secs(3600)).await.unwrap();
+    let stranger = ClientId::from_u128(9);
+    let error =
+        client.graceful_unmount_segment(stranger, spec.id, Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::IllegalClient);
+    let config = ReplicateConfig::default();
+    let start = PutStart { key: key("c"), slice_lengths: &[1], config: &config };
+    let error = client.put_start(ME, &start).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::TooFewSegments);
+
+    let list = client.get_replica_list(key("a")).await.unwrap();
+    let explained = client.explain(key("a")).await.unwrap();
+    assert_eq!(explained.object.unwrap().generation, list.generation);
+    let leased =
+        |reason: &KeptBy| matches!(reason, KeptBy::Lease { remaining } if *remaining <= list.lease);
+    assert!(explained.kept_by.iter().any(leased), "{:?}", explained.kept_by);
+    assert!(explained.kept_by.contains(&KeptBy::NoRoomToGain), "{:?}", explained.kept_by);
     server.shutdown().await;
 }

@@ -2,6 +2,7 @@
 
 mod objects;
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
@@ -142,6 +143,16 @@ pub(crate) fn read_count(message: &[u8]) -> Answer<u64> {
 pub(crate) fn read_length(message: &[u8], asked: usize) -> Answer<usize> {
     let length = read_count(message)?;
     Ok(length.map(|length| usize::try_from(length).map_or(asked, |length| length.min(asked))))
+}
+
+/// `RenewLeaseResponse`.
+pub(crate) fn read_lease(message: &[u8]) -> Answer<Duration> {
+    Ok(read_count(message)?.map(Duration::from_millis))
+}
+
+/// `BatchRenewLeaseResponse`.
+pub(crate) fn read_leases(message: &[u8], asked: usize) -> Answer<Items<Duration>> {
+    read_batch(message, 2, asked, |item, _| read_lease(item))
 }
 
 /// `ExistKeyResponse`.

@@ -14,6 +14,12 @@ impl Turn<'_> {
         Ok(())
     }
 
+    pub(super) fn explain(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let key = self.scoped(request::parse_key(self.payload)?)?;
+        reply::write_explanation(out, &self.master.explain(self.now, key.as_ref()));
+        Ok(())
+    }
+
     pub(super) fn list_keys(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let ListKeysRequest { prefix, cursor, limit } = ListKeysRequest::parse(self.payload)?;
         let page = self.master.list_tenant_keys(self.tenant, prefix, cursor, limit);

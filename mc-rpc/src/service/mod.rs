@@ -7,6 +7,7 @@ mod bunches;
 mod disks;
 mod drains;
 mod files;
+mod leases;
 mod owners;
 mod patterns;
 mod promotion;
@@ -183,6 +184,8 @@ impl<C: Clock> MasterService<C> {
             Method::LongestPrefix => turn.longest_prefix(out),
             Method::BatchGetReplicaList => turn.batch_get_replica_list(out),
             Method::BatchExistKey => turn.batch_exist(out),
+            Method::RenewLease => turn.renew_lease(out),
+            Method::BatchRenewLease => turn.batch_renew_lease(out),
             Method::PutStart => turn.put_start(out),
             Method::PutEnd => turn.put_end(out),
             Method::PutRevoke => turn.put_revoke(out),
@@ -205,8 +208,10 @@ impl<C: Clock> MasterService<C> {
             Method::ReMountSegment => turn.remount_segment(out),
             Method::UnmountSegment => turn.unmount_segment(out),
             Method::BatchQueryIp => turn.batch_query_ip(out),
+            Method::GracefulUnmountSegment => turn.graceful_unmount_segment(out),
             Method::Ping => turn.ping(out),
             Method::DescribeObject => turn.describe(out),
+            Method::ExplainObject => turn.explain(out),
             Method::ListKeys => turn.list_keys(out),
             Method::ClusterReport => turn.cluster_report(out),
             Method::CopyStart => turn.copy_start(out),

@@ -1,7 +1,7 @@
 //! Calls of those who contribute memory.
 
 use bytes::BytesMut;
-use mc_types::ErrorCode;
+use mc_types::{ErrorCode, SegmentId};
 
 use super::Turn;
 use crate::error::Refusal;
@@ -23,20 +23,30 @@ impl Turn<'_> {
 
     pub(super) fn unmount_segment(self, _: &mut BytesMut) -> Result<(), Refusal> {
         let (client, segment) = request::parse_unmount(self.payload)?;
-        let id = match segment {
-            SegmentName::Id(id) => id,
+        let id = self.segment_id(&segment)?;
+        Ok(self.master.unmount_segment(self.now, client, id)?)
+    }
+
+    pub(super) fn graceful_unmount_segment(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        let (client, segment, grace) = request::parse_graceful_unmount(self.payload)?;
+        let id = self.segment_id(&segment)?;
+        Ok(self.master.graceful_unmount_segment(self.now, client, id, grace)?)
+    }
+
+    fn segment_id(self, segment: &SegmentName<'_>) -> Result<SegmentId, Refusal> {
+        match segment {
+            SegmentName::Id(id) => Ok(*id),
             SegmentName::Name(name) => {
                 let segments = self.master.report().segments;
-                let named = segments.iter().find(|segment| *segment.spec.name == *name);
+                let named = segments.iter().find(|segment| *segment.spec.name == **name);
                 named.map(|segment| segment.spec.id).ok_or_else(|| {
                     Refusal::new(
                         ErrorCode::SegmentNotFound,
                         format!("no segment named {name:?} is mounted"),
                     )
-                })?
+                })
             }
-        };
-        Ok(self.master.unmount_segment(self.now, client, id)?)
+        }
     }
 
     pub(super) fn batch_query_ip(self, out: &mut BytesMut) -> Result<(), Refusal> {

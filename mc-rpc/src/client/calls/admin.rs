@@ -5,7 +5,7 @@ use mc_meta::{KeyPage, ListCursor};
 use mc_types::KeyRef;
 
 use super::calls;
-use crate::answer::{self, ClusterReport, ObjectDescription};
+use crate::answer::{self, ClusterReport, ObjectDescription, ObjectExplanation};
 use crate::request::{self, ListKeysRequest};
 
 calls! {
@@ -17,6 +17,17 @@ calls! {
         DescribeObject,
         |out: &mut BytesMut| request::write_key(out, key),
         answer::read_object,
+    }
+
+    /// Why a key is as it is: its object and what keeps it, and what became of earlier
+    /// ones; grants no lease.
+    ///
+    /// # Errors
+    /// Any [`RpcError`]. That there is no object is no error.
+    fn explain(&self, key: KeyRef<'_>) -> ObjectExplanation {
+        ExplainObject,
+        |out: &mut BytesMut| request::write_key(out, key),
+        answer::read_explanation,
     }
 
     /// At most `limit` keys that begin with `prefix`, from `cursor` on; 0 lets

@@ -4,6 +4,7 @@ mod admin;
 mod disks;
 mod drains;
 mod files;
+mod leases;
 mod patterns;
 mod promotion;
 mod puts;

@@ -1,5 +1,7 @@
 //! Calls of those who contribute memory.
 
+use core::time::Duration;
+
 use bytes::BytesMut;
 use mc_meta::{Pong, SegmentSpec};
 use mc_types::{ClientId, SegmentId};
@@ -40,6 +42,19 @@ calls! {
     fn unmount_segment(&self, client: ClientId, id: SegmentId) -> () {
         UnmountSegment,
         |out: &mut BytesMut| request::write_unmount(out, client, id),
+        answer::read_done,
+    }
+
+    /// Takes no new objects into a segment from now on, and takes it back when `grace` has
+    /// passed; until then what it holds can be read, and moved elsewhere. Asking again
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::UnmountError`]; or any other
+    /// [`RpcError`].
+    fn graceful_unmount_segment(&self, client: ClientId, id: SegmentId, grace: Duration) -> () {
+        GracefulUnmountSegment,
+        |out: &mut BytesMut| request::write_graceful_unmount(out, client, id, grace),
         answer::read_done,
     }
 

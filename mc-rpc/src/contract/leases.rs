@@ -1,0 +1,146 @@
+//! What is promised for a time: leases, and segments until they are unmounted.
+
+use core::time::Duration;
+
+use mc_types::{ClientId, ErrorCode, Generation, SegmentId};
+use prost::Message;
+
+use super::{Clock, ME, MasterService, Still, call, key, me, put, service, written};
+use crate::request::{
+    self, BatchRenewRequest, SegmentName, parse_graceful_unmount, parse_renew, write_renew,
+};
+use crate::{Method, Refusal, answer, proto};
+
+fn renewal(text: &str, generation: u64) -> proto::RenewLeaseRequest {
+    proto::RenewLeaseRequest { key: text.into(), generation: Some(generation) }
+}
+
+fn renew(
+    service: &MasterService<Still>,
+    request: &proto::RenewLeaseRequest,
+) -> Result<u64, Refusal> {
+    let renewed: proto::RenewLeaseResponse = call(service, Method::RenewLease, request)?;
+    Ok(renewed.lease_ttl_ms)
+}
+
+#[test]
+fn renewals_are_the_messages() {
+    for number in [0, 7, u64::MAX] {
+        let generation = Generation::new(number);
+        let bytes = written(|out| write_renew(out, key("k"), generation));
+        let message = proto::RenewLeaseRequest::decode(&bytes[..]).unwrap();
+        assert_eq!(message, renewal("k", number));
+        assert_eq!(parse_renew(&message.encode_to_vec()).unwrap(), (key("k"), generation));
+
+        let reads = [(key("k"), generation), (key("é"), Generation::new(1))];
+        let bytes = written(|out| BatchRenewRequest::write(out, &reads));
+        let message = proto::BatchRenewLeaseRequest::decode(&bytes[..]).unwrap();
+        assert_eq!(message.encode_to_vec(), &bytes[..]);
+        let mut parsed = Vec::new();
+        BatchRenewRequest::parse(&bytes).unwrap().for_each(|read| parsed.push(read.unwrap()));
+        assert_eq!(parsed, reads);
+    }
+}
+
+#[test]
+fn a_lease_is_renewed_for_the_put_that_is_read() {
+    let service = service();
+    let generation = put(&service, "k");
+    assert_eq!(renew(&service, &renewal("k", generation)).unwrap(), 5000);
+    let code = |request: &_| renew(&service, request).unwrap_err().code;
+    assert_eq!(code(&renewal("k", generation + 1)), ErrorCode::LeaseExpired);
+    assert_eq!(code(&renewal("absent", generation)), ErrorCode::ObjectNotFound);
+    let nobody = proto::RenewLeaseRequest { generation: None, ..renewal("k", 0) };
+    assert_eq!(code(&nobody), ErrorCode::InvalidParams);
+    assert_eq!(code(&renewal("", generation)), ErrorCode::InvalidKey);
+
+    let item = |text: &str, generation| proto::RenewLeaseItem { key: text.into(), generation };
+    let batch = proto::BatchRenewLeaseRequest {
+        reads: vec![
+            item("k", Some(generation)),
+            item("k", Some(generation + 1)),
+            item("k", None),
+            item("", Some(1)),
+        ],
+    };
+    let renewed: proto::BatchRenewLeaseResponse =
+        call(&service, Method::BatchRenewLease, &batch).unwrap();
+    let codes: Vec<i32> = renewed.items.iter().map(|item| item.status_code).collect();
+    let causes = [ErrorCode::LeaseExpired, ErrorCode::InvalidParams, ErrorCode::InvalidKey];
+    assert_eq!((codes[0], &codes[1..]), (0, &causes.map(ErrorCode::code)[..]));
+    let read = answer::read_leases(&renewed.encode_to_vec(), 4).unwrap().unwrap();
+    assert_eq!(read[0], Ok(Duration::from_secs(5)));
+    assert_eq!(read[1].as_ref().unwrap_err().code, ErrorCode::LeaseExpired);
+    assert!(answer::read_leases(&renewed.encode_to_vec(), 3).is_err());
+
+    let many = proto::BatchRenewLeaseRequest { reads: vec![item("k", Some(1)); 65_537] };
+    let refused = call::<proto::BatchRenewLeaseResponse>(&service, Method::BatchRenewLease, &many);
+    assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidParams);
+}
+
+fn leaving(segment: &str, grace_ms: u64) -> proto::GracefulUnmountSegmentRequest {
+    proto::GracefulUnmountSegmentRequest {
+        segment_name: segment.into(),
+        segment_id: vec![],
+        client_id: me(),
+        grace_ms,
+    }
+}
+
+#[test]
+fn graceful_unmounts_are_the_message() {
+    let (id, grace) = (SegmentId::from_u128(2), Duration::from_secs(3));
+    let bytes = written(|out| request::write_graceful_unmount(out, ME, id, grace));
+    let message = proto::GracefulUnmountSegmentRequest {
+        segment_id: id.to_bytes().to_vec(),
+        ..leaving("", 3000)
+    };
+    assert_eq!(proto::GracefulUnmountSegmentRequest::decode(&bytes[..]).unwrap(), message);
+    let bytes = message.encode_to_vec();
+    assert_eq!(parse_graceful_unmount(&bytes).unwrap(), (ME, SegmentName::Id(id), grace));
+    let bytes = leaving("node-2", 0).encode_to_vec();
+    let by_name = (ME, SegmentName::Name("node-2"), Duration::ZERO);
+    assert_eq!(parse_graceful_unmount(&bytes).unwrap(), by_name);
+}
+
+#[test]
+fn a_segment_leaves_when_its_time_has_passed() {
+    let service = service();
+    let ask = |request: &proto::GracefulUnmountSegmentRequest| {
+        call::<proto::GracefulUnmountSegmentResponse>(
+            &service,
+            Method::GracefulUnmountSegment,
+            request,
+        )
+    };
+    let segments = |seconds| {
+        service.master().ping(Still.now() + Duration::from_secs(seconds), ME);
+        service.master().tick(Still.now() + Duration::from_secs(seconds));
+        service.master().report().segments.len()
+    };
+    for _ in 0..2 {
+        ask(&leaving("node-1", 3000)).unwrap();
+    }
+    // However long it is, time does not run over.
+    ask(&leaving("node-2", u64::MAX)).unwrap();
+    assert_eq!((segments(2), segments(3)), (3, 2));
+    ask(&leaving("node-3", 0)).unwrap();
+    assert_eq!(segments(3), 1);
+
+    let other = ClientId::from_u128(9).to_bytes().to_vec();
+    for (bad, code) in [
+        (leaving("node-1", 1), ErrorCode::SegmentNotFound),
+        (leaving("", 1), ErrorCode::InvalidParams),
+        (leaving(&"s".repeat(257), 1), ErrorCode::InvalidParams),
+        (
+            proto::GracefulUnmountSegmentRequest { client_id: other, ..leaving("node-2", 1) },
+            ErrorCode::IllegalClient,
+        ),
+        (
+            proto::GracefulUnmountSegmentRequest { client_id: vec![], ..leaving("node-2", 1) },
+            ErrorCode::InvalidParams,
+        ),
+    ] {
+        assert_eq!(ask(&bad).unwrap_err().code, code);
+    }
+}
