@@ -9,6 +9,8 @@ use mc_evict::{PolicyKind, UnknownPolicy};
 use mc_lease::SoftPinFrom;
 use mc_meta::{AllocationStrategy, MasterConfig, MemoryAllocator, TaskConfig, UnknownStrategy};
 
+use crate::access::AccessArgs;
+
 /// Keeps the metadata of a KV-cache store: which node holds which object, where there is room,
 /// and what has to go. Bytes never pass through it.
 #[derive(Clone, Debug, clap::Parser)]
@@ -67,6 +69,9 @@ pub(crate) struct Args {
         help_heading = "General"
     )]
     pub(crate) metric_reporting: bool,
+
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
 
     /// How long exist and get protect an object from removal and eviction.
     #[arg(
@@ -498,6 +503,10 @@ mod tests {
             "--client_ttl=99999999999999999999",
             "--default_kv_lease_ttl=5 parsecs",
             "--enable_ha",
+            "--tls_cert=a.pem",
+            "--tls_key=a.key",
+            "--tls_client_ca=ca.pem",
+            "--access_file",
         ] {
             let refusal = parse(&[args]).expect_err(args).to_string();
             assert!(!refusal.contains('\n'), "{refusal}");

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::{Level, info, warn};
 
+use crate::access::UnusableFile;
 use crate::args::Args;
 use crate::change_log::{ChangeLog, change_log};
 use crate::{figures, http};
@@ -31,12 +32,15 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     let metrics = http::bind(args.metrics_address()).await?;
     let metrics_address = metrics.local_addr().map_err(ServeError::Announce)?;
     let (changes, log) = change_log();
-    let master = Master::builder()
+    let mut builder = Master::builder()
         .listen(args.rpc_address())
+        .server(args.access.server_config()?)
         .config(args.master_config())
-        .sink(changes)
-        .start()
-        .await?;
+        .sink(changes);
+    if let Some(socket) = &args.access.rpc_socket {
+        builder = builder.listen_unix(socket);
+    }
+    let master = builder.start().await?;
     announce(master.local_addr(), args.threads);
     info!("metrics at http://{metrics_address}/metrics");
     let attendants = Attendants::start(&master, metrics, log, args.metric_reporting);
@@ -120,6 +124,8 @@ pub(crate) enum ServeError {
     Runtime(#[source] io::Error),
     #[error("cannot listen for SIGINT and SIGTERM")]
     Signals(#[source] io::Error),
+    #[error(transparent)]
+    Access(#[from] UnusableFile),
     #[error("cannot open the metrics port")]
     Metrics(#[from] http::BindError),
     #[error("cannot tell the address of the metrics port")]

@@ -1,6 +1,7 @@
 //! The store's programs as an operator runs them: real processes, real sockets,
 //! real signals.
 
+mod access;
 mod bad_input;
 mod end_to_end;
 mod support;

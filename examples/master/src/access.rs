@@ -1,0 +1,114 @@
+//! Who may call, and how connections are kept secret, from the command line.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mc_rpc::tls::{ClientAuth, ServerTls, TlsError, TlsFiles};
+use mc_rpc::{AccessError, AccessFile, ServerConfig};
+
+/// The flags.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Access")]
+pub(crate) struct AccessArgs {
+    /// Listen at this Unix socket too, for processes of this host and user.
+    #[arg(long = "rpc_socket", value_name = "PATH")]
+    pub(crate) rpc_socket: Option<PathBuf>,
+    /// Who may call: a line for each token, certificate or user, with a role and a tenant.
+    /// Read again when it changes. Without it everybody who gets a connection is an
+    /// administrator.
+    #[arg(long = "access_file", value_name = "PATH")]
+    access_file: Option<PathBuf>,
+    /// Speak TLS only, with this certificate and its chain (PEM). Read again when it changes.
+    #[arg(long = "tls_cert", value_name = "PATH", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key (PEM, without a pass phrase).
+    #[arg(long = "tls_key", value_name = "PATH", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Ask clients for certificates of these authorities (PEM). With --access_file a client
+    /// may come without one and show a token instead.
+    #[arg(long = "tls_client_ca", value_name = "PATH", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+}
+
+impl AccessArgs {
+    /// How to serve. Reads the files.
+    pub(crate) fn server_config(&self) -> Result<ServerConfig, UnusableFile> {
+        let mut config = ServerConfig::default();
+        if let Some(path) = &self.access_file {
+            config.authenticator = Some(Arc::new(AccessFile::load(path)?));
+        }
+        if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
+            let mut files = TlsFiles::new(cert, key);
+            if let Some(authorities) = &self.tls_client_ca {
+                // Without a list a certificate is all that says who somebody is.
+                let auth = match &self.access_file {
+                    Some(_) => ClientAuth::Optional,
+                    None => ClientAuth::Required,
+                };
+                files = files.client_ca(authorities, auth);
+            }
+            config.tls = Some(Arc::new(ServerTls::load(files)?));
+        }
+        Ok(config)
+    }
+}
+
+/// A file that a flag names cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum UnusableFile {
+    #[error("--access_file")]
+    Access(#[from] AccessError),
+    #[error("--tls_cert, --tls_key, --tls_client_ca")]
+    Tls(#[from] TlsError),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn list(dir: &Path, text: &str) -> Option<PathBuf> {
+        let path = dir.join("access.list");
+        fs::write(&path, text).unwrap();
+        Some(path)
+    }
+
+    fn refused(flags: &AccessArgs) -> String {
+        let error = flags.server_config().unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap();
+        format!("{error}: {cause}")
+    }
+
+    #[test]
+    fn without_flags_nobody_is_asked() {
+        let config = AccessArgs::default().server_config().unwrap();
+        assert!(config.authenticator.is_none() && config.tls.is_none());
+    }
+
+    #[test]
+    fn a_list_is_read_and_what_is_wrong_with_it_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let with = |text| AccessArgs { access_file: list(dir.path(), text), ..Default::default() };
+        assert!(with("uid:0 admin\n").server_config().unwrap().authenticator.is_some());
+        let said = refused(&with("uid:0 admin\ntoken:s3cret-s3cret-s3cret root\n"));
+        assert!(said.starts_with("--access_file: /"), "{said}");
+        assert!(said.contains("line 2") && !said.contains("s3cret"), "{said}");
+        let missing = Some(dir.path().join("missing"));
+        let missing = AccessArgs { access_file: missing, ..Default::default() };
+        assert!(refused(&missing).contains("missing"));
+    }
+
+    #[test]
+    fn certificates_that_cannot_be_used_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("master.pem");
+        fs::write(&path, "no certificate").unwrap();
+        let flags =
+            AccessArgs { tls_cert: Some(path.clone()), tls_key: Some(path), ..Default::default() };
+        let said = refused(&flags);
+        assert!(said.starts_with("--tls_cert") && said.contains("master.pem"), "{said}");
+    }
+}
