@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod credentials;
 mod entry;
 mod flags;
 mod logging;
@@ -9,6 +10,7 @@ mod runtime;
 mod shutdown;
 mod value;
 
+pub use credentials::CredentialArgs;
 pub use entry::{UsageError, run};
 pub use flags::parse_from;
 pub use logging::{LogError, init_tracing};

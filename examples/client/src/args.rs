@@ -1,6 +1,6 @@
 //! The command line.
 
-use mc_cli::{ParsePositiveSizeError, parse_positive_size};
+use mc_cli::{CredentialArgs, ParsePositiveSizeError, parse_positive_size};
 use mc_types::{ByteSize, ParseByteSizeError};
 
 /// Contributes part of this host's memory to a KV-cache store and serves it to peers.
@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// Accepted for the reference system's sake: the master itself says where segments are.
     #[arg(long = "metadata_server", value_name = "URL", help_heading = "Cluster")]
     pub(crate) metadata_server: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) credentials: CredentialArgs,
 
     /// Memory to contribute.
     #[arg(

@@ -5,8 +5,12 @@ mod args;
 mod host;
 mod serve;
 
+use std::error::Error;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    mc_cli::run(|args: args::Args| serve::run(&args))
+    mc_cli::run(|args: args::Args| -> Result<(), Box<dyn Error>> {
+        let rpc = args.credentials.client_config()?;
+        Ok(serve::run(&args, rpc)?)
+    })
 }

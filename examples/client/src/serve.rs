@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use mc_cli::{LogError, Shutdown};
+use mc_rpc::ClientConfig;
 use mc_store::{Client, StartError};
 use mc_types::ByteSize;
 use tracing::{Level, info, warn};
@@ -16,10 +17,11 @@ use crate::host::{UnknownHost, reach, total_memory};
 const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Serves until a signal asks for the end.
-pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
+pub(crate) fn run(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
     mc_cli::init_tracing(Level::INFO)?;
     check_size(args.segment_size, total_memory())?;
-    mc_cli::block_on_threads("mc-client", args.threads, serve(args)).map_err(ServeError::Runtime)?
+    mc_cli::block_on_threads("mc-client", args.threads, serve(args, rpc))
+        .map_err(ServeError::Runtime)?
 }
 
 /// Refuses what the host cannot hold: the system may well promise more memory
@@ -31,13 +33,14 @@ fn check_size(size: ByteSize, total: Option<ByteSize>) -> Result<(), ServeError>
     }
 }
 
-async fn serve(args: &Args) -> Result<(), ServeError> {
+async fn serve(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
     let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
     let reach = reach(&args.host, args.port)?;
     let mut builder = match args.protocol {
         Protocol::Tcp => Client::builder(),
     };
-    builder = builder.master(&*args.master).segment_size(args.segment_size).listen(reach.listen);
+    builder =
+        builder.master(&*args.master).rpc(rpc).segment_size(args.segment_size).listen(reach.listen);
     if let Some(address) = reach.advertise {
         builder = builder.advertise(address);
     }

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use mc_cli::CredentialArgs;
+
 /// Puts, gets and looks at the objects of a running KV-cache store.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-ctl", version)]
@@ -15,6 +17,8 @@ pub(crate) struct Args {
         global = true
     )]
     pub(crate) master: String,
+    #[command(flatten)]
+    pub(crate) credentials: CredentialArgs,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }

@@ -5,11 +5,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use mc_rpc::frame::{ClientPreface, DEFAULT_MAX_PAYLOAD, Hello, SERVER_PREFACE_LEN, ServerPreface};
 use mc_types::ErrorCode;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
-use crate::support::{Master, ctl, eventually, run};
+use crate::support::{Master, Program, ctl, eventually, run};
 
 /// What a master answers to somebody who says this: a cause, or that they are in.
 fn knock(mut stream: impl Read + Write, token: &str, tenant: &str) -> Result<(), ErrorCode> {
@@ -60,6 +62,90 @@ fn those_on_the_list_get_in_and_a_new_list_holds_without_a_restart() {
     assert_eq!(ended.code, Some(0));
     assert!(!ended.err.contains("the-token-of"), "{}", ended.err);
     assert!(!socket.exists());
+}
+
+/// An authority, and a certificate with its key for each name, in files.
+fn certify(dir: &Path, names: &[(&str, ExtendedKeyUsagePurpose)]) {
+    let write = |name: String, text: String| fs::write(dir.join(name), text).expect("a file");
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    write("ca.pem".into(), params.self_signed(&key).expect("a certificate").pem());
+    let authority = Issuer::new(params, key);
+    for (name, usage) in names {
+        let mut params = CertificateParams::new([(*name).to_owned()]).expect("a name");
+        params.extended_key_usages = vec![usage.clone()];
+        let key = KeyPair::generate().expect("a key");
+        write(format!("{name}.pem"), params.signed_by(&key, &authority).expect("signed").pem());
+        write(format!("{name}.key"), key.serialize_pem());
+    }
+}
+
+#[test]
+fn a_cluster_where_everybody_is_known() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let client = ExtendedKeyUsagePurpose::ClientAuth;
+    let server = ("localhost", ExtendedKeyUsagePurpose::ServerAuth);
+    certify(dir.path(), &[server, ("node-7", client.clone()), ("stranger", client)]);
+    certify(other.path(), &[]);
+    let flag = |flag: &str, file: &str| format!("--{flag}={}", dir.path().join(file).display());
+    let file = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    file("access.list", "token:the-token-of-team-a writer team-a\ncert:node-7 node\n");
+    file("good.token", "the-token-of-team-a\n");
+    file("wrong.token", "the-token-of-team-b\n");
+    let master = Master::start(
+        0,
+        &[
+            &flag("tls_cert", "localhost.pem"),
+            &flag("tls_key", "localhost.key"),
+            &flag("tls_client_ca", "ca.pem"),
+            &flag("access_file", "access.list"),
+        ],
+    );
+    let at = format!("localhost:{}", master.port());
+    let ca = flag("tls_ca", "ca.pem");
+    let node = |name: &str| {
+        [
+            "--global_segment_size=1MB".to_owned(),
+            "--host=127.0.0.1".to_owned(),
+            "--port=0".to_owned(),
+            format!("--master_server_address={at}"),
+            ca.clone(),
+            flag("tls_cert", &format!("{name}.pem")),
+            flag("tls_key", &format!("{name}.key")),
+        ]
+    };
+    let stranger = node("stranger");
+    let stranger: Vec<&str> = stranger.iter().map(String::as_str).collect();
+    run("mc-client", &stranger).assert_refused(1, "does not know the client certificate");
+    let known = node("node-7");
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let node = Program::start("mc-client", &known, None);
+    node.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
+
+    let good = flag("token_file", "good.token");
+    let team_a = |args: &[&str]| ctl(&at, &[&[&*ca, &*good], args].concat());
+    team_a(&["put", "k", "v"]).assert_ok();
+    assert_eq!(team_a(&["get", "k", "--tenant=team-a"]).assert_ok().out, b"v");
+    team_a(&["get", "k", "--tenant=team-b"]).assert_refused(1, "acts for the tenant team-a");
+    team_a(&["stat"]).assert_refused(1, "is for the role admin");
+
+    let wrong = flag("token_file", "wrong.token");
+    ctl(&at, &["stat", &ca, &wrong]).assert_refused(1, "does not know the token");
+    ctl(&at, &["stat", &ca]).assert_refused(1, "a token or a client certificate");
+    ctl(&at, &["stat", &ca, "--token_file=/no/such/file"]).assert_refused(1, "/no/such/file");
+    ctl(&at, &["stat", "--tls_ca=/no/such/file"]).assert_refused(1, "/no/such/file");
+    ctl(&at, &["stat", &ca, "--tls_key=a"]).assert_refused(2, "--tls_cert");
+    let ip = format!("127.0.0.1:{}", master.port());
+    ctl(&ip, &["get", "k", &ca, &good]).assert_refused(1, "not valid for name");
+    ctl(&ip, &["get", "k", &ca, &good, "--tls_server_name=localhost"]).assert_ok();
+    let other = format!("--tls_ca={}", other.path().join("ca.pem").display());
+    ctl(&at, &["get", "k", &other, &good]).assert_refused(1, "certificate");
+    ctl(&at, &["get", "k"]).assert_refused(1, "speaks TLS only");
+
+    assert_eq!(node.end_by("TERM").code, Some(0));
+    let ended = master.program.end_by("TERM");
+    assert!(ended.code == Some(0) && !ended.err.contains("the-token-of"), "{}", ended.err);
 }
 
 #[test]
