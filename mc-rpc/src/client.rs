@@ -10,6 +10,7 @@ mod credentials;
 mod dial;
 mod link;
 mod metrics;
+mod outcome;
 mod request;
 mod socket;
 
@@ -87,13 +88,6 @@ impl MasterClient {
         write: impl FnOnce(&mut BytesMut),
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
-        let read = |answer: &[u8]| match read(answer) {
-            Ok(answer) => answer.map_err(RpcError::Refused),
-            Err(reason) => {
-                let addr = Arc::clone(self.link.addr());
-                Err(RpcError::Malformed { addr, method, reason })
-            }
-        };
         self.link.call(method, write, read).await
     }
 }

@@ -16,10 +16,11 @@ use super::backoff::{backoff, bounded};
 use super::config::ClientConfig;
 use super::dial::broke;
 use super::metrics::{ClientMetrics, Ended};
+use super::outcome::outcome;
 use super::request::{check_len, write_request};
 use crate::answer::Answer;
-use crate::error::{MalformedReply, RpcError};
-use crate::frame::{HEADER_LEN, Kind, parse_refusal};
+use crate::error::RpcError;
+use crate::frame::HEADER_LEN;
 use crate::method::{Method, Repeat};
 use pool::Pool;
 
@@ -115,25 +116,8 @@ impl MasterClient {
             let error = match lease.exchange(method, config.call_timeout, deadline) {
                 Ok(header) => {
                     ended.received += HEADER_LEN + header.payload_len as usize;
-                    let answer = match header.kind {
-                        Kind::Error => Err(RpcError::Refused(parse_refusal(lease.answer()))),
-                        _ if header.method != method.number() => {
-                            let reason = MalformedReply::OtherMethod { number: header.method };
-                            Err(RpcError::Malformed {
-                                addr: Arc::clone(&lease.addr),
-                                method,
-                                reason,
-                            })
-                        }
-                        _ => match read(lease.answer()) {
-                            Ok(answer) => answer.map_err(RpcError::Refused),
-                            Err(reason) => Err(RpcError::Malformed {
-                                addr: Arc::clone(&lease.addr),
-                                method,
-                                reason,
-                            }),
-                        },
-                    };
+                    let arrived = (header.kind, header.method, lease.answer());
+                    let answer = outcome(method, &lease.addr, arrived, read);
                     lease.give_back();
                     return answer;
                 }

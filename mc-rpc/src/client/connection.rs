@@ -28,10 +28,10 @@ use super::dial::{handshake_failed, no_answer};
 use super::metrics::Counters;
 use super::request::{address as address_frame, check_len};
 use super::socket::{Arriving, Leaving, Writer, connect, split};
-use crate::error::{MalformedReply, RpcError};
+use crate::error::RpcError;
 use crate::frame::{
     FrameError, FrameHeader, HEADER_LEN, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
-    SERVER_PREFACE_LEN, ServerPreface, first_frame, parse_refusal,
+    SERVER_PREFACE_LEN, ServerPreface, first_frame,
 };
 use crate::handshake::{PrefaceError, read_exactly, read_preface};
 use crate::method::Method;
@@ -91,10 +91,10 @@ struct State {
 }
 
 /// An answer with the number of the method that it says it belongs to.
-struct Answered {
-    kind: Kind,
-    method: u16,
-    payload: Bytes,
+pub(super) struct Answered {
+    pub(super) kind: Kind,
+    pub(super) method: u16,
+    pub(super) payload: Bytes,
 }
 
 /// Calls under way, found by id: a place and how often it has been used, so that
@@ -213,7 +213,7 @@ impl Connection {
         frame: &mut [u8],
         after: Duration,
         deadline: Instant,
-    ) -> Result<Bytes, Failed> {
+    ) -> Result<Answered, Failed> {
         let wires = &*self.wires;
         check_len(method, frame.len() - HEADER_LEN, wires.max_request).map_err(Failed::Call)?;
         let heard = wires.heard.load(Ordering::Relaxed);
@@ -226,16 +226,7 @@ impl Connection {
             }
             return Err(Failed::Call(RpcError::TimedOut { addr, method, after }));
         };
-        let answered = answered?;
-        match answered.kind {
-            Kind::Error => Err(Failed::Call(RpcError::Refused(parse_refusal(&answered.payload)))),
-            _ if answered.method != method.number() => {
-                let reason = MalformedReply::OtherMethod { number: answered.method };
-                let addr = Arc::clone(&wires.addr);
-                Err(Failed::Call(RpcError::Malformed { addr, method, reason }))
-            }
-            _ => Ok(answered.payload),
-        }
+        answered
     }
 }
 

@@ -6,18 +6,20 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::address::{Candidates, Route};
 use super::backoff::{backoff, bounded};
 use super::config::ClientConfig;
-use super::connection::{Connection, Failed};
+use super::connection::{Answered, Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
 use super::dial::{broke, may_pass, more_telling};
 use super::metrics::{ClientMetrics, Counters, Ended};
+use super::outcome::outcome;
 use super::request::write_request;
+use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::frame::HEADER_LEN;
 use crate::method::{Method, Repeat};
@@ -211,17 +213,19 @@ impl Link {
         })
     }
 
-    /// Sends a request that `write` writes and waits for its answer, and what `read` makes
-    /// of it.
+    /// Sends a request that `write` writes, waits for its answer, and says what `read`
+    /// makes of it.
     pub(super) async fn call<T>(
         self: &Arc<Self>,
         method: Method,
         write: impl FnOnce(&mut BytesMut),
-        read: impl FnOnce(&[u8]) -> Result<T, RpcError>,
+        read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
         let (begin, mut ended) = (Instant::now(), Ended::default());
-        let answer = self.exchange(method, begin, &mut ended, write).await;
-        let answer = answer.and_then(|answer| read(&answer));
+        let answered = self.exchange(method, begin, &mut ended, write).await;
+        let answer = answered.and_then(|Answered { kind, method: number, payload }| {
+            outcome(method, self.addr(), (kind, number, &payload), read)
+        });
         ended.failed = answer.is_err();
         ended.took = begin.elapsed();
         self.counters.count(method, ended);
@@ -234,7 +238,7 @@ impl Link {
         begin: Instant,
         ended: &mut Ended,
         write: impl FnOnce(&mut BytesMut),
-    ) -> Result<Bytes, RpcError> {
+    ) -> Result<Answered, RpcError> {
         let after = self.config.call_timeout;
         let deadline = begin + bounded(after);
         let token = match method.repeat() {
@@ -258,7 +262,7 @@ impl Link {
             match connection.call(method, &mut frame, after, deadline).await {
                 Ok(answer) => {
                     ended.sent += frame.len();
-                    ended.received += HEADER_LEN + answer.len();
+                    ended.received += HEADER_LEN + answer.payload.len();
                     return Ok(answer);
                 }
                 Err(Failed::Call(error)) => {
