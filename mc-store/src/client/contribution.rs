@@ -15,6 +15,9 @@ use tracing::{info, warn};
 use super::builder::random_u128;
 use crate::error::StartError;
 
+/// How long a client that ends waits for its master, which may be gone for good.
+const LEAVE: Duration = Duration::from_secs(1);
+
 /// What a client gives to the pool; nothing, for a pure client.
 #[derive(Debug)]
 pub(super) struct Contribution {
@@ -138,8 +141,15 @@ impl Contribution {
     pub(super) async fn withdraw(&self, master: &MasterClient, client: ClientId) {
         let Some(segment) = &self.segment else { return };
         let Some(mounted) = segment.mounted.lock().take() else { return };
-        if let Err(error) = master.unmount_segment(client, mounted.id).await {
-            warn!(segment = %segment.name, %error, "could not unmount; the master will notice");
+        let told = tokio::time::timeout(LEAVE, master.unmount_segment(client, mounted.id));
+        match told.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                warn!(segment = %segment.name, %error, "could not unmount; the master will notice");
+            }
+            Err(_) => {
+                warn!(segment = %segment.name, "no answer to unmounting; the master will notice");
+            }
         }
         mounted.region.revoke();
     }
