@@ -12,9 +12,16 @@ const PROTO: &str = "proto/mc/store/v1/master.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={PROTO}");
-    let descriptors = protox::compile([PROTO], ["proto"])?;
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_imports(true).include_source_info(true).open_file(PROTO)?;
+    let descriptors = compiler.file_descriptor_set();
 
     let out = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
+    if env::var_os("CARGO_FEATURE_GRPC").is_some() {
+        let encoded = compiler.encode_file_descriptor_set();
+        fs::write(Path::new(&out).join("descriptors.bin"), encoded)?;
+    }
+
     let mut client_ids = String::from("match method {\n");
     for file in &descriptors.file {
         for rpc in file.service.iter().flat_map(|service| &service.method) {

@@ -221,6 +221,12 @@ methods! {
 }
 
 impl Method {
+    /// The method that has this name in the `.proto`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|method| method.as_str() == name)
+    }
+
     /// The method's number in a frame.
     #[must_use]
     pub const fn number(self) -> u16 {
@@ -239,11 +245,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_round_trip() {
+    fn numbers_and_names_round_trip() {
         for &method in Method::ALL {
+            assert_eq!(Method::from_name(method.as_str()), Some(method));
             assert_eq!(Method::from_number(method.number()), Some(method));
         }
         assert_eq!(Method::from_number(0), None);
         assert_eq!(Method::from_number(u16::MAX), None);
+        assert_eq!(Method::from_name("existkey"), None);
     }
 }

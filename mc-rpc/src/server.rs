@@ -7,6 +7,8 @@ mod connection;
 mod end;
 mod figures;
 mod greet;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod identity;
 mod lanes;
 mod listener;
@@ -66,15 +68,37 @@ pub struct Server<S> {
 /// What the connections of a server share.
 #[derive(Debug)]
 struct Shared<S> {
-    service: Arc<S>,
+    service: S,
     config: Arc<ServerConfig>,
-    lanes: Arc<Lanes>,
+    lanes: Lanes,
     sessions: Sessions,
     counters: Counters,
     complaints: Complaints,
     /// Bytes in the buffers of connections that hold many.
     buffered: Arc<AtomicUsize>,
+    #[cfg(feature = "grpc")]
+    reflection: grpc::Reflection,
 }
+
+impl<S> Shared<S> {
+    fn new(service: S, config: ServerConfig) -> Self {
+        Self {
+            service,
+            lanes: Lanes::new(config.bulk_threads),
+            sessions: Sessions::new(config.max_connections),
+            counters: Counters::default(),
+            complaints: Complaints::new(),
+            buffered: Arc::default(),
+            #[cfg(feature = "grpc")]
+            reflection: grpc::Reflection::new(),
+            config: Arc::new(config),
+        }
+    }
+}
+
+/// A connection that holds no more than this does not count towards
+/// [`ServerConfig::max_buffered`].
+const SMALL_BUFFERS: usize = 256 << 10;
 
 impl<S: Service> Server<S> {
     /// Listens at `addr` (`host:port`; port 0 lets the system choose). Needs a
@@ -87,15 +111,7 @@ impl<S: Service> Server<S> {
         config.validate()?;
         let (listener, local_addr) = Listener::tcp(addr).await?;
         config.warn_of_exposure(local_addr);
-        let shared = Arc::new(Shared {
-            service: Arc::new(service),
-            lanes: Arc::new(Lanes::new(config.bulk_threads)),
-            sessions: Sessions::new(config.max_connections),
-            counters: Counters::default(),
-            complaints: Complaints::new(),
-            buffered: Arc::default(),
-            config: Arc::new(config),
-        });
+        let shared = Arc::new(Shared::new(service, config));
         Ok(Self { listeners: vec![listener], local_addr, shared })
     }
 

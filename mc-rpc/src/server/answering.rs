@@ -36,9 +36,7 @@ pub(super) fn answer_call<S: Service>(
     out: &mut BytesMut,
 ) {
     if header.timeout().is_some_and(|timeout| arrived.elapsed() > timeout) {
-        add(&shared.counters.expired, 1);
-        let message = "the call waited longer than its caller wanted; it was not executed";
-        let refusal = Refusal::new(ErrorCode::RpcTimeout, message);
+        let refusal = too_late(&shared.counters);
         return append_refusal(out, header.id, header.method, &refusal);
     }
     execute(shared, asker, header, payload, out);
@@ -85,23 +83,40 @@ fn call<S: Service>(
     payload: &[u8],
     out: &mut BytesMut,
 ) {
+    let (max_reply, caller) = (asker.max_reply, &*asker.caller);
     let answered = append_frame(out, header.id, header.method, Kind::Reply, |out| {
-        let (max_reply, start) = (asker.max_reply, out.len());
-        let caller = &*asker.caller;
-        shared.service.call(Call { method, payload, max_reply, caller }, out)?;
-        let len = out.len() - start;
-        if len > max_reply {
-            return Err(Refusal::invalid(format!(
-                "the answer to {method} has {len} bytes, the caller accepts {max_reply}; \
-                 ask for less at a time"
-            )));
-        }
-        Ok(())
+        answer(shared, Call { method, payload, max_reply, caller }, out)
     });
-    shared.counters.called(method, answered.is_err());
     if let Err(refusal) = answered {
         append_refusal(out, header.id, header.method, &refusal);
     }
+}
+
+/// Has the service append its answer, and counts the call.
+pub(super) fn answer<S: Service>(
+    shared: &Shared<S>,
+    call: Call<'_>,
+    out: &mut BytesMut,
+) -> Result<(), Refusal> {
+    let Call { method, max_reply, .. } = call;
+    let start = out.len();
+    let mut answered = shared.service.call(call, out);
+    let len = out.len() - start;
+    if answered.is_ok() && len > max_reply {
+        answered = Err(Refusal::invalid(format!(
+            "the answer to {method} has {len} bytes, the caller accepts {max_reply}; \
+             ask for less at a time"
+        )));
+    }
+    shared.counters.called(method, answered.is_err());
+    answered
+}
+
+/// Refuses a call that waited too long, and counts it.
+pub(super) fn too_late(counters: &Counters) -> Refusal {
+    add(&counters.expired, 1);
+    let message = "the call waited longer than its caller wanted; it was not executed";
+    Refusal::new(ErrorCode::RpcTimeout, message)
 }
 
 /// Answers a call that its caller gave up before it was executed.

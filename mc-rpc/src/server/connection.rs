@@ -23,26 +23,20 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{timeout, timeout_at};
 
-use super::Shared;
 use super::answering::{Asker, answer_call, execute, refuse_cancelled, refuse_frame};
 use super::end::End;
 use super::figures::add;
+use super::lanes::takes_long;
 use super::long::LongCalls;
+use super::{SMALL_BUFFERS, Shared};
 use crate::error::Refusal;
 use crate::frame::{FrameError, FrameHeader, HEADER_LEN, Kind, append_refusal, first_frame};
-use crate::method::{Method, Pace};
+use crate::method::Method;
 use crate::service::Service;
 use crate::stream::Stream;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
-
-/// A request larger than this takes long, as do the calls that look at every object.
-const MAX_INLINE: usize = READ_BYTES;
-
-/// A connection that holds no more than this does not count towards
-/// [`ServerConfig::max_buffered`](super::ServerConfig::max_buffered).
-const SMALL_BUFFERS: usize = 256 << 10;
 
 /// How long a peer that broke the protocol may take to read why, and how much
 /// it may go on sending meanwhile.
@@ -340,7 +334,12 @@ impl<S: Service> Connection<S> {
             };
             let len = HEADER_LEN + payload.len();
             match header.kind {
-                Kind::Request if takes_long(header) => {
+                Kind::Request
+                    if takes_long(
+                        Method::from_number(header.method),
+                        header.payload_len as usize,
+                    ) =>
+                {
                     let frame = Bytes::copy_from_slice(&bytes[taken..taken + len]);
                     let arrived = self.held_since.unwrap_or_else(Instant::now);
                     let long = self.long.get_or_insert_with(|| Box::new(LongCalls::new()));
@@ -440,11 +439,6 @@ impl<S: Service> Connection<S> {
             drop(self.poll_send(&mut cx));
         }
     }
-}
-
-fn takes_long(header: FrameHeader) -> bool {
-    let slow = Method::from_number(header.method).is_some_and(|method| method.pace() == Pace::Long);
-    slow || header.payload_len as usize > MAX_INLINE
 }
 
 /// Waits for `future`, until the deadline if there is one.

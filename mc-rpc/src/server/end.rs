@@ -32,6 +32,9 @@ pub(super) enum End {
     OutOfBuffers { max: usize },
     #[error("a call panicked on a blocking thread")]
     Panicked,
+    #[cfg(feature = "grpc")]
+    #[error("{0}")]
+    Http2(hyper::Error),
     #[error("{0}")]
     Io(#[from] io::Error),
 }

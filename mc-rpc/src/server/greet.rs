@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "grpc")]
+use bytes::Bytes;
 use mc_types::ErrorCode;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -12,6 +14,8 @@ use super::answering::Asker;
 use super::connection::Connection;
 use super::end::End;
 use super::figures::add;
+#[cfg(feature = "grpc")]
+use super::grpc;
 use super::identity::Shown;
 use super::peer::Peer;
 use super::{ServerConfig, Shared};
@@ -58,13 +62,33 @@ async fn greet_and_serve<S: Service>(
     stream.prepare(shared.config.keepalive)?;
     let greeted = async {
         let (mut stream, shown) = secure(stream, peer, &shared.config).await?;
-        let first = [stream.read_u8().await?];
-        let asker = greet(&mut stream, &first, &shown, &shared).await?;
-        Ok::<_, End>((stream, asker))
+        let first = stream.read_u8().await?;
+        #[cfg(feature = "grpc")]
+        if first == grpc::PREFACE[0] {
+            return Ok(Greeted::Http2(stream, shown));
+        }
+        let asker = greet(&mut stream, &[first], &shown, &shared).await?;
+        Ok::<_, End>(Greeted::Native(stream, asker))
     };
-    let (stream, asker) =
-        timeout(patience, greeted).await.map_err(|_| End::SlowHandshake(patience))??;
-    Connection::new(stream, shared, asker).serve(draining).await
+    match timeout(patience, greeted).await.map_err(|_| End::SlowHandshake(patience))?? {
+        Greeted::Native(stream, asker) => {
+            Connection::new(stream, shared, asker).serve(draining).await
+        }
+        #[cfg(feature = "grpc")]
+        Greeted::Http2(stream, shown) => {
+            let begun = Bytes::from_static(&grpc::PREFACE[..1]);
+            grpc::serve_connection(begun, stream, shared, shown, draining).await
+        }
+    }
+}
+
+/// What a connection has turned out to be.
+enum Greeted {
+    Native(Stream, Asker),
+    /// HTTP/2, of whose preface the first byte was read. Each of its calls says for itself who
+    /// calls.
+    #[cfg(feature = "grpc")]
+    Http2(Stream, Shown),
 }
 
 /// Lets a TCP connection speak TLS where that is asked for.

@@ -18,6 +18,15 @@ pub(super) fn default_bulk_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2)
 }
 
+/// A request with more bytes than this takes long, as do the calls that look at every object.
+const MAX_INLINE: usize = 64 << 10;
+
+/// Whether a call does not run where it was read.
+pub(super) fn takes_long(method: Option<Method>, payload_len: usize) -> bool {
+    let slow = method.is_some_and(|method| method.pace() == Pace::Long);
+    slow || payload_len > MAX_INLINE
+}
+
 /// Turns for calls that take long.
 #[derive(Debug)]
 pub(super) struct Lanes {

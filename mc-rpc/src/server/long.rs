@@ -18,7 +18,7 @@ use crate::service::Service;
 
 /// Calls of one connection that have a turn or ask for one. The others wait here, so that
 /// connections take turns however many calls each has.
-const AT_A_TIME: usize = 2;
+pub(super) const AT_A_TIME: usize = 2;
 
 /// Calls that wait, and calls that run.
 pub(super) struct LongCalls {

@@ -1,0 +1,316 @@
+//! The calls of `MasterService` over gRPC, for clients in any language.
+//!
+//! A connection is HTTP/2. Its calls go to the same [`Service`] as those of the native
+//! protocol, message for message as their bytes are; reflection and the standard health
+//! service are there as well. `docs/protocol.md` says what a client may rely on.
+
+mod call;
+mod health;
+mod holdings;
+mod message;
+mod metadata;
+mod reflection;
+mod rewound;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use core::convert::Infallible;
+use core::error::Error;
+use core::future::Future;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method as HttpMethod, Request, Response, StatusCode, header};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use mc_types::ErrorCode;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tonic::body::Body;
+
+use super::end::End;
+use super::identity::Shown;
+use super::long::AT_A_TIME;
+use super::{ServerConfig, Shared};
+use crate::caller::Caller;
+use crate::error::Refusal;
+use crate::frame::check_magic;
+use crate::service::Service;
+
+use health::HealthServer;
+use holdings::Holdings;
+use metadata::Claim;
+use rewound::Rewound;
+use status::status;
+
+pub(super) use reflection::Reflection;
+
+/// What every HTTP/2 connection begins with.
+pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const MASTER_SERVICE: &str = "/mc.store.v1.MasterService/";
+const HEALTH: &str = "/grpc.health.v1.Health/";
+const REFLECTION_V1: &str = "/grpc.reflection.v1.ServerReflection/";
+const REFLECTION_V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/";
+
+/// Most calls under way on one connection, whatever
+/// [`ServerConfig::max_in_flight`] says: each is a task with headers of its own.
+const MAX_STREAMS: u32 = 1024;
+
+/// Most bytes of one call's headers, and of the table that compresses them.
+const MAX_HEADERS: u32 = 16 << 10;
+const HEADER_TABLE: u32 = 4 << 10;
+
+/// Most bytes that a peer may have sent and this side not looked at: of one call, and of a
+/// connection.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+const MAX_FRAME: u32 = 16 << 10;
+
+/// Most bytes of answers that the HTTP/2 layer buffers for one call.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// Calls that a peer may open and reset before this side has looked at them, and calls that
+/// this side may have had to reset; a connection with more ends.
+const MAX_RESETS: usize = 64;
+
+/// How long a peer may take to answer a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Serves one connection, of which `begun` was read already, to its end. Once `draining` turns
+/// true (or its sender is gone) it takes no new calls, and ends when those under way are
+/// answered.
+///
+/// Dropping the future closes the connection; calls that have not begun are not executed.
+///
+/// # Errors
+/// Why this side, or the network, ended the connection.
+pub(super) async fn serve_connection<IO, S>(
+    begun: Bytes,
+    io: IO,
+    shared: Arc<Shared<S>>,
+    shown: Shown,
+    mut draining: watch::Receiver<bool>,
+) -> Result<(), End>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service,
+{
+    let config = Arc::clone(&shared.config);
+    let preface = timeout(config.handshake_timeout, read_preface(begun, io)).await;
+    let io = preface.map_err(|_| End::SlowHandshake(config.handshake_timeout))??;
+
+    let holdings = Holdings::new(Arc::clone(&shared.buffered), config.max_buffered);
+    let connection = Arc::new(Connection {
+        shared,
+        shown,
+        holdings: Arc::clone(&holdings),
+        turns: Semaphore::new(AT_A_TIME),
+        health: TowerToHyperService::new(health::server(draining.clone())),
+        draining: draining.clone(),
+    });
+    let respond = service_fn(move |request| {
+        let connection = Arc::clone(&connection);
+        async move { Ok::<_, Infallible>(connection.respond(request).await) }
+    });
+    let mut http = pin!(http2_of(&config).serve_connection(TokioIo::new(io), respond));
+
+    let stall = config.stall_timeout;
+    let mut check = interval((stall / 4).max(Duration::from_millis(1)));
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut drained = pin!(async move {
+        // Either way it is time to end: asked for, or the server is gone.
+        drop(draining.wait_for(|draining| *draining).await);
+    });
+    let mut ending = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut drained, if !ending => {
+                ending = true;
+                http.as_mut().graceful_shutdown();
+            }
+            ended = http.as_mut() => return ended.map_err(end_of),
+            now = check.tick() => {
+                if holdings.oldest().is_some_and(|since| since + stall < now) {
+                    return Err(End::SlowReader(stall));
+                }
+            }
+        }
+    }
+}
+
+fn http2_of(config: &ServerConfig) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(config.max_in_flight.min(MAX_STREAMS))
+        .max_header_list_size(MAX_HEADERS)
+        .header_table_size(HEADER_TABLE)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(MAX_FRAME)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_RESETS)
+        .max_local_error_reset_streams(MAX_RESETS)
+        .keep_alive_interval(config.keepalive)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// Reads what every connection begins with, and stops at the first byte that is something
+/// else.
+async fn read_preface<IO>(begun: Bytes, mut io: IO) -> Result<Rewound<IO>, End>
+where
+    IO: AsyncRead + Unpin,
+{
+    let mut read = BytesMut::from(begun);
+    loop {
+        let len = read.len().min(PREFACE.len());
+        if read[..len] != PREFACE[..len] {
+            check_magic(&read)?;
+        }
+        if len == PREFACE.len() {
+            return Ok(Rewound::new(read.freeze(), io));
+        }
+        if io.read_buf(&mut read).await? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+}
+
+/// A connection that the network ended is lost; for any other reason somebody is to blame.
+fn end_of(error: hyper::Error) -> End {
+    let lost = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    match lost.and_then(h2::Error::get_io) {
+        Some(lost) => End::Io(lost.kind().into()),
+        None => End::Http2(error),
+    }
+}
+
+/// One connection.
+struct Connection<S> {
+    shared: Arc<Shared<S>>,
+    /// What the connection itself shows of its peer.
+    shown: Shown,
+    holdings: Arc<Holdings>,
+    /// Turns for its calls that take long, so that connections take turns however many calls
+    /// each has.
+    turns: Semaphore,
+    health: TowerToHyperService<HealthServer>,
+    draining: watch::Receiver<bool>,
+}
+
+impl<S: Service> Connection<S> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+        if request.method() != HttpMethod::POST {
+            return empty(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        if !is_grpc(request.headers()) {
+            return empty(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        }
+        let path = request.uri().path();
+        if path.starts_with(MASTER_SERVICE) {
+            return self.answer(request).await.unwrap_or_else(|status| status.into_http());
+        }
+        if path.starts_with(HEALTH) {
+            let request = request.map(|body| self.bounded(body));
+            return self.health.call(request).await.unwrap_or_else(|never| match never {});
+        }
+        if path.starts_with(REFLECTION_V1) || path.starts_with(REFLECTION_V1ALPHA) {
+            return self
+                .reflect(request)
+                .await
+                .unwrap_or_else(|refusal| status(&refusal).into_http());
+        }
+        let message = format!("this master has no {path}; reflection lists what it has");
+        status(&Refusal::new(ErrorCode::NotSupported, message)).into_http()
+    }
+
+    async fn reflect(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+        // Whoever may call something may know what there is to be called.
+        self.identify(request.headers())?;
+        // The peer ends such a stream, this side some time after; then its answers have as
+        // long to be taken as any.
+        let waiting = self.holdings.wait(Instant::now() + self.shared.config.stall_timeout);
+        let request = request.map(|body| self.bounded(body));
+        self.shared.reflection.answer(request, waiting).await
+    }
+
+    /// Who makes a call with these headers.
+    fn identify(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Refusal> {
+        let Claim { token, tenant } = Claim::read(headers)?;
+        self.shown.identify(self.shared.config.authenticator.as_deref(), token, tenant)
+    }
+
+    /// The body of a request to the end of its peer's part, or until the server is to end, or
+    /// no longer than a request may take.
+    fn bounded(&self, body: Incoming) -> Bounded {
+        let mut draining = self.draining.clone();
+        let patience = self.shared.config.stall_timeout;
+        let end = Box::pin(async move {
+            // Over in either case: in time, or too late.
+            drop(timeout(patience, draining.wait_for(|draining| *draining)).await);
+        });
+        Bounded { body, end: Some(end) }
+    }
+}
+
+/// Whether the request is gRPC with protobuf messages, by its content type.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
+    let Some(rest) = value.and_then(|value| value.strip_prefix(b"application/grpc")) else {
+        return false;
+    };
+    let rest = rest.strip_prefix(b"+proto").unwrap_or(rest);
+    rest.is_empty() || rest.starts_with(b";")
+}
+
+fn empty(code: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = code;
+    response
+}
+
+/// A request's body that ends at the latest when `end` does.
+struct Bounded {
+    body: Incoming,
+    /// Gone once it is over.
+    end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl http_body::Body for Bounded {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        if end.as_mut().poll(cx).is_ready() {
+            self.end = None;
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.end.is_none() || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
