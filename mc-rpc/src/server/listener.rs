@@ -58,10 +58,19 @@ impl Listener {
         use std::os::unix::fs::PermissionsExt;
         let name = path.display().to_string();
         remove_stale(path).map_err(|error| failed(&name, error))?;
-        let listener = UnixListener::bind(path).map_err(|error| failed(&name, error))?;
-        let file = SocketFile(path.into());
-        let private = std::fs::Permissions::from_mode(0o600);
-        std::fs::set_permissions(path, private).map_err(|error| failed(&name, error))?;
+        // It gets its name when it is private, so that nobody else connects before.
+        let mut unnamed = path.as_os_str().to_owned();
+        unnamed.push(format!(".{}", std::process::id()));
+        let mut file = SocketFile(unnamed.into());
+        let bind = || {
+            drop(std::fs::remove_file(&file.0));
+            let listener = UnixListener::bind(&file.0)?;
+            std::fs::set_permissions(&file.0, std::fs::Permissions::from_mode(0o600))?;
+            std::fs::rename(&file.0, path)?;
+            Ok(listener)
+        };
+        let listener = bind().map_err(|error| failed(&name, error))?;
+        file.0 = path.into();
         Ok(Self::Unix { listener, _file: file })
     }
 
