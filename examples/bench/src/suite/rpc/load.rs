@@ -11,6 +11,7 @@ use mc_types::{ByteSize, ClientId, KeyRef, SegmentId};
 use super::super::alloc::check_disjoint;
 use super::super::keys::KeyWriter;
 use super::super::segments;
+use super::stub::{Stub, StubKind};
 use crate::error::BenchError;
 use crate::latency::Latencies;
 use crate::placement::{self, Placement};
@@ -79,6 +80,9 @@ pub(crate) struct LoadOptions {
     /// Calls in flight of each caller
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) pipeline: u32,
+    /// Client to call with [default: blocking where each caller has a connection for one call in flight]
+    #[arg(long)]
+    pub(crate) stub: Option<StubKind>,
     /// Keys of a batch
     #[arg(long = "batch_size", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=8192))]
     pub(crate) batch_size: u32,
@@ -114,6 +118,7 @@ pub(super) struct Load {
     pub(super) clients: u32,
     pub(super) pipeline: u32,
     pub(super) batch: u32,
+    stub: Option<StubKind>,
     value_size: u64,
     segments: u32,
     segment_size: u64,
@@ -138,6 +143,7 @@ impl Load {
             clients: options.clients.unwrap_or(options.threads),
             pipeline: options.pipeline,
             batch: options.batch_size,
+            stub: options.stub,
             value_size: options.value_size.as_u64(),
             segments: options.segments,
             segment_size: options.segment_size.as_u64(),
@@ -158,6 +164,17 @@ impl Load {
     /// The same with that many keys in each batch.
     pub(super) fn batches_of(self, batch: u32) -> Self {
         Self { batch, ..self }
+    }
+
+    /// The client that calls are made with. Where several calls are in flight on one
+    /// connection it can only be the one for tasks.
+    pub(super) fn stub(&self) -> StubKind {
+        let waits = self.pipeline == 1 && self.clients >= self.threads;
+        match self.stub {
+            _ if !waits => StubKind::Async,
+            Some(stub) => stub,
+            None => StubKind::Blocking,
+        }
     }
 
     pub(super) fn keys_per_call(&self) -> u64 {
@@ -202,7 +219,7 @@ impl Load {
     ) -> Result<Outcome, BenchError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let master = MasterClient::connect(&node.master, ClientConfig::default()).await;
+            let master = self.stub().connect(&node.master).await;
             // Also when there is no connection: the others wait for this one.
             barrier.wait();
             let master = master?;
@@ -257,7 +274,7 @@ impl Outcome {
 /// One call after the other.
 struct Caller {
     load: Load,
-    master: MasterClient,
+    master: Stub,
     writer: ClientId,
     number: u32,
     family: u32,
@@ -427,7 +444,7 @@ impl FakeNode {
         }
         let caller = Caller {
             load: load.clone(),
-            master: self.client.clone(),
+            master: Stub::Async(self.client.clone()),
             writer: self.writer,
             family: self.family,
             number: 0,

@@ -1,15 +1,18 @@
 //! The control protocol: a real master in a process of its own, callers here.
 
 mod load;
+mod stub;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
+use mc_rpc::frame::HEADER_LEN;
 use mc_rpc::{ClientConfig, MasterClient};
 use tokio::runtime::Runtime;
 
 use self::load::{Load, Operation, Outcome};
+use self::stub::StubKind;
 use super::keys::KeyWriter;
 use super::store::{MasterAddress, MasterTask};
 use crate::error::BenchError;
@@ -23,10 +26,10 @@ use crate::scale::Scale;
 pub(crate) use self::load::LoadOptions;
 
 /// Bytes of an Exist request on the wire: header, key field, key.
-const EXIST_REQUEST: usize = 16 + 2 + 40;
+const EXIST_REQUEST: usize = HEADER_LEN + 2 + 40;
 
 /// Bytes of its reply: header, one field.
-const EXIST_REPLY: usize = 16 + 2;
+const EXIST_REPLY: usize = HEADER_LEN + 2;
 
 /// Connections that do nothing.
 const IDLE: usize = 1000;
@@ -108,6 +111,7 @@ fn add_load<W: Write>(
     let with = |figure: Figure| {
         let figure = figure.with("threads", load.threads).with("placement", place.name());
         let figure = figure.with("clients", load.clients).with("pipeline", load.pipeline);
+        let figure = figure.with("stub", load.stub().name());
         if load.operation.is_batch() { figure.with("batch", load.batch) } else { figure }
     };
     let (rate_name, p50_name) = load.operation.figures();
@@ -153,33 +157,38 @@ fn latency<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchEr
     let task = MasterTask { place: Placement::Same };
     let (_master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
     for place in placement::possible(&[Placement::Same, Placement::Cross])? {
-        // In turns, so that a slow moment of the machine hits both.
-        let (mut ours, mut raws) = (Latencies::default(), Latencies::default());
+        // In turns, so that a slow moment of the machine hits all.
+        let (mut blocking, mut tasks) = (Latencies::default(), Latencies::default());
+        let mut raws = Latencies::default();
+        let master = said.master.to_string();
         for _ in 0..4 {
             raws.merge(placement::on_client_cpu(place, || {
                 Ok(raw::ping_pong(said.raw, EXIST_REQUEST, EXIST_REPLY, 0, count / 4)?)
             })?);
-            ours.merge(placement::on_client_cpu(place, || {
-                single_threaded()?.block_on(exists(&said.master.to_string(), count / 4))
-            })?);
+            for (kind, ours) in [(StubKind::Blocking, &mut blocking), (StubKind::Async, &mut tasks)]
+            {
+                ours.merge(placement::on_client_cpu(place, || {
+                    single_threaded()?.block_on(exists(kind, &master, count / 4))
+                })?);
+            }
         }
         let raw_p50 = raws.p50_us();
-        let with = |name, value| {
-            let figure = Figure::new(name, value, "µs").with("placement", place.name());
-            figure.with("calls", ours.len())
+        let placed = |name, value| {
+            Figure::new(name, value, "µs").with("placement", place.name()).with("calls", count)
         };
-        let figures = [
-            with("exist_p50_us", ours.clone().p50_us()).versus("raw ping-pong", raw_p50),
-            with("exist_p99_us", ours.clone().quantile_us(0.99)),
-            with("raw_p50_us", raw_p50),
-        ];
-        figures.into_iter().try_for_each(|figure| report.add(figure))?;
+        for (kind, ours) in [(StubKind::Blocking, blocking), (StubKind::Async, tasks)] {
+            let with = |name, value| placed(name, value).with("stub", kind.name());
+            let p50 = with("exist_p50_us", ours.clone().p50_us());
+            report.add(p50.versus("raw ping-pong", raw_p50))?;
+            report.add(with("exist_p99_us", ours.clone().quantile_us(0.99)))?;
+        }
+        report.add(placed("raw_p50_us", raw_p50))?;
     }
     Ok(())
 }
 
-async fn exists(master: &str, count: usize) -> Result<Latencies, BenchError> {
-    let client = MasterClient::connect(master, ClientConfig::default()).await?;
+async fn exists(kind: StubKind, master: &str, count: usize) -> Result<Latencies, BenchError> {
+    let client = kind.connect(master).await?;
     let mut keys = KeyWriter::new(99);
     let mut latencies = Latencies::default();
     for turn in 0..count + count / 10 {
