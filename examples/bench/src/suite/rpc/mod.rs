@@ -50,6 +50,8 @@ pub(crate) fn run<W: Write>(
     for place in placement::possible(&[Placement::Cross, Placement::Free])? {
         throughput(scale, options, place, report)?;
     }
+    // One caller has nothing to do while the master works; beside it, it need not be woken.
+    alone(scale, options, Placement::Same, report)?;
     latency(scale, report)?;
     idle(scale, report)
 }
@@ -131,17 +133,27 @@ fn throughput<W: Write>(
     let seconds = seconds(scale, options);
     let of = |operation| Load::of(operation, options, seconds);
     let run = |load: &Load| load.run(&Target::start(options, place)?.address, place);
-    for load in [
-        of(Operation::Get),
-        of(Operation::Put),
-        of(Operation::BatchGet),
-        of(Operation::BatchPut),
-        of(Operation::BatchPut).by_one(),
-        of(Operation::BatchExist).by_one().batches_of(1000),
-    ] {
+    for operation in [Operation::Get, Operation::Put, Operation::BatchGet, Operation::BatchPut] {
+        let load = of(operation);
         add_load(report, &load, place, run(&load)?)?;
     }
-    let outcome = run(&of(Operation::Exist).by_one().in_flight(64))?;
+    alone(scale, options, place, report)
+}
+
+/// One caller, on one connection.
+fn alone<W: Write>(
+    scale: Scale,
+    options: &LoadOptions,
+    place: Placement,
+    report: &mut Report<W>,
+) -> Result<(), BenchError> {
+    let seconds = seconds(scale, options);
+    let of = |operation| Load::of(operation, options, seconds).by_one();
+    let run = |load: &Load| load.run(&Target::start(options, place)?.address, place);
+    for load in [of(Operation::BatchPut), of(Operation::BatchExist).batches_of(1000)] {
+        add_load(report, &load, place, run(&load)?)?;
+    }
+    let outcome = run(&of(Operation::Exist).in_flight(64))?;
     let rate = outcome.calls as f64 / outcome.seconds;
     let figure = Figure::new("exist_pipelined_per_s", rate, "1/s").with("in_flight", 64);
     report.add(figure.with("placement", place.name()))
