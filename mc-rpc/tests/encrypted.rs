@@ -151,3 +151,71 @@ fn both_sides_have_to_speak_it() {
         plain.shutdown().await;
     });
 }
+
+/// HTTP/2 inside TLS, told by the protocol that the client asks for; the certificate says
+/// who calls.
+#[cfg(feature = "grpc")]
+#[tokio::test]
+async fn calls_over_grpc_go_encrypted_too() {
+    use bytes::{Buf, BufMut, Bytes, BytesMut};
+    use http::header::CONTENT_TYPE;
+    use mc_rpc::proto::{ClusterReportRequest, ExistKeyRequest};
+    use mc_rpc::{Access, MasterService, Server, SystemClock};
+    use prost::Message;
+
+    let files = Files::new();
+    let (cert, server_key) = files.issue("localhost");
+    let tls = TlsFiles::new(cert, server_key).client_ca(files.ca(), ClientAuth::Required);
+    let mut config = ServerConfig::default();
+    config.tls = Some(Arc::new(ServerTls::load(tls).unwrap()));
+    config.authenticator = Some(Arc::new(Access::parse("cert:engine-1 reader").unwrap()));
+    let service = MasterService::new(master(), SystemClock::new());
+    let server = Server::bind("127.0.0.1:0", service, config).await.unwrap().spawn();
+
+    let (cert, client_key) = files.issue("engine-1");
+    let client = ClientTls::new(files.ca()).identity(cert, client_key);
+    let mut settings = (*client.connect_config().unwrap()).clone();
+    settings.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = tokio::net::TcpStream::connect(server.local_addr()).await.unwrap();
+    let name = client.expected_name("localhost").unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(settings));
+    let stream = connector.connect(name, stream).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+
+    let (calls, connection) = h2::client::handshake(stream).await.unwrap();
+    let driving = tokio::spawn(connection);
+    let ask = |method: &str, message: Vec<u8>| {
+        let uri = format!("https://localhost/mc.store.v1.MasterService/{method}");
+        let request = http::Request::post(uri).header(CONTENT_TYPE, "application/grpc");
+        let request = request.header("te", "trailers").body(()).unwrap();
+        let mut body = BytesMut::new();
+        body.put_u8(0);
+        body.put_u32(message.len() as u32);
+        body.put_slice(&message);
+        let calls = calls.clone();
+        async move {
+            let (answer, mut sending) =
+                calls.ready().await.unwrap().send_request(request, false)?;
+            sending.send_data(Bytes::from(body), true)?;
+            let (head, mut body) = answer.await?.into_parts();
+            let mut message = BytesMut::new();
+            while let Some(data) = body.data().await {
+                message.extend_from_slice(&data?);
+            }
+            let trailers = body.trailers().await?.unwrap_or(head.headers);
+            let status = trailers.get("grpc-status").unwrap().to_str().unwrap().to_owned();
+            Ok::<_, h2::Error>((status, message))
+        }
+    };
+    let exist = ExistKeyRequest { key: "k".into() }.encode_to_vec();
+    let asked = tokio::time::timeout(PATIENCE, ask("ExistKey", exist)).await.unwrap();
+    let (status, mut message) = asked.unwrap();
+    message.advance(5);
+    assert_eq!((&*status, &message[..]), ("0", &b""[..]));
+    // A reader is no administrator (7 is PERMISSION_DENIED).
+    let report = ClusterReportRequest {}.encode_to_vec();
+    let asked = tokio::time::timeout(PATIENCE, ask("ClusterReport", report)).await.unwrap();
+    assert_eq!(asked.unwrap().0, "7");
+    driving.abort();
+    server.shutdown().await;
+}
