@@ -7,18 +7,16 @@ mod common;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use common::raw::Raw;
 use common::{PATIENCE, master, segment};
 use mc_meta::{Master, MasterConfig};
-use mc_rpc::frame::{self, ClientPreface, HEADER_LEN, Hello, Kind, ServerPreface};
+use mc_rpc::frame::{self, Hello, Kind};
 use mc_rpc::{
     Access, AccessFile, Authenticate, MasterService, Method, Refusal, Server, ServerConfig,
     ServerHandle, SystemClock, proto,
 };
 use mc_types::{ClientId, ErrorCode, Time};
 use prost::Message;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 const LIST: &str = "
     token:admin-0123456789abcdef    admin
@@ -34,63 +32,44 @@ async fn serve(master: &Arc<Master>, authenticator: impl Authenticate) -> Server
     Server::bind("127.0.0.1:0", service, config).await.unwrap().spawn()
 }
 
-struct Raw(TcpStream);
+async fn connect(server: &ServerHandle, token: &str, tenant: &str) -> Result<Raw, Refusal> {
+    let hello = Hello { session: 0, token: token.as_bytes().into(), tenant: tenant.into() };
+    Raw::connect_as(server, &hello).await
+}
 
-impl Raw {
-    async fn connect(server: &ServerHandle, token: &str, tenant: &str) -> Result<Self, Refusal> {
-        let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
-        let hello = Hello { session: 0, token: token.as_bytes().into(), tenant: tenant.into() };
-        stream.write_all(&ClientPreface::with(16 << 20, &hello)).await.unwrap();
-        let mut answer = [0; frame::SERVER_PREFACE_LEN];
-        timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
-        let answer = ServerPreface::parse(&answer).unwrap();
-        let mut words = vec![0; answer.message_len.into()];
-        stream.read_exact(&mut words).await.unwrap();
-        answer.refusal(&words).map_or(Ok(Self(stream)), Err)
+async fn ask<T: Message + Default>(
+    raw: &mut Raw,
+    method: Method,
+    request: &impl Message,
+) -> Result<T, Refusal> {
+    let mut out = BytesMut::new();
+    frame::append_frame(&mut out, 1, method.number(), Kind::Request, |out| request.encode(out))
+        .unwrap();
+    raw.send(&out).await;
+    let (header, payload) = raw.frame().await.expect("an answer");
+    match header.kind {
+        Kind::Reply => Ok(T::decode(&payload[..]).unwrap()),
+        _ => Err(frame::parse_refusal(&payload)),
     }
+}
 
-    async fn ask<T: Message + Default>(
-        &mut self,
-        method: Method,
-        request: &impl Message,
-    ) -> Result<T, Refusal> {
-        let mut out = BytesMut::new();
-        frame::append_frame(&mut out, 1, method.number(), Kind::Request, |out| request.encode(out))
-            .unwrap();
-        self.0.write_all(&out).await.unwrap();
-        let mut arrived = BytesMut::new();
-        loop {
-            if let Some((header, payload)) = frame::first_frame(&arrived, u32::MAX).unwrap() {
-                assert_eq!(arrived.len(), HEADER_LEN + payload.len());
-                return match header.kind {
-                    Kind::Reply => Ok(T::decode(payload).unwrap()),
-                    _ => Err(frame::parse_refusal(payload)),
-                };
-            }
-            let read = timeout(PATIENCE, self.0.read_buf(&mut arrived)).await.unwrap().unwrap();
-            assert_ne!(read, 0, "closed");
-        }
-    }
+async fn put(raw: &mut Raw, key: &str) -> Result<(), Refusal> {
+    let client_id = vec![7; 16];
+    let start = proto::PutStartRequest {
+        key: key.into(),
+        value_length: 64,
+        client_id: client_id.clone(),
+        ..Default::default()
+    };
+    ask::<proto::PutStartResponse>(raw, Method::PutStart, &start).await?;
+    let end = proto::PutEndRequest { key: key.into(), client_id, ..Default::default() };
+    ask::<proto::PutEndResponse>(raw, Method::PutEnd, &end).await?;
+    Ok(())
+}
 
-    async fn put(&mut self, key: &str) -> Result<(), Refusal> {
-        let client_id = vec![7; 16];
-        let start = proto::PutStartRequest {
-            key: key.into(),
-            value_length: 64,
-            client_id: client_id.clone(),
-            ..Default::default()
-        };
-        self.ask::<proto::PutStartResponse>(Method::PutStart, &start).await?;
-        let end = proto::PutEndRequest { key: key.into(), client_id, ..Default::default() };
-        self.ask::<proto::PutEndResponse>(Method::PutEnd, &end).await?;
-        Ok(())
-    }
-
-    async fn exists(&mut self, key: &str) -> bool {
-        let request = proto::ExistKeyRequest { key: key.into() };
-        let answer = self.ask::<proto::ExistKeyResponse>(Method::ExistKey, &request).await;
-        answer.unwrap().exists
-    }
+async fn exists(raw: &mut Raw, key: &str) -> bool {
+    let request = proto::ExistKeyRequest { key: key.into() };
+    ask::<proto::ExistKeyResponse>(raw, Method::ExistKey, &request).await.unwrap().exists
 }
 
 fn with_tenants() -> Arc<Master> {
@@ -114,12 +93,12 @@ async fn only_those_who_are_known_get_in() {
         ("team-a-0123456789abcdef", "team-b", ErrorCode::PermissionDenied),
         ("admin-0123456789abcdef", "no/name", ErrorCode::InvalidParams),
     ] {
-        let refusal = Raw::connect(&server, token, tenant).await.err().unwrap();
+        let refusal = connect(&server, token, tenant).await.err().unwrap();
         assert_eq!(refusal.code, code, "{refusal}");
         assert!(token.is_empty() || !refusal.message.contains(token), "{refusal}");
     }
-    assert!(Raw::connect(&server, "team-a-0123456789abcdef", "team-a").await.is_ok());
-    assert!(Raw::connect(&server, "admin-0123456789abcdef", "team-b").await.is_ok());
+    assert!(connect(&server, "team-a-0123456789abcdef", "team-a").await.is_ok());
+    assert!(connect(&server, "admin-0123456789abcdef", "team-b").await.is_ok());
     assert_eq!(server.metrics().turned_away, 4);
     server.shutdown().await;
 }
@@ -127,27 +106,28 @@ async fn only_those_who_are_known_get_in() {
 #[tokio::test]
 async fn a_tenant_sees_its_own_objects_only() {
     let server = serve(&with_tenants(), Access::parse(LIST).unwrap()).await;
-    let mut a = Raw::connect(&server, "team-a-0123456789abcdef", "").await.unwrap();
-    let mut b = Raw::connect(&server, "team-b-0123456789abcdef", "").await.unwrap();
-    a.put("k").await.unwrap();
-    assert!(a.exists("k").await);
-    assert!(!b.exists("k").await);
-    b.put("k").await.unwrap();
+    let mut a = connect(&server, "team-a-0123456789abcdef", "").await.unwrap();
+    let mut b = connect(&server, "team-b-0123456789abcdef", "").await.unwrap();
+    put(&mut a, "k").await.unwrap();
+    assert!(exists(&mut a, "k").await);
+    assert!(!exists(&mut b, "k").await);
+    put(&mut b, "k").await.unwrap();
     // Neither can reach the other's by naming it as the master stores it.
-    assert!(!b.exists("\0team-a\0k").await);
+    assert!(!exists(&mut b, "\0team-a\0k").await);
 
-    let mut reader = Raw::connect(&server, "reader-0123456789abcdef", "").await.unwrap();
-    assert!(reader.exists("k").await);
-    let refusal = reader.put("other").await.unwrap_err();
+    let mut reader = connect(&server, "reader-0123456789abcdef", "").await.unwrap();
+    assert!(exists(&mut reader, "k").await);
+    let refusal = put(&mut reader, "other").await.unwrap_err();
     assert_eq!(refusal.code, ErrorCode::PermissionDenied);
     assert!(refusal.message.contains("writer"), "{refusal}");
 
     let everything = proto::RemoveAllRequest { force: true };
-    let removed = a.ask::<proto::RemoveAllResponse>(Method::RemoveAll, &everything).await;
+    let removed = ask::<proto::RemoveAllResponse>(&mut a, Method::RemoveAll, &everything).await;
     assert_eq!(removed.unwrap().removed, 1);
-    assert!(!reader.exists("k").await);
-    assert!(b.exists("k").await);
-    let report = a.ask::<proto::ClusterReportResponse>(
+    assert!(!exists(&mut reader, "k").await);
+    assert!(exists(&mut b, "k").await);
+    let report = ask::<proto::ClusterReportResponse>(
+        &mut a,
         Method::ClusterReport,
         &proto::ClusterReportRequest {},
     );
@@ -162,13 +142,13 @@ async fn a_list_that_changes_holds_without_a_restart() {
     std::fs::write(&path, LIST).unwrap();
     let server = serve(&master(), AccessFile::load(&path).unwrap()).await;
     let old = "reader-0123456789abcdef";
-    assert!(Raw::connect(&server, old, "").await.is_ok());
+    assert!(connect(&server, old, "").await.is_ok());
     std::fs::write(&path, "token:another-0123456789abcdef reader").unwrap();
     let begin = std::time::Instant::now();
-    while Raw::connect(&server, old, "").await.is_ok() {
+    while connect(&server, old, "").await.is_ok() {
         assert!(begin.elapsed() < PATIENCE);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    assert!(Raw::connect(&server, "another-0123456789abcdef", "").await.is_ok());
+    assert!(connect(&server, "another-0123456789abcdef", "").await.is_ok());
     server.shutdown().await;
 }

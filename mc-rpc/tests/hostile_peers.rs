@@ -9,82 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
+use common::raw::Raw;
 use common::{ME, PATIENCE, connect, key, master, segment, serve};
 use mc_meta::{Master, PutEnd, PutStart, ReplicateConfig};
-use mc_rpc::frame::{
-    self, ClientPreface, FrameHeader, HEADER_LEN, Hello, Kind, MAGIC, SERVER_PREFACE_LEN,
-    ServerPreface,
-};
-use mc_rpc::{ClientConfig, MasterClient, Method, Refusal, RpcError, ServerConfig, ServerHandle};
+use mc_rpc::frame::{self, ClientPreface, FrameHeader, Kind, MAGIC};
+use mc_rpc::{ClientConfig, MasterClient, Method, RpcError, ServerConfig, ServerHandle};
 use mc_types::{ErrorCode, KeyRef};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
-
-/// A client that writes whatever the test says.
-struct Raw {
-    stream: TcpStream,
-    arrived: BytesMut,
-}
-
-impl Raw {
-    async fn unshaken(server: &ServerHandle) -> Self {
-        let stream = TcpStream::connect(server.local_addr()).await.unwrap();
-        Self { stream, arrived: BytesMut::new() }
-    }
-
-    async fn connect(server: &ServerHandle) -> Self {
-        let mut raw = Self::unshaken(server).await;
-        raw.send(&ClientPreface::with(16 << 20, &Hello::default())).await;
-        assert_eq!(raw.preface().await.status, 0);
-        raw
-    }
-
-    async fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).await.unwrap();
-    }
-
-    async fn preface(&mut self) -> ServerPreface {
-        let mut bytes = [0; SERVER_PREFACE_LEN];
-        timeout(PATIENCE, self.stream.read_exact(&mut bytes)).await.unwrap().unwrap();
-        assert_eq!(bytes[..8], MAGIC);
-        let mut words = vec![0; u16::from_le_bytes([bytes[10], bytes[11]]).into()];
-        timeout(PATIENCE, self.stream.read_exact(&mut words)).await.unwrap().unwrap();
-        ServerPreface {
-            version: u16::from_le_bytes([bytes[8], bytes[9]]),
-            message_len: u16::from_le_bytes([bytes[10], bytes[11]]),
-            status: i32::from_le_bytes(bytes[12..16].try_into().unwrap()),
-            max_payload: u32::from_le_bytes(bytes[16..20].try_into().unwrap()),
-            max_in_flight: u32::from_le_bytes(bytes[20..24].try_into().unwrap()),
-        }
-    }
-
-    /// The next frame; `None` when the server has closed the connection.
-    async fn frame(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
-        loop {
-            let found = frame::first_frame(&self.arrived, u32::MAX).unwrap();
-            if let Some((header, payload)) = found {
-                let payload = payload.to_vec();
-                let _ = self.arrived.split_to(HEADER_LEN + payload.len());
-                return Some((header, payload));
-            }
-            let read = timeout(PATIENCE, self.stream.read_buf(&mut self.arrived)).await.unwrap();
-            if matches!(read, Ok(0) | Err(_)) {
-                return None;
-            }
-        }
-    }
-
-    async fn refusal(&mut self) -> (u64, Refusal) {
-        let (header, payload) = self.frame().await.expect("a refusal comes first");
-        assert_eq!(header.kind, Kind::Error);
-        (header.id, frame::parse_refusal(&payload))
-    }
-
-    async fn assert_closed(&mut self) {
-        assert_eq!(self.frame().await, None);
-    }
-}
 
 fn request(id: u64, method: Method, payload: &[u8]) -> BytesMut {
     let mut out = BytesMut::new();
@@ -129,8 +61,9 @@ async fn another_version_is_told_which_one_is_spoken() {
     let server = serve(&master(), ServerConfig::default()).await;
     let mut raw = Raw::unshaken(&server).await;
     raw.send(&ClientPreface { version: 9, hello_len: 0, max_payload: 0 }.encode()).await;
-    let answer = raw.preface().await;
+    let (answer, words) = raw.preface().await;
     assert_eq!((answer.version, answer.status), (frame::VERSION, ErrorCode::InvalidVersion.code()));
+    assert!(String::from_utf8(words).unwrap().contains("version 2, not 9"));
     raw.assert_closed().await;
     server.shutdown().await;
 }

@@ -11,15 +11,15 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
+use common::raw::Raw;
 use common::{ME, PATIENCE, key, master, segment};
-use mc_rpc::frame::{self, ClientPreface, FrameHeader, HEADER_LEN, Hello, Kind, ServerPreface};
+use mc_rpc::frame::{self, FrameHeader, Hello, Kind};
 use mc_rpc::{
     Call, ClientConfig, MasterClient, MasterService, Method, Refusal, Server, ServerConfig,
     ServerHandle, Service, SystemClock,
 };
 use mc_types::ErrorCode;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 /// A service whose `ListKeys` waits until the test lets it, and which answers every call
@@ -73,77 +73,35 @@ async fn gated(config: ServerConfig) -> (Arc<Gate>, ServerHandle) {
     (gate, server.spawn())
 }
 
-/// A client that writes frames as the test says.
-struct Raw<T> {
-    stream: T,
-    arrived: BytesMut,
+/// A client of this session; 0 for one that tracks no calls.
+async fn connect(server: &ServerHandle, session: u128) -> Raw {
+    Raw::connect_as(server, &Hello { session, ..Hello::default() }).await.unwrap()
 }
 
-impl Raw<TcpStream> {
-    async fn connect(server: &ServerHandle, session: u128) -> Self {
-        let stream = TcpStream::connect(server.local_addr()).await.unwrap();
-        Self::shake(stream, session).await
-    }
+async fn ask(
+    raw: &mut Raw<impl AsyncRead + AsyncWrite + Unpin>,
+    id: u64,
+    method: Method,
+    token: Option<u64>,
+    within: Option<Duration>,
+) {
+    let mut out = BytesMut::new();
+    let fill = |_: &mut BytesMut| Ok::<(), ()>(());
+    frame::append_request(&mut out, id, method.number(), token, within, fill).unwrap();
+    raw.send(&out).await;
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
-    async fn shake(mut stream: T, session: u128) -> Self {
-        let hello = Hello { session, ..Hello::default() };
-        stream.write_all(&ClientPreface::with(16 << 20, &hello)).await.unwrap();
-        let mut answer = [0; frame::SERVER_PREFACE_LEN];
-        timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
-        assert_eq!(ServerPreface::parse(&answer).unwrap().status, 0);
-        Self { stream, arrived: BytesMut::new() }
-    }
-
-    async fn ask(&mut self, id: u64, method: Method, token: Option<u64>, within: Option<Duration>) {
-        let mut out = BytesMut::new();
-        let fill = |_: &mut BytesMut| Ok::<(), ()>(());
-        frame::append_request(&mut out, id, method.number(), token, within, fill).unwrap();
-        self.stream.write_all(&out).await.unwrap();
-    }
-
-    async fn cancel(&mut self, id: u64) {
-        let header = FrameHeader::new(id, 0, Kind::Cancel);
-        self.stream.write_all(&header.encode()).await.unwrap();
-    }
-
-    async fn frame(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
-        loop {
-            let found = frame::first_frame(&self.arrived, u32::MAX).unwrap();
-            if let Some((header, payload)) = found {
-                let payload = payload.to_vec();
-                let _ = self.arrived.split_to(HEADER_LEN + payload.len());
-                return Some((header, payload));
-            }
-            let read = timeout(PATIENCE, self.stream.read_buf(&mut self.arrived)).await.unwrap();
-            if matches!(read, Ok(0) | Err(_)) {
-                return None;
-            }
-        }
-    }
-
-    /// The id and the payload of the next reply.
-    async fn reply(&mut self) -> (u64, Vec<u8>) {
-        let (header, payload) = self.frame().await.expect("an answer");
-        assert_eq!(header.kind, Kind::Reply, "{:?}", frame::parse_refusal(&payload));
-        (header.id, payload)
-    }
-
-    async fn refusal(&mut self) -> (u64, ErrorCode) {
-        let (header, payload) = self.frame().await.expect("an answer");
-        assert_eq!(header.kind, Kind::Error);
-        (header.id, frame::parse_refusal(&payload).code)
-    }
+async fn cancel(raw: &mut Raw, id: u64) {
+    raw.send(&FrameHeader::new(id, 0, Kind::Cancel).encode()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_call_overtakes_a_long_one() {
     let (gate, server) = gated(ServerConfig::default()).await;
-    let mut raw = Raw::connect(&server, 0).await;
-    raw.ask(1, Method::ListKeys, None, None).await;
+    let mut raw = connect(&server, 0).await;
+    ask(&mut raw, 1, Method::ListKeys, None, None).await;
     gate.entered(1).await;
-    raw.ask(2, Method::ExistKey, None, None).await;
+    ask(&mut raw, 2, Method::ExistKey, None, None).await;
     assert_eq!(raw.reply().await, (2, vec![1]));
     gate.open();
     assert_eq!(raw.reply().await, (1, vec![1]));
@@ -153,15 +111,15 @@ async fn a_short_call_overtakes_a_long_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_take_turns() {
     let (gate, server) = gated(ServerConfig::default()).await;
-    let mut greedy = Raw::connect(&server, 0).await;
+    let mut greedy = connect(&server, 0).await;
     for id in 0..100 {
-        greedy.ask(id, Method::ListKeys, None, None).await;
+        ask(&mut greedy, id, Method::ListKeys, None, None).await;
     }
     gate.entered(2).await;
-    let mut modest = Raw::connect(&server, 0).await;
-    modest.ask(7, Method::ListKeys, None, None).await;
+    let mut modest = connect(&server, 0).await;
+    ask(&mut modest, 7, Method::ListKeys, None, None).await;
     // Known to have arrived when a later call is answered.
-    modest.ask(8, Method::ExistKey, None, None).await;
+    ask(&mut modest, 8, Method::ExistKey, None, None).await;
     assert_eq!(modest.reply().await.0, 8);
     gate.open();
     let (id, count) = modest.reply().await;
@@ -175,14 +133,15 @@ async fn connections_take_turns() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_given_up_is_not_executed() {
     let (gate, server) = gated(ServerConfig::default()).await;
-    let mut raw = Raw::connect(&server, 0).await;
+    let mut raw = connect(&server, 0).await;
     for id in 1..=4 {
-        raw.ask(id, Method::ListKeys, None, None).await;
+        ask(&mut raw, id, Method::ListKeys, None, None).await;
     }
     gate.entered(2).await;
-    raw.cancel(4).await;
-    raw.cancel(99).await;
-    assert_eq!(raw.refusal().await, (4, ErrorCode::Cancelled));
+    cancel(&mut raw, 4).await;
+    cancel(&mut raw, 99).await;
+    let (id, refusal) = raw.refusal().await;
+    assert_eq!((id, refusal.code), (4, ErrorCode::Cancelled));
     gate.open();
     let mut answered = [raw.reply().await.0, raw.reply().await.0, raw.reply().await.0];
     answered.sort_unstable();
@@ -195,14 +154,14 @@ async fn a_call_given_up_is_not_executed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_waited_too_long_is_not_executed() {
     let (gate, server) = gated(ServerConfig::default()).await;
-    let mut raw = Raw::connect(&server, 0).await;
+    let mut raw = connect(&server, 0).await;
     for id in 1..=2 {
-        raw.ask(id, Method::ListKeys, None, None).await;
+        ask(&mut raw, id, Method::ListKeys, None, None).await;
     }
     gate.entered(2).await;
     let within = Duration::from_millis(1);
-    raw.ask(3, Method::ListKeys, None, Some(within)).await;
-    raw.ask(4, Method::ExistKey, None, None).await;
+    ask(&mut raw, 3, Method::ListKeys, None, Some(within)).await;
+    ask(&mut raw, 4, Method::ExistKey, None, None).await;
     assert_eq!(raw.reply().await.0, 4);
     let arrived = Instant::now();
     wait_until(|| arrived.elapsed() > within).await;
@@ -223,20 +182,20 @@ async fn a_call_that_waited_too_long_is_not_executed() {
 #[tokio::test]
 async fn a_second_attempt_gets_the_first_answer() {
     let (_gate, server) = gated(ServerConfig::default()).await;
-    let mut first = Raw::connect(&server, 77).await;
-    first.ask(1, Method::PutStart, Some(5), None).await;
+    let mut first = connect(&server, 77).await;
+    ask(&mut first, 1, Method::PutStart, Some(5), None).await;
     assert_eq!(first.reply().await, (1, vec![1]));
     drop(first);
-    let mut second = Raw::connect(&server, 77).await;
-    second.ask(9, Method::PutStart, Some(5), None).await;
+    let mut second = connect(&server, 77).await;
+    ask(&mut second, 9, Method::PutStart, Some(5), None).await;
     assert_eq!(second.reply().await, (9, vec![1]));
-    second.ask(10, Method::PutStart, Some(6), None).await;
+    ask(&mut second, 10, Method::PutStart, Some(6), None).await;
     assert_eq!(second.reply().await, (10, vec![2]));
     // Another client's token is another call, and so is one without a token.
-    let mut other = Raw::connect(&server, 78).await;
-    other.ask(1, Method::PutStart, Some(5), None).await;
+    let mut other = connect(&server, 78).await;
+    ask(&mut other, 1, Method::PutStart, Some(5), None).await;
     assert_eq!(other.reply().await, (1, vec![3]));
-    other.ask(2, Method::PutStart, None, None).await;
+    ask(&mut other, 2, Method::PutStart, None, None).await;
     assert_eq!(other.reply().await, (2, vec![4]));
     assert_eq!(server.metrics().repeated, 1);
     server.shutdown().await;
@@ -245,8 +204,8 @@ async fn a_second_attempt_gets_the_first_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_draining_server_says_so_and_answers_what_it_has() {
     let (gate, server) = gated(ServerConfig::default()).await;
-    let mut raw = Raw::connect(&server, 0).await;
-    raw.ask(1, Method::ListKeys, None, None).await;
+    let mut raw = connect(&server, 0).await;
+    ask(&mut raw, 1, Method::ListKeys, None, None).await;
     gate.entered(1).await;
     let stopping = tokio::spawn(server.shutdown());
     let (header, _) = raw.frame().await.unwrap();
@@ -270,8 +229,9 @@ async fn a_unix_socket_serves_and_leaves_no_file() {
     let server = bind().await.unwrap().listen_unix(&path).unwrap().spawn();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
-    let mut raw = Raw::shake(stream, 0).await;
-    raw.ask(1, Method::ExistKey, None, None).await;
+    let mut raw = Raw::over(stream);
+    raw.greet(&Hello::default()).await.unwrap();
+    ask(&mut raw, 1, Method::ExistKey, None, None).await;
     assert_eq!(raw.reply().await, (1, vec![1]));
 
     let taken = bind().await.unwrap().listen_unix(&path).unwrap_err();
