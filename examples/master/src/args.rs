@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::time::Duration;
 
 use clap::ArgAction;
@@ -34,12 +35,13 @@ pub(crate) struct Args {
         help_heading = "General"
     )]
     rpc_address: IpAddr,
-    /// Threads that answer calls (--max_threads is the same).
+    /// Threads that answer calls (--max_threads is the same). Without this flag one for each
+    /// CPU, and at least 4.
     #[arg(
         long = "rpc_thread_num",
         alias = "max_threads",
         value_name = "N",
-        default_value_t = 4,
+        default_value_t = default_threads(),
         value_parser = parse_thread_count,
         help_heading = "General"
     )]
@@ -339,6 +341,11 @@ fn parse_soft_pin_from(name: &str) -> Result<SoftPinFrom, NoSuchStart> {
     }
 }
 
+/// One for each CPU, and not fewer than the reference system has.
+fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(4, NonZero::get).clamp(4, MAX_THREADS)
+}
+
 /// Most threads that a command line can ask for. Far more than cores help.
 const MAX_THREADS: usize = 1024;
 
@@ -388,7 +395,7 @@ mod tests {
         assert_eq!(args.master_config(), MasterConfig::default());
         assert_eq!(args.rpc_address().to_string(), "0.0.0.0:50051");
         assert_eq!(args.metrics_address().to_string(), "0.0.0.0:9003");
-        assert_eq!((args.threads, args.metric_reporting), (4, true));
+        assert!(args.threads >= 4 && args.metric_reporting);
     }
 
     #[test]
