@@ -23,7 +23,7 @@ pub const VERSION: u16 = 2;
 /// Length of a frame's header in bytes.
 pub const HEADER_LEN: usize = 20;
 
-/// Length of the token that comes before the payload of a tracked call, in bytes.
+/// Length of the call token that comes before the payload of a tracked call, in bytes.
 pub const TOKEN_LEN: usize = 8;
 
 /// Largest payload that either side accepts unless told otherwise: 16 MiB.
@@ -70,7 +70,7 @@ pub struct FrameHeader {
     pub method: u16,
     /// What the frame carries.
     pub kind: Kind,
-    /// Whether the payload begins with a token of [`TOKEN_LEN`] bytes, by which the
+    /// Whether the payload begins with a call token of [`TOKEN_LEN`] bytes, by which the
     /// server knows a second attempt at the same call.
     pub tracked: bool,
     /// In a request: the milliseconds within which the client wants the answer,

@@ -126,7 +126,11 @@ async fn secure_tcp(
         return Err(End::Refused(refusal));
     }
     let accepted = tokio_rustls::TlsAcceptor::from(tls.current()).accept(stream).await;
-    let stream = accepted.map_err(End::Tls)?;
+    let stream = accepted.map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidData => End::Tls(error),
+        // Gone, as those are who only look whether the port is open.
+        _ => End::Io(error),
+    })?;
     let shown = shown.with_certificate(stream.get_ref().1);
     Ok((Stream::Tls(Box::new(stream.into())), shown))
 }
