@@ -62,12 +62,18 @@ async fn greet_and_serve<S: Service>(
     stream.prepare(shared.config.keepalive)?;
     let greeted = async {
         let (mut stream, shown) = secure(stream, peer, &shared.config).await?;
-        let first = stream.read_u8().await?;
-        #[cfg(feature = "grpc")]
-        if first == grpc::PREFACE[0] {
-            return Ok(Greeted::Http2(stream, shown));
+        let mut begun = [0; PREFACE_LEN];
+        let len = stream.read(&mut begun).await?;
+        let begun = &begun[..len];
+        match begun.first() {
+            None => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
+            #[cfg(feature = "grpc")]
+            Some(first) if *first == grpc::PREFACE[0] => {
+                return Ok(Greeted::Http2(stream, shown, Bytes::copy_from_slice(begun)));
+            }
+            Some(_) => {}
         }
-        let asker = greet(&mut stream, &[first], &shown, &shared).await?;
+        let asker = greet(&mut stream, begun, &shown, &shared).await?;
         Ok::<_, End>(Greeted::Native(stream, asker))
     };
     match timeout(patience, greeted).await.map_err(|_| End::SlowHandshake(patience))?? {
@@ -75,8 +81,7 @@ async fn greet_and_serve<S: Service>(
             Connection::new(stream, shared, asker).serve(draining).await
         }
         #[cfg(feature = "grpc")]
-        Greeted::Http2(stream, shown) => {
-            let begun = Bytes::from_static(&grpc::PREFACE[..1]);
+        Greeted::Http2(stream, shown, begun) => {
             grpc::serve_connection(begun, stream, shared, shown, draining).await
         }
     }
@@ -85,10 +90,10 @@ async fn greet_and_serve<S: Service>(
 /// What a connection has turned out to be.
 enum Greeted {
     Native(Stream, Asker),
-    /// HTTP/2, of whose preface the first byte was read. Each of its calls says for itself who
+    /// HTTP/2, of whose preface these bytes were read. Each of its calls says for itself who
     /// calls.
     #[cfg(feature = "grpc")]
-    Http2(Stream, Shown),
+    Http2(Stream, Shown, Bytes),
 }
 
 /// Lets a TCP connection speak TLS where that is asked for.
@@ -135,14 +140,14 @@ async fn secure_tcp(
     Ok((Stream::Tls(Box::new(stream.into())), shown))
 }
 
-/// Shakes hands: the versions match, and the server knows who it is. `first` has arrived.
+/// Shakes hands: the versions match, and the server knows who it is. `begun` has arrived.
 async fn greet<S: Service>(
     stream: &mut Stream,
-    first: &[u8],
+    begun: &[u8],
     shown: &Shown,
     shared: &Shared<S>,
 ) -> Result<Asker, End> {
-    let preface: [u8; PREFACE_LEN] = read_preface(stream, first).await?;
+    let preface: [u8; PREFACE_LEN] = read_preface(stream, begun).await?;
     let client = ClientPreface::parse(&preface)?;
     if client.version != VERSION {
         refuse(stream, &other_version(client.version)).await?;
