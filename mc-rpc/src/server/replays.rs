@@ -2,9 +2,10 @@
 //! such a call again with the same token, and gets the answer of the first attempt.
 //!
 //! A client's calls are told apart by its session, which it draws at random and names on
-//! each of its connections. What is kept is bounded in time and in bytes; a second attempt
+//! each of its connections. What is kept is bounded in time and in bytes. A second attempt
 //! that comes too late is refused, because nobody can tell any more whether there was a
-//! first.
+//! first. One whose answer had to make room for others before its time is executed: calls
+//! do not come in the order of their tokens, so that a lower one may well be new.
 
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
@@ -57,7 +58,7 @@ struct Answers {
     /// Tokens in the order in which their calls ended.
     ended: VecDeque<(u64, Instant)>,
     bytes: usize,
-    /// The highest token whose answer has been given up.
+    /// The highest token whose answer has been given up for its age.
     forgotten: Option<u64>,
 }
 
@@ -182,18 +183,18 @@ impl Drop for Session {
 impl Answers {
     fn forget_before(&mut self, now: Instant, total: &AtomicUsize) {
         while self.ended.front().is_some_and(|(_, at)| now.duration_since(*at) >= KEPT_FOR) {
-            self.forget_oldest(total);
+            self.forgotten = self.forgotten.max(self.forget_oldest(total));
         }
     }
 
-    fn forget_oldest(&mut self, total: &AtomicUsize) {
-        let Some((token, _)) = self.ended.pop_front() else { return };
+    fn forget_oldest(&mut self, total: &AtomicUsize) -> Option<u64> {
+        let (token, _) = self.ended.pop_front()?;
         if let Some(Answer::Given(frame)) = self.by_token.remove(&token) {
             let cost = frame.len() + ENTRY_BYTES;
             self.bytes -= cost;
             total.fetch_sub(cost, Ordering::Relaxed);
         }
-        self.forgotten = self.forgotten.max(Some(token));
+        Some(token)
     }
 }
 
@@ -263,6 +264,8 @@ mod tests {
             session.answered(token, &[0; 32 << 10]);
             assert!(sessions.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
         }
+        // What made room says nothing of a call that is late but new.
+        assert!(matches!(session.attempt(0), Attempt::First));
         let held: Vec<_> =
             (2..).map_while(|id| sessions.open(id, &Arc::new(Caller::ANYBODY)).ok()).collect();
         assert_eq!(held.len(), 15);
