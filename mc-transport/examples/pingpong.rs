@@ -193,7 +193,7 @@ async fn batches(link: &dyn Link, key: RemoteKey, memory: &Memory) -> Outcome {
             });
             let batch = batch.collect();
             let start = Instant::now();
-            link.submit(batch).await.into_iter().collect::<Result<(), _>>()?;
+            link.submit(batch).await.into_iter().collect::<Result<Vec<_>, _>>()?;
             samples.add(start.elapsed());
         }
         let time = samples.median().as_secs_f64();

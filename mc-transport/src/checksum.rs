@@ -19,6 +19,20 @@ pub fn checksum(bytes: &[u8]) -> Checksum {
     narrow(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes))
 }
 
+/// The checksum of bytes whose front has the checksum `front` and whose back, of
+/// `back_len` bytes, has `back`.
+///
+/// ```
+/// use mc_transport::{checksum, combined};
+/// let (front, back) = (checksum(b"prompt "), checksum(b"cache"));
+/// assert_eq!(combined(front, back, 5), checksum(b"prompt cache"));
+/// ```
+#[must_use]
+pub fn combined(front: Checksum, back: Checksum, back_len: u64) -> Checksum {
+    let [front, back] = [front, back].map(|crc| u64::from(crc.as_u32()));
+    narrow(crc_fast::checksum_combine(crc_fast::CrcAlgorithm::Crc32Iscsi, front, back, back_len))
+}
+
 /// A CRC-32C over pieces that follow each other.
 ///
 /// ```
@@ -52,10 +66,19 @@ impl Digest {
     /// Adds memory as it is now, copied out piece by piece because a peer may be
     /// writing it.
     pub fn update_memory(&mut self, slice: &MemorySlice) {
+        self.update_part(slice, 0, slice.len());
+    }
+
+    /// Adds `len` bytes of memory from `start` on.
+    ///
+    /// # Panics
+    /// When they leave the slice.
+    pub(crate) fn update_part(&mut self, slice: &MemorySlice, start: usize, len: usize) {
+        assert!(start <= slice.len() && len <= slice.len() - start, "the part leaves the slice");
         let mut chunk = [0; COPY_CHUNK];
-        let mut at = 0;
-        while at < slice.len() {
-            let piece = &mut chunk[..COPY_CHUNK.min(slice.len() - at)];
+        let (mut at, end) = (start, start + len);
+        while at < end {
+            let piece = &mut chunk[..COPY_CHUNK.min(end - at)];
             slice.copy_to(at, piece).expect("the loop stays inside the slice");
             self.0.update(piece);
             at += piece.len();

@@ -1,4 +1,4 @@
-//! The suite that every implementation of [`Transport`] must pass, faults
+//! The suite that every implementation of [`Transport`](crate::Transport) must pass, faults
 //! included. Ours run it in `tests/conformance.rs`; run it on yours.
 //!
 //! ```
@@ -19,6 +19,8 @@
 //!
 //! A case panics, naming itself, when the implementation breaks the contract or
 //! takes more than [`CASE_DEADLINE`].
+//!
+#![doc = include_str!("../docs/your-own-transport.md")]
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,11 +31,12 @@ use bytes::Bytes;
 use mc_types::{Endpoint, Extent, RemoteKey};
 
 use crate::checksum::checksum;
+use crate::completion::Outcome;
 use crate::error::TransferError;
 use crate::memory::{Memory, MemorySlice};
 use crate::operation::{Operation, RemoteSpan, Source};
 use crate::region::{Access, Region};
-use crate::transport::{Link, Transport};
+use crate::transport::{DynTransport, Link};
 
 /// How long one case may take, on a machine that is busy with other things.
 pub const CASE_DEADLINE: Duration = Duration::from_secs(60);
@@ -41,9 +44,9 @@ pub const CASE_DEADLINE: Duration = Duration::from_secs(60);
 /// Two nodes that can reach each other.
 pub struct Pair {
     /// Owns the memory; has an endpoint.
-    pub owner: Arc<dyn Transport>,
+    pub owner: Arc<dyn DynTransport>,
     /// Reaches for it.
-    pub peer: Arc<dyn Transport>,
+    pub peer: Arc<dyn DynTransport>,
 }
 
 /// One demand of the contract.
@@ -68,6 +71,10 @@ cases! {
     pieces_are_gathered_and_scattered,
     a_source_may_be_memory_or_bytes,
     ten_thousand_operations_in_one_batch,
+    a_batch_that_is_too_large_fails_as_a_whole,
+    results_come_one_by_one,
+    checksums_are_those_of_the_bytes,
+    capabilities_are_kept,
     an_empty_batch_has_no_results,
     an_empty_operation_succeeds,
     an_unknown_key_is_refused,
@@ -127,7 +134,7 @@ struct Rig {
 
 impl Rig {
     async fn new(pair: Pair, len: usize, access: Access) -> Self {
-        let memory = allocate(len);
+        let memory = pair.owner.allocate(len).expect("the suite needs little memory");
         let region = pair.owner.register(&memory, access).expect("memory can be registered");
         let link = pair.peer.connect(endpoint(&pair)).await.expect("the owner can be reached");
         Self { pair, region, link }
@@ -138,6 +145,10 @@ impl Rig {
     }
 
     async fn one(&self, operation: Operation) -> Result<(), TransferError> {
+        self.outcome(operation).await.map(|_| ())
+    }
+
+    async fn outcome(&self, operation: Operation) -> Outcome {
         let mut results = self.link.submit(vec![operation]).await;
         assert_eq!(results.len(), 1, "one result per operation");
         results.pop().expect("there is one result")
@@ -280,6 +291,118 @@ async fn ten_thousand_operations_in_one_batch(pair: Pair) {
     assert_eq!(results.len(), COUNT);
     assert!(results.iter().all(Result::is_ok), "every read succeeds");
     assert!(memory.whole().to_vec() == bytes, "every byte is back");
+}
+
+async fn a_batch_that_is_too_large_fails_as_a_whole(pair: Pair) {
+    let rig = Rig::new(pair, 4096, Access::ReadWrite).await;
+    let max = rig.link.capabilities().max_batch;
+    let one = Operation::write(Bytes::from_static(b"x"), rig.span(0, 1));
+    let results = rig.link.submit(vec![one; max + 1]).await;
+    assert_eq!(results.len(), max + 1, "one result per operation");
+    let refused = |outcome: &Outcome| {
+        matches!(outcome, Err(TransferError::BatchTooLarge { len, max: m })
+            if (*len, *m) == (max + 1, max))
+    };
+    assert!(results.iter().all(refused), "{:?}", results[0]);
+    assert_eq!(rig.read(0, 1).await.expect("the region is there"), [0], "none was carried out");
+    rig.still_works().await;
+}
+
+async fn results_come_one_by_one(pair: Pair) {
+    const COUNT: usize = 50;
+    let rig = Rig::new(pair, COUNT, Access::ReadWrite).await;
+    let wrong = RemoteKey::from_bytes([0; 16]);
+    let write = |index: usize| {
+        let key = if index % 7 == 3 { wrong } else { rig.region.key() };
+        Operation::write(Bytes::from(vec![index as u8]), span(key, index as u64, 1))
+    };
+    let mut completions = rig.link.submit((0..COUNT).map(write).collect());
+    let mut seen = vec![None; COUNT];
+    while let Some((index, outcome)) = completions.next().await {
+        assert!(seen[index].replace(outcome.is_ok()).is_none(), "{index} is completed once");
+        if outcome.is_ok() {
+            // What is reported done is done.
+            let byte = rig.read(index as u64, 1).await.expect("the region is there");
+            assert_eq!(byte, [index as u8], "write {index} was reported done");
+        }
+    }
+    let together: Vec<_> = completions.await.iter().map(|outcome| Some(outcome.is_ok())).collect();
+    assert_eq!(seen, together);
+    assert_eq!(seen.iter().filter(|ok| **ok == Some(false)).count(), (3..COUNT).step_by(7).len());
+    rig.still_works().await;
+}
+
+async fn checksums_are_those_of_the_bytes(pair: Pair) {
+    let rig = Rig::new(pair, 3 << 20, Access::ReadWrite).await;
+    for len in [0_usize, 1, 100, 20_000, 300_000, 3 << 20] {
+        let bytes = pattern(len as u64, len);
+        let span = rig.span(0, len as u64);
+        let expected = Some(checksum(&bytes));
+        let half = len / 2;
+        let sources: Vec<Source> =
+            vec![Bytes::copy_from_slice(&bytes[..half]).into(), filled(&bytes[half..]).into()];
+        let written = rig.outcome(Operation::write(sources, span).checksummed()).await;
+        assert_eq!(written.expect("the write succeeds").checksum, expected, "{len}");
+        let memory = allocate(len);
+        let parts = [memory.slice(0, half), memory.slice(half, len - half)];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        let read = rig.outcome(Operation::read(span, parts.clone()).checksummed()).await;
+        assert_eq!(read.expect("the read succeeds").checksum, expected, "{len}");
+        assert!(memory.whole().to_vec() == bytes, "{len}");
+        let plain = rig.outcome(Operation::read(span, parts)).await;
+        assert_eq!(plain.expect("the read succeeds").checksum, None, "nobody asked");
+    }
+    // Between others, small and large, each has its own.
+    let blocks: Vec<Vec<u8>> = (0..40).map(|n| pattern(n, 700 * n as usize)).collect();
+    let mut at = 0;
+    let place = |block: &Vec<u8>| {
+        at += block.len() as u64;
+        rig.span(at - block.len() as u64, block.len() as u64)
+    };
+    let spans: Vec<RemoteSpan> = blocks.iter().map(place).collect();
+    let write = |(block, span): (&Vec<u8>, &RemoteSpan)| {
+        Operation::write(Bytes::from(block.clone()), *span).checksummed()
+    };
+    let writes = rig.link.submit(blocks.iter().zip(&spans).map(write).collect()).await;
+    let read = |span: &RemoteSpan| {
+        Operation::read(*span, allocate(span.extent.len() as usize).whole()).checksummed()
+    };
+    let reads = rig.link.submit(spans.iter().map(read).collect()).await;
+    for ((block, written), read) in blocks.iter().zip(writes).zip(reads) {
+        let expected = Some(checksum(block));
+        assert_eq!(written.expect("the write succeeds").checksum, expected);
+        assert_eq!(read.expect("the read succeeds").checksum, expected);
+    }
+}
+
+async fn capabilities_are_kept(pair: Pair) {
+    let rig = Rig::new(pair, 4096, Access::ReadWrite).await;
+    let capabilities = rig.link.capabilities();
+    rig.write(100, b"in place").await.expect("the region can be written");
+    let view = rig.link.view(rig.span(100, 8));
+    if capabilities.views {
+        let view = view.expect("a link that has views gives one");
+        assert_eq!(view.bytes().to_vec(), b"in place");
+        assert!(view.is_current());
+        let outside = rig.link.view(rig.span(4090, 7)).map(|_| ());
+        assert!(matches!(outside, Err(TransferError::OutOfBounds { .. })), "{outside:?}");
+        let wrong = rig.link.view(span(RemoteKey::from_bytes([0; 16]), 0, 1)).map(|_| ());
+        assert!(matches!(wrong, Err(TransferError::KeyRefused)), "{wrong:?}");
+        rig.region.revoke();
+        assert!(!view.is_current(), "the region was withdrawn");
+        assert_eq!(view.bytes().to_vec().len(), 8, "looking stays safe");
+        return;
+    }
+    let view = view.map(|_| ());
+    assert!(matches!(view, Err(TransferError::Unsupported { .. })), "{view:?}");
+    if let Some(larger) = capabilities.max_operation.checked_add(1)
+        && larger < 2 << 30
+    {
+        let memory = allocate(larger as usize);
+        let refused = rig.one(Operation::read(rig.span(0, larger), memory.whole())).await;
+        assert!(matches!(refused, Err(TransferError::TooLarge { .. })), "{refused:?}");
+    }
+    rig.still_works().await;
 }
 
 async fn an_empty_batch_has_no_results(pair: Pair) {

@@ -140,6 +140,20 @@ pub enum TransferError {
         /// The smaller limit of the two sides.
         max: u64,
     },
+    /// A batch of more operations than the link takes; none was carried out.
+    #[error("a batch of {len} operations exceeds the limit of {max}; submit several")]
+    BatchTooLarge {
+        /// Operations of the batch.
+        len: usize,
+        /// Operations of the largest batch.
+        max: usize,
+    },
+    /// This link, or the memory behind the region, cannot do that.
+    #[error("this link cannot give {what}; use a read or a write")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The link broke before the operation was answered; it may or may not have
     /// been carried out.
     #[error("the link to the peer was lost")]
@@ -173,7 +187,10 @@ impl TransferError {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::InvalidOperation(_) | Self::TooLarge { .. } => ErrorCode::InvalidParams,
+            Self::InvalidOperation(_)
+            | Self::TooLarge { .. }
+            | Self::BatchTooLarge { .. }
+            | Self::Unsupported { .. } => ErrorCode::InvalidParams,
             Self::KeyRefused
             | Self::AccessDenied { .. }
             | Self::OutOfBounds { .. }
@@ -218,6 +235,12 @@ pub enum ProtocolViolation {
         expected: u64,
         /// Bytes that the response announces.
         got: u64,
+    },
+    /// A write was called done before all of it was sent.
+    #[error("write {id} was answered before it was sent")]
+    EarlyAnswer {
+        /// The operation that the response names.
+        id: u32,
     },
     /// A response with a status that does not exist.
     #[error("unknown status {status}")]

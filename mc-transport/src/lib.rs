@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 
 mod checksum;
+mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod copy;
 mod error;
 mod mem;
 mod memory;
@@ -12,12 +14,13 @@ mod region;
 pub mod tcp;
 mod transport;
 
-pub use checksum::{Digest, checksum};
+pub use checksum::{Digest, checksum, combined};
+pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
-pub use mem::{FabricError, MemFabric, MemTransport};
+pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
 pub use memory::{Memory, MemoryError, MemorySlice, OutOfRange};
 pub use operation::{Operation, Pieces, RemoteSpan, Source};
 pub use region::{Access, Region, RegionTable};
 #[cfg(feature = "tcp")]
-pub use tcp::{TcpConfig, TcpTransport};
-pub use transport::{Link, Transport};
+pub use tcp::{TcpConfig, TcpLink, TcpTransport};
+pub use transport::{Capabilities, DynTransport, Link, MAX_BATCH, Ordering, Transport, View};

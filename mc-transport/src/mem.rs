@@ -3,25 +3,24 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
 
-use async_trait::async_trait;
 use mc_types::{Endpoint, EndpointError};
 use parking_lot::Mutex;
 
+use crate::completion::{Completions, Outcome, Transferred};
+use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::{Memory, MemorySlice};
-use crate::operation::{Operation, Source};
+use crate::operation::{Operation, RemoteSpan};
 use crate::region::{Access, Region, RegionTable};
-use crate::transport::{Link, Transport};
+use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering, Transport, View};
 
 const SCHEME: &str = "mem";
-
-/// Bytes moved before other tasks get a turn; about a millisecond of copying.
-const YIELD_AFTER: u64 = 8 << 20;
 
 /// A network inside this process, on which [`MemTransport`]s find each other by
 /// name. Clones are the same network.
@@ -82,8 +81,9 @@ pub struct MemTransport {
     node: Arc<Node>,
 }
 
-#[async_trait]
 impl Transport for MemTransport {
+    type Link = MemLink;
+
     fn scheme(&self) -> &'static str {
         SCHEME
     }
@@ -96,7 +96,7 @@ impl Transport for MemTransport {
         self.node.regions.register(memory, access)
     }
 
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<MemLink>, ConnectError> {
         if endpoint.scheme() != SCHEME {
             let endpoint = endpoint.clone();
             return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
@@ -112,7 +112,7 @@ impl Transport for MemTransport {
 
 impl Drop for MemTransport {
     fn drop(&mut self) {
-        self.node.open.store(false, Ordering::Release);
+        self.node.open.store(false, Release);
         self.node.regions.clear();
         let mut nodes = self.fabric.nodes.lock();
         nodes.retain(|_, node| !std::ptr::eq(node.as_ptr(), Arc::as_ptr(&self.node)));
@@ -125,88 +125,64 @@ impl fmt::Debug for MemTransport {
     }
 }
 
-struct MemLink {
+/// A link of a [`MemTransport`]: operations are copies, made in the task of whoever
+/// waits for them.
+pub struct MemLink {
     peer: Arc<Node>,
 }
 
-impl MemLink {
-    fn execute(&self, operation: &Operation) -> Result<(), TransferError> {
-        operation.validate()?;
-        if !self.is_healthy() {
+impl Node {
+    fn is_open(&self) -> bool {
+        self.open.load(Acquire)
+    }
+
+    /// The memory that `span` names, when a peer may have it.
+    fn resolve(&self, span: RemoteSpan, wanted: Access) -> Result<MemorySlice, TransferError> {
+        if !self.is_open() {
             let source = Arc::new(std::io::ErrorKind::ConnectionReset.into());
             return Err(TransferError::LinkLost { source });
         }
-        let span = operation.remote();
-        let (offset, len) = (span.extent.offset(), span.extent.len());
-        let wanted = match operation {
-            Operation::Read { .. } => Access::Read,
-            Operation::Write { .. } => Access::Write,
-        };
-        let remote = self.peer.regions.resolve(span.key, offset, len, wanted)?;
-        let mut at = 0;
-        match operation {
-            Operation::Read { into, .. } => {
-                for piece in into.iter() {
-                    part(&remote, &mut at, piece.len())
-                        .copy_to_slice(piece)
-                        .expect("the part has the length of the piece");
-                }
-            }
-            Operation::Write { from, .. } => {
-                for piece in from.iter() {
-                    let target = part(&remote, &mut at, piece.len());
-                    match piece {
-                        Source::Bytes(bytes) => target.copy_from(0, bytes),
-                        Source::Memory(slice) => slice.copy_to_slice(&target),
-                    }
-                    .expect("the part has the length of the piece");
-                }
-            }
-        }
-        Ok(())
+        self.regions.resolve(span.key, span.extent.offset(), span.extent.len(), wanted)
+    }
+
+    fn execute(&self, operation: &Operation) -> Outcome {
+        operation.validate()?;
+        let remote = self.resolve(operation.remote(), operation.access())?;
+        Ok(Transferred::new(copy(operation, &remote)))
     }
 }
 
-/// The next `len` bytes of the remote side.
-fn part(remote: &MemorySlice, at: &mut usize, len: usize) -> MemorySlice {
-    let part = remote.part(*at, len).expect("the lengths were validated to agree");
-    *at += len;
-    part
-}
-
-#[async_trait]
 impl Link for MemLink {
-    async fn submit(&self, batch: Vec<Operation>) -> Vec<Result<(), TransferError>> {
-        let mut results = Vec::with_capacity(batch.len());
-        let mut since_yield = 0u64;
-        for operation in batch {
-            if since_yield >= YIELD_AFTER {
-                since_yield = 0;
-                yield_once().await;
-            }
-            results.push(self.execute(&operation));
-            since_yield = since_yield.saturating_add(operation.remote().extent.len());
+    fn submit(&self, batch: Vec<Operation>) -> Completions {
+        let len = batch.len();
+        if len > MAX_BATCH {
+            let too_large = TransferError::BatchTooLarge { len, max: MAX_BATCH };
+            return Completions::ready(vec![Err(too_large); len]);
         }
-        results
+        let peer = Arc::clone(&self.peer);
+        Completions::inline(batch, move |operation| peer.execute(operation))
     }
 
     fn is_healthy(&self) -> bool {
-        self.peer.open.load(Ordering::Acquire)
+        self.peer.is_open()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let ordering = Ordering::Submission;
+        Capabilities { zero_copy: true, views: true, ordering, ..Capabilities::new(u64::MAX) }
+    }
+
+    fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
+        let bytes = self.peer.resolve(span, Access::Read)?;
+        let peer = Arc::clone(&self.peer);
+        Ok(View::new(bytes, Arc::new(move || peer.resolve(span, Access::Read).is_ok())))
     }
 }
 
-/// Gives other tasks of whatever runtime polls this a turn.
-async fn yield_once() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if yielded {
-            return Poll::Ready(());
-        }
-        yielded = true;
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
+impl fmt::Debug for MemLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemLink").field("is_healthy", &self.is_healthy()).finish_non_exhaustive()
+    }
 }
 
 /// Why a node could not join a [`MemFabric`].

@@ -7,6 +7,7 @@ use mc_types::{Extent, RemoteKey};
 
 use crate::error::{InvalidOperation, TransferError};
 use crate::memory::MemorySlice;
+use crate::region::Access;
 
 /// A range of bytes in a region of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +128,8 @@ pub enum Operation {
         from: RemoteSpan,
         /// Where they go; as many bytes as `from` has.
         into: Pieces<MemorySlice>,
+        /// Whether the result brings their checksum.
+        checksummed: bool,
     },
     /// Fills `to` with the bytes of `from`, piece after piece. When the write
     /// fails, what `to` holds is unspecified.
@@ -135,6 +138,8 @@ pub enum Operation {
         from: Pieces<Source>,
         /// Where they go in the peer's memory.
         to: RemoteSpan,
+        /// Whether the result brings their checksum.
+        checksummed: bool,
     },
 }
 
@@ -142,13 +147,42 @@ impl Operation {
     /// A read of `from` into one slice of memory or several.
     #[must_use]
     pub fn read(from: RemoteSpan, into: impl Into<Pieces<MemorySlice>>) -> Self {
-        Self::Read { from, into: into.into() }
+        Self::Read { from, into: into.into(), checksummed: false }
     }
 
     /// A write of [`Bytes`], one slice of memory, or several [`Source`]s to `to`.
     #[must_use]
     pub fn write(from: impl Into<Pieces<Source>>, to: RemoteSpan) -> Self {
-        Self::Write { from: from.into(), to }
+        Self::Write { from: from.into(), to, checksummed: false }
+    }
+
+    /// The same operation, whose result brings the CRC-32C of the bytes that moved
+    /// ([`Transferred::checksum`](crate::Transferred)). It is taken on this side
+    /// piece by piece while they are still in the caches, which costs a fraction of
+    /// another pass over them.
+    #[must_use]
+    pub fn checksummed(mut self) -> Self {
+        match &mut self {
+            Self::Read { checksummed, .. } | Self::Write { checksummed, .. } => *checksummed = true,
+        }
+        self
+    }
+
+    /// Whether the result brings a checksum.
+    #[must_use]
+    pub fn is_checksummed(&self) -> bool {
+        match self {
+            Self::Read { checksummed, .. } | Self::Write { checksummed, .. } => *checksummed,
+        }
+    }
+
+    /// What the operation needs of the region.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        match self {
+            Self::Read { .. } => Access::Read,
+            Self::Write { .. } => Access::Write,
+        }
     }
 
     /// The peer's side.
@@ -182,10 +216,11 @@ impl Operation {
             // Valid operations have as many bytes on this side, so they can be
             // counted in `usize`.
             let (start, len) = (start as usize, len as usize);
-            match &self {
+            let part = match &self {
                 Self::Read { into, .. } => Self::read(remote, cut(into, start, len)),
                 Self::Write { from, .. } => Self::write(cut(from, start, len), remote),
-            }
+            };
+            if self.is_checksummed() { part.checksummed() } else { part }
         };
         cuts.map(part).collect()
     }

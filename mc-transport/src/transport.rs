@@ -1,14 +1,20 @@
 //! The contract that every implementation keeps.
 
+use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use mc_types::Endpoint;
 
+use crate::completion::Completions;
 use crate::error::{ConnectError, RegisterError, TransferError};
-use crate::memory::Memory;
-use crate::operation::Operation;
+use crate::memory::{Memory, MemoryError, MemorySlice};
+use crate::operation::{Operation, RemoteSpan};
 use crate::region::{Access, Region};
+
+/// Most operations of one batch, unless a link's [`Capabilities`] say less.
+pub const MAX_BATCH: usize = 65_536;
 
 /// A way to move bytes between the memories of nodes: a network, a shared
 /// memory, a fabric inside one process.
@@ -16,16 +22,32 @@ use crate::region::{Access, Region};
 /// A value is one node on that network. It opens its own memory to peers
 /// ([`register`](Self::register)) and reaches theirs ([`connect`](Self::connect)).
 /// The suite in `mc_transport::conformance` (feature `conformance`) checks an
-/// implementation against everything said here.
-#[async_trait]
+/// implementation against everything said here, and `docs/your-own-transport.md`
+/// leads through writing one.
+///
+/// Where the implementation is chosen at run time, use `dyn` [`DynTransport`],
+/// which every transport is, too.
 pub trait Transport: Send + Sync + 'static {
+    /// What [`connect`](Self::connect) makes.
+    type Link: Link;
+
     /// The scheme of the endpoints that this transport connects to.
     fn scheme(&self) -> &'static str;
 
     /// Where peers reach this node; `None` when it does not accept them.
     fn endpoint(&self) -> Option<&Endpoint>;
 
-    /// Opens `memory` to every peer that is told the region's key.
+    /// Memory that this transport moves bytes of without a detour; registering any
+    /// other works, too.
+    ///
+    /// # Errors
+    /// [`MemoryError`] when the system has no such room.
+    fn allocate(&self, len: usize) -> Result<Memory, MemoryError> {
+        Memory::allocate(len)
+    }
+
+    /// Opens `memory` to every peer that is told the region's key. The same memory
+    /// may be registered again and then has another key.
     ///
     /// # Errors
     /// [`RegisterError`] when no key can be made or the transport was shut down.
@@ -39,27 +61,178 @@ pub trait Transport: Send + Sync + 'static {
     ///
     /// # Cancellation
     /// Dropping the future gives up the attempt and leaks nothing.
+    fn connect(
+        &self,
+        endpoint: &Endpoint,
+    ) -> impl Future<Output = Result<Arc<Self::Link>, ConnectError>> + Send;
+}
+
+/// [`Transport`] for use behind a pointer: the same methods, a link of any kind.
+#[async_trait]
+pub trait DynTransport: Send + Sync + 'static {
+    /// See [`Transport::scheme`].
+    fn scheme(&self) -> &'static str;
+
+    /// See [`Transport::endpoint`].
+    fn endpoint(&self) -> Option<&Endpoint>;
+
+    /// See [`Transport::allocate`].
+    ///
+    /// # Errors
+    /// As there.
+    fn allocate(&self, len: usize) -> Result<Memory, MemoryError>;
+
+    /// See [`Transport::register`].
+    ///
+    /// # Errors
+    /// As there.
+    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError>;
+
+    /// See [`Transport::connect`].
+    ///
+    /// # Errors
+    /// As there.
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError>;
 }
 
-/// A link to one peer. Batches from many tasks share it.
 #[async_trait]
-pub trait Link: Send + Sync {
-    /// Carries out the operations and gives one result for each, in their order.
-    /// They may run in any order and at the same time.
+impl<T: Transport> DynTransport for T {
+    fn scheme(&self) -> &'static str {
+        Transport::scheme(self)
+    }
+
+    fn endpoint(&self) -> Option<&Endpoint> {
+        Transport::endpoint(self)
+    }
+
+    fn allocate(&self, len: usize) -> Result<Memory, MemoryError> {
+        Transport::allocate(self, len)
+    }
+
+    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
+        Transport::register(self, memory, access)
+    }
+
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
+        Transport::connect(self, endpoint).await.map(|link| link as Arc<dyn Link>)
+    }
+}
+
+/// A link to one peer. Batches from many tasks share it.
+pub trait Link: Send + Sync + 'static {
+    /// Carries out the operations, and gives one result for each. They may run in
+    /// any order and at the same time, and start now or when the results are first
+    /// waited for.
     ///
-    /// # Errors
-    /// Each operation has its own [`TransferError`]. When the link is lost, every
-    /// operation that was not answered fails with the cause, and
-    /// [`is_healthy`](Self::is_healthy) says so.
+    /// Each operation fails for itself, with its own [`TransferError`]. When the
+    /// link is lost, every operation that was not answered fails with the cause,
+    /// and [`is_healthy`](Self::is_healthy) says so. A batch of more operations than
+    /// [`Capabilities::max_batch`] fails as a whole, each with
+    /// [`TransferError::BatchTooLarge`].
     ///
     /// # Cancellation
-    /// Dropping the future abandons the results, not the operations: those that
-    /// were started may still run to their end, and keep the memory they touch
-    /// alive until then. The link stays usable.
-    async fn submit(&self, batch: Vec<Operation>) -> Vec<Result<(), TransferError>>;
+    /// See [`Completions`]. The link stays usable.
+    fn submit(&self, batch: Vec<Operation>) -> Completions;
 
     /// Whether the link can still carry operations. Once it is `false` it stays
     /// so; connect again.
     fn is_healthy(&self) -> bool;
+
+    /// What this link can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The peer's bytes themselves, without a copy, where both sides share memory.
+    ///
+    /// # Errors
+    /// What a read would fail with; [`TransferError::Unsupported`] on a link whose
+    /// [`Capabilities::views`] is `false`, and for a region whose memory cannot be
+    /// shared.
+    fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
+        let _ = span;
+        Err(TransferError::Unsupported { what: "a view of the peer's memory" })
+    }
+}
+
+/// What a [`Link`] can do, for those who choose between several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Bytes of the largest operation. [`Operation::split`] cuts larger ones.
+    pub max_operation: u64,
+    /// Operations of the largest batch.
+    pub max_batch: usize,
+    /// Large payloads pass between the wire and registered memory without a buffer
+    /// of ours between.
+    pub zero_copy: bool,
+    /// In which order the peer carries out the operations that this link is given.
+    pub ordering: Ordering,
+    /// [`Link::view`] works.
+    pub views: bool,
+    /// What passes is encrypted, and the peer is who it says.
+    pub encrypted: bool,
+}
+
+impl Capabilities {
+    /// A plain link: every buffer in between, no order, no views, not encrypted.
+    #[must_use]
+    pub const fn new(max_operation: u64) -> Self {
+        Self {
+            max_operation,
+            max_batch: MAX_BATCH,
+            zero_copy: false,
+            ordering: Ordering::None,
+            views: false,
+            encrypted: false,
+        }
+    }
+}
+
+/// In which order operations are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ordering {
+    /// Any; wait for one to be done before you submit what depends on it.
+    None,
+    /// The order of submission. Still, their results are the only proof that they
+    /// were.
+    Submission,
+}
+
+/// Bytes of a peer, in place: the reader shares the memory with their owner.
+///
+/// They may change at any moment, and the owner may give their place to something
+/// else. Hold a lease while you use them, and ask [`is_current`](Self::is_current)
+/// when you are done: `false` means that the region was withdrawn meanwhile, and
+/// nothing that was seen may be trusted. The memory itself stays mapped while a
+/// view lives, so that looking is always safe.
+pub struct View {
+    bytes: MemorySlice,
+    is_open: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl View {
+    /// A view of `bytes`, for implementations; `is_open` says whether their region
+    /// still is.
+    pub fn new(bytes: MemorySlice, is_open: Arc<dyn Fn() -> bool + Send + Sync>) -> Self {
+        Self { bytes, is_open }
+    }
+
+    /// The bytes. Writing them is not part of the bargain, and refused where the
+    /// system can.
+    #[must_use]
+    pub fn bytes(&self) -> &MemorySlice {
+        &self.bytes
+    }
+
+    /// Whether the region is still open.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        (self.is_open)()
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use mc_transport::conformance::{Pair, run_all};
-use mc_transport::{MemFabric, Transport};
+use mc_transport::{Link as _, MemFabric, Transport as _};
 
 fn mem_pair() -> Pair {
     let fabric = MemFabric::new();

@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use mc_transport::tcp::StartError;
 use mc_transport::{
-    Access, ConnectError, Link, Memory, Operation, ProtocolViolation, RegisterError, RemoteSpan,
-    TcpConfig, TcpTransport, TransferError, Transport,
+    Access, ConnectError, Link, Memory, Operation, Outcome, ProtocolViolation, RegisterError,
+    RemoteSpan, TcpConfig, TcpTransport, TransferError, Transport,
 };
 use mc_types::{ByteSize, Endpoint, Extent, RemoteKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -129,7 +129,7 @@ async fn answered(
     link: &Arc<dyn Link>,
     batch: Vec<Operation>,
     answer: impl Future<Output = ()>,
-) -> Vec<Result<(), TransferError>> {
+) -> Vec<Outcome> {
     let (results, ()) = tokio::join!(timeout(DEADLINE, link.submit(batch)), answer);
     results.expect("the batch ends in time")
 }

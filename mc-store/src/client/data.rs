@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use mc_transport::{Digest, MemorySlice, Operation, Source, TransferError, Transport};
+use mc_transport::{Digest, Link as _, MemorySlice, Operation, Source, TransferError, Transport};
 use mc_types::{Checksum, Endpoint};
 
 use super::Core;
@@ -69,7 +69,7 @@ impl Core {
         }
         let name =
             |source: TransferError| PeerError::Transfer { endpoint: endpoint.clone(), source };
-        outcomes.into_iter().map(|outcome| outcome.map_err(name)).collect()
+        outcomes.into_iter().map(|outcome| outcome.map(|_| ()).map_err(name)).collect()
     }
 
     /// Does the operation by copying, if its bytes are in our own segment.

@@ -8,32 +8,36 @@
 //! memory is still being filled.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use mc_types::Checksum;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
-use super::batch::{Batch, Outcome};
 use super::receiver::Receiver;
 use super::server::YIELD_AFTER;
 use super::socket;
 use super::stream::{Frame, SendQueue};
 use super::tasks::{Counted, Tasks};
 use super::wire::{Opcode, RequestHeader};
+use crate::checksum::Digest;
+use crate::completion::{Completion, Completions, Transferred};
 use crate::error::TransferError;
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Pieces};
-use crate::transport::Link;
+use crate::region::Access;
+use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder};
 
-/// A connection to a peer, and the tasks that serve it.
-pub(super) struct TcpLink {
+/// A link of a [`TcpTransport`](super::TcpTransport): a connection, and the tasks that
+/// serve it.
+pub struct TcpLink {
     channel: Arc<Channel>,
 }
 
@@ -77,27 +81,44 @@ impl TcpLink {
     }
 }
 
-#[async_trait]
 impl Link for TcpLink {
-    async fn submit(&self, batch: Vec<Operation>) -> Vec<Outcome> {
+    fn submit(&self, batch: Vec<Operation>) -> Completions {
+        let len = batch.len();
+        if len > MAX_BATCH {
+            let too_large = TransferError::BatchTooLarge { len, max: MAX_BATCH };
+            return Completions::ready(vec![Err(too_large); len]);
+        }
         let max = self.channel.max_operation;
-        let mut outcomes = Vec::with_capacity(batch.len());
-        let mut refused = Vec::new();
-        for (index, operation) in batch.iter().enumerate() {
-            let outcome = check(operation, max);
-            if outcome.is_err() {
-                refused.push(index);
+        let (to_complete, completions) = Completions::pending(len);
+        let mut accepted = Vec::with_capacity(len);
+        for (operation, completion) in batch.into_iter().zip(to_complete) {
+            match check(&operation, max) {
+                Ok(()) => accepted.push((operation, completion)),
+                Err(refused) => completion.complete(Err(refused)),
             }
-            outcomes.push(outcome);
         }
-        if refused.len() == batch.len() {
-            return outcomes;
+        if !accepted.is_empty() {
+            self.channel.submit(accepted);
         }
-        self.channel.submit(batch, outcomes, &refused).outcomes().await
+        completions
     }
 
     fn is_healthy(&self) -> bool {
         self.channel.healthy.load(Ordering::Acquire)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let ordering = OperationOrder::Submission;
+        Capabilities { zero_copy: true, ordering, ..Capabilities::new(self.channel.max_operation) }
+    }
+}
+
+impl fmt::Debug for TcpLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpLink")
+            .field("is_healthy", &self.is_healthy())
+            .field("unanswered", &self.unanswered())
+            .finish_non_exhaustive()
     }
 }
 
@@ -108,7 +129,7 @@ impl Drop for TcpLink {
 }
 
 /// What can be known to fail before anything is sent.
-fn check(operation: &Operation, max: u64) -> Outcome {
+fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
     operation.validate()?;
     let len = operation.remote().extent.len();
     if len > max { Err(TransferError::TooLarge { len, max }) } else { Ok(()) }
@@ -121,8 +142,9 @@ pub(super) struct Channel {
     /// Origin of `busy_since`.
     opened: Instant,
     outbox: Mutex<Outbox>,
-    /// Frames that the current writer took out of the outbox. Only locked by
-    /// whoever holds [`Outbox::writing`], so never contended.
+    /// Frames that the current writer took out of the outbox. Locked by whoever
+    /// holds [`Outbox::writing`], and for a moment by
+    /// [`is_summed`](Self::is_summed).
     sending: Mutex<SendQueue>,
     wake_sender: Notify,
     /// Operations submitted and not completed.
@@ -157,16 +179,37 @@ pub(super) struct Awaited {
     /// Bytes of the request, for errors that name them.
     pub(super) offset: u64,
     pub(super) requested: u64,
-    pub(super) is_write: bool,
-    batch: Arc<Batch>,
-    index: usize,
+    pub(super) access: Access,
+    pub(super) checksum: Summed,
+    completion: Completion,
+}
+
+/// Where the checksum of an operation comes from.
+pub(super) enum Summed {
+    /// Nobody asked for one.
+    No,
+    /// The bytes of a read, as they arrive.
+    Received(Box<Digest>),
+    /// The bytes of a write, as they leave: whoever sends puts it here.
+    Sent(Arc<OnceLock<Checksum>>),
+}
+
+impl Summed {
+    fn finish(&self) -> Option<Checksum> {
+        match self {
+            Self::No => None,
+            Self::Received(digest) => Some(digest.finish()),
+            Self::Sent(checksum) => checksum.get().copied(),
+        }
+    }
 }
 
 impl Awaited {
-    pub(super) fn complete(self, outcome: Outcome) {
+    pub(super) fn complete(self, outcome: Result<(), TransferError>) {
+        let outcome = outcome.map(|()| Transferred::new(self.checksum.finish()));
         // The caller may free or reuse its memory as soon as it has the outcome.
         drop(self.into);
-        self.batch.complete(self.index, outcome);
+        self.completion.complete(outcome);
     }
 }
 
@@ -183,31 +226,19 @@ enum Written {
 }
 
 impl Channel {
-    /// Queues the operations, except those at the indices `refused` (ascending),
-    /// and writes them if nothing else is under way.
-    fn submit(
-        &self,
-        operations: Vec<Operation>,
-        outcomes: Vec<Outcome>,
-        refused: &[usize],
-    ) -> Arc<Batch> {
-        let count = operations.len() - refused.len();
-        let batch = Batch::new(outcomes, count);
-        let mut refused = refused.iter().copied().peekable();
-        let accepted = operations
-            .into_iter()
-            .enumerate()
-            .filter(|(index, _)| refused.next_if_eq(index).is_none());
+    /// Queues the operations, and writes them if nothing else is under way.
+    fn submit(&self, operations: Vec<(Operation, Completion)>) {
+        let count = operations.len();
         let mut outbox = self.outbox.lock();
         if let Some(reason) = outbox.broken.clone() {
             drop(outbox);
-            for (index, _) in accepted {
-                batch.complete(index, Err(reason.clone()));
+            for (_, completion) in operations {
+                completion.complete(Err(reason.clone()));
             }
-            return batch;
+            return;
         }
-        for (index, operation) in accepted {
-            outbox.push(operation, &batch, index);
+        for (operation, completion) in operations {
+            outbox.push(operation, completion);
         }
         // The receiver measures from this moment, so it is set before the receiver
         // can see that something is due. Should it complete the last operation in
@@ -220,7 +251,7 @@ impl Channel {
         }
         self.unanswered.fetch_add(count, Ordering::AcqRel);
         if std::mem::replace(&mut outbox.writing, true) {
-            return batch;
+            return;
         }
         drop(outbox);
         // With answers under way more operations are likely to follow before the
@@ -230,7 +261,6 @@ impl Channel {
             Written::All | Written::Broken => {}
             Written::Blocked | Written::Enough => self.wake_sender.notify_one(),
         }
-        batch
     }
 
     /// Writes frames. For whoever set [`Outbox::writing`]; clears it when all
@@ -291,6 +321,16 @@ impl Channel {
         }
     }
 
+    /// Whether the checksum of an operation that was answered is there. A write may be
+    /// answered while the last of its bytes are being summed; this waits for that.
+    pub(super) fn is_summed(&self, checksum: &Summed) -> bool {
+        let Summed::Sent(place) = checksum else { return true };
+        place.get().is_some() || {
+            drop(self.sending.lock());
+            place.get().is_some()
+        }
+    }
+
     /// Takes note that an operation was completed.
     pub(super) fn answered(&self) {
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
@@ -321,28 +361,37 @@ impl Channel {
 }
 
 impl Outbox {
-    fn push(&mut self, operation: Operation, batch: &Arc<Batch>, index: usize) {
+    fn push(&mut self, operation: Operation, completion: Completion) {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
-        let remote = operation.remote();
+        let (remote, access) = (operation.remote(), operation.access());
         let (offset, requested) = (remote.extent.offset(), remote.extent.len());
-        let (opcode, payload, into, len) = match operation {
-            Operation::Read { into, .. } => (Opcode::Read, Vec::new().into(), into, requested),
-            Operation::Write { from, .. } => (Opcode::Write, from, Vec::new().into(), 0),
+        let summed = operation.is_checksummed();
+        let (opcode, payload, into, len, checksum) = match operation {
+            Operation::Read { into, .. } => {
+                let checksum = if summed { Summed::Received(Box::default()) } else { Summed::No };
+                (Opcode::Read, Vec::new().into(), into, requested, checksum)
+            }
+            Operation::Write { from, .. } => {
+                let checksum = if summed { Summed::Sent(Arc::default()) } else { Summed::No };
+                (Opcode::Write, from, Vec::new().into(), 0, checksum)
+            }
         };
         let header = RequestHeader { opcode, id, key: remote.key, offset, len: requested };
-        self.frames.push(Frame::new(&header.encode(), payload));
-        let is_write = opcode == Opcode::Write;
-        let batch = Arc::clone(batch);
+        let frame = Frame::new(&header.encode(), payload);
+        self.frames.push(match &checksum {
+            Summed::Sent(place) => frame.summed(Arc::clone(place)),
+            _ => frame,
+        });
         self.awaited.push_back(Awaited {
             id,
             len,
             into,
             offset,
             requested,
-            is_write,
-            batch,
-            index,
+            access,
+            checksum,
+            completion,
         });
     }
 }

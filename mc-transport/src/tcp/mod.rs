@@ -5,7 +5,6 @@
 //! The protocol is defined in `docs/tcp-wire.md`. It is neither encrypted nor
 //! authenticated beyond the remote keys: run it inside a trusted network.
 
-mod batch;
 mod config;
 mod link;
 mod patience;
@@ -24,19 +23,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use async_trait::async_trait;
 use mc_types::{Endpoint, EndpointError};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 pub use self::config::TcpConfig;
+pub use self::link::TcpLink;
 use self::pool::Pool;
 use self::server::Server;
 use self::tasks::Tasks;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
 use crate::region::{Access, Region, RegionTable};
-use crate::transport::{Link, Transport};
+use crate::transport::Transport;
 
 const SCHEME: &str = "tcp";
 
@@ -51,7 +50,9 @@ const BACKLOG: i32 = 1024;
 ///
 /// ```
 /// use bytes::Bytes;
-/// use mc_transport::{Access, Memory, Operation, RemoteSpan, TcpConfig, TcpTransport, Transport};
+/// use mc_transport::{
+///     Access, Link, Memory, Operation, RemoteSpan, TcpConfig, TcpTransport, Transport,
+/// };
 /// use mc_types::Extent;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -139,8 +140,9 @@ impl TcpTransport {
     }
 }
 
-#[async_trait]
 impl Transport for TcpTransport {
+    type Link = TcpLink;
+
     fn scheme(&self) -> &'static str {
         SCHEME
     }
@@ -156,7 +158,7 @@ impl Transport for TcpTransport {
         self.regions.register(memory, access)
     }
 
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<TcpLink>, ConnectError> {
         if endpoint.scheme() != SCHEME {
             let endpoint = endpoint.clone();
             return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });

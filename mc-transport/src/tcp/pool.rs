@@ -53,7 +53,7 @@ impl Pool {
 
     /// A link to `endpoint`: one that exists when there are enough, a new one
     /// otherwise.
-    pub(super) async fn link(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
+    pub(super) async fn link(&self, endpoint: &Endpoint) -> Result<Arc<TcpLink>, ConnectError> {
         let wanted = self.config.links_per_peer.get();
         let peer = self.peer(endpoint)?;
         if let (Some(link), count) = peer.idlest()
@@ -65,9 +65,9 @@ impl Pool {
         let (idlest, count) = peer.idlest();
         if count < wanted {
             match self.connect(endpoint).await {
-                Ok(link) => self.keep(&peer, link).map(|link| link as Arc<dyn Link>),
+                Ok(link) => self.keep(&peer, link),
                 // A link fewer than wished is better than none.
-                Err(error) => idlest.map(|link| link as Arc<dyn Link>).ok_or(error),
+                Err(error) => idlest.ok_or(error),
             }
         } else {
             Ok(idlest.expect("at least one link is wanted, so the count is not zero"))

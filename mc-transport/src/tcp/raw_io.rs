@@ -52,6 +52,20 @@ impl Ranges<'_> {
         self.push(slice.address().wrapping_add(skip), slice.len() - skip)
     }
 
+    /// Keeps the first `limit` bytes.
+    fn truncate(&mut self, limit: usize) {
+        let mut left = limit;
+        for (index, range) in self.ranges[..self.count].iter_mut().enumerate() {
+            if range.iov_len >= left {
+                range.iov_len = left;
+                self.count = index + usize::from(left > 0);
+                self.bytes = limit;
+                return;
+            }
+            left -= range.iov_len;
+        }
+    }
+
     /// The only range, for which a simpler call is cheaper in the kernel.
     fn single(&self) -> Option<(*mut libc::c_void, usize)> {
         (self.count == 1).then(|| (self.ranges[0].iov_base, self.ranges[0].iov_len))
@@ -90,6 +104,11 @@ impl<'a> ToSend<'a> {
     /// Bytes in all ranges.
     pub(super) fn bytes(&self) -> usize {
         self.0.bytes
+    }
+
+    /// Keeps the first `limit` bytes.
+    pub(super) fn truncate(&mut self, limit: usize) {
+        self.0.truncate(limit);
     }
 
     /// Sends as much as the socket takes now.
@@ -133,6 +152,11 @@ impl<'a> ToFill<'a> {
     /// Bytes in all ranges.
     pub(super) fn bytes(&self) -> usize {
         self.0.bytes
+    }
+
+    /// Keeps the first `limit` bytes.
+    pub(super) fn truncate(&mut self, limit: usize) {
+        self.0.truncate(limit);
     }
 
     /// Receives what the socket has now; zero at the end of the stream, and when
@@ -192,6 +216,18 @@ mod tests {
         assert!(fill.push_buffer(&mut head) && fill.push_memory(&into, 0));
         assert_eq!((fill.bytes(), fill.receive(far.as_fd()).unwrap()), (5, 5));
         assert_eq!((&head, memory.whole().to_vec()), (b"ab4", b"12345656".to_vec()));
+
+        let mut cut = ToSend::new();
+        assert!(cut.push_bytes(b"abc") && cut.push_bytes(b"def") && cut.push_bytes(b"ghi"));
+        for (limit, ranges) in [(100, 3), (9, 3), (7, 3), (6, 2), (4, 2), (3, 1), (1, 1)] {
+            cut.truncate(limit);
+            assert_eq!((cut.bytes(), cut.0.count), (limit.min(9), ranges), "{limit}");
+        }
+        assert_eq!(cut.send(near.as_fd()).unwrap(), 1);
+        let mut one = [0; 1];
+        let mut fill = ToFill::new();
+        fill.push_buffer(&mut one);
+        assert_eq!((fill.receive(far.as_fd()).unwrap(), one), (1, *b"a"));
 
         let empty = ToFill::new().receive(far.as_fd());
         assert!(matches!(empty, Ok(0) | Err(_)), "nothing to fill, nothing is lost");

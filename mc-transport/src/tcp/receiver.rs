@@ -9,15 +9,13 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tracing::debug;
 
-use super::batch::Outcome;
-use super::link::{Awaited, Channel};
+use super::link::{Awaited, Channel, Summed};
 use super::patience::{PROGRESS, Patience};
 use super::server::YIELD_AFTER;
 use super::stream::{DIRECT, ReceiveBuffer, Target};
 use super::tasks::Counted;
 use super::wire::{BadResponse, RESPONSE_LEN, ResponseHeader, Status};
 use crate::error::{ProtocolViolation, TransferError};
-use crate::region::Access;
 
 /// One per link. Dropping it, as the end of its task does, fails every operation
 /// that was not answered.
@@ -111,6 +109,10 @@ impl Receiver {
             let violation = ProtocolViolation::WrongLength { expected: due_len, got: header.len };
             return Err(TransferError::Protocol(violation));
         }
+        if outcome.is_ok() && !self.channel.is_summed(&due.checksum) {
+            let violation = ProtocolViolation::EarlyAnswer { id: header.id };
+            return Err(TransferError::Protocol(violation));
+        }
         if due_len > 0 {
             self.receive_payload().await?;
         }
@@ -128,11 +130,14 @@ impl Receiver {
             self.channel.collect_awaited(&mut self.awaited);
         }
         let behind = limit_before(self.awaited.get(1));
-        let due = self.awaited.front().expect("the caller looked at it");
         // The pieces are borrowed across waits; clones of the handles are not
         // needed because the operation stays at the front until it is complete.
-        let Self { channel, received, patience, seen_sent, since_yield, .. } = self;
+        let Self { channel, received, patience, seen_sent, since_yield, awaited, .. } = self;
+        let due = awaited.front_mut().expect("the caller looked at it");
         let mut target = Target::new(&due.into, due.len);
+        if let Summed::Received(digest) = &mut due.checksum {
+            target = target.summed(digest);
+        }
         received.drain_to(&mut target);
         while target.missing() > 0 {
             match received.try_receive_payload(&channel.stream, &mut target, behind) {
@@ -178,15 +183,12 @@ fn limit_before(next: Option<&Awaited>) -> usize {
 
 /// What an answer means for its operation; an error when it means the end of the
 /// link.
-fn outcome_of(status: Status, due: &Awaited) -> Result<Outcome, TransferError> {
+fn outcome_of(status: Status, due: &Awaited) -> Result<Result<(), TransferError>, TransferError> {
     let (offset, len) = (due.offset, due.requested);
     Ok(match status {
         Status::Done => Ok(()),
         Status::KeyRefused => Err(TransferError::KeyRefused),
-        Status::AccessDenied => {
-            let wanted = if due.is_write { Access::Write } else { Access::Read };
-            Err(TransferError::AccessDenied { wanted })
-        }
+        Status::AccessDenied => Err(TransferError::AccessDenied { wanted: due.access }),
         Status::OutOfBounds => Err(TransferError::OutOfBounds { offset, len }),
         // We respect the limit that the peer named, and encode what we send.
         Status::TooLarge | Status::Malformed => {

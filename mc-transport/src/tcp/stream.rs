@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
 
+use mc_types::Checksum;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::raw_io::{ToFill, ToSend};
+use crate::checksum::Digest;
 use crate::memory::MemorySlice;
 use crate::operation::{Pieces, Source};
 
@@ -20,6 +23,10 @@ const RECEIVE_BUFFER: usize = 32 << 10;
 /// socket until its target is known.
 pub(super) const DIRECT: u64 = 16 << 10;
 
+/// Bytes of a payload that is summed that one system call moves: what the second
+/// cache still has when they are summed.
+const SUMMED_CHUNK: usize = 256 << 10;
+
 /// Longest header of either direction.
 const MAX_HEADER: usize = super::wire::REQUEST_LEN;
 
@@ -30,13 +37,28 @@ pub(super) struct Frame {
     header_sent: usize,
     payload: Pieces<Source>,
     cursor: Cursor,
+    summed: Option<Box<Summing>>,
+}
+
+/// The checksum of a payload on its way out.
+struct Summing {
+    digest: Digest,
+    /// Where it goes when all is sent.
+    place: Arc<OnceLock<Checksum>>,
 }
 
 impl Frame {
     pub(super) fn new<const N: usize>(header: &[u8; N], payload: Pieces<Source>) -> Self {
         let mut bytes = [0; MAX_HEADER];
         bytes[..N].copy_from_slice(header);
-        Self { header: bytes, header_len: N, header_sent: 0, payload, cursor: Cursor::default() }
+        let cursor = Cursor::default();
+        Self { header: bytes, header_len: N, header_sent: 0, payload, cursor, summed: None }
+    }
+
+    /// The same, with the payload's checksum put in `place` once all of it is sent.
+    pub(super) fn summed(mut self, place: Arc<OnceLock<Checksum>>) -> Self {
+        self.summed = Some(Box::new(Summing { digest: Digest::new(), place }));
+        self
     }
 
     /// A header alone.
@@ -64,10 +86,23 @@ impl Frame {
     fn advance(&mut self, sent: usize) -> Option<usize> {
         let of_header = sent.min(self.header_len - self.header_sent);
         self.header_sent += of_header;
-        let rest = self.cursor.advance(&self.payload, Source::len, sent - of_header);
-        let finished =
-            self.header_sent == self.header_len && self.cursor.piece == self.payload.len();
-        finished.then_some(rest)
+        let mut passed = |source: &Source, at, len| {
+            if let Some(summing) = &mut self.summed {
+                match source {
+                    Source::Bytes(bytes) => summing.digest.update(&bytes[at..at + len]),
+                    Source::Memory(slice) => summing.digest.update_part(slice, at, len),
+                }
+            }
+        };
+        let rest = self.cursor.advance(&self.payload, Source::len, sent - of_header, &mut passed);
+        if self.header_sent < self.header_len || self.cursor.piece < self.payload.len() {
+            return None;
+        }
+        if let Some(summing) = self.summed.take() {
+            // Nobody else has this place to fill.
+            let _ = summing.place.set(summing.digest.finish());
+        }
+        Some(rest)
     }
 }
 
@@ -107,6 +142,9 @@ impl SendQueue {
                 break;
             }
         }
+        if self.frames.front().is_some_and(|frame| frame.summed.is_some()) {
+            out.truncate(SUMMED_CHUNK);
+        }
         let offered = out.bytes();
         let sent = once_ready(stream, Interest::WRITABLE, offered, || out.send(stream.as_fd()))?;
         let mut left = sent;
@@ -131,10 +169,17 @@ pub(super) struct Cursor {
 
 impl Cursor {
     /// Moves on by `moved` bytes, and past empty pieces; the bytes that were too
-    /// many.
-    fn advance<T>(&mut self, pieces: &[T], len: impl Fn(&T) -> usize, mut moved: usize) -> usize {
+    /// many. Calls `passed` with each piece, and the range of it that is passed now.
+    fn advance<T>(
+        &mut self,
+        pieces: &[T],
+        len: impl Fn(&T) -> usize,
+        mut moved: usize,
+        passed: &mut impl FnMut(&T, usize, usize),
+    ) -> usize {
         while let Some(piece) = pieces.get(self.piece) {
             let step = moved.min(len(piece) - self.at);
+            passed(piece, self.at, step);
             self.at += step;
             moved -= step;
             if self.at < len(piece) {
@@ -151,11 +196,17 @@ pub(super) struct Target<'a> {
     pieces: &'a [MemorySlice],
     cursor: Cursor,
     missing: u64,
+    digest: Option<&'a mut Digest>,
 }
 
 impl<'a> Target<'a> {
     pub(super) fn new(pieces: &'a [MemorySlice], len: u64) -> Self {
-        Self { pieces, cursor: Cursor::default(), missing: len }
+        Self { pieces, cursor: Cursor::default(), missing: len, digest: None }
+    }
+
+    /// The same, with what arrives added to `digest`.
+    pub(super) fn summed(self, digest: &'a mut Digest) -> Self {
+        Self { digest: Some(digest), ..self }
     }
 
     /// Bytes still to come.
@@ -164,7 +215,12 @@ impl<'a> Target<'a> {
     }
 
     fn advance(&mut self, moved: usize) -> usize {
-        let excess = self.cursor.advance(self.pieces, MemorySlice::len, moved);
+        let mut passed = |piece: &MemorySlice, at, len| {
+            if let Some(digest) = &mut self.digest {
+                digest.update_part(piece, at, len);
+            }
+        };
+        let excess = self.cursor.advance(self.pieces, MemorySlice::len, moved, &mut passed);
         self.missing -= (moved - excess) as u64;
         excess
     }
@@ -244,6 +300,9 @@ impl ReceiveBuffer {
         if all_pieces {
             let room = limit.min(self.bytes.len() - self.end);
             fill.push_buffer(&mut self.bytes[self.end..self.end + room]);
+        }
+        if target.digest.is_some() {
+            fill.truncate(SUMMED_CHUNK);
         }
         let room = fill.bytes();
         let received =

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use mc_transport::tcp::{TcpConfig, TcpTransport};
-use mc_transport::{Access, Link, MemFabric, Memory, Operation, RemoteSpan, Transport};
+use mc_transport::{
+    Access, Link, MemFabric, Memory, Operation, RemoteSpan, Transferred, Transport,
+};
 use mc_types::{Endpoint, Extent, RemoteKey};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
@@ -215,10 +217,10 @@ impl Pair {
         WRITTEN.check("write", 0, &found)?;
         SERVED.fill(0, &mut found);
         local.copy_from(0, &found).expect("the same length");
-        self.one(Operation::write(local, span)).await
+        self.one(Operation::write(local, span)).await.map(|_| ())
     }
 
-    async fn one(&self, operation: Operation) -> Result<(), BenchError> {
+    async fn one(&self, operation: Operation) -> Result<Transferred, BenchError> {
         let mut results = self.link.submit(vec![operation]).await;
         match results.pop() {
             Some(result) if results.is_empty() => Ok(result?),
@@ -429,10 +431,10 @@ impl Tcp {
                     pair.one(Operation::read(span, pair.local.whole())).await?;
                     off.add(start.elapsed());
                     let start = Instant::now();
-                    pair.one(Operation::read(span, pair.local.whole())).await?;
-                    let checksum = pair.local.whole().checksum();
+                    let read = Operation::read(span, pair.local.whole()).checksummed();
+                    let checksum = pair.one(read).await?.checksum;
                     on.add(start.elapsed());
-                    if checksum != expected {
+                    if checksum != Some(expected) {
                         return Err(BenchError::wrong("read", "the checksum differs"));
                     }
                 }
