@@ -18,6 +18,9 @@ pub enum RegisterError {
         /// What the system said.
         source: io::Error,
     },
+    /// The memory is mapped for reading only, and peers were to write it.
+    #[error("the memory is mapped for reading only; register it for reading")]
+    ReadOnly,
     /// The transport was shut down.
     #[error("the transport was shut down; register with a running one")]
     Closed,

@@ -18,7 +18,7 @@ pub use checksum::{Digest, checksum, combined};
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
-pub use memory::{Memory, MemoryError, MemorySlice, OutOfRange};
+pub use memory::{CopyError, Memory, MemoryError, MemoryOptions, MemorySlice, OutOfRange};
 pub use operation::{Operation, Pieces, RemoteSpan, Source};
 pub use region::{Access, Region, RegionTable};
 #[cfg(feature = "tcp")]

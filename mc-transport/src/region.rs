@@ -97,8 +97,12 @@ impl RegionTable {
     /// Opens `memory` to peers under a new random key.
     ///
     /// # Errors
-    /// [`RegisterError::NoRandomness`].
+    /// [`RegisterError::ReadOnly`] when peers could write what this process
+    /// cannot, and [`RegisterError::NoRandomness`].
     pub fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
+        if access != Access::Read && !memory.is_writable() {
+            return Err(RegisterError::ReadOnly);
+        }
         let mut bits = [0; 16];
         getrandom::fill(&mut bits)
             .map_err(|error| RegisterError::NoRandomness { source: error.into() })?;

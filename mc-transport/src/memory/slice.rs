@@ -1,0 +1,214 @@
+//! Parts of a block, and copies into and out of them.
+
+use std::fmt;
+use std::ptr;
+
+use mc_types::Checksum;
+
+use super::Memory;
+use crate::checksum::Digest;
+
+/// Part of a [`Memory`], which it keeps alive.
+#[derive(Clone)]
+pub struct MemorySlice {
+    pub(super) memory: Memory,
+    pub(super) offset: usize,
+    pub(super) len: usize,
+}
+
+impl MemorySlice {
+    /// The block that this is a part of.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Where the slice begins in its block.
+    #[must_use]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Bytes in the slice.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the slice has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether this process may write the bytes; see [`Memory::is_writable`].
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.memory.is_writable()
+    }
+
+    /// `len` bytes of this slice from `start`; `None` when they do not lie inside.
+    #[must_use]
+    pub fn part(&self, start: usize, len: usize) -> Option<Self> {
+        let end = start.checked_add(len)?;
+        (end <= self.len).then(|| Self {
+            memory: self.memory.clone(),
+            offset: self.offset + start,
+            len,
+        })
+    }
+
+    /// Copies the bytes from `at` on into `target`.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when fewer than `target.len()` bytes follow `at`; nothing
+    /// is copied then.
+    pub fn copy_to(&self, at: usize, target: &mut [u8]) -> Result<(), OutOfRange> {
+        let source = self.locate(at, target.len())?;
+        // SAFETY: `locate` proved that the range lies in the block, which this
+        // slice keeps alive; `target` is a reference, and no reference overlaps
+        // a block.
+        unsafe { ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
+        Ok(())
+    }
+
+    /// Copies `source` over the bytes from `at` on.
+    ///
+    /// # Errors
+    /// [`CopyError::OutOfRange`] when fewer than `source.len()` bytes follow
+    /// `at`, [`CopyError::ReadOnly`] when the memory cannot be written; nothing
+    /// is copied then.
+    pub fn copy_from(&self, at: usize, source: &[u8]) -> Result<(), CopyError> {
+        let target = self.locate_target(at, source.len())?;
+        // SAFETY: as in `copy_to`, with the roles exchanged, and `locate_target`
+        // proved that the block can be written.
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) };
+        Ok(())
+    }
+
+    /// Copies this slice over the first bytes of `other`, also when the two
+    /// overlap.
+    ///
+    /// # Errors
+    /// [`CopyError::OutOfRange`] when `other` is shorter,
+    /// [`CopyError::ReadOnly`] when it cannot be written; nothing is copied then.
+    pub fn copy_to_slice(&self, other: &Self) -> Result<(), CopyError> {
+        let target = other.locate_target(0, self.len)?;
+        // SAFETY: both ranges lie in blocks that the two slices keep alive,
+        // `locate_target` proved that the target can be written, and `copy`
+        // allows them to overlap.
+        unsafe { ptr::copy(self.address(), target, self.len) };
+        Ok(())
+    }
+
+    /// A copy of the bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut copy = vec![0; self.len];
+        self.copy_to(0, &mut copy).expect("the copy is as long as the slice");
+        copy
+    }
+
+    /// CRC-32C of the bytes as they are now, copied out piece by piece because a
+    /// peer may be writing them.
+    #[must_use]
+    pub fn checksum(&self) -> Checksum {
+        let mut digest = Digest::new();
+        digest.update_memory(self);
+        digest.finish()
+    }
+
+    /// First byte, for system calls. Readable for `len()` bytes while the slice
+    /// lives, and writable when [`is_writable`](Self::is_writable) says so.
+    pub(crate) fn address(&self) -> *mut u8 {
+        // SAFETY: `offset` is at most the block's length, so the sum stays inside
+        // the block or one past its end.
+        unsafe { self.memory.block.base.as_ptr().add(self.offset) }
+    }
+
+    fn locate_target(&self, at: usize, len: usize) -> Result<*mut u8, CopyError> {
+        if !self.is_writable() {
+            return Err(CopyError::ReadOnly);
+        }
+        Ok(self.locate(at, len)?)
+    }
+
+    fn locate(&self, at: usize, len: usize) -> Result<*mut u8, OutOfRange> {
+        match at.checked_add(len) {
+            Some(end) if end <= self.len => {
+                // SAFETY: `at <= self.len`, so the sum stays inside the block or
+                // one past its end.
+                Ok(unsafe { self.address().add(at) })
+            }
+            _ => Err(OutOfRange { at, len, available: self.len }),
+        }
+    }
+}
+
+impl fmt::Debug for MemorySlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemorySlice").field("offset", &self.offset).field("len", &self.len).finish()
+    }
+}
+
+/// Why bytes could not be copied into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The copy would leave its slice.
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
+    /// This process may only read the memory.
+    #[error("the memory is mapped for reading only; ask its owner for write access")]
+    ReadOnly,
+}
+
+/// A copy would leave its slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{len} bytes at {at} leave a slice of {available} bytes")]
+pub struct OutOfRange {
+    /// First byte of the copy in the slice.
+    pub at: usize,
+    /// Bytes to copy.
+    pub len: usize,
+    /// Bytes in the slice.
+    pub available: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::memory::Memory;
+
+    proptest! {
+        #[test]
+        fn copies_match_a_vector(
+            len in 0usize..20_000, at in 0usize..20_000, bytes in prop::collection::vec(any::<u8>(), 0..20_000)
+        ) {
+            let memory = Memory::allocate(len).unwrap();
+            let mut model = vec![0; len];
+            let fits = at + bytes.len() <= len;
+            prop_assert_eq!(memory.whole().copy_from(at, &bytes).is_ok(), fits);
+            if fits {
+                model[at..at + bytes.len()].copy_from_slice(&bytes);
+                let mut out = vec![0; bytes.len()];
+                memory.whole().copy_to(at, &mut out).unwrap();
+                prop_assert_eq!(&out, &bytes);
+            }
+            prop_assert_eq!(memory.whole().checksum(), crate::checksum(&model));
+            prop_assert_eq!(memory.whole().to_vec(), model);
+        }
+
+        #[test]
+        fn overlapping_copies_move(from in 0usize..500, to in 0usize..500, len in 0usize..500) {
+            let memory = Memory::allocate(1000).unwrap();
+            let mut model: Vec<u8> = (0..1000).map(|at| at as u8).collect();
+            memory.whole().copy_from(0, &model).unwrap();
+            let source = memory.slice(from, len).unwrap();
+            source.copy_to_slice(&memory.slice(to, len).unwrap()).unwrap();
+            model.copy_within(from..from + len, to);
+            prop_assert_eq!(memory.whole().to_vec(), model);
+        }
+    }
+}
