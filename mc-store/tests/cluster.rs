@@ -8,8 +8,8 @@ use mc_store::{
     ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterConfig, Memory, Put, PutError,
     PutOutcome, ReplicateConfig, Source,
 };
-use mc_transport::{Link as _, Transport as _};
 use mc_transport::tcp::{TcpConfig, TcpTransport};
+use mc_transport::{Link as _, Transport as _};
 use mc_types::{ClientId, KeyRef};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
