@@ -15,7 +15,7 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 use crate::caller::{Caller, Role};
 use crate::error::Refusal;
 use crate::frame::MAX_TOKEN_LEN;
-use crate::reload::{Reload, Reloading, read_file};
+use mc_tls::{Reload, Reloading, read_file};
 
 pub use parse::{AccessError, LineError};
 

@@ -12,7 +12,6 @@ pub mod frame;
 mod handshake;
 mod method;
 pub mod proto;
-mod reload;
 mod reply;
 mod request;
 mod server;
@@ -37,8 +36,8 @@ pub use client::{
 pub use error::{
     BindError, ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, MalformedReply, Refusal, RpcError,
 };
+pub use mc_tls::{FileError, Reload};
 pub use method::Method;
-pub use reload::{FileError, Reload};
 pub use request::{MAX_BATCH, MAX_PAGE, TenantKey};
 pub use server::{MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch};
 pub use service::{Call, Clock, MasterService, Service, SystemClock};

@@ -1,125 +1,19 @@
 //! Encrypted connections, and certificates as credentials.
 //!
-//! Both sides name the files that they need, in PEM. The cryptography is `ring`'s,
-//! whatever other providers a process has. TLS 1.3 is spoken, and 1.2 with those that
-//! know no better.
+//! Both sides name the files that they need, in PEM; see [`mc_tls`], whose types these are.
+//! The cryptography is `ring`'s, whatever other providers a process has. TLS 1.3 is spoken,
+//! and 1.2 with those that know no better.
 
-mod client;
-mod error;
-mod server;
+pub use mc_tls::{
+    ClientAuth, ClientTls, PemProblem, Protocol, ServerTls, TlsError, TlsFiles, client_names,
+    rustls,
+};
 
-use core::time::Duration;
-use std::path::Path;
-use std::sync::Arc;
+/// The protocols that a server offers inside TLS, its own first.
+pub const ALPN: [&[u8]; 2] = [b"mc/1", b"h2"];
 
-use rustls::RootCertStore;
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::ParsedCertificate;
-use webpki::{EndEntityCert, KeyUsage};
+/// What a server speaks.
+pub(crate) const SERVED: Protocol = Protocol::new(&ALPN);
 
-use crate::reload::read_file;
-
-pub use client::ClientTls;
-pub use error::{PemProblem, TlsError};
-pub use rustls;
-pub use server::{ALPN, ClientAuth, ServerTls, TlsFiles, client_names};
-
-/// Most bytes of one file.
-const MAX_FILE_LEN: usize = 1 << 20;
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
-
-/// The certificates in a file: at least one.
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let bytes = read_file(path, MAX_FILE_LEN)?;
-    let certificates = CertificateDer::pem_slice_iter(&bytes);
-    let certificates: Vec<_> = certificates
-        .collect::<Result<_, _>>()
-        .map_err(|error| TlsError::Pem { path: path.into(), problem: PemProblem::from(&error) })?;
-    if certificates.is_empty() {
-        return Err(TlsError::NoCertificate { path: path.into() });
-    }
-    Ok(certificates)
-}
-
-/// The first private key in a file: PKCS#8, PKCS#1 or SEC 1, not encrypted.
-fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let bytes = read_file(path, MAX_FILE_LEN)?;
-    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match &error {
-        pem::Error::NoItemsFound => TlsError::NoKey { path: path.into() },
-        other => TlsError::Pem { path: path.into(), problem: PemProblem::from(other) },
-    })
-}
-
-/// The authorities in a file, each of which is trusted.
-fn read_authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for (number, certificate) in (1..).zip(read_certificates(path)?) {
-        roots.add(certificate).map_err(|source| TlsError::BadCertificate {
-            path: path.into(),
-            number,
-            source,
-        })?;
-    }
-    Ok(Arc::new(roots))
-}
-
-/// A certificate with its chain, and its key.
-struct Identity {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-}
-
-impl Identity {
-    fn read(cert: &Path, key: &Path) -> Result<Self, TlsError> {
-        let chain = read_certificates(cert)?;
-        ParsedCertificate::try_from(&chain[0]).map_err(|source| TlsError::BadCertificate {
-            path: cert.into(),
-            number: 1,
-            source,
-        })?;
-        let key = read_key(key)?;
-        if let Some(problem) = untimely(&chain[0]) {
-            tracing::warn!(
-                "peers will not accept the certificate in {}: {problem}",
-                cert.display()
-            );
-        }
-        Ok(Self { chain, key })
-    }
-}
-
-/// Why one of these files, each good in itself, cannot be used with the other.
-fn pairing(cert: &Path, key: &Path, error: rustls::Error) -> TlsError {
-    match error {
-        rustls::Error::InconsistentKeys(_) => {
-            TlsError::KeyMismatch { cert: cert.into(), key: key.into() }
-        }
-        source => TlsError::BadKey { path: key.into(), source },
-    }
-}
-
-/// Says when a certificate does not hold now.
-fn untimely(certificate: &CertificateDer<'_>) -> Option<String> {
-    let leaf = EndEntityCert::try_from(certificate).ok()?;
-    // Nobody is trusted here, so this always fails; the time is looked at first.
-    let (nobody, usage) = (&[], KeyUsage::server_auth());
-    let checked =
-        leaf.verify_for_usage(&[], nobody, &[], UnixTime::now(), usage, None, None).err()?;
-    let apart = |later: UnixTime, earlier: UnixTime| {
-        Duration::from_secs(later.as_secs().saturating_sub(earlier.as_secs()))
-    };
-    match checked {
-        webpki::Error::CertExpired { time, not_after } => {
-            Some(format!("it expired {:?} ago", apart(time, not_after)))
-        }
-        webpki::Error::CertNotValidYet { time, not_before } => {
-            Some(format!("it becomes valid in {:?}", apart(not_before, time)))
-        }
-        _ => None,
-    }
-}
+/// What a client speaks.
+pub(crate) const SPOKEN: Protocol = Protocol::new(&[ALPN[0]]);

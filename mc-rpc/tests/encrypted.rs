@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{ME, PATIENCE, key, master, segment, serve};
-use mc_rpc::tls::{ClientAuth, ClientTls, ServerTls, TlsFiles};
+use mc_rpc::tls::{ClientAuth, ClientTls, Protocol, ServerTls, TlsFiles};
 use mc_rpc::{ClientConfig, MasterClient, RpcError, ServerConfig, ServerHandle, blocking};
 use mc_types::ErrorCode;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -174,11 +174,10 @@ async fn calls_over_grpc_go_encrypted_too() {
 
     let (cert, client_key) = files.issue("engine-1");
     let client = ClientTls::new(files.ca()).identity(cert, client_key);
-    let mut settings = (*client.connect_config().unwrap()).clone();
-    settings.alpn_protocols = vec![b"h2".to_vec()];
+    let settings = client.connect_config(Protocol::new(&[b"h2"])).unwrap();
     let stream = tokio::net::TcpStream::connect(server.local_addr()).await.unwrap();
     let name = client.expected_name("localhost").unwrap();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(settings));
+    let connector = tokio_rustls::TlsConnector::from(settings);
     let stream = connector.connect(name, stream).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
 

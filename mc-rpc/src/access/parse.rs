@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::{Access, MAX_LINES, MAX_LIST_LEN, MAX_TOKEN_LEN, Principal, TokenHash};
 use crate::caller::{Caller, Role, UnknownRole};
-use crate::reload::FileError;
+use mc_tls::FileError;
 
 /// Fewest characters of a token: 16 random ones of 64 are 96 bits.
 const MIN_TOKEN_LEN: usize = 16;

@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::config::ClientConfig;
 use crate::error::RpcError;
 use crate::frame::{ClientPreface, Hello, MAX_TOKEN_LEN, MIN_MAX_PAYLOAD};
-use crate::reload::{FileError, read_file};
+use mc_tls::{FileError, read_file};
 
 /// Most bytes of a token's file: a token and the white space around it.
 const MAX_FILE_LEN: usize = 2 * MAX_TOKEN_LEN;
@@ -148,7 +148,7 @@ impl Identity {
             preface: ClientPreface::with(config.max_payload.max(MIN_MAX_PAYLOAD), &hello),
             #[cfg(feature = "tls")]
             tls: match &config.tls {
-                Some(tls) => Some(tls.connect_config().map_err(Arc::new)?),
+                Some(tls) => Some(tls.connect_config(crate::tls::SPOKEN).map_err(Arc::new)?),
                 None => None,
             },
         })
@@ -171,7 +171,7 @@ pub(super) struct Prepared {
     /// The first bytes of the connection.
     pub(super) preface: BytesMut,
     #[cfg(feature = "tls")]
-    pub(super) tls: Option<Arc<rustls::ClientConfig>>,
+    pub(super) tls: Option<Arc<crate::tls::rustls::ClientConfig>>,
 }
 
 /// Whether preparing an attempt may block.

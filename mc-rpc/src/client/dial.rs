@@ -30,7 +30,9 @@ pub(super) fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError
 /// Whether the two sides did not agree on TLS, or on each other's certificates.
 #[cfg(feature = "tls")]
 fn is_tls(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|source| source.is::<rustls::Error>() || source.is::<TlsError>())
+    error
+        .get_ref()
+        .is_some_and(|source| source.is::<crate::tls::rustls::Error>() || source.is::<TlsError>())
 }
 
 /// No answer came during the handshake.

@@ -130,7 +130,8 @@ async fn secure_tcp(
         refuse(&mut stream, &refusal).await?;
         return Err(End::Refused(refusal));
     }
-    let accepted = tokio_rustls::TlsAcceptor::from(tls.current()).accept(stream).await;
+    let accepted =
+        tokio_rustls::TlsAcceptor::from(tls.current(crate::tls::SERVED)).accept(stream).await;
     let stream = accepted.map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => End::Tls(error),
         // Gone, as those are who only look whether the port is open.

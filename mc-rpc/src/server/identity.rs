@@ -29,7 +29,10 @@ impl Shown {
 
     /// The same, with the certificate that the TLS handshake has verified.
     #[cfg(feature = "tls")]
-    pub(super) fn with_certificate(self, connection: &rustls::ServerConnection) -> Self {
+    pub(super) fn with_certificate(
+        self,
+        connection: &crate::tls::rustls::ServerConnection,
+    ) -> Self {
         let certified = connection.peer_certificates().is_some();
         Self { certificate: crate::tls::client_names(connection), certified, ..self }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 #[cfg(feature = "tls")]
-use rustls::{ClientConnection, StreamOwned};
+use mc_tls::rustls::{ClientConnection, StreamOwned};
 use socket2::SockRef;
 #[cfg(unix)]
 use socket2::{Domain, SockAddr, Socket, Type};

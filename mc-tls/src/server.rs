@@ -3,15 +3,23 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    NoClientAuth, NoServerSessionStorage, ServerSessionMemoryCache, StoresServerSessions,
+    WebPkiClientVerifier,
+};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ServerConfig, ServerConnection};
 use webpki::EndEntityCert;
 
-use super::{Identity, TlsError, pairing, provider, read_authorities};
+use crate::error::TlsError;
+use crate::identity::{provider, read_authorities, read_identity};
+use crate::protocol::Protocol;
 use crate::reload::{Reload, Reloading};
 
-/// The protocols that a server offers inside TLS, its own first.
-pub const ALPN: [&[u8]; 2] = [b"mc/1", b"h2"];
+/// Sessions that clients may resume, until others take their place.
+const MAX_SESSIONS: usize = 256;
 
 /// Most names that count of one certificate.
 const MAX_NAMES: usize = 32;
@@ -60,13 +68,19 @@ impl TlsFiles {
     }
 }
 
-/// A server's settings for TLS, from files that may be renewed while it runs.
+/// A server's settings for TLS, from files that may be renewed while it runs. Listeners of
+/// several protocols may share it.
 #[derive(Debug)]
 pub struct ServerTls(Reloading<Loaded, TlsError>);
 
 struct Loaded {
-    config: Arc<ServerConfig>,
+    provider: Arc<CryptoProvider>,
+    identity: Arc<CertifiedKey>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    sessions: Arc<dyn StoresServerSessions>,
     names: Vec<Box<str>>,
+    /// Whether clients are asked for certificates.
+    asks: bool,
     requires_certificates: bool,
 }
 
@@ -82,10 +96,22 @@ impl ServerTls {
         Reloading::new("the files for TLS", watched, move || load(&files), news).map(Self)
     }
 
-    /// The settings for a connection that begins now. Cheap.
+    /// The settings for a connection that begins now, with this protocol inside. Reads no
+    /// file; costs little beside the handshake that follows.
     #[must_use]
-    pub fn current(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.0.current().config)
+    pub fn current(&self, protocol: Protocol) -> Arc<ServerConfig> {
+        let loaded = self.0.current();
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&loaded.provider))
+            .with_protocol_versions(protocol.versions)
+            .expect("the provider has cipher suites of both versions")
+            .with_client_cert_verifier(Arc::clone(&loaded.verifier))
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&loaded.identity))));
+        config.alpn_protocols = protocol.names();
+        config.session_storage = Arc::clone(&loaded.sessions);
+        if loaded.asks {
+            config.send_tls13_tickets = 0;
+        }
+        Arc::new(config)
     }
 
     /// Whether every client has to show a certificate.
@@ -104,37 +130,30 @@ impl ServerTls {
 }
 
 fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
-    let Identity { chain, key } = Identity::read(&files.cert, &files.key)?;
-    let names = certificate_names(&chain[0]);
     let provider = provider();
-    let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .expect("the provider has cipher suites of both versions");
-    let config = match &files.client_ca {
-        None => config.with_no_client_auth(),
+    let identity = read_identity(&files.cert, &files.key, &provider)?;
+    let verifier: Arc<dyn ClientCertVerifier> = match &files.client_ca {
+        None => Arc::new(NoClientAuth),
         Some(path) => {
             let roots = read_authorities(path)?;
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
             let verifier = match files.client_auth {
                 ClientAuth::Required => verifier,
                 ClientAuth::Optional => verifier.allow_unauthenticated(),
             };
-            let no_roots = |_| TlsError::NoCertificate { path: path.clone() };
-            config.with_client_cert_verifier(verifier.build().map_err(no_roots)?)
+            verifier.build().map_err(|_| TlsError::NoCertificate { path: path.clone() })?
         }
     };
-    let mut config = config
-        .with_single_cert(chain, key)
-        .map_err(|error| pairing(&files.cert, &files.key, error))?;
-    config.alpn_protocols = ALPN.map(Vec::from).into();
-    if files.client_ca.is_some() {
-        // A resumed connection would go on with a certificate that may have expired.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
-    }
-    let requires_certificates =
-        files.client_ca.is_some() && matches!(files.client_auth, ClientAuth::Required);
-    Ok(Loaded { config: Arc::new(config), names, requires_certificates })
+    let asks = files.client_ca.is_some();
+    // A resumed connection would go on with a client's certificate that may have expired.
+    let sessions: Arc<dyn StoresServerSessions> = match asks {
+        true => Arc::new(NoServerSessionStorage {}),
+        false => ServerSessionMemoryCache::new(MAX_SESSIONS),
+    };
+    let names = certificate_names(&identity.cert[0]);
+    let requires_certificates = asks && matches!(files.client_auth, ClientAuth::Required);
+    Ok(Loaded { provider, identity, verifier, sessions, names, asks, requires_certificates })
 }
 
 fn news(_: &Loaded, new: &Loaded) -> String {

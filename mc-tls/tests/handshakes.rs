@@ -1,15 +1,21 @@
 //! Handshakes with certificates that are right, wrong, late, missing and renewed.
 
-#![cfg(feature = "tls")]
+#![cfg(feature = "rustls")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use mc_rpc::Reload;
-use mc_rpc::tls::rustls::pki_types::PrivatePkcs8KeyDer;
-use mc_rpc::tls::{ClientAuth, ClientTls, PemProblem, ServerTls, TlsError, TlsFiles, client_names};
+use mc_tls::rustls::crypto::ring::default_provider;
+use mc_tls::rustls::pki_types::pem::PemObject;
+use mc_tls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use mc_tls::rustls::{ClientConfig, ProtocolVersion, RootCertStore, ServerConfig, version};
+use mc_tls::{
+    ClientAuth, ClientTls, PemProblem, Protocol, Reload, ServerTls, TlsError, TlsFiles,
+    client_names,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     PKCS_RSA_SHA256, SanType, date_time_ymd,
@@ -19,6 +25,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 const SERVER: &str = "master.example";
+
+const PROTOCOL: Protocol = Protocol::new(&[b"own/1", b"h2"]);
 
 /// An authority whose certificates lie in a directory.
 struct Authority {
@@ -114,27 +122,27 @@ impl Authority {
 struct Met {
     names: Vec<Box<str>>,
     alpn: Vec<u8>,
+    version: Option<ProtocolVersion>,
 }
 
 /// A connection on which one byte goes each way.
-async fn meet_at(
-    host: &str,
-    server: &ServerTls,
-    client: &ClientTls,
+async fn speak(
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    name: ServerName<'static>,
 ) -> (io::Result<Met>, io::Result<()>) {
     let (near, far) = tokio::io::duplex(64 << 10);
-    let acceptor = TlsAcceptor::from(server.current());
-    let connector = TlsConnector::from(client.connect_config().unwrap());
-    let name = client.expected_name(host).unwrap();
+    let (acceptor, connector) = (TlsAcceptor::from(server), TlsConnector::from(client));
     let accept = async {
         let mut stream = acceptor.accept(near).await?;
         let connection = stream.get_ref().1;
         let names = client_names(connection);
         let alpn = connection.alpn_protocol().unwrap_or_default().to_vec();
+        let version = connection.protocol_version();
         stream.write_u8(1).await?;
         stream.flush().await?;
         stream.read_u8().await?;
-        io::Result::Ok(Met { names, alpn })
+        io::Result::Ok(Met { names, alpn, version })
     };
     let connect = async {
         let mut stream = connector.connect(name, far).await?;
@@ -144,6 +152,15 @@ async fn meet_at(
         io::Result::Ok(())
     };
     tokio::join!(accept, connect)
+}
+
+async fn meet_at(
+    host: &str,
+    server: &ServerTls,
+    client: &ClientTls,
+) -> (io::Result<Met>, io::Result<()>) {
+    let name = client.expected_name(host).unwrap();
+    speak(server.current(PROTOCOL), client.connect_config(PROTOCOL).unwrap(), name).await
 }
 
 async fn meet(server: &ServerTls, client: &ClientTls) -> (io::Result<Met>, io::Result<()>) {
@@ -165,7 +182,42 @@ async fn a_client_meets_a_server_that_it_trusts() {
     let authority = Authority::new();
     let (met, connected) = meet(&authority.server(), &authority.client()).await;
     connected.unwrap();
-    assert_eq!(met.unwrap(), Met { names: vec![], alpn: b"mc/1".to_vec() });
+    let version = Some(ProtocolVersion::TLSv1_3);
+    assert_eq!(met.unwrap(), Met { names: vec![], alpn: b"own/1".to_vec(), version });
+}
+
+#[tokio::test]
+async fn protocols_share_files_and_nothing_else() {
+    const OTHER: Protocol = Protocol::new(&[b"other/2"]).tls13_only();
+    let authority = Authority::new();
+    let (server, client) = (authority.server(), authority.client());
+    let speak = async |served, config| {
+        let name = client.expected_name(SERVER).unwrap();
+        speak(server.current(served), config, name).await.0
+    };
+    let old = |protocol: Protocol| {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(authority.ca()).unwrap()).unwrap();
+        let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[&version::TLS12])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = client.connect_config(protocol).unwrap().alpn_protocols.clone();
+        Arc::new(config)
+    };
+    for (protocol, name) in [(PROTOCOL, &b"own/1"[..]), (OTHER, b"other/2")] {
+        let met = speak(protocol, client.connect_config(protocol).unwrap()).await.unwrap();
+        assert_eq!((&*met.alpn, met.version), (name, Some(ProtocolVersion::TLSv1_3)));
+    }
+    for (served, spoken) in [(PROTOCOL, OTHER), (OTHER, PROTOCOL)] {
+        let met = speak(served, client.connect_config(spoken).unwrap()).await;
+        assert!(said(&met).contains("any known protocol"), "{met:?}");
+    }
+    let met = speak(PROTOCOL, old(PROTOCOL)).await.unwrap();
+    assert_eq!(met.version, Some(ProtocolVersion::TLSv1_2));
+    let met = speak(OTHER, old(OTHER)).await;
+    assert!(met.is_err(), "{met:?}");
 }
 
 #[tokio::test]
@@ -364,7 +416,7 @@ fn what_is_wrong_with_a_file_is_said() {
     };
     let load = |cert: &Path, key: &Path| {
         let error = ServerTls::load(TlsFiles::new(cert, key)).unwrap_err();
-        let client = authority.client().identity(cert, key).connect_config().unwrap_err();
+        let client = authority.client().identity(cert, key).connect_config(PROTOCOL).unwrap_err();
         assert_eq!(error.to_string(), client.to_string());
         error
     };
@@ -388,7 +440,7 @@ fn what_is_wrong_with_a_file_is_said() {
     assert!(matches!(load(&odd, &key), TlsError::BadCertificate { number: 1, .. }));
     let ca = TlsFiles::new(&cert, &key).client_ca(&odd, ClientAuth::Required);
     assert!(matches!(ServerTls::load(ca), Err(TlsError::BadCertificate { number: 1, .. })));
-    let error = ClientTls::new(&missing).connect_config().unwrap_err();
+    let error = ClientTls::new(&missing).connect_config(PROTOCOL).unwrap_err();
     assert!(matches!(error, TlsError::File(_)), "{error}");
 
     for (text, expected) in [

@@ -39,7 +39,10 @@ pub enum FileError {
 }
 
 /// The whole file, if it has no more than `max` bytes.
-pub(crate) fn read_file(path: &Path, max: usize) -> Result<Vec<u8>, FileError> {
+///
+/// # Errors
+/// [`FileError`] when it cannot be read, is larger, or is a directory, a pipe or a device.
+pub fn read_file(path: &Path, max: usize) -> Result<Vec<u8>, FileError> {
     let failed = |source| FileError::Read { path: path.into(), source };
     // Before it is opened, because opening a pipe waits for its writer.
     if !fs::metadata(path).map_err(failed)?.is_file() {
@@ -96,7 +99,25 @@ fn inode(_: &Metadata) -> [u64; 4] {
 }
 
 /// The last good value of what some files say.
-pub(crate) struct Reloading<T, E> {
+///
+/// ```
+/// use mc_tls::{FileError, Reload, Reloading, read_file};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("motd");
+/// std::fs::write(&path, "hello")?;
+/// let load = { let path = path.clone(); move || read_file(&path, 1024) };
+/// let news = |old: &Vec<u8>, new: &Vec<u8>| format!("{} bytes, were {}", new.len(), old.len());
+/// let motd = Reloading::new("the message", vec![path.clone()], load, news)?;
+/// assert_eq!(**motd.current(), *b"hello");
+/// std::fs::write(&path, "good bye")?;
+/// assert_eq!(motd.check(), Reload::Taken);
+/// assert_eq!(**motd.current(), *b"good bye");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Reloading<T, E> {
     /// What the files are, in words.
     what: &'static str,
     files: Vec<PathBuf>,
@@ -109,7 +130,14 @@ pub(crate) struct Reloading<T, E> {
 }
 
 impl<T, E: fmt::Display> Reloading<T, E> {
-    pub(crate) fn new(
+    /// Reads the files by `load`, now and whenever [`check`](Self::check) finds that one of
+    /// them has changed. `what` they are, in words, and `news`, what there is to say of a
+    /// new value that takes the place of an old one, go to the log. Blocks the thread
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Those of `load`.
+    pub fn new(
         what: &'static str,
         files: Vec<PathBuf>,
         load: impl Fn() -> Result<T, E> + Send + Sync + 'static,
@@ -120,13 +148,15 @@ impl<T, E: fmt::Display> Reloading<T, E> {
         Ok(Self { what, files, load: Box::new(load), news, current, seen })
     }
 
-    pub(crate) fn current(&self) -> Arc<T> {
+    /// What they said when they were last good. Reads no file.
+    #[must_use]
+    pub fn current(&self) -> Arc<T> {
         Arc::clone(&self.current.read())
     }
 
     /// Looks whether the files have changed, and reads them if so. Each state of the
-    /// files is tried once and logged once.
-    pub(crate) fn check(&self) -> Reload {
+    /// files is tried once and logged once. Blocks the thread meanwhile.
+    pub fn check(&self) -> Reload {
         let mut seen = self.seen.lock();
         let stamps = stamps(&self.files);
         if *seen == stamps {

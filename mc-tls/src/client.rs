@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use rustls::sign::SingleCertAndKey;
 
-use super::{ALPN, Identity, TlsError, pairing, provider, read_authorities};
+use crate::error::TlsError;
+use crate::identity::{provider, read_authorities, read_identity};
+use crate::protocol::Protocol;
 
 /// How a client speaks TLS: files in PEM, which it reads anew for each connection, so that
 /// renewed ones are used without a restart.
@@ -41,26 +44,26 @@ impl ClientTls {
         self
     }
 
-    /// The settings for one connection, from the files as they are now. Blocks the thread
-    /// meanwhile.
+    /// The settings for one connection with this protocol inside, from the files as they
+    /// are now. Blocks the thread meanwhile.
     ///
     /// # Errors
     /// [`TlsError`], which names the file and what is wrong with it.
-    pub fn connect_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+    pub fn connect_config(&self, protocol: Protocol) -> Result<Arc<ClientConfig>, TlsError> {
         let roots = read_authorities(&self.ca)?;
-        let config = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
+        let provider = provider();
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(protocol.versions)
             .expect("the provider has cipher suites of both versions")
             .with_root_certificates(roots);
         let mut config = match &self.identity {
             None => config.with_no_client_auth(),
             Some((cert, key)) => {
-                let Identity { chain, key: private } = Identity::read(cert, key)?;
-                let config = config.with_client_auth_cert(chain, private);
-                config.map_err(|error| pairing(cert, key, error))?
+                let identity = read_identity(cert, key, &provider)?;
+                config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
             }
         };
-        config.alpn_protocols = vec![ALPN[0].into()];
+        config.alpn_protocols = protocol.names();
         Ok(Arc::new(config))
     }
 
