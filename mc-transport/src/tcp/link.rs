@@ -16,14 +16,13 @@ use std::time::Duration;
 
 use mc_types::Checksum;
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::receiver::Receiver;
 use super::server::YIELD_AFTER;
-use super::socket;
+use super::socket::Stream;
 use super::stream::{Frame, SendQueue};
 use super::tasks::{Counted, Tasks};
 use super::wire::{Opcode, RequestHeader};
@@ -42,10 +41,10 @@ pub struct TcpLink {
 }
 
 impl TcpLink {
-    /// Takes over a connection whose handshake is done. `max_operation` is the
+    /// Takes over a connection whose prefaces are exchanged. `max_operation` is the
     /// smaller limit of both sides.
-    pub(super) fn open(
-        stream: TcpStream,
+    pub(crate) fn open(
+        stream: Stream,
         max_operation: u64,
         stall_timeout: Duration,
         tasks: &Tasks,
@@ -71,12 +70,12 @@ impl TcpLink {
     }
 
     /// Fails what is under way and everything to come with `reason`.
-    pub(super) fn close(&self, reason: TransferError) {
+    pub(crate) fn close(&self, reason: TransferError) {
         self.channel.fail(reason);
     }
 
     /// Operations that were not answered.
-    pub(super) fn unanswered(&self) -> usize {
+    pub(crate) fn unanswered(&self) -> usize {
         self.channel.unanswered.load(Ordering::Relaxed)
     }
 }
@@ -137,7 +136,7 @@ fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
 
 /// What the link's handle and its two tasks share.
 pub(super) struct Channel {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     max_operation: u64,
     /// Origin of `busy_since`.
     opened: Instant,
@@ -307,7 +306,7 @@ impl Channel {
         drop(outbox);
         // Foreign memory may run code of its owner when it is released.
         drop(unsent);
-        socket::close_both(&self.stream);
+        self.stream.close_both();
         self.wake_sender.notify_one();
     }
 

@@ -6,15 +6,16 @@
 //! authenticated beyond the remote keys: run it inside a trusted network.
 
 mod config;
-mod link;
+pub(crate) mod greeting;
+pub(crate) mod link;
 mod patience;
 mod pool;
 mod raw_io;
 mod receiver;
-mod server;
-mod socket;
+pub(crate) mod server;
+pub(crate) mod socket;
 mod stream;
-mod tasks;
+pub(crate) mod tasks;
 mod wire;
 
 use std::fmt;
@@ -30,7 +31,7 @@ use tokio::runtime::Handle;
 pub use self::config::TcpConfig;
 pub use self::link::TcpLink;
 use self::pool::Pool;
-use self::server::Server;
+use self::server::{Server, Service};
 use self::tasks::Tasks;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
@@ -102,8 +103,14 @@ impl TcpTransport {
                 listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
             endpoint = Some(advertise(&config, bound)?);
             local_address = Some(bound);
-            let (config, regions) = (config.clone(), regions.clone());
-            let server = Server { config, regions, counters: Arc::clone(&counters) };
+            let service = Service {
+                regions: regions.clone(),
+                max_operation: config.max_operation.as_u64(),
+                connect_timeout: config.connect_timeout,
+                stall_timeout: config.stall_timeout,
+            };
+            let server =
+                Server { config: config.clone(), service, counters: Arc::clone(&counters) };
             tasks.spawn(server::accept(listener, Arc::new(server), Arc::downgrade(&tasks)));
         }
         let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));

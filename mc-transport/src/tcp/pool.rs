@@ -11,11 +11,10 @@ use tokio::net::{TcpStream, lookup_host};
 
 use super::Counters;
 use super::config::TcpConfig;
+use super::greeting::greet;
 use super::link::TcpLink;
-use super::socket;
-use super::stream::{Frame, ReceiveBuffer, SendQueue};
+use super::socket::{self, Stream};
 use super::tasks::Tasks;
-use super::wire::{PREFACE_LEN, Preface, VERSION, Verdict};
 use crate::error::{ConnectError, TransferError};
 use crate::transport::Link;
 
@@ -113,7 +112,7 @@ impl Pool {
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<TcpLink, ConnectError> {
         let after = self.config.connect_timeout;
-        let greeted = tokio::time::timeout(after, self.greet(endpoint)).await;
+        let greeted = tokio::time::timeout(after, self.reach(endpoint)).await;
         let (stream, max_operation) = greeted.unwrap_or_else(|_| {
             Err(ConnectError::TimedOut { endpoint: endpoint.clone(), after })
         })?;
@@ -127,7 +126,7 @@ impl Pool {
     }
 
     /// Connects and exchanges prefaces; the smaller operation limit of both.
-    async fn greet(&self, endpoint: &Endpoint) -> Result<(TcpStream, u64), ConnectError> {
+    async fn reach(&self, endpoint: &Endpoint) -> Result<(Stream, u64), ConnectError> {
         let unreachable = |source: io::Error| {
             let source = Arc::new(source);
             ConnectError::Unreachable { endpoint: endpoint.clone(), source }
@@ -145,43 +144,8 @@ impl Pool {
         // Tries one address after the other.
         let stream = TcpStream::connect(&addresses[..]).await.map_err(unreachable)?;
         socket::tune(&stream, &self.config);
-        let ours = self.config.max_operation.as_u64();
-        let preface = Preface { version: VERSION, verdict: 0, max_operation: ours };
-        let theirs = exchange(&stream, preface).await.map_err(unreachable)?;
-        let endpoint = endpoint.clone();
-        let Some(theirs) = theirs else { return Err(ConnectError::NotAPeer { endpoint }) };
-        if theirs.verdict == Verdict::Busy as u16 {
-            return Err(ConnectError::Busy { endpoint });
-        }
-        if theirs.verdict != Verdict::Welcome as u16 || theirs.version != VERSION {
-            let (ours, theirs) = (VERSION, theirs.version);
-            return Err(ConnectError::VersionMismatch { endpoint, ours, theirs });
-        }
-        Ok((stream, ours.min(theirs.max_operation)))
-    }
-}
-
-/// Sends our preface and takes the peer's; `None` when it sent something else.
-async fn exchange(stream: &TcpStream, ours: Preface) -> io::Result<Option<Preface>> {
-    let mut out = SendQueue::default();
-    out.push(Frame::bare(&ours.encode()));
-    while !out.is_empty() {
-        match out.try_send(stream) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
-            // The peer may have said why it hung up.
-            Err(_) => break,
-        }
-    }
-    let mut received = ReceiveBuffer::new();
-    loop {
-        if let Some(bytes) = received.take::<PREFACE_LEN>() {
-            return Ok(Preface::decode(&bytes));
-        }
-        match received.try_receive(stream, PREFACE_LEN - received.len()) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.readable().await?,
-            Err(error) => return Err(error),
-        }
+        let stream = Stream::from(stream);
+        let max_operation = greet(&stream, endpoint, self.config.max_operation.as_u64()).await?;
+        Ok((stream, max_operation))
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 use tracing::{debug, warn};
@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 use super::Counters;
 use super::config::TcpConfig;
 use super::patience::{Patience, Stalled};
-use super::socket;
+use super::socket::{self, Stream};
 use super::stream::{DIRECT, Frame, ReceiveBuffer, SendQueue, Target};
 use super::tasks::{Counted, Tasks};
 use super::wire::{
@@ -50,8 +50,21 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// What every connection of a server needs.
 pub(super) struct Server {
     pub(super) config: TcpConfig,
-    pub(super) regions: RegionTable,
+    pub(super) service: Service,
     pub(super) counters: Arc<Counters>,
+}
+
+/// What peers are served, and how patiently.
+#[derive(Clone)]
+pub(crate) struct Service {
+    /// The memory open to them.
+    pub(crate) regions: RegionTable,
+    /// Bytes of the largest operation.
+    pub(crate) max_operation: u64,
+    /// How long the exchange of prefaces may take.
+    pub(crate) connect_timeout: Duration,
+    /// How long a peer that owes something may go without progress.
+    pub(crate) stall_timeout: Duration,
 }
 
 /// Accepts peers until the transport ends.
@@ -76,7 +89,7 @@ pub(super) async fn accept(
             debug!(%peer, "refused: as many connections as allowed");
             server.counters.refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             // A new socket's buffer has room for these few bytes.
-            let _ = stream.try_write(&preface(&server.config, Verdict::Busy));
+            let _ = stream.try_write(&preface(server.service.max_operation, Verdict::Busy));
             continue;
         };
         let Some(tasks) = tasks.upgrade() else { return };
@@ -84,31 +97,37 @@ pub(super) async fn accept(
         tasks.spawn(async move {
             let _place = place;
             let _open = Counted::new(&server.counters.connections);
-            match Connection::greet(stream, &server).await {
-                Ok(Some(connection)) => {
-                    if let Err(end) = connection.serve().await {
-                        debug!(%peer, reason = %end, "connection ended");
-                    }
-                }
-                Ok(None) => debug!(%peer, "refused: does not speak this version"),
-                Err(end) => debug!(%peer, reason = %end, "handshake failed"),
+            socket::tune(&stream, &server.config);
+            if let Err(end) = serve_stream(stream.into(), &server.service).await {
+                debug!(%peer, reason = %end, "connection ended");
             }
         });
     }
 }
 
-fn preface(config: &TcpConfig, verdict: Verdict) -> [u8; PREFACE_LEN] {
-    let max_operation = config.max_operation.as_u64();
+/// Serves one peer until it leaves, or breaks the protocol.
+///
+/// # Errors
+/// [`End`], which there always is: peers leave without a word.
+pub(crate) async fn serve_stream(stream: Stream, service: &Service) -> Result<(), End> {
+    Connection::greet(stream, service).await?.serve().await
+}
+
+fn preface(max_operation: u64, verdict: Verdict) -> [u8; PREFACE_LEN] {
     Preface { version: VERSION, verdict: verdict as u16, max_operation }.encode()
 }
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum End {
+pub(crate) enum End {
     #[error("the peer closed or broke the connection: {0}")]
     Io(#[from] io::Error),
     #[error("the peer made no progress for {0:?}")]
     Stalled(Duration),
+    #[error("the peer does not speak this protocol")]
+    NotAPeer,
+    #[error("the peer speaks version {theirs} of the protocol")]
+    OtherVersion { theirs: u16 },
     #[error("the peer sent a request that this version does not define")]
     Malformed,
     #[error("the peer asked for {len} bytes at once")]
@@ -122,7 +141,7 @@ impl From<Stalled> for End {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     regions: RegionTable,
     max_operation: u64,
     received: ReceiveBuffer,
@@ -136,16 +155,15 @@ struct Connection {
 }
 
 impl Connection {
-    /// Exchanges prefaces; `None` when the peer was told that it cannot be served.
-    async fn greet(stream: TcpStream, server: &Server) -> Result<Option<Self>, End> {
-        socket::tune(&stream, &server.config);
+    /// Exchanges prefaces.
+    async fn greet(stream: Stream, service: &Service) -> Result<Self, End> {
         let mut connection = Self {
             stream,
-            regions: server.regions.clone(),
-            max_operation: server.config.max_operation.as_u64(),
+            regions: service.regions.clone(),
+            max_operation: service.max_operation,
             received: ReceiveBuffer::new(),
             answers: SendQueue::default(),
-            patience: Patience::new(server.config.connect_timeout),
+            patience: Patience::new(service.connect_timeout),
             since_yield: 0,
             expect_large: false,
         };
@@ -156,18 +174,18 @@ impl Connection {
             connection.receive(PREFACE_LEN).await?;
         };
         let Some(theirs) = theirs else {
-            return Err(End::Malformed);
+            return Err(End::NotAPeer);
         };
         let verdict =
             if theirs.version == VERSION { Verdict::Welcome } else { Verdict::UnknownVersion };
-        connection.answers.push(Frame::bare(&preface(&server.config, verdict)));
+        connection.answers.push(Frame::bare(&preface(service.max_operation, verdict)));
         connection.flush().await?;
         if verdict != Verdict::Welcome {
             connection.linger().await;
-            return Ok(None);
+            return Err(End::OtherVersion { theirs: theirs.version });
         }
-        connection.patience = Patience::new(server.config.stall_timeout);
-        Ok(Some(connection))
+        connection.patience = Patience::new(service.stall_timeout);
+        Ok(connection)
     }
 
     async fn serve(mut self) -> Result<(), End> {
@@ -334,7 +352,7 @@ impl Connection {
     /// Closes our direction and drops what still arrives for a moment: closing
     /// with unread bytes would reset the connection and lose our last answer.
     async fn linger(&mut self) {
-        socket::close_sending(&self.stream);
+        self.stream.close_sending();
         self.patience = Patience::new(LINGER);
         let mut dropped = 0;
         while dropped < LINGER_BYTES {

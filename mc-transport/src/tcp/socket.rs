@@ -1,18 +1,131 @@
-//! Options of the sockets that carry bulk data.
+//! The byte streams that the protocol runs over, and the options of their sockets.
 
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
 use tracing::debug;
 
 use super::config::TcpConfig;
+use super::raw_io::{ToFill, ToSend};
 
 /// A peer that vanished is noticed after about a minute of silence, also when
 /// nothing is being transferred.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_RETRIES: u32 = 3;
+
+/// A connected stream, of any kind: the same bytes go over each. One task may send
+/// while another receives.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    /// To another host.
+    Tcp(TcpStream),
+    /// To another process of this host.
+    Unix(UnixStream),
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Self::Tcp(stream)
+    }
+}
+
+impl From<UnixStream> for Stream {
+    fn from(stream: UnixStream) -> Self {
+        Self::Unix(stream)
+    }
+}
+
+impl Stream {
+    /// Waits until something can be received, or the stream has ended.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.readable().await,
+            Self::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    /// Waits until something can be sent, or the stream has ended.
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.writable().await,
+            Self::Unix(stream) => stream.writable().await,
+        }
+    }
+
+    /// Sends what the socket takes now.
+    ///
+    /// # Errors
+    /// `WouldBlock` when it takes nothing; what the socket said otherwise.
+    pub(super) fn try_send(&self, out: &mut ToSend<'_>) -> io::Result<usize> {
+        let offered = out.bytes();
+        self.once_ready(Interest::WRITABLE, offered, || out.send(self.as_fd()))
+    }
+
+    /// Receives what has arrived, as far as there is room; zero at the end of the
+    /// stream, and when there is no room.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing has arrived; what the socket said otherwise.
+    pub(super) fn try_receive(&self, fill: &mut ToFill<'_>) -> io::Result<usize> {
+        let room = fill.bytes();
+        self.once_ready(Interest::READABLE, room, || fill.receive(self.as_fd()))
+    }
+
+    /// Runs `io` if the socket was found ready, and takes note that it is not when
+    /// `io` moved less than it could: the next edge then wakes us, and the call that
+    /// would only learn `EAGAIN` is saved.
+    fn once_ready(
+        &self,
+        interest: Interest,
+        room: usize,
+        io: impl FnOnce() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut short = None;
+        let noting = || {
+            let moved = io()?;
+            if moved > 0 && moved < room {
+                short = Some(moved);
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(moved)
+        };
+        let outcome = match self {
+            Self::Tcp(stream) => stream.try_io(interest, noting),
+            Self::Unix(stream) => stream.try_io(interest, noting),
+        };
+        short.map_or(outcome, Ok)
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(super) fn close_sending(&self) {
+        self.close(Shutdown::Write);
+    }
+
+    /// Ends both directions, which wakes every task that waits for the socket.
+    pub(super) fn close_both(&self) {
+        self.close(Shutdown::Both);
+    }
+
+    fn close(&self, how: Shutdown) {
+        // Fails only when the connection is gone already, which is what we want.
+        let _ = SockRef::from(self).shutdown(how);
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
 
 /// Prepares a connected socket. Options are wishes: a system that refuses one
 /// gives a slower connection, not a broken one.
@@ -39,19 +152,4 @@ pub(super) fn tune(stream: &TcpStream, config: &TcpConfig) {
             debug!(option, %error, "a socket option was refused");
         }
     }
-}
-
-/// Tells the peer that nothing more comes.
-pub(super) fn close_sending(stream: &TcpStream) {
-    close(stream, std::net::Shutdown::Write);
-}
-
-/// Ends both directions, which wakes every task that waits for the socket.
-pub(super) fn close_both(stream: &TcpStream) {
-    close(stream, std::net::Shutdown::Both);
-}
-
-fn close(stream: &TcpStream, how: std::net::Shutdown) {
-    // Fails only when the connection is gone already, which is what we want.
-    let _ = SockRef::from(stream).shutdown(how);
 }

@@ -2,14 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
 use mc_types::Checksum;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 
 use super::raw_io::{ToFill, ToSend};
+use super::socket::Stream;
 use crate::checksum::Digest;
 use crate::memory::MemorySlice;
 use crate::operation::{Pieces, Source};
@@ -135,7 +133,7 @@ impl SendQueue {
     /// # Errors
     /// `WouldBlock` when the socket takes nothing now; what the socket said
     /// otherwise.
-    pub(super) fn try_send(&mut self, stream: &TcpStream) -> io::Result<usize> {
+    pub(super) fn try_send(&mut self, stream: &Stream) -> io::Result<usize> {
         let mut out = ToSend::new();
         for frame in &self.frames {
             if !frame.push_to(&mut out) {
@@ -145,8 +143,7 @@ impl SendQueue {
         if self.frames.front().is_some_and(|frame| frame.summed.is_some()) {
             out.truncate(SUMMED_CHUNK);
         }
-        let offered = out.bytes();
-        let sent = once_ready(stream, Interest::WRITABLE, offered, || out.send(stream.as_fd()))?;
+        let sent = stream.try_send(&mut out)?;
         let mut left = sent;
         while let Some(front) = self.frames.front_mut() {
             match front.advance(left) {
@@ -275,7 +272,7 @@ impl ReceiveBuffer {
     /// # Errors
     /// `WouldBlock` when there is nothing now, `UnexpectedEof` at the end of the
     /// stream, what the socket said otherwise.
-    pub(super) fn try_receive(&mut self, stream: &TcpStream, limit: usize) -> io::Result<usize> {
+    pub(super) fn try_receive(&mut self, stream: &Stream, limit: usize) -> io::Result<usize> {
         self.try_receive_payload(stream, &mut Target::new(&[], 0), limit)
     }
 
@@ -287,7 +284,7 @@ impl ReceiveBuffer {
     /// As [`try_receive`](Self::try_receive).
     pub(super) fn try_receive_payload(
         &mut self,
-        stream: &TcpStream,
+        stream: &Stream,
         target: &mut Target<'_>,
         limit: usize,
     ) -> io::Result<usize> {
@@ -305,8 +302,7 @@ impl ReceiveBuffer {
             fill.truncate(SUMMED_CHUNK);
         }
         let room = fill.bytes();
-        let received =
-            once_ready(stream, Interest::READABLE, room, || fill.receive(stream.as_fd()))?;
+        let received = stream.try_receive(&mut fill)?;
         if received == 0 && room > 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -325,53 +321,36 @@ impl ReceiveBuffer {
     }
 }
 
-/// Runs `io` if the socket was found ready, and takes note that it is not when
-/// `io` moved less than it could: the next edge then wakes us, and the call that
-/// would only learn `EAGAIN` is saved.
-fn once_ready(
-    stream: &TcpStream,
-    interest: Interest,
-    room: usize,
-    io: impl FnOnce() -> io::Result<usize>,
-) -> io::Result<usize> {
-    let mut short = None;
-    let outcome = stream.try_io(interest, || {
-        let moved = io()?;
-        if moved > 0 && moved < room {
-            short = Some(moved);
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(moved)
-    });
-    short.map_or(outcome, Ok)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::memory::Memory;
     use bytes::Bytes;
     use proptest::prelude::*;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream, UnixStream};
 
-    async fn pair() -> (TcpStream, TcpStream) {
+    async fn tcp_pair() -> (Stream, Stream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap());
         let (near, far) = tokio::join!(near, listener.accept());
-        (near.unwrap(), far.unwrap().0)
+        (near.unwrap().into(), far.unwrap().0.into())
+    }
+
+    fn unix_pair() -> (Stream, Stream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        (near.into(), far.into())
     }
 
     /// Sends frames of the given payload sizes, cut into pieces, and receives
     /// them with headers of 16 bytes into scattered memory.
-    async fn roundtrip(sizes: Vec<(usize, usize)>, limit: usize) {
-        let (near, far) = pair().await;
+    async fn roundtrip((near, far): (Stream, Stream), sizes: &[(usize, usize)], limit: usize) {
         let total: usize = sizes.iter().map(|(len, _)| len).sum();
         let source = Memory::allocate(total).unwrap();
         let pattern: Vec<u8> = (0..total).map(|at| (at * 7 + at / 251) as u8).collect();
         source.whole().copy_from(0, &pattern).unwrap();
         let mut queue = SendQueue::default();
         let mut at = 0;
-        for &(len, cut) in &sizes {
+        for &(len, cut) in sizes {
             let cut = cut.min(len);
             let front = Source::Bytes(Bytes::copy_from_slice(&pattern[at..at + cut]));
             let back = Source::Memory(source.slice(at + cut, len - cut).unwrap());
@@ -393,7 +372,7 @@ mod tests {
         let receive = async {
             let mut buffer = ReceiveBuffer::new();
             let mut at = 0;
-            for &(len, cut) in &sizes {
+            for &(len, cut) in sizes {
                 let header: [u8; 16] = loop {
                     if let Some(header) = buffer.take() {
                         break header;
@@ -432,7 +411,10 @@ mod tests {
             limit in prop_oneof![Just(16usize), Just(40), Just(usize::MAX), 17usize..9000],
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(roundtrip(sizes, limit));
+            runtime.block_on(async {
+                roundtrip(tcp_pair().await, &sizes, limit).await;
+                roundtrip(unix_pair(), &sizes, limit).await;
+            });
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 /// Every task that a transport spawned. Dropping it ends them all.
-pub(super) struct Tasks {
+pub(crate) struct Tasks {
     runtime: Handle,
     /// `None` once they were ended.
     running: Mutex<Option<JoinSet<()>>>,
@@ -17,13 +17,13 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    pub(super) fn new(runtime: Handle) -> Self {
+    pub(crate) fn new(runtime: Handle) -> Self {
         Self { runtime, running: Mutex::new(Some(JoinSet::new())), alive: Arc::default() }
     }
 
     /// Runs `task` until it ends or the transport does. After the end of the
     /// transport it is dropped at once.
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut running = self.running.lock();
         let Some(set) = running.as_mut() else { return };
         // Finished tasks leave their results behind; take them as we go.
@@ -37,7 +37,7 @@ impl Tasks {
     }
 
     /// Ends every task, and waits until each has dropped what it held.
-    pub(super) async fn end(&self) {
+    pub(crate) async fn end(&self) {
         let running = self.running.lock().take();
         if let Some(mut set) = running {
             set.shutdown().await;
@@ -45,26 +45,26 @@ impl Tasks {
     }
 
     /// Ends every task without waiting for it.
-    pub(super) fn abort(&self) {
+    pub(crate) fn abort(&self) {
         let running = self.running.lock().take();
         drop(running);
     }
 
-    pub(super) fn is_ended(&self) -> bool {
+    pub(crate) fn is_ended(&self) -> bool {
         self.running.lock().is_none()
     }
 
     /// Tasks that have not ended.
-    pub(super) fn alive(&self) -> usize {
+    pub(crate) fn alive(&self) -> usize {
         self.alive.load(Ordering::Relaxed)
     }
 }
 
 /// Adds one to a gauge for as long as it lives.
-pub(super) struct Counted(Arc<AtomicUsize>);
+pub(crate) struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
-    pub(super) fn new(gauge: &Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(gauge: &Arc<AtomicUsize>) -> Self {
         gauge.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(gauge))
     }
