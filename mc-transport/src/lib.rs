@@ -5,6 +5,7 @@ mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod copy;
+mod environment;
 mod error;
 mod mem;
 mod memory;
@@ -16,9 +17,12 @@ mod transport;
 
 pub use checksum::{Digest, checksum, combined};
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
+pub use environment::BadVariable;
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
-pub use memory::{CopyError, Memory, MemoryError, MemoryOptions, MemorySlice, OutOfRange};
+pub use memory::{
+    CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions, MemorySlice, OutOfRange,
+};
 pub use operation::{Operation, Pieces, RemoteSpan, Source};
 pub use region::{Access, Region, RegionTable};
 #[cfg(feature = "tcp")]

@@ -1,6 +1,9 @@
 //! Why there is no memory, or why it cannot be shared.
 
 use std::io;
+use std::path::PathBuf;
+
+use super::huge::HugePageSize;
 
 /// Why memory could not be had, or not be shared.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +31,67 @@ pub enum MemoryError {
     BadAlignment {
         /// Bytes asked for.
         align: usize,
+    },
+    /// Two options exclude each other.
+    #[error("memory cannot have both {first} and {second}; leave one option out")]
+    Incompatible {
+        /// One of them.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// The system has too few huge pages of the size demanded.
+    #[error(
+        "the system has no {} MiB of huge pages of {} MiB; reserve them (/proc/sys/vm/nr_hugepages, \
+         hugepages= at boot) or do not require them",
+        len.div_ceil(1 << 20),
+        size.bytes() >> 20
+    )]
+    NoHugePages {
+        /// Bytes asked for.
+        len: usize,
+        /// Size of the pages.
+        size: HugePageSize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No such NUMA node has memory that this process may use.
+    #[error(
+        "there is no NUMA node {node} with memory for this process; \
+         see /sys/devices/system/node/has_memory and the process's cpuset"
+    )]
+    NoSuchNode {
+        /// The node asked for.
+        node: u32,
+    },
+    /// The system does not let this process choose a NUMA node.
+    #[error(
+        "the system does not bind memory to NUMA node {node}; \
+         a container may need CAP_SYS_NICE for it, or leave the option out"
+    )]
+    NodeRefused {
+        /// The node asked for.
+        node: u32,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot hold the memory.
+    #[error(
+        "the file {} cannot hold the memory; may this process write it, \
+         and has its file system room that can be reserved?",
+        path.display()
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What is at the path is not a file.
+    #[error("{} is not a regular file; name another path", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
     },
     /// This operating system cannot do it.
     #[error("this operating system has no {wanted}; leave the option out")]

@@ -4,6 +4,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
+#[cfg(target_os = "linux")]
+use super::huge::HugePageSize;
+
 /// How often to look for an aligned place before giving up. Only a thread that
 /// maps memory in the same moment makes a second look necessary.
 const ATTEMPTS: usize = 16;
@@ -13,6 +16,9 @@ const ATTEMPTS: usize = 16;
 pub(super) enum Content<'a> {
     /// New pages of zeros that only this process sees.
     Private,
+    /// The same of explicit huge pages.
+    #[cfg(target_os = "linux")]
+    Huge(HugePageSize),
     /// The bytes of a file, shared with whoever maps it too.
     Shared {
         /// The file.
@@ -29,6 +35,11 @@ pub(super) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
+
+// SAFETY: a mapping is a range of addresses with no tie to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: nothing that a shared mapping offers makes a reference to its bytes.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes of `content` at a place of the system's choice, which is
@@ -64,6 +75,11 @@ impl Mapping {
         const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let (protection, flags, file) = match content {
             Content::Private => (WRITE, PRIVATE, -1),
+            #[cfg(target_os = "linux")]
+            Content::Huge(size) => {
+                let size = size.shift().cast_signed() << libc::MAP_HUGE_SHIFT;
+                (WRITE, PRIVATE | libc::MAP_HUGETLB | size, -1)
+            }
             Content::Shared { file, writable: true } => (WRITE, libc::MAP_SHARED, file.as_raw_fd()),
             Content::Shared { file, .. } => (libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd()),
             Content::Reserved => (libc::PROT_NONE, PRIVATE | libc::MAP_NORESERVE, -1),
@@ -82,6 +98,71 @@ impl Mapping {
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
+
+    /// Bytes that were mapped.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Asks the system to join pages to huge ones. It is a wish: where the kernel
+    /// cannot, its answer changes nothing.
+    #[cfg(target_os = "linux")]
+    pub(super) fn prefer_huge(&self) {
+        // SAFETY: the advice names exactly this mapping and changes no content.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
+    }
+
+    /// Gives the pages of `len` bytes from `start`, a multiple of `page`, memory
+    /// to write. `blank` says that their bytes are zero.
+    ///
+    /// # Panics
+    /// When they leave the mapping.
+    pub(super) fn populate(
+        &self,
+        start: usize,
+        len: usize,
+        page: usize,
+        blank: bool,
+    ) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            let first = self.locate(start, len).cast();
+            // SAFETY: `locate` checked that the range lies in this mapping, and
+            // populating changes no content.
+            let done = unsafe { libc::madvise(first, len, libc::MADV_POPULATE_WRITE) };
+            if done == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            // Unknown before Linux 5.14.
+            if error.raw_os_error() != Some(libc::EINVAL) {
+                return Err(error);
+            }
+        }
+        self.touch(start, len, page, blank);
+        Ok(())
+    }
+
+    /// Touches a byte of every page without changing it.
+    fn touch(&self, start: usize, len: usize, page: usize, blank: bool) {
+        for at in (start..start + len).step_by(page) {
+            let byte = self.locate(at, 1);
+            if blank {
+                // SAFETY: `locate` checked that the byte lies in this mapping,
+                // and writing the zero that it holds changes nothing.
+                unsafe { byte.write_volatile(0) };
+            } else {
+                // SAFETY: as above, and reading changes nothing.
+                unsafe { byte.read_volatile() };
+            }
+        }
+    }
+
+    fn locate(&self, start: usize, len: usize) -> *mut u8 {
+        let end = start.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len), "the range lies in the mapping");
+        self.base.as_ptr().wrapping_add(start)
+    }
 }
 
 impl Drop for Mapping {
@@ -97,4 +178,35 @@ pub(super) fn page_size() -> usize {
     // SAFETY: `sysconf` reads a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
+}
+
+/// Pages of the mapping that have memory.
+#[cfg(test)]
+pub(super) fn resident_pages(mapping: &Mapping) -> usize {
+    let mut pages = vec![0u8; mapping.len.div_ceil(page_size())];
+    // SAFETY: the range is a mapping, and the vector has a byte for each page.
+    let done = unsafe {
+        libc::mincore(mapping.base.as_ptr().cast(), mapping.len, pages.as_mut_ptr().cast())
+    };
+    assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    pages.iter().filter(|&&page| page & 1 == 1).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_populates_and_changes_nothing() {
+        let page = page_size();
+        let fresh = Mapping::new(5 * page, Content::Private).unwrap();
+        assert_eq!(resident_pages(&fresh), 0);
+        fresh.touch(page, 3 * page, page, true);
+        assert_eq!(resident_pages(&fresh), 3);
+        // SAFETY: the byte lies in the mapping, which nobody else uses.
+        unsafe { fresh.locate(page, 1).write(7) };
+        fresh.touch(0, 5 * page, page, false);
+        // SAFETY: as above.
+        assert_eq!(unsafe { fresh.locate(page, 1).read() }, 7);
+    }
 }

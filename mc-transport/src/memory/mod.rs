@@ -9,8 +9,14 @@
 //! checksums find it when it does.
 
 mod error;
+#[cfg(target_os = "linux")]
+mod file;
+mod huge;
 mod mapping;
+#[cfg(target_os = "linux")]
+mod numa;
 mod options;
+mod populate;
 #[cfg(target_os = "linux")]
 mod shared;
 mod slice;
@@ -28,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 
 pub use self::error::MemoryError;
+pub use self::huge::{HugePageSize, HugePages};
 use self::mapping::{Content, Mapping, page_size};
 pub use self::options::MemoryOptions;
 pub use self::slice::{CopyError, MemorySlice, OutOfRange};
@@ -104,8 +111,9 @@ impl Memory {
         Ok(Self::new(base, len, backing))
     }
 
-    /// Ways to allocate memory that has more to it: shared with other processes,
-    /// or aligned to more than a page.
+    /// Ways to allocate memory that has more to it: huge pages, one NUMA node,
+    /// pages that are there from the start, bytes that other processes or a file
+    /// share.
     pub fn options() -> MemoryOptions {
         MemoryOptions::default()
     }

@@ -1,7 +1,7 @@
 //! Memory that several processes of one host map: an unnamed file in memory,
 //! passed on as a descriptor and sealed so that nobody can shorten it.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,17 +10,23 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_
 use rustix::io::Errno;
 
 use super::MemoryError;
+use super::huge::HugePageSize;
 use super::mapping::{Content, Mapping};
 use crate::region::Access;
 
 /// What `/proc/PID/maps` shows, for people who wonder whose memory it is.
 const NAME: &str = "mc-transport";
 
-/// A new file of `len` zeros in memory. It can neither shrink nor grow, and only
-/// processes of this user can open it again with more rights than they were
-/// given.
-pub(super) fn create(len: usize) -> io::Result<File> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+/// A new file of `len` zeros in memory, in whole huge pages when there are any. It
+/// can neither shrink nor grow, and only processes of this user can open it again
+/// with more rights than they were given.
+pub(super) fn create(len: usize, huge: Option<HugePageSize>) -> io::Result<File> {
+    let pages = match huge {
+        None => MemfdFlags::empty(),
+        Some(HugePageSize::Mib2) => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+        Some(HugePageSize::Gib1) => MemfdFlags::HUGETLB | MemfdFlags::HUGE_1GB,
+    };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | pages;
     // Systems may demand that the bytes can never be executed; those before
     // Linux 6.3 do not know the flag.
     let file = match memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -28,7 +34,9 @@ pub(super) fn create(len: usize) -> io::Result<File> {
         result => result?,
     };
     let file = File::from(file);
-    file.set_len(len as u64)?;
+    let page = huge.map_or(1, HugePageSize::bytes);
+    let room = len.checked_next_multiple_of(page).ok_or(io::ErrorKind::OutOfMemory)?;
+    file.set_len(room as u64)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
@@ -65,13 +73,16 @@ pub(super) fn map(file: &File, len: usize, access: Access) -> Result<Mapping, Me
     if sealed.len() < len as u64 {
         return Err(MemoryError::TooShort { len, available: sealed.len() });
     }
-    // Huge pages are mapped and unmapped as wholes. The bytes that this adds are
-    // never touched.
-    let page = usize::try_from(sealed.blksize()).unwrap_or(1).max(1);
-    let too_large = MemoryError::TooLarge { len };
-    let rounded = len.checked_next_multiple_of(page).ok_or(too_large)?;
+    let room = whole_pages(len, &sealed).ok_or(MemoryError::TooLarge { len })?;
     let content = Content::Shared { file: file.as_fd(), writable: access != Access::Read };
-    Mapping::new(rounded, content).map_err(|source| MemoryError::Refused { len, source })
+    Mapping::new(room, content).map_err(|source| MemoryError::Refused { len, source })
+}
+
+/// `len` rounded up so that it can be mapped and unmapped when the file consists of
+/// huge pages, which are its blocks. The bytes that this adds are never touched.
+pub(super) fn whole_pages(len: usize, file: &Metadata) -> Option<usize> {
+    let page = usize::try_from(file.blksize()).unwrap_or(1).max(1);
+    len.checked_next_multiple_of(page)
 }
 
 #[cfg(test)]
