@@ -11,6 +11,7 @@ mod mem;
 mod memory;
 mod operation;
 mod region;
+mod region_cache;
 #[cfg(feature = "tcp")]
 pub mod tcp;
 mod transport;
@@ -25,6 +26,7 @@ pub use memory::{
 };
 pub use operation::{Operation, Pieces, RemoteSpan, Source};
 pub use region::{Access, Region, RegionTable};
+pub use region_cache::RegionCache;
 #[cfg(feature = "tcp")]
 pub use tcp::{TcpConfig, TcpLink, TcpTransport};
 pub use transport::{Capabilities, DynTransport, Link, MAX_BATCH, Ordering, Transport, View};

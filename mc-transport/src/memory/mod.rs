@@ -279,6 +279,11 @@ impl Memory {
         Arc::ptr_eq(&self.block, &other.block)
     }
 
+    /// A number that no other block has while this one lives.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.block).addr()
+    }
+
     /// Notes that peers may reach the block from now on.
     pub(crate) fn expose(&self) {
         self.block.exposed.store(true, Ordering::Release);
