@@ -14,6 +14,7 @@ mod region;
 mod region_cache;
 #[cfg(feature = "tcp")]
 pub mod tcp;
+pub mod topology;
 mod transport;
 
 pub use checksum::{Digest, checksum, combined};
