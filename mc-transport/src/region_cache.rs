@@ -81,8 +81,9 @@ impl RegionCache {
     }
 
     /// The region that `memory` has for exactly this `access`, made by `register`
-    /// when there is none. Callers that want the same at the same time wait for
-    /// the one that registers; when that fails, the next one tries.
+    /// when there is none. Callers that want the same at the same time wait, their
+    /// threads blocked, for the one that registers; when that fails, the next one
+    /// tries.
     ///
     /// `register` runs without any lock held. It must not ask this cache for the
     /// same memory and access, which would wait for itself for ever.

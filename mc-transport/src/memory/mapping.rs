@@ -9,7 +9,7 @@ use super::huge::HugePageSize;
 
 /// How often to look for an aligned place before giving up. Only a thread that
 /// maps memory in the same moment makes a second look necessary.
-const ATTEMPTS: usize = 16;
+const ATTEMPTS: usize = 64;
 
 /// What a mapping shows.
 #[derive(Clone, Copy)]
@@ -20,6 +20,7 @@ pub(super) enum Content<'a> {
     #[cfg(target_os = "linux")]
     Huge(HugePageSize),
     /// The bytes of a file, shared with whoever maps it too.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has such files"))]
     Shared {
         /// The file.
         file: BorrowedFd<'a>,
@@ -100,6 +101,7 @@ impl Mapping {
     }
 
     /// Bytes that were mapped.
+    #[cfg(target_os = "linux")]
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -208,5 +210,21 @@ mod tests {
         fresh.touch(0, 5 * page, page, false);
         // SAFETY: as above.
         assert_eq!(unsafe { fresh.locate(page, 1).read() }, 7);
+    }
+    #[test]
+    fn threads_do_not_take_each_others_places() {
+        let all = || {
+            for round in 0..200 {
+                let (len, align) = (1 + round * 5000, 1 << (13 + round % 10));
+                let mapping = Mapping::aligned(len, align, Content::Private).unwrap();
+                assert!(mapping.base().addr().get().is_multiple_of(align), "{len} {align}");
+                mapping.touch(0, len, page_size(), true);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(all);
+            }
+        });
     }
 }

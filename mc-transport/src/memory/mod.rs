@@ -82,6 +82,7 @@ enum Backing {
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has such files"))]
     Shared { _mapping: Mapping, file: File },
     /// Pages that another process may have, too.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has such files"))]
     Common { _mapping: Mapping },
     /// Somebody else's, kept alive by what is inside.
     Foreign { _owner: Box<dyn Any + Send + Sync> },
@@ -123,8 +124,9 @@ impl Memory {
     /// ([`Memory::share`]).
     ///
     /// With [`Access::Read`] the bytes are mapped for reading only: copies into
-    /// them are refused, and so are operations and regions that would write
-    /// them. The peer is not trusted: memory that it could shorten is refused,
+    /// them are refused, and so is registering them for peers to write.
+    /// [`is_writable`](Self::is_writable) tells it to whoever fills memory in other
+    /// ways. The peer is not trusted: memory that it could shorten is refused,
     /// since touching what is gone would kill this process. It may still write
     /// the bytes at any time, as the owner of every region may. When the memory
     /// consists of explicit huge pages, a peer can punch holes into it, which is

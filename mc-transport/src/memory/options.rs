@@ -90,9 +90,10 @@ impl MemoryOptions {
     }
 
     /// All pages have memory from the start, so that nobody waits for them later
-    /// and too little memory is an error now. At most `threads` threads, and not
-    /// more than there are processors, do the work; one takes about a second for
-    /// some gigabytes.
+    /// and memory that is missing shows now: as an error, or because the system
+    /// ends a process to make room. At most `threads` threads, and not more than
+    /// there are processors, do the work, while the caller waits; one manages a
+    /// gigabyte or two in a second.
     pub fn pre_fault(mut self, threads: NonZeroUsize) -> Self {
         self.pre_fault = Some(threads);
         self

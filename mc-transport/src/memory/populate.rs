@@ -75,4 +75,25 @@ mod tests {
             }
         }
     }
+    /// Behind the end of its file, a mapping has no memory and never will.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_that_cannot_be_had_is_an_error() {
+        use std::os::fd::AsFd;
+
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+        let version = (numbers.next().unwrap(), numbers.next().unwrap());
+        if version < (5, 14) {
+            eprintln!("not run: Linux {version:?} ends a process that lacks memory");
+            return;
+        }
+        let page = page_size();
+        let file = super::super::shared::create(page, None).unwrap();
+        let content = Content::Shared { file: file.as_fd(), writable: true };
+        let mapping = Mapping::new(2 * page, content).unwrap();
+        populate(&mapping, page, page, NonZeroUsize::MIN, true).unwrap();
+        let refused = populate(&mapping, 2 * page, page, NonZeroUsize::MIN, true).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EFAULT), "{refused}");
+    }
 }
