@@ -217,6 +217,9 @@ pub enum InvalidOperation {
         /// Bytes of the remote extent.
         remote: u64,
     },
+    /// A read into memory that this process may only read.
+    #[error("the memory to be filled is mapped for reading only")]
+    ReadOnly,
 }
 
 /// How a peer broke the protocol.

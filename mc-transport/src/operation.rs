@@ -233,6 +233,9 @@ impl Operation {
     pub fn validate(&self) -> Result<(), TransferError> {
         let remote = self.remote().extent.len();
         let local = match self {
+            Self::Read { into, .. } if !into.iter().all(MemorySlice::is_writable) => {
+                return Err(TransferError::InvalidOperation(InvalidOperation::ReadOnly));
+            }
             Self::Read { into, .. } => sum(into.iter().map(MemorySlice::len)),
             Self::Write { from, .. } => sum(from.iter().map(Source::len)),
         };
@@ -344,5 +347,17 @@ mod tests {
         assert!(Operation::write(Bytes::from_static(b"abc"), span(3)).validate().is_ok());
         assert!(Operation::write(Vec::<Source>::new(), span(0)).validate().is_ok());
         assert!(Operation::write(Vec::<Source>::new(), span(1)).validate().is_err());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn memory_to_be_filled_must_be_writable() {
+        let memory = Memory::options().shared().allocate(4096).unwrap();
+        let shared = memory.share(Access::Read).unwrap();
+        let mapped = Memory::map_shared(shared, 4096, Access::Read).unwrap();
+        let refused = Operation::read(span(4096), mapped.whole()).validate();
+        let expected = InvalidOperation::ReadOnly;
+        assert!(matches!(refused, Err(TransferError::InvalidOperation(e)) if e == expected));
+        assert!(Operation::write(mapped.whole(), span(4096)).validate().is_ok());
     }
 }
