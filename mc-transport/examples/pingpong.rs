@@ -8,11 +8,17 @@
 //! taskset -c 0 cargo run --release --example pingpong -- measure 127.0.0.1:7000
 //! ```
 //!
+//! `--tls DIRECTORY` behind both, with the feature `tls`, encrypts: the server puts its
+//! certificate there, and the other side trusts it.
+//!
 //! Prints medians in microseconds and GB/s (10^9 bytes per second).
 
 use std::error::Error;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mc_transport::{
@@ -31,14 +37,16 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [role, address] = &arguments[..] else {
-        return Err("usage: pingpong serve|measure ADDRESS".into());
+    let (role, address, tls) = match &arguments[..] {
+        [role, address] => (role, address, None),
+        [role, address, tls, directory] if tls == "--tls" => (role, address, Some(directory)),
+        _ => return Err("usage: pingpong serve|measure ADDRESS [--tls DIRECTORY]".into()),
     };
-    let address: SocketAddr = address.parse()?;
+    let (address, tls): (SocketAddr, _) = (address.parse()?, tls.map(Path::new));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match role.as_str() {
-        "serve" => runtime.block_on(serve(address)),
-        "measure" => measure(&runtime, address),
+        "serve" => runtime.block_on(serve(address, tls)),
+        "measure" => measure(&runtime, address, tls),
         _ => Err("the role is serve or measure".into()),
     }
 }
@@ -48,9 +56,39 @@ fn side_door(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port() + 1)
 }
 
-async fn serve(address: SocketAddr) -> Outcome {
+/// The settings of a node that listens at `address`, or of one that connects to it.
+#[cfg(feature = "tls")]
+fn configured(listen: bool, address: SocketAddr, tls: Option<&Path>) -> Outcome<TcpConfig> {
+    use mc_tls::{ClientTls, ServerTls, TlsFiles};
+    use mc_transport::TcpTls;
+
+    let mut config = if listen { TcpConfig::listening(address) } else { TcpConfig::default() };
+    let Some(directory) = tls else { return Ok(config) };
+    let (cert, key) = (directory.join("cert.pem"), directory.join("key.pem"));
+    let mut settings = TcpTls::new(ClientTls::new(&cert));
+    if listen {
+        let made = rcgen::generate_simple_self_signed([address.ip().to_string()])?;
+        std::fs::write(&cert, made.cert.pem())?;
+        std::fs::write(&key, made.signing_key.serialize_pem())?;
+        settings = settings.server(Arc::new(ServerTls::load(TlsFiles::new(cert, key))?));
+    }
+    config.tls = Some(settings);
+    Ok(config)
+}
+
+/// The settings of a node that listens at `address`, or of one that connects to it.
+#[cfg(not(feature = "tls"))]
+fn configured(listen: bool, address: SocketAddr, tls: Option<&Path>) -> Outcome<TcpConfig> {
+    match tls {
+        None if listen => Ok(TcpConfig::listening(address)),
+        None => Ok(TcpConfig::default()),
+        Some(_) => Err("build it with --features tls".into()),
+    }
+}
+
+async fn serve(address: SocketAddr, tls: Option<&Path>) -> Outcome {
     let listener = TcpListener::bind(side_door(address))?;
-    let transport = TcpTransport::start(TcpConfig::listening(address)).await?;
+    let transport = TcpTransport::start(configured(true, address, tls)?).await?;
     let memory = Memory::allocate(REGION)?;
     memory.whole().copy_from(0, &vec![7; REGION])?;
     let region = transport.register(&memory, Access::ReadWrite)?;
@@ -83,7 +121,7 @@ fn tune(stream: &TcpStream) -> std::io::Result<()> {
     SockRef::from(stream).set_tcp_congestion(b"cubic")
 }
 
-fn measure(runtime: &tokio::runtime::Runtime, address: SocketAddr) -> Outcome {
+fn measure(runtime: &tokio::runtime::Runtime, address: SocketAddr, tls: Option<&Path>) -> Outcome {
     let mut raw = TcpStream::connect(side_door(address))?;
     tune(&raw)?;
     let mut key = [0; 16];
@@ -100,11 +138,16 @@ fn measure(runtime: &tokio::runtime::Runtime, address: SocketAddr) -> Outcome {
             Ok(raw.read_exact(&mut local[..len])?)
         })?);
     }
-    runtime.block_on(measure_links(address, key, &raw_times))
+    runtime.block_on(measure_links(address, tls, key, &raw_times))
 }
 
-async fn measure_links(address: SocketAddr, key: RemoteKey, raw_times: &[Duration]) -> Outcome {
-    let transport = TcpTransport::start(TcpConfig::default()).await?;
+async fn measure_links(
+    address: SocketAddr,
+    tls: Option<&Path>,
+    key: RemoteKey,
+    raw_times: &[Duration],
+) -> Outcome {
+    let transport = TcpTransport::start(configured(false, address, tls)?).await?;
     let link = transport.connect(&Endpoint::new("tcp", &address.to_string())?).await?;
     let memory = Memory::allocate(16 << 20)?;
     memory.whole().copy_from(0, &vec![9; 16 << 20])?;

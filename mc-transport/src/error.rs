@@ -63,10 +63,28 @@ pub enum ConnectError {
         after: Duration,
     },
     /// Something answers there, but it is no peer of ours.
-    #[error("what answers at {endpoint} does not speak this transport's protocol")]
+    #[error(
+        "what answers at {endpoint} does not speak this transport's protocol, or speaks it in \
+         TLS only"
+    )]
     NotAPeer {
         /// The endpoint asked for.
         endpoint: Endpoint,
+    },
+    /// The peer speaks TLS only, and this side does not.
+    #[error("{endpoint} speaks TLS only; switch TLS on at this side")]
+    TlsRequired {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+    },
+    /// TLS did not come about.
+    #[cfg(feature = "tls")]
+    #[error("no TLS with {endpoint}")]
+    Tls {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+        /// Why.
+        source: crate::tcp::TlsFailure,
     },
     /// The peer speaks another version of the protocol.
     #[error("{endpoint} speaks version {theirs} of the protocol, this side version {ours}")]
@@ -93,7 +111,12 @@ impl ConnectError {
     /// Whether the same call may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Busy { .. })
+        match self {
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Busy { .. } => true,
+            #[cfg(feature = "tls")]
+            Self::Tls { source, .. } => source.is_retryable(),
+            _ => false,
+        }
     }
 
     /// The cause as it travels between nodes.
@@ -106,7 +129,10 @@ impl ConnectError {
             Self::Unreachable { .. }
             | Self::TimedOut { .. }
             | Self::NotAPeer { .. }
+            | Self::TlsRequired { .. }
             | Self::Closed => ErrorCode::TransferFail,
+            #[cfg(feature = "tls")]
+            Self::Tls { .. } => ErrorCode::TransferFail,
         }
     }
 }

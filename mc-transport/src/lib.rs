@@ -28,6 +28,8 @@ pub use memory::{
 pub use operation::{Operation, Pieces, RemoteSpan, Source};
 pub use region::{Access, Region, RegionTable};
 pub use region_cache::RegionCache;
+#[cfg(feature = "tls")]
+pub use tcp::TcpTls;
 #[cfg(feature = "tcp")]
 pub use tcp::{TcpConfig, TcpLink, TcpTransport};
 pub use transport::{Capabilities, DynTransport, Link, MAX_BATCH, Ordering, Transport, View};

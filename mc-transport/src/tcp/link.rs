@@ -21,7 +21,6 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::receiver::Receiver;
-use super::server::YIELD_AFTER;
 use super::socket::Stream;
 use super::stream::{Frame, SendQueue};
 use super::tasks::{Counted, Tasks};
@@ -108,7 +107,8 @@ impl Link for TcpLink {
 
     fn capabilities(&self) -> Capabilities {
         let ordering = OperationOrder::Submission;
-        Capabilities { zero_copy: true, ordering, ..Capabilities::new(self.channel.max_operation) }
+        let zero_copy = self.channel.stream.is_zero_copy();
+        Capabilities { zero_copy, ordering, ..Capabilities::new(self.channel.max_operation) }
     }
 }
 
@@ -267,7 +267,7 @@ impl Channel {
     fn write(&self) -> Written {
         let mut sending = self.sending.lock();
         let mut sent = 0;
-        while sent < YIELD_AFTER {
+        while sent < self.stream.turn() {
             if sending.is_empty() {
                 let mut outbox = self.outbox.lock();
                 if outbox.frames.is_empty() {

@@ -2,13 +2,15 @@
 //!
 //! The owner of the memory serves requests without its application's help;
 //! payloads go between socket and registered memory without a buffer between.
-//! The protocol is defined in `docs/tcp-wire.md`. It is neither encrypted nor
-//! authenticated beyond the remote keys: run it inside a trusted network.
+//! The protocol is defined in `docs/tcp-wire.md`. Without the feature `tls` and
+//! certificates (`TcpConfig::tls`) it is neither encrypted nor authenticated beyond the
+//! remote keys: run it inside a trusted network then.
 
 mod config;
 pub(crate) mod greeting;
 pub(crate) mod link;
 mod patience;
+mod plain;
 mod pool;
 mod raw_io;
 mod receiver;
@@ -16,6 +18,8 @@ pub(crate) mod server;
 pub(crate) mod socket;
 mod stream;
 pub(crate) mod tasks;
+#[cfg(feature = "tls")]
+mod tls;
 mod wire;
 
 use std::fmt;
@@ -29,10 +33,14 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 pub use self::config::TcpConfig;
+#[cfg(feature = "tls")]
+pub use self::config::TcpTls;
 pub use self::link::TcpLink;
 use self::pool::Pool;
 use self::server::{Server, Service};
 use self::tasks::Tasks;
+#[cfg(feature = "tls")]
+pub use self::tls::TlsFailure;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
 use crate::region::{Access, Region, RegionTable};
@@ -98,6 +106,10 @@ impl TcpTransport {
         let mut endpoint = None;
         let mut local_address = None;
         if let Some(address) = config.listen {
+            #[cfg(feature = "tls")]
+            if config.tls.as_ref().is_some_and(|tls| tls.server.is_none()) {
+                return Err(StartError::NoServerCertificate);
+            }
             let listener = listen(address)?;
             let bound =
                 listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
@@ -284,6 +296,10 @@ pub enum StartError {
         /// What is wrong with it.
         source: EndpointError,
     },
+    /// TLS is on, and there is no certificate to show to those who connect.
+    #[cfg(feature = "tls")]
+    #[error("a node that listens with TLS needs a certificate; set TcpTls::server")]
+    NoServerCertificate,
     /// Not called on a Tokio runtime.
     #[error("a TCP transport needs a Tokio runtime with I/O and time enabled")]
     NoRuntime,

@@ -13,8 +13,11 @@ use super::Counters;
 use super::config::TcpConfig;
 use super::greeting::greet;
 use super::link::TcpLink;
-use super::socket::{self, Stream};
+use super::plain;
+use super::socket::Stream;
 use super::tasks::Tasks;
+#[cfg(feature = "tls")]
+use super::tls::Settings;
 use crate::error::{ConnectError, TransferError};
 use crate::transport::Link;
 
@@ -139,11 +142,22 @@ impl Pool {
         if !has_port {
             return Err(ConnectError::BadAddress { endpoint: endpoint.clone(), expected });
         }
+        #[cfg(feature = "tls")]
+        let settings = match &self.config.tls {
+            Some(tls) => Some(Settings::read(&tls.client, endpoint).await?),
+            None => None,
+        };
         let addresses = lookup_host(endpoint.address()).await.map_err(unreachable)?;
         let addresses: Vec<_> = addresses.collect();
         // Tries one address after the other.
         let stream = TcpStream::connect(&addresses[..]).await.map_err(unreachable)?;
-        socket::tune(&stream, &self.config);
+        plain::tune(&stream, &self.config);
+        #[cfg(feature = "tls")]
+        let stream = match settings {
+            Some(settings) => settings.secure(stream.into(), endpoint).await?,
+            None => Stream::from(stream),
+        };
+        #[cfg(not(feature = "tls"))]
         let stream = Stream::from(stream);
         let max_operation = greet(&stream, endpoint, self.config.max_operation.as_u64()).await?;
         Ok((stream, max_operation))

@@ -11,7 +11,6 @@ use tracing::debug;
 
 use super::link::{Awaited, Channel, Summed};
 use super::patience::{PROGRESS, Patience};
-use super::server::YIELD_AFTER;
 use super::stream::{DIRECT, ReceiveBuffer, Target};
 use super::tasks::Counted;
 use super::wire::{BadResponse, RESPONSE_LEN, ResponseHeader, Status};
@@ -81,7 +80,7 @@ impl Receiver {
                 Ok(moved) => {
                     self.patience.moved(moved);
                     self.since_yield += moved;
-                    if self.since_yield >= YIELD_AFTER {
+                    if self.since_yield >= self.channel.stream.turn() {
                         self.since_yield = 0;
                         yield_now().await;
                     }
@@ -144,7 +143,7 @@ impl Receiver {
                 Ok(moved) => {
                     patience.moved(moved);
                     *since_yield += moved;
-                    if *since_yield >= YIELD_AFTER {
+                    if *since_yield >= channel.stream.turn() {
                         *since_yield = 0;
                         yield_now().await;
                     }

@@ -8,20 +8,25 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
+#[cfg(feature = "tls")]
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::Counters;
 use super::config::TcpConfig;
 use super::patience::{Patience, Stalled};
-use super::socket::{self, Stream};
+use super::plain;
+use super::socket::Stream;
 use super::stream::{DIRECT, Frame, ReceiveBuffer, SendQueue, Target};
 use super::tasks::{Counted, Tasks};
+#[cfg(feature = "tls")]
+use super::tls::{HandshakeError, admit};
 use super::wire::{
-    Opcode, PREFACE_LEN, Preface, REQUEST_LEN, RequestHeader, ResponseHeader, Status, VERSION,
-    Verdict,
+    Opcode, PREFACE_LEN, Preface, REQUEST_LEN, RequestHeader, ResponseHeader, Status,
+    TLS_HANDSHAKE, VERSION, Verdict,
 };
 use crate::error::TransferError;
 use crate::memory::MemorySlice;
@@ -29,10 +34,6 @@ use crate::region::{Access, RegionTable};
 
 /// Answers collected before they are sent, at most.
 const MAX_ANSWERS: usize = 64;
-
-/// Bytes moved before other tasks of the thread get a turn; a fraction of a
-/// millisecond.
-pub(super) const YIELD_AFTER: usize = 4 << 20;
 
 /// What a system call weighs against the bytes that it moves.
 const CALL_WEIGHT: usize = 16 << 10;
@@ -97,11 +98,26 @@ pub(super) async fn accept(
         tasks.spawn(async move {
             let _place = place;
             let _open = Counted::new(&server.counters.connections);
-            socket::tune(&stream, &server.config);
-            if let Err(end) = serve_stream(stream.into(), &server.service).await {
+            plain::tune(&stream, &server.config);
+            if let Err(end) = server.serve(stream).await {
                 debug!(%peer, reason = %end, "connection ended");
             }
         });
+    }
+}
+
+impl Server {
+    /// Serves one peer that has just connected.
+    async fn serve(&self, stream: TcpStream) -> Result<(), End> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = self.config.tls.as_ref().and_then(|tls| tls.server.as_ref()) {
+            let begun = Instant::now();
+            let stream = admit(stream.into(), tls, &self.service).await?;
+            let mut service = self.service.clone();
+            service.connect_timeout = service.connect_timeout.saturating_sub(begun.elapsed());
+            return serve_stream(stream, &service).await;
+        }
+        serve_stream(stream.into(), &self.service).await
     }
 }
 
@@ -113,7 +129,8 @@ pub(crate) async fn serve_stream(stream: Stream, service: &Service) -> Result<()
     Connection::greet(stream, service).await?.serve().await
 }
 
-fn preface(max_operation: u64, verdict: Verdict) -> [u8; PREFACE_LEN] {
+/// What a server says first.
+pub(super) fn preface(max_operation: u64, verdict: Verdict) -> [u8; PREFACE_LEN] {
     Preface { version: VERSION, verdict: verdict as u16, max_operation }.encode()
 }
 
@@ -126,6 +143,11 @@ pub(crate) enum End {
     Stalled(Duration),
     #[error("the peer does not speak this protocol")]
     NotAPeer,
+    #[error("the peer speaks TLS; this node has no certificate")]
+    SpeaksTls,
+    #[cfg(feature = "tls")]
+    #[error(transparent)]
+    Handshake(HandshakeError),
     #[error("the peer speaks version {theirs} of the protocol")]
     OtherVersion { theirs: u16 },
     #[error("the peer sent a request that this version does not define")]
@@ -167,13 +189,20 @@ impl Connection {
             since_yield: 0,
             expect_large: false,
         };
-        let theirs = loop {
+        let (theirs, speaks_tls) = loop {
             if let Some(bytes) = connection.received.take::<PREFACE_LEN>() {
-                break Preface::decode(&bytes);
+                break (Preface::decode(&bytes), bytes[0] == TLS_HANDSHAKE);
             }
             connection.receive(PREFACE_LEN).await?;
         };
         let Some(theirs) = theirs else {
+            if speaks_tls {
+                let verdict = Verdict::TlsUnavailable;
+                connection.answers.push(Frame::bare(&preface(service.max_operation, verdict)));
+                connection.flush().await?;
+                linger(&connection.stream).await;
+                return Err(End::SpeaksTls);
+            }
             return Err(End::NotAPeer);
         };
         let verdict =
@@ -181,7 +210,7 @@ impl Connection {
         connection.answers.push(Frame::bare(&preface(service.max_operation, verdict)));
         connection.flush().await?;
         if verdict != Verdict::Welcome {
-            connection.linger().await;
+            linger(&connection.stream).await;
             return Err(End::OtherVersion { theirs: theirs.version });
         }
         connection.patience = Patience::new(service.stall_timeout);
@@ -196,7 +225,7 @@ impl Connection {
                 let Err(end) = self.carry_out(&bytes).await else { continue };
                 if matches!(end, End::Malformed | End::TooLarge { .. }) {
                     self.flush().await?;
-                    self.linger().await;
+                    linger(&self.stream).await;
                 }
                 return Err(end);
             }
@@ -343,24 +372,20 @@ impl Connection {
     /// Lets other tasks run now and then.
     async fn moved(&mut self, bytes: usize) {
         self.since_yield = self.since_yield.saturating_add(bytes.max(CALL_WEIGHT));
-        if self.since_yield >= YIELD_AFTER {
+        if self.since_yield >= self.stream.turn() {
             self.since_yield = 0;
             yield_now().await;
         }
     }
+}
 
-    /// Closes our direction and drops what still arrives for a moment: closing
-    /// with unread bytes would reset the connection and lose our last answer.
-    async fn linger(&mut self) {
-        self.stream.close_sending();
-        self.patience = Patience::new(LINGER);
-        let mut dropped = 0;
-        while dropped < LINGER_BYTES {
-            let Ok(moved) = self.receive(usize::MAX).await else { return };
-            self.received.discard(u64::MAX);
-            dropped += moved;
-        }
-    }
+/// Closes our direction and drops what still arrives for a moment, so that our last words
+/// are not lost.
+pub(super) async fn linger(stream: &Stream) {
+    stream.close_sending();
+    let dropping = stream.socket().drop_incoming(LINGER_BYTES);
+    // Whether the peer closes or the time is over is the same to us.
+    let _ = tokio::time::timeout(LINGER, dropping).await;
 }
 
 /// The answer to an operation that the region table refused.

@@ -1,155 +1,97 @@
-//! The byte streams that the protocol runs over, and the options of their sockets.
+//! The byte streams that the protocol runs over.
 
 use std::io;
-use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
-use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
-use tracing::debug;
 
-use super::config::TcpConfig;
-use super::raw_io::{ToFill, ToSend};
+use super::plain::PlainSocket;
+#[cfg(feature = "tls")]
+use super::tls::TlsStream;
 
-/// A peer that vanished is noticed after about a minute of silence, also when
-/// nothing is being transferred.
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-const KEEPALIVE_RETRIES: u32 = 3;
+/// Bytes moved before other tasks of the thread get a turn; a fraction of a
+/// millisecond.
+const TURN: usize = 4 << 20;
 
-/// A connected stream, of any kind: the same bytes go over each. One task may send
+/// The same where each byte is encrypted too.
+#[cfg(feature = "tls")]
+const TLS_TURN: usize = 1 << 20;
+
+/// A connected stream, of any kind: the same protocol runs over each. One task may send
 /// while another receives.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// To another host.
-    Tcp(TcpStream),
-    /// To another process of this host.
-    Unix(UnixStream),
+    /// The bytes as they are.
+    Plain(PlainSocket),
+    /// The bytes in TLS.
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream>),
 }
 
 impl From<TcpStream> for Stream {
     fn from(stream: TcpStream) -> Self {
-        Self::Tcp(stream)
+        Self::Plain(stream.into())
     }
 }
 
 impl From<UnixStream> for Stream {
     fn from(stream: UnixStream) -> Self {
-        Self::Unix(stream)
+        Self::Plain(stream.into())
     }
 }
 
 impl Stream {
-    /// Waits until something can be received, or the stream has ended.
-    pub(super) async fn readable(&self) -> io::Result<()> {
+    /// The socket below.
+    pub(super) fn socket(&self) -> &PlainSocket {
         match self {
-            Self::Tcp(stream) => stream.readable().await,
-            Self::Unix(stream) => stream.readable().await,
+            Self::Plain(socket) => socket,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.socket(),
         }
+    }
+
+    /// Waits until something can be received, or the stream has ended. For those who
+    /// found that nothing more can be now.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        self.socket().readable().await
     }
 
     /// Waits until something can be sent, or the stream has ended.
     pub(super) async fn writable(&self) -> io::Result<()> {
+        self.socket().writable().await
+    }
+
+    /// Bytes to move before other tasks of the thread get a turn.
+    pub(super) fn turn(&self) -> usize {
         match self {
-            Self::Tcp(stream) => stream.writable().await,
-            Self::Unix(stream) => stream.writable().await,
+            Self::Plain(_) => TURN,
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => TLS_TURN,
         }
     }
 
-    /// Sends what the socket takes now.
-    ///
-    /// # Errors
-    /// `WouldBlock` when it takes nothing; what the socket said otherwise.
-    pub(super) fn try_send(&self, out: &mut ToSend<'_>) -> io::Result<usize> {
-        let offered = out.bytes();
-        self.once_ready(Interest::WRITABLE, offered, || out.send(self.as_fd()))
-    }
-
-    /// Receives what has arrived, as far as there is room; zero at the end of the
-    /// stream, and when there is no room.
-    ///
-    /// # Errors
-    /// `WouldBlock` when nothing has arrived; what the socket said otherwise.
-    pub(super) fn try_receive(&self, fill: &mut ToFill<'_>) -> io::Result<usize> {
-        let room = fill.bytes();
-        self.once_ready(Interest::READABLE, room, || fill.receive(self.as_fd()))
-    }
-
-    /// Runs `io` if the socket was found ready, and takes note that it is not when
-    /// `io` moved less than it could: the next edge then wakes us, and the call that
-    /// would only learn `EAGAIN` is saved.
-    fn once_ready(
-        &self,
-        interest: Interest,
-        room: usize,
-        io: impl FnOnce() -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        let mut short = None;
-        let noting = || {
-            let moved = io()?;
-            if moved > 0 && moved < room {
-                short = Some(moved);
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(moved)
-        };
-        let outcome = match self {
-            Self::Tcp(stream) => stream.try_io(interest, noting),
-            Self::Unix(stream) => stream.try_io(interest, noting),
-        };
-        short.map_or(outcome, Ok)
+    /// Whether payloads go between socket and memory without a buffer between.
+    pub(super) fn is_zero_copy(&self) -> bool {
+        matches!(self, Self::Plain(_))
     }
 
     /// Tells the peer that nothing more comes.
     pub(super) fn close_sending(&self) {
-        self.close(Shutdown::Write);
+        self.say_goodbye();
+        self.socket().close_sending();
     }
 
     /// Ends both directions, which wakes every task that waits for the socket.
     pub(super) fn close_both(&self) {
-        self.close(Shutdown::Both);
+        self.say_goodbye();
+        self.socket().close_both();
     }
 
-    fn close(&self, how: Shutdown) {
-        // Fails only when the connection is gone already, which is what we want.
-        let _ = SockRef::from(self).shutdown(how);
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
+    /// TLS says that a stream ends, so that nobody else can pretend it did.
+    fn say_goodbye(&self) {
         match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
-        }
-    }
-}
-
-/// Prepares a connected socket. Options are wishes: a system that refuses one
-/// gives a slower connection, not a broken one.
-pub(super) fn tune(stream: &TcpStream, config: &TcpConfig) {
-    let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_AFTER)
-        .with_interval(KEEPALIVE_EVERY)
-        .with_retries(KEEPALIVE_RETRIES);
-    let mut wishes = vec![
-        ("TCP_NODELAY", socket.set_tcp_nodelay(true)),
-        ("SO_KEEPALIVE", socket.set_tcp_keepalive(&keepalive)),
-    ];
-    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    if let Some(algorithm) = &config.congestion_control {
-        wishes.push(("TCP_CONGESTION", socket.set_tcp_congestion(algorithm.as_bytes())));
-    }
-    #[cfg(target_vendor = "apple")]
-    wishes.push(("SO_NOSIGPIPE", socket.set_nosigpipe(true)));
-    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    let _ = config;
-    for (option, outcome) in wishes {
-        if let Err(error) = outcome {
-            debug!(option, %error, "a socket option was refused");
+            Self::Plain(_) => {}
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.say_goodbye(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use mc_types::Checksum;
 
+use super::plain::PlainSocket;
 use super::raw_io::{ToFill, ToSend};
 use super::socket::Stream;
 use crate::checksum::Digest;
@@ -79,13 +80,14 @@ impl Frame {
         })
     }
 
-    /// Takes note of `sent` bytes; the count that belongs to later frames, or
-    /// `None` when this one is not finished.
-    fn advance(&mut self, sent: usize) -> Option<usize> {
+    /// Takes note of `sent` bytes, and adds them to the checksum unless they are
+    /// `summed` already; the count that belongs to later frames, or `None` when this
+    /// one is not finished.
+    fn advance(&mut self, sent: usize, summed: bool) -> Option<usize> {
         let of_header = sent.min(self.header_len - self.header_sent);
         self.header_sent += of_header;
         let mut passed = |source: &Source, at, len| {
-            if let Some(summing) = &mut self.summed {
+            if let Some(summing) = self.summed.as_mut().filter(|_| !summed) {
                 match source {
                     Source::Bytes(bytes) => summing.digest.update(&bytes[at..at + len]),
                     Source::Memory(slice) => summing.digest.update_part(slice, at, len),
@@ -134,6 +136,20 @@ impl SendQueue {
     /// `WouldBlock` when the socket takes nothing now; what the socket said
     /// otherwise.
     pub(super) fn try_send(&mut self, stream: &Stream) -> io::Result<usize> {
+        match stream {
+            Stream::Plain(socket) => self.try_send_plain(socket),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => {
+                let mut frames = Plaintext::of(&mut self.frames);
+                let left = stream.try_send(|chunk| frames.fill(chunk))?;
+                // A frame is kept until the last of it has left, as without TLS.
+                self.advance(left.plaintext, true);
+                Ok(left.bytes)
+            }
+        }
+    }
+
+    fn try_send_plain(&mut self, socket: &PlainSocket) -> io::Result<usize> {
         let mut out = ToSend::new();
         for frame in &self.frames {
             if !frame.push_to(&mut out) {
@@ -143,16 +159,88 @@ impl SendQueue {
         if self.frames.front().is_some_and(|frame| frame.summed.is_some()) {
             out.truncate(SUMMED_CHUNK);
         }
-        let sent = stream.try_send(&mut out)?;
+        let sent = socket.try_send(&mut out)?;
+        self.advance(sent, false);
+        Ok(sent)
+    }
+
+    fn advance(&mut self, sent: usize, summed: bool) {
         let mut left = sent;
         while let Some(front) = self.frames.front_mut() {
-            match front.advance(left) {
+            match front.advance(left, summed) {
                 Some(rest) => left = rest,
                 None => break,
             }
             self.frames.pop_front();
         }
-        Ok(sent)
+    }
+}
+
+/// The bytes of frames, from where they are sent up to, for those who encrypt them
+/// before they are sent. Reads each byte of memory once, and leaves the frames where
+/// they are.
+#[cfg(feature = "tls")]
+struct Plaintext<'a> {
+    frames: std::collections::vec_deque::IterMut<'a, Frame>,
+    /// The frame at hand, the bytes of its header that were read, and of its payload.
+    current: Option<(&'a mut Frame, usize, Cursor)>,
+}
+
+#[cfg(feature = "tls")]
+impl<'a> Plaintext<'a> {
+    fn of(frames: &'a mut VecDeque<Frame>) -> Self {
+        let mut plaintext = Self { frames: frames.iter_mut(), current: None };
+        plaintext.step();
+        plaintext
+    }
+
+    fn step(&mut self) {
+        self.current = self.frames.next().map(|frame| {
+            let (header, cursor) = (frame.header_sent, frame.cursor);
+            (frame, header, cursor)
+        });
+    }
+
+    /// Copies the next bytes into `chunk`, and adds those of payloads to their
+    /// checksums; how many, fewer than fit at the end of the last frame alone.
+    fn fill(&mut self, chunk: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while let Some((frame, header, cursor)) = &mut self.current {
+            let out = &mut chunk[filled..];
+            let of_header = out.len().min(frame.header_len - *header);
+            out[..of_header].copy_from_slice(&frame.header[*header..*header + of_header]);
+            *header += of_header;
+            filled += of_header;
+            let out = &mut out[of_header..];
+            let mut copied = 0;
+            while let Some(source) = frame.payload.get(cursor.piece) {
+                let len = (source.len() - cursor.at).min(out.len() - copied);
+                let part = &mut out[copied..copied + len];
+                match source {
+                    Source::Bytes(bytes) => {
+                        part.copy_from_slice(&bytes[cursor.at..cursor.at + len]);
+                    }
+                    Source::Memory(slice) => slice
+                        .copy_to(cursor.at, part)
+                        .expect("the length was cut to what the piece has left"),
+                }
+                copied += len;
+                cursor.at += len;
+                if cursor.at < source.len() {
+                    break;
+                }
+                *cursor = Cursor { piece: cursor.piece + 1, at: 0 };
+            }
+            if let Some(summing) = &mut frame.summed {
+                summing.digest.update(&out[..copied]);
+            }
+            filled += copied;
+            if *header < frame.header_len || cursor.piece < frame.payload.len() {
+                break;
+            }
+            self.step();
+        }
+        filled
     }
 }
 
@@ -211,6 +299,26 @@ impl<'a> Target<'a> {
         self.missing
     }
 
+    /// Copies as much of `bytes` as is missing to where it belongs; how much.
+    fn put(&mut self, bytes: &[u8]) -> usize {
+        let mut put = 0;
+        while self.missing > 0 && put < bytes.len() {
+            let piece = &self.pieces[self.cursor.piece];
+            let len = (piece.len() - self.cursor.at).min(bytes.len() - put);
+            let part = &bytes[put..put + len];
+            piece
+                .copy_from(self.cursor.at, part)
+                .expect("the length was cut to what the piece has left");
+            if let Some(digest) = &mut self.digest {
+                digest.update(part);
+            }
+            self.cursor.advance(self.pieces, MemorySlice::len, len, &mut |_, _, _| {});
+            self.missing -= len as u64;
+            put += len;
+        }
+        put
+    }
+
     fn advance(&mut self, moved: usize) -> usize {
         let mut passed = |piece: &MemorySlice, at, len| {
             if let Some(digest) = &mut self.digest {
@@ -256,15 +364,7 @@ impl ReceiveBuffer {
 
     /// Moves waiting bytes to where a payload goes.
     pub(super) fn drain_to(&mut self, target: &mut Target<'_>) {
-        while target.missing > 0 && self.start < self.end {
-            let piece = &target.pieces[target.cursor.piece];
-            let len = (piece.len() - target.cursor.at).min(self.len());
-            piece
-                .copy_from(target.cursor.at, &self.bytes[self.start..self.start + len])
-                .expect("the length was cut to what the piece has left");
-            self.start += len;
-            target.advance(len);
-        }
+        self.start += target.put(&self.bytes[self.start..self.end]);
     }
 
     /// Receives at most `limit` bytes behind those that wait.
@@ -289,6 +389,30 @@ impl ReceiveBuffer {
         limit: usize,
     ) -> io::Result<usize> {
         self.compact();
+        match stream {
+            Stream::Plain(socket) => self.try_receive_plain(socket, target, limit),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => {
+                let mut room = limit.min(self.bytes.len() - self.end);
+                stream.try_receive(|plaintext| {
+                    let put = target.put(plaintext);
+                    let behind = room.min(plaintext.len() - put);
+                    let end = self.end + behind;
+                    self.bytes[self.end..end].copy_from_slice(&plaintext[put..put + behind]);
+                    self.end = end;
+                    room -= behind;
+                    put + behind
+                })
+            }
+        }
+    }
+
+    fn try_receive_plain(
+        &mut self,
+        socket: &PlainSocket,
+        target: &mut Target<'_>,
+        limit: usize,
+    ) -> io::Result<usize> {
         let mut fill = ToFill::new();
         let mut skip = target.cursor.at;
         let all_pieces = target.pieces[target.cursor.piece..]
@@ -302,7 +426,7 @@ impl ReceiveBuffer {
             fill.truncate(SUMMED_CHUNK);
         }
         let room = fill.bytes();
-        let received = stream.try_receive(&mut fill)?;
+        let received = socket.try_receive(&mut fill)?;
         if received == 0 && room > 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -339,6 +463,37 @@ mod tests {
     fn unix_pair() -> (Stream, Stream) {
         let (near, far) = UnixStream::pair().unwrap();
         (near.into(), far.into())
+    }
+
+    #[cfg(feature = "tls")]
+    struct Certified {
+        server: mc_tls::ServerTls,
+        client: mc_tls::ClientTls,
+        _dir: tempfile::TempDir,
+    }
+
+    #[cfg(feature = "tls")]
+    impl Certified {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+            let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+            std::fs::write(&cert, made.cert.pem()).unwrap();
+            std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+            let server = mc_tls::ServerTls::load(mc_tls::TlsFiles::new(&cert, key)).unwrap();
+            Self { server, client: mc_tls::ClientTls::new(cert), _dir: dir }
+        }
+
+        async fn pair(&self, (near, far): (UnixStream, UnixStream)) -> (Stream, Stream) {
+            use crate::tcp::tls::{PROTOCOL, TlsStream};
+            let name = self.client.expected_name("localhost").unwrap();
+            let settings = self.client.connect_config(PROTOCOL).unwrap();
+            let near = TlsStream::client(near.into(), settings, name).unwrap();
+            let far = TlsStream::server(far.into(), self.server.current(PROTOCOL)).unwrap();
+            let (client, server) = tokio::join!(near.shake_hands(), far.shake_hands());
+            client.and(server).unwrap();
+            (Stream::Tls(Box::new(near)), Stream::Tls(Box::new(far)))
+        }
     }
 
     /// Sends frames of the given payload sizes, cut into pieces, and receives
@@ -414,6 +569,21 @@ mod tests {
             runtime.block_on(async {
                 roundtrip(tcp_pair().await, &sizes, limit).await;
                 roundtrip(unix_pair(), &sizes, limit).await;
+            });
+        }
+
+        #[cfg(feature = "tls")]
+        #[test]
+        fn frames_arrive_encrypted(
+            sizes in prop::collection::vec(
+                (prop_oneof![0usize..100, 0usize..5000, 0usize..300_000], 0usize..6000), 1..40
+            ),
+            limit in prop_oneof![Just(16usize), Just(40), Just(usize::MAX), 17usize..9000],
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let pair = UnixStream::pair().unwrap();
+                roundtrip(Certified::new().pair(pair).await, &sizes, limit).await;
             });
         }
     }

@@ -7,6 +7,9 @@ pub(super) const MAGIC: [u8; 4] = *b"MCT1";
 /// Version of the protocol that this code speaks.
 pub(super) const VERSION: u16 = 1;
 
+/// First byte of whoever begins with TLS: a record of a handshake (RFC 8446, section 5.1).
+pub(super) const TLS_HANDSHAKE: u8 = 22;
+
 pub(super) const PREFACE_LEN: usize = 16;
 pub(super) const REQUEST_LEN: usize = 40;
 pub(super) const RESPONSE_LEN: usize = 16;
@@ -28,6 +31,10 @@ pub(super) enum Verdict {
     Welcome = 0,
     Busy = 1,
     UnknownVersion = 2,
+    /// The server speaks TLS only, and the client did not.
+    TlsRequired = 3,
+    /// The client speaks TLS, and the server does not.
+    TlsUnavailable = 4,
 }
 
 impl Preface {
@@ -181,6 +188,7 @@ mod tests {
         assert_eq!(Preface::decode(b"PRI * HTTP/2.0\r\n"), None);
         assert_eq!([Verdict::Welcome as u16, Verdict::Busy as u16], [0, 1]);
         assert_eq!(Verdict::UnknownVersion as u16, 2);
+        assert_eq!([Verdict::TlsRequired as u16, Verdict::TlsUnavailable as u16], [3, 4]);
     }
 
     #[test]

@@ -1,0 +1,183 @@
+//! Connected sockets: moving bytes, closing, and the options of those that carry bulk.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+use tracing::debug;
+
+use super::config::TcpConfig;
+use super::raw_io::{ToFill, ToSend};
+
+/// A peer that vanished is noticed after about a minute of silence, also when
+/// nothing is being transferred.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEPALIVE_RETRIES: u32 = 3;
+
+/// Bytes that nobody wants are received into a buffer of this size.
+const DROPPED_AT_ONCE: usize = 16 << 10;
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) enum PlainSocket {
+    /// To another host.
+    Tcp(TcpStream),
+    /// To another process of this host.
+    Unix(UnixStream),
+}
+
+impl From<TcpStream> for PlainSocket {
+    fn from(stream: TcpStream) -> Self {
+        Self::Tcp(stream)
+    }
+}
+
+impl From<UnixStream> for PlainSocket {
+    fn from(stream: UnixStream) -> Self {
+        Self::Unix(stream)
+    }
+}
+
+impl PlainSocket {
+    /// Waits until something can be received, or the stream has ended.
+    pub(super) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.readable().await,
+            Self::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    /// Waits until something can be sent, or the stream has ended.
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.writable().await,
+            Self::Unix(stream) => stream.writable().await,
+        }
+    }
+
+    /// Sends what the socket takes now.
+    ///
+    /// # Errors
+    /// `WouldBlock` when it takes nothing; what the socket said otherwise.
+    pub(super) fn try_send(&self, out: &mut ToSend<'_>) -> io::Result<usize> {
+        let offered = out.bytes();
+        self.once_ready(Interest::WRITABLE, offered, || out.send(self.as_fd()))
+    }
+
+    /// Receives what has arrived, as far as there is room; zero at the end of the
+    /// stream, and when there is no room.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing has arrived; what the socket said otherwise.
+    pub(super) fn try_receive(&self, fill: &mut ToFill<'_>) -> io::Result<usize> {
+        let room = fill.bytes();
+        self.once_ready(Interest::READABLE, room, || fill.receive(self.as_fd()))
+    }
+
+    /// [`try_receive`](Self::try_receive) with one buffer.
+    pub(super) fn try_receive_into(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut fill = ToFill::new();
+        fill.push_buffer(buffer);
+        self.try_receive(&mut fill)
+    }
+
+    /// Runs `io` if the socket was found ready, and takes note that it is not when
+    /// `io` moved less than it could: the next edge then wakes us, and the call that
+    /// would only learn `EAGAIN` is saved.
+    fn once_ready(
+        &self,
+        interest: Interest,
+        room: usize,
+        io: impl FnOnce() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut short = None;
+        let noting = || {
+            let moved = io()?;
+            if moved > 0 && moved < room {
+                short = Some(moved);
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(moved)
+        };
+        let outcome = match self {
+            Self::Tcp(stream) => stream.try_io(interest, noting),
+            Self::Unix(stream) => stream.try_io(interest, noting),
+        };
+        short.map_or(outcome, Ok)
+    }
+
+    /// Drops what still arrives, until the peer closes or `limit` bytes are dropped:
+    /// closing with unread bytes would reset the connection, and lose what was sent last.
+    pub(super) async fn drop_incoming(&self, limit: usize) {
+        let mut buffer = vec![0; DROPPED_AT_ONCE];
+        let mut dropped = 0;
+        while dropped < limit {
+            match self.try_receive_into(&mut buffer) {
+                Ok(0) => return,
+                Ok(received) => dropped += received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.readable().await.is_err() {
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Tells the peer that nothing more comes.
+    pub(super) fn close_sending(&self) {
+        self.close(Shutdown::Write);
+    }
+
+    /// Ends both directions, which wakes every task that waits for the socket.
+    pub(super) fn close_both(&self) {
+        self.close(Shutdown::Both);
+    }
+
+    fn close(&self, how: Shutdown) {
+        // Fails only when the connection is gone already, which is what we want.
+        let _ = SockRef::from(self).shutdown(how);
+    }
+}
+
+impl AsFd for PlainSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// Prepares a connected socket. Options are wishes: a system that refuses one
+/// gives a slower connection, not a broken one.
+pub(super) fn tune(stream: &TcpStream, config: &TcpConfig) {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_EVERY)
+        .with_retries(KEEPALIVE_RETRIES);
+    let mut wishes = vec![
+        ("TCP_NODELAY", socket.set_tcp_nodelay(true)),
+        ("SO_KEEPALIVE", socket.set_tcp_keepalive(&keepalive)),
+    ];
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    if let Some(algorithm) = &config.congestion_control {
+        wishes.push(("TCP_CONGESTION", socket.set_tcp_congestion(algorithm.as_bytes())));
+    }
+    #[cfg(target_vendor = "apple")]
+    wishes.push(("SO_NOSIGPIPE", socket.set_nosigpipe(true)));
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    let _ = config;
+    for (option, outcome) in wishes {
+        if let Err(error) = outcome {
+            debug!(option, %error, "a socket option was refused");
+        }
+    }
+}
