@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use mc_types::Checksum;
 use parking_lot::Mutex;
@@ -57,6 +57,8 @@ enum Results {
     Shared(Arc<Batch>),
     /// Whoever waits carries them out.
     Own(Own),
+    /// Whoever waits looks after operations that others carry out.
+    Driven(Driven),
 }
 
 impl Completions {
@@ -113,6 +115,14 @@ impl Completions {
         Self { results: Results::Own(own), given: 0 }
     }
 
+    /// Results of `count` operations that `drive` gathers when it is polled: for links
+    /// made of links.
+    pub(crate) fn driven(count: usize, drive: impl Drive) -> Self {
+        let outcomes = vec![Ok(Transferred::default()); count];
+        let driven = Driven { drive: Box::new(drive), outcomes, finished: Vec::new() };
+        Self { results: Results::Driven(driven), given: 0 }
+    }
+
     /// The next operation that is done or failed: its place in the batch, and what
     /// it came to. `None` after the last.
     ///
@@ -127,6 +137,7 @@ impl Completions {
         let next = match &mut self.results {
             Results::Own(own) => own.poll_next(self.given, cx),
             Results::Shared(batch) => batch.poll_next(self.given, cx),
+            Results::Driven(driven) => driven.poll_next(self.given, cx),
         };
         if let Poll::Ready(Some(_)) = next {
             self.given += 1;
@@ -144,6 +155,7 @@ impl Future for Completions {
         match &mut self.results {
             Results::Own(own) => own.poll_all(cx),
             Results::Shared(batch) => batch.poll_all(cx),
+            Results::Driven(driven) => driven.poll_all(cx),
         }
     }
 }
@@ -152,6 +164,7 @@ impl fmt::Debug for Completions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (finished, count) = match &self.results {
             Results::Own(own) => (own.finished.len(), own.outcomes.len() + own.waiting.len()),
+            Results::Driven(driven) => (driven.finished.len(), driven.outcomes.len()),
             Results::Shared(batch) => {
                 let progress = batch.progress.lock();
                 (progress.finished.len(), progress.outcomes.len())
@@ -350,6 +363,45 @@ impl Own {
         }
         // Whatever the operations borrowed is let go with the last of them.
         self.execute = None;
+        Poll::Ready(std::mem::take(&mut self.outcomes))
+    }
+}
+
+/// Gathers the results of a batch when it is polled.
+pub(crate) trait Drive: Send + 'static {
+    /// The next operation that is done or failed, and what it came to. Not called
+    /// again once it has returned all of them.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Outcome)>;
+}
+
+/// A batch whose results are gathered by polling.
+struct Driven {
+    drive: Box<dyn Drive>,
+    outcomes: Vec<Outcome>,
+    /// Places of those that are there, in the order in which they came.
+    finished: Vec<usize>,
+}
+
+impl Driven {
+    fn poll_next(&mut self, given: usize, cx: &mut Context<'_>) -> Poll<Option<(usize, Outcome)>> {
+        if given >= self.outcomes.len() {
+            return Poll::Ready(None);
+        }
+        if given == self.finished.len() {
+            let (index, outcome) = ready!(self.drive.poll(cx));
+            self.outcomes[index] = outcome;
+            self.finished.push(index);
+        }
+        let index = self.finished[given];
+        Poll::Ready(Some((index, self.outcomes[index].clone())))
+    }
+
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Outcome>> {
+        while self.finished.len() < self.outcomes.len() {
+            let (index, outcome) = ready!(self.drive.poll(cx));
+            self.outcomes[index] = outcome;
+            self.finished.push(index);
+        }
         Poll::Ready(std::mem::take(&mut self.outcomes))
     }
 }

@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+mod breaker;
+mod bundle;
 mod checksum;
 mod completion;
 #[cfg(feature = "conformance")]
@@ -17,6 +19,8 @@ pub mod tcp;
 pub mod topology;
 mod transport;
 
+pub use breaker::{Breaker, BreakerConfig};
+pub use bundle::{Bundle, BundleConfig};
 pub use checksum::{Digest, checksum, combined};
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
 pub use environment::BadVariable;

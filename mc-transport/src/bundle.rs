@@ -1,0 +1,352 @@
+//! Several links to one peer as one.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use mc_types::Checksum;
+use parking_lot::RwLock;
+
+use crate::checksum::combined;
+use crate::completion::{Completions, Drive, Outcome, Transferred};
+use crate::error::TransferError;
+use crate::operation::{Operation, RemoteSpan};
+use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder, View};
+
+/// Settings of a [`Bundle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BundleConfig {
+    /// Operations larger than this are cut into pieces of so many bytes, which
+    /// travel over all links at the same time. Default 2 MiB; less loses more to the
+    /// system calls of each piece than the links gain.
+    pub stripe: u64,
+    /// How often an operation, or a piece of it, is tried on another link after its
+    /// own was lost. Default 3.
+    pub reroutes: u32,
+}
+
+impl Default for BundleConfig {
+    fn default() -> Self {
+        Self { stripe: 2 << 20, reroutes: 3 }
+    }
+}
+
+/// Several links to one peer, used together: over several connections, several
+/// network cards, or several kinds of transport that open the same keys.
+///
+/// Operations go to the link with the fewest bytes under way; large ones are cut and
+/// use all. What a lost link leaves undone is done again by the others, so that one
+/// broken card costs time and no operation: one-sided reads and writes of the same
+/// bytes may be repeated. Links may be [added](Self::add) while it works, and lost
+/// ones are forgotten.
+///
+/// ```
+/// use std::sync::Arc;
+/// use mc_transport::{Bundle, BundleConfig, Link, MemFabric, Transport};
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(async {
+/// let fabric = MemFabric::new();
+/// let (owner, peer) = (fabric.transport("owner").unwrap(), fabric.transport("peer").unwrap());
+/// let bundle = Bundle::new(BundleConfig::default());
+/// for _ in 0..2 {
+///     bundle.add(peer.connect(owner.endpoint().unwrap()).await.unwrap());
+/// }
+/// assert!(bundle.is_healthy() && bundle.links() == 2);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Bundle {
+    config: BundleConfig,
+    rails: Arc<Rails>,
+}
+
+/// The links.
+#[derive(Default)]
+struct Rails {
+    rails: RwLock<Vec<Arc<Rail>>>,
+    /// Turns between links that have as much to do.
+    turn: AtomicU64,
+}
+
+struct Rail {
+    link: Arc<dyn Link>,
+    /// Bytes given to the link whose results are to come.
+    under_way: AtomicU64,
+}
+
+impl Bundle {
+    /// A bundle without links.
+    ///
+    /// # Panics
+    /// When a stripe has no bytes.
+    #[must_use]
+    pub fn new(config: BundleConfig) -> Self {
+        assert!(config.stripe > 0, "pieces of no bytes never end");
+        Self { config, rails: Arc::default() }
+    }
+
+    /// Adds a link, and forgets those that were lost.
+    pub fn add(&self, link: Arc<dyn Link>) {
+        let rail = Arc::new(Rail { link, under_way: AtomicU64::new(0) });
+        let mut rails = self.rails.rails.write();
+        rails.retain(|rail| rail.link.is_healthy());
+        rails.push(rail);
+    }
+
+    /// Healthy links.
+    #[must_use]
+    pub fn links(&self) -> usize {
+        self.rails.rails.read().iter().filter(|rail| rail.link.is_healthy()).count()
+    }
+}
+
+impl fmt::Debug for Bundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bundle")
+            .field("config", &self.config)
+            .field("links", &self.links())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Link for Bundle {
+    fn submit(&self, batch: Vec<Operation>) -> Completions {
+        let len = batch.len();
+        if len > MAX_BATCH {
+            let too_large = TransferError::BatchTooLarge { len, max: MAX_BATCH };
+            return Completions::ready(vec![Err(too_large); len]);
+        }
+        let mut carrying = Carrying::new(self, len);
+        for (index, operation) in batch.into_iter().enumerate() {
+            carrying.accept(index, operation);
+        }
+        carrying.send();
+        Completions::driven(len, carrying)
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.rails.rails.read().iter().any(|rail| rail.link.is_healthy())
+    }
+
+    /// What every link of the bundle can do.
+    fn capabilities(&self) -> Capabilities {
+        let rails = self.rails.rails.read();
+        let each = rails.iter().map(|rail| rail.link.capabilities());
+        let all = each.reduce(|a, b| Capabilities {
+            max_operation: a.max_operation.min(b.max_operation),
+            max_batch: MAX_BATCH,
+            zero_copy: a.zero_copy && b.zero_copy,
+            ordering: OperationOrder::None,
+            views: a.views || b.views,
+            encrypted: a.encrypted && b.encrypted,
+        });
+        all.unwrap_or(Capabilities::new(0))
+    }
+
+    fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
+        let rails = self.rails.rails.read().clone();
+        let with_views = rails.iter().find(|rail| rail.link.capabilities().views);
+        let unsupported = TransferError::Unsupported { what: "a view of the peer's memory" };
+        with_views.map_or(Err(unsupported), |rail| rail.link.view(span))
+    }
+}
+
+impl Rails {
+    /// The healthy link with the fewest bytes under way, other than `except` if there
+    /// is another.
+    fn idlest(&self, except: Option<&Arc<Rail>>) -> Option<Arc<Rail>> {
+        let rails = self.rails.read();
+        let healthy: Vec<&Arc<Rail>> = rails.iter().filter(|rail| rail.link.is_healthy()).collect();
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
+        let in_turn = (0..healthy.len()).map(|n| healthy[(first + n) % healthy.len()]);
+        let others = in_turn.filter(|rail| except.is_none_or(|not| !Arc::ptr_eq(rail, not)));
+        let idlest = others.min_by_key(|rail| rail.under_way.load(Ordering::Relaxed));
+        idlest.or_else(|| healthy.first().copied()).cloned()
+    }
+}
+
+/// A batch on its way over several links.
+struct Carrying {
+    rails: Arc<Rails>,
+    config: BundleConfig,
+    wholes: Vec<Whole>,
+    /// Pieces that are given to a link with the next [`send`](Self::send).
+    outgoing: Vec<(Arc<Rail>, Vec<Part>)>,
+    under_way: Vec<UnderWay>,
+    /// Operations whose last piece came, not yet reported.
+    finished: VecDeque<usize>,
+}
+
+/// An operation of the caller.
+struct Whole {
+    missing: usize,
+    /// Of its parts, in order: bytes, and their checksum once they came.
+    sums: Vec<(u64, Option<Checksum>)>,
+    checksummed: bool,
+    failed: Option<TransferError>,
+}
+
+/// A piece of an operation, or all of it.
+struct Part {
+    whole: usize,
+    place: usize,
+    operation: Operation,
+    attempts: u32,
+}
+
+/// Pieces that a link was given together.
+struct UnderWay {
+    rail: Arc<Rail>,
+    parts: Vec<Option<Part>>,
+    completions: Completions,
+}
+
+impl Part {
+    fn bytes(&self) -> u64 {
+        self.operation.remote().extent.len()
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        for part in self.parts.drain(..).flatten() {
+            self.rail.under_way.fetch_sub(part.bytes(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Carrying {
+    fn new(bundle: &Bundle, count: usize) -> Self {
+        Self {
+            rails: Arc::clone(&bundle.rails),
+            config: bundle.config,
+            wholes: Vec::with_capacity(count),
+            outgoing: Vec::new(),
+            under_way: Vec::new(),
+            finished: VecDeque::new(),
+        }
+    }
+
+    /// Cuts an operation if it is large, and finds a link for each piece.
+    fn accept(&mut self, whole: usize, operation: Operation) {
+        let checksummed = operation.is_checksummed();
+        let parts = operation.split(self.config.stripe);
+        let sums = parts.iter().map(|part| (part.remote().extent.len(), None)).collect();
+        self.wholes.push(Whole { missing: parts.len(), sums, checksummed, failed: None });
+        for (place, operation) in parts.into_iter().enumerate() {
+            self.route(Part { whole, place, operation, attempts: 0 }, None);
+        }
+    }
+
+    fn route(&mut self, part: Part, not: Option<&Arc<Rail>>) {
+        let Some(rail) = self.rails.idlest(not) else {
+            let source = Arc::new(std::io::ErrorKind::NotConnected.into());
+            self.arrived(&part, Err(TransferError::LinkLost { source }));
+            return;
+        };
+        rail.under_way.fetch_add(part.bytes(), Ordering::Relaxed);
+        match self.outgoing.iter_mut().find(|(to, _)| Arc::ptr_eq(to, &rail)) {
+            Some((_, parts)) => parts.push(part),
+            None => self.outgoing.push((rail, vec![part])),
+        }
+    }
+
+    /// Gives every piece that found a link to it.
+    fn send(&mut self) {
+        for (rail, parts) in self.outgoing.drain(..) {
+            // A large batch of large operations can have more pieces than one batch
+            // of a link.
+            let max = rail.link.capabilities().max_batch.max(1);
+            let mut parts = parts.into_iter().peekable();
+            while parts.peek().is_some() {
+                let together: Vec<Part> = parts.by_ref().take(max).collect();
+                let operations = together.iter().map(|part| part.operation.clone()).collect();
+                let completions = rail.link.submit(operations);
+                let parts = together.into_iter().map(Some).collect();
+                self.under_way.push(UnderWay { rail: Arc::clone(&rail), parts, completions });
+            }
+        }
+    }
+
+    /// Takes the results that are there.
+    fn collect(&mut self, cx: &mut Context<'_>) {
+        let mut lost = Vec::new();
+        let mut at = 0;
+        while at < self.under_way.len() {
+            let batch = &mut self.under_way[at];
+            match batch.completions.poll_next(cx) {
+                Poll::Pending => at += 1,
+                Poll::Ready(None) => drop(self.under_way.swap_remove(at)),
+                Poll::Ready(Some((index, outcome))) => {
+                    let part = batch.parts[index].take().expect("each piece completes once");
+                    batch.rail.under_way.fetch_sub(part.bytes(), Ordering::Relaxed);
+                    let rail = Arc::clone(&batch.rail);
+                    let again = part.attempts < self.config.reroutes;
+                    match outcome {
+                        Err(error) if error.is_retryable() && again && self.has_other(&rail) => {
+                            lost.push((part, rail));
+                        }
+                        outcome => self.arrived(&part, outcome),
+                    }
+                }
+            }
+        }
+        for (mut part, rail) in lost {
+            part.attempts += 1;
+            self.route(part, Some(&rail));
+        }
+    }
+
+    fn has_other(&self, rail: &Arc<Rail>) -> bool {
+        let rails = self.rails.rails.read();
+        rails.iter().any(|other| other.link.is_healthy() && !Arc::ptr_eq(other, rail))
+    }
+
+    fn arrived(&mut self, part: &Part, outcome: Outcome) {
+        let whole = &mut self.wholes[part.whole];
+        match outcome {
+            Ok(transferred) => whole.sums[part.place].1 = transferred.checksum,
+            Err(error) => whole.failed = whole.failed.take().or(Some(error)),
+        }
+        whole.missing -= 1;
+        if whole.missing == 0 {
+            self.finished.push_back(part.whole);
+        }
+    }
+}
+
+impl Drive for Carrying {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Outcome)> {
+        loop {
+            if let Some(index) = self.finished.pop_front() {
+                return Poll::Ready((index, self.wholes[index].outcome()));
+            }
+            self.collect(cx);
+            if self.outgoing.is_empty() {
+                break;
+            }
+            // Results of what is sent now may be there at once.
+            self.send();
+        }
+        match self.finished.pop_front() {
+            Some(index) => Poll::Ready((index, self.wholes[index].outcome())),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Whole {
+    fn outcome(&mut self) -> Outcome {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let checksum = self.sums.iter().copied().try_fold(None, |front, (len, sum)| {
+            let sum = sum?;
+            Some(Some(front.map_or(sum, |front| combined(front, sum, len))))
+        });
+        Ok(Transferred::new(if self.checksummed { checksum.flatten() } else { None }))
+    }
+}
