@@ -22,9 +22,10 @@ const RECEIVE_BUFFER: usize = 32 << 10;
 /// socket until its target is known.
 pub(super) const DIRECT: u64 = 16 << 10;
 
-/// Bytes of a payload that is summed that one system call moves: what the second
-/// cache still has when they are summed.
-const SUMMED_CHUNK: usize = 256 << 10;
+/// Most bytes that one system call receives: what the second cache still has when they
+/// are summed. It also opens the peer's window earlier, which is worth 5 % at 16 MiB.
+/// What is summed on its way out is cut alike.
+const CHUNK: usize = 256 << 10;
 
 /// Longest header of either direction.
 const MAX_HEADER: usize = super::wire::REQUEST_LEN;
@@ -157,7 +158,7 @@ impl SendQueue {
             }
         }
         if self.frames.front().is_some_and(|frame| frame.summed.is_some()) {
-            out.truncate(SUMMED_CHUNK);
+            out.truncate(CHUNK);
         }
         let sent = socket.try_send(&mut out)?;
         self.advance(sent, false);
@@ -422,9 +423,7 @@ impl ReceiveBuffer {
             let room = limit.min(self.bytes.len() - self.end);
             fill.push_buffer(&mut self.bytes[self.end..self.end + room]);
         }
-        if target.digest.is_some() {
-            fill.truncate(SUMMED_CHUNK);
-        }
+        fill.truncate(CHUNK);
         let room = fill.bytes();
         let received = socket.try_receive(&mut fill)?;
         if received == 0 && room > 0 {
