@@ -119,9 +119,14 @@ impl Link for Bundle {
             let too_large = TransferError::BatchTooLarge { len, max: MAX_BATCH };
             return Completions::ready(vec![Err(too_large); len]);
         }
+        if let Some(only) = self.rails.only() {
+            // Nothing to choose, and nobody to take over.
+            return only.link.submit(batch);
+        }
+        let max = self.capabilities().max_operation;
         let mut carrying = Carrying::new(self, len);
         for (index, operation) in batch.into_iter().enumerate() {
-            carrying.accept(index, operation);
+            carrying.accept(index, operation, max);
         }
         carrying.send();
         Completions::driven(len, carrying)
@@ -155,6 +160,18 @@ impl Link for Bundle {
 }
 
 impl Rails {
+    /// The link, when there is just one.
+    fn only(&self) -> Option<Arc<Rail>> {
+        match &self.rails.read()[..] {
+            [only] => Some(Arc::clone(only)),
+            _ => None,
+        }
+    }
+
+    fn are_there(&self) -> bool {
+        !self.rails.read().is_empty()
+    }
+
     /// The healthy link with the fewest bytes under way, other than `except` if there
     /// is another.
     fn idlest(&self, except: Option<&Arc<Rail>>) -> Option<Arc<Rail>> {
@@ -231,7 +248,14 @@ impl Carrying {
     }
 
     /// Cuts an operation if it is large, and finds a link for each piece.
-    fn accept(&mut self, whole: usize, operation: Operation) {
+    fn accept(&mut self, whole: usize, operation: Operation, max: u64) {
+        let len = operation.remote().extent.len();
+        if len > max && self.rails.are_there() {
+            let failed = Some(TransferError::TooLarge { len, max });
+            self.wholes.push(Whole { missing: 0, sums: Vec::new(), checksummed: false, failed });
+            self.finished.push_back(whole);
+            return;
+        }
         let checksummed = operation.is_checksummed();
         let parts = operation.split(self.config.stripe);
         let sums = parts.iter().map(|part| (part.remote().extent.len(), None)).collect();

@@ -102,6 +102,16 @@ pub enum ConnectError {
         /// The endpoint asked for.
         endpoint: Endpoint,
     },
+    /// Attempts failed too often just now; this one was not made.
+    #[error(
+        "{endpoint} could not be reached several times; the next attempt is due in {retry_in:?}"
+    )]
+    CircuitOpen {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+        /// When an attempt will be made again.
+        retry_in: Duration,
+    },
     /// This side's transport was shut down.
     #[error("the transport was shut down; connect with a running one")]
     Closed,
@@ -112,11 +122,20 @@ impl ConnectError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Busy { .. } => true,
+            Self::Unreachable { .. }
+            | Self::TimedOut { .. }
+            | Self::Busy { .. }
+            | Self::CircuitOpen { .. } => true,
             #[cfg(feature = "tls")]
             Self::Tls { source, .. } => source.is_retryable(),
             _ => false,
         }
+    }
+
+    /// Whether the failure says that the peer is gone, so that it counts for its
+    /// [`Breaker`](crate::Breaker).
+    pub(crate) fn speaks_of_the_peer(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NotAPeer { .. })
     }
 
     /// The cause as it travels between nodes.
@@ -130,6 +149,7 @@ impl ConnectError {
             | Self::TimedOut { .. }
             | Self::NotAPeer { .. }
             | Self::TlsRequired { .. }
+            | Self::CircuitOpen { .. }
             | Self::Closed => ErrorCode::TransferFail,
             #[cfg(feature = "tls")]
             Self::Tls { .. } => ErrorCode::TransferFail,

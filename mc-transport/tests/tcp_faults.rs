@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use mc_transport::tcp::StartError;
 use mc_transport::{
-    Access, ConnectError, Link, Memory, Operation, Outcome, ProtocolViolation, RegisterError,
-    RemoteSpan, TcpConfig, TcpTransport, TransferError, Transport,
+    Access, Bundle, ConnectError, Link, Memory, Operation, Outcome, ProtocolViolation,
+    RegisterError, RemoteSpan, TcpConfig, TcpTransport, TransferError, Transport,
 };
 use mc_types::{ByteSize, Endpoint, Extent, RemoteKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,13 +25,18 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Timeouts of the nodes under test, where a test waits for one.
 const SHORT: Duration = Duration::from_millis(200);
 
-const WELCOME: &[u8; 16] = b"MCT1\x01\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
+const WELCOME: &[u8; 16] = b"MCT1\x02\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
+
+/// What a server says of itself behind it.
+const DESCRIPTION: &[u8; 42] = b"\x26\0\0\0node 00112233445566778899aabbccddeeff\n";
 const KEY: RemoteKey = RemoteKey::from_bytes([7; 16]);
 
 fn short() -> TcpConfig {
     let mut config = TcpConfig::default();
     config.stall_timeout = SHORT;
     config.connect_timeout = SHORT;
+    // Failures are what is looked at here.
+    config.breaker.failures = 0;
     config
 }
 
@@ -96,11 +101,12 @@ impl FakeServer {
         stream.read_exact(&mut preface).await.unwrap();
         assert_eq!(&preface, WELCOME);
         stream.write_all(WELCOME).await.unwrap();
+        stream.write_all(DESCRIPTION).await.unwrap();
         stream
     }
 
     /// A link of `client` to this server, and the server's end of it.
-    async fn link(&self, client: &TcpTransport) -> (Arc<dyn Link>, TcpStream) {
+    async fn link(&self, client: &TcpTransport) -> (Arc<Bundle>, TcpStream) {
         let (link, stream) = tokio::join!(client.connect(&self.endpoint), self.greet());
         (link.unwrap(), stream)
     }
@@ -113,6 +119,9 @@ async fn fake_client(address: SocketAddr) -> TcpStream {
     let mut preface = [0; 16];
     stream.read_exact(&mut preface).await.unwrap();
     assert_eq!(preface[..8], WELCOME[..8]);
+    let mut description = [0; 42];
+    stream.read_exact(&mut description).await.unwrap();
+    assert_eq!(description[..9], DESCRIPTION[..9]);
     stream
 }
 
@@ -126,7 +135,7 @@ async fn rest(stream: &mut TcpStream) -> Vec<u8> {
 
 /// Answers a submitted batch by hand, and returns its results.
 async fn answered(
-    link: &Arc<dyn Link>,
+    link: &Arc<Bundle>,
     batch: Vec<Operation>,
     answer: impl Future<Output = ()>,
 ) -> Vec<Outcome> {
@@ -258,15 +267,22 @@ async fn what_greets_wrongly_is_no_peer() {
         stream
     };
     type Expected = fn(&ConnectError) -> bool;
-    let cases: [(&[u8], Expected); 5] = [
+    let with_description =
+        |len: u32, description: &[u8]| [WELCOME, &len.to_le_bytes()[..], description].concat();
+    let cases: [(&[u8], Expected); 8] = [
         (b"HTTP/1.1 400 Bad Request\r\n", |error| matches!(error, ConnectError::NotAPeer { .. })),
-        (b"MCT1\x02\x00\x02\x00\0\0\0\0\0\0\0\0", |error| {
-            matches!(error, ConnectError::VersionMismatch { ours: 1, theirs: 2, .. })
+        (b"MCT1\x03\x00\x02\x00\0\0\0\0\0\0\0\0", |error| {
+            matches!(error, ConnectError::VersionMismatch { ours: 2, theirs: 3, .. })
         }),
-        (b"MCT1\x01\x00\x01\x00\0\0\0\0\0\0\0\0", |error| {
+        (b"MCT1\x02\x00\x01\x00\0\0\0\0\0\0\0\0", |error| {
             matches!(error, ConnectError::Busy { .. }) && error.is_retryable()
         }),
-        (b"MCT1\x01", |error| matches!(error, ConnectError::TimedOut { after: SHORT, .. })),
+        (b"MCT1\x02", |error| matches!(error, ConnectError::TimedOut { after: SHORT, .. })),
+        (&with_description(4097, &[b'x'; 4097]), |error| {
+            matches!(error, ConnectError::NotAPeer { .. })
+        }),
+        (&with_description(5, b"node\n"), |error| matches!(error, ConnectError::NotAPeer { .. })),
+        (&with_description(5, b"nod"), |error| matches!(error, ConnectError::TimedOut { .. })),
         (b"", |error| matches!(error, ConnectError::TimedOut { .. }) && error.is_retryable()),
     ];
     for (greeting, expected) in cases {
@@ -403,8 +419,8 @@ async fn foreign_and_future_clients_are_turned_away() {
     http.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     assert_eq!(rest(&mut http).await, b"");
     let mut newer = TcpStream::connect(address).await.unwrap();
-    newer.write_all(b"MCT1\x02\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff").await.unwrap();
-    assert_eq!(rest(&mut newer).await, b"MCT1\x01\x00\x02\x00\x00\x00\x00\x40\x00\x00\x00\x00");
+    newer.write_all(b"MCT1\x03\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff").await.unwrap();
+    assert_eq!(rest(&mut newer).await, b"MCT1\x02\x00\x02\x00\x00\x00\x00\x40\x00\x00\x00\x00");
     eventually("both are closed", || server.stats().connections == 0).await;
 }
 

@@ -16,7 +16,7 @@ use mc_tls::rustls::{AlertDescription, CertificateError, ClientConfig};
 use mc_tls::{ClientAuth, ClientTls, Protocol, Reload, ServerTls, TlsFiles};
 use mc_transport::tcp::{StartError, TlsFailure};
 use mc_transport::{
-    Access, ConnectError, Link, Memory, Operation, RemoteSpan, TcpConfig, TcpLink, TcpTls,
+    Access, Bundle, ConnectError, Link, Memory, Operation, RemoteSpan, TcpConfig, TcpTls,
     TcpTransport, TransferError, Transport, checksum,
 };
 use mc_types::{Endpoint, Extent, RemoteKey};
@@ -32,7 +32,10 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(300);
 
 const PROTOCOL: Protocol = Protocol::new(&[b"mc-transport/2"]).tls13_only();
-const WELCOME: &[u8; 16] = b"MCT1\x01\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
+const WELCOME: &[u8; 16] = b"MCT1\x02\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
+
+/// What a server says of itself behind it.
+const DESCRIPTION: &[u8; 42] = b"\x26\0\0\0node 00112233445566778899aabbccddeeff\n";
 const KEY: RemoteKey = RemoteKey::from_bytes([7; 16]);
 
 impl Authority {
@@ -87,6 +90,9 @@ impl Authority {
         let mut preface = [0; 16];
         stream.read_exact(&mut preface).await.unwrap();
         assert_eq!(preface[..8], WELCOME[..8]);
+        let mut description = [0; 42];
+        stream.read_exact(&mut description).await.unwrap();
+        assert_eq!(description[..9], DESCRIPTION[..9]);
         stream
     }
 }
@@ -134,11 +140,12 @@ impl FakeServer {
         stream.read_exact(&mut preface).await.unwrap();
         assert_eq!(&preface, WELCOME);
         stream.write_all(WELCOME).await.unwrap();
+        stream.write_all(DESCRIPTION).await.unwrap();
         stream.flush().await.unwrap();
         stream
     }
 
-    async fn link(&self, client: &TcpTransport) -> (Arc<TcpLink>, ServerStream) {
+    async fn link(&self, client: &TcpTransport) -> (Arc<Bundle>, ServerStream) {
         let endpoint = self.endpoint();
         let (link, stream) = tokio::join!(client.connect(&endpoint), self.greet());
         (link.unwrap(), stream)

@@ -1,6 +1,6 @@
 //! What an operator may choose.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 #[cfg(feature = "tls")]
 use std::sync::Arc;
@@ -9,6 +9,9 @@ use std::time::Duration;
 #[cfg(feature = "tls")]
 use mc_tls::{ClientTls, ServerTls};
 use mc_types::ByteSize;
+
+use crate::breaker::BreakerConfig;
+use crate::bundle::BundleConfig;
 
 /// Settings of a [`TcpTransport`](super::TcpTransport).
 ///
@@ -28,9 +31,21 @@ pub struct TcpConfig {
     /// The host that peers are told, a name or an address without a port. By
     /// default the address of `listen`, which must then be a specific one.
     pub advertise_host: Option<String>,
-    /// Connections to each peer, shared by everyone who asks for a link to it.
-    /// Default 1; more help where several cores serve a fast network.
+    /// Addresses of the network cards to use together, of each its own; peers are told
+    /// them and connect to each, and connections of this node leave from each. A card
+    /// that fails is routed around. By default none: the system chooses.
+    pub rails: Vec<IpAddr>,
+    /// Connections to each peer, used together by everyone who asks for a link to it;
+    /// at least one for each rail. Default 1; more help where several cores serve a
+    /// fast network.
     pub links_per_peer: NonZeroUsize,
+    /// How operations are spread over several connections.
+    pub bundle: BundleConfig,
+    /// When a peer that cannot be reached is left alone.
+    pub breaker: BreakerConfig,
+    /// Replaces `stall_timeout` where there are several ways to a peer, so that those
+    /// that work take over soon. Default 3 s.
+    pub reroute_after: Duration,
     /// How long connecting and the handshake may take, on either side. Default
     /// 5 s.
     pub connect_timeout: Duration,
@@ -101,7 +116,11 @@ impl Default for TcpConfig {
         Self {
             listen: None,
             advertise_host: None,
+            rails: Vec::new(),
             links_per_peer: NonZeroUsize::MIN,
+            bundle: BundleConfig::default(),
+            breaker: BreakerConfig::default(),
+            reroute_after: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(5),
             stall_timeout: Duration::from_secs(10),
             max_operation: ByteSize::gib(1),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use mc_types::Endpoint;
 
+use super::description::{Description, MAX_DESCRIPTION};
 use super::socket::Stream;
 use super::stream::{Frame, ReceiveBuffer, SendQueue};
 #[cfg(feature = "tls")]
@@ -12,32 +13,57 @@ use super::tls::TlsFailure;
 use super::wire::{PREFACE_LEN, Preface, VERSION, Verdict};
 use crate::error::ConnectError;
 
+/// A server that serves us.
+pub(crate) struct Greeted {
+    /// The connection to it.
+    pub(crate) stream: Stream,
+    /// Bytes of the largest operation that both take part in.
+    pub(crate) max_operation: u64,
+    /// What it says of itself.
+    pub(crate) description: Description,
+}
+
 /// Exchanges prefaces with the server at the other end of `stream`, which `endpoint`
-/// names in errors; the bytes of the largest operation that both take part in.
+/// names in errors.
 ///
 /// # Errors
 /// [`ConnectError`] when the server does not serve us. It has as long as the caller lets
 /// it.
 pub(crate) async fn greet(
-    stream: &Stream,
+    stream: Stream,
     endpoint: &Endpoint,
     max_operation: u64,
-) -> Result<u64, ConnectError> {
+) -> Result<Greeted, ConnectError> {
+    let lost = |source| lost(endpoint, source);
+    let mut received = ReceiveBuffer::new();
     let preface = Preface { version: VERSION, verdict: 0, max_operation };
-    let theirs = exchange(stream, preface).await.map_err(|source| lost(endpoint, source))?;
-    let endpoint = endpoint.clone();
-    let Some(theirs) = theirs else { return Err(ConnectError::NotAPeer { endpoint }) };
+    send(&stream, preface).await.map_err(lost)?;
+    let not_a_peer = || ConnectError::NotAPeer { endpoint: endpoint.clone() };
+    // A few words in another language, such as an alert of TLS, end early.
+    let theirs = match receive::<PREFACE_LEN>(&stream, &mut received).await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && received.len() > 0 => None,
+        theirs => Preface::decode(&theirs.map_err(lost)?),
+    };
+    let theirs = theirs.ok_or_else(not_a_peer)?;
     if theirs.verdict == Verdict::Busy as u16 {
-        return Err(ConnectError::Busy { endpoint });
+        return Err(ConnectError::Busy { endpoint: endpoint.clone() });
     }
     if theirs.verdict == Verdict::TlsRequired as u16 {
-        return Err(ConnectError::TlsRequired { endpoint });
+        return Err(ConnectError::TlsRequired { endpoint: endpoint.clone() });
     }
     if theirs.verdict != Verdict::Welcome as u16 || theirs.version != VERSION {
         let (ours, theirs) = (VERSION, theirs.version);
-        return Err(ConnectError::VersionMismatch { endpoint, ours, theirs });
+        return Err(ConnectError::VersionMismatch { endpoint: endpoint.clone(), ours, theirs });
     }
-    Ok(max_operation.min(theirs.max_operation))
+    let len = receive::<4>(&stream, &mut received).await.map_err(lost)?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > MAX_DESCRIPTION {
+        return Err(not_a_peer());
+    }
+    receive_at_least(&stream, &mut received, len).await.map_err(lost)?;
+    let description = Description::decode(received.take_front(len)).ok_or_else(not_a_peer)?;
+    let max_operation = max_operation.min(theirs.max_operation);
+    Ok(Greeted { stream, max_operation, description })
 }
 
 /// Why a connection was lost before the prefaces were exchanged.
@@ -51,10 +77,9 @@ fn lost(endpoint: &Endpoint, source: io::Error) -> ConnectError {
     ConnectError::Unreachable { endpoint, source: Arc::new(source) }
 }
 
-/// Sends our preface and takes the peer's; `None` when it sent something else.
-async fn exchange(stream: &Stream, ours: Preface) -> io::Result<Option<Preface>> {
+async fn send(stream: &Stream, preface: Preface) -> io::Result<()> {
     let mut out = SendQueue::default();
-    out.push(Frame::bare(&ours.encode()));
+    out.push(Frame::bare(&preface.encode()));
     while !out.is_empty() {
         match out.try_send(stream) {
             Ok(_) => {}
@@ -63,19 +88,29 @@ async fn exchange(stream: &Stream, ours: Preface) -> io::Result<Option<Preface>>
             Err(_) => break,
         }
     }
-    let mut received = ReceiveBuffer::new();
-    loop {
-        if let Some(bytes) = received.take::<PREFACE_LEN>() {
-            return Ok(Preface::decode(&bytes));
-        }
-        match received.try_receive(stream, PREFACE_LEN - received.len()) {
+    Ok(())
+}
+
+async fn receive<const N: usize>(
+    stream: &Stream,
+    received: &mut ReceiveBuffer,
+) -> io::Result<[u8; N]> {
+    receive_at_least(stream, received, N).await?;
+    Ok(received.take().expect("as many bytes were received"))
+}
+
+/// Receives until `len` bytes wait, and no more than those.
+async fn receive_at_least(
+    stream: &Stream,
+    received: &mut ReceiveBuffer,
+    len: usize,
+) -> io::Result<()> {
+    while received.len() < len {
+        match received.try_receive(stream, len - received.len()) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.readable().await?,
-            // A few words in another language, such as an alert of TLS.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && received.len() > 0 => {
-                return Ok(None);
-            }
             Err(error) => return Err(error),
         }
     }
+    Ok(())
 }

@@ -7,13 +7,16 @@
 //! remote keys: run it inside a trusted network then.
 
 mod config;
+pub(crate) mod description;
 pub(crate) mod greeting;
 pub(crate) mod link;
 mod patience;
+mod peer;
 mod plain;
 mod pool;
 mod raw_io;
 mod receiver;
+mod route;
 pub(crate) mod server;
 pub(crate) mod socket;
 mod stream;
@@ -24,23 +27,26 @@ mod wire;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use mc_types::{Endpoint, EndpointError};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 pub use self::config::TcpConfig;
 #[cfg(feature = "tls")]
 pub use self::config::TcpTls;
+use self::description::{Description, MAX_WAYS, Shortcut};
 pub use self::link::TcpLink;
 use self::pool::Pool;
 use self::server::{Server, Service};
 use self::tasks::Tasks;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsFailure;
+use crate::bundle::Bundle;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
 use crate::region::{Access, Region, RegionTable};
@@ -84,6 +90,8 @@ pub struct TcpTransport {
     endpoint: Option<Endpoint>,
     local_address: Option<SocketAddr>,
     regions: RegionTable,
+    /// Whether the regions end with this transport.
+    owns_regions: bool,
     pool: Pool,
     tasks: Arc<Tasks>,
     counters: Arc<Counters>,
@@ -99,8 +107,32 @@ impl TcpTransport {
     /// # Panics
     /// When the runtime was built without its I/O or time driver.
     pub async fn start(config: TcpConfig) -> Result<Self, StartError> {
-        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let regions = RegionTable::new();
+        let mut transport = Self::start_with(config, regions).await?;
+        transport.owns_regions = true;
+        Ok(transport)
+    }
+
+    /// Starts a node whose peers are served the regions of `regions`, which other
+    /// transports may serve, too: a region registered with one of them has one key for
+    /// all.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    ///
+    /// # Panics
+    /// As there.
+    pub async fn start_with(config: TcpConfig, regions: RegionTable) -> Result<Self, StartError> {
+        Self::start_described(config, regions, Vec::new()).await
+    }
+
+    /// Starts a node that tells its peers of `shortcuts`.
+    pub(crate) async fn start_described(
+        config: TcpConfig,
+        regions: RegionTable,
+        shortcuts: Vec<Shortcut>,
+    ) -> Result<Self, StartError> {
+        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let counters = Arc::new(Counters::default());
         let tasks = Arc::new(Tasks::new(runtime));
         let mut endpoint = None;
@@ -110,23 +142,32 @@ impl TcpTransport {
             if config.tls.as_ref().is_some_and(|tls| tls.server.is_none()) {
                 return Err(StartError::NoServerCertificate);
             }
-            let listener = listen(address)?;
-            let bound =
-                listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+            let (listeners, rails) = listeners(address, &config.rails)?;
+            let bound = rails.0;
             endpoint = Some(advertise(&config, bound)?);
             local_address = Some(bound);
+            let description = Description { node: random()?, rails: rails.1, shortcuts };
+            let description = description.encode();
+            let len = u32::try_from(description.len()).expect("descriptions are short");
             let service = Service {
                 regions: regions.clone(),
                 max_operation: config.max_operation.as_u64(),
+                description: [&len.to_le_bytes()[..], &description].concat().into(),
                 connect_timeout: config.connect_timeout,
                 stall_timeout: config.stall_timeout,
             };
             let server =
                 Server { config: config.clone(), service, counters: Arc::clone(&counters) };
-            tasks.spawn(server::accept(listener, Arc::new(server), Arc::downgrade(&tasks)));
+            let server = Arc::new(server);
+            let places = Arc::new(Semaphore::new(config.max_connections));
+            for listener in listeners {
+                let (server, places) = (Arc::clone(&server), Arc::clone(&places));
+                tasks.spawn(server::accept(listener, server, places, Arc::downgrade(&tasks)));
+            }
         }
         let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));
-        Ok(Self { endpoint, local_address, regions, pool, tasks, counters })
+        let owns_regions = false;
+        Ok(Self { endpoint, local_address, regions, owns_regions, pool, tasks, counters })
     }
 
     /// The address that peers are accepted at; `None` when they are not.
@@ -141,7 +182,9 @@ impl TcpTransport {
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
     pub async fn shutdown(&self) {
-        self.regions.clear();
+        if self.owns_regions {
+            self.regions.clear();
+        }
         self.pool.close();
         self.tasks.end().await;
     }
@@ -160,7 +203,7 @@ impl TcpTransport {
 }
 
 impl Transport for TcpTransport {
-    type Link = TcpLink;
+    type Link = Bundle;
 
     fn scheme(&self) -> &'static str {
         SCHEME
@@ -177,7 +220,7 @@ impl Transport for TcpTransport {
         self.regions.register(memory, access)
     }
 
-    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<TcpLink>, ConnectError> {
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {
         if endpoint.scheme() != SCHEME {
             let endpoint = endpoint.clone();
             return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
@@ -188,7 +231,9 @@ impl Transport for TcpTransport {
 
 impl Drop for TcpTransport {
     fn drop(&mut self) {
-        self.regions.clear();
+        if self.owns_regions {
+            self.regions.clear();
+        }
         self.pool.close();
         self.tasks.abort();
     }
@@ -224,6 +269,39 @@ struct Counters {
     connections: Arc<AtomicUsize>,
     links: Arc<AtomicUsize>,
     refused: AtomicU64,
+}
+
+fn random() -> Result<[u8; 16], StartError> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits)
+        .map_err(|error| StartError::NoRandomness { source: error.into() })?;
+    Ok(bits)
+}
+
+/// Listens at `address`, and at each rail that this does not cover; the address that was
+/// taken, and those of the rails.
+type Listening = (Vec<TcpListener>, (SocketAddr, Vec<SocketAddr>));
+
+fn listeners(address: SocketAddr, rails: &[IpAddr]) -> Result<Listening, StartError> {
+    let bound_at = |listener: &TcpListener, address| {
+        listener.local_addr().map_err(|source| StartError::Listen { address, source })
+    };
+    let first = listen(address)?;
+    let bound = bound_at(&first, address)?;
+    let (mut listeners, mut found) = (vec![first], Vec::new());
+    for &rail in rails.iter().take(MAX_WAYS) {
+        let at = SocketAddr::new(rail, bound.port());
+        let everywhere = bound.ip().is_unspecified() && bound.is_ipv4() == rail.is_ipv4();
+        if everywhere || bound.ip() == rail {
+            found.push(at);
+            continue;
+        }
+        // The port of the first is what an operator would open, but may be taken there.
+        let listener = listen(at).or_else(|_| listen(SocketAddr::new(rail, 0)))?;
+        found.push(bound_at(&listener, at)?);
+        listeners.push(listener);
+    }
+    Ok((listeners, (bound, found)))
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -300,6 +378,12 @@ pub enum StartError {
     #[cfg(feature = "tls")]
     #[error("a node that listens with TLS needs a certificate; set TcpTls::server")]
     NoServerCertificate,
+    /// The system has no randomness to name the node with.
+    #[error("the system gave no random bytes for the node's name")]
+    NoRandomness {
+        /// What the system said.
+        source: io::Error,
+    },
     /// Not called on a Tokio runtime.
     #[error("a TCP transport needs a Tokio runtime with I/O and time enabled")]
     NoRuntime,

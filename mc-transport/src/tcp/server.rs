@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
@@ -62,6 +63,9 @@ pub(crate) struct Service {
     pub(crate) regions: RegionTable,
     /// Bytes of the largest operation.
     pub(crate) max_operation: u64,
+    /// What peers are told of this node: the length and the
+    /// [`Description`](super::description::Description).
+    pub(crate) description: Bytes,
     /// How long the exchange of prefaces may take.
     pub(crate) connect_timeout: Duration,
     /// How long a peer that owes something may go without progress.
@@ -72,9 +76,9 @@ pub(crate) struct Service {
 pub(super) async fn accept(
     listener: TcpListener,
     server: Arc<Server>,
+    places: Arc<Semaphore>,
     tasks: std::sync::Weak<Tasks>,
 ) {
-    let places = Arc::new(Semaphore::new(server.config.max_connections));
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -207,7 +211,11 @@ impl Connection {
         };
         let verdict =
             if theirs.version == VERSION { Verdict::Welcome } else { Verdict::UnknownVersion };
-        connection.answers.push(Frame::bare(&preface(service.max_operation, verdict)));
+        let ours = preface(service.max_operation, verdict);
+        connection.answers.push(match verdict {
+            Verdict::Welcome => Frame::new(&ours, service.description.clone().into()),
+            _ => Frame::bare(&ours),
+        });
         connection.flush().await?;
         if verdict != Verdict::Welcome {
             linger(&connection.stream).await;

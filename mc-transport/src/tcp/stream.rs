@@ -356,6 +356,13 @@ impl ReceiveBuffer {
         Some(header)
     }
 
+    /// Takes the first `len` bytes, which must wait.
+    pub(super) fn take_front(&mut self, len: usize) -> &[u8] {
+        let from = self.start;
+        self.start += len;
+        &self.bytes[from..self.start]
+    }
+
     /// Drops up to `len` bytes; how many.
     pub(super) fn discard(&mut self, len: u64) -> u64 {
         let dropped = len.min(self.len() as u64);

@@ -222,7 +222,7 @@ fn nonsense_on_a_node_s_port() {
     let value = bytes_of("value", 100_000);
     ctl_with_input(at, &["put", "k"], &value).assert_ok();
     // `mc-transport/docs/tcp-wire.md`
-    let preface = [&b"MCT1\x01\0\0\0"[..], &(1_u64 << 30).to_le_bytes()].concat();
+    let preface = [&b"MCT1\x02\0\0\0"[..], &(1_u64 << 30).to_le_bytes()].concat();
     let request = |operation: u8, offset: u64, len: u64| {
         let head = [operation, 0, 0, 0, 7, 0, 0, 0];
         let key = [0x5a; 16];

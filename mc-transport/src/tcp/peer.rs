@@ -1,0 +1,352 @@
+//! The links to one peer: made, kept together as one, and mended.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mc_types::Endpoint;
+use parking_lot::Mutex;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use super::Counters;
+use super::config::TcpConfig;
+use super::description::Description;
+use super::greeting::{Greeted, greet};
+use super::link::TcpLink;
+use super::plain;
+use super::route::{Route, routes};
+use super::socket::Stream;
+use super::tasks::Tasks;
+#[cfg(feature = "tls")]
+use super::tls::Settings;
+use crate::breaker::Breaker;
+use crate::bundle::Bundle;
+use crate::error::{ConnectError, TransferError};
+use crate::transport::Link;
+
+/// How long one way to a peer is tried before another is tried beside it.
+const NEXT_WAY_AFTER: Duration = Duration::from_millis(300);
+
+/// What links are made with.
+pub(super) struct Means {
+    pub(super) config: TcpConfig,
+    pub(super) tasks: Arc<Tasks>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// One peer.
+pub(super) struct Peer {
+    endpoint: Endpoint,
+    state: Mutex<State>,
+    /// Held while connecting, so that a crowd of callers makes one connection.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+struct State {
+    /// The links as one; `None` before the first.
+    bundle: Option<Arc<Bundle>>,
+    places: Vec<Place>,
+    /// What the peer said of itself last.
+    description: Option<Arc<Description>>,
+    breaker: Breaker,
+    closed: bool,
+}
+
+/// Where a link belongs.
+struct Place {
+    route: Route,
+    link: Option<Arc<TcpLink>>,
+    breaker: Breaker,
+    /// Somebody connects.
+    mending: bool,
+}
+
+impl Place {
+    fn new(route: Route, config: &TcpConfig) -> Self {
+        Self { route, link: None, breaker: Breaker::new(config.breaker), mending: false }
+    }
+
+    fn is_filled(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.is_healthy())
+    }
+}
+
+impl Peer {
+    pub(super) fn new(endpoint: Endpoint, config: &TcpConfig) -> Self {
+        let state = State {
+            bundle: None,
+            places: Vec::new(),
+            description: None,
+            breaker: Breaker::new(config.breaker),
+            closed: false,
+        };
+        Self { endpoint, state: Mutex::new(state), connecting: tokio::sync::Mutex::default() }
+    }
+
+    /// Whether there is a link.
+    pub(super) fn is_linked(&self) -> bool {
+        self.state.lock().places.iter().any(Place::is_filled)
+    }
+
+    /// Fails every link, and those to come.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.bundle = None;
+        let places = std::mem::take(&mut state.places);
+        drop(state);
+        for link in places.into_iter().filter_map(|place| place.link) {
+            link.close(TransferError::Closed);
+        }
+    }
+
+    /// The links that there are, or the first of them. Those that are missing are made
+    /// meanwhile.
+    pub(super) async fn link(
+        self: &Arc<Self>,
+        means: &Arc<Means>,
+    ) -> Result<Arc<Bundle>, ConnectError> {
+        if let Some(bundle) = self.linked(means)? {
+            return Ok(bundle);
+        }
+        let _connecting = self.connecting.lock().await;
+        if let Some(bundle) = self.linked(means)? {
+            return Ok(bundle);
+        }
+        self.admit()?;
+        let reached = self.reach(means).await;
+        let (route, greeted) = match reached {
+            Ok(reached) => reached,
+            Err(error) => {
+                if error.speaks_of_the_peer() {
+                    self.state.lock().breaker.failed(Instant::now());
+                }
+                return Err(error);
+            }
+        };
+        self.begin(&route, greeted, means)?;
+        let bundle = self.linked(means)?;
+        bundle.ok_or_else(|| self.lost(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    /// The links as one, if there is one.
+    fn linked(self: &Arc<Self>, means: &Arc<Means>) -> Result<Option<Arc<Bundle>>, ConnectError> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(ConnectError::Closed);
+        }
+        let Some(bundle) = state.bundle.clone().filter(|bundle| bundle.is_healthy()) else {
+            return Ok(None);
+        };
+        let now = Instant::now();
+        for (index, place) in state.places.iter_mut().enumerate() {
+            if !place.mending && !place.is_filled() && place.breaker.admit(now).is_ok() {
+                place.mending = true;
+                let (peer, means) = (Arc::clone(self), Arc::clone(means));
+                let tasks = Arc::clone(&means.tasks);
+                tasks.spawn(async move { peer.mend(index, means).await });
+            }
+        }
+        Ok(Some(bundle))
+    }
+
+    fn admit(&self) -> Result<(), ConnectError> {
+        self.state.lock().breaker.admit(Instant::now()).map_err(|retry_in| {
+            ConnectError::CircuitOpen { endpoint: self.endpoint.clone(), retry_in }
+        })
+    }
+
+    /// Reaches the peer on any of the ways that are known, whichever answers first. The
+    /// next is tried when one failed, or takes longer than usual.
+    async fn reach(&self, means: &Arc<Means>) -> Result<(Route, Greeted), ConnectError> {
+        let mut known: Vec<Route> = {
+            let state = self.state.lock();
+            state.places.iter().map(|place| place.route.clone()).collect()
+        };
+        known.extend(routes(&means.config.rails, &[]));
+        known.push(Route::PLAIN);
+        known.dedup();
+        let mut ways = known.into_iter();
+        let mut attempts = JoinSet::new();
+        let mut first_error = None;
+        loop {
+            let next = ways.next();
+            let last = next.is_none();
+            if let Some(route) = next {
+                let (endpoint, means) = (self.endpoint.clone(), Arc::clone(means));
+                attempts.spawn(async move {
+                    let greeted = connect(&endpoint, &route, &means.config).await;
+                    greeted.map(|greeted| (route, greeted))
+                });
+            }
+            let patience = if last { means.config.connect_timeout } else { NEXT_WAY_AFTER };
+            match tokio::time::timeout(patience, attempts.join_next()).await {
+                Ok(Some(Ok(Ok(reached)))) => return Ok(reached),
+                Ok(Some(Ok(Err(error)))) => first_error = first_error.or(Some(error)),
+                // Attempts neither panic nor are they ended by anyone but us.
+                Ok(Some(Err(_))) | Err(_) => {}
+                Ok(None) if last => {
+                    return Err(first_error.unwrap_or_else(|| {
+                        let after = means.config.connect_timeout;
+                        ConnectError::TimedOut { endpoint: self.endpoint.clone(), after }
+                    }));
+                }
+                Ok(None) => {}
+            }
+        }
+    }
+
+    /// Takes the first link in: from here on it is known which others there could be.
+    fn begin(&self, route: &Route, greeted: Greeted, means: &Means) -> Result<(), ConnectError> {
+        let description = Arc::new(greeted.description.clone());
+        let mut ways = routes(&means.config.rails, &description.rails);
+        // More links than ways share them.
+        let wanted = means.config.links_per_peer.get().max(ways.len());
+        ways = ways.iter().cycle().take(wanted).cloned().collect();
+        let mut places: Vec<Place> =
+            ways.into_iter().map(|route| Place::new(route, &means.config)).collect();
+        let several = places.iter().any(|place| place.route != places[0].route);
+        // The first connection may have used another spelling of one of the ways.
+        let first = places.iter().position(|place| place.route == *route).unwrap_or(0);
+        let link = self.open(greeted, several, means);
+        places[first].link = Some(Arc::clone(&link));
+        let bundle = Arc::new(Bundle::new(means.config.bundle));
+        bundle.add(Arc::clone(&link) as Arc<dyn Link>);
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            link.close(TransferError::Closed);
+            return Err(ConnectError::Closed);
+        }
+        state.breaker.succeeded();
+        state.places = places;
+        state.bundle = Some(bundle);
+        state.description = Some(description);
+        Ok(())
+    }
+
+    /// Makes the link that is missing at `index`.
+    async fn mend(self: Arc<Self>, index: usize, means: Arc<Means>) {
+        let (route, node) = {
+            let state = self.state.lock();
+            let Some(place) = state.places.get(index) else { return };
+            let Some(description) = &state.description else { return };
+            (place.route.clone(), description.node)
+        };
+        let greeted = connect(&self.endpoint, &route, &means.config).await;
+        let greeted = greeted.and_then(|greeted| {
+            if greeted.description.node == node {
+                return Ok(greeted);
+            }
+            warn!(peer = %self.endpoint, ?route, "another node answers there; the way is not used");
+            Err(ConnectError::NotAPeer { endpoint: self.endpoint.clone() })
+        });
+        let mut state = self.state.lock();
+        let several = state.places.iter().any(|place| place.route != route);
+        let bundle = state.bundle.clone().filter(|bundle| bundle.is_healthy() && !state.closed);
+        let Some(place) = state.places.get_mut(index).filter(|place| place.route == route) else {
+            return;
+        };
+        place.mending = false;
+        match (greeted, bundle) {
+            (Ok(greeted), Some(bundle)) => {
+                place.breaker.succeeded();
+                let link = self.open(greeted, several, &means);
+                place.link = Some(Arc::clone(&link));
+                bundle.add(link);
+            }
+            // All links were lost meanwhile; whoever asks next begins anew.
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                debug!(peer = %self.endpoint, ?route, %error, "a link could not be made");
+                place.breaker.failed(Instant::now());
+            }
+        }
+    }
+
+    fn open(&self, greeted: Greeted, several_ways: bool, means: &Means) -> Arc<TcpLink> {
+        let config = &means.config;
+        let patience = if several_ways {
+            config.stall_timeout.min(config.reroute_after)
+        } else {
+            config.stall_timeout
+        };
+        Arc::new(TcpLink::open(
+            greeted.stream,
+            greeted.max_operation,
+            patience,
+            &means.tasks,
+            &means.counters.links,
+        ))
+    }
+
+    fn lost(&self, source: io::Error) -> ConnectError {
+        ConnectError::Unreachable { endpoint: self.endpoint.clone(), source: Arc::new(source) }
+    }
+}
+
+/// Connects on one way and exchanges prefaces.
+async fn connect(
+    endpoint: &Endpoint,
+    route: &Route,
+    config: &TcpConfig,
+) -> Result<Greeted, ConnectError> {
+    let after = config.connect_timeout;
+    let connected = async {
+        #[cfg(feature = "tls")]
+        let settings = match &config.tls {
+            Some(tls) => Some(Settings::read(&tls.client, endpoint).await?),
+            None => None,
+        };
+        let stream = dial(endpoint, route).await?;
+        plain::tune(&stream, config);
+        #[cfg(feature = "tls")]
+        let stream = match settings {
+            Some(settings) => settings.secure(stream.into(), endpoint).await?,
+            None => Stream::from(stream),
+        };
+        #[cfg(not(feature = "tls"))]
+        let stream = Stream::from(stream);
+        greet(stream, endpoint, config.max_operation.as_u64()).await
+    };
+    let timed_out = || ConnectError::TimedOut { endpoint: endpoint.clone(), after };
+    tokio::time::timeout(after, connected).await.unwrap_or_else(|_| Err(timed_out()))
+}
+
+async fn dial(endpoint: &Endpoint, route: &Route) -> Result<TcpStream, ConnectError> {
+    let unreachable = |source: io::Error| {
+        let source = Arc::new(source);
+        ConnectError::Unreachable { endpoint: endpoint.clone(), source }
+    };
+    let expected = "tcp://HOST:PORT";
+    let has_port = endpoint
+        .address()
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if !has_port {
+        return Err(ConnectError::BadAddress { endpoint: endpoint.clone(), expected });
+    }
+    let addresses = match route.remote {
+        Some(address) => vec![address],
+        None => lookup_host(endpoint.address()).await.map_err(unreachable)?.collect(),
+    };
+    // Tries one address after the other.
+    let Some(local) = route.local else {
+        return TcpStream::connect(&addresses[..]).await.map_err(unreachable);
+    };
+    let mut failed = io::Error::other("no address of the peer is of the local address's family");
+    for address in addresses.into_iter().filter(|address| address.is_ipv4() == local.is_ipv4()) {
+        let socket = if local.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+        let bound = socket.and_then(|socket| socket.bind((local, 0).into()).map(|()| socket));
+        match bound {
+            Ok(socket) => match socket.connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = error,
+            },
+            Err(error) => failed = error,
+        }
+    }
+    Err(unreachable(failed))
+}
