@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering::{self, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Context, Poll};
 
 use mc_types::Checksum;
@@ -13,6 +14,7 @@ use crate::checksum::combined;
 use crate::completion::{Completions, Drive, Outcome, Transferred};
 use crate::error::TransferError;
 use crate::operation::{Operation, RemoteSpan};
+use crate::region::Access;
 use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder, View};
 
 /// Settings of a [`Bundle`].
@@ -40,7 +42,8 @@ impl Default for BundleConfig {
 /// Operations go to the link with the fewest bytes under way; large ones are cut and
 /// use all. What a lost link leaves undone is done again by the others, so that one
 /// broken card costs time and no operation: one-sided reads and writes of the same
-/// bytes may be repeated. Links may be [added](Self::add) while it works, and lost
+/// bytes may be repeated. Before a write is, the peer ends the lost link
+/// ([`Link::fence`]), so that nothing of the first attempt arrives later. Links may be [added](Self::add) while it works, and lost
 /// ones are forgotten.
 ///
 /// ```
@@ -75,6 +78,8 @@ struct Rail {
     link: Arc<dyn Link>,
     /// Bytes given to the link whose results are to come.
     under_way: AtomicU64,
+    /// The peer has ended the link: nothing of it is on its way any more.
+    is_fenced: AtomicBool,
 }
 
 impl Bundle {
@@ -90,7 +95,11 @@ impl Bundle {
 
     /// Adds a link, and forgets those that were lost.
     pub fn add(&self, link: Arc<dyn Link>) {
-        let rail = Arc::new(Rail { link, under_way: AtomicU64::new(0) });
+        let rail = Arc::new(Rail {
+            link,
+            under_way: AtomicU64::new(0),
+            is_fenced: AtomicBool::new(false),
+        });
         let mut rails = self.rails.rails.write();
         rails.retain(|rail| rail.link.is_healthy());
         rails.push(rail);
@@ -193,6 +202,8 @@ struct Carrying {
     /// Pieces that are given to a link with the next [`send`](Self::send).
     outgoing: Vec<(Arc<Rail>, Vec<Part>)>,
     under_way: Vec<UnderWay>,
+    /// Writes that wait for the end of the link that they were lost with.
+    fences: Vec<Fence>,
     /// Operations whose last piece came, not yet reported.
     finished: VecDeque<usize>,
 }
@@ -221,6 +232,15 @@ struct UnderWay {
     completions: Completions,
 }
 
+struct Fence {
+    lost: Arc<Rail>,
+    /// Over which the peer is asked.
+    over: Arc<Rail>,
+    answer: Completions,
+    attempts: u32,
+    parts: Vec<Part>,
+}
+
 impl Part {
     fn bytes(&self) -> u64 {
         self.operation.remote().extent.len()
@@ -243,6 +263,7 @@ impl Carrying {
             wholes: Vec::with_capacity(count),
             outgoing: Vec::new(),
             under_way: Vec::new(),
+            fences: Vec::new(),
             finished: VecDeque::new(),
         }
     }
@@ -320,7 +341,65 @@ impl Carrying {
         }
         for (mut part, rail) in lost {
             part.attempts += 1;
+            self.again(part, rail);
+        }
+    }
+
+    /// Does a piece again that was lost with `rail`.
+    fn again(&mut self, part: Part, rail: Arc<Rail>) {
+        let is_read = part.operation.access() == Access::Read;
+        let Some(id) = rail.link.id().filter(|_| !is_read && !rail.is_fenced.load(Acquire)) else {
             self.route(part, Some(&rail));
+            return;
+        };
+        if let Some(fence) = self.fences.iter_mut().find(|fence| Arc::ptr_eq(&fence.lost, &rail)) {
+            fence.parts.push(part);
+            return;
+        }
+        let Some(over) = self.rails.idlest(Some(&rail)) else {
+            self.route(part, Some(&rail));
+            return;
+        };
+        let answer = over.link.fence(id);
+        self.fences.push(Fence { lost: rail, over, answer, attempts: 0, parts: vec![part] });
+    }
+
+    /// Lets writes go whose old link has ended.
+    fn pass_fences(&mut self, cx: &mut Context<'_>) {
+        let mut at = 0;
+        while at < self.fences.len() {
+            let Poll::Ready(answer) = self.fences[at].answer.poll_next(cx) else {
+                at += 1;
+                continue;
+            };
+            let answer = answer.map_or(Err(TransferError::Closed), |(_, answer)| answer);
+            let mut fence = self.fences.swap_remove(at);
+            match answer {
+                Ok(_) => {
+                    fence.lost.is_fenced.store(true, Release);
+                    for part in fence.parts {
+                        self.route(part, Some(&fence.lost));
+                    }
+                }
+                Err(error) => {
+                    fence.attempts += 1;
+                    let next = self.rails.idlest(Some(&fence.over));
+                    let next = next.filter(|next| next.link.is_healthy());
+                    let id = fence.lost.link.id();
+                    match next.zip(id) {
+                        Some((over, id)) if fence.attempts <= self.config.reroutes => {
+                            fence.answer = over.link.fence(id);
+                            fence.over = over;
+                            self.fences.push(fence);
+                        }
+                        _ => {
+                            for part in &fence.parts {
+                                self.arrived(part, Err(error.clone()));
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 
@@ -349,6 +428,7 @@ impl Drive for Carrying {
                 return Poll::Ready((index, self.wholes[index].outcome()));
             }
             self.collect(cx);
+            self.pass_fences(cx);
             if self.outgoing.is_empty() {
                 break;
             }

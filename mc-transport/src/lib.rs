@@ -36,4 +36,6 @@ pub use region_cache::RegionCache;
 pub use tcp::TcpTls;
 #[cfg(feature = "tcp")]
 pub use tcp::{TcpConfig, TcpLink, TcpTransport};
-pub use transport::{Capabilities, DynTransport, Link, MAX_BATCH, Ordering, Transport, View};
+pub use transport::{
+    Capabilities, DynTransport, Link, LinkId, MAX_BATCH, Ordering, Transport, View,
+};

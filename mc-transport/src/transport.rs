@@ -141,6 +141,28 @@ pub trait Link: Send + Sync + 'static {
     /// What this link can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// The name under which the peer knows this link, for [`fence`](Self::fence); `None`
+    /// where nothing of a lost link can still be on its way.
+    fn id(&self) -> Option<LinkId> {
+        None
+    }
+
+    /// Makes the peer end `lost`, another link to it, and says when that is so: from then
+    /// on nothing that was submitted to `lost` touches the peer's memory any more. Who
+    /// lost a link with writes under way does this before the same place is written
+    /// again; without it an old write could arrive on top of a newer one.
+    ///
+    /// The batch of results has one: done, also when the peer had ended it before.
+    ///
+    /// # Errors
+    /// [`TransferError::Unsupported`] for links that have no [`id`](Self::id), and what
+    /// any operation may fail with.
+    fn fence(&self, lost: LinkId) -> Completions {
+        let _ = lost;
+        let unsupported = TransferError::Unsupported { what: "a fence against another link" };
+        Completions::ready(vec![Err(unsupported)])
+    }
+
     /// The peer's bytes themselves, without a copy, where both sides share memory.
     ///
     /// # Errors
@@ -150,6 +172,31 @@ pub trait Link: Send + Sync + 'static {
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
         let _ = span;
         Err(TransferError::Unsupported { what: "a view of the peer's memory" })
+    }
+}
+
+/// What a peer calls a link: random, so that nobody can end a link that is not theirs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkId([u8; 16]);
+
+impl LinkId {
+    /// The id with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+}
+
+/// Not the bytes, which are a capability.
+impl fmt::Debug for LinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LinkId")
     }
 }
 

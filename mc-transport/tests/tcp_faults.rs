@@ -114,15 +114,22 @@ impl FakeServer {
 
 /// A client played by hand, its handshake done.
 async fn fake_client(address: SocketAddr) -> TcpStream {
+    named_client(address).await.0
+}
+
+/// The same, and what the server calls its connection.
+async fn named_client(address: SocketAddr) -> (TcpStream, RemoteKey) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(WELCOME).await.unwrap();
     let mut preface = [0; 16];
     stream.read_exact(&mut preface).await.unwrap();
     assert_eq!(preface[..8], WELCOME[..8]);
-    let mut description = [0; 42];
+    let mut description = vec![0; stream.read_u32_le().await.unwrap() as usize];
     stream.read_exact(&mut description).await.unwrap();
-    assert_eq!(description[..9], DESCRIPTION[..9]);
-    stream
+    let description = String::from_utf8(description).unwrap();
+    let id = description.lines().find_map(|line| line.strip_prefix("connection ")).unwrap();
+    let id = u128::from_str_radix(id, 16).unwrap().to_be_bytes();
+    (stream, RemoteKey::from_bytes(id))
 }
 
 /// What a peer still says before it closes; resets count as closing.
@@ -389,9 +396,47 @@ async fn oversized_operations_are_refused_on_both_sides() {
 }
 
 #[tokio::test]
+async fn a_fence_ends_what_a_lost_connection_began() {
+    let server = TcpTransport::start(listening(TcpConfig::default())).await.unwrap();
+    let address = server.local_address().unwrap();
+    let memory = Memory::allocate(1 << 20).unwrap();
+    let region = server.register(&memory, Access::ReadWrite).unwrap();
+    let key = region.key();
+    let (mut lost, id) = named_client(address).await;
+    lost.write_all(&request(2, 1, key, 0, 1 << 20)).await.unwrap();
+    lost.write_all(&[1; 100]).await.unwrap();
+    eventually("the write has begun", || memory.slice(99, 1).unwrap().to_vec() == [1]).await;
+
+    let (mut other, own_id) = named_client(address).await;
+    assert_ne!(own_id, id);
+    let fenced = [request(3, 1, id, 0, 0), request(2, 2, key, 0, 5), b"newer".to_vec()].concat();
+    other.write_all(&fenced).await.unwrap();
+    let mut answers = [0; 32];
+    other.read_exact(&mut answers).await.unwrap();
+    assert_eq!(answers.to_vec(), [response(0, 1, 0), response(0, 2, 0)].concat());
+    assert_eq!(server.stats().connections, 1, "it has ended before the answer came");
+    // What was on its way finds nobody.
+    let _ = lost.write_all(&[1; 100_000]).await;
+    assert_eq!(rest(&mut lost).await, b"");
+    assert_eq!(memory.slice(0, 5).unwrap().to_vec(), b"newer");
+    assert_eq!(memory.slice(100, 100).unwrap().to_vec(), [0; 100]);
+
+    // Again, with a name that nobody has, and with its own.
+    for id in [id, RemoteKey::from_bytes([9; 16])] {
+        other.write_all(&request(3, 3, id, 0, 0)).await.unwrap();
+        let mut answer = [0; 16];
+        other.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer.to_vec(), response(0, 3, 0));
+    }
+    other.write_all(&request(3, 4, own_id, 0, 0)).await.unwrap();
+    assert_eq!(rest(&mut other).await, b"");
+    eventually("nobody is left", || server.stats().connections == 0).await;
+}
+
+#[tokio::test]
 async fn malformed_requests_end_the_connection() {
     let server = TcpTransport::start(listening(TcpConfig::default())).await.unwrap();
-    for (at, value) in [(0, 0), (0, 3), (1, 1), (2, 1), (3, 0x80)] {
+    for (at, value) in [(0, 0), (0, 4), (1, 1), (2, 1), (3, 0x80)] {
         let mut raw = fake_client(server.local_address().unwrap()).await;
         let mut bytes = request(1, 9, KEY, 0, 0);
         bytes[at] = value;
@@ -399,6 +444,11 @@ async fn malformed_requests_end_the_connection() {
         raw.write_all(&bytes).await.unwrap();
         let answers = [response(1, 8, 0), response(5, 9, 0)].concat();
         assert_eq!(rest(&mut raw).await, answers, "byte {at} is {value}");
+    }
+    for (offset, len) in [(1, 0), (0, 1)] {
+        let mut raw = fake_client(server.local_address().unwrap()).await;
+        raw.write_all(&request(3, 9, KEY, offset, len)).await.unwrap();
+        assert_eq!(rest(&mut raw).await, response(5, 9, 0), "a fence has no extent");
     }
     let offset_overflows = request(2, 1, KEY, u64::MAX, 4);
     let mut raw = fake_client(server.local_address().unwrap()).await;

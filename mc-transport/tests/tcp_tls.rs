@@ -90,9 +90,9 @@ impl Authority {
         let mut preface = [0; 16];
         stream.read_exact(&mut preface).await.unwrap();
         assert_eq!(preface[..8], WELCOME[..8]);
-        let mut description = [0; 42];
+        let mut description = vec![0; stream.read_u32_le().await.unwrap() as usize];
         stream.read_exact(&mut description).await.unwrap();
-        assert_eq!(description[..9], DESCRIPTION[..9]);
+        assert!(description.starts_with(b"node "));
         stream
     }
 }

@@ -4,7 +4,10 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use mc_types::Endpoint;
+
+use crate::transport::LinkId;
 
 /// Bytes of the longest description.
 pub(crate) const MAX_DESCRIPTION: usize = 4096;
@@ -18,6 +21,8 @@ pub(crate) struct Description {
     /// Random, one for each running transport: another connection that leads to
     /// another node shows by it.
     pub(crate) node: [u8; 16],
+    /// The connection that it was said over, as the server calls it.
+    pub(crate) connection: Option<LinkId>,
     /// Addresses of the node's network cards.
     pub(crate) rails: Vec<SocketAddr>,
     /// Transports that serve the same regions to some peers.
@@ -37,6 +42,9 @@ impl Description {
     /// The description as it travels.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut text = format!("node {}\n", hex(&self.node));
+        if let Some(connection) = self.connection {
+            let _ = writeln!(text, "connection {}", hex(&connection.to_bytes()));
+        }
         for rail in self.rails.iter().take(MAX_WAYS) {
             let _ = writeln!(text, "rail {rail}");
         }
@@ -50,16 +58,24 @@ impl Description {
         text.into_bytes()
     }
 
+    /// The description behind its length, as it follows a preface.
+    pub(super) fn with_length(&self) -> Bytes {
+        let text = self.encode();
+        let len = u32::try_from(text.len()).expect("descriptions are bounded");
+        [&len.to_le_bytes()[..], &text].concat().into()
+    }
+
     /// What `bytes` say, as far as this version understands it; `None` when they do not
     /// say who the node is.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
-        let mut node = None;
+        let (mut node, mut connection) = (None, None);
         let (mut rails, mut shortcuts) = (Vec::new(), Vec::new());
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 ["node", id] => node = unhex(id),
+                ["connection", id] => connection = unhex(id).map(LinkId::from_bytes),
                 ["rail", address] if rails.len() < MAX_WAYS => {
                     rails.extend(address.parse::<SocketAddr>());
                 }
@@ -71,7 +87,7 @@ impl Description {
                 _ => {}
             }
         }
-        node.map(|node| Self { node, rails, shortcuts })
+        node.map(|node| Self { node, connection, rails, shortcuts })
     }
 }
 
@@ -93,6 +109,7 @@ mod tests {
     fn some() -> Description {
         Description {
             node: *b"0123456789abcdef",
+            connection: Some(LinkId::from_bytes([0x5a; 16])),
             rails: vec!["10.0.0.1:7000".parse().unwrap(), "[fd00::1]:7000".parse().unwrap()],
             shortcuts: vec![Shortcut {
                 endpoint: Endpoint::new("shm", "@mc-7").unwrap(),
@@ -103,8 +120,8 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_documentation() {
-        let text = "node 30313233343536373839616263646566\nrail 10.0.0.1:7000\n\
-            rail [fd00::1]:7000\nshortcut shm://@mc-7 abababababababababababababababab\n";
+        let text = "node 30313233343536373839616263646566\nconnection \
+            5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\nrail 10.0.0.1:7000\nrail [fd00::1]:7000\nshortcut shm://@mc-7 abababababababababababababababab\n";
         assert_eq!(some().encode(), text.as_bytes());
         assert_eq!(Description::decode(text.as_bytes()), Some(some()));
         let later = format!("{text}weather fine\nrail nowhere\nrail\n\n");

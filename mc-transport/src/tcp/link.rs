@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use mc_types::Checksum;
+use mc_types::{Checksum, RemoteKey};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -31,12 +31,14 @@ use crate::error::TransferError;
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Pieces};
 use crate::region::Access;
-use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder};
+use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH, Ordering as OperationOrder};
 
 /// A link of a [`TcpTransport`](super::TcpTransport): a connection, and the tasks that
 /// serve it.
 pub struct TcpLink {
     channel: Arc<Channel>,
+    /// What the server calls the connection.
+    id: Option<LinkId>,
 }
 
 impl TcpLink {
@@ -45,6 +47,7 @@ impl TcpLink {
     pub(crate) fn open(
         stream: Stream,
         max_operation: u64,
+        id: Option<LinkId>,
         stall_timeout: Duration,
         tasks: &Tasks,
         open_links: &Arc<AtomicUsize>,
@@ -65,7 +68,7 @@ impl TcpLink {
         let open = Counted::new(open_links);
         tasks.spawn(Receiver::new(Arc::clone(&channel), stall_timeout, open).run());
         tasks.spawn(send(Arc::clone(&channel)));
-        Self { channel }
+        Self { channel, id }
     }
 
     /// Fails what is under way and everything to come with `reason`.
@@ -91,7 +94,7 @@ impl Link for TcpLink {
         let mut accepted = Vec::with_capacity(len);
         for (operation, completion) in batch.into_iter().zip(to_complete) {
             match check(&operation, max) {
-                Ok(()) => accepted.push((operation, completion)),
+                Ok(()) => accepted.push((Request::Operation(operation), completion)),
                 Err(refused) => completion.complete(Err(refused)),
             }
         }
@@ -103,6 +106,17 @@ impl Link for TcpLink {
 
     fn is_healthy(&self) -> bool {
         self.channel.healthy.load(Ordering::Acquire)
+    }
+
+    fn id(&self) -> Option<LinkId> {
+        self.id
+    }
+
+    fn fence(&self, lost: LinkId) -> Completions {
+        let (mut to_complete, completions) = Completions::pending(1);
+        let completion = to_complete.next().expect("there is one to complete");
+        self.channel.submit(vec![(Request::Fence(lost), completion)]);
+        completions
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -168,6 +182,13 @@ struct Outbox {
     broken: Option<TransferError>,
 }
 
+/// What a server is asked for.
+enum Request {
+    Operation(Operation),
+    /// To end another connection.
+    Fence(LinkId),
+}
+
 /// An operation whose answer is to come.
 pub(super) struct Awaited {
     pub(super) id: u32,
@@ -226,7 +247,7 @@ enum Written {
 
 impl Channel {
     /// Queues the operations, and writes them if nothing else is under way.
-    fn submit(&self, operations: Vec<(Operation, Completion)>) {
+    fn submit(&self, operations: Vec<(Request, Completion)>) {
         let count = operations.len();
         let mut outbox = self.outbox.lock();
         if let Some(reason) = outbox.broken.clone() {
@@ -236,8 +257,11 @@ impl Channel {
             }
             return;
         }
-        for (operation, completion) in operations {
-            outbox.push(operation, completion);
+        for (request, completion) in operations {
+            match request {
+                Request::Operation(operation) => outbox.push(operation, completion),
+                Request::Fence(lost) => outbox.push_fence(lost, completion),
+            }
         }
         // The receiver measures from this moment, so it is set before the receiver
         // can see that something is due. Should it complete the last operation in
@@ -306,7 +330,11 @@ impl Channel {
         drop(outbox);
         // Foreign memory may run code of its owner when it is released.
         drop(unsent);
-        self.stream.close_both();
+        if self.has_unanswered() {
+            self.stream.abort();
+        } else {
+            self.stream.close_both();
+        }
         self.wake_sender.notify_one();
     }
 
@@ -390,6 +418,26 @@ impl Outbox {
             requested,
             access,
             checksum,
+            completion,
+        });
+    }
+}
+
+impl Outbox {
+    fn push_fence(&mut self, lost: LinkId, completion: Completion) {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        let key = RemoteKey::from_bytes(lost.to_bytes());
+        let header = RequestHeader { opcode: Opcode::Fence, id, key, offset: 0, len: 0 };
+        self.frames.push(Frame::bare(&header.encode()));
+        self.awaited.push_back(Awaited {
+            id,
+            len: 0,
+            into: Vec::new().into(),
+            offset: 0,
+            requested: 0,
+            access: Access::Write,
+            checksum: Summed::No,
             completion,
         });
     }

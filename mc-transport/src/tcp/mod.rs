@@ -7,6 +7,7 @@
 //! remote keys: run it inside a trusted network then.
 
 mod config;
+pub(crate) mod connections;
 pub(crate) mod description;
 pub(crate) mod greeting;
 pub(crate) mod link;
@@ -39,6 +40,7 @@ use tokio::sync::Semaphore;
 pub use self::config::TcpConfig;
 #[cfg(feature = "tls")]
 pub use self::config::TcpTls;
+use self::connections::Connections;
 use self::description::{Description, MAX_WAYS, Shortcut};
 pub use self::link::TcpLink;
 use self::pool::Pool;
@@ -146,13 +148,13 @@ impl TcpTransport {
             let bound = rails.0;
             endpoint = Some(advertise(&config, bound)?);
             local_address = Some(bound);
-            let description = Description { node: random()?, rails: rails.1, shortcuts };
-            let description = description.encode();
-            let len = u32::try_from(description.len()).expect("descriptions are short");
+            let description =
+                Description { node: random()?, connection: None, rails: rails.1, shortcuts };
             let service = Service {
                 regions: regions.clone(),
                 max_operation: config.max_operation.as_u64(),
-                description: [&len.to_le_bytes()[..], &description].concat().into(),
+                description,
+                connections: Connections::default(),
                 connect_timeout: config.connect_timeout,
                 stall_timeout: config.stall_timeout,
             };

@@ -24,7 +24,7 @@ use super::tls::Settings;
 use crate::breaker::Breaker;
 use crate::bundle::Bundle;
 use crate::error::{ConnectError, TransferError};
-use crate::transport::Link;
+use crate::transport::{Link, LinkId};
 
 /// How long one way to a peer is tried before another is tried beside it.
 const NEXT_WAY_AFTER: Duration = Duration::from_millis(300);
@@ -66,6 +66,11 @@ struct Place {
 impl Place {
     fn new(route: Route, config: &TcpConfig) -> Self {
         Self { route, link: None, breaker: Breaker::new(config.breaker), mending: false }
+    }
+
+    /// The link that was lost here.
+    fn lost(&self) -> Option<LinkId> {
+        self.link.as_ref().filter(|link| !link.is_healthy()).and_then(|link| link.id())
     }
 
     fn is_filled(&self) -> bool {
@@ -126,7 +131,7 @@ impl Peer {
                 return Err(error);
             }
         };
-        self.begin(&route, greeted, means)?;
+        self.begin(&route, greeted, means).await?;
         let bundle = self.linked(means)?;
         bundle.ok_or_else(|| self.lost(io::ErrorKind::ConnectionReset.into()))
     }
@@ -167,8 +172,13 @@ impl Peer {
         };
         known.extend(routes(&means.config.rails, &[]));
         known.push(Route::PLAIN);
-        known.dedup();
-        let mut ways = known.into_iter();
+        let mut ways: Vec<Route> = Vec::new();
+        for route in known {
+            if !ways.contains(&route) {
+                ways.push(route);
+            }
+        }
+        let mut ways = ways.into_iter();
         let mut attempts = JoinSet::new();
         let mut first_error = None;
         loop {
@@ -199,8 +209,19 @@ impl Peer {
     }
 
     /// Takes the first link in: from here on it is known which others there could be.
-    fn begin(&self, route: &Route, greeted: Greeted, means: &Means) -> Result<(), ConnectError> {
+    async fn begin(
+        &self,
+        route: &Route,
+        greeted: Greeted,
+        means: &Means,
+    ) -> Result<(), ConnectError> {
         let description = Arc::new(greeted.description.clone());
+        let lost: Vec<LinkId> = {
+            let state = self.state.lock();
+            let same = state.description.as_ref().is_some_and(|old| old.node == description.node);
+            let lost = state.places.iter().filter_map(Place::lost);
+            lost.filter(|_| same).collect()
+        };
         let mut ways = routes(&means.config.rails, &description.rails);
         // More links than ways share them.
         let wanted = means.config.links_per_peer.get().max(ways.len());
@@ -211,6 +232,9 @@ impl Peer {
         // The first connection may have used another spelling of one of the ways.
         let first = places.iter().position(|place| place.route == *route).unwrap_or(0);
         let link = self.open(greeted, several, means);
+        for lost in lost {
+            self.fence(&link, lost).await?;
+        }
         places[first].link = Some(Arc::clone(&link));
         let bundle = Arc::new(Bundle::new(means.config.bundle));
         bundle.add(Arc::clone(&link) as Arc<dyn Link>);
@@ -229,11 +253,12 @@ impl Peer {
 
     /// Makes the link that is missing at `index`.
     async fn mend(self: Arc<Self>, index: usize, means: Arc<Means>) {
-        let (route, node) = {
+        let (route, node, lost, several) = {
             let state = self.state.lock();
             let Some(place) = state.places.get(index) else { return };
             let Some(description) = &state.description else { return };
-            (place.route.clone(), description.node)
+            let several = state.places.iter().any(|other| other.route != place.route);
+            (place.route.clone(), description.node, place.lost(), several)
         };
         let greeted = connect(&self.endpoint, &route, &means.config).await;
         let greeted = greeted.and_then(|greeted| {
@@ -243,17 +268,25 @@ impl Peer {
             warn!(peer = %self.endpoint, ?route, "another node answers there; the way is not used");
             Err(ConnectError::NotAPeer { endpoint: self.endpoint.clone() })
         });
+        let link = match greeted {
+            Ok(greeted) => {
+                let link = self.open(greeted, several, &means);
+                match lost {
+                    Some(lost) => self.fence(&link, lost).await.map(|()| link),
+                    None => Ok(link),
+                }
+            }
+            Err(error) => Err(error),
+        };
         let mut state = self.state.lock();
-        let several = state.places.iter().any(|place| place.route != route);
         let bundle = state.bundle.clone().filter(|bundle| bundle.is_healthy() && !state.closed);
         let Some(place) = state.places.get_mut(index).filter(|place| place.route == route) else {
             return;
         };
         place.mending = false;
-        match (greeted, bundle) {
-            (Ok(greeted), Some(bundle)) => {
+        match (link, bundle) {
+            (Ok(link), Some(bundle)) => {
                 place.breaker.succeeded();
-                let link = self.open(greeted, several, &means);
                 place.link = Some(Arc::clone(&link));
                 bundle.add(link);
             }
@@ -263,6 +296,15 @@ impl Peer {
                 debug!(peer = %self.endpoint, ?route, %error, "a link could not be made");
                 place.breaker.failed(Instant::now());
             }
+        }
+    }
+
+    /// Makes the peer end a lost link before another takes its place: what the caller
+    /// tries again must not be overtaken by what it tried before.
+    async fn fence(&self, link: &TcpLink, lost: LinkId) -> Result<(), ConnectError> {
+        match link.fence(lost).await.remove(0) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.lost(io::Error::other(error))),
         }
     }
 
@@ -276,6 +318,7 @@ impl Peer {
         Arc::new(TcpLink::open(
             greeted.stream,
             greeted.max_operation,
+            greeted.description.connection,
             patience,
             &means.tasks,
             &means.counters.links,

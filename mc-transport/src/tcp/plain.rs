@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tracing::debug;
 
 use super::config::TcpConfig;
-use super::raw_io::{ToFill, ToSend};
+use super::raw_io::{self, ToFill, ToSend};
 
 /// A peer that vanished is noticed after about a minute of silence, also when
 /// nothing is being transferred.
@@ -133,6 +133,13 @@ impl PlainSocket {
     /// Tells the peer that nothing more comes.
     pub(super) fn close_sending(&self) {
         self.close(Shutdown::Write);
+    }
+
+    /// Ends both directions, and takes back what was not delivered: the system would go
+    /// on to send it, for minutes if need be.
+    pub(super) fn abort(&self) {
+        raw_io::abort(self.as_fd());
+        self.close_both();
     }
 
     /// Ends both directions, which wakes every task that waits for the socket.

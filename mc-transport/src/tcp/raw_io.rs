@@ -180,6 +180,19 @@ impl<'a> ToFill<'a> {
     }
 }
 
+/// Breaks a TCP connection at once: its peer is told, and nothing that waits to be sent
+/// is sent any more. Other sockets are left as they are.
+pub(super) fn abort(socket: BorrowedFd<'_>) {
+    // SAFETY: `sockaddr` is a C structure of integers, for which zero is a valid value.
+    let mut nowhere: libc::sockaddr = unsafe { std::mem::zeroed() };
+    nowhere.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
+    let len = size_of::<libc::sockaddr>() as libc::socklen_t;
+    // Fails only when the connection is gone already, or is none of TCP.
+    // SAFETY: the address is readable for its length, and the descriptor is open because
+    // it is borrowed.
+    unsafe { libc::connect(socket.as_raw_fd(), &raw const nowhere, len) };
+}
+
 fn again_when_interrupted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         match usize::try_from(call()) {

@@ -4,11 +4,13 @@
 //! requests: it parses what has arrived, answers, and only then receives more.
 //! A peer that does not take its answers stops being read, nothing else.
 
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
@@ -18,6 +20,8 @@ use tracing::{debug, warn};
 
 use super::Counters;
 use super::config::TcpConfig;
+use super::connections::Connections;
+use super::description::Description;
 use super::patience::{Patience, Stalled};
 use super::plain;
 use super::socket::Stream;
@@ -32,6 +36,7 @@ use super::wire::{
 use crate::error::TransferError;
 use crate::memory::MemorySlice;
 use crate::region::{Access, RegionTable};
+use crate::transport::LinkId;
 
 /// Answers collected before they are sent, at most.
 const MAX_ANSWERS: usize = 64;
@@ -63,9 +68,10 @@ pub(crate) struct Service {
     pub(crate) regions: RegionTable,
     /// Bytes of the largest operation.
     pub(crate) max_operation: u64,
-    /// What peers are told of this node: the length and the
-    /// [`Description`](super::description::Description).
-    pub(crate) description: Bytes,
+    /// What peers are told of this node.
+    pub(crate) description: Description,
+    /// The connections that are open.
+    pub(crate) connections: Connections,
     /// How long the exchange of prefaces may take.
     pub(crate) connect_timeout: Duration,
     /// How long a peer that owes something may go without progress.
@@ -130,7 +136,18 @@ impl Server {
 /// # Errors
 /// [`End`], which there always is: peers leave without a word.
 pub(crate) async fn serve_stream(stream: Stream, service: &Service) -> Result<(), End> {
-    Connection::greet(stream, service).await?.serve().await
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|error| End::Io(error.into()))?;
+    let id = LinkId::from_bytes(id);
+    let entry = service.connections.enter(id);
+    // Dropped before the entry, which says that nothing is touched any more.
+    let mut served = pin!(async { Connection::greet(stream, service, id).await?.serve().await });
+    let mut asked = pin!(entry.asked_to_end());
+    poll_fn(|cx| match asked.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(Err(End::Fenced)),
+        Poll::Pending => served.as_mut().poll(cx),
+    })
+    .await
 }
 
 /// What a server says first.
@@ -145,6 +162,8 @@ pub(crate) enum End {
     Io(#[from] io::Error),
     #[error("the peer made no progress for {0:?}")]
     Stalled(Duration),
+    #[error("the peer asked over another connection to end this one")]
+    Fenced,
     #[error("the peer does not speak this protocol")]
     NotAPeer,
     #[error("the peer speaks TLS; this node has no certificate")]
@@ -169,6 +188,7 @@ impl From<Stalled> for End {
 struct Connection {
     stream: Stream,
     regions: RegionTable,
+    connections: Connections,
     max_operation: u64,
     received: ReceiveBuffer,
     answers: SendQueue,
@@ -182,10 +202,11 @@ struct Connection {
 
 impl Connection {
     /// Exchanges prefaces.
-    async fn greet(stream: Stream, service: &Service) -> Result<Self, End> {
+    async fn greet(stream: Stream, service: &Service, id: LinkId) -> Result<Self, End> {
         let mut connection = Self {
             stream,
             regions: service.regions.clone(),
+            connections: service.connections.clone(),
             max_operation: service.max_operation,
             received: ReceiveBuffer::new(),
             answers: SendQueue::default(),
@@ -213,7 +234,11 @@ impl Connection {
             if theirs.version == VERSION { Verdict::Welcome } else { Verdict::UnknownVersion };
         let ours = preface(service.max_operation, verdict);
         connection.answers.push(match verdict {
-            Verdict::Welcome => Frame::new(&ours, service.description.clone().into()),
+            Verdict::Welcome => {
+                let description =
+                    Description { connection: Some(id), ..service.description.clone() };
+                Frame::new(&ours, description.with_length().into())
+            }
             _ => Frame::bare(&ours),
         });
         connection.flush().await?;
@@ -257,28 +282,34 @@ impl Connection {
                 return Err(End::Malformed);
             }
         };
+        if request.opcode == Opcode::Fence {
+            if (request.offset, request.len) != (0, 0) {
+                self.answer(Status::Malformed, request.id).await?;
+                return Err(End::Malformed);
+            }
+            self.connections.end(LinkId::from_bytes(request.key.to_bytes())).await;
+            return self.answer(Status::Done, request.id).await;
+        }
         if request.len > self.max_operation {
             self.answer(Status::TooLarge, request.id).await?;
             return Err(End::TooLarge { len: request.len });
         }
-        let wanted = match request.opcode {
-            Opcode::Read => Access::Read,
-            Opcode::Write => Access::Write,
-        };
+        let is_write = request.opcode == Opcode::Write;
+        let wanted = if is_write { Access::Write } else { Access::Read };
         let memory = self.regions.resolve(request.key, request.offset, request.len, wanted);
-        self.expect_large = request.opcode == Opcode::Write && request.len >= DIRECT;
-        match (request.opcode, memory) {
-            (Opcode::Read, Ok(memory)) => {
+        self.expect_large = is_write && request.len >= DIRECT;
+        match (is_write, memory) {
+            (false, Ok(memory)) => {
                 let header =
                     ResponseHeader { status: Status::Done, id: request.id, len: request.len };
                 self.push(Frame::new(&header.encode(), memory.into())).await
             }
-            (Opcode::Read, Err(refusal)) => self.answer(status_of(&refusal), request.id).await,
-            (Opcode::Write, Ok(memory)) => {
+            (false, Err(refusal)) => self.answer(status_of(&refusal), request.id).await,
+            (true, Ok(memory)) => {
                 self.receive_payload(&memory).await?;
                 self.answer(Status::Done, request.id).await
             }
-            (Opcode::Write, Err(refusal)) => {
+            (true, Err(refusal)) => {
                 self.discard_payload(request.len).await?;
                 self.answer(status_of(&refusal), request.id).await
             }

@@ -80,6 +80,11 @@ impl Stream {
         self.socket().close_sending();
     }
 
+    /// Ends both directions without a word, and takes back what was not delivered.
+    pub(super) fn abort(&self) {
+        self.socket().abort();
+    }
+
     /// Ends both directions, which wakes every task that waits for the socket.
     pub(super) fn close_both(&self) {
         self.say_goodbye();

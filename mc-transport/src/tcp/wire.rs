@@ -63,9 +63,11 @@ impl Preface {
 pub(super) enum Opcode {
     Read = 1,
     Write = 2,
+    Fence = 3,
 }
 
-/// Asks for one operation; the payload of a write follows.
+/// Asks for one operation; the payload of a write follows. A fence has the id of the
+/// connection to end where others have a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestHeader {
     pub(super) opcode: Opcode,
@@ -98,6 +100,7 @@ impl RequestHeader {
         let opcode = match bytes[0..4] {
             [1, 0, 0, 0] => Opcode::Read,
             [2, 0, 0, 0] => Opcode::Write,
+            [3, 0, 0, 0] => Opcode::Fence,
             _ => return Err(Malformed { id }),
         };
         Ok(Self {
@@ -204,7 +207,7 @@ mod tests {
             \x00\x10\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00";
         assert_eq!(request.encode(), bytes);
         assert_eq!(RequestHeader::decode(&bytes), Ok(request));
-        for (at, value) in [(0, 0), (0, 3), (1, 1), (2, 1), (3, 1)] {
+        for (at, value) in [(0, 0), (0, 4), (1, 1), (2, 1), (3, 1)] {
             let kept = std::mem::replace(&mut bytes[at], value);
             assert_eq!(RequestHeader::decode(&bytes), Err(Malformed { id: 7 }));
             bytes[at] = kept;
@@ -226,7 +229,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_decodes_encodes_to_the_same_bytes(
-            request in any::<[u8; 32]>(), op in 0u8..4, response in any::<[u8; 12]>(), status in 0u8..8
+            request in any::<[u8; 32]>(), op in 0u8..5, response in any::<[u8; 12]>(), status in 0u8..8
         ) {
             let mut bytes = [0; REQUEST_LEN];
             bytes[0] = op;
