@@ -112,6 +112,22 @@ pub enum ConnectError {
         /// When an attempt will be made again.
         retry_in: Duration,
     },
+    /// The peer does not let us in.
+    #[error(
+        "{endpoint} does not admit this process; does it run as a user that is allowed there, and know the secret?"
+    )]
+    NotAdmitted {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+    },
+    /// Somebody else answers there, or the peer as a user who is not trusted.
+    #[error(
+        "what answers at {endpoint} is not the peer that was asked for; is that on this host, and runs as a user that is allowed here?"
+    )]
+    Impostor {
+        /// The endpoint asked for.
+        endpoint: Endpoint,
+    },
     /// This side's transport was shut down.
     #[error("the transport was shut down; connect with a running one")]
     Closed,
@@ -150,6 +166,8 @@ impl ConnectError {
             | Self::NotAPeer { .. }
             | Self::TlsRequired { .. }
             | Self::CircuitOpen { .. }
+            | Self::NotAdmitted { .. }
+            | Self::Impostor { .. }
             | Self::Closed => ErrorCode::TransferFail,
             #[cfg(feature = "tls")]
             Self::Tls { .. } => ErrorCode::TransferFail,
@@ -306,4 +324,18 @@ pub enum ProtocolViolation {
     /// A field that must be zero is not.
     #[error("a reserved field is not zero")]
     ReservedNotZero,
+    /// An answer with another number of descriptors than it has to bring.
+    #[error("an answer with {got} descriptors where {expected} were due")]
+    WrongDescriptors {
+        /// Descriptors that the answer has to bring.
+        expected: usize,
+        /// Descriptors that came.
+        got: usize,
+    },
+    /// The peer granted something else than it was asked for.
+    #[error("the peer granted something else than it was asked for")]
+    WrongGrant,
+    /// The memory that the peer offers could be taken away under this process.
+    #[error("the peer offers memory that is not safe to touch")]
+    UnsafeMemory,
 }

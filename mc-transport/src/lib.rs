@@ -14,6 +14,8 @@ mod memory;
 mod operation;
 mod region;
 mod region_cache;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+pub mod shm;
 #[cfg(feature = "tcp")]
 pub mod tcp;
 pub mod topology;
@@ -32,6 +34,8 @@ pub use memory::{
 pub use operation::{Operation, Pieces, RemoteSpan, Source};
 pub use region::{Access, Region, RegionTable};
 pub use region_cache::RegionCache;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+pub use shm::{ShmConfig, ShmLink, ShmTransport};
 #[cfg(feature = "tls")]
 pub use tcp::TcpTls;
 #[cfg(feature = "tcp")]

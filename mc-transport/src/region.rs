@@ -10,6 +10,8 @@ use parking_lot::RwLock;
 
 use crate::error::{RegisterError, TransferError};
 use crate::memory::{Memory, MemorySlice};
+#[cfg(feature = "tcp")]
+use crate::tcp::connections::Connections;
 
 /// What peers may do with a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,12 +81,19 @@ impl fmt::Debug for Region {
 #[derive(Clone, Default)]
 pub struct RegionTable {
     regions: Arc<RwLock<HashMap<RemoteKey, OpenRegion>>>,
+    /// Streams over which peers reach the regions, whichever transport they came by, so
+    /// that a peer that lost one may have it ended over any other.
+    #[cfg(feature = "tcp")]
+    connections: Connections,
 }
 
-#[derive(Clone)]
-struct OpenRegion {
-    memory: Memory,
-    access: Access,
+pub(crate) struct OpenRegion {
+    pub(crate) memory: Memory,
+    pub(crate) access: Access,
+    /// What transports hang on the region. Dropped before whoever withdraws the key
+    /// goes on, so that they learn of it in time.
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    pub(crate) attached: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl RegionTable {
@@ -107,7 +116,12 @@ impl RegionTable {
         getrandom::fill(&mut bits)
             .map_err(|error| RegisterError::NoRandomness { source: error.into() })?;
         let key = RemoteKey::from_bytes(bits);
-        let open = OpenRegion { memory: memory.clone(), access };
+        let open = OpenRegion {
+            memory: memory.clone(),
+            access,
+            #[cfg(all(feature = "shm", target_os = "linux"))]
+            attached: Vec::new(),
+        };
         self.regions.write().insert(key, open);
         Ok(Region::new(key, memory.clone(), Registration { table: self.clone(), key }))
     }
@@ -138,6 +152,23 @@ impl RegionTable {
         // Both fit in usize because they lie inside memory of this process.
         let slice = region.memory.slice(inside.offset() as usize, inside.len() as usize);
         Ok(slice.expect("the extent was found to lie inside the memory"))
+    }
+
+    /// Shows the region to `visit`, while nobody can withdraw it; `None` when no region
+    /// has the key.
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    pub(crate) fn visit<T>(
+        &self,
+        key: RemoteKey,
+        visit: impl FnOnce(&mut OpenRegion) -> T,
+    ) -> Option<T> {
+        self.regions.write().get_mut(&key).map(visit)
+    }
+
+    /// The streams over which peers reach the regions.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Regions that are open now.

@@ -163,12 +163,14 @@ pub trait Link: Send + Sync + 'static {
         Completions::ready(vec![Err(unsupported)])
     }
 
-    /// The peer's bytes themselves, without a copy, where both sides share memory.
+    /// The peer's bytes themselves, without a copy, where both sides share memory. Does
+    /// not wait: a link that has to ask the peer for a region first gives views of it
+    /// once an operation, if only one of no bytes, was carried out there.
     ///
     /// # Errors
     /// What a read would fail with; [`TransferError::Unsupported`] on a link whose
-    /// [`Capabilities::views`] is `false`, and for a region whose memory cannot be
-    /// shared.
+    /// [`Capabilities::views`] is `false`, for a region whose memory cannot be shared,
+    /// and for one that has to be asked for. A read does then.
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
         let _ = span;
         Err(TransferError::Unsupported { what: "a view of the peer's memory" })

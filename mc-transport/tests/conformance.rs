@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use mc_transport::conformance::{Pair, run_all};
-use mc_transport::{Link as _, MemFabric, Transport as _};
+use mc_transport::{MemFabric, Transport as _};
 
 fn mem_pair() -> Pair {
     let fabric = MemFabric::new();
@@ -41,7 +41,7 @@ mod tcp {
     use std::time::Duration;
 
     use mc_transport::conformance::{CASES, run};
-    use mc_transport::{TcpConfig, TcpTransport};
+    use mc_transport::{Link as _, TcpConfig, TcpTransport};
 
     use super::*;
 
@@ -105,5 +105,89 @@ mod tcp {
         }
         assert!(elsewhere.join().unwrap()[0].is_ok());
         assert_eq!(memory.slice(0, 4).unwrap().to_vec(), b"here");
+    }
+}
+
+#[cfg(all(feature = "shm", target_os = "linux"))]
+mod shm {
+    use async_trait::async_trait;
+    use mc_transport::conformance::{CASES, run};
+    use mc_transport::{
+        Access, ConnectError, DynTransport, Link, Memory, MemoryError, Region, RegisterError,
+        ShmConfig, ShmTransport,
+    };
+    use mc_types::Endpoint;
+
+    use super::*;
+
+    /// A node whose memory its peers cannot map.
+    struct Unshared(ShmTransport);
+
+    #[async_trait]
+    impl DynTransport for Unshared {
+        fn scheme(&self) -> &'static str {
+            DynTransport::scheme(&self.0)
+        }
+
+        fn endpoint(&self) -> Option<&Endpoint> {
+            DynTransport::endpoint(&self.0)
+        }
+
+        fn allocate(&self, len: usize) -> Result<Memory, MemoryError> {
+            Memory::allocate(len)
+        }
+
+        fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
+            DynTransport::register(&self.0, memory, access)
+        }
+
+        async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
+            DynTransport::connect(&self.0, endpoint).await
+        }
+    }
+
+    async fn start() -> ShmTransport {
+        ShmTransport::start(ShmConfig::default()).await.unwrap()
+    }
+
+    /// Runs every case, and after each waits until the peer has let go of everything.
+    async fn suite(shared: bool) {
+        for case in CASES {
+            // Views are for memory that is shared; tests/shm.rs asks for others.
+            if !shared && case.name == "capabilities_are_kept" {
+                continue;
+            }
+            let owner = start().await;
+            let owner: Arc<dyn DynTransport> =
+                if shared { Arc::new(owner) } else { Arc::new(Unshared(owner)) };
+            let peer = Arc::new(start().await);
+            let watch = (Arc::downgrade(&owner), Arc::clone(&peer));
+            run(case, Pair { owner, peer }).await;
+            watch.1.shutdown().await;
+            assert!(watch.0.upgrade().is_none(), "{}: the case dropped its owner", case.name);
+            let stats = watch.1.stats();
+            let left = (stats.links, stats.streams, stats.mapped_regions, stats.tasks);
+            assert_eq!(left, (0, 0, 0, 0), "{}", case.name);
+        }
+    }
+
+    #[tokio::test]
+    async fn on_one_thread() {
+        suite(true).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn on_two_threads() {
+        suite(true).await;
+    }
+
+    #[tokio::test]
+    async fn unshared_memory_on_one_thread() {
+        suite(false).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn unshared_memory_on_two_threads() {
+        suite(false).await;
     }
 }

@@ -40,7 +40,6 @@ use tokio::sync::Semaphore;
 pub use self::config::TcpConfig;
 #[cfg(feature = "tls")]
 pub use self::config::TcpTls;
-use self::connections::Connections;
 use self::description::{Description, MAX_WAYS, Shortcut};
 pub use self::link::TcpLink;
 use self::pool::Pool;
@@ -154,7 +153,7 @@ impl TcpTransport {
                 regions: regions.clone(),
                 max_operation: config.max_operation.as_u64(),
                 description,
-                connections: Connections::default(),
+                connections: regions.connections().clone(),
                 connect_timeout: config.connect_timeout,
                 stall_timeout: config.stall_timeout,
             };

@@ -1,0 +1,382 @@
+//! A way to one peer of this host: operations are copies in the task of whoever waits
+//! for them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mc_types::{Endpoint, RemoteKey};
+use tokio::net::UnixStream;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+use super::Counters;
+use super::control::Control;
+use super::known::{Mapped, Way};
+use crate::completion::{Completion, Completions, Outcome, Transferred};
+use crate::copy::copy;
+use crate::error::{ConnectError, TransferError};
+use crate::operation::{Operation, RemoteSpan};
+use crate::region::Access;
+use crate::tcp::TcpLink;
+use crate::tcp::greeting::greet;
+use crate::tcp::socket::Stream;
+use crate::tcp::tasks::Tasks;
+use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH, View};
+
+/// Regions asked for at once.
+const ASK_TOGETHER: usize = 64;
+
+/// Bytes copied before other tasks of the thread get a turn.
+const YIELD_AFTER: u64 = 8 << 20;
+
+/// A link of a [`ShmTransport`](super::ShmTransport).
+///
+/// The first operation on a region asks its owner for the memory and maps it; a task
+/// of the transport does that and carries out the batch. From there on operations are
+/// copies, made by whoever waits for them, and the owner takes no part. Regions whose
+/// memory cannot be shared are reached by a stream.
+///
+/// [`view`](Link::view) never asks: it works for regions that are mapped, which a read
+/// of no bytes is enough for.
+pub struct ShmLink {
+    reach: Arc<Reach>,
+}
+
+impl ShmLink {
+    pub(super) fn new(reach: Reach) -> Self {
+        Self { reach: Arc::new(reach) }
+    }
+
+    /// Fails what is under way and everything to come with `reason`.
+    pub(super) fn close(&self, reason: TransferError) {
+        self.reach.control.fail(reason);
+    }
+}
+
+impl Link for ShmLink {
+    fn submit(&self, batch: Vec<Operation>) -> Completions {
+        let len = batch.len();
+        if len > MAX_BATCH {
+            let too_large = TransferError::BatchTooLarge { len, max: MAX_BATCH };
+            return Completions::ready(vec![Err(too_large); len]);
+        }
+        if !self.is_healthy() {
+            return Completions::ready(vec![Err(self.reach.control.reason()); len]);
+        }
+        match self.reach.plan(&batch) {
+            Plan::Mapped(runs) => {
+                let reach = Arc::clone(&self.reach);
+                let mut mapped = runs.into_iter().flat_map(Run::repeat);
+                Completions::inline(batch, move |operation| {
+                    let mapped = mapped.next().expect("the runs cover the batch");
+                    reach.carry_out(operation, &mapped)
+                })
+            }
+            Plan::Streamed(stream) => stream.submit(batch),
+            Plan::Mixed => self.reach.dispatch(batch),
+        }
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.reach.control.is_healthy()
+    }
+
+    /// That of its stream: what is copied is not on its way any more when it is
+    /// reported.
+    fn id(&self) -> Option<LinkId> {
+        self.reach.control.stream_id()
+    }
+
+    fn fence(&self, lost: LinkId) -> Completions {
+        let (mut to_complete, completions) = Completions::pending(1);
+        let Some(tasks) = self.reach.tasks.upgrade() else { return completions };
+        let completion = to_complete.next().expect("there is one to complete");
+        let reach = Arc::clone(&self.reach);
+        tasks.spawn(async move {
+            let outcome = match reach.stream().await {
+                Ok(stream) => stream.fence(lost).await.remove(0),
+                Err(error) => Err(error),
+            };
+            completion.complete(outcome);
+        });
+        completions
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { zero_copy: true, views: true, ..Capabilities::new(self.reach.max_operation) }
+    }
+
+    fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
+        if !self.is_healthy() {
+            return Err(self.reach.control.reason());
+        }
+        let way = self.reach.control.known.read().get(&span.key).cloned();
+        match way {
+            Some(Way::Mapped(mapped)) => {
+                let bytes = mapped.resolve(span, Access::Read)?;
+                let reach = Arc::clone(&self.reach);
+                let is_open = move || reach.control.is_healthy() && mapped.confirm().is_ok();
+                Ok(View::new(bytes, Arc::new(is_open)))
+            }
+            Some(Way::Streamed) => {
+                Err(TransferError::Unsupported { what: "a view of memory that cannot be shared" })
+            }
+            None => Err(TransferError::Unsupported {
+                what: "a view of a region that it was not used for before",
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for ShmLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShmLink")
+            .field("endpoint", &self.reach.endpoint)
+            .field("is_healthy", &self.is_healthy())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for ShmLink {
+    fn drop(&mut self) {
+        self.close(TransferError::Closed);
+    }
+}
+
+/// What a link and its operations share.
+pub(super) struct Reach {
+    pub(super) endpoint: Endpoint,
+    pub(super) control: Arc<Control>,
+    pub(super) max_operation: u64,
+    pub(super) connect_timeout: Duration,
+    pub(super) stall_timeout: Duration,
+    /// Held while opening a stream, so that a crowd of batches opens one.
+    pub(super) opening: tokio::sync::Mutex<()>,
+    pub(super) tasks: Weak<Tasks>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// How a batch is carried out.
+enum Plan {
+    /// All of it here and now.
+    Mapped(Vec<Run>),
+    /// All of it by the stream.
+    Streamed(Arc<TcpLink>),
+    /// Some regions are not known, or some here and some by the stream.
+    Mixed,
+}
+
+/// Operations in a row on one region.
+struct Run {
+    mapped: Arc<Mapped>,
+    count: usize,
+}
+
+impl Run {
+    fn repeat(self) -> impl Iterator<Item = Arc<Mapped>> {
+        std::iter::repeat_n(self.mapped, self.count)
+    }
+}
+
+type Waiting = (Operation, Completion);
+
+impl Reach {
+    fn plan(&self, batch: &[Operation]) -> Plan {
+        let known = self.control.known.read();
+        let mut runs: Vec<Run> = Vec::with_capacity(1);
+        let mut streamed = false;
+        let mut last = None;
+        for operation in batch {
+            let key = operation.remote().key;
+            if last == Some(key) {
+                if let Some(run) = runs.last_mut() {
+                    run.count += 1;
+                }
+                continue;
+            }
+            last = Some(key);
+            match known.get(&key) {
+                Some(Way::Mapped(mapped)) if !streamed => {
+                    runs.push(Run { mapped: Arc::clone(mapped), count: 1 });
+                }
+                Some(Way::Streamed) if runs.is_empty() => streamed = true,
+                _ => return Plan::Mixed,
+            }
+        }
+        if !streamed {
+            return Plan::Mapped(runs);
+        }
+        self.control.working_stream().map_or(Plan::Mixed, Plan::Streamed)
+    }
+
+    /// Has tasks carry out the batch: one for what is known, one for what must be
+    /// asked for, so that an owner which does not answer holds up nothing else.
+    fn dispatch(self: &Arc<Self>, batch: Vec<Operation>) -> Completions {
+        let (to_complete, completions) = Completions::pending(batch.len());
+        let Some(tasks) = self.tasks.upgrade() else { return completions };
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        let ways = self.control.known.read();
+        for (operation, completion) in batch.into_iter().zip(to_complete) {
+            match ways.get(&operation.remote().key) {
+                Some(way) => known.push((way.clone(), operation, completion)),
+                None => unknown.push((operation, completion)),
+            }
+        }
+        drop(ways);
+        if !known.is_empty() {
+            let reach = Arc::clone(self);
+            tasks.spawn(async move { reach.settle(known).await });
+        }
+        if !unknown.is_empty() {
+            let reach = Arc::clone(self);
+            tasks.spawn(async move { reach.explore(unknown).await });
+        }
+        completions
+    }
+
+    /// Opens the regions of operations, and carries those out.
+    async fn explore(&self, operations: Vec<Waiting>) {
+        let mut order: Vec<RemoteKey> = Vec::new();
+        let mut by_key: HashMap<RemoteKey, Vec<Waiting>> = HashMap::new();
+        for (operation, completion) in operations {
+            if let Err(refused) = self.check(&operation) {
+                complete(operation, completion, Err(refused));
+                continue;
+            }
+            let key = operation.remote().key;
+            let same = by_key.entry(key).or_insert_with(|| {
+                order.push(key);
+                Vec::new()
+            });
+            same.push((operation, completion));
+        }
+        let mut late = None;
+        for keys in order.chunks(ASK_TOGETHER) {
+            let found = match &late {
+                None => self.control.open(keys).await,
+                Some(late) => vec![Err(TransferError::clone(late)); keys.len()],
+            };
+            let mut ready = Vec::new();
+            for (key, found) in keys.iter().zip(found) {
+                for (operation, completion) in by_key.remove(key).into_iter().flatten() {
+                    match &found {
+                        Ok(way) => ready.push((way.clone(), operation, completion)),
+                        Err(error) => complete(operation, completion, Err(error.clone())),
+                    }
+                }
+                // An owner that is late for some is not asked for the others.
+                late = late.or(found.err().filter(|e| matches!(e, TransferError::TimedOut { .. })));
+            }
+            self.settle(ready).await;
+        }
+    }
+
+    /// Carries out operations whose regions are known.
+    async fn settle(&self, operations: Vec<(Way, Operation, Completion)>) {
+        let mut streamed = (Vec::new(), Vec::new());
+        let mut moved = 0_u64;
+        for (way, operation, completion) in operations {
+            match way {
+                Way::Mapped(mapped) => {
+                    moved = moved.saturating_add(operation.remote().extent.len());
+                    let outcome = self.carry_out(&operation, &mapped);
+                    complete(operation, completion, outcome);
+                    if moved >= YIELD_AFTER {
+                        moved = 0;
+                        yield_now().await;
+                    }
+                }
+                Way::Streamed => {
+                    streamed.0.push(operation);
+                    streamed.1.push(Some(completion));
+                }
+            }
+        }
+        let (operations, mut waiting) = streamed;
+        if operations.is_empty() {
+            return;
+        }
+        let mut results = match self.stream().await {
+            Ok(stream) => stream.submit(operations),
+            Err(error) => Completions::ready(vec![Err(error); operations.len()]),
+        };
+        while let Some((index, outcome)) = results.next().await {
+            if let Some(completion) = waiting[index].take() {
+                completion.complete(outcome);
+            }
+        }
+    }
+
+    fn carry_out(&self, operation: &Operation, mapped: &Mapped) -> Outcome {
+        if !self.control.is_healthy() {
+            return Err(self.control.reason());
+        }
+        self.check(operation)?;
+        let copied = || {
+            let remote = mapped.resolve(operation.remote(), operation.access())?;
+            let checksum = copy(operation, &remote);
+            // Otherwise the owner may have put other bytes there while we copied.
+            mapped.confirm()?;
+            Ok(Transferred::new(checksum))
+        };
+        copied().inspect_err(|error| {
+            if matches!(error, TransferError::LinkLost { .. }) {
+                self.control.fail(error.clone());
+            }
+        })
+    }
+
+    /// What can be known to fail before anything is sent.
+    fn check(&self, operation: &Operation) -> Result<(), TransferError> {
+        operation.validate()?;
+        let (len, max) = (operation.remote().extent.len(), self.max_operation);
+        if len > max { Err(TransferError::TooLarge { len, max }) } else { Ok(()) }
+    }
+
+    /// The stream; opens one when there is none that works.
+    async fn stream(&self) -> Result<Arc<TcpLink>, TransferError> {
+        let opened = timeout(self.connect_timeout, async {
+            let _opening = self.opening.lock().await;
+            match self.control.working_stream() {
+                Some(stream) => Ok(stream),
+                None => self.new_stream().await,
+            }
+        });
+        let after = self.connect_timeout;
+        opened.await.unwrap_or(Err(TransferError::TimedOut { after }))
+    }
+
+    async fn new_stream(&self) -> Result<Arc<TcpLink>, TransferError> {
+        let lost = |error: io::Error| TransferError::LinkLost { source: Arc::new(error) };
+        let socket = StdStream::from(self.control.open_stream().await?);
+        socket.set_nonblocking(true).map_err(lost)?;
+        let socket = Stream::from(UnixStream::from_std(socket).map_err(lost)?);
+        let greeted = greet(socket, &self.endpoint, self.max_operation).await;
+        let greeted = greeted.map_err(|error: ConnectError| lost(io::Error::other(error)))?;
+        let Some(tasks) = self.tasks.upgrade() else { return Err(TransferError::Closed) };
+        let stream = Arc::new(TcpLink::open(
+            greeted.stream,
+            greeted.max_operation,
+            greeted.description.connection,
+            self.stall_timeout,
+            &tasks,
+            &self.counters.streams,
+        ));
+        if let Some(lost) = self.control.stream_id() {
+            // What is written again must not be overtaken by what was written before.
+            stream.fence(lost).await.remove(0)?;
+        }
+        self.control.keep_stream(&stream);
+        Ok(stream)
+    }
+}
+
+/// Hands over a result once the memory of the operation is let go.
+fn complete(operation: Operation, completion: Completion, outcome: Outcome) {
+    drop(operation);
+    completion.complete(outcome);
+}

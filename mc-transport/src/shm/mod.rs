@@ -1,0 +1,407 @@
+//! One-sided operations between processes of one host, over memory that they share.
+//!
+//! Memory that a transport of this kind [allocates](Transport::allocate) is known to
+//! the system by a descriptor. A peer that has a region's key asks its owner for that
+//! descriptor over a Unix socket, once, and maps the memory. From there on a read or a
+//! write is one copy by the peer, and [`Link::view`](crate::Link::view) is none. Other
+//! memory can be registered, too: it is reached by a stream, with the protocol of
+//! [`tcp`](crate::tcp). `docs/shm-wire.md` defines what is said on the socket.
+//!
+//! The two of one node go together: a [`RegionTable`] shared between a
+//! [`TcpTransport`](crate::TcpTransport) and a [`ShmTransport`] opens each region under
+//! one key to peers near and far.
+//!
+//! # Withdrawn regions
+//! The owner says on a page that all its peers map for reading which regions are open.
+//! Peers look before and after each copy. A read that began after
+//! [`Region::revoke`] returned fails, and so does one during which
+//! the region was withdrawn, since its bytes may be foreign. A *write* that was under
+//! way cannot be taken back: it may still reach the memory for as long as the copy
+//! takes. Let leases expire before memory is given to something else.
+//!
+//! # Whom to trust
+//! A process that was given a region has its memory until it unmaps it, whatever the
+//! page says: being withdrawn is something that our code respects and that the system
+//! does not enforce. What holds against any process, hostile ones included:
+//!
+//! * A region that is open for reading cannot be written by processes of other users;
+//!   those of the same user could open it again, as they could with a debugger.
+//! * Nothing is shared without the region's key, and only with processes of the users
+//!   who are admitted ([`ShmConfig::allow_users`]).
+//! * A peer, on either side, can neither kill this process by taking memory away that it
+//!   touches (memory that could shrink is not mapped), nor make it wait, or grow,
+//!   without bound.
+//! * With [`ShmTransport::connect_proven`] the peer is the one that a secret came from
+//!   over another way. Without, it is whoever has the name.
+
+mod config;
+mod control;
+mod frames;
+mod known;
+mod link;
+mod name;
+mod page;
+mod pool;
+mod proof;
+mod server;
+mod wire;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use mc_types::{Endpoint, EndpointError};
+use tokio::net::UnixListener;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+pub use self::config::{ShmConfig, ShmListen};
+pub use self::link::ShmLink;
+use self::name::{Bound, SocketName};
+use self::page::Page;
+use self::pool::Pool;
+pub use self::proof::ShmSecret;
+use self::server::Server;
+use crate::error::{ConnectError, RegisterError};
+use crate::memory::{Memory, MemoryError};
+use crate::region::{Access, Region, RegionTable};
+use crate::tcp::description::Description;
+use crate::tcp::server::Service;
+use crate::tcp::tasks::Tasks;
+use crate::transport::Transport;
+
+const SCHEME: &str = "shm";
+
+/// A node whose peers are processes of the same host.
+///
+/// Its tasks run on the runtime that [`start`](Self::start) was called on, and end
+/// when it is dropped or [`shutdown`](Self::shutdown). Links may be used from any
+/// executor.
+///
+/// ```
+/// use bytes::Bytes;
+/// use mc_transport::{
+///     Access, Link, Memory, Operation, RemoteSpan, ShmConfig, ShmTransport, Transport,
+/// };
+/// use mc_types::Extent;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let owner = ShmTransport::start(ShmConfig::default()).await?;
+/// let memory = owner.allocate(1 << 20)?;
+/// let region = owner.register(&memory, Access::ReadWrite)?;
+///
+/// let peer = ShmTransport::start(ShmConfig::default()).await?;
+/// let link = peer.connect(owner.endpoint().ok_or("it listens")?).await?;
+/// let span = RemoteSpan::new(region.key(), Extent::new(0, 5).ok_or("it fits")?);
+/// for result in link.submit(vec![Operation::write(Bytes::from_static(b"hello"), span)]).await {
+///     result?;
+/// }
+/// let view = link.view(span)?;
+/// assert_eq!(view.bytes().to_vec(), b"hello");
+/// assert!(view.is_current());
+/// # Ok(())
+/// # }
+/// ```
+pub struct ShmTransport {
+    endpoint: Option<Endpoint>,
+    secret: ShmSecret,
+    regions: RegionTable,
+    /// The table is this transport's alone.
+    owns_regions: bool,
+    page: Arc<Page>,
+    pool: Pool,
+    tasks: Arc<Tasks>,
+    counters: Arc<Counters>,
+}
+
+impl ShmTransport {
+    /// Starts a node with regions of its own.
+    ///
+    /// # Errors
+    /// [`StartError`] when the name cannot be taken or told to peers, when the system
+    /// shares no memory, and when this is not called on a Tokio runtime.
+    ///
+    /// # Panics
+    /// When the runtime was built without its I/O or time driver.
+    pub async fn start(config: ShmConfig) -> Result<Self, StartError> {
+        Self::new(config, RegionTable::new(), true).await
+    }
+
+    /// Starts a node that opens the regions of `regions`, which other transports may
+    /// open, too: a region is registered once, with any of them, and has one key.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    pub async fn start_with(config: ShmConfig, regions: RegionTable) -> Result<Self, StartError> {
+        Self::new(config, regions, false).await
+    }
+
+    async fn new(
+        config: ShmConfig,
+        regions: RegionTable,
+        owns_regions: bool,
+    ) -> Result<Self, StartError> {
+        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+        let secret = ShmSecret::random().map_err(|source| StartError::NoRandomness { source })?;
+        let page = Page::new().map_err(|source| StartError::NoSharedMemory { source })?;
+        let counters = Arc::new(Counters::default());
+        let tasks = Arc::new(Tasks::new(runtime));
+        let mut endpoint = None;
+        if let Some((listener, bound, found_at)) = listen(&config).await? {
+            endpoint = Some(found_at);
+            let node = proof::nonce().map_err(|source| StartError::NoRandomness { source })?;
+            let (rails, shortcuts) = (Vec::new(), Vec::new());
+            let service = Service {
+                description: Description { node, connection: None, rails, shortcuts },
+                connections: regions.connections().clone(),
+                regions: regions.clone(),
+                max_operation: config.max_operation.as_u64(),
+                connect_timeout: config.connect_timeout,
+                stall_timeout: config.stall_timeout,
+            };
+            let server = Server {
+                secret,
+                page: Arc::clone(&page),
+                service,
+                counters: Arc::clone(&counters),
+                places: Arc::new(Semaphore::new(
+                    config.max_connections.min(Semaphore::MAX_PERMITS),
+                )),
+                tasks: Arc::downgrade(&tasks),
+                config: config.clone(),
+            };
+            tasks.spawn(async move {
+                // The name is given back together with the socket.
+                let _bound = bound;
+                server::accept(listener, Arc::new(server)).await;
+            });
+        }
+        let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));
+        Ok(Self { endpoint, secret, regions, owns_regions, page, pool, tasks, counters })
+    }
+
+    /// What this node shows to peers that [ask for it](Self::connect_proven). Give it
+    /// to those who are to find this node here, over a way that reaches only them.
+    #[must_use]
+    pub fn secret(&self) -> ShmSecret {
+        self.secret
+    }
+
+    /// A link to the peer at `endpoint`, after it has shown that it knows `secret`,
+    /// and this side, too.
+    ///
+    /// # Errors
+    /// As [`Transport::connect`]; [`ConnectError::Impostor`] when whoever answers
+    /// there does not know the secret.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up the attempt and leaks nothing.
+    pub async fn connect_proven(
+        &self,
+        endpoint: &Endpoint,
+        secret: ShmSecret,
+    ) -> Result<Arc<ShmLink>, ConnectError> {
+        self.link(endpoint, Some(secret)).await
+    }
+
+    async fn link(
+        &self,
+        endpoint: &Endpoint,
+        secret: Option<ShmSecret>,
+    ) -> Result<Arc<ShmLink>, ConnectError> {
+        if endpoint.scheme() != SCHEME {
+            let endpoint = endpoint.clone();
+            return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
+        }
+        self.pool.link(endpoint, secret).await
+    }
+
+    /// Ends every connection and task, and waits until they are gone. Operations
+    /// under way fail; registering and connecting fail from now on.
+    ///
+    /// # Cancellation
+    /// Dropping the future still ends everything, without waiting for it.
+    pub async fn shutdown(&self) {
+        self.withdraw();
+        self.tasks.end().await;
+    }
+
+    /// What is open now, and what happened so far.
+    #[must_use]
+    pub fn stats(&self) -> ShmStats {
+        ShmStats {
+            connections: self.counters.connections.load(Ordering::Relaxed),
+            links: self.counters.links.load(Ordering::Relaxed),
+            streams: self.counters.streams.load(Ordering::Relaxed),
+            mapped_regions: self.pool.mapped_regions(),
+            tasks: self.tasks.alive(),
+            regions: self.regions.len(),
+            refused_connections: self.counters.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    fn withdraw(&self) {
+        self.page.close();
+        if self.owns_regions {
+            self.regions.clear();
+        }
+        self.pool.close();
+    }
+}
+
+impl Transport for ShmTransport {
+    type Link = ShmLink;
+
+    fn scheme(&self) -> &'static str {
+        SCHEME
+    }
+
+    fn endpoint(&self) -> Option<&Endpoint> {
+        self.endpoint.as_ref()
+    }
+
+    /// Takes memory that peers can map.
+    fn allocate(&self, len: usize) -> Result<Memory, MemoryError> {
+        match len {
+            0 => Memory::allocate(0),
+            _ => Memory::options().shared().allocate(len),
+        }
+    }
+
+    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
+        if self.tasks.is_ended() {
+            return Err(RegisterError::Closed);
+        }
+        self.regions.register(memory, access)
+    }
+
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<ShmLink>, ConnectError> {
+        self.link(endpoint, None).await
+    }
+}
+
+impl Drop for ShmTransport {
+    fn drop(&mut self) {
+        self.withdraw();
+        self.tasks.abort();
+    }
+}
+
+impl fmt::Debug for ShmTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShmTransport")
+            .field("endpoint", &self.endpoint)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Gauges and totals of one [`ShmTransport`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShmStats {
+    /// Connections of peers, handshakes and streams included.
+    pub connections: usize,
+    /// Links to peers.
+    pub links: usize,
+    /// Streams to peers.
+    pub streams: usize,
+    /// Regions of peers that are mapped.
+    pub mapped_regions: usize,
+    /// Tasks that serve them.
+    pub tasks: usize,
+    /// Regions open to peers.
+    pub regions: usize,
+    /// Connections refused because there were too many.
+    pub refused_connections: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    connections: Arc<AtomicUsize>,
+    links: Arc<AtomicUsize>,
+    streams: Arc<AtomicUsize>,
+    refused: AtomicU64,
+}
+
+/// Takes the name that `config` wants, if any.
+async fn listen(config: &ShmConfig) -> Result<Option<(UnixListener, Bound, Endpoint)>, StartError> {
+    let name = match &config.listen {
+        ShmListen::Nowhere => return Ok(None),
+        ShmListen::Random => {
+            let bits = proof::nonce().map_err(|source| StartError::NoRandomness { source })?;
+            SocketName::Abstract(format!("mc-{:032x}", u128::from_le_bytes(bits)))
+        }
+        ShmListen::Abstract(name) => SocketName::Abstract(name.clone()),
+        ShmListen::Path(path) => SocketName::Path(path.clone()),
+    };
+    let bad_name = |source| StartError::BadName { listen: config.listen.clone(), source };
+    let endpoint = name.endpoint().map_err(bad_name)?;
+    if SocketName::of(&endpoint).is_none() {
+        return Err(bad_name(EndpointError::BadAddress));
+    }
+    let every_user = !config.allow_users.is_empty();
+    let open = async {
+        let (listener, bound) = Bound::listen(name, every_user, config.connect_timeout).await?;
+        Ok((UnixListener::from_std(listener)?, bound))
+    };
+    match open.await {
+        Ok((listener, bound)) => Ok(Some((listener, bound, endpoint))),
+        Err(source) => Err(match io::Error::kind(&source) {
+            io::ErrorKind::AddrInUse => StartError::NameInUse { endpoint, source },
+            _ => StartError::Listen { endpoint, source },
+        }),
+    }
+}
+
+/// Why a [`ShmTransport`] did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Somebody has the name.
+    #[error("{endpoint} is in use; stop the other process or choose another name")]
+    NameInUse {
+        /// The endpoint wanted.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system does not let us listen there.
+    #[error("cannot listen at {endpoint}")]
+    Listen {
+        /// The endpoint wanted.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No socket can have the name, or no endpoint can tell it.
+    #[error(
+        "{listen:?} cannot be told to peers; choose at most 107 characters without spaces, an absolute path if a path"
+    )]
+    BadName {
+        /// The name wanted.
+        listen: ShmListen,
+        /// What is wrong with it.
+        source: EndpointError,
+    },
+    /// The system has no randomness for a name and a secret.
+    #[error("the system gave no random bytes for a secret")]
+    NoRandomness {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no memory to share with peers.
+    #[error("no memory can be shared with peers")]
+    NoSharedMemory {
+        /// What the system said.
+        source: MemoryError,
+    },
+    /// Not called on a Tokio runtime.
+    #[error("a shared-memory transport needs a Tokio runtime with I/O and time enabled")]
+    NoRuntime,
+}

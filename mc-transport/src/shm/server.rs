@@ -1,0 +1,236 @@
+//! The side that owns memory: admits peers and gives them descriptors.
+//!
+//! One task per connection. Peers that map a region never ask for it again; nothing
+//! here takes part in their reads and writes.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::Counters;
+use super::config::ShmConfig;
+use super::frames::{First, Incoming, Turn, first, send};
+use super::page::{Page, SLOTS};
+use super::proof::{Role, ShmSecret, nonce};
+use super::wire::{
+    Answer, GrantedRegion, Greeting, HELLO_LEN, Hello, Nonce, PROOF_LEN, Proof, REQUEST_LEN,
+    Request, Status, VERSION, Verdict, Wish, encode_admission,
+};
+use crate::tcp::server::{Service, serve_stream};
+use crate::tcp::tasks::{Counted, Tasks};
+
+/// Streams that one connection may have: one that works, and some that are ending.
+const MAX_STREAMS: usize = 4;
+
+/// How long to wait when the process has no descriptors left for a connection.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+
+/// What every connection of a server needs.
+pub(super) struct Server {
+    pub(super) config: ShmConfig,
+    pub(super) secret: ShmSecret,
+    pub(super) page: Arc<Page>,
+    /// What streams are served.
+    pub(super) service: Service,
+    pub(super) counters: Arc<Counters>,
+    /// One for each connection and stream.
+    pub(super) places: Arc<Semaphore>,
+    pub(super) tasks: Weak<Tasks>,
+}
+
+/// Accepts peers until the transport ends.
+pub(super) async fn accept(listener: UnixListener, server: Arc<Server>) {
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // The connection died while it waited, or descriptors ran out;
+                // either way the listener itself is sound.
+                warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+                continue;
+            }
+        };
+        let Some(place) = server.place() else {
+            debug!("refused: as many connections as allowed");
+            server.counters.refused.fetch_add(1, Ordering::Relaxed);
+            // A new socket's buffer has room for these few bytes.
+            let _ = stream.try_write(&server.refusal(Verdict::Busy).encode());
+            continue;
+        };
+        let Some(tasks) = server.tasks.upgrade() else { return };
+        let server = Arc::clone(&server);
+        tasks.spawn(async move {
+            let _place = place;
+            let _open = Counted::new(&server.counters.connections);
+            if let Err(end) = server.serve(&stream).await {
+                debug!(reason = %end, "connection ended");
+            }
+        });
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("the peer closed or broke the connection: {0}")]
+    Io(#[from] io::Error),
+    #[error("the peer took more than {0:?}")]
+    TimedOut(Duration),
+    #[error("the peer does not speak this protocol")]
+    NotAPeer,
+    #[error("the peer was told that it is not served: {0:?}")]
+    Refused(Verdict),
+    #[error("the peer sent a request that this version does not define")]
+    Malformed,
+}
+
+impl Server {
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).try_acquire_owned().ok()
+    }
+
+    fn refusal(&self, verdict: Verdict) -> Greeting {
+        Greeting {
+            version: VERSION,
+            verdict,
+            nonce: [0; 16],
+            proof: [0; PROOF_LEN],
+            max_operation: self.service.max_operation,
+        }
+    }
+
+    /// Serves one peer until it leaves, or breaks the protocol.
+    async fn serve(&self, stream: &UnixStream) -> Result<(), End> {
+        let patience = self.config.connect_timeout;
+        let admitted = timeout(patience, self.admit(stream)).await;
+        admitted.map_err(|_| End::TimedOut(patience))??;
+        let mut withdrawals = self.page.withdrawals();
+        let streams = Arc::new(AtomicUsize::new(0));
+        let mut incoming = Incoming::<REQUEST_LEN>::new();
+        // A peer that maps nothing need not know what is withdrawn.
+        let mut maps = false;
+        let mut turn = Turn::default();
+        loop {
+            turn.taken().await;
+            let changed = async {
+                if !maps || withdrawals.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let (answer, descriptor) = match first(incoming.bytes(stream), changed).await {
+                First::Left(request) => self.answer(&request?, &streams),
+                First::Right(()) => (Answer::bare(Status::Withdrawn, 0), None),
+            };
+            maps |= answer.region.is_some();
+            let descriptor = descriptor.as_ref().map(AsFd::as_fd);
+            let patience = self.config.stall_timeout;
+            let sent = timeout(patience, send(stream, &answer.encode(), descriptor)).await;
+            sent.map_err(|_| End::TimedOut(patience))??;
+            if answer.status == Status::Malformed {
+                return Err(End::Malformed);
+            }
+        }
+    }
+
+    /// The handshake.
+    async fn admit(&self, stream: &UnixStream) -> Result<(), End> {
+        let hello = Incoming::<HELLO_LEN>::new().bytes(stream).await?;
+        let hello = Hello::decode(&hello).ok_or(End::NotAPeer)?;
+        let verdict = match () {
+            () if hello.version != VERSION => Verdict::UnknownVersion,
+            () if !self.config.admits(stream.peer_cred()?.uid()) => Verdict::WrongUser,
+            () if self.config.require_proof && !hello.proven => Verdict::NotProven,
+            () => Verdict::Welcome,
+        };
+        if verdict != Verdict::Welcome {
+            send(stream, &self.refusal(verdict).encode(), None).await?;
+            return Err(End::Refused(verdict));
+        }
+        let ours: Nonce = nonce()?;
+        let mut greeting = Greeting { nonce: ours, ..self.refusal(verdict) };
+        if hello.proven {
+            greeting.proof = self.secret.proof(Role::Owner, &hello.nonce, &ours);
+        }
+        send(stream, &greeting.encode(), None).await?;
+        let proof: Proof = Incoming::<PROOF_LEN>::new().bytes(stream).await?;
+        if hello.proven && !self.secret.is_proven(Role::Client, &hello.nonce, &ours, &proof) {
+            send(stream, &encode_admission(Verdict::NotProven, 0), None).await?;
+            return Err(End::Refused(Verdict::NotProven));
+        }
+        let page = self.page.for_peers();
+        Ok(send(stream, &encode_admission(Verdict::Welcome, SLOTS), Some(page)).await?)
+    }
+
+    fn answer(
+        &self,
+        request: &[u8; REQUEST_LEN],
+        streams: &Arc<AtomicUsize>,
+    ) -> (Answer, Option<OwnedFd>) {
+        match Request::decode(request) {
+            Ok(Request { id, wish: Wish::Region(key) }) => self.region(id, key),
+            Ok(Request { id, wish: Wish::Stream }) => match self.stream(streams) {
+                Some(stream) => (Answer::bare(Status::Granted, id), Some(stream)),
+                None => (Answer::bare(Status::Busy, id), None),
+            },
+            Err(id) => (Answer::bare(Status::Malformed, id), None),
+        }
+    }
+
+    fn region(&self, id: u32, key: mc_types::RemoteKey) -> (Answer, Option<OwnedFd>) {
+        let found = self.service.regions.visit(key, |region| {
+            let shareable = region.memory.shareable().is_some();
+            let slot = shareable.then(|| self.page.slot_of(&mut region.attached)).flatten();
+            (region.memory.clone(), region.access, slot)
+        });
+        let Some((memory, access, slot)) = found else {
+            return (Answer::bare(Status::KeyRefused, id), None);
+        };
+        let Some((slot, generation)) = slot else {
+            return (Answer::bare(Status::NotShareable, id), None);
+        };
+        match memory.share(access) {
+            Ok(descriptor) => {
+                let len = memory.len() as u64;
+                let region = Some(GrantedRegion { access, len, slot, generation });
+                (Answer { status: Status::Granted, id, region }, Some(descriptor))
+            }
+            Err(error) => {
+                warn!(%error, "memory could not be shared; its peers use a stream");
+                (Answer::bare(Status::NotShareable, id), None)
+            }
+        }
+    }
+
+    /// One end of a new stream, whose other end is served.
+    fn stream(&self, streams: &Arc<AtomicUsize>) -> Option<OwnedFd> {
+        if streams.load(Ordering::Relaxed) >= MAX_STREAMS {
+            return None;
+        }
+        let (place, tasks) = (self.place()?, self.tasks.upgrade()?);
+        let pair = || -> io::Result<(UnixStream, StdStream)> {
+            let (ours, theirs) = StdStream::pair()?;
+            ours.set_nonblocking(true)?;
+            theirs.set_nonblocking(true)?;
+            Ok((UnixStream::from_std(ours)?, theirs))
+        };
+        let (ours, theirs) = pair().inspect_err(|error| warn!(%error, "no stream")).ok()?;
+        let open = (Counted::new(streams), Counted::new(&self.counters.connections));
+        let service = self.service.clone();
+        tasks.spawn(async move {
+            let _held = (place, open);
+            if let Err(end) = serve_stream(ours.into(), &service).await {
+                debug!(reason = %end, "stream ended");
+            }
+        });
+        Some(theirs.into())
+    }
+}

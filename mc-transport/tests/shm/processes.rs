@@ -1,0 +1,396 @@
+//! Other processes: this program again, told by a variable which part it plays.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use mc_transport::shm::{ShmListen, ShmSecret};
+use mc_transport::{
+    Access, ConnectError, Link, Memory, Operation, ShmConfig, ShmLink, ShmTransport, TransferError,
+    Transport,
+};
+use mc_types::Endpoint;
+
+use super::*;
+
+/// Names the part, and says where the other side is.
+const PART: &str = "MC_TEST_SHM_PART";
+
+/// What begins a line that one side says to the other.
+const SAYS: &str = "mc-says ";
+
+/// Bytes of each region.
+const LEN: usize = 1 << 20;
+
+/// Memory that can be mapped, and memory that cannot.
+const SHARED: usize = 4;
+
+/// Played in other processes; nothing in a run of all tests.
+#[test]
+fn part() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    match part.split_once(' ') {
+        None => runtime.block_on(play_owner(&part)),
+        Some((at, rest)) => runtime.block_on(play_client(at, rest)),
+    }
+}
+
+fn say(words: &str) {
+    // The test runner has printed half a line.
+    println!("\n{SAYS}{words}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// The next line of whoever started us; `None` when they are gone.
+async fn hear() -> Option<String> {
+    let read = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        (std::io::stdin().read_line(&mut line).unwrap() > 0).then_some(line)
+    });
+    read.await.unwrap()
+}
+
+/// Opens regions until told to end; each line heard opens another.
+async fn play_owner(listen: &str) {
+    let mut config = ShmConfig::default();
+    if let Some(path) = listen.strip_prefix("at:") {
+        config.listen = ShmListen::Path(path.into());
+    }
+    let owner = ShmTransport::start(config).await.unwrap();
+    let memories: Vec<Memory> = (0..=SHARED)
+        .map(|n| if n < SHARED { owner.allocate(LEN) } else { Memory::allocate(LEN) }.unwrap())
+        .collect();
+    let mut regions: Vec<_> = memories
+        .iter()
+        .map(|memory| {
+            memory.whole().copy_from(0, &[9; LEN]).unwrap();
+            owner.register(memory, Access::ReadWrite).unwrap()
+        })
+        .collect();
+    let mut words = owner.endpoint().unwrap().to_string();
+    for region in &regions {
+        words += &format!(" {}", hex(region.key().to_bytes()));
+    }
+    say(&format!("{words} {}", hex(owner.secret().to_bytes())));
+    while hear().await.is_some() {
+        let region = owner.register(&memories[0], Access::ReadWrite).unwrap();
+        say(&hex(region.key().to_bytes()));
+        regions.push(region);
+    }
+}
+
+/// Reads the regions it is told of, and goes on until it is killed; or says why it
+/// cannot.
+async fn play_client(at: &str, keys: &str) {
+    let client = client(ShmConfig::default()).await;
+    let link = match client.connect(&at.parse().unwrap()).await {
+        Ok(link) => link,
+        Err(error) => {
+            say(if matches!(error, ConnectError::NotAdmitted { .. }) { "refused" } else { "lost" });
+            return;
+        }
+    };
+    let keys: Vec<RemoteKey> =
+        keys.split(' ').map(|key| RemoteKey::from_bytes(unhex(key))).collect();
+    let mut said = false;
+    loop {
+        let batch = keys.iter().map(|key| read_of(*key, 4096)).collect();
+        let results = link.submit(batch).await;
+        if !std::mem::replace(&mut said, true) {
+            say(if results.iter().all(Result::is_ok) { "reading" } else { "failing" });
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn hex(bytes: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(bytes))
+}
+
+fn unhex(text: &str) -> [u8; 16] {
+    u128::from_str_radix(text.trim(), 16).unwrap().to_be_bytes()
+}
+
+/// A process that plays a part.
+struct Other {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    ears: ChildStdin,
+}
+
+impl Other {
+    fn start(part: &str, user: Option<u32>) -> Self {
+        // Not by its path, which another user may not be able to walk.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["--exact", "processes::part", "--nocapture"]).env(PART, part);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        if let Some(user) = user {
+            command.uid(user).current_dir("/");
+        }
+        let mut child = command.spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let ears = child.stdin.take().unwrap();
+        Self { child, said, ears }
+    }
+
+    /// What it says next.
+    async fn says(&mut self) -> String {
+        tokio::task::block_in_place(|| {
+            loop {
+                let mut line = String::new();
+                assert!(self.said.read_line(&mut line).unwrap() > 0, "it ended without a word");
+                if let Some(words) = line.strip_prefix(SAYS) {
+                    return words.trim_end().to_owned();
+                }
+            }
+        })
+    }
+
+    /// Stops it, and waits until it has.
+    async fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.child.id());
+        // The state follows the name, which is in brackets.
+        let is_stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
+        eventually("it has stopped", is_stopped).await;
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let process = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(process, signal).unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An owner in another process.
+struct Owner {
+    process: Other,
+    endpoint: Endpoint,
+    /// The last one's memory cannot be mapped.
+    keys: Vec<RemoteKey>,
+    secret: ShmSecret,
+}
+
+impl Owner {
+    async fn start(listen: &str) -> Self {
+        let mut process = Other::start(listen, None);
+        let words = process.says().await;
+        let mut words = words.split(' ');
+        let endpoint = words.next().unwrap().parse().unwrap();
+        let mut keys: Vec<[u8; 16]> = words.map(unhex).collect();
+        let secret = ShmSecret::from_bytes(keys.pop().unwrap());
+        let keys = keys.into_iter().map(RemoteKey::from_bytes).collect();
+        Self { process, endpoint, keys, secret }
+    }
+
+    async fn opens_another(&mut self) -> RemoteKey {
+        self.process.ears.write_all(b"another\n").unwrap();
+        RemoteKey::from_bytes(unhex(&self.process.says().await))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_is_killed_fails_what_is_under_way() {
+    let _alone = alone().await;
+    let client = client(ShmConfig::default()).await;
+    let before = held();
+    for _ in 0..3 {
+        let owner = Owner::start("anywhere").await;
+        let link = client.connect_proven(&owner.endpoint, owner.secret).await.unwrap();
+        let (counted, mut done) = tokio::sync::mpsc::unbounded_channel();
+        let tasks: Vec<_> = (0..8)
+            .map(|task| {
+                let (link, counted) = (Arc::clone(&link), counted.clone());
+                // Half of them on one key, half of them on all kinds together.
+                let keys =
+                    if task % 2 == 0 { vec![owner.keys[task / 2]] } else { owner.keys.clone() };
+                tokio::spawn(async move { read_and_write(&link, &keys, task, &counted).await })
+            })
+            .collect();
+        for _ in 0..200 {
+            tokio::time::timeout(DEADLINE, done.recv()).await.expect("they work").unwrap();
+        }
+        drop(owner);
+        for task in tasks {
+            let last = tokio::time::timeout(DEADLINE, task).await.expect("no task hangs").unwrap();
+            assert!(last.is_retryable(), "{last:?}");
+        }
+        assert!(!link.is_healthy());
+        let late = link.view(span(RemoteKey::from_bytes([0; 16]), 0, 1)).map(|_| ());
+        assert!(matches!(late, Err(TransferError::LinkLost { .. })), "{late:?}");
+        drop(link);
+        eventually("nothing is left of it", || {
+            let stats = client.stats();
+            let left = (stats.links, stats.streams, stats.mapped_regions, stats.tasks);
+            left == (0, 0, 0, 0) && held() == before
+        })
+        .await;
+    }
+}
+
+/// Reads and writes until something fails.
+async fn read_and_write(
+    link: &ShmLink,
+    keys: &[RemoteKey],
+    task: usize,
+    counted: &tokio::sync::mpsc::UnboundedSender<()>,
+) -> TransferError {
+    let target = Memory::allocate(LEN).unwrap();
+    loop {
+        let each = keys.iter().enumerate().map(|(n, key)| {
+            let whole = span(*key, 0, LEN as u64);
+            match (n + task / 2) % 2 {
+                0 => Operation::read(whole, target.whole()),
+                _ => Operation::write(Bytes::from(vec![task as u8; LEN]), whole),
+            }
+        });
+        let results = tokio::time::timeout(DEADLINE, link.submit(each.collect())).await;
+        for result in results.expect("no batch hangs") {
+            if let Err(error) = result {
+                return error;
+            }
+        }
+        let _ = counted.send(());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_killed_leaves_nothing_at_the_owner() {
+    let _alone = alone().await;
+    let owner = owner().await;
+    let memories = [owner.allocate(LEN).unwrap(), Memory::allocate(LEN).unwrap()];
+    let regions = memories.each_ref().map(|memory| owner.register(memory, Access::Read).unwrap());
+    let idle = owner.stats();
+    let before = held();
+    let keys = regions.each_ref().map(|region| hex(region.key().to_bytes())).join(" ");
+    let part = format!("{} {keys}", owner.endpoint().unwrap());
+    let mut clients: Vec<Other> = (0..3).map(|_| Other::start(&part, None)).collect();
+    for client in &mut clients {
+        assert_eq!(client.says().await, "reading");
+    }
+    assert_eq!(owner.stats().connections, 6, "each has a connection and a stream");
+    for client in &mut clients {
+        client.signal(rustix::process::Signal::KILL);
+        assert_eq!(client.child.wait().unwrap().signal(), Some(9));
+    }
+    drop(clients);
+    eventually("they are forgotten", || owner.stats() == idle && held() == before).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_stops_holds_up_only_what_needs_it() {
+    let _alone = alone().await;
+    let mut owner = Owner::start("anywhere").await;
+    let client = client(short()).await;
+    let link = client.connect(&owner.endpoint).await.unwrap();
+    let mapped = owner.keys[0];
+    assert!(one(&*link, read_of(mapped, LEN)).await.is_ok());
+    let new = owner.opens_another().await;
+    owner.process.stop().await;
+    let late = |outcome: &Outcome| matches!(outcome, Err(TransferError::TimedOut { after }) if *after == SHORT);
+    for _ in 0..3 {
+        let batch = vec![read_of(mapped, LEN), read_of(new, LEN), write_of(mapped, 5, LEN)];
+        let results = tokio::time::timeout(DEADLINE, link.submit(batch)).await.unwrap();
+        assert!(results[0].is_ok() && late(&results[1]) && results[2].is_ok(), "{results:?}");
+    }
+    // Also when very many are asked for, and by a stream.
+    let unknown = |n: u32| {
+        let mut key = [0; 16];
+        key[..4].copy_from_slice(&n.to_le_bytes());
+        read_of(RemoteKey::from_bytes(key), 1)
+    };
+    let crowd = link.submit((0..5000).map(unknown).collect());
+    let results = tokio::time::timeout(DEADLINE, crowd).await.unwrap();
+    assert!(results.iter().all(late));
+    let by_stream = one(&*link, read_of(owner.keys[SHARED], LEN)).await;
+    assert!(late(&by_stream), "{by_stream:?}");
+    assert!(link.is_healthy() && one(&*link, read_of(mapped, 1)).await.is_ok());
+    owner.process.signal(rustix::process::Signal::CONT);
+    // Late answers are taken, and those who still ask are answered.
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let results = link.submit(vec![read_of(new, LEN), read_of(owner.keys[SHARED], LEN)]).await;
+        if results.iter().all(Result::is_ok) {
+            break;
+        }
+        assert!(Instant::now() < deadline && link.is_healthy(), "{results:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_lost_stream_wrote_does_not_arrive_later() {
+    let _alone = alone().await;
+    let owner = Owner::start("anywhere").await;
+    let client = client(short()).await;
+    let link = client.connect(&owner.endpoint).await.unwrap();
+    let heap = owner.keys[SHARED];
+    for round in 0..5 {
+        assert!(one(&*link, read_of(heap, LEN)).await.is_ok());
+        let first = link.id();
+        assert!(first.is_some());
+        owner.process.stop().await;
+        let stalled = one(&*link, write_of(heap, 2 * round + 1, LEN)).await;
+        assert!(matches!(stalled, Err(TransferError::TimedOut { .. })), "{stalled:?}");
+        assert!(link.is_healthy(), "the regions that are mapped need no stream");
+        owner.process.signal(rustix::process::Signal::CONT);
+        let deadline = Instant::now() + DEADLINE;
+        while let Err(error) = one(&*link, write_of(heap, 2 * round + 2, LEN)).await {
+            assert!(error.is_retryable() && Instant::now() < deadline, "{error:?}");
+        }
+        assert_ne!(link.id(), first);
+        let target = Memory::allocate(LEN).unwrap();
+        let read = Operation::read(span(heap, 0, LEN as u64), target.whole());
+        assert!(one(&*link, read).await.is_ok());
+        assert!(target.whole().to_vec().iter().all(|&byte| byte == 2 * round + 2));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_left_by_a_crash_is_replaced() {
+    let _alone = alone().await;
+    let path = std::env::temp_dir().join(format!("mc-shm-crash-{}", std::process::id()));
+    let listen = format!("at:{}", path.display());
+    let first = Owner::start(&listen).await;
+    let client = client(ShmConfig::default()).await;
+    let link = client.connect(&first.endpoint).await.unwrap();
+    assert!(one(&*link, read_of(first.keys[0], 1)).await.is_ok());
+    drop(first);
+    assert!(path.exists(), "killed processes clean up nothing");
+    let second = Owner::start(&listen).await;
+    eventually("the old link is lost", || !link.is_healthy()).await;
+    let link = client.connect(&second.endpoint).await.unwrap();
+    assert!(one(&*link, read_of(second.keys[0], 1)).await.is_ok());
+    drop(second);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_users_are_admitted_only_by_name() {
+    const NOBODY: u32 = 65_534;
+    let _alone = alone().await;
+    if !rustix::process::geteuid().is_root() {
+        // Only root can start a process of another user; `ShmConfig` has a test of
+        // its own for who is admitted.
+        return;
+    }
+    for (users, expected) in [(vec![], "refused"), (vec![NOBODY], "reading")] {
+        let mut config = ShmConfig::default();
+        config.allow_users = users;
+        let owner = ShmTransport::start(config).await.unwrap();
+        let memory = owner.allocate(LEN).unwrap();
+        let region = owner.register(&memory, Access::Read).unwrap();
+        let key = hex(region.key().to_bytes());
+        let part = format!("{} {key}", owner.endpoint().unwrap());
+        assert_eq!(Other::start(&part, Some(NOBODY)).says().await, expected);
+    }
+}
