@@ -1,5 +1,5 @@
-//! Measures one-sided reads and writes over TCP on loopback, beside a raw
-//! ping-pong of the same sizes.
+//! Measures one-sided reads and writes on loopback, over TCP or QUIC, beside a raw
+//! ping-pong of the same sizes over TCP.
 //!
 //! Two processes, so that both can be pinned:
 //!
@@ -9,7 +9,8 @@
 //! ```
 //!
 //! `--tls DIRECTORY` behind both, with the feature `tls`, encrypts: the server puts its
-//! certificate there, and the other side trusts it.
+//! certificate there, and the other side trusts it. `--quic DIRECTORY`, with the feature
+//! `quic`, does the same over QUIC.
 //!
 //! Prints medians in microseconds and GB/s (10^9 bytes per second).
 
@@ -17,12 +18,12 @@ use std::error::Error;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-#[cfg(feature = "tls")]
+#[cfg(any(feature = "quic", feature = "tls"))]
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mc_transport::{
-    Access, Link, Memory, Operation, RemoteSpan, TcpConfig, TcpTransport, Transport,
+    Access, DynTransport, Link, Memory, Operation, RemoteSpan, TcpConfig, TcpTransport,
 };
 use mc_types::{Endpoint, Extent, RemoteKey};
 use socket2::SockRef;
@@ -37,16 +38,17 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (role, address, tls) = match &arguments[..] {
-        [role, address] => (role, address, None),
-        [role, address, tls, directory] if tls == "--tls" => (role, address, Some(directory)),
-        _ => return Err("usage: pingpong serve|measure ADDRESS [--tls DIRECTORY]".into()),
+    let (role, address, over) = match &arguments[..] {
+        [role, address] => (role, address, Over::Tcp),
+        [role, address, flag, dir] if flag == "--tls" => (role, address, Over::Tls(dir.as_ref())),
+        [role, address, flag, dir] if flag == "--quic" => (role, address, Over::Quic(dir.as_ref())),
+        _ => return Err("usage: pingpong serve|measure ADDRESS [--tls|--quic DIRECTORY]".into()),
     };
-    let (address, tls): (SocketAddr, _) = (address.parse()?, tls.map(Path::new));
+    let address: SocketAddr = address.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match role.as_str() {
-        "serve" => runtime.block_on(serve(address, tls)),
-        "measure" => measure(&runtime, address, tls),
+        "serve" => runtime.block_on(serve(address, over)),
+        "measure" => measure(&runtime, address, over),
         _ => Err("the role is serve or measure".into()),
     }
 }
@@ -56,39 +58,85 @@ fn side_door(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port() + 1)
 }
 
-/// The settings of a node that listens at `address`, or of one that connects to it.
-#[cfg(feature = "tls")]
-fn configured(listen: bool, address: SocketAddr, tls: Option<&Path>) -> Outcome<TcpConfig> {
-    use mc_tls::{ClientTls, ServerTls, TlsFiles};
-    use mc_transport::TcpTls;
+/// What is measured, and where its certificate is.
+#[derive(Clone, Copy)]
+enum Over<'a> {
+    Tcp,
+    Tls(&'a Path),
+    Quic(&'a Path),
+}
 
-    let mut config = if listen { TcpConfig::listening(address) } else { TcpConfig::default() };
-    let Some(directory) = tls else { return Ok(config) };
-    let (cert, key) = (directory.join("cert.pem"), directory.join("key.pem"));
-    let mut settings = TcpTls::new(ClientTls::new(&cert));
-    if listen {
-        let made = rcgen::generate_simple_self_signed([address.ip().to_string()])?;
-        std::fs::write(&cert, made.cert.pem())?;
-        std::fs::write(&key, made.signing_key.serialize_pem())?;
-        settings = settings.server(Arc::new(ServerTls::load(TlsFiles::new(cert, key))?));
+impl Over<'_> {
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Tcp | Self::Tls(_) => "tcp",
+            Self::Quic(_) => "quic",
+        }
+    }
+
+    /// A node that listens at `address`, or one that connects to it.
+    async fn node(self, listen: bool, address: SocketAddr) -> Outcome<Box<dyn DynTransport>> {
+        let tcp = if listen { TcpConfig::listening(address) } else { TcpConfig::default() };
+        match self {
+            Self::Tcp => Ok(Box::new(TcpTransport::start(tcp).await?)),
+            Self::Tls(directory) => tls(tcp, directory).await,
+            Self::Quic(directory) => quic(listen.then_some(address), directory).await,
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn tls(mut config: TcpConfig, directory: &Path) -> Outcome<Box<dyn DynTransport>> {
+    let mut settings = mc_transport::TcpTls::new(trusting(directory));
+    if let Some(address) = config.listen {
+        settings = settings.server(certified(directory, address)?);
     }
     config.tls = Some(settings);
-    Ok(config)
+    Ok(Box::new(TcpTransport::start(config).await?))
 }
 
-/// The settings of a node that listens at `address`, or of one that connects to it.
 #[cfg(not(feature = "tls"))]
-fn configured(listen: bool, address: SocketAddr, tls: Option<&Path>) -> Outcome<TcpConfig> {
-    match tls {
-        None if listen => Ok(TcpConfig::listening(address)),
-        None => Ok(TcpConfig::default()),
-        Some(_) => Err("build it with --features tls".into()),
-    }
+async fn tls(_: TcpConfig, _: &Path) -> Outcome<Box<dyn DynTransport>> {
+    Err("build it with --features tls".into())
 }
 
-async fn serve(address: SocketAddr, tls: Option<&Path>) -> Outcome {
+#[cfg(feature = "quic")]
+async fn quic(listen: Option<SocketAddr>, directory: &Path) -> Outcome<Box<dyn DynTransport>> {
+    use mc_transport::{QuicConfig, QuicTransport};
+
+    let mut config = match listen {
+        Some(address) => QuicConfig::listening(address, certified(directory, address)?),
+        None => QuicConfig::connecting(trusting(directory)),
+    };
+    // The certificates of clients take part in the handshake only.
+    config.allow_anonymous_clients = true;
+    Ok(Box::new(QuicTransport::start(config).await?))
+}
+
+#[cfg(not(feature = "quic"))]
+async fn quic(_: Option<SocketAddr>, _: &Path) -> Outcome<Box<dyn DynTransport>> {
+    Err("build it with --features quic".into())
+}
+
+/// A new certificate for `address`, which is put in `directory`.
+#[cfg(any(feature = "quic", feature = "tls"))]
+fn certified(directory: &Path, address: SocketAddr) -> Outcome<Arc<mc_tls::ServerTls>> {
+    let (cert, key) = (directory.join("cert.pem"), directory.join("key.pem"));
+    let made = rcgen::generate_simple_self_signed([address.ip().to_string()])?;
+    std::fs::write(&cert, made.cert.pem())?;
+    std::fs::write(&key, made.signing_key.serialize_pem())?;
+    Ok(Arc::new(mc_tls::ServerTls::load(mc_tls::TlsFiles::new(cert, key))?))
+}
+
+/// Trusts the certificate in `directory`.
+#[cfg(any(feature = "quic", feature = "tls"))]
+fn trusting(directory: &Path) -> mc_tls::ClientTls {
+    mc_tls::ClientTls::new(directory.join("cert.pem"))
+}
+
+async fn serve(address: SocketAddr, over: Over<'_>) -> Outcome {
     let listener = TcpListener::bind(side_door(address))?;
-    let transport = TcpTransport::start(configured(true, address, tls)?).await?;
+    let transport = over.node(true, address).await?;
     let memory = Memory::allocate(REGION)?;
     memory.whole().copy_from(0, &vec![7; REGION])?;
     let region = transport.register(&memory, Access::ReadWrite)?;
@@ -121,7 +169,7 @@ fn tune(stream: &TcpStream) -> std::io::Result<()> {
     SockRef::from(stream).set_tcp_congestion(b"cubic")
 }
 
-fn measure(runtime: &tokio::runtime::Runtime, address: SocketAddr, tls: Option<&Path>) -> Outcome {
+fn measure(runtime: &tokio::runtime::Runtime, address: SocketAddr, over: Over<'_>) -> Outcome {
     let mut raw = TcpStream::connect(side_door(address))?;
     tune(&raw)?;
     let mut key = [0; 16];
@@ -138,17 +186,17 @@ fn measure(runtime: &tokio::runtime::Runtime, address: SocketAddr, tls: Option<&
             Ok(raw.read_exact(&mut local[..len])?)
         })?);
     }
-    runtime.block_on(measure_links(address, tls, key, &raw_times))
+    runtime.block_on(measure_links(address, over, key, &raw_times))
 }
 
 async fn measure_links(
     address: SocketAddr,
-    tls: Option<&Path>,
+    over: Over<'_>,
     key: RemoteKey,
     raw_times: &[Duration],
 ) -> Outcome {
-    let transport = TcpTransport::start(configured(false, address, tls)?).await?;
-    let link = transport.connect(&Endpoint::new("tcp", &address.to_string())?).await?;
+    let transport = over.node(false, address).await?;
+    let link = transport.connect(&Endpoint::new(over.scheme(), &address.to_string())?).await?;
     let memory = Memory::allocate(16 << 20)?;
     memory.whole().copy_from(0, &vec![9; 16 << 20])?;
     println!("{:>9} {:>22} {:>22} {:>22}", "bytes", "raw read", "read", "write");

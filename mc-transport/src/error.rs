@@ -78,13 +78,13 @@ pub enum ConnectError {
         endpoint: Endpoint,
     },
     /// TLS did not come about.
-    #[cfg(feature = "tls")]
+    #[cfg(any(feature = "quic", feature = "tls"))]
     #[error("no TLS with {endpoint}")]
     Tls {
         /// The endpoint asked for.
         endpoint: Endpoint,
         /// Why.
-        source: crate::tcp::TlsFailure,
+        source: crate::tls_failure::TlsFailure,
     },
     /// The peer speaks another version of the protocol.
     #[error("{endpoint} speaks version {theirs} of the protocol, this side version {ours}")]
@@ -142,7 +142,7 @@ impl ConnectError {
             | Self::TimedOut { .. }
             | Self::Busy { .. }
             | Self::CircuitOpen { .. } => true,
-            #[cfg(feature = "tls")]
+            #[cfg(any(feature = "quic", feature = "tls"))]
             Self::Tls { source, .. } => source.is_retryable(),
             _ => false,
         }
@@ -169,7 +169,7 @@ impl ConnectError {
             | Self::NotAdmitted { .. }
             | Self::Impostor { .. }
             | Self::Closed => ErrorCode::TransferFail,
-            #[cfg(feature = "tls")]
+            #[cfg(any(feature = "quic", feature = "tls"))]
             Self::Tls { .. } => ErrorCode::TransferFail,
         }
     }
@@ -318,6 +318,15 @@ pub enum ProtocolViolation {
         /// The status byte.
         status: u8,
     },
+    /// The answers ended before every operation had one.
+    #[error("the answers ended with {missing} operations unanswered")]
+    EarlyEnd {
+        /// Operations without an answer.
+        missing: usize,
+    },
+    /// More than the answers that were due.
+    #[error("bytes behind the last answer")]
+    TrailingBytes,
     /// The peer called a well-formed request malformed.
     #[error("the peer could not parse a request")]
     RequestNotUnderstood,

@@ -9,15 +9,23 @@ pub mod conformance;
 mod copy;
 mod environment;
 mod error;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+mod headers;
 mod mem;
 mod memory;
 mod operation;
+#[cfg(feature = "quic")]
+pub mod quic;
 mod region;
 mod region_cache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shm;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+mod tasks;
 #[cfg(feature = "tcp")]
 pub mod tcp;
+#[cfg(any(feature = "quic", feature = "tls"))]
+mod tls_failure;
 pub mod topology;
 mod transport;
 
@@ -32,6 +40,8 @@ pub use memory::{
     CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions, MemorySlice, OutOfRange,
 };
 pub use operation::{Operation, Pieces, RemoteSpan, Source};
+#[cfg(feature = "quic")]
+pub use quic::{QuicConfig, QuicLink, QuicTransport};
 pub use region::{Access, Region, RegionTable};
 pub use region_cache::RegionCache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -40,6 +50,8 @@ pub use shm::{ShmConfig, ShmLink, ShmTransport};
 pub use tcp::TcpTls;
 #[cfg(feature = "tcp")]
 pub use tcp::{TcpConfig, TcpLink, TcpTransport};
+#[cfg(any(feature = "quic", feature = "tls"))]
+pub use tls_failure::TlsFailure;
 pub use transport::{
     Capabilities, DynTransport, Link, LinkId, MAX_BATCH, Ordering, Transport, View,
 };

@@ -72,6 +72,30 @@ impl MemorySlice {
         Ok(())
     }
 
+    /// Appends a copy of `len` bytes from `at` on to `target`, which is not filled with
+    /// zeros first as for [`copy_to`](Self::copy_to).
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when fewer than `len` bytes follow `at`; nothing is copied then.
+    #[cfg(feature = "quic")]
+    pub(crate) fn append_to(
+        &self,
+        at: usize,
+        len: usize,
+        target: &mut Vec<u8>,
+    ) -> Result<(), OutOfRange> {
+        let source = self.locate(at, len)?;
+        target.reserve(len);
+        let spare = target.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: `locate` proved that the range lies in the block, which this slice
+        // keeps alive; `reserve` made room for `len` bytes behind the vector's, and no
+        // vector overlaps a block.
+        unsafe { ptr::copy_nonoverlapping(source, spare, len) };
+        // SAFETY: the bytes up to the new length were there or have just been copied.
+        unsafe { target.set_len(target.len() + len) };
+        Ok(())
+    }
+
     /// Copies `source` over the bytes from `at` on.
     ///
     /// # Errors

@@ -21,7 +21,6 @@ mod route;
 pub(crate) mod server;
 pub(crate) mod socket;
 mod stream;
-pub(crate) mod tasks;
 #[cfg(feature = "tls")]
 mod tls;
 mod wire;
@@ -44,13 +43,14 @@ use self::description::{Description, MAX_WAYS, Shortcut};
 pub use self::link::TcpLink;
 use self::pool::Pool;
 use self::server::{Server, Service};
-use self::tasks::Tasks;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsFailure;
 use crate::bundle::Bundle;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
 use crate::region::{Access, Region, RegionTable};
+pub(crate) use crate::tasks;
+use crate::tasks::Tasks;
 use crate::transport::Transport;
 
 const SCHEME: &str = "tcp";

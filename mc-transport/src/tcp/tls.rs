@@ -7,7 +7,6 @@
 //! one batch of them.
 
 mod admit;
-mod failure;
 mod handshake;
 mod reach;
 
@@ -22,9 +21,9 @@ use super::plain::PlainSocket;
 use super::raw_io::ToSend;
 
 pub(super) use self::admit::admit;
-pub use self::failure::TlsFailure;
 pub(super) use self::handshake::HandshakeError;
 pub(super) use self::reach::Settings;
+pub use crate::tls_failure::TlsFailure;
 
 /// The protocol as TLS knows it.
 pub(super) const PROTOCOL: Protocol = Protocol::new(&[ALPN]).tls13_only();

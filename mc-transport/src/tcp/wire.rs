@@ -1,6 +1,8 @@
 //! The bytes on the wire, as `docs/tcp-wire.md` defines them.
 
-use mc_types::RemoteKey;
+pub(super) use crate::headers::{
+    BadResponse, Opcode, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader, Status,
+};
 
 /// First bytes of both prefaces.
 pub(super) const MAGIC: [u8; 4] = *b"MCT1";
@@ -11,8 +13,6 @@ pub(super) const VERSION: u16 = 2;
 pub(super) const TLS_HANDSHAKE: u8 = 22;
 
 pub(super) const PREFACE_LEN: usize = 16;
-pub(super) const REQUEST_LEN: usize = 40;
-pub(super) const RESPONSE_LEN: usize = 16;
 
 /// What each side says first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,127 +58,9 @@ impl Preface {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Opcode {
-    Read = 1,
-    Write = 2,
-    Fence = 3,
-}
-
-/// Asks for one operation; the payload of a write follows. A fence has the id of the
-/// connection to end where others have a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RequestHeader {
-    pub(super) opcode: Opcode,
-    pub(super) id: u32,
-    pub(super) key: RemoteKey,
-    pub(super) offset: u64,
-    pub(super) len: u64,
-}
-
-/// The header is not one that this version defines; the id is all that can be
-/// trusted enough to name in the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
-    pub(super) id: u32,
-}
-
-impl RequestHeader {
-    pub(super) fn encode(&self) -> [u8; REQUEST_LEN] {
-        let mut bytes = [0; REQUEST_LEN];
-        bytes[0] = self.opcode as u8;
-        bytes[4..8].copy_from_slice(&self.id.to_le_bytes());
-        bytes[8..24].copy_from_slice(&self.key.to_bytes());
-        bytes[24..32].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[32..40].copy_from_slice(&self.len.to_le_bytes());
-        bytes
-    }
-
-    pub(super) fn decode(bytes: &[u8; REQUEST_LEN]) -> Result<Self, Malformed> {
-        let id = u32::from_le_bytes(field(bytes, 4));
-        let opcode = match bytes[0..4] {
-            [1, 0, 0, 0] => Opcode::Read,
-            [2, 0, 0, 0] => Opcode::Write,
-            [3, 0, 0, 0] => Opcode::Fence,
-            _ => return Err(Malformed { id }),
-        };
-        Ok(Self {
-            opcode,
-            id,
-            key: RemoteKey::from_bytes(field(bytes, 8)),
-            offset: u64::from_le_bytes(field(bytes, 24)),
-            len: u64::from_le_bytes(field(bytes, 32)),
-        })
-    }
-}
-
-/// How an operation went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Status {
-    Done = 0,
-    KeyRefused = 1,
-    AccessDenied = 2,
-    OutOfBounds = 3,
-    /// Larger than the server's limit; the connection ends.
-    TooLarge = 4,
-    /// Not a request of this version; the connection ends.
-    Malformed = 5,
-}
-
-/// Answers one operation; the payload of a read that is done follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ResponseHeader {
-    pub(super) status: Status,
-    pub(super) id: u32,
-    /// Bytes of payload that follow.
-    pub(super) len: u64,
-}
-
-/// Why bytes are not a response header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BadResponse {
-    Status(u8),
-    Reserved,
-}
-
-impl ResponseHeader {
-    pub(super) fn encode(&self) -> [u8; RESPONSE_LEN] {
-        let mut bytes = [0; RESPONSE_LEN];
-        bytes[0] = self.status as u8;
-        bytes[4..8].copy_from_slice(&self.id.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.len.to_le_bytes());
-        bytes
-    }
-
-    pub(super) fn decode(bytes: &[u8; RESPONSE_LEN]) -> Result<Self, BadResponse> {
-        let status = match bytes[0] {
-            0 => Status::Done,
-            1 => Status::KeyRefused,
-            2 => Status::AccessDenied,
-            3 => Status::OutOfBounds,
-            4 => Status::TooLarge,
-            5 => Status::Malformed,
-            other => return Err(BadResponse::Status(other)),
-        };
-        if bytes[1..4] != [0; 3] {
-            return Err(BadResponse::Reserved);
-        }
-        let id = u32::from_le_bytes(field(bytes, 4));
-        Ok(Self { status, id, len: u64::from_le_bytes(field(bytes, 8)) })
-    }
-}
-
-/// The `N` bytes at `at` of a header whose length the types fix.
-fn field<const N: usize, const LEN: usize>(bytes: &[u8; LEN], at: usize) -> [u8; N] {
-    bytes[at..at + N].try_into().expect("the slice was cut to N bytes")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     // The golden bytes are those of the examples in docs/tcp-wire.md.
 
@@ -192,57 +74,5 @@ mod tests {
         assert_eq!([Verdict::Welcome as u16, Verdict::Busy as u16], [0, 1]);
         assert_eq!(Verdict::UnknownVersion as u16, 2);
         assert_eq!([Verdict::TlsRequired as u16, Verdict::TlsUnavailable as u16], [3, 4]);
-    }
-
-    #[test]
-    fn request_bytes() {
-        let request = RequestHeader {
-            opcode: Opcode::Write,
-            id: 7,
-            key: RemoteKey::from_bytes(*b"0123456789abcdef"),
-            offset: 0x1000,
-            len: 5,
-        };
-        let mut bytes = *b"\x02\x00\x00\x00\x07\x00\x00\x000123456789abcdef\
-            \x00\x10\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00";
-        assert_eq!(request.encode(), bytes);
-        assert_eq!(RequestHeader::decode(&bytes), Ok(request));
-        for (at, value) in [(0, 0), (0, 4), (1, 1), (2, 1), (3, 1)] {
-            let kept = std::mem::replace(&mut bytes[at], value);
-            assert_eq!(RequestHeader::decode(&bytes), Err(Malformed { id: 7 }));
-            bytes[at] = kept;
-        }
-    }
-
-    #[test]
-    fn response_bytes() {
-        let response = ResponseHeader { status: Status::Done, id: 7, len: 5 };
-        let mut bytes = *b"\x00\x00\x00\x00\x07\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00";
-        assert_eq!(response.encode(), bytes);
-        assert_eq!(ResponseHeader::decode(&bytes), Ok(response));
-        bytes[3] = 1;
-        assert_eq!(ResponseHeader::decode(&bytes), Err(BadResponse::Reserved));
-        bytes[0] = 6;
-        assert_eq!(ResponseHeader::decode(&bytes), Err(BadResponse::Status(6)));
-    }
-
-    proptest! {
-        #[test]
-        fn what_decodes_encodes_to_the_same_bytes(
-            request in any::<[u8; 32]>(), op in 0u8..5, response in any::<[u8; 12]>(), status in 0u8..8
-        ) {
-            let mut bytes = [0; REQUEST_LEN];
-            bytes[0] = op;
-            bytes[8..].copy_from_slice(&request);
-            if let Ok(header) = RequestHeader::decode(&bytes) {
-                prop_assert_eq!(header.encode(), bytes);
-            }
-            let mut bytes = [0; RESPONSE_LEN];
-            bytes[0] = status;
-            bytes[4..].copy_from_slice(&response);
-            if let Ok(header) = ResponseHeader::decode(&bytes) {
-                prop_assert_eq!(header.encode(), bytes);
-            }
-        }
     }
 }

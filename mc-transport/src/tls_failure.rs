@@ -1,4 +1,4 @@
-//! Why TLS did not come about.
+//! Why TLS did not come about, over TCP or inside QUIC.
 
 use std::io;
 use std::sync::Arc;
@@ -10,6 +10,9 @@ use mc_tls::rustls::{self, AlertDescription, CertificateError};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsFailure {
+    /// This side has no settings for it.
+    #[error("this side was given no certificates; set the authorities that it is to trust in")]
+    NoSettings,
     /// The files of this side cannot be used.
     #[error("the files of this side cannot be used")]
     Settings(#[source] Arc<TlsError>),
@@ -60,7 +63,8 @@ impl TlsFailure {
     }
 
     /// What TLS said, when that is why a stream failed.
-    pub(in crate::tcp) fn of(error: &io::Error) -> Option<Self> {
+    #[cfg(feature = "tls")]
+    pub(crate) fn of(error: &io::Error) -> Option<Self> {
         let said = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(said.clone().into())
     }

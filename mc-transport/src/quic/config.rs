@@ -1,0 +1,113 @@
+//! What an operator may choose.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mc_tls::{ClientTls, ServerTls};
+use mc_types::ByteSize;
+
+/// Settings of a [`QuicTransport`](super::QuicTransport).
+///
+/// ```
+/// use std::time::Duration;
+/// use mc_tls::ClientTls;
+/// use mc_transport::QuicConfig;
+/// let client = ClientTls::new("ca.pem").identity("node.pem", "node.key");
+/// let mut config = QuicConfig::connecting(client);
+/// config.stall_timeout = Duration::from_secs(5);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct QuicConfig {
+    /// Where to accept peers; port 0 takes a free one. `None`, the default,
+    /// accepts none: such a node can still reach others.
+    pub listen: Option<SocketAddr>,
+    /// The host that peers are told, a name or an address without a port, which must
+    /// be in the certificate of `server`. By default the address of `listen`, which
+    /// must then be a specific one.
+    pub advertise_host: Option<String>,
+    /// The certificate of a node that accepts peers, and the authorities whose
+    /// certificates they may show. It may be shared with other listeners. Files that
+    /// are renewed count from the next [`ServerTls::check`] on, which is left to
+    /// whoever made it.
+    pub server: Option<Arc<ServerTls>>,
+    /// Whether peers without a certificate are accepted: then whoever has a region's
+    /// key may use it. Default `false`.
+    pub allow_anonymous_clients: bool,
+    /// The authorities that this node trusts in, and the certificate that it shows.
+    /// `None`: it cannot reach others. The files are read anew for each link.
+    pub client: Option<ClientTls>,
+    /// Connections to each peer. Operations are spread over them, and large ones are
+    /// cut. Default 1 on one or two CPUs and 4 on more: one connection keeps about one
+    /// CPU busy.
+    pub connections_per_peer: NonZeroUsize,
+    /// How long connecting and the handshake may take, on either side. Default
+    /// 5 s.
+    pub connect_timeout: Duration,
+    /// How long a stream of operations may go without 64 KiB of progress, or the end
+    /// of an operation, before the peer is given up. Default 10 s.
+    pub stall_timeout: Duration,
+    /// How long a connection may hear nothing of the peer, not even that it is alive.
+    /// Clients say so three times as often. Default 15 s, less than a NAT remembers a
+    /// mapping.
+    pub idle_timeout: Duration,
+    /// The largest operation, in bytes; the smaller limit of both sides counts.
+    /// Default 1 GiB.
+    pub max_operation: ByteSize,
+    /// Connections accepted at the same time, handshakes included; further ones are
+    /// refused, and from half of them on a client first has to show that its address
+    /// is its own. Default 1024.
+    pub max_connections: usize,
+    /// Those of one IP address, in the same way. Default 256.
+    pub max_connections_per_address: usize,
+    /// Largest UDP payload, in bytes; what the path can carry is found out by probing.
+    /// Up to 6500, the default, packets leave many at a time (segmentation offload);
+    /// above that each is a system call. At least 1200, at most 65 000.
+    pub max_mtu: u16,
+    /// Bytes that one connection may have on the way in each direction, at least
+    /// 64 KiB; with what a peer leaves untaken it is what the peer can make this node
+    /// hold. Default 16 MiB, enough for 10 Gbit/s over 10 ms.
+    pub window: ByteSize,
+    /// Whether a peer may go on from another address, as happens behind NAT and when
+    /// a host moves. Default `true`.
+    pub allow_migration: bool,
+}
+
+impl QuicConfig {
+    /// The defaults for a node that reaches others and accepts none.
+    #[must_use]
+    pub fn connecting(client: ClientTls) -> Self {
+        Self { client: Some(client), ..Self::plain() }
+    }
+
+    /// The defaults for a node that accepts peers at `address`. To reach others, too,
+    /// it needs [`client`](Self::client).
+    #[must_use]
+    pub fn listening(address: SocketAddr, server: Arc<ServerTls>) -> Self {
+        Self { listen: Some(address), server: Some(server), ..Self::plain() }
+    }
+
+    fn plain() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let connections = if cpus <= 2 { 1 } else { 4 };
+        Self {
+            listen: None,
+            advertise_host: None,
+            server: None,
+            allow_anonymous_clients: false,
+            client: None,
+            connections_per_peer: NonZeroUsize::new(connections).unwrap_or(NonZeroUsize::MIN),
+            connect_timeout: Duration::from_secs(5),
+            stall_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(15),
+            max_operation: ByteSize::gib(1),
+            max_connections: 1024,
+            max_connections_per_address: 256,
+            max_mtu: super::tuning::MAX_OFFLOADED_MTU,
+            window: ByteSize::mib(16),
+            allow_migration: true,
+        }
+    }
+}

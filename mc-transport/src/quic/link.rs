@@ -1,0 +1,265 @@
+//! The side that reaches out: spreads operations over connections and streams.
+//!
+//! A large operation has a stream of its own, and is cut when there are several
+//! connections; small ones share a stream. What goes wrong on a stream is the end of
+//! the link, since a peer that breaks its word once is not asked again.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use mc_types::Extent;
+use parking_lot::Mutex;
+use quinn::Connection;
+use tokio::sync::Semaphore;
+use tracing::debug;
+
+use super::exchange::Exchange;
+use super::fault::{CLOSED, MALFORMED, STALLED, disconnected};
+use super::parts::{Outlet, outlets};
+use super::tuning::STREAMS;
+use crate::completion::Completions;
+use crate::error::TransferError;
+use crate::operation::Operation;
+use crate::tasks::{Counted, Tasks};
+use crate::transport::{Capabilities, Link, MAX_BATCH};
+
+/// From this size on an operation has a stream of its own.
+const LARGE: u64 = 128 << 10;
+
+/// Bytes of small operations that share a stream.
+const LOT_BYTES: u64 = 512 << 10;
+
+/// Operations that share a stream.
+const LOT_OPERATIONS: usize = 256;
+
+/// From this size on an operation is cut when there are several connections.
+const STRIPED: u64 = 4 << 20;
+
+/// What an operation weighs beside its bytes when connections are compared.
+const OPERATION_WEIGHT: u64 = 4 << 10;
+
+/// A link of a [`QuicTransport`](super::QuicTransport): connections with one peer.
+pub struct QuicLink {
+    shared: Arc<Shared>,
+}
+
+/// What a link's handle and its tasks share.
+pub(super) struct Shared {
+    pub(super) lanes: Vec<Lane>,
+    pub(super) limits: Limits,
+    tasks: Weak<Tasks>,
+    /// Why the link takes no operations any more.
+    broken: Mutex<Option<TransferError>>,
+    healthy: AtomicBool,
+}
+
+/// One connection.
+pub(super) struct Lane {
+    pub(super) connection: Connection,
+    /// Streams that may be opened.
+    pub(super) slots: Semaphore,
+    /// Bytes of operations that are not complete, and a little for each.
+    pub(super) load: AtomicU64,
+}
+
+/// What the two sides have agreed on, and how long this one waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) max_operation: u64,
+    pub(super) stall_timeout: Duration,
+    pub(super) idle_timeout: Duration,
+}
+
+/// An operation, or a part of one, on its way to a stream.
+pub(super) struct Order {
+    pub(super) operation: Operation,
+    /// What was asked for, for errors that name it.
+    pub(super) whole: Extent,
+    pub(super) outlet: Outlet,
+}
+
+impl QuicLink {
+    /// Takes over connections whose handshakes are done; at least one.
+    pub(super) fn open(
+        connections: Vec<Connection>,
+        limits: Limits,
+        tasks: &Arc<Tasks>,
+        open_links: &Arc<AtomicUsize>,
+    ) -> Self {
+        let lane = |connection| Lane {
+            connection,
+            slots: Semaphore::new(STREAMS),
+            load: AtomicU64::new(0),
+        };
+        let shared = Arc::new(Shared {
+            lanes: connections.into_iter().map(lane).collect(),
+            limits,
+            tasks: Arc::downgrade(tasks),
+            broken: Mutex::new(None),
+            healthy: AtomicBool::new(true),
+        });
+        tasks.spawn(watch(Arc::clone(&shared), Counted::new(open_links)));
+        Self { shared }
+    }
+
+    /// Fails what is under way and everything to come with `reason`.
+    pub(super) fn close(&self, reason: TransferError) {
+        self.shared.fail(reason);
+    }
+}
+
+impl Link for QuicLink {
+    fn submit(&self, batch: Vec<Operation>) -> Completions {
+        let len = batch.len();
+        if len > MAX_BATCH {
+            let too_large = TransferError::BatchTooLarge { len, max: MAX_BATCH };
+            return Completions::ready(vec![Err(too_large); len]);
+        }
+        let max = self.shared.limits.max_operation;
+        let (to_complete, completions) = Completions::pending(len);
+        let mut lot = Lot::default();
+        for (operation, completion) in batch.into_iter().zip(to_complete) {
+            if let Err(refused) = check(&operation, max) {
+                completion.complete(Err(refused));
+                continue;
+            }
+            let whole = operation.remote().extent;
+            let lanes = self.shared.lanes.len() as u64;
+            if lanes == 1 || whole.len() < STRIPED {
+                let outlet = Outlet::Whole(completion);
+                self.shared.collect(&mut lot, Order { operation, whole, outlet });
+                continue;
+            }
+            let parts = operation.split(whole.len().div_ceil(lanes));
+            let lens = parts.iter().map(|part| part.remote().extent.len()).collect();
+            for (operation, outlet) in parts.into_iter().zip(outlets(completion, lens)) {
+                self.shared.collect(&mut lot, Order { operation, whole, outlet });
+            }
+        }
+        self.shared.dispatch(lot);
+        completions
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.shared.healthy.load(Ordering::Acquire)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { encrypted: true, ..Capabilities::new(self.shared.limits.max_operation) }
+    }
+}
+
+impl fmt::Debug for QuicLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicLink")
+            .field("is_healthy", &self.is_healthy())
+            .field("connections", &self.shared.lanes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for QuicLink {
+    fn drop(&mut self) {
+        self.shared.fail(TransferError::Closed);
+    }
+}
+
+/// What can be known to fail before anything is sent.
+fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
+    operation.validate()?;
+    let len = operation.remote().extent.len();
+    if len > max { Err(TransferError::TooLarge { len, max }) } else { Ok(()) }
+}
+
+/// Small operations that are to share a stream.
+#[derive(Default)]
+struct Lot {
+    orders: Vec<Order>,
+    bytes: u64,
+}
+
+impl Shared {
+    /// Sends `order` off with others, or alone.
+    fn collect(self: &Arc<Self>, lot: &mut Lot, order: Order) {
+        let bytes = order.operation.remote().extent.len();
+        if bytes >= LARGE {
+            self.dispatch(Lot { orders: vec![order], bytes });
+            return;
+        }
+        lot.orders.push(order);
+        lot.bytes += bytes;
+        if lot.bytes >= LOT_BYTES || lot.orders.len() >= LOT_OPERATIONS {
+            self.dispatch(std::mem::take(lot));
+        }
+    }
+
+    /// Sends the operations off over the connection with the least to do.
+    fn dispatch(self: &Arc<Self>, lot: Lot) {
+        if lot.orders.is_empty() {
+            return;
+        }
+        let load = |&lane: &usize| self.lanes[lane].load.load(Ordering::Relaxed);
+        let lane = (0..self.lanes.len()).min_by_key(load).expect("a link has a connection");
+        let weight = lot.bytes + OPERATION_WEIGHT * lot.orders.len() as u64;
+        self.lanes[lane].load.fetch_add(weight, Ordering::Relaxed);
+        let exchange = Exchange::new(Arc::clone(self), lane, weight, lot.orders);
+        // Whatever happens to the exchange, its operations are completed.
+        match self.tasks.upgrade() {
+            Some(tasks) if self.healthy.load(Ordering::Acquire) => tasks.spawn(exchange.run()),
+            _ => drop(exchange),
+        }
+    }
+
+    /// Gives the link up for `reason`, unless it was given up before.
+    pub(super) fn fail(&self, reason: TransferError) {
+        let mut broken = self.broken.lock();
+        if broken.is_some() {
+            return;
+        }
+        let (code, says): (_, &[u8]) = match &reason {
+            TransferError::Protocol(_) => (MALFORMED, b"the answer is not one of this version"),
+            TransferError::TimedOut { .. } => (STALLED, b"no progress"),
+            _ => (CLOSED, b""),
+        };
+        debug!(%reason, "link ended");
+        *broken = Some(reason);
+        drop(broken);
+        self.healthy.store(false, Ordering::Release);
+        for lane in &self.lanes {
+            lane.connection.close(code, says);
+        }
+    }
+
+    /// Why the link was given up.
+    pub(super) fn reason(&self) -> TransferError {
+        self.broken.lock().clone().unwrap_or(TransferError::Closed)
+    }
+}
+
+/// Gives the link up when a connection is lost.
+async fn watch(link: Arc<Shared>, open: Counted) {
+    let _guard = (FailGuard(&link), open);
+    let mut closed: Vec<Pin<Box<_>>> =
+        link.lanes.iter().map(|lane| Box::pin(lane.connection.closed())).collect();
+    let error = poll_fn(|cx| {
+        let mut ready = closed.iter_mut().map(|closed| closed.as_mut().poll(cx));
+        ready.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await;
+    link.fail(disconnected(&error, link.limits.idle_timeout));
+}
+
+/// A link that nobody watches is given up, also when the task is dropped with its
+/// runtime.
+struct FailGuard<'a>(&'a Shared);
+
+impl Drop for FailGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fail(TransferError::Closed);
+    }
+}

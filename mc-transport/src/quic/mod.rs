@@ -1,0 +1,392 @@
+//! One-sided operations over QUIC: encrypted, between nodes that have shown each other
+//! certificates, over networks that lose packets, translate addresses or move hosts.
+//!
+//! The protocol is defined in `docs/quic-wire.md`. On a network of one's own that loses
+//! nothing, TCP moves more bytes for the same work.
+//!
+//! Every connection is TLS 1.3. 0-RTT is off on both sides: who overhears the first
+//! packets of a connection could send them again, and a write would be carried out
+//! twice, the second time perhaps over what came after it.
+
+mod admission;
+mod clock;
+mod config;
+mod exchange;
+mod fault;
+mod flow;
+mod hello;
+mod link;
+mod parts;
+mod pool;
+mod server;
+mod sockets;
+mod tuning;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mc_tls::Protocol;
+use mc_types::{Endpoint, EndpointError};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+pub use self::config::QuicConfig;
+pub use self::link::QuicLink;
+use self::pool::Pool;
+use self::server::Server;
+pub use self::sockets::RebindError;
+use self::sockets::Sockets;
+use crate::error::{ConnectError, RegisterError};
+use crate::memory::Memory;
+use crate::region::{Access, Region, RegionTable};
+use crate::tasks::Tasks;
+use crate::transport::Transport;
+
+const SCHEME: &str = "quic";
+
+/// What the protocol asks of TLS.
+const PROTOCOL: Protocol = Protocol::new(&[b"mc-transport/2"]).tls13_only();
+
+/// How long a node that ends lets its peers take note. It tells them once; those that do
+/// not hear it find out by themselves.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A node that moves bytes over QUIC.
+///
+/// Its tasks run on the runtime that [`start`](Self::start) was called on, and
+/// end when it is dropped or [`shutdown`](Self::shutdown). Links may be used from
+/// any executor.
+///
+/// ```
+/// use bytes::Bytes;
+/// use mc_tls::{ClientAuth, ClientTls, ServerTls, TlsFiles};
+/// use mc_transport::{
+///     Access, Link, Memory, Operation, QuicConfig, QuicTransport, RemoteSpan, Transport,
+/// };
+/// use mc_types::Extent;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+/// # let dir = tempfile::tempdir()?;
+/// # let at = |name: &str| dir.path().join(name);
+/// # let mut params = CertificateParams::default();
+/// # params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+/// # let key = KeyPair::generate()?;
+/// # std::fs::write(at("ca.pem"), params.self_signed(&key)?.pem())?;
+/// # let issuer = Issuer::new(params, key);
+/// # let key = KeyPair::generate()?;
+/// # let node = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+/// # std::fs::write(at("node.pem"), node.signed_by(&key, &issuer)?.pem())?;
+/// # std::fs::write(at("node.key"), key.serialize_pem())?;
+/// let files = TlsFiles::new(at("node.pem"), at("node.key"));
+/// let server = ServerTls::load(files.client_ca(at("ca.pem"), ClientAuth::Required))?;
+/// let config = QuicConfig::listening("127.0.0.1:0".parse()?, server.into());
+/// let owner = QuicTransport::start(config).await?;
+/// let memory = Memory::allocate(1 << 20)?;
+/// let region = owner.register(&memory, Access::Write)?;
+///
+/// let client = ClientTls::new(at("ca.pem")).identity(at("node.pem"), at("node.key"));
+/// let peer = QuicTransport::start(QuicConfig::connecting(client)).await?;
+/// let link = peer.connect(owner.endpoint().ok_or("it listens")?).await?;
+/// let to = RemoteSpan::new(region.key(), Extent::new(0, 5).ok_or("it fits")?);
+/// for result in link.submit(vec![Operation::write(Bytes::from_static(b"hello"), to)]).await {
+///     result?;
+/// }
+/// assert_eq!(memory.slice(0, 5).ok_or("it fits")?.to_vec(), b"hello");
+/// # Ok(())
+/// # }
+/// ```
+pub struct QuicTransport {
+    endpoint: Option<Endpoint>,
+    local_address: Option<SocketAddr>,
+    regions: RegionTable,
+    /// Whether nobody else opens regions with the same table.
+    owns_regions: bool,
+    pool: Pool,
+    sockets: Arc<Sockets>,
+    /// `None` when no peers are accepted, and after the end.
+    listener: Mutex<Option<quinn::Endpoint>>,
+    tasks: Arc<Tasks>,
+    counters: Arc<Counters>,
+}
+
+impl QuicTransport {
+    /// Starts a node, and accepts peers when `config` says where.
+    ///
+    /// # Errors
+    /// [`StartError`] when a setting cannot be, when peers could come without a
+    /// certificate and that was not allowed, when the address cannot be listened at or
+    /// told to peers, or when this is not called on a Tokio runtime.
+    ///
+    /// # Panics
+    /// When the runtime was built without its I/O or time driver.
+    pub async fn start(config: QuicConfig) -> Result<Self, StartError> {
+        let mut transport = Self::start_with(config, RegionTable::new()).await?;
+        transport.owns_regions = true;
+        Ok(transport)
+    }
+
+    /// Starts a node whose regions are those of `regions`: several transports that share
+    /// a table reach the same regions by the same keys. They stay open when this one
+    /// ends.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    pub async fn start_with(config: QuicConfig, regions: RegionTable) -> Result<Self, StartError> {
+        let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+        tuning::check(&config)?;
+        let counters = Arc::new(Counters::default());
+        let tasks = Arc::new(Tasks::new(runtime.clone()));
+        let (mut endpoint, mut local_address, mut listener) = (None, None, None);
+        if let Some(address) = config.listen {
+            let tls = config.server.clone().ok_or(StartError::NoServerCertificate)?;
+            if !tls.requires_certificates() && !config.allow_anonymous_clients {
+                return Err(StartError::AnonymousClients);
+            }
+            let counters = Arc::clone(&counters);
+            let server = Server::new(config.clone(), tls, regions.clone(), counters);
+            let settings = (tuning::endpoint(&config), Some(server.settings()));
+            let open = sockets::open(&runtime, address, settings.0, settings.1)
+                .map_err(|source| StartError::listen(address, source))?;
+            let bound = open.local_addr().map_err(|source| StartError::listen(address, source))?;
+            endpoint = Some(advertise(&config, bound)?);
+            local_address = Some(bound);
+            let accept = server::accept(open.clone(), Arc::new(server), Arc::downgrade(&tasks));
+            tasks.spawn(accept);
+            listener = Some(open);
+        }
+        let sockets = Arc::new(Sockets::new(runtime, config.clone()));
+        let pool =
+            Pool::new(config, Arc::clone(&sockets), Arc::clone(&tasks), Arc::clone(&counters));
+        let listener = Mutex::new(listener);
+        let owns_regions = false;
+        Ok(Self {
+            endpoint,
+            local_address,
+            regions,
+            owns_regions,
+            pool,
+            sockets,
+            listener,
+            tasks,
+            counters,
+        })
+    }
+
+    /// The address that peers are accepted at; `None` when they are not.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.local_address
+    }
+
+    /// Moves the connections to peers that are reached over the version of IP of
+    /// `local` to this address, and those to come; port 0 takes a free one. What is
+    /// under way goes on from there, if the peers allow it. The address where it is now.
+    ///
+    /// # Errors
+    /// [`RebindError`] when the system does not give the address; everything stays
+    /// where it was then.
+    pub fn rebind(&self, local: SocketAddr) -> Result<SocketAddr, RebindError> {
+        self.sockets.rebind(local)
+    }
+
+    /// Ends every connection and task, and waits until they are gone. Operations
+    /// under way fail; registering and connecting fail from now on.
+    ///
+    /// # Cancellation
+    /// Dropping the future still ends everything, without waiting for it.
+    pub async fn shutdown(&self) {
+        let endpoints = self.close();
+        self.tasks.end().await;
+        let idle = async {
+            for endpoint in &endpoints {
+                endpoint.wait_idle().await;
+            }
+        };
+        // Peers that are gone do not confirm.
+        let _ = tokio::time::timeout(FAREWELL, idle).await;
+    }
+
+    /// What is open now, and what happened so far.
+    #[must_use]
+    pub fn stats(&self) -> QuicStats {
+        QuicStats {
+            connections: self.counters.connections.load(Ordering::Relaxed),
+            links: self.counters.links.load(Ordering::Relaxed),
+            tasks: self.tasks.alive(),
+            regions: self.regions.len(),
+            refused_connections: self.counters.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Tells every peer that this is the end; endpoints that do so.
+    fn close(&self) -> Vec<quinn::Endpoint> {
+        if self.owns_regions {
+            self.regions.clear();
+        }
+        self.pool.close();
+        let mut endpoints = self.sockets.close();
+        if let Some(listener) = self.listener.lock().take() {
+            listener.close(fault::CLOSED, b"");
+            endpoints.push(listener);
+        }
+        endpoints
+    }
+}
+
+impl Transport for QuicTransport {
+    type Link = QuicLink;
+
+    fn scheme(&self) -> &'static str {
+        SCHEME
+    }
+
+    fn endpoint(&self) -> Option<&Endpoint> {
+        self.endpoint.as_ref()
+    }
+
+    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
+        if self.tasks.is_ended() {
+            return Err(RegisterError::Closed);
+        }
+        self.regions.register(memory, access)
+    }
+
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<QuicLink>, ConnectError> {
+        if endpoint.scheme() != SCHEME {
+            let endpoint = endpoint.clone();
+            return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
+        }
+        self.pool.link(endpoint).await
+    }
+}
+
+impl Drop for QuicTransport {
+    fn drop(&mut self) {
+        self.close();
+        self.tasks.abort();
+    }
+}
+
+impl fmt::Debug for QuicTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicTransport")
+            .field("endpoint", &self.endpoint)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Gauges and totals of one [`QuicTransport`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QuicStats {
+    /// Connections of peers, handshakes included.
+    pub connections: usize,
+    /// Links to peers, each of one connection or several.
+    pub links: usize,
+    /// Tasks that serve them, without those of the QUIC library.
+    pub tasks: usize,
+    /// Regions open to peers, those of others that share the table included.
+    pub regions: usize,
+    /// Connections refused because there were too many.
+    pub refused_connections: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    connections: Arc<AtomicUsize>,
+    links: Arc<AtomicUsize>,
+    refused: AtomicU64,
+}
+
+/// The endpoint that peers are told.
+fn advertise(config: &QuicConfig, bound: SocketAddr) -> Result<Endpoint, StartError> {
+    let address = match &config.advertise_host {
+        None if bound.ip().is_unspecified() => {
+            return Err(StartError::NoAdvertisedHost { address: bound });
+        }
+        None => bound.to_string(),
+        Some(host) if host.contains(':') && !host.starts_with('[') => {
+            format!("[{host}]:{}", bound.port())
+        }
+        Some(host) => format!("{host}:{}", bound.port()),
+    };
+    Endpoint::new(SCHEME, &address)
+        .map_err(|source| StartError::BadAdvertisedHost { host: address, source })
+}
+
+/// Why a [`QuicTransport`] did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Somebody listens there already.
+    #[error(
+        "{address} is in use; stop the other process or choose another port (0 takes a free one)"
+    )]
+    AddressInUse {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system does not let us listen there.
+    #[error("cannot listen at {address}")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Peers cannot connect to the unspecified address.
+    #[error("peers cannot reach {address}; set advertise_host to this node's name or address")]
+    NoAdvertisedHost {
+        /// The address listened at.
+        address: SocketAddr,
+    },
+    /// The advertised host does not make an endpoint.
+    #[error("{host:?} cannot be advertised to peers")]
+    BadAdvertisedHost {
+        /// Host and port.
+        host: String,
+        /// What is wrong with it.
+        source: EndpointError,
+    },
+    /// Peers are to be accepted, and there is no certificate to show them.
+    #[error("a node that accepts peers needs a certificate; set server")]
+    NoServerCertificate,
+    /// Peers would be accepted whoever they are.
+    #[error(
+        "the server's TLS does not require certificates of clients; give it their authority, \
+         or set allow_anonymous_clients"
+    )]
+    AnonymousClients,
+    /// A setting is out of its range.
+    #[error("{setting} must be {expected}")]
+    BadSetting {
+        /// The field of [`QuicConfig`].
+        setting: &'static str,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// Not called on a Tokio runtime.
+    #[error("a QUIC transport needs a Tokio runtime with I/O and time enabled")]
+    NoRuntime,
+}
+
+impl StartError {
+    fn listen(address: SocketAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::AddressInUse { address, source },
+            _ => Self::Listen { address, source },
+        }
+    }
+}

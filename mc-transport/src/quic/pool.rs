@@ -1,0 +1,271 @@
+//! The links of a node, by peer.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use mc_types::Endpoint;
+use parking_lot::Mutex;
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection};
+use tokio::net::lookup_host;
+use tokio::task::spawn_blocking;
+
+use super::clock::Clock;
+use super::config::QuicConfig;
+use super::fault::{MALFORMED, not_connected};
+use super::flow::{FlowError, Inflow, Outflow};
+use super::hello::{self, HELLO_LEN};
+use super::link::{Limits, QuicLink};
+use super::sockets::Sockets;
+use super::tuning::Paths;
+use super::{Counters, PROTOCOL};
+use crate::error::{ConnectError, TransferError};
+use crate::tasks::Tasks;
+use crate::tls_failure::TlsFailure;
+use crate::transport::Link;
+
+/// Links to every peer that was asked for.
+pub(super) struct Pool {
+    config: QuicConfig,
+    paths: Paths,
+    sockets: Arc<Sockets>,
+    tasks: Arc<Tasks>,
+    counters: Arc<Counters>,
+    peers: Mutex<HashMap<Endpoint, Arc<Peer>>>,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Peer {
+    link: Mutex<Option<Arc<QuicLink>>>,
+    /// Held while connecting, so that a crowd of callers makes one link; the cause of
+    /// the last attempt's failure.
+    connecting: tokio::sync::Mutex<Option<ConnectError>>,
+    /// Attempts that have ended.
+    attempts: AtomicU64,
+}
+
+impl Peer {
+    fn healthy(&self) -> Option<Arc<QuicLink>> {
+        self.link.lock().take_if(|link| !link.is_healthy());
+        self.link.lock().clone()
+    }
+}
+
+/// What one attempt to connect needs.
+struct Attempt<'a> {
+    endpoint: &'a Endpoint,
+    config: ClientConfig,
+    server_name: String,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Pool {
+    pub(super) fn new(
+        config: QuicConfig,
+        sockets: Arc<Sockets>,
+        tasks: Arc<Tasks>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let paths = Paths::of_client(&config);
+        let (peers, closed) = (Mutex::default(), AtomicBool::new(false));
+        Self { config, paths, sockets, tasks, counters, peers, closed }
+    }
+
+    /// The link to `endpoint`: the one that exists, or a new one.
+    pub(super) async fn link(&self, endpoint: &Endpoint) -> Result<Arc<QuicLink>, ConnectError> {
+        let peer = self.peer(endpoint)?;
+        if let Some(link) = peer.healthy() {
+            return Ok(link);
+        }
+        let attempts = peer.attempts.load(Ordering::Acquire);
+        let mut failure = peer.connecting.lock().await;
+        if let Some(link) = peer.healthy() {
+            return Ok(link);
+        }
+        // Somebody tried while we waited: the crowd shares the failure, too, rather
+        // than wait for its end one by one.
+        if peer.attempts.load(Ordering::Acquire) != attempts
+            && let Some(error) = &*failure
+        {
+            return Err(error.clone());
+        }
+        let outcome = self.connect(endpoint).await;
+        let outcome = outcome.and_then(|link| self.keep(&peer, link));
+        *failure = outcome.as_ref().err().cloned();
+        peer.attempts.fetch_add(1, Ordering::Release);
+        outcome
+    }
+
+    /// Fails every link, and every later call.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        let peers = std::mem::take(&mut *self.peers.lock());
+        for peer in peers.values() {
+            if let Some(link) = peer.link.lock().take() {
+                link.close(TransferError::Closed);
+            }
+        }
+    }
+
+    fn peer(&self, endpoint: &Endpoint) -> Result<Arc<Peer>, ConnectError> {
+        let mut peers = self.peers.lock();
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(ConnectError::Closed);
+        }
+        if let Some(peer) = peers.get(endpoint) {
+            return Ok(Arc::clone(peer));
+        }
+        // A new peer is rare enough to look for those that are gone.
+        peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.healthy().is_some());
+        let peer = Arc::<Peer>::default();
+        peers.insert(endpoint.clone(), Arc::clone(&peer));
+        Ok(peer)
+    }
+
+    fn keep(&self, peer: &Peer, link: QuicLink) -> Result<Arc<QuicLink>, ConnectError> {
+        let link = Arc::new(link);
+        *peer.link.lock() = Some(Arc::clone(&link));
+        // `close` may have passed this peer between our first check and this.
+        if self.closed.load(Ordering::SeqCst) {
+            link.close(TransferError::Closed);
+            return Err(ConnectError::Closed);
+        }
+        Ok(link)
+    }
+
+    async fn connect(&self, endpoint: &Endpoint) -> Result<QuicLink, ConnectError> {
+        let after = self.config.connect_timeout;
+        let timed_out = || ConnectError::TimedOut { endpoint: endpoint.clone(), after };
+        let first = async {
+            let attempt = self.prepare(endpoint).await?;
+            let first = self.connect_any(&attempt).await?;
+            Ok((attempt, first))
+        };
+        let first = tokio::time::timeout(after, first).await;
+        let (attempt, (connection, theirs)) = first.unwrap_or_else(|_| Err(timed_out()))?;
+        let address = connection.remote_address();
+        let mut connections = vec![connection];
+        while connections.len() < self.config.connections_per_peer.get() {
+            let another = tokio::time::timeout(after, self.connect_to(&attempt, address)).await;
+            // A connection fewer than wished is better than no link.
+            let Ok(Ok((connection, _))) = another else { break };
+            connections.push(connection);
+        }
+        let limits = Limits {
+            max_operation: self.config.max_operation.as_u64().min(theirs),
+            stall_timeout: self.config.stall_timeout,
+            idle_timeout: self.config.idle_timeout,
+        };
+        Ok(QuicLink::open(connections, limits, &self.tasks, &self.counters.links))
+    }
+
+    /// Reads the certificates, and looks the host up.
+    async fn prepare<'a>(&self, endpoint: &'a Endpoint) -> Result<Attempt<'a>, ConnectError> {
+        let expected = "quic://HOST:PORT";
+        let host = endpoint.address().rsplit_once(':').and_then(|(host, port)| {
+            (!host.is_empty() && port.parse::<u16>().is_ok()).then_some(host)
+        });
+        let Some(host) = host else {
+            return Err(ConnectError::BadAddress { endpoint: endpoint.clone(), expected });
+        };
+        let failed = |source| ConnectError::Tls { endpoint: endpoint.clone(), source };
+        let unusable = |error| failed(TlsFailure::Settings(Arc::new(error)));
+        let tls = self.config.client.clone().ok_or_else(|| failed(TlsFailure::NoSettings))?;
+        let name = tls.expected_name(host).map_err(unusable)?;
+        let server_name = name.to_str().into_owned();
+        // Reads files.
+        let settings = spawn_blocking(move || tls.connect_config(PROTOCOL)).await;
+        // It is not cancelled before the runtime is.
+        let settings = settings.map_err(|_| ConnectError::Closed)?;
+        let settings = settings.map_err(unusable)?;
+        let crypto = QuicClientConfig::try_from(settings)
+            .expect("the suites of mc-tls have the one for the first packets");
+        let addresses = lookup_host(endpoint.address()).await;
+        let addresses = addresses.map_err(|source| unreachable(endpoint, source))?.collect();
+        let config = ClientConfig::new(Arc::new(crypto));
+        Ok(Attempt { endpoint, config, server_name, addresses })
+    }
+
+    /// Tries one address after the other, each for its share of the time; what went
+    /// wrong with the last.
+    async fn connect_any(&self, attempt: &Attempt<'_>) -> Result<(Connection, u64), ConnectError> {
+        let endpoint = attempt.endpoint;
+        let count = u32::try_from(attempt.addresses.len()).unwrap_or(u32::MAX).max(1);
+        let share = self.config.connect_timeout / count;
+        let mut failure = unreachable(endpoint, io::ErrorKind::NotFound.into());
+        for &address in &attempt.addresses {
+            let outcome = tokio::time::timeout(share, self.connect_to(attempt, address)).await;
+            match outcome {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => failure = error,
+                Err(_) => {
+                    let after = self.config.connect_timeout;
+                    failure = ConnectError::TimedOut { endpoint: endpoint.clone(), after };
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    /// A connection whose peer has said hello, and that peer's largest operation.
+    async fn connect_to(
+        &self,
+        attempt: &Attempt<'_>,
+        address: SocketAddr,
+    ) -> Result<(Connection, u64), ConnectError> {
+        let endpoint = attempt.endpoint;
+        let socket = self.sockets.towards(address);
+        let socket = socket.map_err(|source| unreachable(endpoint, source))?;
+        let socket = socket.ok_or(ConnectError::Closed)?;
+        let mut config = attempt.config.clone();
+        config.transport_config(self.paths.to(address.ip()));
+        let connecting = socket.connect_with(config, address, &attempt.server_name);
+        let connecting = connecting.map_err(|error| match error {
+            quinn::ConnectError::EndpointStopping => ConnectError::Closed,
+            error => unreachable(endpoint, io::Error::new(io::ErrorKind::InvalidInput, error)),
+        })?;
+        let after = self.config.connect_timeout;
+        // No early data is sent: who has overheard it could send it again.
+        let connected = connecting.await;
+        let connection = connected.map_err(|error| not_connected(&error, endpoint, after))?;
+        match greet(&connection, self.config.max_operation.as_u64(), after).await {
+            Ok(theirs) => Ok((connection, theirs)),
+            Err(error) => {
+                let reason = connection.close_reason();
+                connection.close(MALFORMED, b"not a hello of this version");
+                Err(match (error, reason) {
+                    // The server looks at our certificate when we are done with its own.
+                    (Some(_), Some(reason)) => not_connected(&reason, endpoint, after),
+                    _ => ConnectError::NotAPeer { endpoint: endpoint.clone() },
+                })
+            }
+        }
+    }
+}
+
+/// Says hello and hears the peer's; `None` as an error when it said something else.
+async fn greet(
+    connection: &Connection,
+    max_operation: u64,
+    time: Duration,
+) -> Result<u64, Option<FlowError>> {
+    let clock = Clock::new(time);
+    let (send, receive) = connection
+        .open_bi()
+        .await
+        .map_err(|error| Some(FlowError::Read(quinn::ReadError::ConnectionLost(error))))?;
+    let mut outflow = Outflow::new(send, &clock);
+    outflow.header(&hello::encode(max_operation)).await.map_err(Some)?;
+    outflow.finish().await.map_err(Some)?;
+    let bytes = Inflow::new(receive, &clock).header::<HELLO_LEN>().await.map_err(Some)?;
+    bytes.and_then(|bytes| hello::decode(&bytes)).ok_or(None)
+}
+
+fn unreachable(endpoint: &Endpoint, source: io::Error) -> ConnectError {
+    ConnectError::Unreachable { endpoint: endpoint.clone(), source: Arc::new(source) }
+}

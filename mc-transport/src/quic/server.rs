@@ -1,0 +1,277 @@
+//! The side that owns memory: takes requests and carries them out.
+//!
+//! A task for each connection, and one for each of its streams, of which QUIC limits
+//! the number. A stream holds what has arrived of one request and answers that were not
+//! sent; a peer that does not take its answers stops being read, nothing else.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mc_tls::ServerTls;
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{
+    Connection, ConnectionError, Endpoint, Incoming, RecvStream, SendStream, ServerConfig,
+};
+use tracing::debug;
+
+use super::admission::{Admission, Verdict};
+use super::clock::{Clock, Stalled};
+use super::config::QuicConfig;
+use super::fault::{MALFORMED, STALLED};
+use super::flow::{FlowError, Inflow, Outflow};
+use super::hello::{self, HELLO_LEN};
+use super::tuning::Paths;
+use super::{Counters, PROTOCOL};
+use crate::error::TransferError;
+use crate::headers::{Opcode, REQUEST_LEN, RequestHeader, ResponseHeader, Status};
+use crate::region::{Access, RegionTable};
+use crate::tasks::{Counted, Tasks};
+
+/// Requests of one stream, at most.
+pub(super) const MAX_REQUESTS: usize = 1024;
+
+/// Connections that begin at the same moment and may wait for this node to look at them.
+const MAX_INCOMING: usize = 256;
+
+/// Bytes that each of them may send meanwhile, which are kept.
+const INCOMING_BYTES: u64 = 64 << 10;
+
+/// Bytes of answers from which on it is seen to that the peer takes them after the
+/// stream has ended.
+const WORTH_WAITING: u64 = 64 << 10;
+
+/// What every connection of a server needs.
+pub(super) struct Server {
+    config: QuicConfig,
+    tls: Arc<ServerTls>,
+    /// Settings that all connections share, with the key of the proofs of address.
+    base: ServerConfig,
+    paths: Paths,
+    regions: RegionTable,
+    counters: Arc<Counters>,
+    admission: Arc<Admission>,
+}
+
+impl Server {
+    pub(super) fn new(
+        config: QuicConfig,
+        tls: Arc<ServerTls>,
+        regions: RegionTable,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let mut base = ServerConfig::with_crypto(Arc::new(crypto(&tls)));
+        base.migration(config.allow_migration)
+            .max_incoming(MAX_INCOMING)
+            .incoming_buffer_size(INCOMING_BYTES)
+            .incoming_buffer_size_total(INCOMING_BYTES * MAX_INCOMING as u64);
+        let paths = Paths::of_server(&config);
+        let admission = Admission::new(config.max_connections, config.max_connections_per_address);
+        let admission = Arc::new(admission);
+        Self { config, tls, base, paths, regions, counters, admission }
+    }
+
+    /// The settings of the endpoint.
+    pub(super) fn settings(&self) -> ServerConfig {
+        self.base.clone()
+    }
+}
+
+/// The certificates as they are now. A server of mc-tls takes no early data, which could
+/// be sent again by who has overheard it.
+fn crypto(tls: &ServerTls) -> QuicServerConfig {
+    QuicServerConfig::try_from(tls.current(PROTOCOL))
+        .expect("the suites of mc-tls have the one for the first packets")
+}
+
+/// Accepts peers until the transport ends.
+pub(super) async fn accept(endpoint: Endpoint, server: Arc<Server>, tasks: Weak<Tasks>) {
+    while let Some(incoming) = endpoint.accept().await {
+        let address = incoming.remote_address().ip();
+        let place = match server.admission.admit(address, incoming.remote_address_validated()) {
+            Verdict::Admitted(place) => place,
+            Verdict::Unproven => {
+                // One that may not be asked has shown it.
+                let _ = incoming.retry();
+                continue;
+            }
+            Verdict::Full => {
+                debug!(%address, "refused: as many connections as allowed");
+                server.counters.refused.fetch_add(1, Ordering::Relaxed);
+                incoming.refuse();
+                continue;
+            }
+        };
+        let Some(running) = tasks.upgrade() else { return };
+        let (server, tasks) = (Arc::clone(&server), Weak::clone(&tasks));
+        running.spawn(async move {
+            let _place = place;
+            let _open = Counted::new(&server.counters.connections);
+            if let Err(end) = serve(incoming, &server, &tasks).await {
+                debug!(%address, reason = %end, "connection ended");
+            }
+        });
+    }
+}
+
+/// Why a connection or stream ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("the peer closed or broke the connection: {0}")]
+    Connection(#[from] ConnectionError),
+    #[error("the peer ended or broke the stream: {0}")]
+    Flow(#[from] FlowError),
+    #[error("no progress for {0:?}")]
+    Stalled(Duration),
+    #[error("the peer sent what this version does not define")]
+    Malformed,
+    #[error("the peer asked for {len} bytes at once")]
+    TooLarge { len: u64 },
+}
+
+impl From<Stalled> for End {
+    fn from(stalled: Stalled) -> Self {
+        Self::Stalled(stalled.after)
+    }
+}
+
+async fn serve(incoming: Incoming, server: &Arc<Server>, tasks: &Weak<Tasks>) -> Result<(), End> {
+    let mut config = server.base.clone();
+    config.crypto = Arc::new(crypto(&server.tls));
+    config.transport_config(server.paths.to(incoming.remote_address().ip()));
+    let connecting = incoming.accept_with(Arc::new(config))?;
+    let clock = Clock::new(server.config.connect_timeout);
+    let greeted = clock.watch(async {
+        let connection = connecting.await?;
+        greet(&connection, server.config.max_operation.as_u64(), &clock).await?;
+        Ok::<_, End>(connection)
+    });
+    let connection = greeted.await??;
+    loop {
+        let (send, receive) = connection.accept_bi().await?;
+        let Some(tasks) = tasks.upgrade() else { return Ok(()) };
+        tasks.spawn(serve_stream(connection.clone(), Arc::clone(server), send, receive));
+    }
+}
+
+/// Answers the first stream, on which each side says hello.
+async fn greet(connection: &Connection, max_operation: u64, clock: &Clock) -> Result<(), End> {
+    let (send, receive) = connection.accept_bi().await?;
+    let mut inflow = Inflow::new(receive, clock);
+    let theirs = inflow.header::<HELLO_LEN>().await?;
+    if theirs.and_then(|bytes| hello::decode(&bytes)).is_none() {
+        connection.close(MALFORMED, b"not a hello of this version");
+        return Err(End::Malformed);
+    }
+    let mut outflow = Outflow::new(send, clock);
+    outflow.header(&hello::encode(max_operation)).await?;
+    Ok(outflow.finish().await?)
+}
+
+async fn serve_stream(
+    connection: Connection,
+    server: Arc<Server>,
+    send: SendStream,
+    receive: RecvStream,
+) {
+    let clock = Clock::new(server.config.stall_timeout);
+    let mut stream = Stream {
+        regions: &server.regions,
+        max_operation: server.config.max_operation.as_u64(),
+        received: Inflow::new(receive, &clock),
+        answers: Outflow::new(send, &clock),
+        clock: &clock,
+    };
+    let served = clock.watch(stream.serve()).await.unwrap_or_else(|stalled| Err(stalled.into()));
+    let Err(end) = served else { return };
+    debug!(reason = %end, "stream ended");
+    match end {
+        End::Malformed => connection.close(MALFORMED, b"not a request of this version"),
+        End::TooLarge { .. } => connection.close(MALFORMED, b"more than this node said it takes"),
+        End::Stalled(_) => stream.abandon(),
+        // Whoever ended it knows.
+        _ => {}
+    }
+}
+
+struct Stream<'a> {
+    regions: &'a RegionTable,
+    max_operation: u64,
+    received: Inflow<'a>,
+    answers: Outflow<'a>,
+    clock: &'a Clock,
+}
+
+impl Stream<'_> {
+    async fn serve(&mut self) -> Result<(), End> {
+        for served in 0.. {
+            if self.received.is_empty() {
+                // The peer may be waiting for these before it sends more.
+                self.answers.flush().await?;
+            }
+            let Some(bytes) = self.received.header::<REQUEST_LEN>().await? else { break };
+            if served >= MAX_REQUESTS {
+                return Err(End::Malformed);
+            }
+            self.carry_out(&bytes).await?;
+            self.clock.renew();
+        }
+        self.answers.finish().await?;
+        if self.answers.handed_over() >= WORTH_WAITING {
+            self.answers.acknowledged().await;
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, bytes: &[u8; REQUEST_LEN]) -> Result<(), End> {
+        let request = RequestHeader::decode(bytes).map_err(|_| End::Malformed)?;
+        if request.len > self.max_operation {
+            return Err(End::TooLarge { len: request.len });
+        }
+        let wanted = match request.opcode {
+            Opcode::Read => Access::Read,
+            Opcode::Write => Access::Write,
+            Opcode::Fence => return Err(End::Malformed),
+        };
+        let memory = self.regions.resolve(request.key, request.offset, request.len, wanted);
+        match (wanted, memory) {
+            (Access::Read, Ok(memory)) => {
+                self.answer(Status::Done, request.id, request.len).await?;
+                self.answers.memory(&memory, None).await?;
+            }
+            (Access::Read, Err(refusal)) => {
+                self.answer(status_of(&refusal), request.id, 0).await?;
+            }
+            (_, Ok(memory)) => {
+                self.received.payload(std::slice::from_ref(&memory), None).await?;
+                drop(memory);
+                self.answer(Status::Done, request.id, 0).await?;
+            }
+            (_, Err(refusal)) => {
+                self.received.discard(request.len).await?;
+                self.answer(status_of(&refusal), request.id, 0).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, status: Status, id: u32, len: u64) -> Result<(), End> {
+        let header = ResponseHeader { status, id, len };
+        Ok(self.answers.header(&header.encode()).await?)
+    }
+
+    /// Drops the stream in both directions.
+    fn abandon(&mut self) {
+        self.received.stop(STALLED);
+        self.answers.reset(STALLED);
+    }
+}
+
+/// The answer to an operation that the region table refused.
+fn status_of(refusal: &TransferError) -> Status {
+    match refusal {
+        TransferError::AccessDenied { .. } => Status::AccessDenied,
+        TransferError::OutOfBounds { .. } => Status::OutOfBounds,
+        _ => Status::KeyRefused,
+    }
+}

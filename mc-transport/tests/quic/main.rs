@@ -1,0 +1,15 @@
+//! The QUIC transport: the public suite, certificates, faults, and peers that attack,
+//! played by plain QUIC connections that speak the protocol of `docs/quic-wire.md` by
+//! hand.
+
+#![cfg(feature = "quic")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
+
+mod attacks;
+mod liars;
+mod nodes;
+mod paths;
+mod pki;
+mod raw;
+mod suite;
+mod trust;

@@ -1,0 +1,102 @@
+//! Plain QUIC endpoints that speak the protocol by hand.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mc_tls::Protocol;
+use mc_transport::QuicTransport;
+use mc_types::RemoteKey;
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, ServerConfig, TransportConfig};
+use tokio::time::timeout;
+
+use crate::nodes::DEADLINE;
+use crate::pki::Authority;
+
+pub(crate) const OURS: Protocol = Protocol::new(&[b"mc-transport/2"]).tls13_only();
+
+/// The hello of a node that takes operations of up to 1 GiB.
+pub(crate) const HELLO: &[u8; 16] =
+    b"\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+
+pub(crate) fn server(authority: &Authority, protocol: Protocol) -> Endpoint {
+    let crypto = QuicServerConfig::try_from(authority.server().current(protocol)).unwrap();
+    let config = ServerConfig::with_crypto(Arc::new(crypto));
+    Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+pub(crate) fn client_config(authority: &Authority, protocol: Protocol) -> ClientConfig {
+    let settings = authority.client().connect_config(protocol).unwrap();
+    ClientConfig::new(Arc::new(QuicClientConfig::try_from(settings).unwrap()))
+}
+
+pub(crate) fn endpoint() -> Endpoint {
+    Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+async fn connect_with(
+    config: ClientConfig,
+    address: SocketAddr,
+) -> Result<Connection, ConnectionError> {
+    let connecting = endpoint().connect_with(config, address, "127.0.0.1").unwrap();
+    timeout(DEADLINE, connecting).await.expect("in time")
+}
+
+/// A connection that has not said hello. The error is also what the server made of it
+/// after the handshake.
+pub(crate) async fn connect(
+    authority: &Authority,
+    server: &QuicTransport,
+    protocol: Protocol,
+) -> Result<Connection, ConnectionError> {
+    connect_with(client_config(authority, protocol), server.local_address().unwrap()).await
+}
+
+/// A connection that has, with its own limits.
+pub(crate) async fn client_limited(
+    authority: &Authority,
+    server: &QuicTransport,
+    limit: impl FnOnce(&mut TransportConfig),
+) -> Connection {
+    let mut config = client_config(authority, OURS);
+    let mut transport = TransportConfig::default();
+    limit(transport.keep_alive_interval(Some(Duration::from_secs(1))));
+    config.transport_config(Arc::new(transport));
+    let connection = connect_with(config, server.local_address().unwrap()).await.unwrap();
+    let (mut send, mut receive) = connection.open_bi().await.unwrap();
+    send.write_all(HELLO).await.unwrap();
+    send.finish().unwrap();
+    assert_eq!(receive.read_to_end(100).await.unwrap().len(), HELLO.len());
+    connection
+}
+
+pub(crate) async fn client(authority: &Authority, server: &QuicTransport) -> Connection {
+    client_limited(authority, server, |_| {}).await
+}
+
+/// Takes a connection, and says hello on it.
+pub(crate) async fn greet(server: &Endpoint) -> Connection {
+    let connection = server.accept().await.unwrap().await.unwrap();
+    let (mut send, mut receive) = connection.accept_bi().await.unwrap();
+    assert_eq!(receive.read_to_end(100).await.unwrap(), HELLO);
+    send.write_all(HELLO).await.unwrap();
+    send.finish().unwrap();
+    connection
+}
+
+pub(crate) fn request(op: u8, id: u32, key: RemoteKey, offset: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![op, 0, 0, 0];
+    bytes.extend(id.to_le_bytes());
+    bytes.extend(key.to_bytes());
+    bytes.extend(offset.to_le_bytes());
+    bytes.extend(len.to_le_bytes());
+    bytes
+}
+
+pub(crate) fn response(status: u8, id: u32, len: u64) -> Vec<u8> {
+    let mut bytes = vec![status, 0, 0, 0];
+    bytes.extend(id.to_le_bytes());
+    bytes.extend(len.to_le_bytes());
+    bytes
+}
