@@ -150,6 +150,7 @@ impl ConnectError {
 
     /// Whether the failure says that the peer is gone, so that it counts for its
     /// [`Breaker`](crate::Breaker).
+    #[cfg(feature = "tcp")]
     pub(crate) fn speaks_of_the_peer(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NotAPeer { .. })
     }

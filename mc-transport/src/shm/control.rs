@@ -271,7 +271,11 @@ impl Attendant {
             self.control.wake.notified().await;
             return Ok(());
         }
-        self.stream.writable().await?;
+        // Also who waits for room hears when the link is given up.
+        match first(self.stream.writable(), self.control.wake.notified()).await {
+            First::Left(writable) => writable?,
+            First::Right(()) => return Ok(()),
+        }
         match self.stream.try_write(outgoing) {
             Ok(sent) => {
                 outgoing.drain(..sent);

@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep};
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Timeouts of the nodes under test, where a test waits for one.
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT: Duration = Duration::from_millis(500);
 
 /// Held by every test: some count what the whole process has open. A test begins when
 /// those before it have let go of everything, which their runtimes do after they end.
