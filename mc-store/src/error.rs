@@ -209,7 +209,7 @@ pub enum StartError {
     Master(#[from] RpcError),
     /// The data port cannot be opened.
     #[error(transparent)]
-    Transport(#[from] mc_transport::tcp::StartError),
+    Transport(#[from] mc_transport::NodeError),
     /// The segment's memory cannot be had.
     #[error("cannot take memory for the segment of {size}; contribute less")]
     Memory {

@@ -10,7 +10,7 @@ pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, Star
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{MasterConfig, MasterReport, ReplicateConfig};
 pub use mc_rpc::{ClusterReport, ObjectDescription, ServerMetrics, ServerWatch};
-pub use mc_transport::{Memory, MemoryError, MemorySlice, Source};
+pub use mc_transport::{Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source};
 pub use mc_types::{ByteSize, ErrorCode};
 
 /// The repository's front page, so that its examples are compiled and run.

@@ -13,6 +13,8 @@ mod error;
 mod headers;
 mod mem;
 mod memory;
+#[cfg(feature = "tcp")]
+mod node;
 mod operation;
 #[cfg(feature = "quic")]
 pub mod quic;
@@ -39,6 +41,8 @@ pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
 pub use memory::{
     CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions, MemorySlice, OutOfRange,
 };
+#[cfg(feature = "tcp")]
+pub use node::{Node, NodeConfig, NodeError, NodeLink};
 pub use operation::{Operation, Pieces, RemoteSpan, Source};
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfig, QuicLink, QuicTransport};

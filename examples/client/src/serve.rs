@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use mc_cli::{LogError, Shutdown};
 use mc_rpc::ClientConfig;
-use mc_store::{Client, StartError};
+use mc_store::{Client, MemoryOptions, NodeConfig, StartError};
+use mc_transport::topology::{Discovery, Topology, TopologyError};
+use mc_transport::{BadVariable, TcpConfig};
 use mc_types::ByteSize;
 use tracing::{Level, info, warn};
 
@@ -41,6 +43,7 @@ async fn serve(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
     };
     builder =
         builder.master(&*args.master).rpc(rpc).segment_size(args.segment_size).listen(reach.listen);
+    builder = builder.segment_memory(MemoryOptions::from_env()?).node(node()?);
     if let Some(address) = reach.advertise {
         builder = builder.advertise(address);
     }
@@ -69,6 +72,20 @@ async fn serve(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
         signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
     }
     Ok(())
+}
+
+/// The way of the bytes, over the network cards that the environment asks for.
+fn node() -> Result<NodeConfig, ServeError> {
+    let discovery = Discovery::from_env()?;
+    let mut tcp = TcpConfig::default();
+    if discovery.auto {
+        let cards = discovery.select(&Topology::read()?)?;
+        // One address of each: two would make one card look like two.
+        tcp.rails = cards.iter().filter_map(|card| card.addresses.first().copied()).collect();
+        let names: Vec<&str> = cards.iter().map(|card| &*card.name).collect();
+        info!(interfaces = names.join(","), "using these network interfaces together");
+    }
+    Ok(NodeConfig::new(tcp))
 }
 
 fn announce(client: &Client, args: &Args) {
@@ -102,6 +119,10 @@ pub(crate) enum ServeError {
     Signals(#[source] io::Error),
     #[error(transparent)]
     Host(#[from] UnknownHost),
+    #[error(transparent)]
+    Variable(#[from] BadVariable),
+    #[error("MC_MS_AUTO_DISC: the network interfaces cannot be chosen")]
+    Topology(#[from] TopologyError),
     #[error("cannot join the cluster")]
     Start(#[from] StartError),
 }

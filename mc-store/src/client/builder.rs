@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mc_rpc::{ClientConfig, MasterClient};
-use mc_transport::tcp::{TcpConfig, TcpTransport};
+use mc_transport::tcp::TcpConfig;
+use mc_transport::{Memory, MemoryOptions, Node, NodeConfig};
 use mc_types::{ByteSize, ClientId, Endpoint};
 use parking_lot::Mutex;
 
@@ -47,6 +48,8 @@ pub struct ClientBuilder {
     advertise: Option<IpAddr>,
     heartbeat_interval: Duration,
     rpc: ClientConfig,
+    node: NodeConfig,
+    memory: MemoryOptions,
     settings: Settings,
 }
 
@@ -60,6 +63,8 @@ impl Default for ClientBuilder {
             advertise: None,
             heartbeat_interval: Duration::from_secs(1),
             rpc: ClientConfig::default(),
+            node: NodeConfig::new(TcpConfig::default()),
+            memory: Memory::options(),
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 local_copy: true,
@@ -130,6 +135,22 @@ impl ClientBuilder {
         self
     }
 
+    /// Settings of the way that bytes take: several network cards, encryption, time-outs,
+    /// memory shared with processes of this host. Where to listen and what to tell peers
+    /// is said by [`listen`](Self::listen) and [`advertise`](Self::advertise).
+    pub fn node(mut self, config: NodeConfig) -> Self {
+        self.node = config;
+        self
+    }
+
+    /// What memory the segment is made of: huge pages, a NUMA node, populated from the
+    /// start. The default is plain memory; it can be shared with processes of this host
+    /// unless [`node`](Self::node) says otherwise.
+    pub fn segment_memory(mut self, options: MemoryOptions) -> Self {
+        self.memory = options;
+        self
+    }
+
     /// Joins the cluster: connects to the master and, with a segment, serves and
     /// mounts it. Must be called in a tokio runtime, whose tasks then serve the
     /// segment.
@@ -141,17 +162,21 @@ impl ClientBuilder {
         let id = ClientId::from_u128(random_u128()?);
         let master = MasterClient::connect(&address, self.rpc.clone()).await?;
         let contributes = self.segment_size > ByteSize::bytes(0);
-        let mut tcp = TcpConfig::default();
+        let mut node = self.node;
         if contributes {
-            tcp.listen = Some(self.listen);
-            tcp.advertise_host =
-                Some(advertised(self.listen, self.advertise, &address)?.to_string());
+            let host = advertised(self.listen, self.advertise, &address)?;
+            node.tcp.listen = Some(self.listen);
+            node.tcp.advertise_host = Some(host.to_string());
         }
-        let transport = Arc::new(TcpTransport::start(tcp).await?);
+        #[cfg(target_os = "linux")]
+        let memory = if node.shm.is_some() { self.memory.shared() } else { self.memory };
+        #[cfg(not(target_os = "linux"))]
+        let memory = self.memory;
+        let transport = Arc::new(Node::start(node).await?);
         let mut heartbeat = None;
         let contribution = if contributes {
             let size = self.segment_size;
-            let own = Contribution::new(size, self.segment_name, Arc::clone(&transport))?;
+            let own = Contribution::new(size, self.segment_name, &memory, Arc::clone(&transport))?;
             let own = Arc::new(own);
             own.mount(&master, id).await?;
             warn_of_loopback(self.listen, own.endpoint().as_ref());

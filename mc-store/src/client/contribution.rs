@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use mc_meta::{ClientStatus, SegmentSpec};
 use mc_rpc::{ClientConfig, MasterClient, RpcError};
-use mc_transport::tcp::TcpTransport;
-use mc_transport::{Access, Memory, MemorySlice, Region, RegisterError, Transport};
+use mc_transport::{
+    Access, Memory, MemoryOptions, MemorySlice, Node, Region, RegisterError, Transport,
+};
 use mc_types::{ByteSize, ClientId, Endpoint, Extent, RemoteKey, SegmentId};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -29,7 +30,7 @@ struct OwnSegment {
     name: Box<str>,
     endpoint: Endpoint,
     memory: Memory,
-    transport: Arc<TcpTransport>,
+    transport: Arc<Node>,
     mounted: Mutex<Option<Mounted>>,
 }
 
@@ -62,10 +63,11 @@ impl Contribution {
     pub(super) fn new(
         size: ByteSize,
         name: Option<String>,
-        transport: Arc<TcpTransport>,
+        memory: &MemoryOptions,
+        transport: Arc<Node>,
     ) -> Result<Self, StartError> {
         let len = usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
-        let memory = Memory::allocate(len).map_err(|source| StartError::Memory { size, source })?;
+        let memory = memory.allocate(len).map_err(|source| StartError::Memory { size, source })?;
         let endpoint = transport.endpoint().expect("a transport that listens").clone();
         let name = name.unwrap_or_else(|| endpoint.address().to_owned()).into_boxed_str();
         let mounted = Mutex::new(None);

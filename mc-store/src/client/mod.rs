@@ -11,7 +11,7 @@ mod put;
 use std::sync::Arc;
 
 use mc_rpc::MasterClient;
-use mc_transport::tcp::TcpTransport;
+use mc_transport::Node;
 use mc_types::{ClientId, Endpoint};
 use parking_lot::Mutex;
 
@@ -44,7 +44,7 @@ pub struct Client {
 struct Core {
     id: ClientId,
     master: MasterClient,
-    transport: Arc<TcpTransport>,
+    transport: Arc<Node>,
     peers: Peers,
     contribution: Arc<Contribution>,
     heartbeat: Mutex<Option<Heartbeat>>,

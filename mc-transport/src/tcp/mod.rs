@@ -171,6 +171,12 @@ impl TcpTransport {
         Ok(Self { endpoint, local_address, regions, owns_regions, pool, tasks, counters })
     }
 
+    /// What the peer at `endpoint` said of itself; `None` before there was a link.
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    pub(crate) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
+        self.pool.description(endpoint)
+    }
+
     /// The address that peers are accepted at; `None` when they are not.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {

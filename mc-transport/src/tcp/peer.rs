@@ -95,6 +95,12 @@ impl Peer {
         self.state.lock().places.iter().any(Place::is_filled)
     }
 
+    /// What the peer said of itself; `None` before there was a link.
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    pub(super) fn description(&self) -> Option<Arc<Description>> {
+        self.state.lock().description.clone()
+    }
+
     /// Fails every link, and those to come.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();

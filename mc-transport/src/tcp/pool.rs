@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 use super::Counters;
 use super::config::TcpConfig;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+use super::description::Description;
 use super::peer::{Means, Peer};
 use super::tasks::Tasks;
 use crate::bundle::Bundle;
@@ -34,6 +36,13 @@ impl Pool {
     pub(super) async fn link(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {
         let peer = self.peer(endpoint)?;
         peer.link(&self.means).await
+    }
+
+    /// What the peer at `endpoint` said of itself; `None` before there was a link.
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    pub(super) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
+        let peer = self.peers.lock().get(endpoint).cloned();
+        peer.and_then(|peer| peer.description())
     }
 
     /// Fails every link, and every later call.
