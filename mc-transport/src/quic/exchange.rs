@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-use mc_types::{Checksum, Extent};
+use mc_types::{Checksum, Extent, RemoteKey};
 
 use super::clock::Clock;
 use super::fault::{broken, disconnected};
 use super::flow::{FlowError, Inflow, Outflow};
-use super::link::{Order, Shared};
+use super::link::{Order, Request, Shared};
 use super::parts::Outlet;
 use crate::checksum::Digest;
 use crate::completion::Transferred;
@@ -21,6 +21,7 @@ use crate::headers::{BadResponse, Opcode, RESPONSE_LEN, RequestHeader, ResponseH
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Pieces, Source};
 use crate::region::Access;
+use crate::transport::LinkId;
 
 /// Operations that share a stream. When it is dropped, those that were not answered
 /// fail with the link's reason.
@@ -145,7 +146,11 @@ impl Summed {
 
 /// The two ends of an operation: what is sent, and what is waited for.
 fn prepare(id: u32, order: Order) -> (Outgoing, Awaited) {
-    let Order { operation, whole, outlet } = order;
+    let Order { request, whole, outlet } = order;
+    let operation = match request {
+        Request::Operation(operation) => operation,
+        Request::Fence(lost) => return prepare_fence(id, lost, whole, outlet),
+    };
     let (remote, access) = (operation.remote(), operation.access());
     let (offset, requested) = (remote.extent.offset(), remote.extent.len());
     let summed = operation.is_checksummed();
@@ -166,6 +171,14 @@ fn prepare(id: u32, order: Order) -> (Outgoing, Awaited) {
     };
     let outgoing = Outgoing { header, from, checksum: place };
     (outgoing, Awaited { id, len, into, whole, access, checksum, outlet })
+}
+
+fn prepare_fence(id: u32, lost: LinkId, whole: Extent, outlet: Outlet) -> (Outgoing, Awaited) {
+    let key = RemoteKey::from_bytes(lost.to_bytes());
+    let header = RequestHeader { opcode: Opcode::Fence, id, key, offset: 0, len: 0 };
+    let outgoing = Outgoing { header, from: Vec::new().into(), checksum: None };
+    let (into, access) = (Vec::new().into(), Access::Write);
+    (outgoing, Awaited { id, len: 0, into, whole, access, checksum: Summed::No, outlet })
 }
 
 /// What ends an exchange early.

@@ -1,20 +1,35 @@
 //! What each side says on the first stream of a connection.
 
-/// Bytes of a hello.
-pub(super) const HELLO_LEN: usize = 16;
+use crate::transport::LinkId;
 
-/// The hello of a node whose largest operation has `max_operation` bytes.
-pub(super) fn encode(max_operation: u64) -> [u8; HELLO_LEN] {
-    let mut bytes = [0; HELLO_LEN];
-    bytes[..8].copy_from_slice(&max_operation.to_le_bytes());
-    bytes
+/// Bytes of a hello.
+pub(super) const HELLO_LEN: usize = 32;
+
+/// What a node says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// Bytes of the largest operation that it takes part in.
+    pub(super) max_operation: u64,
+    /// The link that the connection belongs to, from a client; zeros from a server.
+    pub(super) link: LinkId,
 }
 
-/// The bytes of the largest operation that its sender takes part in; `None` when this is
-/// no hello of this version.
-pub(super) fn decode(bytes: &[u8; HELLO_LEN]) -> Option<u64> {
-    let (max_operation, reserved) = bytes.split_first_chunk::<8>()?;
-    (reserved == [0; 8]).then(|| u64::from_le_bytes(*max_operation))
+impl Hello {
+    pub(super) fn encode(self) -> [u8; HELLO_LEN] {
+        let mut bytes = [0; HELLO_LEN];
+        bytes[..8].copy_from_slice(&self.max_operation.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.link.to_bytes());
+        bytes
+    }
+
+    /// `None` when this is no hello of this version.
+    pub(super) fn decode(bytes: &[u8; HELLO_LEN]) -> Option<Self> {
+        let (max_operation, rest) = bytes.split_first_chunk::<8>()?;
+        let (reserved, link) = rest.split_first_chunk::<8>()?;
+        let link = LinkId::from_bytes(*link.first_chunk()?);
+        let max_operation = u64::from_le_bytes(*max_operation);
+        (*reserved == [0; 8]).then_some(Self { max_operation, link })
+    }
 }
 
 #[cfg(test)]
@@ -24,10 +39,13 @@ mod tests {
     // The golden bytes are those of the example in docs/quic-wire.md.
     #[test]
     fn hello_bytes() {
-        let mut bytes = *b"\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
-        assert_eq!(encode(1 << 30), bytes);
-        assert_eq!(decode(&bytes), Some(1 << 30));
+        let mut bytes =
+            *b"\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x000123456789abcdef";
+        let link = LinkId::from_bytes(*b"0123456789abcdef");
+        let hello = Hello { max_operation: 1 << 30, link };
+        assert_eq!(hello.encode(), bytes);
+        assert_eq!(Hello::decode(&bytes), Some(hello));
         bytes[15] = 1;
-        assert_eq!(decode(&bytes), None);
+        assert_eq!(Hello::decode(&bytes), None);
     }
 }

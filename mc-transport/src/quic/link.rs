@@ -26,7 +26,7 @@ use crate::completion::Completions;
 use crate::error::TransferError;
 use crate::operation::Operation;
 use crate::tasks::{Counted, Tasks};
-use crate::transport::{Capabilities, Link, MAX_BATCH};
+use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH};
 
 /// From this size on an operation has a stream of its own.
 const LARGE: u64 = 128 << 10;
@@ -45,6 +45,7 @@ const OPERATION_WEIGHT: u64 = 4 << 10;
 
 /// A link of a [`QuicTransport`](super::QuicTransport): connections with one peer.
 pub struct QuicLink {
+    id: LinkId,
     shared: Arc<Shared>,
 }
 
@@ -75,17 +76,26 @@ pub(super) struct Limits {
     pub(super) idle_timeout: Duration,
 }
 
-/// An operation, or a part of one, on its way to a stream.
+/// An operation, a part of one, or a fence, on its way to a stream.
 pub(super) struct Order {
-    pub(super) operation: Operation,
+    pub(super) request: Request,
     /// What was asked for, for errors that name it.
     pub(super) whole: Extent,
     pub(super) outlet: Outlet,
 }
 
+/// What the server is asked for.
+pub(super) enum Request {
+    Operation(Operation),
+    /// The end of another link.
+    Fence(LinkId),
+}
+
 impl QuicLink {
-    /// Takes over connections whose handshakes are done; at least one.
+    /// Takes over connections whose handshakes are done; at least one. The server knows
+    /// them by `id`.
     pub(super) fn open(
+        id: LinkId,
         connections: Vec<Connection>,
         limits: Limits,
         tasks: &Arc<Tasks>,
@@ -104,7 +114,7 @@ impl QuicLink {
             healthy: AtomicBool::new(true),
         });
         tasks.spawn(watch(Arc::clone(&shared), Counted::new(open_links)));
-        Self { shared }
+        Self { id, shared }
     }
 
     /// Fails what is under way and everything to come with `reason`.
@@ -132,16 +142,31 @@ impl Link for QuicLink {
             let lanes = self.shared.lanes.len() as u64;
             if lanes == 1 || whole.len() < STRIPED {
                 let outlet = Outlet::Whole(completion);
-                self.shared.collect(&mut lot, Order { operation, whole, outlet });
+                let request = Request::Operation(operation);
+                self.shared.collect(&mut lot, Order { request, whole, outlet });
                 continue;
             }
             let parts = operation.split(whole.len().div_ceil(lanes));
             let lens = parts.iter().map(|part| part.remote().extent.len()).collect();
             for (operation, outlet) in parts.into_iter().zip(outlets(completion, lens)) {
-                self.shared.collect(&mut lot, Order { operation, whole, outlet });
+                let request = Request::Operation(operation);
+                self.shared.collect(&mut lot, Order { request, whole, outlet });
             }
         }
         self.shared.dispatch(lot);
+        completions
+    }
+
+    fn id(&self) -> Option<LinkId> {
+        Some(self.id)
+    }
+
+    fn fence(&self, lost: LinkId) -> Completions {
+        let (mut to_complete, completions) = Completions::pending(1);
+        let outlet = Outlet::Whole(to_complete.next().expect("there is one to complete"));
+        let whole = Extent::new(0, 0).expect("nothing does not overflow");
+        let order = Order { request: Request::Fence(lost), whole, outlet };
+        self.shared.dispatch(Lot { orders: vec![order], bytes: 0 });
         completions
     }
 
@@ -186,7 +211,10 @@ struct Lot {
 impl Shared {
     /// Sends `order` off with others, or alone.
     fn collect(self: &Arc<Self>, lot: &mut Lot, order: Order) {
-        let bytes = order.operation.remote().extent.len();
+        let bytes = match &order.request {
+            Request::Operation(operation) => operation.remote().extent.len(),
+            Request::Fence(_) => 0,
+        };
         if bytes >= LARGE {
             self.dispatch(Lot { orders: vec![order], bytes });
             return;

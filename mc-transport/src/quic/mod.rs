@@ -18,6 +18,7 @@ mod hello;
 mod link;
 mod parts;
 mod pool;
+mod served;
 mod server;
 mod sockets;
 mod tuning;

@@ -18,7 +18,7 @@ use super::clock::Clock;
 use super::config::QuicConfig;
 use super::fault::{MALFORMED, not_connected};
 use super::flow::{FlowError, Inflow, Outflow};
-use super::hello::{self, HELLO_LEN};
+use super::hello::{HELLO_LEN, Hello};
 use super::link::{Limits, QuicLink};
 use super::sockets::Sockets;
 use super::tuning::Paths;
@@ -26,7 +26,7 @@ use super::{Counters, PROTOCOL};
 use crate::error::{ConnectError, TransferError};
 use crate::tasks::Tasks;
 use crate::tls_failure::TlsFailure;
-use crate::transport::Link;
+use crate::transport::{Link, LinkId};
 
 /// Links to every peer that was asked for.
 pub(super) struct Pool {
@@ -47,18 +47,25 @@ struct Peer {
     connecting: tokio::sync::Mutex<Option<ConnectError>>,
     /// Attempts that have ended.
     attempts: AtomicU64,
+    /// A link that was lost, of which the peer may not know.
+    lost: Mutex<Option<LinkId>>,
 }
 
 impl Peer {
     fn healthy(&self) -> Option<Arc<QuicLink>> {
-        self.link.lock().take_if(|link| !link.is_healthy());
-        self.link.lock().clone()
+        let mut link = self.link.lock();
+        if let Some(lost) = link.take_if(|link| !link.is_healthy()) {
+            *self.lost.lock() = lost.id();
+        }
+        link.clone()
     }
 }
 
 /// What one attempt to connect needs.
 struct Attempt<'a> {
     endpoint: &'a Endpoint,
+    /// What this side says on each connection.
+    hello: Hello,
     config: ClientConfig,
     server_name: String,
     addresses: Vec<SocketAddr>,
@@ -94,8 +101,10 @@ impl Pool {
         {
             return Err(error.clone());
         }
-        let outcome = self.connect(endpoint).await;
-        let outcome = outcome.and_then(|link| self.keep(&peer, link));
+        let outcome = match self.connect(endpoint).await {
+            Ok(link) => fence(&peer, &link, endpoint).await.and_then(|()| self.keep(&peer, link)),
+            Err(error) => Err(error),
+        };
         *failure = outcome.as_ref().err().cloned();
         peer.attempts.fetch_add(1, Ordering::Release);
         outcome
@@ -121,7 +130,9 @@ impl Pool {
             return Ok(Arc::clone(peer));
         }
         // A new peer is rare enough to look for those that are gone.
-        peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.healthy().is_some());
+        peers.retain(|_, peer| {
+            Arc::strong_count(peer) > 1 || peer.healthy().is_some() || peer.lost.lock().is_some()
+        });
         let peer = Arc::<Peer>::default();
         peers.insert(endpoint.clone(), Arc::clone(&peer));
         Ok(peer)
@@ -161,7 +172,8 @@ impl Pool {
             stall_timeout: self.config.stall_timeout,
             idle_timeout: self.config.idle_timeout,
         };
-        Ok(QuicLink::open(connections, limits, &self.tasks, &self.counters.links))
+        let id = attempt.hello.link;
+        Ok(QuicLink::open(id, connections, limits, &self.tasks, &self.counters.links))
     }
 
     /// Reads the certificates, and looks the host up.
@@ -188,7 +200,11 @@ impl Pool {
         let addresses = lookup_host(endpoint.address()).await;
         let addresses = addresses.map_err(|source| unreachable(endpoint, source))?.collect();
         let config = ClientConfig::new(Arc::new(crypto));
-        Ok(Attempt { endpoint, config, server_name, addresses })
+        let mut link = [0; 16];
+        getrandom::fill(&mut link).map_err(|error| unreachable(endpoint, error.into()))?;
+        let max_operation = self.config.max_operation.as_u64();
+        let hello = Hello { max_operation, link: LinkId::from_bytes(link) };
+        Ok(Attempt { endpoint, hello, config, server_name, addresses })
     }
 
     /// Tries one address after the other, each for its share of the time; what went
@@ -233,7 +249,7 @@ impl Pool {
         // No early data is sent: who has overheard it could send it again.
         let connected = connecting.await;
         let connection = connected.map_err(|error| not_connected(&error, endpoint, after))?;
-        match greet(&connection, self.config.max_operation.as_u64(), after).await {
+        match greet(&connection, attempt.hello, after).await {
             Ok(theirs) => Ok((connection, theirs)),
             Err(error) => {
                 let reason = connection.close_reason();
@@ -248,10 +264,22 @@ impl Pool {
     }
 }
 
+/// Makes the peer end the link that was lost before this one, so that nothing of it can
+/// arrive on top of what is written over this one.
+async fn fence(peer: &Peer, link: &QuicLink, endpoint: &Endpoint) -> Result<(), ConnectError> {
+    let lost = *peer.lost.lock();
+    let Some(lost) = lost else { return Ok(()) };
+    for outcome in link.fence(lost).await {
+        outcome.map_err(|error| unreachable(endpoint, io::Error::other(error)))?;
+    }
+    *peer.lost.lock() = None;
+    Ok(())
+}
+
 /// Says hello and hears the peer's; `None` as an error when it said something else.
 async fn greet(
     connection: &Connection,
-    max_operation: u64,
+    ours: Hello,
     time: Duration,
 ) -> Result<u64, Option<FlowError>> {
     let clock = Clock::new(time);
@@ -260,10 +288,11 @@ async fn greet(
         .await
         .map_err(|error| Some(FlowError::Read(quinn::ReadError::ConnectionLost(error))))?;
     let mut outflow = Outflow::new(send, &clock);
-    outflow.header(&hello::encode(max_operation)).await.map_err(Some)?;
+    outflow.header(&ours.encode()).await.map_err(Some)?;
     outflow.finish().await.map_err(Some)?;
     let bytes = Inflow::new(receive, &clock).header::<HELLO_LEN>().await.map_err(Some)?;
-    bytes.and_then(|bytes| hello::decode(&bytes)).ok_or(None)
+    let theirs = bytes.and_then(|bytes| Hello::decode(&bytes)).ok_or(None)?;
+    Ok(theirs.max_operation)
 }
 
 fn unreachable(endpoint: &Endpoint, source: io::Error) -> ConnectError {

@@ -20,13 +20,15 @@ use super::clock::{Clock, Stalled};
 use super::config::QuicConfig;
 use super::fault::{MALFORMED, STALLED};
 use super::flow::{FlowError, Inflow, Outflow};
-use super::hello::{self, HELLO_LEN};
+use super::hello::{HELLO_LEN, Hello};
+use super::served::{Entry, Served};
 use super::tuning::Paths;
 use super::{Counters, PROTOCOL};
 use crate::error::TransferError;
 use crate::headers::{Opcode, REQUEST_LEN, RequestHeader, ResponseHeader, Status};
 use crate::region::{Access, RegionTable};
 use crate::tasks::{Counted, Tasks};
+use crate::transport::LinkId;
 
 /// Requests of one stream, at most.
 pub(super) const MAX_REQUESTS: usize = 1024;
@@ -51,6 +53,7 @@ pub(super) struct Server {
     regions: RegionTable,
     counters: Arc<Counters>,
     admission: Arc<Admission>,
+    served: Arc<Served>,
 }
 
 impl Server {
@@ -68,7 +71,7 @@ impl Server {
         let paths = Paths::of_server(&config);
         let admission = Admission::new(config.max_connections, config.max_connections_per_address);
         let admission = Arc::new(admission);
-        Self { config, tls, base, paths, regions, counters, admission }
+        Self { config, tls, base, paths, regions, counters, admission, served: Arc::default() }
     }
 
     /// The settings of the endpoint.
@@ -143,40 +146,49 @@ async fn serve(incoming: Incoming, server: &Arc<Server>, tasks: &Weak<Tasks>) ->
     let clock = Clock::new(server.config.connect_timeout);
     let greeted = clock.watch(async {
         let connection = connecting.await?;
-        greet(&connection, server.config.max_operation.as_u64(), &clock).await?;
-        Ok::<_, End>(connection)
+        let entry = greet(&connection, server, &clock).await?;
+        Ok::<_, End>((connection, entry))
     });
-    let connection = greeted.await??;
+    let (connection, entry) = greeted.await??;
     loop {
         let (send, receive) = connection.accept_bi().await?;
         let Some(tasks) = tasks.upgrade() else { return Ok(()) };
-        tasks.spawn(serve_stream(connection.clone(), Arc::clone(server), send, receive));
+        let (server, entry) = (Arc::clone(server), Arc::clone(&entry));
+        tasks.spawn(serve_stream(connection.clone(), server, entry, send, receive));
     }
 }
 
 /// Answers the first stream, on which each side says hello.
-async fn greet(connection: &Connection, max_operation: u64, clock: &Clock) -> Result<(), End> {
+async fn greet(connection: &Connection, server: &Server, clock: &Clock) -> Result<Arc<Entry>, End> {
     let (send, receive) = connection.accept_bi().await?;
     let mut inflow = Inflow::new(receive, clock);
     let theirs = inflow.header::<HELLO_LEN>().await?;
-    if theirs.and_then(|bytes| hello::decode(&bytes)).is_none() {
+    let Some(theirs) = theirs.and_then(|bytes| Hello::decode(&bytes)) else {
         connection.close(MALFORMED, b"not a hello of this version");
         return Err(End::Malformed);
-    }
+    };
+    // Before the client can ask for anything.
+    let entry = server.served.enter(theirs.link, connection);
+    let max_operation = server.config.max_operation.as_u64();
+    let ours = Hello { max_operation, link: LinkId::from_bytes([0; 16]) };
     let mut outflow = Outflow::new(send, clock);
-    outflow.header(&hello::encode(max_operation)).await?;
-    Ok(outflow.finish().await?)
+    outflow.header(&ours.encode()).await?;
+    outflow.finish().await?;
+    Ok(entry)
 }
 
 async fn serve_stream(
     connection: Connection,
     server: Arc<Server>,
+    entry: Arc<Entry>,
     send: SendStream,
     receive: RecvStream,
 ) {
     let clock = Clock::new(server.config.stall_timeout);
     let mut stream = Stream {
         regions: &server.regions,
+        served: &server.served,
+        link: entry.link(),
         max_operation: server.config.max_operation.as_u64(),
         received: Inflow::new(receive, &clock),
         answers: Outflow::new(send, &clock),
@@ -196,6 +208,8 @@ async fn serve_stream(
 
 struct Stream<'a> {
     regions: &'a RegionTable,
+    served: &'a Served,
+    link: LinkId,
     max_operation: u64,
     received: Inflow<'a>,
     answers: Outflow<'a>,
@@ -231,7 +245,7 @@ impl Stream<'_> {
         let wanted = match request.opcode {
             Opcode::Read => Access::Read,
             Opcode::Write => Access::Write,
-            Opcode::Fence => return Err(End::Malformed),
+            Opcode::Fence => return self.fence(&request).await,
         };
         let memory = self.regions.resolve(request.key, request.offset, request.len, wanted);
         match (wanted, memory) {
@@ -253,6 +267,16 @@ impl Stream<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Ends another link.
+    async fn fence(&mut self, request: &RequestHeader) -> Result<(), End> {
+        let lost = LinkId::from_bytes(request.key.to_bytes());
+        if (request.offset, request.len) != (0, 0) || lost == self.link {
+            return Err(End::Malformed);
+        }
+        self.served.end(lost).await;
+        self.answer(Status::Done, request.id, 0).await
     }
 
     async fn answer(&mut self, status: Status, id: u32, len: u64) -> Result<(), End> {

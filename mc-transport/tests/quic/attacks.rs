@@ -110,7 +110,7 @@ async fn a_client_that_does_not_say_hello_is_closed() {
     let victim = Victim::new(|_| {}).await;
     let silent = raw::connect(&victim.authority, &victim.server, OURS).await.unwrap();
     timeout(DEADLINE, silent.closed()).await.expect("in time");
-    for greeting in [&b"GET / HTTP/3"[..], &[0xff; 16], b"", &[0xff; 100_000]] {
+    for greeting in [&b"GET / HTTP/3"[..], &[0xff; 32], b"", &[0xff; 100_000]] {
         let rude = raw::connect(&victim.authority, &victim.server, OURS).await.unwrap();
         let (mut send, _receive) = rude.open_bi().await.unwrap();
         let _ = send.write_all(greeting).await;
@@ -127,9 +127,12 @@ async fn what_is_no_request_closes_the_connection() {
     let mut reserved = request(1, 0, key, 0, 1);
     reserved[3] = 1;
     let many = (0..1025).flat_map(|id| request(1, id, key, 0, 0)).collect();
-    let attacks: [Vec<u8>; 7] = [
+    let attacks: [Vec<u8>; 9] = [
         request(0, 0, key, 0, 1),
+        request(4, 0, key, 0, 1),
         request(3, 0, key, 0, 1),
+        // The link of the client itself.
+        request(3, 0, RemoteKey::from_bytes([0; 16]), 0, 0),
         reserved,
         request(1, 0, key, 0, (2 << 20) + 1),
         request(2, 0, key, 0, u64::MAX),

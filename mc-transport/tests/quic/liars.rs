@@ -1,6 +1,6 @@
 //! Servers that lie, stall and break off.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use mc_transport::{
@@ -26,6 +26,8 @@ struct Stage {
     client: QuicTransport,
     server: quinn::Endpoint,
     endpoint: Endpoint,
+    /// The id of the client's last link.
+    last: Mutex<Option<[u8; 16]>>,
 }
 
 impl Stage {
@@ -38,11 +40,24 @@ impl Stage {
         let client = start(with_short_timeouts(connecting(&authority))).await;
         let server = raw::server(&authority, OURS);
         let endpoint = Self::endpoint_of(&server);
-        Self { _authority: authority, client, server, endpoint }
+        Self { _authority: authority, client, server, endpoint, last: Mutex::default() }
     }
 
+    /// A new link. The client asks for the end of the one before, if it lost that.
     async fn link(&self) -> (Arc<dyn Link>, Connection) {
-        let greeted = timeout(DEADLINE, raw::greet(&self.server));
+        let greet = async {
+            let (connection, id) = raw::greet(&self.server).await;
+            let lost = self.last.lock().unwrap().replace(id);
+            if let Some(lost) = lost {
+                let (mut send, mut receive) = connection.accept_bi().await.unwrap();
+                let fence = raw::request(3, 0, RemoteKey::from_bytes(lost), 0, 0);
+                assert_eq!(receive.read_to_end(100).await.unwrap(), fence);
+                send.write_all(&response(0, 0, 0)).await.unwrap();
+                send.finish().unwrap();
+            }
+            connection
+        };
+        let greeted = timeout(DEADLINE, greet);
         let (link, connection) = tokio::join!(self.client.connect(&self.endpoint), greeted);
         (link.unwrap(), connection.expect("in time"))
     }
@@ -220,7 +235,7 @@ async fn refusals_travel_with_their_details() {
 #[tokio::test]
 async fn what_greets_wrongly_is_no_peer() {
     let stage = Stage::new().await;
-    for greeting in [&b"HTTP/3 400"[..], &[0xff; 16], b""] {
+    for greeting in [&b"HTTP/3 400"[..], &[0xff; 32], b""] {
         let greet = async {
             let connection = stage.server.accept().await.unwrap().await.unwrap();
             let (mut send, _receive) = connection.accept_bi().await.unwrap();

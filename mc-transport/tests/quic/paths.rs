@@ -177,6 +177,36 @@ async fn no_stream_starves_beside_others() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_ends_another_link() {
+    const LEN: usize = 8 << 20;
+    let cut = |config: &mut mc_transport::QuicConfig| {
+        config.connections_per_peer = 2.try_into().unwrap();
+    };
+    let rig = Rig::new(LEN, |_| {}, cut).await;
+    let other = start(connecting(&rig.authority)).await;
+    let second = other.connect(rig.server.endpoint().unwrap()).await.unwrap();
+    let whole = span(rig.region.key(), 0, LEN as u64);
+    let old = Bytes::from(vec![1; LEN]);
+    let writes = rig.link.submit((0..50).map(|_| Operation::write(old.clone(), whole)).collect());
+    let lost = rig.link.id().unwrap();
+    timeout(DEADLINE, second.fence(lost)).await.expect("in time").remove(0).unwrap();
+    // Nothing of the old link arrives any more.
+    one(&*second, Operation::write(Bytes::from(vec![2; LEN]), whole)).await.unwrap();
+    let outcomes = timeout(DEADLINE, writes).await.expect("in time");
+    assert!(outcomes.iter().any(Result::is_err), "it ended while they were under way");
+    assert!(!rig.link.is_healthy());
+    let ours = checksum(&vec![2; LEN]);
+    assert_eq!(rig.region.memory().whole().checksum(), ours);
+    // It is no more; its owner connects anew.
+    second.fence(lost).await.remove(0).unwrap();
+    let third = rig.client.connect(rig.server.endpoint().unwrap()).await.unwrap();
+    assert!(third.is_healthy() && third.id() != Some(lost));
+    assert_eq!(rig.region.memory().whole().checksum(), ours);
+    let own = second.fence(second.id().unwrap()).await.remove(0);
+    assert!(matches!(own, Err(TransferError::Protocol(_))), "{own:?}");
+}
+
 #[tokio::test]
 async fn an_idle_link_stays() {
     let short = |config: &mut mc_transport::QuicConfig| config.idle_timeout = SHORT;

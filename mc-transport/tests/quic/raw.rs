@@ -16,9 +16,9 @@ use crate::pki::Authority;
 
 pub(crate) const OURS: Protocol = Protocol::new(&[b"mc-transport/2"]).tls13_only();
 
-/// The hello of a node that takes operations of up to 1 GiB.
-pub(crate) const HELLO: &[u8; 16] =
-    b"\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+/// The hello of a server that takes operations of up to 1 GiB.
+pub(crate) const HELLO: &[u8; 32] = b"\x00\x00\x00\x40\0\0\0\0\0\0\0\0\0\0\0\0\
+    \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 pub(crate) fn server(authority: &Authority, protocol: Protocol) -> Endpoint {
     let crypto = QuicServerConfig::try_from(authority.server().current(protocol)).unwrap();
@@ -75,14 +75,15 @@ pub(crate) async fn client(authority: &Authority, server: &QuicTransport) -> Con
     client_limited(authority, server, |_| {}).await
 }
 
-/// Takes a connection, and says hello on it.
-pub(crate) async fn greet(server: &Endpoint) -> Connection {
+/// Takes a connection, and says hello on it; also the id of the client's link.
+pub(crate) async fn greet(server: &Endpoint) -> (Connection, [u8; 16]) {
     let connection = server.accept().await.unwrap().await.unwrap();
     let (mut send, mut receive) = connection.accept_bi().await.unwrap();
-    assert_eq!(receive.read_to_end(100).await.unwrap(), HELLO);
+    let hello = receive.read_to_end(100).await.unwrap();
+    assert_eq!(hello[..16], HELLO[..16]);
     send.write_all(HELLO).await.unwrap();
     send.finish().unwrap();
-    connection
+    (connection, hello[16..].try_into().unwrap())
 }
 
 pub(crate) fn request(op: u8, id: u32, key: RemoteKey, offset: u64, len: u64) -> Vec<u8> {
