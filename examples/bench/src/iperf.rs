@@ -21,6 +21,7 @@ struct Answer {
 #[derive(Deserialize)]
 struct End {
     sum_received: Sum,
+    cpu_utilization_percent: Cpu,
 }
 
 #[derive(Deserialize)]
@@ -28,9 +29,31 @@ struct Sum {
     bits_per_second: f64,
 }
 
+/// Of one CPU.
+#[derive(Deserialize)]
+struct Cpu {
+    host_total: f64,
+    remote_total: f64,
+}
+
+/// What iperf3 measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Iperf {
+    /// 10^9 bytes a second.
+    pub(crate) gbps: f64,
+    /// CPU time of both sides for 10^9 bytes, in seconds.
+    pub(crate) cpu_s_per_gb: f64,
+}
+
+/// The one with the middle rate; `None` of none.
+pub(crate) fn median(mut measured: Vec<Iperf>) -> Option<Iperf> {
+    measured.sort_by(|a, b| a.gbps.total_cmp(&b.gbps));
+    measured.get(measured.len() / 2).copied()
+}
+
 /// What iperf3 measures for one stream with cubic; `None` when there is no iperf3.
 /// The server is pinned to `server_cpu`, the client to the caller's CPU.
-pub(crate) fn gbps(server_cpu: usize, duration: Duration) -> Result<Option<f64>, BenchError> {
+pub(crate) fn measure(server_cpu: usize, duration: Duration) -> Result<Option<Iperf>, BenchError> {
     // A port that was free a moment ago; iperf3 cannot tell which one it took.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let port = port.to_string();
@@ -47,7 +70,7 @@ pub(crate) fn gbps(server_cpu: usize, duration: Duration) -> Result<Option<f64>,
     let answer = loop {
         let mut client = Command::new("iperf3");
         client.args(["--client", "127.0.0.1", "--port", &port, "--json", "--congestion", "cubic"]);
-        let output = client.args(["--time", &seconds, "--length", "1M"]).output()?;
+        let output = client.args(["--time", &seconds]).output()?;
         match serde_json::from_slice::<Answer>(&output.stdout) {
             Ok(answer) => break Ok(answer),
             // The server may not listen yet.
@@ -58,5 +81,8 @@ pub(crate) fn gbps(server_cpu: usize, duration: Duration) -> Result<Option<f64>,
     // It ends by itself after one client; when there was none it must be told.
     let _ = server.kill();
     server.wait()?;
-    Ok(Some(answer?.end.sum_received.bits_per_second / 8e9))
+    let end = answer?.end;
+    let gbps = end.sum_received.bits_per_second / 8e9;
+    let cpu = end.cpu_utilization_percent;
+    Ok(Some(Iperf { gbps, cpu_s_per_gb: (cpu.host_total + cpu.remote_total) / 100.0 / gbps }))
 }

@@ -130,11 +130,13 @@ fn transport_has_its_figures() {
             "concurrent_gbps",
             "cpu_s_per_gb",
             "crc_ratio",
+            "tls_gbps",
         ],
     );
     let sizes = ["4096", "65536", "1048576", "16777216"].map(String::from);
     assert_eq!(values(&figures, "read_p50_us", "size"), sizes.into());
-    assert_eq!(values(&figures, "read_gbps", "kind"), ["mem", "tcp"].map(String::from).into());
+    let kinds = ["mem", "quic", "shm", "tcp", "tls"].map(String::from);
+    assert_eq!(values(&figures, "read_gbps", "kind"), kinds.into());
 }
 
 #[test]

@@ -1,23 +1,25 @@
 //! Moving bytes between the memories of two processes, beside what plain sockets
 //! and a plain copy do in the same run.
 
+mod kind;
+mod pair;
+
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
-use mc_transport::tcp::{TcpConfig, TcpTransport};
-use mc_transport::{
-    Access, Link, MemFabric, Memory, Operation, RemoteSpan, Transferred, Transport,
-};
-use mc_types::{Endpoint, Extent, RemoteKey};
+use mc_transport::{Access, DynTransport, MemFabric, Memory, Operation};
+use mc_types::{Endpoint, RemoteKey};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
+use self::kind::{Files, Kind};
+use self::pair::{Pair, Timed};
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
-use crate::iperf;
+use crate::iperf::{self, Iperf};
 use crate::latency::Latencies;
 use crate::pattern::Pattern;
 use crate::placement::{self, Placement};
@@ -51,18 +53,20 @@ pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     let memcpy = memcpy_gbps(scale)?;
     report.add(Figure::new("memcpy_gbps", memcpy, "GB/s").with("size", 16 * MIB))?;
     in_process(scale, memcpy, report)?;
-    let task = RegionTask { place: Placement::Cross, bytes: region_bytes(scale) };
-    let (peer, said) = Peer::start::<RegionAddress>(&Role::Region(task))?;
-    let tcp = Tcp { peer, said, scale };
+    let folder = tempfile::tempdir()?;
+    let files = Files::make(folder.path())?;
     let far = placement::possible(&[Placement::Cross])?.first().copied().unwrap_or(Placement::Same);
+    shared_memory(&files, scale, far, report)?;
+    let tcp = Remote::start(Kind::Tcp, &files, scale)?;
     for place in placement::possible(&[Placement::Same, Placement::Cross])? {
         for size in SIZES {
             tcp.sizes(place, size, report)?;
         }
     }
-    tcp.iperf(far, report)?;
-    tcp.concurrent(far, report)?;
-    tcp.checksums(far, report)
+    tcp.against_iperf(far, report)?;
+    tcp.checksums(far, report)?;
+    drop(tcp);
+    encrypted(&files, scale, far, report)
 }
 
 fn region_bytes(scale: Scale) -> usize {
@@ -106,9 +110,12 @@ fn fill(memory: &Memory, pattern: Pattern) -> Result<(), BenchError> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RegionTask {
     /// Where to run.
-    pub(crate) place: Placement,
+    place: Placement,
+    /// Over what.
+    kind: Kind,
     /// Bytes of the region.
-    pub(crate) bytes: usize,
+    bytes: usize,
+    files: Files,
 }
 
 /// What [`serve_region`] says.
@@ -120,113 +127,19 @@ struct RegionAddress {
     raw: SocketAddr,
 }
 
-/// Serves a region over TCP, and raw sockets, until told to end.
+/// Serves a region, and raw sockets, until told to end.
 pub(crate) fn serve_region(task: &RegionTask) -> Result<(), BenchError> {
     let runtime = process::server_runtime(task.place)?;
     let raw = raw::serve()?;
-    let memory = Memory::allocate(task.bytes)?;
+    let transport = runtime.block_on(task.kind.owner(&task.files))?;
+    let memory = transport.allocate(task.bytes)?;
     fill(&memory, SERVED)?;
-    let config = TcpConfig::listening(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let transport = runtime
-        .block_on(TcpTransport::start(config))
-        .map_err(|error| BenchError::start("TCP transport")(error.into()))?;
     let region = transport.register(&memory, Access::ReadWrite)?;
     let endpoint = transport.endpoint().expect("it listens").to_string();
     let key = region.key().to_bytes();
     process::say(&RegionAddress { endpoint, key, bytes: task.bytes as u64, raw })?;
     process::wait_for_end();
-    runtime.block_on(transport.shutdown());
     Ok(())
-}
-
-/// What reads and writes of one size took.
-struct Timed {
-    read: Latencies,
-    write: Latencies,
-}
-
-/// A region of a peer, and a block of ours.
-struct Pair {
-    link: Arc<dyn Link>,
-    key: RemoteKey,
-    region: usize,
-    local: Memory,
-}
-
-impl Pair {
-    fn span(&self, offset: usize, size: usize) -> RemoteSpan {
-        let extent = Extent::new(offset as u64, size as u64);
-        RemoteSpan::new(self.key, extent.expect("offsets lie in the region"))
-    }
-
-    /// Reads and writes `count` times each, one operation at a time, through the
-    /// whole region. What comes back is checked, outside of the times that are
-    /// taken.
-    async fn measure(&self, size: usize, count: usize) -> Result<Timed, BenchError> {
-        let local = self.local.slice(0, size).expect("the block has the largest size");
-        let mut timed = Timed { read: Latencies::default(), write: Latencies::default() };
-        let mut found = vec![0; size];
-        let offset_of = |turn: usize| turn * size % self.region;
-        for turn in 0..count + count / 10 {
-            let offset = offset_of(turn);
-            // What a failed read would leave behind.
-            WRITTEN.fill(0, &mut found[..64]);
-            local.copy_from(0, &found[..64]).expect("the smallest size is longer");
-            let start = Instant::now();
-            self.one(Operation::read(self.span(offset, size), local.clone())).await?;
-            let took = start.elapsed();
-            if turn >= count / 10 {
-                timed.read.add(took);
-            }
-            // All bytes of small reads; of large ones, whose check would take as
-            // long as the read, every eighth.
-            if size <= 64 * KIB || turn % 8 == 0 {
-                local.copy_to(0, &mut found).expect("the same length");
-                SERVED.check("read", offset, &found)?;
-            } else {
-                local.copy_to(size - 64, &mut found[..64]).expect("the smallest size is longer");
-                SERVED.check("read", offset + size - 64, &found[..64])?;
-            }
-        }
-        for turn in 0..count + count / 10 {
-            let offset = offset_of(turn);
-            // Each write carries its own place.
-            SERVED.fill(offset, &mut found);
-            local.copy_from(0, &found).expect("the same length");
-            let start = Instant::now();
-            self.one(Operation::write(local.clone(), self.span(offset, size))).await?;
-            let took = start.elapsed();
-            if turn >= count / 10 {
-                timed.write.add(took);
-            }
-        }
-        self.check_write(size).await?;
-        Ok(timed)
-    }
-
-    /// Writes other bytes, reads them back, and restores what was there.
-    async fn check_write(&self, size: usize) -> Result<(), BenchError> {
-        let local = self.local.slice(0, size).expect("the block has the largest size");
-        let span = self.span(0, size);
-        let mut found = WRITTEN.bytes(size);
-        local.copy_from(0, &found).expect("the same length");
-        self.one(Operation::write(local.clone(), span)).await?;
-        local.copy_from(0, &vec![0; size]).expect("the same length");
-        self.one(Operation::read(span, local.clone())).await?;
-        local.copy_to(0, &mut found).expect("the same length");
-        WRITTEN.check("write", 0, &found)?;
-        SERVED.fill(0, &mut found);
-        local.copy_from(0, &found).expect("the same length");
-        self.one(Operation::write(local, span)).await.map(|_| ())
-    }
-
-    async fn one(&self, operation: Operation) -> Result<Transferred, BenchError> {
-        let mut results = self.link.submit(vec![operation]).await;
-        match results.pop() {
-            Some(result) if results.is_empty() => Ok(result?),
-            _ => Err(BenchError::wrong("submit", "not one result for one operation")),
-        }
-    }
 }
 
 /// The rate of the median operation, in 10^9 bytes per second.
@@ -270,23 +183,30 @@ fn in_process<W: Write>(
     Ok(())
 }
 
-/// The region of another process, over TCP.
-struct Tcp {
+/// The region of another process.
+struct Remote {
+    kind: Kind,
+    files: Files,
     peer: Peer,
     said: RegionAddress,
     scale: Scale,
 }
 
-impl Tcp {
+impl Remote {
+    fn start(kind: Kind, files: &Files, scale: Scale) -> Result<Self, BenchError> {
+        let (place, bytes) = (Placement::Cross, region_bytes(scale));
+        let task = RegionTask { place, kind, bytes, files: files.clone() };
+        let (peer, said) = Peer::start::<RegionAddress>(&Role::Region(task))?;
+        Ok(Self { kind, files: files.clone(), peer, said, scale })
+    }
+
     /// Bytes of the region; it was this process that chose them.
     fn region(&self) -> usize {
         self.said.bytes as usize
     }
 
-    async fn connect(&self, block: usize) -> Result<(TcpTransport, Pair), BenchError> {
-        let transport = TcpTransport::start(TcpConfig::default())
-            .await
-            .map_err(|error| BenchError::start("TCP transport")(error.into()))?;
+    async fn connect(&self, block: usize) -> Result<(Box<dyn DynTransport>, Pair), BenchError> {
+        let transport = self.kind.peer(&self.files).await?;
         let endpoint: Endpoint = self
             .said
             .endpoint
@@ -300,6 +220,23 @@ impl Tcp {
         Ok((transport, Pair { link, key, region: self.region(), local }))
     }
 
+    /// What operations of one size take, one at a time, through the first `region`
+    /// bytes of the region.
+    fn timed(
+        &self,
+        place: Placement,
+        size: usize,
+        count: usize,
+        region: usize,
+    ) -> Result<Timed, BenchError> {
+        placement::on_client_cpu(place, || {
+            single_threaded()?.block_on(async {
+                let (_transport, pair) = self.connect(16 * MIB).await?;
+                Pair { region, ..pair }.measure(size, count).await
+            })
+        })
+    }
+
     /// The rate of one stream of a plain socket.
     fn raw_gbps(&self, place: Placement) -> Result<f64, BenchError> {
         let duration = Duration::from_millis(self.scale.pick(1000, 400, 10));
@@ -307,19 +244,6 @@ impl Tcp {
             Ok(raw::stream(self.said.raw, 16 * MIB, self.region(), duration)?)
         })?;
         Ok(gbps(16 * MIB, &mut pieces))
-    }
-
-    /// What iperf3 says of one stream.
-    fn iperf<W: Write>(&self, place: Placement, report: &mut Report<W>) -> Result<(), BenchError> {
-        let duration = Duration::from_secs(self.scale.pick(4, 2, 1));
-        let server = placement::cpus()?.first().copied().unwrap_or(0);
-        let Some(iperf) = placement::on_client_cpu(place, || iperf::gbps(server, duration))? else {
-            eprintln!("transport: no iperf3 on this machine; iperf_gbps is left out");
-            return Ok(());
-        };
-        let figure = Figure::new("iperf_gbps", iperf, "GB/s").with("congestion", "cubic");
-        let figure = figure.with("placement", place.name());
-        report.add(figure.versus("raw stream", self.raw_gbps(place)?))
     }
 
     /// Rates and medians of one size, in turns with raw round trips of the same size
@@ -333,7 +257,7 @@ impl Tcp {
         let count = operations(self.scale, size).div_ceil(TURNS);
         let mut limit = None::<f64>;
         let mut raws = Latencies::default();
-        let mut timed = Timed { read: Latencies::default(), write: Latencies::default() };
+        let mut timed = Timed::default();
         for _ in 0..TURNS {
             if size >= MIB {
                 // One stream alone is sometimes slow from its beginning to its end.
@@ -343,22 +267,10 @@ impl Tcp {
             raws.merge(placement::on_client_cpu(place, || {
                 Ok(raw::ping_pong(self.said.raw, REQUEST, size, self.region(), count)?)
             })?);
-            let turn = placement::on_client_cpu(place, || {
-                single_threaded()?.block_on(async {
-                    let (transport, pair) = self.connect(16 * MIB).await?;
-                    let turn = pair.measure(size, count).await;
-                    transport.shutdown().await;
-                    turn
-                })
-            })?;
-            timed.read.merge(turn.read);
-            timed.write.merge(turn.write);
+            timed.merge(self.timed(place, size, count, self.region())?);
         }
         let raw_p50 = raws.p50_us();
-        let with = |name, value, unit| {
-            let figure = Figure::new(name, value, unit).with("kind", "tcp").with("size", size);
-            figure.with("placement", place.name())
-        };
+        let with = |name, value, unit| self.figure(name, value, unit, place).with("size", size);
         let stream = "raw stream";
         let (read, write) = (gbps(size, &mut timed.read), gbps(size, &mut timed.write));
         report.add(with("read_gbps", read, "GB/s").maybe_versus(stream, limit))?;
@@ -373,21 +285,61 @@ impl Tcp {
         report.add(raw.with("placement", place.name()).with("beside", size))
     }
 
-    /// 64 reads of 1 MiB under way, eight of them in each of eight tasks.
-    fn concurrent<W: Write>(
+    /// What iperf3 says of one stream, and ours in turns with it. Its sender sends one
+    /// buffer again and again; so do we then, out of 16 MiB of the region.
+    fn against_iperf<W: Write>(
         &self,
         place: Placement,
         report: &mut Report<W>,
     ) -> Result<(), BenchError> {
+        let duration = Duration::from_secs(self.scale.pick(2, 1, 1));
+        let server = placement::cpus()?.first().copied().unwrap_or(0);
+        let count = operations(self.scale, 16 * MIB).div_ceil(TURNS);
+        let mut streams = Vec::new();
+        let mut timed = Timed::default();
+        let mut together = Vec::new();
+        for _ in 0..self.scale.pick(TURNS, TURNS, 1) {
+            streams.extend(placement::on_client_cpu(place, || iperf::measure(server, duration))?);
+            timed.merge(self.timed(place, 16 * MIB, count, 16 * MIB)?);
+            together.push(self.concurrent(place)?);
+        }
+        let iperf = iperf::median(streams);
+        if iperf.is_none() {
+            eprintln!("transport: no iperf3 on this machine; what it says is left out");
+        }
+        let by = |value: fn(&Iperf) -> f64| iperf.as_ref().map(value);
+        let with = |name, value, unit| self.figure(name, value, unit, place);
+        for (name, latencies) in [("read_gbps", &mut timed.read), ("write_gbps", &mut timed.write)]
+        {
+            let figure = with(name, gbps(16 * MIB, latencies), "GB/s").with("size", 16 * MIB);
+            let figure = figure.with("source", "16 MiB");
+            report.add(figure.maybe_versus("iperf3", by(|iperf| iperf.gbps)))?;
+        }
+        together.sort_by(|a, b| a.gbps.total_cmp(&b.gbps));
+        let middle = &together[together.len() / 2];
+        let rate = with("concurrent_gbps", middle.gbps, "GB/s");
+        report.add(rate.maybe_versus("iperf3", by(|iperf| iperf.gbps)))?;
+        let cost = with("cpu_s_per_gb", middle.cpu_s_per_gb, "s/GB");
+        report.add(cost.maybe_versus("iperf3", by(|iperf| iperf.cpu_s_per_gb)))?;
+        let Some(iperf) = iperf else { return Ok(()) };
+        let of_iperf = |name, value, unit| {
+            let figure = Figure::new(name, value, unit).with("congestion", "cubic");
+            figure.with("placement", place.name())
+        };
+        let figure = of_iperf("iperf_gbps", iperf.gbps, "GB/s");
+        report.add(figure.versus("raw stream", self.raw_gbps(place)?))?;
+        report.add(of_iperf("iperf_cpu_s_per_gb", iperf.cpu_s_per_gb, "s/GB"))
+    }
+
+    /// 64 reads of 1 MiB under way, eight of them in each of eight tasks.
+    fn concurrent(&self, place: Placement) -> Result<Together, BenchError> {
         const TASKS: usize = 8;
         const EACH: usize = 8;
-        // Again, because the machine may be busier now.
-        let limit = self.raw_gbps(place)?;
         let rounds = self.scale.pick(100, 30, 1);
         let cpu = || Ok::<_, BenchError>(process::own_cpu_seconds()? + self.peer.cpu_seconds()?);
         let (seconds, cpu) = placement::on_client_cpu(place, || {
             single_threaded()?.block_on(async {
-                let (transport, pair) = self.connect(TASKS * EACH * MIB).await?;
+                let (_transport, pair) = self.connect(TASKS * EACH * MIB).await?;
                 let pair = Arc::new(pair);
                 let (start, before) = (Instant::now(), cpu()?);
                 let tasks = (0..TASKS).map(|task| {
@@ -401,16 +353,11 @@ impl Tcp {
                 try_join_all(tasks).await?;
                 let spent = (start.elapsed().as_secs_f64(), cpu()? - before);
                 pair.check_batches(TASKS * EACH)?;
-                transport.shutdown().await;
                 Ok(spent)
             })
         })?;
         let gigabytes = (TASKS * EACH * rounds * MIB) as f64 / 1e9;
-        let with = |figure: Figure| figure.with("kind", "tcp").with("placement", place.name());
-        let rate = Figure::new("concurrent_gbps", gigabytes / seconds, "GB/s");
-        report.add(with(rate.versus("raw stream", limit)))?;
-        let cost = Figure::new("cpu_s_per_gb", cpu / gigabytes, "s/GB");
-        report.add(with(cost))
+        Ok(Together { gbps: gigabytes / seconds, cpu_s_per_gb: cpu / gigabytes })
     }
 
     /// What checking every byte that was read costs.
@@ -423,7 +370,7 @@ impl Tcp {
         let expected = mc_transport::checksum(&SERVED.bytes(16 * MIB));
         let (mut off, mut on) = placement::on_client_cpu(place, || {
             single_threaded()?.block_on(async {
-                let (transport, pair) = self.connect(16 * MIB).await?;
+                let (_transport, pair) = self.connect(16 * MIB).await?;
                 let span = pair.span(0, 16 * MIB);
                 let (mut off, mut on) = (Latencies::default(), Latencies::default());
                 for _ in 0..count {
@@ -438,39 +385,92 @@ impl Tcp {
                         return Err(BenchError::wrong("read", "the checksum differs"));
                     }
                 }
-                transport.shutdown().await;
                 Ok((off, on))
             })
         })?;
         let ratio = off.p50_us() / on.p50_us();
-        let figure = Figure::new("crc_ratio", ratio, "ratio").with("kind", "tcp");
-        report.add(figure.with("size", 16 * MIB).with("placement", place.name()))
+        report.add(self.figure("crc_ratio", ratio, "ratio", place).with("size", 16 * MIB))
+    }
+
+    fn figure(
+        &self,
+        name: &'static str,
+        value: f64,
+        unit: &'static str,
+        place: Placement,
+    ) -> Figure {
+        let figure = Figure::new(name, value, unit).with("kind", self.kind.name());
+        figure.with("placement", place.name())
     }
 }
 
-impl Pair {
-    /// Reads `each` blocks of 1 MiB at a time into this task's part of the local
-    /// memory.
-    async fn batches(&self, task: usize, each: usize, rounds: usize) -> Result<(), BenchError> {
-        for _ in 0..rounds {
-            let batch = (0..each).map(|n| {
-                let place = (task * each + n) * MIB;
-                let target = self.local.slice(place, MIB).expect("every task has its part");
-                Operation::read(self.span(place % self.region, MIB), target)
-            });
-            for result in self.link.submit(batch.collect()).await {
-                result?;
-            }
-        }
-        Ok(())
-    }
+/// What many operations at a time reach, and cost.
+struct Together {
+    gbps: f64,
+    /// Of both sides.
+    cpu_s_per_gb: f64,
+}
 
-    fn check_batches(&self, blocks: usize) -> Result<(), BenchError> {
-        let mut found = vec![0; MIB];
-        for place in (0..blocks).map(|block| block * MIB) {
-            self.local.whole().copy_to(place, &mut found).expect("every task has its part");
-            SERVED.check("concurrent reads", place % self.region, &found)?;
+/// Memory that both processes map, in turns with a plain copy on the same CPU.
+fn shared_memory<W: Write>(
+    files: &Files,
+    scale: Scale,
+    place: Placement,
+    report: &mut Report<W>,
+) -> Result<(), BenchError> {
+    let shm = Remote::start(Kind::Shm, files, scale)?;
+    for size in SIZES {
+        let count = operations(scale, size).div_ceil(TURNS);
+        let mut timed = Timed::default();
+        let mut copies = Vec::new();
+        for _ in 0..TURNS {
+            if size >= MIB {
+                copies.push(placement::on_client_cpu(place, || memcpy_gbps(scale))?);
+            }
+            timed.merge(shm.timed(place, size, count, shm.region())?);
         }
-        Ok(())
+        copies.sort_by(f64::total_cmp);
+        let memcpy = copies.get(copies.len() / 2).copied();
+        let with = |name, value, unit| shm.figure(name, value, unit, place).with("size", size);
+        let (read, write) = (gbps(size, &mut timed.read), gbps(size, &mut timed.write));
+        report.add(with("read_gbps", read, "GB/s").maybe_versus("memcpy", memcpy))?;
+        report.add(with("write_gbps", write, "GB/s").maybe_versus("memcpy", memcpy))?;
+        report.add(with("read_p50_us", timed.read.p50_us(), "µs"))?;
+        report.add(with("write_p50_us", timed.write.p50_us(), "µs"))?;
     }
+    Ok(())
+}
+
+/// QUIC, in turns with TCP and TLS.
+fn encrypted<W: Write>(
+    files: &Files,
+    scale: Scale,
+    place: Placement,
+    report: &mut Report<W>,
+) -> Result<(), BenchError> {
+    let tls = Remote::start(Kind::Tls, files, scale)?;
+    let quic = Remote::start(Kind::Quic, files, scale)?;
+    for size in [4 * KIB, MIB, 16 * MIB] {
+        let count = operations(scale, size).div_ceil(4 * TURNS);
+        let [mut by_tls, mut by_quic] = [Timed::default(), Timed::default()];
+        for _ in 0..TURNS {
+            by_tls.merge(tls.timed(place, size, count, tls.region())?);
+            by_quic.merge(quic.timed(place, size, count, quic.region())?);
+        }
+        let [tls_read, tls_write] = [&mut by_tls.read, &mut by_tls.write].map(|l| gbps(size, l));
+        let with = |remote: &Remote, name, value, unit| {
+            remote.figure(name, value, unit, place).with("size", size)
+        };
+        if size == 16 * MIB {
+            report.add(with(&tls, "tls_gbps", tls_read, "GB/s"))?;
+        }
+        report.add(with(&tls, "read_gbps", tls_read, "GB/s"))?;
+        report.add(with(&tls, "write_gbps", tls_write, "GB/s"))?;
+        report.add(with(&tls, "read_p50_us", by_tls.read.p50_us(), "µs"))?;
+        let [read, write] = [&mut by_quic.read, &mut by_quic.write].map(|l| gbps(size, l));
+        report.add(with(&quic, "read_gbps", read, "GB/s").versus("tls", tls_read))?;
+        report.add(with(&quic, "write_gbps", write, "GB/s").versus("tls", tls_write))?;
+        report.add(with(&quic, "read_p50_us", by_quic.read.p50_us(), "µs"))?;
+    }
+    Ok(())
 }
