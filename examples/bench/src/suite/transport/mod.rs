@@ -232,7 +232,9 @@ impl Remote {
         placement::on_client_cpu(place, || {
             single_threaded()?.block_on(async {
                 let (_transport, pair) = self.connect(16 * MIB).await?;
-                Pair { region, ..pair }.measure(size, count).await
+                let pair = Pair { region, ..pair };
+                pair.touch().await?;
+                pair.measure(size, count).await
             })
         })
     }

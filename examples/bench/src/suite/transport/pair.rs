@@ -83,6 +83,18 @@ impl Pair {
         Ok(timed)
     }
 
+    /// Reads the whole region once: a process that maps memory has to find each page of
+    /// it once, which is no part of a copy.
+    pub(super) async fn touch(&self) -> Result<(), BenchError> {
+        let step = self.local.len().min(self.region);
+        for offset in (0..self.region).step_by(step) {
+            let local = self.local.slice(0, step.min(self.region - offset));
+            let local = local.expect("a step has at most the length of the block");
+            self.one(Operation::read(self.span(offset, local.len()), local)).await?;
+        }
+        Ok(())
+    }
+
     /// Writes other bytes, reads them back, and restores what was there.
     async fn check_write(&self, size: usize) -> Result<(), BenchError> {
         let local = self.local.slice(0, size).expect("the block has the largest size");
