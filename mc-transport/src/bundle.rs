@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{self, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Context, Poll};
 
-use mc_types::Checksum;
+use mc_types::{Checksum, Extent};
 use parking_lot::RwLock;
 
 use crate::checksum::combined;
@@ -210,6 +210,7 @@ struct Carrying {
 
 /// An operation of the caller.
 struct Whole {
+    extent: Extent,
     missing: usize,
     /// Of its parts, in order: bytes, and their checksum once they came.
     sums: Vec<(u64, Option<Checksum>)>,
@@ -270,17 +271,20 @@ impl Carrying {
 
     /// Cuts an operation if it is large, and finds a link for each piece.
     fn accept(&mut self, whole: usize, operation: Operation, max: u64) {
-        let len = operation.remote().extent.len();
+        let extent = operation.remote().extent;
+        let len = extent.len();
         if len > max && self.rails.are_there() {
             let failed = Some(TransferError::TooLarge { len, max });
-            self.wholes.push(Whole { missing: 0, sums: Vec::new(), checksummed: false, failed });
+            let sums = Vec::new();
+            self.wholes.push(Whole { extent, missing: 0, sums, checksummed: false, failed });
             self.finished.push_back(whole);
             return;
         }
         let checksummed = operation.is_checksummed();
         let parts = operation.split(self.config.stripe);
         let sums = parts.iter().map(|part| (part.remote().extent.len(), None)).collect();
-        self.wholes.push(Whole { missing: parts.len(), sums, checksummed, failed: None });
+        let missing = parts.len();
+        self.wholes.push(Whole { extent, missing, sums, checksummed, failed: None });
         for (place, operation) in parts.into_iter().enumerate() {
             self.route(Part { whole, place, operation, attempts: 0 }, None);
         }
@@ -445,7 +449,12 @@ impl Drive for Carrying {
 impl Whole {
     fn outcome(&mut self) -> Outcome {
         if let Some(error) = self.failed.take() {
-            return Err(error);
+            // Of the caller's operation, not of the piece that it was cut into.
+            let (offset, len) = (self.extent.offset(), self.extent.len());
+            return Err(match error {
+                TransferError::OutOfBounds { .. } => TransferError::OutOfBounds { offset, len },
+                other => other,
+            });
         }
         let checksum = self.sums.iter().copied().try_fold(None, |front, (len, sum)| {
             let sum = sum?;
