@@ -6,6 +6,7 @@ use quinn::{ReadError, RecvStream, SendStream, WriteError};
 use tokio::task::yield_now;
 
 use super::clock::Clock;
+use super::fault::CLOSED;
 use crate::checksum::Digest;
 use crate::memory::MemorySlice;
 use crate::operation::Source;
@@ -143,9 +144,11 @@ impl<'a> Inflow<'a> {
     }
 }
 
-/// What leaves on a stream.
+/// What leaves on a stream. Dropped before it is [finished](Self::finish), it says that
+/// it was broken off: an end in the middle would look like a peer that breaks the protocol.
 pub(super) struct Outflow<'a> {
     stream: SendStream,
+    is_finished: bool,
     clock: &'a Clock,
     /// Headers and small payloads that were not handed over yet.
     gathered: Vec<u8>,
@@ -155,7 +158,8 @@ pub(super) struct Outflow<'a> {
 
 impl<'a> Outflow<'a> {
     pub(super) fn new(stream: SendStream, clock: &'a Clock) -> Self {
-        Self { stream, clock, gathered: Vec::new(), handed_over: 0, since_yield: 0 }
+        let (is_finished, gathered) = (false, Vec::new());
+        Self { stream, is_finished, clock, gathered, handed_over: 0, since_yield: 0 }
     }
 
     /// Sends a header, soon.
@@ -232,6 +236,7 @@ impl<'a> Outflow<'a> {
         self.flush().await?;
         // An error says that the peer wants no more of it.
         let _ = self.stream.finish();
+        self.is_finished = true;
         Ok(())
     }
 
@@ -265,6 +270,14 @@ impl<'a> Outflow<'a> {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for Outflow<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.reset(CLOSED);
+        }
     }
 }
 
