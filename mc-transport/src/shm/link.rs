@@ -365,6 +365,7 @@ impl Reach {
             self.stall_timeout,
             &tasks,
             &self.counters.streams,
+            || {},
         ));
         if let Some(lost) = self.control.stream_id() {
             // What is written again must not be overtaken by what was written before.

@@ -43,7 +43,8 @@ pub struct TcpLink {
 
 impl TcpLink {
     /// Takes over a connection whose prefaces are exchanged. `max_operation` is the
-    /// smaller limit of both sides.
+    /// smaller limit of both sides. `at_end` runs once the link was lost and everything
+    /// that was under way has its result; not when the transport is dropped.
     pub(crate) fn open(
         stream: Stream,
         max_operation: u64,
@@ -51,6 +52,7 @@ impl TcpLink {
         stall_timeout: Duration,
         tasks: &Tasks,
         open_links: &Arc<AtomicUsize>,
+        at_end: impl FnOnce() + Send + 'static,
     ) -> Self {
         let channel = Arc::new(Channel {
             stream,
@@ -66,7 +68,11 @@ impl TcpLink {
             healthy: AtomicBool::new(true),
         });
         let open = Counted::new(open_links);
-        tasks.spawn(Receiver::new(Arc::clone(&channel), stall_timeout, open).run());
+        let receiver = Receiver::new(Arc::clone(&channel), stall_timeout, open);
+        tasks.spawn(async move {
+            receiver.run().await;
+            at_end();
+        });
         tasks.spawn(send(Arc::clone(&channel)));
         Self { channel, id }
     }

@@ -58,6 +58,8 @@ struct State {
 struct Place {
     route: Route,
     link: Option<Arc<TcpLink>>,
+    /// What the peer called the link that was lost here, until it has ended it.
+    lost: Option<LinkId>,
     breaker: Breaker,
     /// Somebody connects.
     mending: bool,
@@ -65,12 +67,20 @@ struct Place {
 
 impl Place {
     fn new(route: Route, config: &TcpConfig) -> Self {
-        Self { route, link: None, breaker: Breaker::new(config.breaker), mending: false }
+        let breaker = Breaker::new(config.breaker);
+        Self { route, link: None, lost: None, breaker, mending: false }
     }
 
-    /// The link that was lost here.
-    fn lost(&self) -> Option<LinkId> {
-        self.link.as_ref().filter(|link| !link.is_healthy()).and_then(|link| link.id())
+    fn fill(&mut self, link: Arc<TcpLink>) {
+        self.link = Some(link);
+        self.lost = None;
+    }
+
+    /// Gives out the link if it was lost, and remembers its name.
+    fn take_lost(&mut self) -> Option<Arc<TcpLink>> {
+        let lost = self.link.take_if(|link| !link.is_healthy())?;
+        self.lost = lost.id();
+        Some(lost)
     }
 
     fn is_filled(&self) -> bool {
@@ -88,6 +98,16 @@ impl Peer {
             closed: false,
         };
         Self { endpoint, state: Mutex::new(state), connecting: tokio::sync::Mutex::default() }
+    }
+
+    /// Lets go of links that were lost, and with them of their sockets: it may be long
+    /// until somebody asks for this peer again.
+    fn let_go(&self) {
+        let mut state = self.state.lock();
+        let bundle = state.bundle.take_if(|bundle| !bundle.is_healthy());
+        let links: Vec<_> = state.places.iter_mut().filter_map(Place::take_lost).collect();
+        drop(state);
+        drop((bundle, links));
     }
 
     /// Whether there is a link.
@@ -144,6 +164,7 @@ impl Peer {
 
     /// The links as one, if there is one.
     fn linked(self: &Arc<Self>, means: &Arc<Means>) -> Result<Option<Arc<Bundle>>, ConnectError> {
+        self.let_go();
         let mut state = self.state.lock();
         if state.closed {
             return Err(ConnectError::Closed);
@@ -216,16 +237,17 @@ impl Peer {
 
     /// Takes the first link in: from here on it is known which others there could be.
     async fn begin(
-        &self,
+        self: &Arc<Self>,
         route: &Route,
         greeted: Greeted,
         means: &Means,
     ) -> Result<(), ConnectError> {
         let description = Arc::new(greeted.description.clone());
+        self.let_go();
         let lost: Vec<LinkId> = {
             let state = self.state.lock();
             let same = state.description.as_ref().is_some_and(|old| old.node == description.node);
-            let lost = state.places.iter().filter_map(Place::lost);
+            let lost = state.places.iter().filter_map(|place| place.lost);
             lost.filter(|_| same).collect()
         };
         let mut ways = routes(&means.config.rails, &description.rails);
@@ -241,7 +263,7 @@ impl Peer {
         for lost in lost {
             self.fence(&link, lost).await?;
         }
-        places[first].link = Some(Arc::clone(&link));
+        places[first].fill(Arc::clone(&link));
         let bundle = Arc::new(Bundle::new(means.config.bundle));
         bundle.add(Arc::clone(&link) as Arc<dyn Link>);
         let mut state = self.state.lock();
@@ -259,12 +281,13 @@ impl Peer {
 
     /// Makes the link that is missing at `index`.
     async fn mend(self: Arc<Self>, index: usize, means: Arc<Means>) {
+        self.let_go();
         let (route, node, lost, several) = {
             let state = self.state.lock();
             let Some(place) = state.places.get(index) else { return };
             let Some(description) = &state.description else { return };
             let several = state.places.iter().any(|other| other.route != place.route);
-            (place.route.clone(), description.node, place.lost(), several)
+            (place.route.clone(), description.node, place.lost, several)
         };
         let greeted = connect(&self.endpoint, &route, &means.config).await;
         let greeted = greeted.and_then(|greeted| {
@@ -293,7 +316,7 @@ impl Peer {
         match (link, bundle) {
             (Ok(link), Some(bundle)) => {
                 place.breaker.succeeded();
-                place.link = Some(Arc::clone(&link));
+                place.fill(Arc::clone(&link));
                 bundle.add(link);
             }
             // All links were lost meanwhile; whoever asks next begins anew.
@@ -314,8 +337,9 @@ impl Peer {
         }
     }
 
-    fn open(&self, greeted: Greeted, several_ways: bool, means: &Means) -> Arc<TcpLink> {
+    fn open(self: &Arc<Self>, greeted: Greeted, several_ways: bool, means: &Means) -> Arc<TcpLink> {
         let config = &means.config;
+        let peer = Arc::downgrade(self);
         let patience = if several_ways {
             config.stall_timeout.min(config.reroute_after)
         } else {
@@ -328,6 +352,11 @@ impl Peer {
             patience,
             &means.tasks,
             &means.counters.links,
+            move || {
+                if let Some(peer) = peer.upgrade() {
+                    peer.let_go();
+                }
+            },
         ))
     }
 
