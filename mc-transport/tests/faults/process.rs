@@ -12,7 +12,7 @@ use mc_types::{Endpoint, Extent, RemoteKey};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 use crate::node::{Kind, Node};
-use crate::{DEADLINE, MIB, REGION, pattern};
+use crate::{DEADLINE, MIB, REGION, connected, pattern};
 
 /// Names the part.
 const ROLE: &str = "MC_TEST_FAULT_ROLE";
@@ -78,23 +78,23 @@ async fn write(kind: Kind, files: &Path, at: &str, key: &str) {
 /// Has many large reads under way until it is killed.
 async fn hoard(kind: Kind, files: &Path, at: &str, key: &str) {
     let node = kind.peer(files).await;
-    let link = node.transport.connect(&at.parse().unwrap()).await.unwrap();
+    let at = at.parse().unwrap();
     let (from, into) = (span(unhex(key), 0, 16 * MIB), Memory::allocate(16 * MIB).unwrap());
-    let batch = || link.submit(vec![Operation::read(from, into.whole()); 64]);
-    let mut running = batch();
-    let mut said = false;
     loop {
-        // The next is there before the last has ended.
-        let next = batch();
-        while let Some((_, outcome)) = running.next().await {
-            if outcome.is_err() {
-                return;
+        let link = connected(&node, &at).await;
+        let batch = || link.submit(vec![Operation::read(from, into.whole()); 64]);
+        let mut running = batch();
+        let mut said = false;
+        while link.is_healthy() {
+            // The next is there before the last has ended.
+            let next = batch();
+            while let Some((_, outcome)) = running.next().await {
+                if outcome.is_ok() && !std::mem::replace(&mut said, true) {
+                    say("reading");
+                }
             }
-            if !std::mem::replace(&mut said, true) {
-                say("reading");
-            }
+            running = next;
         }
-        running = next;
     }
 }
 
