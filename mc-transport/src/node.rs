@@ -22,7 +22,7 @@ use crate::memory::{Memory, MemoryError};
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::{Access, Region, RegionTable};
 #[cfg(all(feature = "shm", target_os = "linux"))]
-use crate::shm::{self, ShmConfig, ShmSecret, ShmTransport};
+use crate::shm::{self, ShmConfig, ShmListen, ShmSecret, ShmTransport};
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use crate::tcp::description::Shortcut;
 use crate::tcp::{self, TcpConfig, TcpTransport};
@@ -113,7 +113,13 @@ impl Node {
         let shortcuts = Vec::new();
         #[cfg(all(feature = "shm", target_os = "linux"))]
         let shm = match config.shm {
-            Some(config) => Some(ShmTransport::start_with(config, regions.clone()).await?),
+            Some(mut shm) => {
+                if config.tcp.listen.is_none() && shm.listen == ShmListen::Random {
+                    // Nobody is told of a node that accepts no peers.
+                    shm.listen = ShmListen::Nowhere;
+                }
+                Some(ShmTransport::start_with(shm, regions.clone()).await?)
+            }
             None => None,
         };
         #[cfg(all(feature = "shm", target_os = "linux"))]
