@@ -260,14 +260,16 @@ impl<'a> Outflow<'a> {
     async fn hand_over(&mut self, bytes: Bytes) -> Result<(), FlowError> {
         let mut bytes = [bytes];
         while !bytes[0].is_empty() {
-            let written = self.stream.write_chunks(&mut bytes).await?.bytes;
-            self.clock.moved(written);
-            self.handed_over += written as u64;
-            self.since_yield += written;
+            // Before and not after: who handed the last bytes over takes note of it at
+            // once, or their answer could come first.
             if self.since_yield >= YIELD_AFTER {
                 self.since_yield = 0;
                 yield_now().await;
             }
+            let written = self.stream.write_chunks(&mut bytes).await?.bytes;
+            self.clock.moved(written);
+            self.handed_over += written as u64;
+            self.since_yield += written;
         }
         Ok(())
     }
