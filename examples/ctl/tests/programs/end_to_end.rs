@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Master, Node, Program, bytes_of, ctl, ctl_with_input, eventually};
 use mc_rpc::ClientConfig;
-use mc_store::{Client, ErrorCode, GetError, PutOutcome, ReplicateConfig};
+use mc_store::{
+    Client, ClientBuilder, ErrorCode, GetError, NodeConfig, PutOutcome, ReplicateConfig,
+};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -21,10 +23,22 @@ const END: Duration = Duration::from_secs(3);
 
 /// A pure client of the cluster, as an inference process would embed it.
 fn library_client(runtime: &Runtime, master: &str) -> Client {
+    start_client(runtime, client_builder(master))
+}
+
+/// A client that reaches every node as one of another host would: over TCP.
+fn distant_client(runtime: &Runtime, master: &str) -> Client {
+    start_client(runtime, client_builder(master).node(NodeConfig::default()))
+}
+
+fn client_builder(master: &str) -> ClientBuilder {
     let mut rpc = ClientConfig::default();
     rpc.call_timeout = Duration::from_secs(3);
-    let client = Client::builder().master(master).rpc(rpc).connect();
-    runtime.block_on(client).expect("a running master")
+    Client::builder().master(master).rpc(rpc)
+}
+
+fn start_client(runtime: &Runtime, builder: ClientBuilder) -> Client {
+    runtime.block_on(builder.connect()).expect("a running master")
 }
 
 /// What `mc-ctl stat --json` says of the cluster or of one key.
@@ -406,7 +420,8 @@ fn a_frozen_node_delays_and_never_corrupts() {
     let a = Node::start(at, "a", 0, "16MB");
     let _b = Node::start(at, "b", 0, "16MB");
     let runtime = Runtime::new().unwrap();
-    let client = library_client(&runtime, at);
+    let client = distant_client(&runtime, at);
+    let near = library_client(&runtime, at);
     let keys: Vec<String> = (0..8).map(|n| format!("both/{n}")).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let both = ReplicateConfig::default().replicas(2);
@@ -414,8 +429,11 @@ fn a_frozen_node_delays_and_never_corrupts() {
         runtime.block_on(client.put_with(key, bytes_of(key, 4096), &both)).unwrap();
     }
     ctl(at, &["put", "alone", "value", "--preferred_segment=a"]).assert_ok();
+    assert_eq!(runtime.block_on(near.get("alone")).unwrap(), "value");
 
     a.program.signal("STOP");
+    // Who shares its memory needs nothing of it.
+    assert_eq!(runtime.block_on(near.get("alone")).unwrap(), "value");
     let asked = Instant::now();
     for (key, read) in keys.iter().zip(runtime.block_on(client.batch_get(&keys))) {
         assert!(read.unwrap() == bytes_of(key, 4096), "wrong bytes for {key}");
@@ -428,6 +446,7 @@ fn a_frozen_node_delays_and_never_corrupts() {
         runtime.block_on(client.get("alone")).ok().filter(|read| read == "value")
     });
     runtime.block_on(client.shutdown());
+    runtime.block_on(near.shutdown());
 }
 
 /// Frozen for so long that the master stops counting on it, then going on as if nothing
