@@ -162,6 +162,34 @@ async fn a_rail_that_leads_to_another_node_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_rail_that_became_somebody_else_s_is_not_the_peer() {
+    let mut config = TcpConfig::listening("127.0.0.1:0".parse().unwrap());
+    config.rails = vec!["127.0.0.2".parse().unwrap()];
+    let owner = TcpTransport::start(config).await.unwrap();
+    let at = owner.endpoint().unwrap().clone();
+    let port = owner.local_address().unwrap().port();
+    let peer = TcpTransport::start(TcpConfig::default()).await.unwrap();
+    let link = peer.connect(&at).await.unwrap();
+    // The rail's port is that of the endpoint unless somebody else has it.
+    drop(owner);
+    eventually("its end is noticed", || !link.is_healthy()).await;
+    let listening = |ip: [u8; 4]| TcpConfig::listening(SocketAddr::from((ip, port)));
+    let stranger = TcpTransport::start(listening([127, 0, 0, 2])).await.unwrap();
+    let owner = TcpTransport::start(listening([127, 0, 0, 1])).await.unwrap();
+    let memory = Memory::allocate(MIB).unwrap();
+    let region = owner.register(&memory, Access::ReadWrite).unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    let link = loop {
+        match peer.connect(&at).await {
+            Ok(link) => break link,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    };
+    round_trip(&*link, region.key(), MIB, 3).await;
+    eventually("nobody stays with the stranger", || stranger.stats().connections == 0).await;
+}
+
+#[tokio::test]
 async fn a_peer_that_is_gone_is_left_alone_for_a_while() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -193,9 +193,10 @@ impl Peer {
     /// Reaches the peer on any of the ways that are known, whichever answers first. The
     /// next is tried when one failed, or takes longer than usual.
     async fn reach(&self, means: &Arc<Means>) -> Result<(Route, Greeted), ConnectError> {
-        let mut known: Vec<Route> = {
+        let (mut known, node): (Vec<Route>, _) = {
             let state = self.state.lock();
-            state.places.iter().map(|place| place.route.clone()).collect()
+            let routes = state.places.iter().map(|place| place.route.clone());
+            (routes.collect(), state.description.as_ref().map(|known| known.node))
         };
         known.extend(routes(&means.config.rails, &[]));
         known.push(Route::PLAIN);
@@ -214,8 +215,13 @@ impl Peer {
             if let Some(route) = next {
                 let (endpoint, means) = (self.endpoint.clone(), Arc::clone(means));
                 attempts.spawn(async move {
-                    let greeted = connect(&endpoint, &route, &means.config).await;
-                    greeted.map(|greeted| (route, greeted))
+                    let greeted = connect(&endpoint, &route, &means.config).await?;
+                    // Its endpoint is whoever is there now; a rail of the past may have
+                    // become somebody else's.
+                    if route.remote.is_some() && node != Some(greeted.description.node) {
+                        return Err(ConnectError::NotAPeer { endpoint });
+                    }
+                    Ok((route, greeted))
                 });
             }
             let patience = if last { means.config.connect_timeout } else { NEXT_WAY_AFTER };
