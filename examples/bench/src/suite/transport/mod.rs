@@ -78,12 +78,14 @@ fn operations(scale: Scale, size: usize) -> usize {
     (bytes / size).clamp(scale.pick(100, 40, 3), scale.pick(40_000, 10_000, 50))
 }
 
-/// What one copy costs: into one block, from blocks that are not in the caches.
+/// What one copy costs: into one block, from blocks that are not in the caches. What was
+/// copied is checked as often as what is read over a link, which costs the caches as much.
 fn memcpy_gbps(scale: Scale) -> Result<f64, BenchError> {
     let source = Memory::allocate(region_bytes(scale))?;
     let target = Memory::allocate(16 * MIB)?;
     fill(&source, SERVED)?;
     let mut latencies = Latencies::default();
+    let mut found = vec![0; 16 * MIB];
     let count = scale.pick(400, 100, 4);
     for turn in 0..count {
         let offset = turn * 16 * MIB % source.len();
@@ -91,6 +93,10 @@ fn memcpy_gbps(scale: Scale) -> Result<f64, BenchError> {
         let start = Instant::now();
         part.copy_to_slice(&target.whole()).expect("the same length");
         latencies.add(start.elapsed());
+        if turn % 8 == 0 {
+            target.whole().copy_to(0, &mut found).expect("the same length");
+            SERVED.check("copy", offset, &found)?;
+        }
     }
     Ok(gbps(16 * MIB, &mut latencies))
 }
