@@ -133,32 +133,22 @@ async fn a_rail_that_leads_to_another_node_is_left_alone() {
     // Claims that the other node's address is one of its own.
     let served = async {
         let text = format!("node {:032x}\nrail {address}\nrail {elsewhere}\n", 7);
-        let mut streams = Vec::new();
-        while streams.is_empty() {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut preface = [0; 16];
-            stream.read_exact(&mut preface).await.unwrap();
-            stream.write_all(&preface).await.unwrap();
-            let len = u32::try_from(text.len()).unwrap();
-            stream.write_all(&[&len.to_le_bytes()[..], text.as_bytes()].concat()).await.unwrap();
-            streams.push(stream);
-        }
-        streams
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut preface = [0; 16];
+        stream.read_exact(&mut preface).await.unwrap();
+        stream.write_all(&preface).await.unwrap();
+        let len = u32::try_from(text.len()).unwrap();
+        stream.write_all(&[&len.to_le_bytes()[..], text.as_bytes()].concat()).await.unwrap();
+        stream
     };
-    let (link, _streams) = tokio::join!(peer.connect(&endpoint), served);
+    let (link, _stream) = tokio::join!(peer.connect(&endpoint), served);
     let link = link.unwrap();
-    let mut breaker_opens = 0;
-    let deadline = Instant::now() + DEADLINE;
     // Each call tries again what is missing, until the breaker of that way opens.
-    while breaker_opens < 50 {
-        assert!(Instant::now() < deadline);
+    for _ in 0..50 {
         peer.connect(&endpoint).await.unwrap();
         eventually("the stranger is gone", || other.stats().connections == 0).await;
-        breaker_opens += 1;
-        tokio::task::yield_now().await;
     }
-    assert!(link.links() <= 2 && link.is_healthy());
-    assert_eq!(other.stats().connections, 0);
+    assert!(link.links() == 1 && link.is_healthy());
 }
 
 #[tokio::test]
@@ -243,7 +233,7 @@ async fn own_a_region() {
     let key = u128::from_be_bytes(region.key().to_bytes());
     say(&format!("{} {key:032x}", owner.endpoint().unwrap()));
     let end = end_of_input();
-    eventually_ever(|| end.is_finished()).await;
+    until(|| end.is_finished()).await;
 }
 
 /// Ends with standard input. A plain thread: a runtime would wait for it after a panic.
@@ -253,7 +243,7 @@ fn end_of_input() -> std::thread::JoinHandle<()> {
     })
 }
 
-async fn eventually_ever(mut holds: impl FnMut() -> bool) {
+async fn until(mut holds: impl FnMut() -> bool) {
     while !holds() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
