@@ -407,3 +407,24 @@ async fn an_old_answer_is_asked_for_again() {
     }
     reader.await.unwrap();
 }
+
+/// The system cannot share a file as it shares memory; its segment is served all the same.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_segment_may_be_a_file() {
+    let cluster = Cluster::start(config(), 0, ByteSize::bytes(0)).await;
+    let path = std::env::temp_dir().join(format!("mc-store-segment-{}", std::process::id()));
+    let memory = mc_transport::Memory::options().file(&path);
+    let builder = cluster.client().segment_size(ByteSize::mib(1)).segment_memory(memory);
+    let node = builder.connect().await.unwrap();
+    let app = cluster.app().await;
+    let value = content("in a file", 100_000);
+    app.put("in a file", value.clone()).await.unwrap();
+    assert!(app.get("in a file").await.unwrap() == value);
+    let file = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(file.len(), 1 << 20);
+    assert!(file.windows(value.len()).any(|bytes| bytes == value), "the file holds the value");
+    app.shutdown().await;
+    node.shutdown().await;
+}

@@ -144,8 +144,8 @@ impl ClientBuilder {
     }
 
     /// What memory the segment is made of: huge pages, a NUMA node, populated from the
-    /// start. The default is plain memory; it can be shared with processes of this host
-    /// unless [`node`](Self::node) says otherwise.
+    /// start, or a file. The default is plain memory; except for a file it can be shared
+    /// with processes of this host unless [`node`](Self::node) says otherwise.
     pub fn segment_memory(mut self, options: MemoryOptions) -> Self {
         self.memory = options;
         self
@@ -169,7 +169,11 @@ impl ClientBuilder {
             node.tcp.advertise_host = Some(host.to_string());
         }
         #[cfg(target_os = "linux")]
-        let memory = if node.shm.is_some() { self.memory.shared() } else { self.memory };
+        let memory = if node.shm.is_some() && self.memory.can_be_shared() {
+            self.memory.shared()
+        } else {
+            self.memory
+        };
         #[cfg(not(target_os = "linux"))]
         let memory = self.memory;
         let transport = Arc::new(Node::start(node).await?);

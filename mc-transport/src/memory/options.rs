@@ -74,6 +74,13 @@ impl MemoryOptions {
         self
     }
 
+    /// Whether [`shared`](Self::shared) goes together with the other options: it does
+    /// not with [`file`](Self::file).
+    #[must_use]
+    pub fn can_be_shared(&self) -> bool {
+        self.file.is_none()
+    }
+
     /// Explicit huge pages. The block takes whole ones, all of which have memory
     /// from the start: one that cannot be had later would kill the process. Linux
     /// only.
