@@ -414,7 +414,7 @@ async fn an_old_answer_is_asked_for_again() {
 async fn a_segment_may_be_a_file() {
     let cluster = Cluster::start(config(), 0, ByteSize::bytes(0)).await;
     let path = std::env::temp_dir().join(format!("mc-store-segment-{}", std::process::id()));
-    let memory = mc_transport::Memory::options().file(&path);
+    let memory = Memory::options().file(&path);
     let builder = cluster.client().segment_size(ByteSize::mib(1)).segment_memory(memory);
     let node = builder.connect().await.unwrap();
     let app = cluster.app().await;
