@@ -148,6 +148,12 @@ impl Node {
         self.shm.as_ref()
     }
 
+    /// Forgets that attempts to reach the peer at `endpoint` failed; see
+    /// [`TcpTransport::forgive`].
+    pub fn forgive(&self, endpoint: &Endpoint) {
+        self.tcp.forgive(endpoint);
+    }
+
     /// Ends every connection and task, and waits until they are gone. Operations
     /// under way fail; registering and connecting fail from now on.
     ///

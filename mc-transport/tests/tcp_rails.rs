@@ -202,6 +202,26 @@ async fn a_peer_that_is_gone_is_left_alone_for_a_while() {
     assert_eq!(owner.stats().connections, 1);
 }
 
+#[tokio::test]
+async fn a_peer_that_is_said_to_be_back_is_tried_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let endpoint = Endpoint::new("tcp", &address.to_string()).unwrap();
+    let mut config = TcpConfig::default();
+    config.breaker.first_pause = Duration::from_secs(3600);
+    config.breaker.longest_pause = Duration::from_secs(3600);
+    let peer = TcpTransport::start(config).await.unwrap();
+    for _ in 0..3 {
+        peer.connect(&endpoint).await.err().unwrap();
+    }
+    let _owner = TcpTransport::start(TcpConfig::listening(address)).await.unwrap();
+    let error = peer.connect(&endpoint).await.err().unwrap();
+    assert!(matches!(error, ConnectError::CircuitOpen { .. }), "{error:?}");
+    peer.forgive(&endpoint);
+    peer.connect(&endpoint).await.unwrap();
+}
+
 /// The part that a process of these tests plays, when it was started for one.
 const ROLE: &str = "MC_TEST_ROLE";
 

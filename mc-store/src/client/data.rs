@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use mc_transport::{Digest, Link as _, MemorySlice, Operation, Source, TransferError, Transport};
-use mc_types::{Checksum, Endpoint};
+use mc_types::{Checksum, Endpoint, RemoteKey};
 
 use super::Core;
 use crate::error::PeerError;
@@ -56,16 +56,20 @@ impl Core {
         operations: Vec<Operation>,
     ) -> Vec<Result<(), PeerError>> {
         let count = operations.len();
+        let keys = keys(&operations);
+        if self.peers.is_back(endpoint, keys.iter().copied()) {
+            self.transport.forgive(endpoint);
+        }
         let link = match self.transport.connect(endpoint).await {
             Ok(link) => link,
             Err(error) => {
-                self.peers.failed(endpoint);
+                self.peers.failed(endpoint, keys);
                 return vec![Err(PeerError::Connect(error)); count];
             }
         };
         let outcomes = link.submit(operations).await;
         if !link.is_healthy() {
-            self.peers.failed(endpoint);
+            self.peers.failed(endpoint, keys);
         }
         let name =
             |source: TransferError| PeerError::Transfer { endpoint: endpoint.clone(), source };
@@ -104,6 +108,18 @@ impl Core {
         }
         true
     }
+}
+
+/// The keys that operations are to open memory with, hardly ever more than one.
+fn keys(operations: &[Operation]) -> Vec<RemoteKey> {
+    let mut keys = Vec::new();
+    for operation in operations {
+        let key = operation.remote().key;
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys
 }
 
 /// The checksum of one piece of an object to put.

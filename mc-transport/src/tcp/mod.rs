@@ -183,6 +183,13 @@ impl TcpTransport {
         self.local_address
     }
 
+    /// Forgets that attempts to reach the peer at `endpoint` failed: the next one is
+    /// made at once, whatever its [`Breaker`](crate::Breaker) says. For who has heard
+    /// from elsewhere that the peer is back.
+    pub fn forgive(&self, endpoint: &Endpoint) {
+        self.pool.forgive(endpoint);
+    }
+
     /// Ends every connection and task, and waits until they are gone. Operations
     /// under way fail; registering and connecting fail from now on.
     ///

@@ -121,6 +121,15 @@ impl Peer {
         self.state.lock().description.clone()
     }
 
+    /// Forgets that attempts failed.
+    pub(super) fn forgive(&self) {
+        let mut state = self.state.lock();
+        state.breaker.succeeded();
+        for place in &mut state.places {
+            place.breaker.succeeded();
+        }
+    }
+
     /// Fails every link, and those to come.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();

@@ -45,6 +45,14 @@ impl Pool {
         peer.and_then(|peer| peer.description())
     }
 
+    /// Forgets that attempts to reach `endpoint` failed.
+    pub(super) fn forgive(&self, endpoint: &Endpoint) {
+        let peer = self.peers.lock().get(endpoint).cloned();
+        if let Some(peer) = peer {
+            peer.forgive();
+        }
+    }
+
     /// Fails every link, and every later call.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
