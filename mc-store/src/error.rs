@@ -204,6 +204,15 @@ pub enum StartError {
     /// The builder was not told where the master is.
     #[error("no master given; name one as host:port")]
     NoMaster,
+    /// A label of the metrics has a name that Prometheus does not take.
+    #[error(
+        "{name:?} cannot be a label of metrics; use letters, digits and underscores, with no \
+         digit first and no two underscores"
+    )]
+    BadLabel {
+        /// The name given.
+        name: Box<str>,
+    },
     /// The master cannot be reached or refused the segment.
     #[error(transparent)]
     Master(#[from] RpcError),

@@ -5,7 +5,10 @@ mod client;
 mod error;
 mod master;
 
-pub use client::{Client, ClientBuilder, GetInto, Put, PutOutcome};
+pub use client::{
+    Client, ClientBuilder, ClientMetrics, ClientOperation, DataPath, GetInto, LatencyHistogram,
+    OperationMetrics, PathMetrics, Put, PutOutcome,
+};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{MasterConfig, MasterReport, ReplicateConfig};

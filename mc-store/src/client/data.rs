@@ -8,6 +8,7 @@ use mc_transport::{Digest, Link as _, MemorySlice, Operation, Source, TransferEr
 use mc_types::{Checksum, Endpoint, RemoteKey};
 
 use super::Core;
+use super::metrics::{DataPath, Direction};
 use crate::error::PeerError;
 
 /// Longest transfer asked for at once. Longer ones are divided: peers limit what
@@ -60,6 +61,7 @@ impl Core {
         if self.peers.is_back(endpoint, keys.iter().copied()) {
             self.transport.forgive(endpoint);
         }
+        let sizes: Vec<_> = operations.iter().map(size).collect();
         let link = match self.transport.connect(endpoint).await {
             Ok(link) => link,
             Err(error) => {
@@ -67,7 +69,13 @@ impl Core {
                 return vec![Err(PeerError::Connect(error)); count];
             }
         };
+        let path = if link.is_shared() { DataPath::SharedMemory } else { DataPath::Tcp };
         let outcomes = link.submit(operations).await;
+        for (&(direction, bytes), outcome) in sizes.iter().zip(&outcomes) {
+            if outcome.is_ok() {
+                self.metrics.moved(path, direction, bytes);
+            }
+        }
         if !link.is_healthy() {
             self.peers.failed(endpoint, keys);
         }
@@ -106,6 +114,8 @@ impl Core {
             }
             _ => return false,
         }
+        let (direction, bytes) = size(operation);
+        self.metrics.moved(DataPath::OwnMemory, direction, bytes);
         true
     }
 }
@@ -120,6 +130,15 @@ fn keys(operations: &[Operation]) -> Vec<RemoteKey> {
         }
     }
     keys
+}
+
+/// Which way an operation moves bytes, and how many.
+fn size(operation: &Operation) -> (Direction, u64) {
+    let direction = match operation {
+        Operation::Read { .. } => Direction::Read,
+        _ => Direction::Write,
+    };
+    (direction, operation.remote().extent.len())
 }
 
 /// The checksum of one piece of an object to put.

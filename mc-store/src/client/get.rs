@@ -9,10 +9,10 @@ use bytes::Bytes;
 use mc_lease::ReaderLease;
 use mc_rpc::ReplicaList;
 use mc_transport::{Memory, MemorySlice, Operation, RemoteSpan};
-use mc_types::{KeyRef, Time};
+use mc_types::{ErrorCode, KeyRef, Time};
 
 use super::data::{Job, checksums, prefix};
-use super::{Client, Core};
+use super::{Client, ClientOperation, Core};
 use crate::error::{GetError, PeerError};
 
 /// Objects asked for in one call.
@@ -45,7 +45,8 @@ impl Client {
     /// # Errors
     /// [`GetError`]; no bytes are returned then.
     pub async fn get(&self, key: &str) -> Result<Bytes, GetError> {
-        self.batch_get(&[key]).await.pop().expect("one value for each key")
+        let values = self.get_owned(&[key], ClientOperation::Get).await;
+        values.into_iter().next().expect("one value for each key")
     }
 
     /// Reads the value of `key` straight into `target` and says how many bytes it
@@ -55,24 +56,45 @@ impl Client {
     /// [`GetError`]; what is in `target` is then undefined.
     pub async fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, GetError> {
         let get = GetInto::new(key, target.clone());
-        self.batch_get_into(vec![get]).await.pop().expect("one length for each key")
+        let lengths = self.get_given(vec![get], ClientOperation::GetInto).await;
+        lengths.into_iter().next().expect("one length for each key")
     }
 
     /// The values of many keys, each on its own; in the order of the keys.
     pub async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, GetError>> {
-        let targets = keys.iter().map(|key| Item::new(key, Target::Owned(None)));
-        let mut items: Vec<Item<'_>> = targets.collect();
-        self.core.get_all(&mut items).await;
-        items.into_iter().map(Item::into_bytes).collect()
+        self.get_owned(keys, ClientOperation::BatchGet).await
     }
 
     /// Reads many objects into memory of the caller, each on its own, and says
     /// how many bytes each has; in the order of the requests. Targets must not
     /// overlap.
     pub async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, GetError>> {
+        self.get_given(gets, ClientOperation::BatchGetInto).await
+    }
+
+    async fn get_owned(
+        &self,
+        keys: &[&str],
+        operation: ClientOperation,
+    ) -> Vec<Result<Bytes, GetError>> {
+        let timed = self.core.metrics.start(operation);
+        let targets = keys.iter().map(|key| Item::new(key, Target::Owned(None)));
+        let mut items: Vec<Item<'_>> = targets.collect();
+        self.core.get_all(&mut items).await;
+        timed.ended(items.iter().map(Item::tally));
+        items.into_iter().map(Item::into_bytes).collect()
+    }
+
+    async fn get_given(
+        &self,
+        gets: Vec<GetInto<'_>>,
+        operation: ClientOperation,
+    ) -> Vec<Result<u64, GetError>> {
+        let timed = self.core.metrics.start(operation);
         let targets = gets.into_iter().map(|get| Item::new(get.key, Target::Given(get.into)));
         let mut items: Vec<Item<'_>> = targets.collect();
         self.core.get_all(&mut items).await;
+        timed.ended(items.iter().map(Item::tally));
         let done = "a chunk is read until every item has an outcome";
         items.into_iter().map(|item| item.outcome.expect(done)).collect()
     }
@@ -116,6 +138,15 @@ impl<'a> Item<'a> {
 
     fn key(&self) -> KeyRef<'a> {
         KeyRef::new(self.key).expect("an item with a bad key has an outcome from the start")
+    }
+
+    /// The bytes that were read, or why none were, for the metrics.
+    fn tally(&self) -> Result<u64, ErrorCode> {
+        match &self.outcome {
+            Some(Ok(len)) => Ok(*len),
+            Some(Err(error)) => Err(error.code()),
+            None => Err(ErrorCode::Internal),
+        }
     }
 
     /// Memory for an object of `len` bytes.

@@ -3,7 +3,7 @@
 use mc_rpc::{ClusterReport, ObjectDescription, Refusal};
 use mc_types::{KeyError, KeyRef};
 
-use super::Client;
+use super::{Client, ClientOperation};
 use crate::error::CallError;
 
 impl Client {
@@ -13,7 +13,8 @@ impl Client {
     /// # Errors
     /// [`CallError`] when the key is not one or the master cannot be asked.
     pub async fn exist(&self, key: &str) -> Result<bool, CallError> {
-        Ok(self.core.master.exist(KeyRef::new(key)?).await?)
+        let timed = self.core.metrics.start(ClientOperation::Exist);
+        timed.answered(async { Ok(self.core.master.exist(KeyRef::new(key)?).await?) }.await)
     }
 
     /// Whether each key can be read, as [`exist`](Self::exist) says; in the order
@@ -23,9 +24,13 @@ impl Client {
     /// [`CallError`] when one of the keys is not one or the master cannot be
     /// asked.
     pub async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, CallError> {
-        let answers = self.core.master.batch_exist(&checked(keys)?).await?;
-        let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
-        Ok(unrefused.map_err(mc_rpc::RpcError::Refused)?)
+        let timed = self.core.metrics.start(ClientOperation::BatchExist);
+        let outcome = async {
+            let answers = self.core.master.batch_exist(&checked(keys)?).await?;
+            let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
+            Ok(unrefused.map_err(mc_rpc::RpcError::Refused)?)
+        };
+        timed.answered_all(keys.len(), outcome.await)
     }
 
     /// How many of the leading keys can be read: how much of a prompt need not be
@@ -34,7 +39,9 @@ impl Client {
     /// # Errors
     /// As [`batch_exist`](Self::batch_exist).
     pub async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, CallError> {
-        Ok(self.core.master.longest_prefix(&checked(keys)?).await?)
+        let timed = self.core.metrics.start(ClientOperation::LongestPrefix);
+        let outcome = async { Ok(self.core.master.longest_prefix(&checked(keys)?).await?) };
+        timed.answered_all(keys.len(), outcome.await)
     }
 
     /// Removes an object. `force` disregards that somebody may be reading it.
@@ -42,7 +49,8 @@ impl Client {
     /// # Errors
     /// [`CallError`]; its code tells a missing object from a leased one.
     pub async fn remove(&self, key: &str, force: bool) -> Result<(), CallError> {
-        Ok(self.core.master.remove(KeyRef::new(key)?, force).await?)
+        let timed = self.core.metrics.start(ClientOperation::Remove);
+        timed.answered(async { Ok(self.core.master.remove(KeyRef::new(key)?, force).await?) }.await)
     }
 
     /// Removes many objects, each on its own; in the order of the keys.
@@ -55,7 +63,17 @@ impl Client {
         keys: &[&str],
         force: bool,
     ) -> Result<Vec<Result<(), Refusal>>, CallError> {
-        Ok(self.core.master.batch_remove(&checked(keys)?, force).await?)
+        let timed = self.core.metrics.start(ClientOperation::BatchRemove);
+        let outcome: Result<Vec<_>, CallError> =
+            async { Ok(self.core.master.batch_remove(&checked(keys)?, force).await?) }.await;
+        match &outcome {
+            Ok(keys) => timed.ended(keys.iter().map(|key| match key {
+                Ok(()) => Ok(0),
+                Err(refusal) => Err(refusal.code),
+            })),
+            Err(error) => timed.ended(keys.iter().map(|_| Err(error.code()))),
+        }
+        outcome
     }
 
     /// Removes every object but unfinished ones and, unless forced, those that
@@ -64,7 +82,8 @@ impl Client {
     /// # Errors
     /// [`CallError`] when the master cannot be asked.
     pub async fn remove_all(&self, force: bool) -> Result<u64, CallError> {
-        Ok(self.core.master.remove_all(force).await?)
+        let timed = self.core.metrics.start(ClientOperation::RemoveAll);
+        timed.answered(async { Ok(self.core.master.remove_all(force).await?) }.await)
     }
 
     /// Everything about one object: where it is, who put it, how long it is

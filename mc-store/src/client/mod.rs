@@ -5,6 +5,7 @@ mod contribution;
 mod data;
 mod get;
 mod keys;
+mod metrics;
 mod peers;
 mod put;
 
@@ -14,12 +15,17 @@ use mc_rpc::MasterClient;
 use mc_transport::Node;
 use mc_types::{ClientId, Endpoint};
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 
 pub use builder::ClientBuilder;
 pub use get::GetInto;
+pub use metrics::{
+    ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics, PathMetrics,
+};
 pub use put::{Put, PutOutcome};
 
 use contribution::{Contribution, Heartbeat};
+use metrics::Metrics;
 use peers::Peers;
 
 /// A member of the cluster that puts and gets objects and, if it contributes a
@@ -49,6 +55,9 @@ struct Core {
     contribution: Arc<Contribution>,
     heartbeat: Mutex<Option<Heartbeat>>,
     settings: builder::Settings,
+    metrics: Metrics,
+    /// What goes on by itself in the application's runtime; ends with the client.
+    background: Mutex<JoinSet<()>>,
 }
 
 impl Client {
@@ -90,6 +99,7 @@ impl Client {
         if let Some(heartbeat) = heartbeat {
             heartbeat.stop().await;
         }
+        self.core.background.lock().abort_all();
         self.core.contribution.withdraw(&self.core.master, self.core.id).await;
         self.core.transport.shutdown().await;
     }

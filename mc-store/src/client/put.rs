@@ -9,7 +9,7 @@ use mc_transport::{MemorySlice, Operation, RemoteSpan, Source};
 use mc_types::{Checksum, ErrorCode, Generation, KeyRef};
 
 use super::data::{Job, source_checksum};
-use super::{Client, Core};
+use super::{Client, ClientOperation, Core};
 use crate::error::{PeerError, PutError};
 
 /// Placements tried when bytes cannot be written where the master said.
@@ -96,8 +96,8 @@ impl Client {
         put: Put<'_>,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, PutError> {
-        let mut outcomes = self.batch_put(vec![put], config).await;
-        outcomes.pop().expect("one outcome for each put")
+        let outcomes = self.put_all(vec![put], config, ClientOperation::Put).await;
+        outcomes.into_iter().next().expect("one outcome for each put")
     }
 
     /// Stores many objects, each on its own: one that fails hinders no other.
@@ -112,10 +112,21 @@ impl Client {
         puts: Vec<Put<'_>>,
         config: &ReplicateConfig,
     ) -> Vec<Result<PutOutcome, PutError>> {
+        self.put_all(puts, config, ClientOperation::BatchPut).await
+    }
+
+    async fn put_all(
+        &self,
+        puts: Vec<Put<'_>>,
+        config: &ReplicateConfig,
+        operation: ClientOperation,
+    ) -> Vec<Result<PutOutcome, PutError>> {
+        let timed = self.core.metrics.start(operation);
         let mut batch: Vec<Item<'_>> = puts.into_iter().map(Item::new).collect();
         for chunk in batch.chunks_mut(CHUNK) {
             self.core.put_chunk(chunk, config).await;
         }
+        timed.ended(batch.iter().map(Item::tally));
         let done = "a chunk is put until every item has an outcome";
         batch.into_iter().map(|item| item.outcome.expect(done)).collect()
     }
@@ -139,6 +150,16 @@ impl<'a> Item<'a> {
 
     fn key(&self) -> KeyRef<'a> {
         KeyRef::new(self.put.key).expect("an item with a bad key has an outcome from the start")
+    }
+
+    /// The bytes that were stored, or why none were, for the metrics.
+    fn tally(&self) -> Result<u64, ErrorCode> {
+        match &self.outcome {
+            Some(Ok(PutOutcome::Stored)) => Ok(self.lengths.iter().sum()),
+            Some(Ok(_)) => Ok(0),
+            Some(Err(error)) => Err(error.code()),
+            None => Err(ErrorCode::Internal),
+        }
     }
 
     /// Computed when there is room, and once.

@@ -1,0 +1,412 @@
+//! What a client counts of its calls and of the bytes that it moves.
+
+mod histogram;
+mod text;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use mc_types::ErrorCode;
+
+use super::Client;
+use crate::error::CallError;
+pub use histogram::LatencyHistogram;
+use histogram::Recorder;
+
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$of])* $variant,)*
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name in metrics.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+numbered! {
+    /// A kind of call that a [`Client`] times.
+    ClientOperation {
+        /// Puts of one object, however its bytes are given.
+        Put = "put",
+        /// Puts of many objects.
+        BatchPut = "batch_put",
+        /// Upserts of one object.
+        Upsert = "upsert",
+        /// Upserts of many objects.
+        BatchUpsert = "batch_upsert",
+        /// Gets of one object into memory of the client.
+        Get = "get",
+        /// Gets of one object into memory of the caller.
+        GetInto = "get_into",
+        /// Gets of a part of one object.
+        GetRange = "get_range",
+        /// Gets of many objects into memory of the client.
+        BatchGet = "batch_get",
+        /// Gets of many objects into memory of the caller.
+        BatchGetInto = "batch_get_into",
+        /// Questions whether one object is there.
+        Exist = "exist",
+        /// Questions whether many objects are there.
+        BatchExist = "batch_exist",
+        /// Questions how many of the leading objects are there.
+        LongestPrefix = "longest_prefix",
+        /// Removals of one object.
+        Remove = "remove",
+        /// Removals of many objects.
+        BatchRemove = "batch_remove",
+        /// Removals of all objects, or of those that a pattern names.
+        RemoveAll = "remove_all",
+    }
+}
+
+impl ClientOperation {
+    /// Whether it reads objects.
+    #[must_use]
+    pub const fn is_read(self) -> bool {
+        matches!(
+            self,
+            Self::Get | Self::GetInto | Self::GetRange | Self::BatchGet | Self::BatchGetInto
+        )
+    }
+
+    /// Whether it writes objects.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        matches!(self, Self::Put | Self::BatchPut | Self::Upsert | Self::BatchUpsert)
+    }
+}
+
+numbered! {
+    /// A way that bytes take between a client and where they are stored.
+    DataPath {
+        /// Copied within the client's own segments.
+        OwnMemory = "own_memory",
+        /// Copied to or from a segment of another process of the same host.
+        SharedMemory = "shared_memory",
+        /// Through sockets.
+        Tcp = "tcp",
+    }
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Read,
+    Write,
+}
+
+/// The counters of a client; none when it was told not to count.
+pub(super) struct Metrics {
+    counters: Option<Box<Counters>>,
+}
+
+struct Counters {
+    operations: [OperationCounters; ClientOperation::ALL.len()],
+    /// Bytes read and written.
+    paths: [[AtomicU64; 2]; DataPath::ALL.len()],
+}
+
+struct OperationCounters {
+    latency: Recorder,
+    objects: AtomicU64,
+    bytes: AtomicU64,
+    abandoned: AtomicU64,
+    failures: [AtomicU64; ErrorCode::ALL.len()],
+}
+
+impl OperationCounters {
+    const fn new() -> Self {
+        Self {
+            latency: Recorder::new(),
+            objects: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
+            failures: [const { AtomicU64::new(0) }; ErrorCode::ALL.len()],
+        }
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").field("is_on", &self.counters.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    pub(super) fn new(on: bool) -> Self {
+        let counters = || {
+            Box::new(Counters {
+                operations: [const { OperationCounters::new() }; ClientOperation::ALL.len()],
+                paths: [const { [const { AtomicU64::new(0) }; 2] }; DataPath::ALL.len()],
+            })
+        };
+        Self { counters: on.then(counters) }
+    }
+
+    /// Begins to time a call. Dropped before it is told the outcome, it counts the call as
+    /// abandoned.
+    pub(super) fn start(&self, operation: ClientOperation) -> Timed<'_> {
+        let counters = self.counters.as_ref().map(|all| &all.operations[operation as usize]);
+        Timed { running: counters.map(|counters| (counters, Instant::now())) }
+    }
+
+    /// Counts bytes that have moved.
+    pub(super) fn moved(&self, path: DataPath, direction: Direction, bytes: u64) {
+        if let Some(counters) = &self.counters {
+            let counter = &counters.paths[path as usize][direction as usize];
+            counter.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self) -> ClientMetrics {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Some(counters) = &self.counters else { return ClientMetrics::default() };
+        let operations = ClientOperation::ALL.iter().zip(&counters.operations);
+        let paths = DataPath::ALL.iter().zip(&counters.paths);
+        ClientMetrics {
+            operations: operations
+                .map(|(&operation, counters)| OperationMetrics {
+                    operation,
+                    latency: counters.latency.read(),
+                    objects: load(&counters.objects),
+                    bytes: load(&counters.bytes),
+                    abandoned: load(&counters.abandoned),
+                    failures: ErrorCode::ALL
+                        .iter()
+                        .zip(&counters.failures)
+                        .map(|(&code, count)| (code, load(count)))
+                        .filter(|&(_, count)| count != 0)
+                        .collect(),
+                })
+                .filter(|counted| counted.latency.count() != 0 || counted.abandoned != 0)
+                .collect(),
+            paths: paths
+                .map(|(&path, [read, written])| PathMetrics {
+                    path,
+                    read: load(read),
+                    written: load(written),
+                })
+                .collect(),
+            ..ClientMetrics::default()
+        }
+    }
+}
+
+/// A call that is being timed.
+#[must_use = "a call whose outcome is not told is counted as abandoned"]
+pub(super) struct Timed<'a> {
+    running: Option<(&'a OperationCounters, Instant)>,
+}
+
+impl Timed<'_> {
+    /// The call is over: for each object the bytes that it came to, or why it failed.
+    pub(super) fn ended(mut self, outcomes: impl IntoIterator<Item = Result<u64, ErrorCode>>) {
+        let Some((counters, begun)) = self.running.take() else { return };
+        counters.latency.record(begun.elapsed());
+        let (mut objects, mut bytes) = (0, 0);
+        for outcome in outcomes {
+            objects += 1;
+            match outcome {
+                Ok(more) => bytes += more,
+                Err(code) => {
+                    // Every code is in the list; the fields' order is the list's.
+                    counters.failures[code as usize].fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        counters.objects.fetch_add(objects, Ordering::Relaxed);
+        if bytes != 0 {
+            counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// The call, one that moves no bytes, is over; hands its outcome on.
+    pub(super) fn answered<T>(self, outcome: Result<T, CallError>) -> Result<T, CallError> {
+        self.answered_all(1, outcome)
+    }
+
+    /// The same, of a call about that many objects.
+    pub(super) fn answered_all<T>(
+        self,
+        objects: usize,
+        outcome: Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let each = outcome.as_ref().map(|_| 0).map_err(CallError::code);
+        self.ended(std::iter::repeat_n(each, objects));
+        outcome
+    }
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        if let Some((counters, _)) = self.running.take() {
+            counters.abandoned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a client has counted since it was started. Sums are over all its clones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientMetrics {
+    /// Each operation that was called.
+    pub operations: Vec<OperationMetrics>,
+    /// Bytes by the way that they took.
+    pub paths: Vec<PathMetrics>,
+    /// Calls of the master.
+    pub rpc: mc_rpc::ClientMetrics,
+    /// Labels that every figure carries in [`prometheus`](Self::prometheus).
+    pub labels: Vec<(Box<str>, Box<str>)>,
+}
+
+/// What the calls of one operation came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OperationMetrics {
+    /// The operation.
+    pub operation: ClientOperation,
+    /// How long the calls took that have ended, whatever their outcome.
+    pub latency: LatencyHistogram,
+    /// Objects that they were about.
+    pub objects: u64,
+    /// Bytes of the objects that were read or stored.
+    pub bytes: u64,
+    /// Calls that were given up before they ended.
+    pub abandoned: u64,
+    /// Objects that failed, by cause; each cause that there was.
+    pub failures: Vec<(ErrorCode, u64)>,
+}
+
+impl OperationMetrics {
+    /// Calls that have ended.
+    #[must_use]
+    pub const fn calls(&self) -> u64 {
+        self.latency.count()
+    }
+
+    /// Objects that failed for whatever cause.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failures.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// Bytes that took one way. Replicas count each on its own, and so do bytes that were
+/// read but turned out to be damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathMetrics {
+    /// The way.
+    pub path: DataPath,
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+}
+
+impl ClientMetrics {
+    /// What was counted of one operation; `None` when it was not called.
+    #[must_use]
+    pub fn operation(&self, operation: ClientOperation) -> Option<&OperationMetrics> {
+        self.operations.iter().find(|counted| counted.operation == operation)
+    }
+}
+
+impl Client {
+    /// What this client and its clones have counted. Empty, but for the calls of the
+    /// master, when the client was told [not to count](super::ClientBuilder::metrics).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use mc_store::{Client, ClientOperation, Master};
+    /// let master = Master::builder().start().await?;
+    /// let client = Client::builder().master(master.local_addr().to_string()).connect().await?;
+    /// client.exist("block-0").await?;
+    /// let metrics = client.metrics();
+    /// let exist = metrics.operation(ClientOperation::Exist).ok_or("it was called")?;
+    /// assert_eq!((exist.calls(), exist.failed()), (1, 0));
+    /// # client.shutdown().await;
+    /// # master.shutdown().await;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn metrics(&self) -> ClientMetrics {
+        self.core.metrics()
+    }
+}
+
+impl super::Core {
+    pub(super) fn metrics(&self) -> ClientMetrics {
+        ClientMetrics {
+            rpc: self.master.metrics(),
+            labels: self.settings.metrics_labels.clone(),
+            ..self.metrics.read()
+        }
+    }
+
+    /// Logs the figures at each interval until the client ends, if that is wanted.
+    pub(super) fn log_figures(self: &Arc<Self>) {
+        let interval = self.settings.metrics_interval;
+        if interval.is_zero() {
+            return;
+        }
+        let core = Arc::downgrade(self);
+        self.background.lock().spawn(async move {
+            loop {
+                tokio::time::sleep(interval).await;
+                let Some(core) = core.upgrade() else { return };
+                tracing::info!("{}", core.metrics().summary());
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_numbered_in_the_order_of_their_list() {
+        for (at, &code) in ErrorCode::ALL.iter().enumerate() {
+            assert_eq!(code as usize, at, "{code}");
+        }
+    }
+
+    #[test]
+    fn outcomes_are_counted_by_object_and_cause() {
+        let metrics = Metrics::new(true);
+        let outcomes = [Ok(7), Err(ErrorCode::Full), Ok(3), Err(ErrorCode::Full)];
+        metrics.start(ClientOperation::BatchPut).ended(outcomes);
+        drop(metrics.start(ClientOperation::BatchPut));
+        metrics.moved(DataPath::Tcp, Direction::Write, 10);
+        metrics.moved(DataPath::Tcp, Direction::Read, 2);
+        let read = metrics.read();
+        assert_eq!(read.operations.len(), 1);
+        let put = read.operation(ClientOperation::BatchPut).unwrap();
+        assert_eq!((put.calls(), put.objects, put.bytes, put.abandoned), (1, 4, 10, 1));
+        assert_eq!(put.failures, [(ErrorCode::Full, 2)]);
+        let tcp = read.paths.iter().find(|counted| counted.path == DataPath::Tcp).unwrap();
+        assert_eq!((tcp.read, tcp.written), (2, 10));
+    }
+
+    #[test]
+    fn a_client_may_be_told_not_to_count() {
+        let metrics = Metrics::new(false);
+        metrics.start(ClientOperation::Get).ended([Ok(1)]);
+        metrics.moved(DataPath::Tcp, Direction::Write, 10);
+        assert_eq!(metrics.read(), ClientMetrics::default());
+    }
+}

@@ -1,0 +1,322 @@
+//! A client's figures as text: for Prometheus, for a log line, for a person.
+
+use std::fmt::Write as _;
+
+use mc_types::ByteSize;
+
+use super::{ClientMetrics, ClientOperation, LatencyHistogram, OperationMetrics};
+
+/// Limits of the buckets that are told: 2 to the power of these, in microseconds.
+const FIRST_LIMIT: u32 = 2;
+const LAST_LIMIT: u32 = 25;
+
+impl ClientMetrics {
+    /// The figures in Prometheus' text format, version 0.0.4. Those that the reference
+    /// system has too carry its names; latencies are in microseconds.
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        let mut page = Page { text: String::with_capacity(4096), labels: self.static_labels() };
+        self.totals(&mut page);
+        self.transfers(&mut page);
+        self.operations(&mut page);
+        self.calls(&mut page);
+        page.text
+    }
+
+    /// The figures in one line, for a log or a person.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let (read, written) = self.bytes();
+        let size = ByteSize::bytes;
+        let mut text = format!("read {}, written {}", size(read), size(written));
+        for of in &self.operations {
+            let name = of.operation.as_str();
+            let _ = write!(text, "; {name} {} ({} objects", of.calls(), of.objects);
+            if of.operation.is_read() || of.operation.is_write() {
+                let _ = write!(text, ", {}", size(of.bytes));
+            }
+            if of.failed() != 0 {
+                let _ = write!(text, ", {} failed", of.failed());
+            }
+            text.push(')');
+            let quantile = |part| of.latency.quantile(part);
+            if let (Some(median), Some(slow)) = (quantile(0.5), quantile(0.99)) {
+                let _ = write!(text, " p50 {median:.0?} p99 {slow:.0?}");
+            }
+        }
+        text
+    }
+
+    /// Bytes read and written, whatever way they took.
+    fn bytes(&self) -> (u64, u64) {
+        let sum = |(read, written), of: &super::PathMetrics| (read + of.read, written + of.written);
+        self.paths.iter().fold((0, 0), sum)
+    }
+
+    fn static_labels(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.labels {
+            label(&mut text, name, value);
+        }
+        text
+    }
+
+    fn totals(&self, page: &mut Page) {
+        let (read, written) = self.bytes();
+        for (name, help, value) in [
+            ("mooncake_transfer_read_bytes", "Bytes read from segments", read),
+            ("mooncake_transfer_write_bytes", "Bytes written to segments", written),
+        ] {
+            page.metric(name, "counter", help);
+            page.sample(name, &[], value);
+        }
+        let name = "mooncake_client_path_bytes_total";
+        page.metric(name, "counter", "Bytes by the way that they took");
+        for of in &self.paths {
+            for (direction, value) in [("read", of.read), ("write", of.written)] {
+                let labels = [("path", of.path.as_str()), ("direction", direction)];
+                page.sample(name, &labels, value);
+            }
+        }
+    }
+
+    fn transfers(&self, page: &mut Page) {
+        use ClientOperation::{
+            BatchGet, BatchGetInto, BatchPut, BatchUpsert, Get, GetInto, GetRange, Put, Upsert,
+        };
+        for (name, help, among) in [
+            ("get", "Time of gets of one object", &[Get, GetInto, GetRange][..]),
+            ("put", "Time of puts and upserts of one object", &[Put, Upsert]),
+            ("batch_get", "Time of gets of many objects", &[BatchGet, BatchGetInto]),
+            ("batch_put", "Time of puts and upserts of many objects", &[BatchPut, BatchUpsert]),
+        ] {
+            let of = self.operations.iter().filter(|of| among.contains(&of.operation));
+            let latency = LatencyHistogram::sum(of.map(|of| &of.latency));
+            let name = format!("mooncake_transfer_{name}_latency");
+            page.metric(&name, "histogram", &format!("{help}, in microseconds"));
+            page.histogram(&name, &[], &latency);
+        }
+    }
+
+    fn operations(&self, page: &mut Page) {
+        let read = "mooncake_transfer_read_operation";
+        let write = "mooncake_transfer_write_operation";
+        let other = "mooncake_client_key_operation";
+        let family = |of: ClientOperation| match of {
+            of if of.is_read() => read,
+            of if of.is_write() => write,
+            _ => other,
+        };
+        for name in [read, write, other] {
+            let own: Vec<&OperationMetrics> =
+                self.operations.iter().filter(|of| family(of.operation) == name).collect();
+            let help = "Calls that have ended";
+            page.by_operation(&format!("{name}_count"), help, &own, OperationMetrics::calls);
+            if name != other {
+                let help = "Bytes of the objects read or stored";
+                page.by_operation(&format!("{name}_bytes"), help, &own, |of| of.bytes);
+            }
+            let name = format!("{name}_latency");
+            page.metric(&name, "histogram", "Time of the calls, in microseconds");
+            for of in &own {
+                page.histogram(&name, &[("op_name", of.operation.as_str())], &of.latency);
+            }
+        }
+        let all: Vec<&OperationMetrics> = self.operations.iter().collect();
+        let name = "mooncake_client_operation_objects_total";
+        page.by_operation(name, "Objects that calls were about", &all, |of| of.objects);
+        let name = "mooncake_client_operation_abandoned_total";
+        page.by_operation(name, "Calls given up by their callers", &all, |of| of.abandoned);
+        let name = "mooncake_client_operation_failures_total";
+        page.metric(name, "counter", "Objects that failed, by cause");
+        for of in &self.operations {
+            for (code, count) in &of.failures {
+                let labels = [("op_name", of.operation.as_str()), ("code", code.as_str())];
+                page.sample(name, &labels, *count);
+            }
+        }
+    }
+
+    fn calls(&self, page: &mut Page) {
+        let name = "mooncake_client_rpc_count";
+        page.metric(name, "counter", "Calls of the master that have ended");
+        for of in &self.rpc.methods {
+            page.sample(name, &[("rpc_name", &of.method.to_string())], of.calls);
+        }
+        let name = "mooncake_client_rpc_failures_total";
+        page.metric(name, "counter", "Calls of the master that failed or were refused");
+        for of in &self.rpc.methods {
+            page.sample(name, &[("rpc_name", &of.method.to_string())], of.failures);
+        }
+        let name = "mooncake_client_rpc_latency";
+        page.metric(name, "histogram", "Time of the calls of the master, in microseconds");
+        for of in &self.rpc.methods {
+            let method = of.method.to_string();
+            let (mut seen, mut buckets) = (0, Vec::new());
+            for (limit, calls) in of.latencies.buckets() {
+                seen += calls;
+                buckets.push((limit.as_micros(), seen));
+            }
+            // The last one holds whatever took longer, too.
+            buckets.pop();
+            page.buckets(name, &[("rpc_name", &method)], buckets, seen);
+        }
+        for (name, help, value) in [
+            ("made", "Connections made to the master", self.rpc.connections_made),
+            ("lost", "Connections to the master that broke", self.rpc.connections_lost),
+        ] {
+            let name = format!("mooncake_client_rpc_connections_{name}_total");
+            page.metric(&name, "counter", help);
+            page.sample(&name, &[], value);
+        }
+    }
+}
+
+/// A page of samples under way.
+struct Page {
+    text: String,
+    /// Every sample's, as they are written.
+    labels: String,
+}
+
+impl Page {
+    fn metric(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        self.text.push_str(name);
+        let mut all = self.labels.clone();
+        for (name, value) in labels {
+            label(&mut all, name, value);
+        }
+        if !all.is_empty() {
+            let _ = write!(self.text, "{{{all}}}");
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+
+    fn by_operation(
+        &mut self,
+        name: &str,
+        help: &str,
+        of: &[&OperationMetrics],
+        value: impl Fn(&OperationMetrics) -> u64,
+    ) {
+        self.metric(name, "counter", help);
+        for of in of {
+            self.sample(name, &[("op_name", of.operation.as_str())], value(of));
+        }
+    }
+
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], latency: &LatencyHistogram) {
+        let limits = FIRST_LIMIT..=LAST_LIMIT;
+        let buckets = limits.map(|limit| (1_u128 << limit, latency.within_micros(limit)));
+        self.buckets(name, labels, buckets, latency.count());
+        let micros = u64::try_from(latency.total().as_micros()).unwrap_or(u64::MAX);
+        self.sample(&format!("{name}_sum"), labels, micros);
+    }
+
+    fn buckets(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        buckets: impl IntoIterator<Item = (u128, u64)>,
+        count: u64,
+    ) {
+        let bucket = format!("{name}_bucket");
+        let mut with_limit = |limit: &str, calls| {
+            let mut labels = labels.to_vec();
+            labels.push(("le", limit));
+            self.sample(&bucket, &labels, calls);
+        };
+        for (limit, calls) in buckets {
+            with_limit(&limit.to_string(), calls);
+        }
+        with_limit("+Inf", count);
+        self.sample(&format!("{name}_count"), labels, count);
+    }
+}
+
+/// Appends a label, with the comma before it.
+fn label(text: &mut String, name: &str, value: &str) {
+    if !text.is_empty() {
+        text.push(',');
+    }
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let _ = write!(text, "{name}=\"{value}\"");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mc_types::ErrorCode;
+
+    use super::super::{DataPath, Direction, Metrics};
+    use super::*;
+
+    fn counted() -> ClientMetrics {
+        let metrics = Metrics::new(true);
+        metrics.start(ClientOperation::Get).ended([Ok(4096)]);
+        metrics.start(ClientOperation::BatchPut).ended([Ok(10), Err(ErrorCode::Full)]);
+        metrics.start(ClientOperation::Exist).ended([Ok(0)]);
+        metrics.moved(DataPath::SharedMemory, Direction::Read, 4096);
+        metrics.read()
+    }
+
+    #[test]
+    fn the_page_has_the_names_of_the_reference() {
+        let mut metrics = counted();
+        metrics.labels = vec![("cluster_id".into(), "a\"b".into())];
+        let page = metrics.prometheus();
+        for line in [
+            "# TYPE mooncake_transfer_read_bytes counter",
+            r#"mooncake_transfer_read_bytes{cluster_id="a\"b"} 4096"#,
+            r#"mooncake_transfer_get_latency_count{cluster_id="a\"b"} 1"#,
+            r#"mooncake_transfer_batch_put_latency_bucket{cluster_id="a\"b",le="+Inf"} 1"#,
+            r#"mooncake_transfer_read_operation_bytes{cluster_id="a\"b",op_name="get"} 4096"#,
+            r#"mooncake_client_operation_failures_total{cluster_id="a\"b",op_name="batch_put",code="FULL"} 1"#,
+            r#"mooncake_client_key_operation_count{cluster_id="a\"b",op_name="exist"} 1"#,
+        ] {
+            assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");
+        }
+    }
+
+    #[test]
+    fn every_line_is_a_comment_or_a_sample_and_no_series_comes_twice() {
+        let page = counted().prometheus();
+        let mut seen = std::collections::HashSet::new();
+        for line in page.lines().filter(|line| !line.starts_with("# ")) {
+            let (series, value) = line.rsplit_once(' ').expect("a series and its value");
+            assert!(value.parse::<u64>().is_ok(), "{line}");
+            assert!(seen.insert(series), "{series} is there twice");
+        }
+    }
+
+    #[test]
+    fn the_buckets_of_a_histogram_add_up() {
+        let page = counted().prometheus();
+        let prefix = "mooncake_transfer_get_latency_bucket{le=";
+        let found: Vec<u64> = page
+            .lines()
+            .filter(|line| line.starts_with(prefix))
+            .map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+            .collect();
+        assert_eq!(found.len(), (LAST_LIMIT - FIRST_LIMIT) as usize + 2);
+        assert!(found.is_sorted() && found.last() == Some(&1), "{found:?}");
+    }
+
+    #[test]
+    fn the_summary_is_one_line() {
+        let summary = counted().summary();
+        assert!(
+            summary.starts_with("read 4.00 KB, written 0 B; batch_put 1 (2 objects"),
+            "{summary}"
+        );
+        assert!(summary.contains("1 failed") && summary.contains("exist 1 (1 objects)"));
+        assert_eq!(summary.lines().count(), 1);
+        let none = LatencyHistogram::default();
+        assert_eq!((none.quantile(0.5), none.total()), (None, Duration::ZERO));
+    }
+}
