@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
 
 use crate::error::BenchError;
 use crate::placement::Placement;
@@ -141,9 +142,35 @@ pub(crate) fn wait_for_end() {
 
 /// A runtime as a server's `main` has it: one worker for each CPU that
 /// `placement` allows.
-pub(crate) fn server_runtime(placement: Placement) -> io::Result<tokio::runtime::Runtime> {
+pub(crate) fn server_runtime(placement: Placement) -> io::Result<Runtime> {
     crate::placement::pin_server(placement)?;
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+/// How an application runs its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientRuntime {
+    /// Everything on one thread.
+    Single,
+    /// One worker for each CPU that the thread that starts it may use.
+    Multi,
+}
+
+impl ClientRuntime {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Multi => "multi",
+        }
+    }
+
+    pub(crate) fn start(self) -> io::Result<Runtime> {
+        let mut builder = match self {
+            Self::Single => tokio::runtime::Builder::new_current_thread(),
+            Self::Multi => tokio::runtime::Builder::new_multi_thread(),
+        };
+        builder.enable_all().build()
+    }
 }
 
 /// Bytes of this process's memory that are in RAM.

@@ -146,13 +146,26 @@ fn store_has_its_figures() {
         &figures,
         &[
             "get_into_p50_us",
+            "get_into_p99_us",
+            "get_p50_us",
+            "get_p99_us",
             "put_p50_us",
+            "put_p99_us",
+            "exist_p50_us",
             "put_batch_per_s",
             "get_batch_per_s",
             "pressure_failed_puts",
             "pressure_p99_ratio",
         ],
     );
+    let sizes = ["4096", "65536", "1048576", "16777216"].map(String::from);
+    assert_eq!(values(&figures, "get_into_p50_us", "size"), sizes.into());
+    for name in ["get_into_p50_us", "get_batch_per_s"] {
+        let carriers = ["shm", "tcp"].map(String::from);
+        assert_eq!(values(&figures, name, "transport"), carriers.into(), "{name}");
+        let runtimes = ["multi", "single"].map(String::from);
+        assert_eq!(values(&figures, name, "runtime"), runtimes.into(), "{name}");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use mc_store::{Client, GetError, PutOutcome};
 
-use super::{Cluster, MIB};
+use super::MIB;
+use super::cluster::{Carrier, Cluster};
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::latency::Latencies;
@@ -80,7 +81,7 @@ struct Outcome {
 
 impl Work {
     fn run(&self, pool: usize) -> Result<Outcome, BenchError> {
-        let cluster = Cluster::start(Placement::Free, pool)?;
+        let cluster = Cluster::start(Placement::Free, Carrier::Tcp, pool)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let client = cluster.client().await?;

@@ -1,0 +1,227 @@
+//! What one call takes, and how many values a second batches move.
+
+use std::io::Write;
+use std::time::Instant;
+
+use bytes::Bytes;
+use mc_store::{Client, GetInto, Memory, Put, PutOutcome, ReplicateConfig};
+
+use super::cluster::{Carrier, Cluster};
+use super::{KIB, MIB};
+use crate::error::BenchError;
+use crate::figure::{Figure, Report};
+use crate::latency::Latencies;
+use crate::pattern::Pattern;
+use crate::placement::{self, Placement};
+use crate::process::ClientRuntime;
+use crate::scale::Scale;
+
+/// Bytes of a value.
+pub(super) const SIZES: [usize; 4] = [4 * KIB, 64 * KIB, MIB, 16 * MIB];
+
+/// Values of a batch.
+pub(super) const BATCH: usize = 100;
+
+/// Bytes of a value of a batch.
+pub(super) const BATCH_VALUE: usize = 4 * KIB;
+
+/// Prints latencies of single calls and rates of batches, by carrier, placement and
+/// runtime of the client.
+pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
+    let all = [Placement::Same, Placement::Cross, Placement::Free];
+    for place in placement::possible(&all)? {
+        for carrier in [Carrier::Tcp, Carrier::Shm] {
+            // One for each place: the scheduler may move the processes of a free one.
+            let cluster = Cluster::start(place, carrier, scale.pick(1 << 30, 1 << 30, 128 << 20))?;
+            for runtime in [ClientRuntime::Single, ClientRuntime::Multi] {
+                let setting = Setting { place, carrier, runtime, cluster: &cluster };
+                setting.measure(scale, report)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Under which circumstances something is measured.
+struct Setting<'a> {
+    place: Placement,
+    carrier: Carrier,
+    runtime: ClientRuntime,
+    cluster: &'a Cluster,
+}
+
+impl Setting<'_> {
+    fn measure<W: Write>(&self, scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
+        for size in SIZES {
+            let count = count(scale, size);
+            let mut timed = self.with_client(async |client| singles(client, size, count).await)?;
+            let figures = [
+                ("get_into_p50_us", "get_into_p99_us", &mut timed.get_into),
+                ("get_p50_us", "get_p99_us", &mut timed.get),
+                ("put_p50_us", "put_p99_us", &mut timed.put),
+            ];
+            for (p50, p99, latencies) in figures {
+                let figure = Figure::new(p50, latencies.p50_us(), "µs").with("size", size);
+                report.add(self.on(figure))?;
+                let figure = Figure::new(p99, latencies.quantile_us(0.99), "µs").with("size", size);
+                report.add(self.on(figure))?;
+            }
+        }
+        let calls = scale.pick(20_000, 2_000, 20);
+        let mut exist = self.with_client(async |client| exist(client, calls).await)?;
+        report.add(self.on(Figure::new("exist_p50_us", exist.p50_us(), "µs")))?;
+        let rounds = scale.pick(1000, 100, 3);
+        let (puts, gets) = self.with_client(async |client| batches(client, rounds).await)?;
+        for (name, rate) in [("put_batch_per_s", puts), ("get_batch_per_s", gets)] {
+            let figure = Figure::new(name, rate, "values/s").with("batch", BATCH);
+            report.add(self.on(figure.with("size", BATCH_VALUE)))?;
+        }
+        Ok(())
+    }
+
+    fn on(&self, figure: Figure) -> Figure {
+        figure
+            .with("transport", self.carrier.name())
+            .with("placement", self.place.name())
+            .with("runtime", self.runtime.name())
+    }
+
+    /// Runs `work` with a client of its own at the client's place.
+    fn with_client<T: Send>(
+        &self,
+        work: impl AsyncFnOnce(&Client) -> Result<T, BenchError> + Send,
+    ) -> Result<T, BenchError> {
+        placement::on_client_cpu(self.place, || {
+            self.runtime.start()?.block_on(async {
+                let client = self.cluster.client().await?;
+                let outcome = work(&client).await;
+                client.shutdown().await;
+                outcome
+            })
+        })
+    }
+}
+
+fn count(scale: Scale, size: usize) -> usize {
+    let bytes: usize = scale.pick(1 << 30, 128 << 20, 16 << 20);
+    (bytes / size).clamp(scale.pick(60, 10, 1), scale.pick(5_000, 1_000, 10))
+}
+
+#[derive(Default)]
+struct Timed {
+    put: Latencies,
+    get_into: Latencies,
+    get: Latencies,
+}
+
+/// Puts a value, gets it back in both ways, checks it and removes it, over and over.
+async fn singles(client: &Client, size: usize, count: usize) -> Result<Timed, BenchError> {
+    let target = Memory::allocate(size)?;
+    let mut found = vec![0; size];
+    // Mapped now, so that no measured get is the first to touch a page.
+    target.whole().copy_from(0, &found).expect("the same length");
+    let mut timed = Timed::default();
+    // A few values are enough to tell a wrong one, and to make them costs as much
+    // as to send them.
+    let values: Vec<(Pattern, Bytes)> =
+        (0..4).map(|seed| (Pattern::new(seed), Pattern::new(seed).bytes(size).into())).collect();
+    let warm_up = count.div_ceil(10);
+    for turn in 0..count + warm_up {
+        let (pattern, value) = &values[turn % values.len()];
+        let key = format!("single-{size}-{turn}");
+        let value = value.clone();
+        let start = Instant::now();
+        let outcome = client.put(&key, value).await?;
+        let put = start.elapsed();
+        if outcome != PutOutcome::Stored {
+            return Err(BenchError::wrong("put", format!("{outcome:?} for a new key")));
+        }
+        let start = Instant::now();
+        let len = client.get_into(&key, &target.whole()).await?;
+        let get_into = start.elapsed();
+        if len != size as u64 {
+            return Err(BenchError::wrong("get_into", format!("{len} of {size} bytes")));
+        }
+        target.whole().copy_to(0, &mut found).expect("the same length");
+        pattern.check("get_into", 0, &found)?;
+        let start = Instant::now();
+        let got = client.get(&key).await?;
+        let get = start.elapsed();
+        if got.len() != size {
+            return Err(BenchError::wrong("get", format!("{} of {size} bytes", got.len())));
+        }
+        pattern.check("get", 0, &got)?;
+        client.remove(&key, true).await?;
+        if turn >= warm_up {
+            timed.put.add(put);
+            timed.get_into.add(get_into);
+            timed.get.add(get);
+        }
+    }
+    Ok(timed)
+}
+
+/// Asks for a key that is there, over and over.
+async fn exist(client: &Client, count: usize) -> Result<Latencies, BenchError> {
+    client.put("exist", Bytes::from_static(b"yes")).await?;
+    let mut latencies = Latencies::default();
+    let warm_up = count / 10;
+    for turn in 0..count + warm_up {
+        let start = Instant::now();
+        let there = client.exist("exist").await?;
+        let took = start.elapsed();
+        if !there {
+            return Err(BenchError::wrong("exist", "no for a key that was put"));
+        }
+        if turn >= warm_up {
+            latencies.add(took);
+        }
+    }
+    client.remove("exist", true).await?;
+    Ok(latencies)
+}
+
+/// Values per second, put and got in batches.
+async fn batches(client: &Client, rounds: usize) -> Result<(f64, f64), BenchError> {
+    const SIZE: usize = BATCH_VALUE;
+    let config = ReplicateConfig::default();
+    let values: Vec<Bytes> =
+        (0..BATCH).map(|n| Pattern::new(n as u64).bytes(SIZE).into()).collect();
+    let target = Memory::allocate(BATCH * SIZE)?;
+    let mut found = vec![0; SIZE];
+    let (mut put, mut get) = (Latencies::default(), Latencies::default());
+    for round in 0..rounds + rounds / 10 {
+        let keys: Vec<String> = (0..BATCH).map(|n| format!("batch-{round}-{n}")).collect();
+        let puts = keys.iter().zip(&values).map(|(key, value)| Put::new(key, value.clone()));
+        let puts = puts.collect();
+        let start = Instant::now();
+        let outcomes = client.batch_put(puts, &config).await;
+        let put_took = start.elapsed();
+        for outcome in outcomes {
+            if outcome? != PutOutcome::Stored {
+                return Err(BenchError::wrong("batch_put", "a new key is not stored"));
+            }
+        }
+        let part = |n: usize| target.slice(n * SIZE, SIZE).expect("the target has a whole batch");
+        let gets = keys.iter().enumerate().map(|(n, key)| GetInto::new(key, part(n))).collect();
+        let start = Instant::now();
+        let lens = client.batch_get_into(gets).await;
+        let get_took = start.elapsed();
+        for (n, len) in lens.into_iter().enumerate() {
+            if len? != SIZE as u64 {
+                return Err(BenchError::wrong("batch_get_into", "another length"));
+            }
+            part(n).copy_to(0, &mut found).expect("the same length");
+            Pattern::new(n as u64).check("batch_get_into", 0, &found)?;
+        }
+        if round >= rounds / 10 {
+            put.add(put_took);
+            get.add(get_took);
+        }
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        for removed in client.batch_remove(&keys, true).await? {
+            removed.map_err(|refusal| BenchError::wrong("batch_remove", refusal.to_string()))?;
+        }
+    }
+    Ok((put.rate_of(BATCH as f64), get.rate_of(BATCH as f64)))
+}

@@ -1,0 +1,21 @@
+//! Puts and gets: master, storage node and client in processes of their own.
+
+mod cluster;
+mod latency;
+mod pressure;
+
+use std::io::Write;
+
+pub(crate) use self::cluster::{MasterAddress, MasterTask, NodeTask, serve_master, serve_node};
+use crate::error::BenchError;
+use crate::figure::Report;
+use crate::scale::Scale;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// Prints the suite's figures.
+pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
+    latency::run(scale, report)?;
+    pressure::run(scale, report)
+}
