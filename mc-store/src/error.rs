@@ -33,6 +33,34 @@ impl PeerError {
     }
 }
 
+/// Why a client makes no requests: what the variants `Closed` and `PureServer` of the
+/// families below have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    Closed,
+    PureServer,
+}
+
+impl Unusable {
+    const CLOSED: ErrorCode = ErrorCode::UnavailableInCurrentStatus;
+    const PURE_SERVER: ErrorCode = ErrorCode::InvalidParams;
+}
+
+macro_rules! from_unusable {
+    ($($error:ident),*) => {$(
+        impl From<Unusable> for $error {
+            fn from(why: Unusable) -> Self {
+                match why {
+                    Unusable::Closed => Self::Closed,
+                    Unusable::PureServer => Self::PureServer,
+                }
+            }
+        }
+    )*};
+}
+
+from_unusable!(PutError, GetError, CallError);
+
 /// Why an object is not stored.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
@@ -50,6 +78,16 @@ pub enum PutError {
     /// others that were tried instead.
     #[error("the object's bytes could not be written")]
     Peer(#[from] PeerError),
+    /// The client was [shut down](crate::Client::shutdown); the code is
+    /// [`UnavailableInCurrentStatus`](ErrorCode::UnavailableInCurrentStatus).
+    #[error("this client is closed; connect another one")]
+    Closed,
+    /// The client is a pure server; the code is [`InvalidParams`](ErrorCode::InvalidParams).
+    #[error(
+        "this client is a pure server, which makes no requests; give it a local buffer \
+         (local_buffer_size) of more than 0 bytes"
+    )]
+    PureServer,
 }
 
 impl PutError {
@@ -58,6 +96,8 @@ impl PutError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Key(_) => ErrorCode::InvalidKey,
+            Self::Closed => Unusable::CLOSED,
+            Self::PureServer => Unusable::PURE_SERVER,
             Self::Refused(refusal) => refusal.code,
             Self::Rpc(error) => error.code(),
             Self::Peer(error) => error.code(),
@@ -68,7 +108,7 @@ impl PutError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Key(_) => false,
+            Self::Key(_) | Self::Closed | Self::PureServer => false,
             Self::Refused(refusal) => refusal.is_retryable(),
             Self::Rpc(error) => error.is_retryable(),
             Self::Peer(_) => true,
@@ -127,6 +167,16 @@ pub enum GetError {
     /// The master refused or could not be asked.
     #[error(transparent)]
     Rpc(#[from] RpcError),
+    /// The client was [shut down](crate::Client::shutdown); the code is
+    /// [`UnavailableInCurrentStatus`](ErrorCode::UnavailableInCurrentStatus).
+    #[error("this client is closed; connect another one")]
+    Closed,
+    /// The client is a pure server; the code is [`InvalidParams`](ErrorCode::InvalidParams).
+    #[error(
+        "this client is a pure server, which makes no requests; give it a local buffer \
+         (local_buffer_size) of more than 0 bytes"
+    )]
+    PureServer,
 }
 
 impl GetError {
@@ -135,6 +185,8 @@ impl GetError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Key(_) => ErrorCode::InvalidKey,
+            Self::Closed => Unusable::CLOSED,
+            Self::PureServer => Unusable::PURE_SERVER,
             Self::NotFound => ErrorCode::ObjectNotFound,
             Self::NotReady => ErrorCode::ReplicaIsNotReady,
             Self::BufferTooSmall { .. } => ErrorCode::InvalidParams,
@@ -175,6 +227,16 @@ pub enum CallError {
     /// The master refused or could not be asked.
     #[error(transparent)]
     Rpc(#[from] RpcError),
+    /// The client was [shut down](crate::Client::shutdown); the code is
+    /// [`UnavailableInCurrentStatus`](ErrorCode::UnavailableInCurrentStatus).
+    #[error("this client is closed; connect another one")]
+    Closed,
+    /// The client is a pure server; the code is [`InvalidParams`](ErrorCode::InvalidParams).
+    #[error(
+        "this client is a pure server, which makes no requests; give it a local buffer \
+         (local_buffer_size) of more than 0 bytes"
+    )]
+    PureServer,
 }
 
 impl CallError {
@@ -183,6 +245,8 @@ impl CallError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Key(_) => ErrorCode::InvalidKey,
+            Self::Closed => Unusable::CLOSED,
+            Self::PureServer => Unusable::PURE_SERVER,
             Self::Rpc(error) => error.code(),
         }
     }
@@ -191,7 +255,7 @@ impl CallError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Key(_) => false,
+            Self::Key(_) | Self::Closed | Self::PureServer => false,
             Self::Rpc(error) => error.is_retryable(),
         }
     }
@@ -213,6 +277,12 @@ pub enum StartError {
         /// The name given.
         name: Box<str>,
     },
+    /// The client would neither contribute memory nor make requests.
+    #[error(
+        "the segment and the local buffer have 0 bytes, so the client would do nothing; give \
+         one of them a size"
+    )]
+    NoRole,
     /// The master cannot be reached or refused the segment.
     #[error(transparent)]
     Master(#[from] RpcError),

@@ -2,19 +2,24 @@
 #![forbid(unsafe_code)]
 
 mod client;
+#[doc(hidden)]
+pub mod doctest;
 mod error;
 mod master;
 
 pub use client::{
-    Client, ClientBuilder, ClientMetrics, ClientOperation, DataPath, GetInto, LatencyHistogram,
-    OperationMetrics, PathMetrics, Put, PutOutcome,
+    Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, GetInto,
+    LatencyHistogram, OperationMetrics, PathMetrics, Put, PutOutcome,
 };
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 pub use master::{Master, MasterBuilder};
-pub use mc_meta::{MasterConfig, MasterReport, ReplicateConfig};
-pub use mc_rpc::{ClusterReport, ObjectDescription, ServerMetrics, ServerWatch};
+pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};
+pub use mc_rpc::{
+    ClusterReport, ObjectDescription, Refusal, ReplicaDescription, ReplicaList, ReplicaPage,
+    ServerMetrics, ServerWatch, TaskReport,
+};
 pub use mc_transport::{Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source};
-pub use mc_types::{ByteSize, ErrorCode};
+pub use mc_types::{ByteSize, ClientId, ErrorCode, KeyError, MAX_KEY_LEN, ObjectKey, TaskId};
 
 /// The repository's front page, so that its examples are compiled and run.
 #[cfg(doctest)]

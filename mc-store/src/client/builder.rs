@@ -9,12 +9,16 @@ use mc_transport::tcp::TcpConfig;
 use mc_transport::{Memory, MemoryOptions, Node, NodeConfig};
 use mc_types::{ByteSize, ClientId, Endpoint};
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
+use super::admission::{Admission, ClientRole};
 use super::contribution::{Contribution, Heartbeat};
 use super::metrics::Metrics;
 use super::peers::Peers;
 use super::{Client, Core};
 use crate::error::StartError;
+
+const NOTHING: ByteSize = ByteSize::bytes(0);
 
 /// What does not change while a client runs.
 #[derive(Clone, Debug)]
@@ -50,6 +54,7 @@ pub(super) struct Settings {
 pub struct ClientBuilder {
     master: Option<String>,
     segment_size: ByteSize,
+    local_buffer: Option<ByteSize>,
     segment_name: Option<String>,
     listen: SocketAddr,
     advertise: Option<IpAddr>,
@@ -65,6 +70,7 @@ impl Default for ClientBuilder {
         Self {
             master: None,
             segment_size: ByteSize::bytes(0),
+            local_buffer: None,
             segment_name: None,
             listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             advertise: None,
@@ -94,6 +100,30 @@ impl ClientBuilder {
     /// How much memory to contribute. The default, nothing, makes a pure client.
     pub fn segment_size(mut self, size: ByteSize) -> Self {
         self.segment_size = size;
+        self
+    }
+
+    /// The memory for values that this client itself reads. Size 0 makes a pure server,
+    /// see [`ClientRole`]: its requests are refused. With any other size, and by default,
+    /// it makes requests, and a value takes the memory that it needs.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_master(|master| async move {
+    /// use mc_store::{ByteSize, Client, ClientRole, GetError};
+    /// let server = Client::builder()
+    ///     .master(master)
+    ///     .listen("127.0.0.1:0".parse()?)
+    ///     .segment_size(ByteSize::mib(1))
+    ///     .local_buffer(ByteSize::bytes(0))
+    ///     .connect()
+    ///     .await?;
+    /// assert_eq!(server.role(), ClientRole::PureServer);
+    /// assert!(matches!(server.get("key").await, Err(GetError::PureServer)));
+    /// # server.shutdown().await;
+    /// # Ok(()) });
+    /// ```
+    pub fn local_buffer(mut self, size: ByteSize) -> Self {
+        self.local_buffer = Some(size);
         self
     }
 
@@ -193,9 +223,15 @@ impl ClientBuilder {
         if let Some((name, _)) = self.settings.metrics_labels.iter().find(|it| !is_label(&it.0)) {
             return Err(StartError::BadLabel { name: name.clone() });
         }
+        let role = match (self.segment_size, self.local_buffer) {
+            (NOTHING, Some(NOTHING)) => return Err(StartError::NoRole),
+            (NOTHING, _) => ClientRole::PureClient,
+            (_, Some(NOTHING)) => ClientRole::PureServer,
+            _ => ClientRole::Both,
+        };
         let id = ClientId::from_u128(random_u128()?);
         let master = MasterClient::connect(&address, self.rpc.clone()).await?;
-        let contributes = self.segment_size > ByteSize::bytes(0);
+        let contributes = self.segment_size > NOTHING;
         let mut node = self.node;
         if contributes {
             let host = advertised(self.listen, self.advertise, &address)?;
@@ -236,6 +272,8 @@ impl ClientBuilder {
             peers: Peers::default(),
             contribution,
             heartbeat: Mutex::new(heartbeat),
+            admission: Admission::new(role),
+            left: OnceCell::new(),
             metrics: Metrics::new(self.settings.metrics),
             settings: self.settings,
             background: Mutex::default(),

@@ -183,6 +183,9 @@ impl<'a> Item<'a> {
 
 impl Core {
     async fn get_all(&self, items: &mut [Item<'_>]) {
+        if let Err(why) = self.request() {
+            items.iter_mut().for_each(|item| item.outcome = Some(Err(why.into())));
+        }
         for chunk in items.chunks_mut(CHUNK) {
             while chunk.iter().any(|item| item.outcome.is_none()) {
                 self.get_round(chunk).await;

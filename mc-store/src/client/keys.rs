@@ -1,10 +1,14 @@
 //! Calls about keys, which move no bytes.
 
-use mc_rpc::{ClusterReport, ObjectDescription, Refusal};
+use mc_rpc::{MAX_BATCH, MasterClient, ObjectDescription, Refusal, RpcError};
 use mc_types::{KeyError, KeyRef};
 
 use super::{Client, ClientOperation};
 use crate::error::CallError;
+
+/// Most bytes of keys that one call to the master names; a quarter of what masters accept
+/// by default.
+const MAX_KEY_BYTES: usize = 4 << 20;
 
 impl Client {
     /// Whether `key` can be read. A yes keeps the object from being taken away
@@ -12,9 +16,18 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`] when the key is not one or the master cannot be asked.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("prompt-17/block-0", "bytes").await?;
+    /// assert!(client.exist("prompt-17/block-0").await?);
+    /// assert!(!client.exist("prompt-18/block-0").await?);
+    /// # Ok(()) });
+    /// ```
     pub async fn exist(&self, key: &str) -> Result<bool, CallError> {
         let timed = self.core.metrics.start(ClientOperation::Exist);
-        timed.answered(async { Ok(self.core.master.exist(KeyRef::new(key)?).await?) }.await)
+        let outcome = async { Ok(self.core.request()?.exist(KeyRef::new(key)?).await?) };
+        timed.answered(outcome.await)
     }
 
     /// Whether each key can be read, as [`exist`](Self::exist) says; in the order
@@ -23,12 +36,20 @@ impl Client {
     /// # Errors
     /// [`CallError`] when one of the keys is not one or the master cannot be
     /// asked.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// assert_eq!(client.batch_exist(&["a", "b", "a"]).await?, [true, false, true]);
+    /// # Ok(()) });
+    /// ```
     pub async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, CallError> {
         let timed = self.core.metrics.start(ClientOperation::BatchExist);
+        let ask = async |master: &MasterClient, part: &[KeyRef<'_>]| master.batch_exist(part).await;
         let outcome = async {
-            let answers = self.core.master.batch_exist(&checked(keys)?).await?;
+            let answers = self.in_parts(keys, ask).await?;
             let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
-            Ok(unrefused.map_err(mc_rpc::RpcError::Refused)?)
+            Ok(unrefused.map_err(RpcError::Refused)?)
         };
         timed.answered_all(keys.len(), outcome.await)
     }
@@ -38,34 +59,118 @@ impl Client {
     ///
     /// # Errors
     /// As [`batch_exist`](Self::batch_exist).
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// for block in ["block-0", "block-1", "block-3"] {
+    ///     client.put(block, "bytes").await?;
+    /// }
+    /// assert_eq!(client.longest_prefix(&["block-0", "block-1", "block-2", "block-3"]).await?, 2);
+    /// # Ok(()) });
+    /// ```
     pub async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, CallError> {
         let timed = self.core.metrics.start(ClientOperation::LongestPrefix);
-        let outcome = async { Ok(self.core.master.longest_prefix(&checked(keys)?).await?) };
+        let outcome = async {
+            let master = self.core.request()?;
+            let mut found = 0;
+            for part in parts(&checked(keys)?) {
+                let there = master.longest_prefix(part).await?;
+                found += there;
+                if there < part.len() {
+                    break;
+                }
+            }
+            Ok(found)
+        };
         timed.answered_all(keys.len(), outcome.await)
+    }
+
+    /// How many bytes the object has. Keeps it from being taken away for the length of a
+    /// lease, as [`exist`](Self::exist) does.
+    ///
+    /// # Errors
+    /// [`CallError`]; its code is `ObjectNotFound` when there is no such object and
+    /// `ReplicaIsNotReady` when it cannot be read now.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", vec![7; 65_536]).await?;
+    /// assert_eq!(client.size("a").await?, 65_536);
+    /// # Ok(()) });
+    /// ```
+    pub async fn size(&self, key: &str) -> Result<u64, CallError> {
+        let list = self.core.request()?.get_replica_list(KeyRef::new(key)?).await?;
+        Ok(list.slices.total_len())
+    }
+
+    /// [`size`](Self::size) of many objects, each on its own; in the order of the keys.
+    ///
+    /// # Errors
+    /// [`CallError`] when one of the keys is not one or the master cannot be asked;
+    /// within, why an object has no size.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::ErrorCode;
+    /// client.put("a", vec![7; 4096]).await?;
+    /// let sizes = client.batch_size(&["a", "b"]).await?;
+    /// assert_eq!(sizes[0], Ok(4096));
+    /// assert_eq!(sizes[1].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
+    /// # Ok(()) });
+    /// ```
+    pub async fn batch_size(&self, keys: &[&str]) -> Result<Vec<Result<u64, Refusal>>, CallError> {
+        let ask = async |master: &MasterClient, part: &[KeyRef<'_>]| {
+            master.batch_get_replica_list(part).await
+        };
+        let lists = self.in_parts(keys, ask).await?;
+        Ok(lists.into_iter().map(|list| list.map(|list| list.slices.total_len())).collect())
     }
 
     /// Removes an object. `force` disregards that somebody may be reading it.
     ///
     /// # Errors
     /// [`CallError`]; its code tells a missing object from a leased one.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::ErrorCode;
+    /// client.put("a", "bytes").await?;
+    /// client.get("a").await?;
+    /// let refused = client.remove("a", false).await.unwrap_err();
+    /// assert_eq!(refused.code(), ErrorCode::ObjectHasLease);
+    /// client.remove("a", true).await?;
+    /// # Ok(()) });
+    /// ```
     pub async fn remove(&self, key: &str, force: bool) -> Result<(), CallError> {
         let timed = self.core.metrics.start(ClientOperation::Remove);
-        timed.answered(async { Ok(self.core.master.remove(KeyRef::new(key)?, force).await?) }.await)
+        let outcome = async { Ok(self.core.request()?.remove(KeyRef::new(key)?, force).await?) };
+        timed.answered(outcome.await)
     }
 
     /// Removes many objects, each on its own; in the order of the keys.
     ///
     /// # Errors
     /// [`CallError`] when one of the keys is not one or the master cannot be
-    /// asked; within, what became of each key.
+    /// asked; within, what became of each key. Of more than
+    /// [`MAX_BATCH`](mc_rpc::MAX_BATCH) keys some may be removed when it fails.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// let removed = client.batch_remove(&["a", "b"], false).await?;
+    /// assert!(removed[0].is_ok() && removed[1].is_err());
+    /// # Ok(()) });
+    /// ```
     pub async fn batch_remove(
         &self,
         keys: &[&str],
         force: bool,
     ) -> Result<Vec<Result<(), Refusal>>, CallError> {
+        let ask = async |master: &MasterClient, part: &[KeyRef<'_>]| {
+            master.batch_remove(part, force).await
+        };
         let timed = self.core.metrics.start(ClientOperation::BatchRemove);
-        let outcome: Result<Vec<_>, CallError> =
-            async { Ok(self.core.master.batch_remove(&checked(keys)?, force).await?) }.await;
+        let outcome = self.in_parts(keys, ask).await;
         match &outcome {
             Ok(keys) => timed.ended(keys.iter().map(|key| match key {
                 Ok(()) => Ok(0),
@@ -81,9 +186,17 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`] when the master cannot be asked.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// client.put("b", "bytes").await?;
+    /// assert_eq!(client.remove_all(false).await?, 2);
+    /// # Ok(()) });
+    /// ```
     pub async fn remove_all(&self, force: bool) -> Result<u64, CallError> {
         let timed = self.core.metrics.start(ClientOperation::RemoveAll);
-        timed.answered(async { Ok(self.core.master.remove_all(force).await?) }.await)
+        timed.answered(async { Ok(self.core.request()?.remove_all(force).await?) }.await)
     }
 
     /// Everything about one object: where it is, who put it, how long it is
@@ -91,19 +204,68 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`] when there is no such object or the master cannot be asked.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// let object = client.describe("a").await?;
+    /// assert_eq!(object.owner, client.id());
+    /// assert_eq!(&*object.replicas[0].segment_name, "node");
+    /// # Ok(()) });
+    /// ```
     pub async fn describe(&self, key: &str) -> Result<ObjectDescription, CallError> {
-        Ok(self.core.master.describe(KeyRef::new(key)?).await?)
+        Ok(self.core.request()?.describe(KeyRef::new(key)?).await?)
     }
 
-    /// The cluster's totals and segments.
-    ///
-    /// # Errors
-    /// [`CallError`] when the master cannot be asked.
-    pub async fn cluster_report(&self) -> Result<ClusterReport, CallError> {
-        Ok(self.core.master.cluster_report().await?)
+    /// Asks about `keys` in calls that a master takes, one after the other; about no keys
+    /// without asking.
+    pub(super) async fn in_parts<T>(
+        &self,
+        keys: &[&str],
+        ask: impl AsyncFn(&MasterClient, &[KeyRef<'_>]) -> Result<Vec<T>, RpcError>,
+    ) -> Result<Vec<T>, CallError> {
+        let master = self.core.request()?;
+        let mut answers = Vec::new();
+        for part in parts(&checked(keys)?) {
+            answers.append(&mut ask(master, part).await?);
+        }
+        Ok(answers)
     }
 }
 
 fn checked<'a>(keys: &[&'a str]) -> Result<Vec<KeyRef<'a>>, KeyError> {
     keys.iter().map(|key| KeyRef::new(key)).collect()
+}
+
+/// Divides `keys` into runs that one call may name.
+fn parts<'k, 'a>(mut keys: &'k [KeyRef<'a>]) -> impl Iterator<Item = &'k [KeyRef<'a>]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |key: &&KeyRef<'_>| {
+            bytes += key.as_str().len();
+            bytes <= MAX_KEY_BYTES
+        };
+        let count = keys.iter().take(MAX_BATCH).take_while(fits).count();
+        keys.split_off(..count).filter(|part| !part.is_empty())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lens(keys: &[&str]) -> Vec<usize> {
+        parts(&checked(keys).unwrap()).map(<[_]>::len).collect()
+    }
+
+    #[test]
+    fn keys_are_divided_by_number_and_by_bytes() {
+        assert_eq!(lens(&[]), [0usize; 0]);
+        assert_eq!(lens(&["a"]), [1]);
+        assert_eq!(lens(&vec!["a"; MAX_BATCH]), [MAX_BATCH]);
+        assert_eq!(lens(&vec!["a"; MAX_BATCH + 1]), [MAX_BATCH, 1]);
+        let long = "k".repeat(mc_types::MAX_KEY_LEN);
+        let fit = MAX_KEY_BYTES / long.len();
+        assert_eq!(lens(&vec![&*long; 2 * fit + 1]), [fit, fit, 1]);
+    }
 }

@@ -1,13 +1,17 @@
 //! The client: puts and gets objects, and may contribute memory.
 
+mod admission;
 mod builder;
 mod contribution;
 mod data;
 mod get;
 mod keys;
+mod members;
 mod metrics;
+mod patterns;
 mod peers;
 mod put;
+mod replicas;
 
 use std::sync::Arc;
 
@@ -15,8 +19,10 @@ use mc_rpc::MasterClient;
 use mc_transport::Node;
 use mc_types::{ClientId, Endpoint};
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
+pub use admission::ClientRole;
 pub use builder::ClientBuilder;
 pub use get::GetInto;
 pub use metrics::{
@@ -24,9 +30,12 @@ pub use metrics::{
 };
 pub use put::{Put, PutOutcome};
 
+use admission::Admission;
 use contribution::{Contribution, Heartbeat};
 use metrics::Metrics;
 use peers::Peers;
+
+use crate::error::Unusable;
 
 /// A member of the cluster that puts and gets objects and, if it contributes a
 /// segment, keeps those of others.
@@ -54,6 +63,8 @@ struct Core {
     peers: Peers,
     contribution: Arc<Contribution>,
     heartbeat: Mutex<Option<Heartbeat>>,
+    admission: Admission,
+    left: OnceCell<()>,
     settings: builder::Settings,
     metrics: Metrics,
     /// What goes on by itself in the application's runtime; ends with the client.
@@ -90,17 +101,69 @@ impl Client {
         &self.core.master
     }
 
+    /// What this client does for the cluster.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_master(|master| async move {
+    /// use mc_store::{Client, ClientRole};
+    /// let client = Client::builder().master(master).connect().await?;
+    /// assert_eq!(client.role(), ClientRole::PureClient);
+    /// # client.shutdown().await;
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn role(&self) -> ClientRole {
+        self.core.admission.role()
+    }
+
     /// Leaves the cluster: unmounts the segment, so that the master names it to
     /// nobody any more, then stops serving it. Objects whose only replica was
-    /// there are gone. Calls of other clones fail from then on.
-    pub async fn shutdown(self) {
-        // Taken out first: no lock is held while the thread is waited for.
-        let heartbeat = self.core.heartbeat.lock().take();
-        if let Some(heartbeat) = heartbeat {
-            heartbeat.stop().await;
-        }
-        self.core.background.lock().abort_all();
-        self.core.contribution.withdraw(&self.core.master, self.core.id).await;
-        self.core.transport.shutdown().await;
+    /// there are gone. Returns when all of that is done, whoever asked for it.
+    ///
+    /// From the beginning of this call on every other call, of clones as well, fails
+    /// with the variant `Closed` of its error, whose code is
+    /// [`UnavailableInCurrentStatus`](crate::ErrorCode::UnavailableInCurrentStatus).
+    /// Calls that are under way end with the results that they get. Shutting down twice
+    /// changes nothing.
+    ///
+    /// # Cancellation
+    /// Calls are refused all the same; call again to leave.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_master(|master| async move {
+    /// use mc_store::{CallError, Client};
+    /// let client = Client::builder().master(master).connect().await?;
+    /// client.shutdown().await;
+    /// client.shutdown().await;
+    /// assert!(matches!(client.exist("key").await, Err(CallError::Closed)));
+    /// # Ok(()) });
+    /// ```
+    pub async fn shutdown(&self) {
+        let core = &self.core;
+        core.admission.close();
+        core.left
+            .get_or_init(|| async {
+                // Taken out first: no lock is held while the thread is waited for.
+                let heartbeat = core.heartbeat.lock().take();
+                if let Some(heartbeat) = heartbeat {
+                    heartbeat.stop().await;
+                }
+                core.background.lock().abort_all();
+                core.contribution.withdraw(&core.master, core.id).await;
+                core.transport.shutdown().await;
+            })
+            .await;
+    }
+}
+
+impl Core {
+    /// The master, for a request about objects.
+    fn request(&self) -> Result<&MasterClient, Unusable> {
+        self.admission.request().map(|()| &self.master)
+    }
+
+    /// The master, for a question about the cluster, which any role may ask.
+    fn question(&self) -> Result<&MasterClient, Unusable> {
+        self.admission.question().map(|()| &self.master)
     }
 }

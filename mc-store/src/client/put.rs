@@ -121,6 +121,9 @@ impl Client {
         config: &ReplicateConfig,
         operation: ClientOperation,
     ) -> Vec<Result<PutOutcome, PutError>> {
+        if let Err(why) = self.core.request() {
+            return puts.iter().map(|_| Err(why.into())).collect();
+        }
         let timed = self.core.metrics.start(operation);
         let mut batch: Vec<Item<'_>> = puts.into_iter().map(Item::new).collect();
         for chunk in batch.chunks_mut(CHUNK) {

@@ -1,0 +1,205 @@
+//! Calls about where an object is, and tasks that bring it elsewhere.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use mc_rpc::{Refusal, ReplicaDescription, RpcError, TaskReport};
+use mc_types::{KeyRef, ObjectKey, TaskId};
+
+use super::Client;
+use crate::error::CallError;
+
+/// Objects asked about at a time; there is no call about many.
+const AT_A_TIME: usize = 128;
+
+/// The first pause between questions about a task; each is half as long again as the one
+/// before.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+impl Client {
+    /// The replicas that an object has in memory, in every state. Looking protects nothing.
+    /// What it has on disks, [`describe`](Self::describe) says as well.
+    ///
+    /// # Errors
+    /// [`CallError`] when there is no such object or the master cannot be asked.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// let replicas = client.replicas("a").await?;
+    /// assert_eq!(&*replicas[0].segment_name, "node");
+    /// # Ok(()) });
+    /// ```
+    pub async fn replicas(&self, key: &str) -> Result<Vec<ReplicaDescription>, CallError> {
+        Ok(self.describe(key).await?.replicas)
+    }
+
+    /// [`replicas`](Self::replicas) of many objects, each on its own; in the order of the
+    /// keys. Costs the master one short call for each key.
+    ///
+    /// # Errors
+    /// [`CallError`] when one of the keys is not one or the master cannot be asked;
+    /// within, why nothing is known of an object.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// let replicas = client.batch_replicas(&["a", "b"]).await?;
+    /// assert_eq!(replicas[0].as_ref().unwrap().len(), 1);
+    /// assert!(replicas[1].is_err());
+    /// # Ok(()) });
+    /// ```
+    pub async fn batch_replicas(
+        &self,
+        keys: &[&str],
+    ) -> Result<Vec<Result<Vec<ReplicaDescription>, Refusal>>, CallError> {
+        let master = self.core.request()?;
+        for key in keys {
+            KeyRef::new(key)?;
+        }
+        let ask = |at: usize| async move {
+            match master.describe(KeyRef::new(keys[at]).expect("checked above")).await {
+                Ok(object) => Ok(Ok(object.replicas)),
+                Err(RpcError::Refused(refusal)) => Ok(Err(refusal)),
+                Err(error) => Err(CallError::Rpc(error)),
+            }
+        };
+        let mut answers = stream::iter(0..keys.len()).map(ask).buffered(AT_A_TIME);
+        let mut replicas = Vec::with_capacity(keys.len());
+        while let Some(answer) = answers.next().await {
+            replicas.push(answer?);
+        }
+        Ok(replicas)
+    }
+
+    /// Takes back replicas of those of `keys` that this client itself has put: all of them,
+    /// and so the object, or with a segment's name only the one there. Says which keys were
+    /// cleared, in their order. Passed over are objects that are not there or not this
+    /// client's, that are under lease or being written, copied or moved, and that have no
+    /// replica in the segment.
+    ///
+    /// # Errors
+    /// [`CallError`] when one of the keys is not one or the master cannot be asked.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// let cleared = client.clear_replicas(&["a", "b"], Some("node")).await?;
+    /// assert_eq!(cleared.iter().map(|key| key.as_str()).collect::<Vec<_>>(), ["a"]);
+    /// assert!(!client.exist("a").await?);
+    /// # Ok(()) });
+    /// ```
+    pub async fn clear_replicas(
+        &self,
+        keys: &[&str],
+        segment_name: Option<&str>,
+    ) -> Result<Vec<ObjectKey>, CallError> {
+        let id = self.core.id;
+        self.in_parts(keys, async |master, part| {
+            master.batch_replica_clear(id, part, segment_name).await
+        })
+        .await
+    }
+
+    /// Has a node that holds an object copy it to the segments named `targets`, between 1
+    /// and [`MAX_REPLICAS`](mc_meta::MAX_REPLICAS). The node works on it by and by:
+    /// [`wait_for_task`](Self::wait_for_task) waits for the end.
+    ///
+    /// # Errors
+    /// [`CallError`]; its code says what is not there, or why it cannot be copied now.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::ErrorCode;
+    /// client.put("a", "bytes").await?;
+    /// let refused = client.copy_to("a", &["elsewhere"]).await.unwrap_err();
+    /// assert_eq!(refused.code(), ErrorCode::SegmentNotFound);
+    /// # Ok(()) });
+    /// ```
+    pub async fn copy_to(&self, key: &str, targets: &[&str]) -> Result<TaskId, CallError> {
+        let master = self.core.request()?;
+        Ok(master.create_copy_task(&KeyRef::new(key)?.into(), targets).await?)
+    }
+
+    /// Has the node of the segment named `source` move an object's replica from there to
+    /// the segment named `target`; as [`copy_to`](Self::copy_to).
+    ///
+    /// # Errors
+    /// As [`copy_to`](Self::copy_to).
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::ErrorCode;
+    /// client.put("a", "bytes").await?;
+    /// let refused = client.move_to("a", "node", "elsewhere").await.unwrap_err();
+    /// assert_eq!(refused.code(), ErrorCode::SegmentNotFound);
+    /// # Ok(()) });
+    /// ```
+    pub async fn move_to(
+        &self,
+        key: &str,
+        source: &str,
+        target: &str,
+    ) -> Result<TaskId, CallError> {
+        let master = self.core.request()?;
+        Ok(master.create_move_task(&KeyRef::new(key)?.into(), source, target).await?)
+    }
+
+    /// What has become of a task.
+    ///
+    /// # Errors
+    /// [`CallError`]; its code is `TaskNotFound` when there is no such task, or it was over
+    /// for long.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::{ErrorCode, TaskId};
+    /// let unknown = client.task(TaskId::from_u128(7)).await.unwrap_err();
+    /// assert_eq!(unknown.code(), ErrorCode::TaskNotFound);
+    /// # Ok(()) });
+    /// ```
+    pub async fn task(&self, id: TaskId) -> Result<TaskReport, CallError> {
+        Ok(self.core.request()?.query_task(id).await?)
+    }
+
+    /// Asks about a task, ever less often, until it has succeeded or failed or `patience`
+    /// is over, and says what became of it: with patience that is over, its
+    /// [status](TaskReport::status) is not [final](mc_meta::TaskStatus::is_final). Asks at
+    /// least once.
+    ///
+    /// # Errors
+    /// As [`task`](Self::task). A failure that may pass is tried again while patience
+    /// lasts.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use std::time::Duration;
+    /// use mc_store::{ErrorCode, TaskId};
+    /// let unknown = client.wait_for_task(TaskId::from_u128(7), Duration::from_secs(10)).await;
+    /// assert_eq!(unknown.unwrap_err().code(), ErrorCode::TaskNotFound);
+    /// # Ok(()) });
+    /// ```
+    pub async fn wait_for_task(
+        &self,
+        id: TaskId,
+        patience: Duration,
+    ) -> Result<TaskReport, CallError> {
+        let begun = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let answer = self.task(id).await;
+            let over = match &answer {
+                Ok(report) => report.status.is_final(),
+                Err(error) => !error.is_retryable(),
+            };
+            let left = patience.saturating_sub(begun.elapsed());
+            if over || left.is_zero() {
+                return answer;
+            }
+            tokio::time::sleep(pause.min(left)).await;
+            pause = pause.mul_f32(1.5).min(LONGEST_PAUSE);
+        }
+    }
+}
