@@ -300,6 +300,9 @@ pub enum StartError {
     /// The segment cannot be opened to peers.
     #[error(transparent)]
     Register(#[from] RegisterError),
+    /// The segment makes no sense.
+    #[error(transparent)]
+    Segment(crate::SegmentError),
     /// No address of this host can be told to peers.
     #[error("cannot tell which address of this host peers should use; name it")]
     NoAddress {

@@ -9,7 +9,8 @@ mod master;
 
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, GetInto,
-    LatencyHistogram, OperationMetrics, PathMetrics, Put, PutOutcome,
+    LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put, PutOutcome, SegmentError,
+    SegmentOptions,
 };
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 pub use master::{Master, MasterBuilder};
@@ -19,7 +20,9 @@ pub use mc_rpc::{
     ServerMetrics, ServerWatch, TaskReport,
 };
 pub use mc_transport::{Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source};
-pub use mc_types::{ByteSize, ClientId, ErrorCode, KeyError, MAX_KEY_LEN, ObjectKey, TaskId};
+pub use mc_types::{
+    ByteSize, ClientId, ErrorCode, KeyError, MAX_KEY_LEN, ObjectKey, SegmentId, TaskId,
+};
 
 /// The repository's front page, so that its examples are compiled and run.
 #[cfg(doctest)]

@@ -91,7 +91,7 @@ async fn roles_follow_from_the_two_sizes() {
         }
         let client = builder.connect().await.unwrap();
         assert_eq!(client.role(), role);
-        assert_eq!(client.endpoint().is_some(), role.contributes());
+        assert_eq!(client.segment_name().is_some(), role.contributes());
         client.shutdown().await;
     }
     let useless = builder(&master).local_buffer(none).connect().await;

@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use mc_rpc::{ClientConfig, MasterClient};
 use mc_transport::tcp::TcpConfig;
-use mc_transport::{Memory, MemoryOptions, Node, NodeConfig};
+use mc_transport::{Memory, MemoryOptions, Node, NodeConfig, Transport as _};
 use mc_types::{ByteSize, ClientId, Endpoint};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use super::admission::{Admission, ClientRole};
-use super::contribution::{Contribution, Heartbeat};
+use super::heartbeat::Pulse;
 use super::metrics::Metrics;
 use super::peers::Peers;
+use super::segments::{SegmentOptions, Segments};
 use super::{Client, Core};
 use crate::error::StartError;
 
@@ -35,6 +36,21 @@ pub(super) struct Settings {
     pub(super) metrics_interval: Duration,
     /// What every figure is labelled with.
     pub(super) metrics_labels: Vec<(Box<str>, Box<str>)>,
+    /// How the master is told that this client lives, once it has a segment.
+    pub(super) pulse: Pulse,
+    /// Whether segments can be shared with processes of this host.
+    pub(super) shares: bool,
+}
+
+impl Settings {
+    /// Memory of this kind, such that peers of this host can map it if they may.
+    pub(super) fn shareable(&self, memory: MemoryOptions) -> MemoryOptions {
+        #[cfg(target_os = "linux")]
+        if self.shares && memory.can_be_shared() {
+            return memory.shared();
+        }
+        memory
+    }
 }
 
 /// Describes a [`Client`].
@@ -56,10 +72,8 @@ pub struct ClientBuilder {
     segment_size: ByteSize,
     local_buffer: Option<ByteSize>,
     segment_name: Option<String>,
-    listen: SocketAddr,
+    listen: Option<SocketAddr>,
     advertise: Option<IpAddr>,
-    heartbeat_interval: Duration,
-    rpc: ClientConfig,
     node: NodeConfig,
     memory: MemoryOptions,
     settings: Settings,
@@ -72,10 +86,8 @@ impl Default for ClientBuilder {
             segment_size: ByteSize::bytes(0),
             local_buffer: None,
             segment_name: None,
-            listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            listen: None,
             advertise: None,
-            heartbeat_interval: Duration::from_secs(1),
-            rpc: ClientConfig::default(),
             node: NodeConfig::new(TcpConfig::default()),
             memory: Memory::options(),
             settings: Settings {
@@ -85,6 +97,12 @@ impl Default for ClientBuilder {
                 metrics: true,
                 metrics_interval: Duration::ZERO,
                 metrics_labels: Vec::new(),
+                pulse: Pulse {
+                    master: String::new(),
+                    rpc: ClientConfig::default(),
+                    interval: Duration::from_secs(1),
+                },
+                shares: false,
             },
         }
     }
@@ -97,7 +115,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How much memory to contribute. The default, nothing, makes a pure client.
+    /// How much memory to contribute from the start. The default, nothing, makes a pure
+    /// client. [`Client::mount_segment`] contributes more, or later.
     pub fn segment_size(mut self, size: ByteSize) -> Self {
         self.segment_size = size;
         self
@@ -134,9 +153,11 @@ impl ClientBuilder {
         self
     }
 
-    /// Where to serve the segment. The default is any port on every address.
+    /// Where to serve segments. A client that begins without one accepts peers only when
+    /// this is said, and [can be given](Client::mount_segment) segments later only then.
+    /// The default, with a segment, is any port on every address.
     pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.listen = address;
+        self.listen = Some(address);
         self
     }
 
@@ -151,7 +172,7 @@ impl ClientBuilder {
     /// How often to tell the master that this client lives. The default is one
     /// second; keep it well below the master's client TTL.
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
-        self.heartbeat_interval = interval;
+        self.settings.pulse.interval = interval;
         self
     }
 
@@ -192,7 +213,7 @@ impl ClientBuilder {
 
     /// Settings of the connection to the master.
     pub fn rpc(mut self, config: ClientConfig) -> Self {
-        self.rpc = config;
+        self.settings.pulse.rpc = config;
         self
     }
 
@@ -229,55 +250,50 @@ impl ClientBuilder {
             (_, Some(NOTHING)) => ClientRole::PureServer,
             _ => ClientRole::Both,
         };
-        let id = ClientId::from_u128(random_u128()?);
-        let master = MasterClient::connect(&address, self.rpc.clone()).await?;
+        let id = ClientId::from_u128(random_u128().map_err(StartError::NoRandomness)?);
+        let mut settings = self.settings;
+        let master = MasterClient::connect(&address, settings.pulse.rpc.clone()).await?;
         let contributes = self.segment_size > NOTHING;
+        let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let listen = self.listen.or(contributes.then_some(anywhere));
         let mut node = self.node;
-        if contributes {
-            let host = advertised(self.listen, self.advertise, &address)?;
-            node.tcp.listen = Some(self.listen);
+        if let Some(listen) = listen {
+            let host = advertised(listen, self.advertise, &address)?;
+            node.tcp.listen = Some(listen);
             node.tcp.advertise_host = Some(host.to_string());
         }
         #[cfg(target_os = "linux")]
-        let memory = if node.shm.is_some() && self.memory.can_be_shared() {
-            self.memory.shared()
-        } else {
-            self.memory
-        };
-        #[cfg(not(target_os = "linux"))]
-        let memory = self.memory;
+        {
+            settings.shares = node.shm.is_some();
+        }
+        settings.pulse.master = address;
         let transport = Arc::new(Node::start(node).await?);
-        let mut heartbeat = None;
-        let contribution = if contributes {
-            let size = self.segment_size;
-            let own = Contribution::new(size, self.segment_name, &memory, Arc::clone(&transport))?;
-            let own = Arc::new(own);
-            own.mount(&master, id).await?;
-            warn_of_loopback(self.listen, own.endpoint().as_ref());
-            heartbeat = Some(Heartbeat::start(
-                address,
-                self.rpc,
-                self.heartbeat_interval,
-                id,
-                Arc::clone(&own),
-            )?);
-            own
-        } else {
-            Arc::new(Contribution::none())
-        };
-        let core = Arc::new(Core {
+        if let Some(listen) = listen {
+            warn_of_loopback(listen, transport.endpoint());
+        }
+        let mut core = Core {
             id,
             master,
+            segments: Arc::new(Segments::new(Arc::clone(&transport))),
             transport,
             peers: Peers::default(),
-            contribution,
-            heartbeat: Mutex::new(heartbeat),
             admission: Admission::new(role),
             left: OnceCell::new(),
-            metrics: Metrics::new(self.settings.metrics),
-            settings: self.settings,
+            first_segment: None,
+            heartbeat: Mutex::default(),
+            metrics: Metrics::new(settings.metrics),
+            settings,
             background: Mutex::default(),
-        });
+        };
+        if contributes {
+            let mut segment = SegmentOptions::new(self.segment_size).memory(self.memory);
+            if let Some(name) = self.segment_name {
+                segment = segment.name(name);
+            }
+            core.mount(segment).await?;
+            core.first_segment = core.segments.list().pop().map(|segment| segment.name);
+        }
+        let core = Arc::new(core);
         core.log_figures();
         Ok(Client { core })
     }
@@ -335,9 +351,8 @@ fn route_to(master: &str) -> std::io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip())
 }
 
-pub(super) fn random_u128() -> Result<u128, StartError> {
+pub(super) fn random_u128() -> std::io::Result<u128> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| StartError::NoRandomness(std::io::Error::other(error)))?;
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
     Ok(u128::from_ne_bytes(bytes))
 }

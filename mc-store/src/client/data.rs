@@ -87,7 +87,7 @@ impl Core {
     /// Does the operation by copying, if its bytes are in our own segment.
     fn copy_locally(&self, operation: &Operation) -> bool {
         let span = operation.remote();
-        let Some(own) = self.contribution.local(span.key, span.extent) else { return false };
+        let Some(own) = self.segments.local(span.key, span.extent) else { return false };
         if operation.validate().is_err() {
             return false; // the transport names what is wrong with it
         }

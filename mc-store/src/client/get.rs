@@ -262,7 +262,7 @@ impl Core {
         let mut order: Vec<usize> = (0..count).map(|n| (first + n) % count).collect();
         order.sort_by_key(|&at| {
             let replica = &list.replicas[at];
-            let own = self.contribution.local(replica.segment.remote_key, replica.extent).is_some();
+            let own = self.segments.local(replica.segment.remote_key, replica.extent).is_some();
             (!own, self.peers.is_suspect(&replica.segment.endpoint))
         });
         order

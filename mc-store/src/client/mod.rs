@@ -2,9 +2,9 @@
 
 mod admission;
 mod builder;
-mod contribution;
 mod data;
 mod get;
+mod heartbeat;
 mod keys;
 mod members;
 mod metrics;
@@ -12,11 +12,12 @@ mod patterns;
 mod peers;
 mod put;
 mod replicas;
+mod segments;
 
 use std::sync::Arc;
 
 use mc_rpc::MasterClient;
-use mc_transport::Node;
+use mc_transport::{Node, Transport as _};
 use mc_types::{ClientId, Endpoint};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
@@ -29,18 +30,20 @@ pub use metrics::{
     ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics, PathMetrics,
 };
 pub use put::{Put, PutOutcome};
+pub use segments::{MountedSegment, SegmentError, SegmentOptions};
 
 use admission::Admission;
-use contribution::{Contribution, Heartbeat};
+use heartbeat::Heartbeat;
 use metrics::Metrics;
 use peers::Peers;
+use segments::Segments;
 
 use crate::error::Unusable;
 
-/// A member of the cluster that puts and gets objects and, if it contributes a
-/// segment, keeps those of others.
+/// A member of the cluster that puts and gets objects and, if it contributes
+/// segments, keeps those of others.
 ///
-/// Clones share one member: its connections, its segment, its heartbeat. All
+/// Clones share one member: its connections, its segments, its heartbeat. All
 /// methods may be called from many tasks. Calls are batched and pipelined over
 /// shared connections, so a batch of a hundred objects costs two round trips to
 /// the master and one to each peer.
@@ -61,7 +64,9 @@ struct Core {
     master: MasterClient,
     transport: Arc<Node>,
     peers: Peers,
-    contribution: Arc<Contribution>,
+    segments: Arc<Segments>,
+    /// The name of the segment that it began with.
+    first_segment: Option<Box<str>>,
     heartbeat: Mutex<Option<Heartbeat>>,
     admission: Admission,
     left: OnceCell<()>,
@@ -83,16 +88,18 @@ impl Client {
         self.core.id
     }
 
-    /// Where peers reach this client's segment; `None` for a pure client.
+    /// Where peers reach this client's segments; `None` for a client that accepts no
+    /// peers.
     #[must_use]
     pub fn endpoint(&self) -> Option<Endpoint> {
-        self.core.contribution.endpoint()
+        self.core.transport.endpoint().cloned()
     }
 
-    /// The name of this client's segment; `None` for a pure client.
+    /// The name of the segment that this client began with; `None` for one that began
+    /// without. [`segments`](Self::segments) lists all that there are now.
     #[must_use]
     pub fn segment_name(&self) -> Option<&str> {
-        self.core.contribution.name()
+        self.core.first_segment.as_deref()
     }
 
     /// The connection to the master, for calls that have no method here.
@@ -116,8 +123,8 @@ impl Client {
         self.core.admission.role()
     }
 
-    /// Leaves the cluster: unmounts the segment, so that the master names it to
-    /// nobody any more, then stops serving it. Objects whose only replica was
+    /// Leaves the cluster: unmounts the segments, so that the master names them to
+    /// nobody any more, then stops serving them. Objects whose only replica was
     /// there are gone. Returns when all of that is done, whoever asked for it.
     ///
     /// From the beginning of this call on every other call, of clones as well, fails
@@ -149,7 +156,7 @@ impl Client {
                     heartbeat.stop().await;
                 }
                 core.background.lock().abort_all();
-                core.contribution.withdraw(&core.master, core.id).await;
+                core.segments.withdraw(&core.master, core.id).await;
                 core.transport.shutdown().await;
             })
             .await;

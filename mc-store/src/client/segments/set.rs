@@ -1,0 +1,370 @@
+//! The segments of one client: what is mounted, under which key, and until when.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use mc_meta::SegmentSpec;
+use mc_rpc::{MasterClient, RpcError};
+use mc_transport::{Access, Memory, MemorySlice, Node, Region, Transport};
+use mc_types::{ByteSize, ClientId, Endpoint, ErrorCode, Extent, RemoteKey, SegmentId};
+use parking_lot::RwLock;
+use tokio::sync::{Mutex, Notify};
+use tracing::{info, warn};
+
+use super::{MAX_SEGMENTS, MountFailure, MountedSegment, SegmentError};
+use crate::client::builder::random_u128;
+
+/// How long a client that ends, or fails to mount, waits for its master, which may be
+/// gone for good.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// How soon to look again whether changes are over.
+const BUSY: Duration = Duration::from_millis(10);
+
+/// What a client gives to the pool; nothing, for a pure client.
+#[derive(Debug)]
+pub(in crate::client) struct Segments {
+    transport: Arc<Node>,
+    /// Read for every transfer, so it is written for as long as a field takes.
+    own: RwLock<Vec<Own>>,
+    /// Held while the master is told of a change; whether the client has ended.
+    changes: Mutex<bool>,
+    /// A segment has been given a time to leave.
+    leaving: Notify,
+}
+
+#[derive(Debug)]
+struct Own {
+    segment: Arc<Segment>,
+    /// `None` only while it is being mounted.
+    mounted: Option<Mounted>,
+    /// The master counts on it.
+    attached: bool,
+    leaves: Option<Instant>,
+}
+
+/// What does not change when a segment is mounted anew.
+#[derive(Debug)]
+struct Segment {
+    /// The id of the first mount, by which the application may still know it.
+    first: SegmentId,
+    name: Box<str>,
+    endpoint: Endpoint,
+    memory: Memory,
+}
+
+/// A segment as it is mounted now. Each mount has a key and an id of its own, so
+/// that whoever was told of an earlier one cannot reach this one.
+#[derive(Debug)]
+struct Mounted {
+    id: SegmentId,
+    region: Region,
+}
+
+impl Segment {
+    fn spec(&self, id: SegmentId, remote_key: RemoteKey) -> SegmentSpec {
+        SegmentSpec {
+            id,
+            name: self.name.clone(),
+            base: 0,
+            size: self.memory.len() as u64,
+            endpoint: self.endpoint.clone(),
+            remote_key,
+        }
+    }
+}
+
+impl Own {
+    fn is(&self, id: SegmentId) -> bool {
+        self.segment.first == id || self.id() == id
+    }
+
+    fn id(&self) -> SegmentId {
+        self.mounted.as_ref().map_or(self.segment.first, |mounted| mounted.id)
+    }
+}
+
+impl Segments {
+    pub(in crate::client) fn new(transport: Arc<Node>) -> Self {
+        Self {
+            transport,
+            own: RwLock::default(),
+            changes: Mutex::new(false),
+            leaving: Notify::new(),
+        }
+    }
+
+    /// The bytes at `extent` of the region that `key` opens, if it is ours.
+    pub(in crate::client) fn local(&self, key: RemoteKey, extent: Extent) -> Option<MemorySlice> {
+        let own = self.own.read();
+        let mut mounted = own.iter().filter_map(|own| own.mounted.as_ref());
+        let memory = mounted.find(|mounted| mounted.region.key() == key)?.region.memory();
+        let offset = usize::try_from(extent.offset()).ok()?;
+        memory.slice(offset, usize::try_from(extent.len()).ok()?)
+    }
+
+    pub(in crate::client) fn list(&self) -> Vec<MountedSegment> {
+        let now = Instant::now();
+        let own = self.own.read();
+        let described = own.iter().map(|own| MountedSegment {
+            id: own.id(),
+            name: own.segment.name.clone(),
+            size: ByteSize::bytes(own.segment.memory.len() as u64),
+            endpoint: own.segment.endpoint.clone(),
+            leaves_in: own.leaves.map(|at| at.saturating_duration_since(now)),
+        });
+        described.collect()
+    }
+
+    /// Serves `memory` and mounts it. Nothing is left of it when that fails.
+    pub(super) async fn add(
+        &self,
+        master: &MasterClient,
+        client: ClientId,
+        name: Option<String>,
+        memory: Memory,
+    ) -> Result<SegmentId, SegmentError> {
+        let endpoint = self.transport.endpoint().ok_or(SegmentError::NotListening)?.clone();
+        let ended = self.changes.lock().await;
+        if *ended {
+            return Err(SegmentError::Closed);
+        }
+        let name = self.name(name, &endpoint)?;
+        let first = random_id()?;
+        let segment = Arc::new(Segment { first, name, endpoint, memory });
+        let own = Own { segment, mounted: None, attached: false, leaves: None };
+        self.own.write().push(own);
+        if let Err(failure) = self.mount(master, client, first, first).await {
+            self.forget(first);
+            if !matches!(failure, MountFailure::Rpc(RpcError::Refused(_))) {
+                // The master may have mounted it and the answer was lost. If this is lost
+                // too, the segment goes with the client.
+                let told = master.unmount_segment(client, first);
+                let _ = tokio::time::timeout(LEAVE, told).await;
+            }
+            return Err(failure.into());
+        }
+        Ok(first)
+    }
+
+    /// A name that no other segment of this client has: the master takes a second one of
+    /// the same name and endpoint for the first, mounted anew.
+    fn name(&self, wanted: Option<String>, endpoint: &Endpoint) -> Result<Box<str>, SegmentError> {
+        let own = self.own.read();
+        if own.len() >= MAX_SEGMENTS {
+            return Err(SegmentError::TooMany);
+        }
+        let is_free = |name: &str| own.iter().all(|own| *own.segment.name != *name);
+        if let Some(name) = wanted {
+            let name = name.into_boxed_str();
+            return if is_free(&name) { Ok(name) } else { Err(SegmentError::NameTaken { name }) };
+        }
+        let address = endpoint.address();
+        let numbered = (2..).map(|number| format!("{address}/{number}"));
+        let mut names = std::iter::once(address.to_owned()).chain(numbered);
+        Ok(names.find(|name| is_free(name)).expect("fewer are taken than there are").into())
+    }
+
+    /// Mounts a segment under a new id and a new key. Whatever it held before is given
+    /// up: the old key is withdrawn first, so that no late writer of the past can touch
+    /// what is put from now on. Changes must be locked.
+    async fn mount(
+        &self,
+        master: &MasterClient,
+        client: ClientId,
+        which: SegmentId,
+        id: SegmentId,
+    ) -> Result<(), MountFailure> {
+        let Some(segment) = self.change(which, |own| {
+            own.mounted = None;
+            own.attached = false;
+            Arc::clone(&own.segment)
+        }) else {
+            return Ok(());
+        };
+        let region = self.transport.register(&segment.memory, Access::ReadWrite)?;
+        let spec = segment.spec(id, region.key());
+        // Known before the master tells anybody, so that no peer is refused.
+        self.change(which, |own| own.mounted = Some(Mounted { id, region }));
+        master.mount_segment(client, &spec).await?;
+        self.change(which, |own| own.attached = true);
+        Ok(())
+    }
+
+    /// The master counts on none of the segments any more, as far as this client knows.
+    pub(in crate::client) fn detached(&self) {
+        self.own.write().iter_mut().for_each(|own| own.attached = false);
+    }
+
+    /// Gives segments to a master that does not count on them: as they are, with all
+    /// that they hold, when the master still knows them, and anew otherwise. A master
+    /// that does not know one may have given its space to others, or another master may.
+    /// Each on its own; says why the last one failed that did.
+    pub(in crate::client) async fn attach(
+        &self,
+        master: &MasterClient,
+        client: ClientId,
+    ) -> Result<(), MountFailure> {
+        // A change under way must not hold up the heartbeat: there will be another one.
+        let Ok(_changes) = self.changes.try_lock() else { return Ok(()) };
+        let away = self.those(|own| !own.attached);
+        let mut outcome = Ok(());
+        for (which, _) in away {
+            if let Err(failure) = self.attach_one(master, client, which).await {
+                outcome = Err(failure);
+            }
+        }
+        outcome
+    }
+
+    async fn attach_one(
+        &self,
+        master: &MasterClient,
+        client: ClientId,
+        which: SegmentId,
+    ) -> Result<(), MountFailure> {
+        let described = self.change(which, |own| {
+            let mounted = own.mounted.as_ref().map(|now| (now.id, now.region.key()));
+            (Arc::clone(&own.segment), mounted, own.leaves)
+        });
+        let Some((segment, mounted, leaves)) = described else { return Ok(()) };
+        if let Some((id, key)) = mounted {
+            match master.remount_segment(client, &segment.spec(id, key)).await {
+                Ok(()) => {
+                    info!(segment = %segment.name, "the segment is back with all that it holds");
+                    if let Some(at) = leaves {
+                        let grace = at.saturating_duration_since(Instant::now());
+                        master.graceful_unmount_segment(client, id, grace).await?;
+                    }
+                    self.change(which, |own| own.attached = true);
+                    return Ok(());
+                }
+                // A master that refuses for any lasting reason does not want it so.
+                Err(RpcError::Refused(refusal)) if !refusal.is_retryable() => {
+                    info!(
+                        segment = %segment.name, %refusal,
+                        "the master does not know the segment; mounting it anew, empty"
+                    );
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if leaves.is_some() {
+            // It was to go, and what it held is forgotten.
+            self.forget(which);
+            return Ok(());
+        }
+        self.mount(master, client, which, random_id()?).await
+    }
+
+    /// Takes a segment back: at once, or after `grace`.
+    pub(super) async fn remove(
+        &self,
+        master: &MasterClient,
+        client: ClientId,
+        which: SegmentId,
+        grace: Duration,
+    ) -> Result<(), SegmentError> {
+        let _changes = self.changes.lock().await;
+        let id = self.change(which, |own| own.id());
+        let id = id.ok_or(SegmentError::NotFound { id: which })?;
+        let told = if grace.is_zero() {
+            master.unmount_segment(client, id).await
+        } else {
+            master.graceful_unmount_segment(client, id, grace).await
+        };
+        match told {
+            Ok(()) if !grace.is_zero() => {
+                // Counted from after the answer: the master's time is over before ours.
+                let at = Instant::now() + grace;
+                self.change(which, |own| {
+                    own.leaves = Some(own.leaves.map_or(at, |old| old.min(at)));
+                });
+                self.leaving.notify_one();
+            }
+            Ok(()) => self.forget(which),
+            Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::SegmentNotFound => {
+                self.forget(which);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Waits until the time of a segment has come to leave.
+    pub(in crate::client) async fn departure(&self) {
+        loop {
+            let changed = self.leaving.notified();
+            let next = self.own.read().iter().filter_map(|own| own.leaves).min();
+            match next {
+                Some(at) => tokio::select! {
+                    () = tokio::time::sleep_until(at.into()) => return,
+                    () = changed => {}
+                },
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Withdraws the segments whose time has come.
+    pub(in crate::client) async fn depart(&self, master: &MasterClient, client: ClientId) {
+        // A change under way must not hold up the heartbeat.
+        let Ok(_changes) = self.changes.try_lock() else {
+            return tokio::time::sleep(BUSY).await;
+        };
+        let now = Instant::now();
+        let over = self.those(|own| own.leaves.is_some_and(|at| at <= now));
+        for (which, id) in over {
+            // The master has let go of it already, most likely.
+            let _ = tokio::time::timeout(LEAVE, master.unmount_segment(client, id)).await;
+            self.forget(which);
+        }
+    }
+
+    /// Unmounts every segment and withdraws its key; no segment is mounted from now on.
+    /// A master that cannot be told finds out by the missing heartbeat.
+    pub(in crate::client) async fn withdraw(&self, master: &MasterClient, client: ClientId) {
+        let mut ended = self.changes.lock().await;
+        *ended = true;
+        let own = core::mem::take(&mut *self.own.write());
+        // Served until the master has heard of it, or will not.
+        join_all(own.iter().map(|own| async move {
+            let (name, id) = (&own.segment.name, own.id());
+            match tokio::time::timeout(LEAVE, master.unmount_segment(client, id)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    warn!(segment = %name, %error, "could not unmount; the master will notice");
+                }
+                Err(_) => {
+                    warn!(segment = %name, "no answer to unmounting; the master will notice");
+                }
+            }
+        }))
+        .await;
+    }
+
+    /// The segments that `picked` picks: their first ids and those that they have now.
+    fn those(&self, picked: impl Fn(&Own) -> bool) -> Vec<(SegmentId, SegmentId)> {
+        let own = self.own.read();
+        let picked = own.iter().filter(|own| picked(own));
+        picked.map(|own| (own.segment.first, own.id())).collect()
+    }
+
+    fn change<T>(&self, which: SegmentId, change: impl FnOnce(&mut Own) -> T) -> Option<T> {
+        self.own.write().iter_mut().find(|own| own.is(which)).map(change)
+    }
+
+    fn forget(&self, which: SegmentId) {
+        let mut own = self.own.write();
+        let at = own.iter().position(|own| own.is(which));
+        let gone = at.map(|at| own.remove(at));
+        drop(own);
+        // Its key is withdrawn here, and the memory given back, with nothing locked.
+        drop(gone);
+    }
+}
+
+fn random_id() -> Result<SegmentId, MountFailure> {
+    random_u128().map(SegmentId::from_u128).map_err(MountFailure::NoRandomness)
+}
