@@ -277,6 +277,9 @@ pub enum StartError {
         /// The name given.
         name: Box<str>,
     },
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Config(#[from] crate::ConfigError),
     /// The client would neither contribute memory nor make requests.
     #[error(
         "the segment and the local buffer have 0 bytes, so the client would do nothing; give \

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod config;
 #[doc(hidden)]
 pub mod doctest;
 mod error;
@@ -12,6 +13,7 @@ pub use client::{
     LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put, PutOutcome, SegmentError,
     SegmentOptions,
 };
+pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};
@@ -19,7 +21,9 @@ pub use mc_rpc::{
     ClusterReport, ObjectDescription, Refusal, ReplicaDescription, ReplicaList, ReplicaPage,
     ServerMetrics, ServerWatch, TaskReport,
 };
-pub use mc_transport::{Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source};
+pub use mc_transport::{
+    HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,
+};
 pub use mc_types::{
     ByteSize, ClientId, ErrorCode, KeyError, MAX_KEY_LEN, ObjectKey, SegmentId, TaskId,
 };

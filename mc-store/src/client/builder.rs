@@ -170,9 +170,9 @@ impl ClientBuilder {
     }
 
     /// How often to tell the master that this client lives. The default is one
-    /// second; keep it well below the master's client TTL.
+    /// second; keep it well below the master's client TTL. Less than a millisecond is one.
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
-        self.settings.pulse.interval = interval;
+        self.settings.pulse.interval = interval.max(Duration::from_millis(1));
         self
     }
 

@@ -1,0 +1,364 @@
+//! From settings to a client.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use mc_transport::topology::{Discovery, Topology};
+use mc_transport::{HugePages, Memory, MemoryOptions, NodeConfig, TcpConfig};
+use mc_types::ByteSize;
+use tracing::{info, warn};
+
+use super::{ClientConfig, ConfigError};
+use crate::client::{Client, ClientBuilder};
+use crate::error::StartError;
+
+impl ClientBuilder {
+    /// Describes the client that `config` says. What it does not say can be said, and what
+    /// it says can be replaced, by the other methods.
+    ///
+    /// May block: it looks at the network devices when they are to be chosen, and a host's
+    /// name up. Settings that have no effect are logged.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when settings contradict each other, or this host cannot do what
+    /// they say.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_master(|master| async move {
+    /// use mc_store::{ClientBuilder, ClientConfig, ClientRole};
+    /// let text = r#"{
+    ///     "local_hostname": "localhost",
+    ///     "metadata_server": "http://localhost:8080/metadata",
+    ///     "global_segment_size": 4194304,
+    ///     "local_buffer_size": "16MB",
+    ///     "protocol": "tcp",
+    ///     "device_name": ""
+    /// }"#;
+    /// let config = ClientConfig::from_json(text)?;
+    /// let client = ClientBuilder::from_config(&config)?.master(master).connect().await?;
+    /// assert_eq!(client.role(), ClientRole::Both);
+    /// # client.shutdown().await;
+    /// # Ok(()) });
+    /// ```
+    pub fn from_config(config: &ClientConfig) -> Result<Self, ConfigError> {
+        let mut builder = Client::builder().rpc(rpc(config)?).node(node(config)?);
+        builder = builder.segment_memory(memory(config)?);
+        if let Some(reach) = reach(config)? {
+            builder = builder.listen(reach.listen);
+            if let Some(address) = reach.advertise {
+                builder = builder.advertise(address);
+            }
+        }
+        if let Some(url) = config.metadata_server.as_ref().filter(|url| !url.is_empty()) {
+            info!(
+                metadata_server = ?url,
+                "metadata_server has no effect: the master itself says where segments are"
+            );
+        }
+        macro_rules! hand_on {
+            ($($field:ident => $method:ident,)*) => {
+                $(if let Some(value) = &config.$field {
+                    builder = builder.$method(value.clone());
+                })*
+            };
+        }
+        hand_on! {
+            master => master,
+            global_segment_size => segment_size,
+            segment_name => segment_name,
+            local_buffer_size => local_buffer,
+            heartbeat_interval => heartbeat_interval,
+            put_wait => put_wait,
+            local_memcpy => local_copy,
+            client_metric => metrics,
+            client_metric_interval => metrics_interval,
+        }
+        if let Some(cluster) = &config.cluster_id {
+            builder = builder.metrics_label("cluster_id", &**cluster);
+        }
+        Ok(builder)
+    }
+}
+
+impl Client {
+    /// Joins the cluster that the environment names, see [`ClientConfig::from_env`].
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running then.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use mc_store::{Client, StartError};
+    /// // With no variable that names a master there is nothing to join.
+    /// let outcome = Client::from_env().await;
+    /// # if std::env::var_os("MOONCAKE_MASTER").is_none() {
+    /// assert!(matches!(outcome, Err(StartError::NoMaster)));
+    /// # }
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub async fn from_env() -> Result<Self, StartError> {
+        ClientBuilder::from_config(&ClientConfig::from_env()?)?.connect().await
+    }
+}
+
+/// The connection to the master.
+fn rpc(config: &ClientConfig) -> Result<mc_rpc::ClientConfig, ConfigError> {
+    let mut rpc = mc_rpc::ClientConfig::default();
+    if let Some(time) = config.rpc_timeout {
+        rpc.call_timeout = time;
+    }
+    if let Some(time) = config.rpc_connect_timeout {
+        rpc.connect_timeout = time;
+    }
+    if let Some(most) = config.rpc_connections {
+        rpc.connections = most.get();
+    }
+    rpc.token = config.token_file.as_ref().map(mc_rpc::Token::from_file);
+    rpc.tenant = config.tenant_id.clone().unwrap_or_default();
+    tls(config, &mut rpc)?;
+    Ok(rpc)
+}
+
+#[cfg(feature = "tls")]
+fn tls(config: &ClientConfig, rpc: &mut mc_rpc::ClientConfig) -> Result<(), ConfigError> {
+    use mc_rpc::tls::ClientTls;
+
+    let lacks = |first, second| {
+        let reason = "the first needs the second";
+        Err(ConfigError::Conflict { first, second, reason })
+    };
+    let Some(ca) = &config.tls_ca else {
+        return match (&config.tls_cert, &config.tls_key, &config.tls_server_name) {
+            (Some(_), _, _) => lacks("tls_cert", "tls_ca"),
+            (_, Some(_), _) => lacks("tls_key", "tls_ca"),
+            (_, _, Some(_)) => lacks("tls_server_name", "tls_ca"),
+            _ => Ok(()),
+        };
+    };
+    let mut tls = ClientTls::new(ca);
+    match (&config.tls_cert, &config.tls_key) {
+        (Some(cert), Some(key)) => tls = tls.identity(cert, key),
+        (Some(_), None) => return lacks("tls_cert", "tls_key"),
+        (None, Some(_)) => return lacks("tls_key", "tls_cert"),
+        (None, None) => {}
+    }
+    if let Some(name) = &config.tls_server_name {
+        tls = tls.server_name(&**name);
+    }
+    rpc.tls = Some(tls);
+    Ok(())
+}
+
+#[cfg(not(feature = "tls"))]
+fn tls(config: &ClientConfig, _: &mut mc_rpc::ClientConfig) -> Result<(), ConfigError> {
+    let given = [
+        ("tls_ca", config.tls_ca.is_some()),
+        ("tls_cert", config.tls_cert.is_some()),
+        ("tls_key", config.tls_key.is_some()),
+        ("tls_server_name", config.tls_server_name.is_some()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((key, _)) => Err(ConfigError::NeedsFeature { key, feature: "tls" }),
+        None => Ok(()),
+    }
+}
+
+/// The way of the bytes.
+fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
+    let mut tcp = TcpConfig::default();
+    if let Some(links) = config.links_per_peer {
+        tcp.links_per_peer = links;
+    }
+    if let Some(time) = config.transfer_connect_timeout {
+        tcp.connect_timeout = time;
+    }
+    if let Some(time) = config.transfer_stall_timeout {
+        tcp.stall_timeout = time;
+    }
+    let discovery = discovery(config);
+    if discovery.auto {
+        let cards = discovery.select(&Topology::read()?)?;
+        // One address of each: two would make one card look like two.
+        tcp.rails = cards.iter().filter_map(|card| card.addresses.first().copied()).collect();
+        let names: Vec<&str> = cards.iter().map(|card| &*card.name).collect();
+        info!(interfaces = names.join(","), "using these network interfaces together");
+    }
+    if config.shared_memory == Some(false) {
+        let mut node = NodeConfig::default();
+        node.tcp = tcp;
+        return Ok(node);
+    }
+    Ok(NodeConfig::new(tcp))
+}
+
+/// Which network devices to use: named ones, or those that are found.
+fn discovery(config: &ClientConfig) -> Discovery {
+    let list = |names: &Option<Vec<String>>| names.clone().unwrap_or_default();
+    let (named, filters) = (list(&config.device_name), list(&config.device_filters));
+    let found = config.auto_discovery == Some(true);
+    if found && !named.is_empty() {
+        warn!("device_name has no effect with auto_discovery; name the devices in device_filters");
+    }
+    if !found && !filters.is_empty() {
+        warn!("device_filters has no effect without auto_discovery");
+    }
+    let mut discovery = Discovery::default();
+    discovery.auto = found || !named.is_empty();
+    discovery.filters = if found { filters } else { named };
+    discovery.near = config.numa_node;
+    discovery
+}
+
+/// What the segment is made of.
+fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
+    let mut memory = Memory::options();
+    let huge = config.use_hugepage == Some(true);
+    if let Some(path) = &config.segment_file {
+        let excluded = |second| ConfigError::Conflict {
+            first: "segment_file",
+            second,
+            reason: "a file has the pages that its file system gives; leave one out",
+        };
+        if huge {
+            return Err(excluded("use_hugepage"));
+        }
+        if config.numa_node.is_some() {
+            return Err(excluded("numa_node"));
+        }
+        memory = memory.file(path);
+    }
+    if huge {
+        memory = memory.huge_pages(HugePages::preferred(config.hugepage_size.unwrap_or_default()));
+    }
+    if let Some(node) = config.numa_node {
+        memory = memory.numa_node(node);
+    }
+    Ok(memory)
+}
+
+/// Where to listen and what to tell peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reach {
+    listen: SocketAddr,
+    advertise: Option<IpAddr>,
+}
+
+fn reach(config: &ClientConfig) -> Result<Option<Reach>, ConfigError> {
+    let contributes = config.global_segment_size.is_some_and(|size| size > ByteSize::bytes(0));
+    let host = config.local_hostname.as_deref().map(str::trim).filter(|host| !host.is_empty());
+    let Some(host) = host.filter(|_| contributes) else {
+        return Ok(config.listen.map(|listen| Reach { listen, advertise: None }));
+    };
+    let (name, port) = split_port(host);
+    let unknown = |source| ConfigError::Host { host: super::shown(host), source };
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let address = (bare, 0)
+        .to_socket_addrs()
+        .and_then(|mut found| found.next().ok_or(io::ErrorKind::NotFound.into()))
+        .map_err(unknown)?
+        .ip();
+    let everywhere = match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    // Nobody else could use a loopback address; any other may be another host's that
+    // forwards to this one.
+    let own = if address.is_loopback() { address } else { everywhere };
+    let listen = match (config.listen, port) {
+        (Some(listen), Some(port)) if listen.port() != port => {
+            return Err(ConfigError::Conflict {
+                first: "listen",
+                second: "local_hostname",
+                reason: "they name different ports; leave one of them out",
+            });
+        }
+        (Some(listen), _) => listen,
+        (None, port) => SocketAddr::new(own, port.unwrap_or(0)),
+    };
+    Ok(Some(Reach { listen, advertise: (!address.is_unspecified()).then_some(address) }))
+}
+
+/// The name, and the port behind its colon if there is one; an IPv6 address has more colons
+/// than one, or brackets.
+fn split_port(host: &str) -> (&str, Option<u16>) {
+    let is_v6 = |name: &str| name.contains(':') && !name.ends_with(']');
+    match host.rsplit_once(':') {
+        Some((name, port)) if !is_v6(name) => match port.parse() {
+            Ok(port) => (name, Some(port)),
+            Err(_) => (host, None),
+        },
+        _ => (host, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reached(host: &str) -> (String, Option<String>) {
+        let config = ClientConfig {
+            local_hostname: Some(host.into()),
+            global_segment_size: Some(ByteSize::mib(1)),
+            ..ClientConfig::default()
+        };
+        let reach = reach(&config).unwrap().unwrap();
+        (reach.listen.to_string(), reach.advertise.map(|address| address.to_string()))
+    }
+
+    #[test]
+    fn hosts_have_ports_or_none() {
+        assert_eq!(reached("127.0.0.1"), ("127.0.0.1:0".into(), Some("127.0.0.1".into())));
+        assert_eq!(reached("127.0.0.1:7"), ("127.0.0.1:7".into(), Some("127.0.0.1".into())));
+        assert_eq!(reached("192.0.2.1:7"), ("0.0.0.0:7".into(), Some("192.0.2.1".into())));
+        assert_eq!(reached("0.0.0.0:7"), ("0.0.0.0:7".into(), None));
+        assert_eq!(reached("[::1]:7"), ("[::1]:7".into(), Some("::1".into())));
+        assert_eq!(reached("::1"), ("[::1]:0".into(), Some("::1".into())));
+        assert_eq!(reached("2001:db8::7"), ("[::]:0".into(), Some("2001:db8::7".into())));
+    }
+
+    #[test]
+    fn a_host_is_looked_up_only_for_a_segment() {
+        let mut config =
+            ClientConfig { local_hostname: Some("no such host".into()), ..ClientConfig::default() };
+        assert_eq!(reach(&config).unwrap(), None);
+        config.global_segment_size = Some(ByteSize::mib(1));
+        let error = reach(&config).unwrap_err();
+        assert!(matches!(&error, ConfigError::Host { host, .. } if host == "no such host"));
+    }
+
+    #[test]
+    fn ports_must_agree() {
+        let mut config = ClientConfig {
+            local_hostname: Some("127.0.0.1:7".into()),
+            listen: Some("0.0.0.0:8".parse().unwrap()),
+            global_segment_size: Some(ByteSize::mib(1)),
+            ..ClientConfig::default()
+        };
+        let error = reach(&config).unwrap_err();
+        assert!(matches!(error, ConfigError::Conflict { first: "listen", .. }), "{error}");
+        config.listen = Some("0.0.0.0:7".parse().unwrap());
+        let agreed = reach(&config).unwrap().unwrap();
+        assert_eq!(agreed.listen.to_string(), "0.0.0.0:7");
+    }
+
+    #[test]
+    fn devices_are_named_or_found() {
+        let found = |toml: &str| {
+            let discovery = discovery(&ClientConfig::from_toml(toml).unwrap());
+            (discovery.auto, discovery.filters.join(","))
+        };
+        assert_eq!(found(""), (false, String::new()));
+        assert_eq!(found("device_name = ''"), (false, String::new()));
+        assert_eq!(found("device_name = 'a, b'"), (true, "a,b".into()));
+        assert_eq!(found("auto_discovery = true"), (true, String::new()));
+        assert_eq!(found("auto_discovery = true\ndevice_filters = ['a']"), (true, "a".into()));
+        assert_eq!(found("device_filters = ['a']"), (false, String::new()));
+        assert_eq!(
+            found("auto_discovery = true\ndevice_name = 'b'\ndevice_filters = 'a'"),
+            (true, "a".into())
+        );
+        let config = ClientConfig::from_toml("device_name = 'no-such-device'").unwrap();
+        assert!(matches!(node(&config), Err(ConfigError::Devices(_))));
+    }
+}

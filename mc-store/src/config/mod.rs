@@ -1,0 +1,274 @@
+//! Settings of a client as data: from code, from files, from the environment.
+
+mod builder;
+mod error;
+mod settings;
+mod value;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+pub use error::{ConfigError, ConfigSource};
+pub use settings::ClientConfig;
+use settings::{SETTINGS, Setting};
+use value::{Entries, Value, shown};
+
+/// Largest file, or text, of settings, in bytes.
+const MAX_FILE_LEN: u64 = 1 << 20;
+
+/// The variable that names a file of settings.
+const FILE_VARIABLE: &str = "MOONCAKE_CONFIG_PATH";
+
+/// How bytes travel between hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+}
+
+#[derive(Clone, Copy)]
+enum Format {
+    Json,
+    Toml,
+}
+
+impl Format {
+    /// The one that the file's name says.
+    fn of(path: &Path) -> Result<Self, ConfigError> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some(json) if json.eq_ignore_ascii_case("json") => Ok(Self::Json),
+            Some(toml) if toml.eq_ignore_ascii_case("toml") => Ok(Self::Toml),
+            _ => Err(ConfigError::UnknownFormat { path: path.to_owned() }),
+        }
+    }
+
+    fn parse(self, text: &str, source_name: ConfigSource) -> Result<ClientConfig, ConfigError> {
+        if text.len() as u64 > MAX_FILE_LEN {
+            return Err(ConfigError::TooLarge { source_name });
+        }
+        let (format, entries) = match self {
+            Self::Json => ("JSON", serde_json::from_str(text).map_err(Into::into)),
+            Self::Toml => ("TOML", toml::from_str(text).map_err(Into::into)),
+        };
+        match entries {
+            Ok(Entries(entries)) => ClientConfig::from_entries(entries, &source_name),
+            Err(source) => Err(ConfigError::Syntax { source_name, format, source }),
+        }
+    }
+}
+
+impl ClientConfig {
+    /// The settings in a file: JSON or TOML, as its name ends. The file is read in one
+    /// go, which may block.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the file, the key, its value and what it may be.
+    ///
+    /// ```
+    /// use mc_store::{ByteSize, ClientConfig};
+    /// let path = std::env::temp_dir().join(format!("mc-store-{}.toml", std::process::id()));
+    /// std::fs::write(&path, "master = '10.0.0.1:50051'\nglobal_segment_size = '4GB'\n")?;
+    /// let config = ClientConfig::from_file(&path)?;
+    /// assert_eq!(config.global_segment_size, Some(ByteSize::gib(4)));
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let format = Format::of(path)?;
+        let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+        let mut text = String::new();
+        let file = File::open(path).map_err(failed)?;
+        file.take(MAX_FILE_LEN + 1).read_to_string(&mut text).map_err(failed)?;
+        format.parse(&text, ConfigSource::file(path))
+    }
+
+    /// The settings in a text that is a table in JSON.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    ///
+    /// ```
+    /// use mc_store::ClientConfig;
+    /// let error = ClientConfig::from_json(r#"{"protokol": "tcp"}"#).unwrap_err();
+    /// assert!(error.to_string().ends_with("did you mean protocol?"));
+    /// ```
+    pub fn from_json(text: &str) -> Result<Self, ConfigError> {
+        Format::Json.parse(text, ConfigSource::Text)
+    }
+
+    /// The settings in a text in TOML.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    ///
+    /// ```
+    /// use mc_store::ClientConfig;
+    /// let config = ClientConfig::from_toml("master = '10.0.0.1:50051'\nput_wait_ms = 250")?;
+    /// assert_eq!(config.put_wait, Some(std::time::Duration::from_millis(250)));
+    /// # Ok::<(), mc_store::ConfigError>(())
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        Format::Toml.parse(text, ConfigSource::Text)
+    }
+
+    /// The settings of this process: those in the file that the variable
+    /// `MOONCAKE_CONFIG_PATH` names, if it does, overridden by those in other variables.
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    ///
+    /// ```
+    /// use mc_store::ClientConfig;
+    /// let config = ClientConfig::from_env()?;
+    /// println!("the master is {:?}", config.master);
+    /// # Ok::<(), mc_store::ConfigError>(())
+    /// ```
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::from_vars(|name| std::env::var_os(name))
+    }
+
+    /// [`from_env`](Self::from_env) with `lookup` in place of [`std::env::var_os`].
+    ///
+    /// # Errors
+    /// As [`from_file`](Self::from_file).
+    ///
+    /// ```
+    /// use mc_store::ClientConfig;
+    /// let variables = |name: &str| (name == "MOONCAKE_MASTER").then(|| "10.0.0.1:50051".into());
+    /// assert_eq!(ClientConfig::from_vars(variables)?.master.as_deref(), Some("10.0.0.1:50051"));
+    /// # Ok::<(), mc_store::ConfigError>(())
+    /// ```
+    pub fn from_vars(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
+        let base = match lookup(FILE_VARIABLE) {
+            Some(path) if !path.is_empty() => Self::from_file(Path::new(&path))?,
+            _ => Self::default(),
+        };
+        base.apply_vars(lookup)
+    }
+
+    /// The same with the settings in variables of the environment in place of its own. A
+    /// variable that is empty says nothing, and `MOONCAKE_CONFIG_PATH` is not looked at.
+    ///
+    /// # Errors
+    /// [`ConfigError::BadValue`].
+    ///
+    /// ```
+    /// use mc_store::ClientConfig;
+    /// let config = ClientConfig::from_toml("master = '10.0.0.1:50051'")?.apply_env()?;
+    /// assert!(config.master.is_some());
+    /// # Ok::<(), mc_store::ConfigError>(())
+    /// ```
+    pub fn apply_env(self) -> Result<Self, ConfigError> {
+        self.apply_vars(|name| std::env::var_os(name))
+    }
+
+    /// [`apply_env`](Self::apply_env) with `lookup` in place of [`std::env::var_os`].
+    ///
+    /// # Errors
+    /// As [`apply_env`](Self::apply_env).
+    ///
+    /// ```
+    /// use mc_store::{ByteSize, ClientConfig};
+    /// let variables =
+    ///     |name: &str| (name == "MOONCAKE_GLOBAL_SEGMENT_SIZE").then(|| "16MB".into());
+    /// let config = ClientConfig::from_toml("global_segment_size = '1GB'")?;
+    /// let config = config.apply_vars(variables)?;
+    /// assert_eq!(config.global_segment_size, Some(ByteSize::mib(16)));
+    /// # Ok::<(), mc_store::ConfigError>(())
+    /// ```
+    pub fn apply_vars(
+        mut self,
+        lookup: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, ConfigError> {
+        for setting in SETTINGS {
+            let Some(raw) = lookup(setting.variable) else { continue };
+            // Bytes that are no text are replaced by characters that nothing contains.
+            let text = raw.to_string_lossy();
+            if text.trim().is_empty() {
+                continue;
+            }
+            let value = Value::Text(text.trim().to_owned());
+            let name = setting.variable;
+            self.take(setting, name, &value, &ConfigSource::Environment)?;
+        }
+        Ok(self)
+    }
+
+    fn from_entries(
+        entries: Vec<(String, Value)>,
+        source_name: &ConfigSource,
+    ) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        let mut taken: Vec<(&'static str, String)> = Vec::new();
+        for (name, value) in entries {
+            let known = SETTINGS.iter().find(|known| known.names().any(|known| known == name));
+            let Some(setting) = known else {
+                return Err(ConfigError::UnknownKey {
+                    source_name: source_name.clone(),
+                    nearest: nearest(&name),
+                    key: shown(&name),
+                });
+            };
+            if let Some((key, first)) = taken.iter().find(|(key, _)| *key == setting.key) {
+                return Err(ConfigError::Duplicate {
+                    source_name: source_name.clone(),
+                    key,
+                    first: first.clone(),
+                    second: name,
+                });
+            }
+            config.take(setting, &name, &value, source_name)?;
+            taken.push((setting.key, name));
+        }
+        Ok(config)
+    }
+
+    fn take(
+        &mut self,
+        setting: &Setting,
+        name: &str,
+        value: &Value,
+        source_name: &ConfigSource,
+    ) -> Result<(), ConfigError> {
+        self.set(setting.key, value).map_err(|expected| ConfigError::BadValue {
+            source_name: source_name.clone(),
+            name: name.to_owned(),
+            value: value.to_string(),
+            expected,
+        })
+    }
+}
+
+/// The most similar name of a setting, when one is similar enough to be meant.
+fn nearest(name: &str) -> Option<&'static str> {
+    if name.len() > 64 {
+        return None;
+    }
+    let all = SETTINGS.iter().flat_map(Setting::names);
+    let near = all.map(|known| (edits(&name.to_ascii_lowercase(), known), known)).min()?;
+    (near.0 <= 1 + near.1.len() / 4).then_some(near.1)
+}
+
+/// How many bytes must be added, taken away or replaced to make `b` of `a`: the distance of
+/// Levenshtein (1966), by the table of Wagner and Fischer (1974).
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, of_a) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, of_b) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(of_a != of_b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests;

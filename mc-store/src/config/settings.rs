@@ -1,0 +1,178 @@
+//! The settings that there are: each with its key, its other names, its variable, and
+//! what reads its value.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mc_transport::HugePageSize;
+use mc_types::ByteSize;
+
+use super::Protocol;
+use super::value::{self, Expected, Value};
+
+/// A setting's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    /// The key in files.
+    pub(super) key: &'static str,
+    /// Keys that mean the same, as other systems' files have them.
+    pub(super) aliases: &'static [&'static str],
+    /// The variable of the environment.
+    pub(super) variable: &'static str,
+}
+
+impl Setting {
+    /// Every name that it has in files.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.key).chain(self.aliases.iter().copied())
+    }
+}
+
+macro_rules! settings {
+    ($(
+        $(#[$doc:meta])*
+        $field:ident: $type:ty = $key:literal $(or $alias:literal)*, $variable:literal, $read:path;
+    )*) => {
+        /// Everything about a client that can be written down.
+        ///
+        /// A setting that is `None` leaves the default of
+        /// [`ClientBuilder`](crate::ClientBuilder). The keys of files and the variables of
+        /// the environment are named with each field and listed, with their defaults, in
+        /// `docs/configuration.md`.
+        ///
+        /// ```
+        /// use mc_store::{ByteSize, ClientConfig};
+        /// let text = r#"{"master_server_address": "10.0.0.1:50051", "global_segment_size": "4GB"}"#;
+        /// let variables = |name: &str| (name == "MC_STORE_MEMCPY").then(|| "0".into());
+        /// let mut config = ClientConfig::from_json(text)?.apply_vars(variables)?;
+        /// assert_eq!(config.global_segment_size, Some(ByteSize::gib(4)));
+        /// assert_eq!(config.local_memcpy, Some(false));
+        /// config.segment_name = Some("node-7".into());
+        /// # Ok::<(), mc_store::ConfigError>(())
+        /// ```
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct ClientConfig {
+            $(
+                $(#[$doc])*
+                #[doc = ""]
+                #[doc = concat!(
+                    "In files `", $key, "`" $(, ", or `", $alias, "`")*,
+                    "; the variable `", $variable, "`."
+                )]
+                pub $field: Option<$type>,
+            )*
+        }
+
+        /// All of them.
+        pub(super) const SETTINGS: &[Setting] = &[$(
+            Setting { key: $key, aliases: &[$($alias),*], variable: $variable },
+        )*];
+
+        impl ClientConfig {
+            /// Takes a value for the setting with this key.
+            pub(super) fn set(&mut self, key: &'static str, value: &Value) -> Result<(), Expected> {
+                match key {
+                    $($key => self.$field = Some($read(value)?),)*
+                    _ => unreachable!("the key of a setting"),
+                }
+                Ok(())
+            }
+
+            /// The same with every setting of `other` that is not `None` in place of its
+            /// own.
+            #[must_use]
+            pub fn overridden_by(self, other: Self) -> Self {
+                Self { $($field: other.$field.or(self.$field),)* }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Where the master is: `host:port`, `unix:/path`, or several with commas in between.
+    master: String = "master" or "master_server_address" or "master_server_addr",
+        "MOONCAKE_MASTER", value::text;
+    /// The name or address of this host that peers are told, with or without the port to
+    /// serve at. A loopback address is also the only one that is listened on. Looked at
+    /// only with a segment.
+    local_hostname: String = "local_hostname", "MOONCAKE_LOCAL_HOSTNAME", value::text;
+    /// Where to serve the segment.
+    listen: SocketAddr = "listen", "MC_STORE_LISTEN", value::socket;
+    /// How much memory to contribute; 0 makes a pure client.
+    global_segment_size: ByteSize = "global_segment_size", "MOONCAKE_GLOBAL_SEGMENT_SIZE",
+        value::size;
+    /// The name by which puts can prefer the segment.
+    segment_name: String = "segment_name", "MC_STORE_SEGMENT_NAME", value::text;
+    /// A file that the segment's memory is; excludes huge pages and a NUMA node.
+    segment_file: PathBuf = "segment_file", "MC_STORE_SEGMENT_FILE", value::path;
+    /// The memory for values that this client itself reads; 0 makes a pure server.
+    local_buffer_size: ByteSize = "local_buffer_size", "MOONCAKE_LOCAL_BUFFER_SIZE",
+        value::size;
+    /// How bytes travel between hosts.
+    protocol: Protocol = "protocol", "MOONCAKE_PROTOCOL", value::protocol;
+    /// Whether processes of one host share memory instead of sending bytes.
+    shared_memory: bool = "shared_memory", "MC_STORE_SHARED_MEMORY", value::flag;
+    /// The network devices to use together, when they are not looked for.
+    device_name: Vec<String> = "device_name", "MOONCAKE_DEVICE", value::names;
+    /// Whether to look for network devices and use them together.
+    auto_discovery: bool = "auto_discovery", "MC_MS_AUTO_DISC", value::flag;
+    /// The devices that may be found; all when empty.
+    device_filters: Vec<String> = "device_filters", "MC_MS_FILTERS", value::names;
+    /// Connections to each peer.
+    links_per_peer: NonZeroUsize = "links_per_peer", "MC_STORE_LINKS_PER_PEER",
+        value::connections;
+    /// How long connecting to a peer may take.
+    transfer_connect_timeout: Duration = "transfer_connect_timeout_ms",
+        "MC_STORE_TRANSFER_CONNECT_TIMEOUT_MS", value::time_ms;
+    /// How long a peer may go without progress.
+    transfer_stall_timeout: Duration = "transfer_stall_timeout_ms",
+        "MC_STORE_TRANSFER_STALL_TIMEOUT_MS", value::time_ms;
+    /// Where the reference system keeps its metadata. Accepted for its files' sake and
+    /// without effect, which is logged: the master itself says where segments are.
+    metadata_server: String = "metadata_server", "MOONCAKE_TE_META_DATA_SERVER", value::text;
+    /// Whether the segment is made of huge pages, if the system has enough of them.
+    use_hugepage: bool = "use_hugepage", "MC_STORE_USE_HUGEPAGE", value::flag;
+    /// The size of huge pages.
+    hugepage_size: HugePageSize = "hugepage_size", "MC_STORE_HUGEPAGE_SIZE", value::page_size;
+    /// The NUMA node that the segment's memory is taken from.
+    numa_node: u32 = "numa_node", "MC_STORE_NUMA_SOCKET_ID", value::node_number;
+    /// How often to tell the master that this client lives.
+    heartbeat_interval: Duration = "heartbeat_interval_ms", "MC_STORE_HEARTBEAT_INTERVAL_MS",
+        value::time_ms;
+    /// How long a put waits for room.
+    put_wait: Duration = "put_wait_ms", "MC_STORE_PUT_WAIT_MS", value::wait_ms;
+    /// Whether objects in this client's own segment are copied directly.
+    local_memcpy: bool = "local_memcpy", "MC_STORE_MEMCPY", value::flag;
+    /// Whether calls are counted and timed.
+    client_metric: bool = "client_metric", "MC_STORE_CLIENT_METRIC", value::flag;
+    /// How often the figures are logged; 0 is never.
+    client_metric_interval: Duration = "client_metric_interval_s",
+        "MC_STORE_CLIENT_METRIC_INTERVAL", value::wait_s;
+    /// The cluster's name: the label `cluster_id` of every figure.
+    cluster_id: String = "cluster_id", "MC_STORE_CLUSTER_ID", value::text;
+    /// How long one call to the master may take, further attempts included.
+    rpc_timeout: Duration = "rpc_timeout_ms", "MC_RPC_TIMEOUT_MS", value::time_ms;
+    /// How long connecting to the master may take.
+    rpc_connect_timeout: Duration = "rpc_connect_timeout_ms", "MC_RPC_CONNECT_TIMEOUT_MS",
+        value::time_ms;
+    /// How calls to the master travel.
+    rpc_protocol: Protocol = "rpc_protocol", "MC_RPC_PROTOCOL", value::protocol;
+    /// Most connections to the master.
+    rpc_connections: NonZeroUsize = "rpc_connections", "MC_STORE_RPC_CONNECTIONS",
+        value::connections;
+    /// The file of the token to show to the master.
+    token_file: PathBuf = "token_file", "MC_STORE_TOKEN_FILE", value::path;
+    /// The tenant to act for.
+    tenant_id: String = "tenant_id", "MOONCAKE_TENANT_ID", value::text;
+    /// Speak TLS with the master, and trust certificates of these authorities (PEM).
+    tls_ca: PathBuf = "tls_ca", "MC_STORE_TLS_CA", value::path;
+    /// The certificate to show to the master, with its chain (PEM).
+    tls_cert: PathBuf = "tls_cert", "MC_STORE_TLS_CERT", value::path;
+    /// The certificate's private key (PEM, without a pass phrase).
+    tls_key: PathBuf = "tls_key", "MC_STORE_TLS_KEY", value::path;
+    /// The name in the master's certificate, when it is not the one in its address.
+    tls_server_name: String = "tls_server_name", "MC_STORE_TLS_SERVER_NAME", value::text;
+}
