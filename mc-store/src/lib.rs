@@ -9,9 +9,9 @@ mod error;
 mod master;
 
 pub use client::{
-    Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, GetInto,
-    LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put, PutOutcome, SegmentError,
-    SegmentOptions,
+    Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
+    GetInto, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put, PutOutcome,
+    SegmentError, SegmentOptions,
 };
 pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};

@@ -1,7 +1,7 @@
 //! How a client is described and started.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use mc_rpc::{ClientConfig, MasterClient};
@@ -271,7 +271,7 @@ impl ClientBuilder {
         if let Some(listen) = listen {
             warn_of_loopback(listen, transport.endpoint());
         }
-        let mut core = Core {
+        let core = Arc::new(Core {
             id,
             master,
             segments: Arc::new(Segments::new(Arc::clone(&transport))),
@@ -279,21 +279,22 @@ impl ClientBuilder {
             peers: Peers::default(),
             admission: Admission::new(role),
             left: OnceCell::new(),
-            first_segment: None,
+            first_segment: OnceLock::new(),
             heartbeat: Mutex::default(),
             metrics: Metrics::new(settings.metrics),
             settings,
             background: Mutex::default(),
-        };
+        });
         if contributes {
             let mut segment = SegmentOptions::new(self.segment_size).memory(self.memory);
             if let Some(name) = self.segment_name {
                 segment = segment.name(name);
             }
             core.mount(segment).await?;
-            core.first_segment = core.segments.list().pop().map(|segment| segment.name);
+            if let Some(first) = core.segments.list().pop() {
+                core.first_segment.set(first.name).expect("nobody else has the client yet");
+            }
         }
-        let core = Arc::new(core);
         core.log_figures();
         Ok(Client { core })
     }

@@ -1,5 +1,5 @@
-//! The thread that tells the master that this client lives, and keeps its segments
-//! mounted.
+//! The thread that tells the master that this client lives, keeps its segments mounted,
+//! and hears of tasks that wait for it.
 
 use std::io;
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use std::time::Duration;
 use mc_meta::ClientStatus;
 use mc_rpc::{ClientConfig, MasterClient};
 use mc_types::ClientId;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::Core;
 use super::segments::{MountFailure, Segments};
+use super::{Core, tasks};
 
 /// What a heartbeat needs.
 #[derive(Clone, Debug)]
@@ -31,42 +32,49 @@ pub(super) struct Pulse {
 pub(super) struct Heartbeat {
     stop: oneshot::Sender<()>,
     stopped: oneshot::Receiver<()>,
+    tasks: JoinHandle<()>,
 }
 
 impl Heartbeat {
-    fn start(pulse: Pulse, client: ClientId, segments: Arc<Segments>) -> io::Result<Self> {
+    fn start(core: &Arc<Core>) -> io::Result<Self> {
+        let (pulse, client) = (core.settings.pulse.clone(), core.id);
+        let segments = Arc::clone(&core.segments);
         let (stop, stop_asked) = oneshot::channel();
         let (on_stopped, stopped) = oneshot::channel();
+        let (waiting, told) = watch::channel(0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("mc-heartbeat".into()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = beat(&pulse, client, &segments) => {}
+                    () = beat(&pulse, client, &segments, &waiting) => {}
                     // Also when the client was dropped without a shutdown.
                     _ = stop_asked => {}
                 }
             });
+            drop(waiting);
             // Nobody listens when the client was just dropped.
             let _ = on_stopped.send(());
         })?;
-        Ok(Self { stop, stopped })
+        let tasks = tokio::spawn(tasks::run(Arc::downgrade(core), told));
+        Ok(Self { stop, stopped, tasks })
     }
 
     pub(super) async fn stop(self) {
         // Both fail only if the thread is gone already.
         let _ = self.stop.send(());
         let _ = self.stopped.await;
+        // It ends by itself when the thread does, in bounded time.
+        let _ = self.tasks.await;
     }
 }
 
 impl Core {
     /// Starts the heartbeat unless it runs, or the client is closed.
-    pub(super) fn start_heartbeat(&self) -> io::Result<()> {
+    pub(super) fn start_heartbeat(self: &Arc<Self>) -> io::Result<()> {
         let mut heartbeat = self.heartbeat.lock();
         // Whoever closes it stops the heartbeat after that.
         if heartbeat.is_none() && self.admission.question().is_ok() {
-            let segments = Arc::clone(&self.segments);
-            *heartbeat = Some(Heartbeat::start(self.settings.pulse.clone(), self.id, segments)?);
+            *heartbeat = Some(Heartbeat::start(self)?);
         }
         Ok(())
     }
@@ -74,7 +82,12 @@ impl Core {
 
 /// Pings for ever, attaches segments again when the master does not count on them, and
 /// lets those go whose time has come.
-async fn beat(pulse: &Pulse, client: ClientId, segments: &Segments) {
+async fn beat(
+    pulse: &Pulse,
+    client: ClientId,
+    segments: &Segments,
+    waiting: &watch::Sender<usize>,
+) {
     // Connects with the first ping.
     let master = MasterClient::lazy(&pulse.master, pulse.rpc.clone());
     let mut timer = tokio::time::interval(pulse.interval);
@@ -88,7 +101,7 @@ async fn beat(pulse: &Pulse, client: ClientId, segments: &Segments) {
                 continue;
             }
         }
-        match beat_once(&master, client, segments).await {
+        match beat_once(&master, client, segments, waiting).await {
             Ok(()) if silent => {
                 silent = false;
                 info!(master = %pulse.master, "heartbeat is back");
@@ -108,8 +121,13 @@ async fn beat_once(
     master: &MasterClient,
     client: ClientId,
     segments: &Segments,
+    waiting: &watch::Sender<usize>,
 ) -> Result<(), MountFailure> {
-    if master.ping(client).await?.status == ClientStatus::NeedRemount {
+    let pong = master.ping(client).await?;
+    if pong.tasks > 0 {
+        waiting.send_replace(pong.tasks);
+    }
+    if pong.status == ClientStatus::NeedRemount {
         segments.detached();
     }
     segments.attach(master, client).await

@@ -3,6 +3,7 @@
 mod admission;
 mod builder;
 mod data;
+mod drain;
 mod get;
 mod heartbeat;
 mod keys;
@@ -13,8 +14,9 @@ mod peers;
 mod put;
 mod replicas;
 mod segments;
+mod tasks;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mc_rpc::MasterClient;
 use mc_transport::{Node, Transport as _};
@@ -25,6 +27,7 @@ use tokio::task::JoinSet;
 
 pub use admission::ClientRole;
 pub use builder::ClientBuilder;
+pub use drain::DrainReport;
 pub use get::GetInto;
 pub use metrics::{
     ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics, PathMetrics,
@@ -66,7 +69,7 @@ struct Core {
     peers: Peers,
     segments: Arc<Segments>,
     /// The name of the segment that it began with.
-    first_segment: Option<Box<str>>,
+    first_segment: OnceLock<Box<str>>,
     heartbeat: Mutex<Option<Heartbeat>>,
     admission: Admission,
     left: OnceCell<()>,
@@ -99,7 +102,7 @@ impl Client {
     /// without. [`segments`](Self::segments) lists all that there are now.
     #[must_use]
     pub fn segment_name(&self) -> Option<&str> {
-        self.core.first_segment.as_deref()
+        self.core.first_segment.get().map(|name| &**name)
     }
 
     /// The connection to the master, for calls that have no method here.

@@ -117,6 +117,8 @@ struct Counters {
     operations: [OperationCounters; ClientOperation::ALL.len()],
     /// Bytes read and written.
     paths: [[AtomicU64; 2]; DataPath::ALL.len()],
+    tasks_done: AtomicU64,
+    tasks_failed: AtomicU64,
 }
 
 struct OperationCounters {
@@ -151,6 +153,8 @@ impl Metrics {
             Box::new(Counters {
                 operations: [const { OperationCounters::new() }; ClientOperation::ALL.len()],
                 paths: [const { [const { AtomicU64::new(0) }; 2] }; DataPath::ALL.len()],
+                tasks_done: AtomicU64::new(0),
+                tasks_failed: AtomicU64::new(0),
             })
         };
         Self { counters: on.then(counters) }
@@ -168,6 +172,14 @@ impl Metrics {
         if let Some(counters) = &self.counters {
             let counter = &counters.paths[path as usize][direction as usize];
             counter.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a copy or move that was done for the master, or was not.
+    pub(super) fn task_ended(&self, done: bool) {
+        if let Some(counters) = &self.counters {
+            let counter = if done { &counters.tasks_done } else { &counters.tasks_failed };
+            counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -200,6 +212,8 @@ impl Metrics {
                     written: load(written),
                 })
                 .collect(),
+            tasks_done: load(&counters.tasks_done),
+            tasks_failed: load(&counters.tasks_failed),
             ..ClientMetrics::default()
         }
     }
@@ -266,6 +280,10 @@ pub struct ClientMetrics {
     pub operations: Vec<OperationMetrics>,
     /// Bytes by the way that they took.
     pub paths: Vec<PathMetrics>,
+    /// Copies and moves that were done for the master.
+    pub tasks_done: u64,
+    /// Those that failed.
+    pub tasks_failed: u64,
     /// Calls of the master.
     pub rpc: mc_rpc::ClientMetrics,
     /// Labels that every figure carries in [`prometheus`](Self::prometheus).

@@ -70,6 +70,11 @@ impl ClientMetrics {
             page.metric(name, "counter", help);
             page.sample(name, &[], value);
         }
+        let name = "mooncake_client_tasks_total";
+        page.metric(name, "counter", "Copies and moves that were done for the master, or failed");
+        for (outcome, value) in [("success", self.tasks_done), ("failed", self.tasks_failed)] {
+            page.sample(name, &[("outcome", outcome)], value);
+        }
         let name = "mooncake_client_path_bytes_total";
         page.metric(name, "counter", "Bytes by the way that they took");
         for of in &self.paths {

@@ -221,6 +221,7 @@ impl Client {
     /// Takes a segment back. When `grace` is zero that is done at once, and what only this
     /// segment held is gone. Otherwise nothing new is put there from now on, what it holds
     /// can be read and is served until the grace is over, and it goes by itself then.
+    /// [`drain`](Self::drain) moves what it holds elsewhere before.
     ///
     /// A grace cannot be prolonged; asking again with none at all ends it.
     ///
@@ -261,7 +262,10 @@ async fn unhindered<T: Send + 'static>(
 }
 
 impl Core {
-    pub(super) async fn mount(&self, options: SegmentOptions) -> Result<SegmentId, SegmentError> {
+    pub(super) async fn mount(
+        self: &Arc<Self>,
+        options: SegmentOptions,
+    ) -> Result<SegmentId, SegmentError> {
         let SegmentOptions { size, name, memory } = options;
         if size == ByteSize::bytes(0) {
             return Err(SegmentError::Empty);

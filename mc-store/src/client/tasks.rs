@@ -1,0 +1,240 @@
+//! Copies and moves that the master asks of the nodes that hold the objects.
+//!
+//! A node learns from the answer to its heartbeat that tasks wait for it, fetches as many as
+//! it has hands for, and does them in the application's runtime. The bytes go from its own
+//! memory straight to the targets, after they were found to be what was put. What a node
+//! leaves undone, because it ended or lost its master, is given up by the master's
+//! time-outs.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mc_meta::{TaskKind, TaskStatus};
+use mc_rpc::{MasterClient, RpcError, Task, TransferGrant};
+use mc_transport::{MemorySlice, Operation, RemoteSpan};
+use mc_types::{Endpoint, Generation};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use super::Core;
+use super::data::{Job, checksums};
+use crate::error::PeerError;
+
+/// Tasks at work at a time.
+pub(super) const WIDTH: usize = 4;
+
+/// Bytes on their way at a time, in units of a mebibyte. An object that has more goes alone.
+const ROOM: u32 = 256;
+const UNIT: u64 = 1 << 20;
+
+/// The first pause before a task is begun again that cannot begin; each is twice the one
+/// before.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often a report is tried. A task whose report is lost fails when its time is up.
+const REPORTS: u32 = 5;
+
+/// How long tasks may go on when the client ends.
+const LAST_TASKS: Duration = Duration::from_secs(1);
+
+/// Objects beyond this length are added up on a thread of their own, so that nothing else
+/// in the runtime waits for that.
+const LONG: u64 = 1 << 20;
+
+/// Why a task is not done.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("could not begin: {0}")]
+    Start(#[source] RpcError),
+    #[error("the source is not in a segment of this client any more")]
+    SourceGone,
+    #[error("the bytes of the source are not those that were put")]
+    Damaged,
+    #[error("a target could not be written: {0}")]
+    Write(#[source] PeerError),
+    #[error("could not end: {0}")]
+    End(#[source] RpcError),
+}
+
+/// Does the tasks that wait, whenever `waiting` says that there are some, until its sender
+/// or the client is gone.
+pub(super) async fn run(core: Weak<Core>, mut waiting: watch::Receiver<usize>) {
+    let room = Arc::new(Semaphore::new(ROOM as usize));
+    let mut at_work: JoinSet<()> = JoinSet::new();
+    // Whether there may be tasks that were not fetched.
+    let mut more = false;
+    loop {
+        tokio::select! {
+            told = waiting.changed() => match told {
+                Ok(()) => more = true,
+                Err(_) => break,
+            },
+            Some(_) = at_work.join_next() => {}
+        }
+        let free = WIDTH - at_work.len();
+        if !more || free == 0 {
+            continue;
+        }
+        let Some(core) = core.upgrade() else { break };
+        match core.master.fetch_tasks(core.id, free).await {
+            Ok(fetched) => {
+                more = fetched.tasks.len() == free;
+                for task in fetched.tasks {
+                    let (core, room) = (Arc::clone(&core), Arc::clone(&room));
+                    at_work.spawn(async move {
+                        core.carry_out(&task, fetched.max_retry_attempts, &room).await;
+                    });
+                }
+            }
+            // The next heartbeat says so again.
+            Err(error) => debug!(%error, "could not fetch tasks"),
+        }
+    }
+    let rest = async { while at_work.join_next().await.is_some() {} };
+    // Those that are not done by then are dropped here.
+    let _ = tokio::time::timeout(LAST_TASKS, rest).await;
+}
+
+impl Core {
+    /// Does a task and reports how it went.
+    async fn carry_out(&self, task: &Task, attempts: u32, room: &Semaphore) {
+        let (status, message) = match self.perform(task, attempts, room).await {
+            Ok(message) => (TaskStatus::Success, message),
+            Err(failure) => {
+                warn!(task = %task.id, key = %task.key, %failure, "a task failed");
+                (TaskStatus::Failed, failure.to_string())
+            }
+        };
+        self.metrics.task_ended(status == TaskStatus::Success);
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1..=REPORTS {
+            let report = self.master.mark_task_to_complete(self.id, task.id, status, &message);
+            match report.await {
+                Ok(_) => return,
+                Err(error) if error.is_retryable() && attempt < REPORTS => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => {
+                    debug!(task = %task.id, %error, "could not report how a task ended");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Does a task; says what there was to do.
+    async fn perform(
+        &self,
+        task: &Task,
+        attempts: u32,
+        room: &Semaphore,
+    ) -> Result<String, Failure> {
+        let grant = self.begin(task, attempts).await?;
+        let copies = grant.targets.len();
+        let is_copy = matches!(task.kind, TaskKind::Copy { .. });
+        if is_copy && copies == 0 {
+            return Ok("every target has a replica already".into());
+        }
+        let transfer = grant.transfer;
+        let len = grant.slices.total_len();
+        if let Err(failure) = self.copy(grant, room).await {
+            // Nothing is written any more. When this is lost, the master's time-out gives
+            // the space back.
+            if let Err(error) = self.revoke(task, transfer).await {
+                debug!(task = %task.id, %error, "could not give a transfer up");
+            }
+            return Err(failure);
+        }
+        let object = task.object();
+        let ended = match task.kind {
+            TaskKind::Copy { .. } => self.master.copy_end(self.id, &object, Some(transfer)).await,
+            TaskKind::Move { .. } => self.master.move_end(self.id, &object, Some(transfer)).await,
+        };
+        ended.map_err(Failure::End)?;
+        Ok(format!("{len} bytes to {copies} targets"))
+    }
+
+    /// Asks for space in the targets, as often as the master says when there is none.
+    async fn begin(&self, task: &Task, attempts: u32) -> Result<TransferGrant, Failure> {
+        let mut pause = FIRST_PAUSE;
+        let mut tried = 0;
+        loop {
+            match start(&self.master, self.id, task).await {
+                Ok(grant) => return Ok(grant),
+                Err(error) if error.is_retryable() && tried < attempts => {
+                    tried += 1;
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(Failure::Start(error)),
+            }
+        }
+    }
+
+    /// Brings the bytes to every target.
+    async fn copy(&self, grant: TransferGrant, room: &Semaphore) -> Result<(), Failure> {
+        let TransferGrant { slices, source, targets, .. } = grant;
+        if targets.is_empty() {
+            return Ok(());
+        }
+        let own = self.segments.local(source.segment.remote_key, source.extent);
+        let own = own.ok_or(Failure::SourceGone)?;
+        let len = slices.total_len();
+        let units = len.div_ceil(UNIT).min(u64::from(ROOM)) as u32;
+        let _room = room.acquire_many(units).await.expect("the semaphore is never closed");
+        let sums: Vec<_> =
+            slices.as_slice().iter().map(|slice| (slice.len, slice.checksum)).collect();
+        let memory = own.clone();
+        let check = move || {
+            let found = checksums(std::slice::from_ref(&memory), sums.iter().map(|(len, _)| *len));
+            sums.iter().zip(found).all(|((_, put), found)| put.is_none_or(|put| put == found))
+        };
+        let intact = if len > LONG {
+            // It fails when the runtime ends, and this task with it.
+            tokio::task::spawn_blocking(check).await.unwrap_or(false)
+        } else {
+            check()
+        };
+        if !intact {
+            return Err(Failure::Damaged);
+        }
+        let jobs = targets.iter().map(|target| {
+            let to = RemoteSpan::new(target.segment.remote_key, target.extent);
+            write(target.segment.endpoint.clone(), own.clone(), to)
+        });
+        let results = self.transfer(jobs.collect()).await;
+        results.into_iter().collect::<Result<(), PeerError>>().map_err(Failure::Write)
+    }
+
+    async fn revoke(&self, task: &Task, transfer: Generation) -> Result<(), RpcError> {
+        let (object, transfer) = (task.object(), Some(transfer));
+        match task.kind {
+            TaskKind::Copy { .. } => self.master.copy_revoke(self.id, &object, transfer).await,
+            TaskKind::Move { .. } => self.master.move_revoke(self.id, &object, transfer).await,
+        }
+    }
+}
+
+fn write(endpoint: Endpoint, from: MemorySlice, to: RemoteSpan) -> Job {
+    Job { endpoint, operation: Operation::write(from, to) }
+}
+
+async fn start(
+    master: &MasterClient,
+    client: mc_types::ClientId,
+    task: &Task,
+) -> Result<TransferGrant, RpcError> {
+    let object = task.object();
+    match &task.kind {
+        TaskKind::Copy { source, targets } => {
+            let targets: Vec<&str> = targets.iter().map(|target| &**target).collect();
+            master.copy_start(client, &object, source, &targets).await
+        }
+        TaskKind::Move { source, target } => {
+            master.move_start(client, &object, source, target).await
+        }
+    }
+}
