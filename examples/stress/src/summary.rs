@@ -1,0 +1,122 @@
+//! What a run comes to.
+
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use mc_types::ByteSize;
+
+use crate::args::Workload;
+use crate::error::StressError;
+
+/// How long calls of one kind took, in microseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    micros: Histogram<u64>,
+}
+
+impl Latencies {
+    pub(crate) fn new() -> Self {
+        Self { micros: Histogram::new(3).expect("three digits are among those that there are") }
+    }
+
+    pub(crate) fn add(&mut self, took: Duration) {
+        // A histogram that grows by itself takes every value.
+        self.micros.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.micros += &other.micros;
+    }
+
+    fn millis(&self, quantile: f64) -> f64 {
+        self.micros.value_at_quantile(quantile) as f64 / 1e3
+    }
+}
+
+/// Values that were moved, and how fast.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    pub(crate) values: u64,
+    pub(crate) value_len: usize,
+    pub(crate) elapsed: Duration,
+    pub(crate) latencies: Latencies,
+}
+
+impl Moved {
+    /// Rates and latencies of calls of the name `call`.
+    fn rates(&self, call: &str) -> String {
+        let per_second = self.values as f64 / self.elapsed.as_secs_f64().max(1e-6);
+        format!(
+            "{per_second:.0} values/s, {:.2} GB/s, {call} p50 {:.2} ms, p99 {:.2} ms",
+            per_second * self.value_len as f64 / 1e9,
+            self.latencies.millis(0.5),
+            self.latencies.millis(0.99)
+        )
+    }
+
+    fn amount(&self) -> String {
+        let size = ByteSize::bytes(self.value_len as u64);
+        format!("{} values of {size} in {:.2} s", self.values, self.elapsed.as_secs_f64())
+    }
+}
+
+/// What prefill did.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    pub(crate) moved: Moved,
+    /// Values that were there from an earlier run.
+    pub(crate) existing: u64,
+}
+
+impl fmt::Display for Filled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "put {}", self.moved.amount())?;
+        if self.existing > 0 {
+            write!(f, ", {} more were there", self.existing)?;
+        }
+        write!(f, ": {}", self.moved.rates("put"))
+    }
+}
+
+/// What decode found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Everything that was read, right or wrong.
+    pub(crate) moved: Moved,
+    pub(crate) wrong: u64,
+    pub(crate) missing: u64,
+}
+
+impl Found {
+    pub(crate) fn nothing(workload: Workload) -> Self {
+        let moved = Moved {
+            values: 0,
+            value_len: workload.value_len,
+            elapsed: Duration::ZERO,
+            latencies: Latencies::new(),
+        };
+        Self { moved, wrong: 0, missing: 0 }
+    }
+
+    /// Whether all is well.
+    pub(crate) fn verdict(&self) -> Result<(), StressError> {
+        match (self.wrong, self.missing) {
+            (0, 0) => Ok(()),
+            (wrong, missing) => Err(StressError::NotAllRight { wrong, missing }),
+        }
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "checked {}: {} wrong, {} missing; {}",
+            self.moved.amount(),
+            self.wrong,
+            self.missing,
+            self.moved.rates("get")
+        )
+    }
+}
