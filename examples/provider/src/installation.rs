@@ -1,0 +1,66 @@
+//! The members that the checks work with.
+
+use mc_cli::MemberArgs;
+use mc_store::{ByteSize, Client, ClientBuilder, NodeConfig, ReplicateConfig};
+
+use crate::error::ProviderError;
+
+/// A member with memory, and two that reach it as others would.
+pub(crate) struct Installation {
+    /// Where the master is.
+    pub(crate) master: String,
+    /// Contributes the memory.
+    pub(crate) provider: Client,
+    /// Reach it as a process of this host and as another host do.
+    pub(crate) readers: [Reader; 2],
+    /// Distinguishes the keys of this run from all others.
+    prefix: String,
+}
+
+/// A member without memory.
+pub(crate) struct Reader {
+    pub(crate) client: Client,
+    /// How bytes reach it.
+    pub(crate) carrier: &'static str,
+}
+
+impl Installation {
+    pub(crate) async fn join(args: &MemberArgs) -> Result<Self, ProviderError> {
+        let provider = args.client()?.connect().await.map_err(ProviderError::Join)?;
+        let prefix = format!("provider/{}", provider.id());
+        let near = Reader::join("shared memory", args.client()?).await?;
+        let distant = args.client()?.node(NodeConfig::default());
+        let distant = Reader::join("TCP", distant).await?;
+        Ok(Self { master: args.master.clone(), provider, readers: [near, distant], prefix })
+    }
+
+    /// The key of this run that ends in `name`.
+    pub(crate) fn key(&self, name: &str) -> String {
+        format!("{}/{name}", self.prefix)
+    }
+
+    /// A put that goes to the memory of this process before any other.
+    pub(crate) fn here(&self) -> ReplicateConfig {
+        ReplicateConfig::default().prefer(self.segment_name())
+    }
+
+    /// The name of the provider's segment.
+    pub(crate) fn segment_name(&self) -> &str {
+        self.provider.segment_name().expect("the provider contributes memory")
+    }
+
+    pub(crate) async fn leave(self) {
+        for reader in self.readers {
+            reader.client.shutdown().await;
+        }
+        self.provider.shutdown().await;
+    }
+}
+
+impl Reader {
+    async fn join(carrier: &'static str, builder: ClientBuilder) -> Result<Self, ProviderError> {
+        let client = builder.segment_size(ByteSize::bytes(0)).connect().await;
+        let client = client.map_err(|source| ProviderError::JoinReader { carrier, source })?;
+        Ok(Self { client, carrier })
+    }
+}

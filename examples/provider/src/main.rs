@@ -1,0 +1,62 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod checks;
+mod error;
+mod installation;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use mc_cli::{MemberArgs, Shutdown, UsageError};
+use mc_types::ByteSize;
+use tracing::Level;
+
+use crate::error::ProviderError;
+use crate::installation::Installation;
+
+/// Room for the largest value and its copies, with some to spare.
+const LEAST_SEGMENT: ByteSize = ByteSize::mib(64);
+
+/// Joins a KV-cache store with memory and checks that everything works.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "mc-provider", version)]
+struct Args {
+    #[command(flatten)]
+    member: MemberArgs,
+}
+
+fn main() -> ExitCode {
+    mc_cli::run(|args: Args| -> Result<(), Box<dyn Error>> {
+        mc_cli::init_tracing(Level::WARN)?;
+        if args.member.segment_size < LEAST_SEGMENT {
+            return Err(UsageError::new(format!(
+                "--global_segment_size: the checks need {LEAST_SEGMENT}; contribute as much"
+            ))
+            .into());
+        }
+        let work = async {
+            let mut shutdown = Shutdown::listen().map_err(ProviderError::Signals)?;
+            tokio::select! {
+                outcome = check(&args.member) => outcome,
+                signal = shutdown.requested() => Err(ProviderError::Interrupted(signal)),
+            }
+        };
+        Ok(mc_cli::block_on_threads("mc-provider", 2, work).map_err(ProviderError::Runtime)??)
+    })
+}
+
+async fn check(args: &MemberArgs) -> Result<(), ProviderError> {
+    let started = Instant::now();
+    let installation = Installation::join(args).await?;
+    let outcome = checks::run(&installation).await;
+    installation.leave().await;
+    let passed = outcome?;
+    let seconds = started.elapsed().as_secs_f64();
+    let mut out = io::stdout().lock();
+    writeln!(out, "success: {passed} of {passed} checks passed in {seconds:.2} s")
+        .and_then(|()| out.flush())
+        .map_err(ProviderError::Print)
+}

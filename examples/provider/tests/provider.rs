@@ -1,0 +1,61 @@
+//! The program as its users run it, with a real master.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output};
+
+use mc_store::{ByteSize, Client, Master};
+use tokio::runtime::Runtime;
+
+fn provider(master: &str, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mc-provider"))
+        .arg("--global_segment_size=64MB")
+        .args(args)
+        .env("MASTER_SERVER", master)
+        .env("LOCAL_HOSTNAME", "127.0.0.1")
+        .env_remove("PROTOCOL")
+        .env_remove("MC_LOG")
+        .env_remove("MC_LOG_FORMAT")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn an_installation_that_works_is_a_success_and_left_as_it_was() {
+    let runtime = Runtime::new().unwrap();
+    let master = runtime.block_on(Master::builder().start()).unwrap();
+    let address = master.local_addr().to_string();
+    // Another node, which must not be in the way.
+    let node = Client::builder().master(&address).listen("127.0.0.1:0".parse().unwrap());
+    let node = runtime.block_on(node.segment_size(ByteSize::mib(64)).connect()).unwrap();
+    for _ in 0..2 {
+        let output = provider(&address, &[]);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{err}");
+        assert!(out.starts_with("success: 7 of 7 checks passed in "), "{out}");
+        assert!(err.lines().count() == 7 && err.lines().all(|line| line.starts_with("ok  ")));
+        assert!(err.contains("answers: 1 other segments"), "{err}");
+        assert!(err.contains("got over shared memory") && err.contains("got over TCP"), "{err}");
+        assert_eq!(master.report().objects, 0);
+        assert_eq!(master.report().segments.len(), 1);
+    }
+    runtime.block_on(node.shutdown());
+}
+
+#[test]
+fn what_does_not_work_is_one_line() {
+    // Nobody listens at a port of which the listener is gone.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = provider(&gone.to_string(), &[]);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err.lines().count() == 1 && err.contains("cannot join the cluster"), "{err}");
+    let output = provider("127.0.0.1:1", &["--global_segment_size=1MB"]);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err.lines().count() == 1 && err.contains("the checks need 64.00 MB"), "{err}");
+}
