@@ -39,7 +39,8 @@ pub use environment::BadVariable;
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
 pub use memory::{
-    CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions, MemorySlice, OutOfRange,
+    BufferPool, CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions,
+    MemorySlice, OutOfRange,
 };
 #[cfg(feature = "tcp")]
 pub use node::{Node, NodeConfig, NodeError, NodeLink};

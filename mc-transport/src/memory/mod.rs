@@ -16,6 +16,7 @@ mod mapping;
 #[cfg(target_os = "linux")]
 mod numa;
 mod options;
+mod pool;
 mod populate;
 #[cfg(target_os = "linux")]
 mod shared;
@@ -37,6 +38,7 @@ pub use self::error::MemoryError;
 pub use self::huge::{HugePageSize, HugePages};
 use self::mapping::{Content, Mapping, page_size};
 pub use self::options::MemoryOptions;
+pub use self::pool::BufferPool;
 pub use self::slice::{CopyError, MemorySlice, OutOfRange};
 use crate::region::Access;
 
@@ -84,6 +86,8 @@ enum Backing {
     /// Pages that another process may have, too.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has such files"))]
     Common { _mapping: Mapping },
+    /// From a pool, which gets it back.
+    Part(pool::Part),
     /// Somebody else's, kept alive by what is inside.
     Foreign { _owner: Box<dyn Any + Send + Sync> },
 }
@@ -222,13 +226,16 @@ impl Memory {
     /// # Errors
     /// Gives the handle back when the bytes could still change or are not there:
     /// when another handle, slice or operation names the block, when it was ever
-    /// registered for peers, when it is foreign or can be shared with other
-    /// processes, and when `len` exceeds it.
+    /// registered for peers (or, for a block of a [`BufferPool`], any block before it was
+    /// there), when it is foreign or can be shared with other processes, and when `len` exceeds it.
     pub fn try_into_bytes(self, len: usize) -> Result<Bytes, Self> {
         let block = &self.block;
-        let ours =
-            matches!(block.backing, Backing::Empty | Backing::Heap(_) | Backing::Private { .. });
-        if !ours || len > block.len || block.exposed.load(Ordering::Acquire) {
+        let ours = match &block.backing {
+            Backing::Empty | Backing::Heap(_) | Backing::Private { .. } => true,
+            Backing::Part(part) => !part.was_exposed(),
+            _ => false,
+        };
+        if !ours || len > block.len || block.is_exposed() {
             return Err(self);
         }
         Arc::try_unwrap(self.block)
@@ -286,6 +293,10 @@ impl Memory {
         Arc::as_ptr(&self.block).addr()
     }
 
+    fn is_exposed(&self) -> bool {
+        self.block.is_exposed()
+    }
+
     /// Notes that peers may reach the block from now on.
     pub(crate) fn expose(&self) {
         self.block.exposed.store(true, Ordering::Release);
@@ -298,13 +309,21 @@ impl fmt::Debug for Memory {
     }
 }
 
+impl Block {
+    fn is_exposed(&self) -> bool {
+        self.exposed.load(Ordering::Acquire)
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
-        // Everything else releases itself.
-        if let Backing::Heap(layout) = self.backing {
+        match &self.backing {
             // SAFETY: `allocate_heap` got this block from the same allocator with
             // this layout, and nothing names it any more.
-            unsafe { dealloc(self.base.as_ptr(), layout) }
+            Backing::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), *layout) },
+            Backing::Part(part) => part.release(self),
+            // Everything else releases itself.
+            _ => {}
         }
     }
 }
@@ -318,8 +337,9 @@ struct FrozenBlock {
 impl AsRef<[u8]> for FrozenBlock {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: `try_into_bytes` checked `len`, took the only handle of a block
-        // that we allocated (zeroed) and never exposed, so no pointer to it is
-        // left that could write; the block is never moved out of `self`.
+        // that we allocated (zeroed, and ever since filled by copies) and never
+        // exposed, so no pointer to it is left that could write; a part of a pool is
+        // nobody else's until `self` is gone; the block is never moved out of `self`.
         unsafe { std::slice::from_raw_parts(self.block.base.as_ptr(), self.len) }
     }
 }
