@@ -146,6 +146,19 @@ pub enum GetError {
         /// The target's length in bytes.
         given: u64,
     },
+    /// The range that is asked for is none, or not one of this object.
+    #[error("no range from {start} to {end}: the object has {len} bytes")]
+    OutOfRange {
+        /// The first byte of the range.
+        start: u64,
+        /// The byte behind its last.
+        end: u64,
+        /// The object's length in bytes.
+        len: u64,
+    },
+    /// The target cannot be written: it is memory of another process, mapped for reading.
+    #[error("the target's memory is mapped for reading only; read into other memory")]
+    TargetReadOnly,
     /// The object went away while it was read: its lease ran out before the read
     /// finished, and could not be renewed.
     #[error(
@@ -189,7 +202,9 @@ impl GetError {
             Self::PureServer => Unusable::PURE_SERVER,
             Self::NotFound => ErrorCode::ObjectNotFound,
             Self::NotReady => ErrorCode::ReplicaIsNotReady,
-            Self::BufferTooSmall { .. } => ErrorCode::InvalidParams,
+            Self::BufferTooSmall { .. } | Self::OutOfRange { .. } | Self::TargetReadOnly => {
+                ErrorCode::InvalidParams
+            }
             Self::LeaseExpired => ErrorCode::LeaseExpired,
             Self::ChecksumMismatch { .. } => ErrorCode::ChecksumMismatch,
             Self::Peer(error) => error.code(),
@@ -295,6 +310,16 @@ pub enum StartError {
     /// The segment's memory cannot be had.
     #[error("cannot take memory for the segment of {size}; contribute less")]
     Memory {
+        /// The size asked for.
+        size: mc_types::ByteSize,
+        /// Why.
+        source: MemoryError,
+    },
+    /// The memory for values that the client reads or keeps cannot be had.
+    #[error(
+        "cannot take {size} for values that are read; make the local buffer or the hot cache smaller"
+    )]
+    LocalBuffer {
         /// The size asked for.
         size: mc_types::ByteSize,
         /// Why.

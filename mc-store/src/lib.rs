@@ -10,8 +10,8 @@ mod master;
 
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
-    GetInto, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put, PutOutcome,
-    SegmentError, SegmentOptions,
+    GetInto, HotCacheConfig, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put,
+    PutOutcome, SegmentError, SegmentOptions,
 };
 pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};

@@ -214,7 +214,7 @@ async fn a_target_that_is_too_small_says_how_small() {
     assert!(matches!(error, GetError::BufferTooSmall { needed: 1000, given: 999 }), "{error}");
     assert_eq!(error.code(), ErrorCode::InvalidParams);
     assert!(error.to_string().contains("1000") && error.to_string().contains("999"), "{error}");
-    let empty = GetInto { key: "k", into: Vec::new() };
+    let empty = GetInto::scattered("k", Vec::new());
     let outcomes = client.batch_get_into(vec![empty]).await;
     assert!(matches!(outcomes[0], Err(GetError::BufferTooSmall { needed: 1000, given: 0 })));
 }

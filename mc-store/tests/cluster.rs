@@ -98,7 +98,7 @@ async fn what_is_longer_than_one_transfer_is_divided() {
     app.put_from("long", &source.whole(), &ReplicateConfig::default()).await.unwrap();
     let target = Memory::allocate(len).unwrap();
     let (head, tail) = (target.slice(0, 1000).unwrap(), target.slice(1000, len - 1000).unwrap());
-    let get = GetInto { key: "long", into: vec![head, tail] };
+    let get = GetInto::scattered("long", vec![head, tail]);
     assert_eq!(*app.batch_get_into(vec![get]).await[0].as_ref().unwrap(), len as u64);
     assert_eq!(target.whole().checksum(), source.whole().checksum());
 }
@@ -189,7 +189,7 @@ async fn slices_are_gathered_scattered_and_verified_one_by_one() {
         target.slice(5, 7_000).unwrap(),
         target.slice(7_005, 4_995).unwrap(),
     ];
-    let got = app.batch_get_into(vec![GetInto { key: "sliced", into: pieces }]).await;
+    let got = app.batch_get_into(vec![GetInto::scattered("sliced", pieces)]).await;
     assert_eq!(*got[0].as_ref().unwrap(), 10_000);
     assert_eq!(target.whole().to_vec()[..10_000], value[..]);
 

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use mc_rpc::{ClientConfig, MasterClient};
 use mc_transport::tcp::TcpConfig;
-use mc_transport::{Memory, MemoryOptions, Node, NodeConfig, Transport as _};
+use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
 use mc_types::{ByteSize, ClientId, Endpoint};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 use super::admission::{Admission, ClientRole};
 use super::heartbeat::Pulse;
+use super::hot_cache::{HotCache, HotCacheConfig};
+use super::load::Loads;
 use super::metrics::Metrics;
 use super::peers::Peers;
 use super::segments::{SegmentOptions, Segments};
@@ -20,6 +22,9 @@ use super::{Client, Core};
 use crate::error::StartError;
 
 const NOTHING: ByteSize = ByteSize::bytes(0);
+
+/// For values that are read into memory of the client. Pages are taken when they are used.
+const LOCAL_BUFFER: ByteSize = ByteSize::mib(256);
 
 /// What does not change while a client runs.
 #[derive(Clone, Debug)]
@@ -71,6 +76,7 @@ pub struct ClientBuilder {
     master: Option<String>,
     segment_size: ByteSize,
     local_buffer: Option<ByteSize>,
+    hot_cache: HotCacheConfig,
     segment_name: Option<String>,
     listen: Option<SocketAddr>,
     advertise: Option<IpAddr>,
@@ -85,6 +91,7 @@ impl Default for ClientBuilder {
             master: None,
             segment_size: ByteSize::bytes(0),
             local_buffer: None,
+            hot_cache: HotCacheConfig::default(),
             segment_name: None,
             listen: None,
             advertise: None,
@@ -122,9 +129,12 @@ impl ClientBuilder {
         self
     }
 
-    /// The memory for values that this client itself reads. Size 0 makes a pure server,
-    /// see [`ClientRole`]: its requests are refused. With any other size, and by default,
-    /// it makes requests, and a value takes the memory that it needs.
+    /// The memory that values are read into by calls that return them
+    /// ([`Client::get`] and its like), which borrow from it. Pages are taken from the
+    /// system when they are first used, and kept. A value that finds no room gets memory
+    /// of its own, which takes longer. The default is 256 MiB.
+    ///
+    /// Size 0 makes a pure server, see [`ClientRole`]: its requests are refused.
     ///
     /// ```
     /// # mc_store::doctest::with_master(|master| async move {
@@ -143,6 +153,27 @@ impl ClientBuilder {
     /// ```
     pub fn local_buffer(mut self, size: ByteSize) -> Self {
         self.local_buffer = Some(size);
+        self
+    }
+
+    /// Keeps values that this client gets again and again in memory of its own, beside the
+    /// cluster's. The master is still asked for each get, and a value is used only if the
+    /// key still has it, so what is read is never stale; only the transfer is saved. The
+    /// default is no cache.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_master(|master| async move {
+    /// use mc_store::{ByteSize, Client, HotCacheConfig};
+    /// let client = Client::builder()
+    ///     .master(master)
+    ///     .hot_cache(HotCacheConfig::new(ByteSize::mib(64)))
+    ///     .connect()
+    ///     .await?;
+    /// # client.shutdown().await;
+    /// # Ok(()) });
+    /// ```
+    pub fn hot_cache(mut self, config: HotCacheConfig) -> Self {
+        self.hot_cache = config;
         self
     }
 
@@ -267,6 +298,11 @@ impl ClientBuilder {
             settings.shares = node.shm.is_some();
         }
         settings.pulse.master = address;
+        let local_buffer = self.local_buffer.unwrap_or(LOCAL_BUFFER);
+        let no_room = |size| move |source| StartError::LocalBuffer { size, source };
+        let pool = BufferPool::new(usize::try_from(local_buffer.as_u64()).unwrap_or(usize::MAX))
+            .map_err(no_room(local_buffer))?;
+        let hot = HotCache::new(self.hot_cache).map_err(no_room(self.hot_cache.capacity))?;
         let transport = Arc::new(Node::start(node).await?);
         if let Some(listen) = listen {
             warn_of_loopback(listen, transport.endpoint());
@@ -277,6 +313,10 @@ impl ClientBuilder {
             segments: Arc::new(Segments::new(Arc::clone(&transport))),
             transport,
             peers: Peers::default(),
+            loads: Loads::default(),
+            pool,
+            hot,
+            runtime: tokio::runtime::Handle::current(),
             admission: Admission::new(role),
             left: OnceCell::new(),
             first_segment: OnceLock::new(),

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use mc_transport::{Digest, Link as _, MemorySlice, Operation, Source, TransferError, Transport};
+use mc_transport::{
+    Digest, Link as _, MemorySlice, Operation, Source, TransferError, Transferred, Transport,
+};
 use mc_types::{Checksum, Endpoint, RemoteKey};
 
 use super::Core;
@@ -21,18 +23,27 @@ pub(super) struct Job {
     pub(super) operation: Operation,
 }
 
+/// What a job came to. The checksum is there when the operation asked for it and the bytes
+/// were not moved in a way that knows none.
+pub(super) type Moved = Result<Option<Checksum>, PeerError>;
+
 impl Core {
     /// Carries the jobs out and gives one result for each. Jobs for one peer
     /// travel as one batch; peers are served at the same time. Bytes in this
-    /// client's own segment are copied without a socket.
-    pub(super) async fn transfer(&self, jobs: Vec<Job>) -> Vec<Result<(), PeerError>> {
-        let mut results = vec![Ok(()); jobs.len()];
+    /// client's own segments are copied without a socket.
+    pub(super) async fn transfer(&self, jobs: Vec<Job>) -> Vec<Moved> {
+        let mut results: Vec<Moved> = vec![Ok(None); jobs.len()];
         let mut batches: HashMap<Endpoint, (Vec<usize>, Vec<Operation>)> = HashMap::new();
         for (at, Job { endpoint, operation }) in jobs.into_iter().enumerate() {
             if self.settings.local_copy && self.copy_locally(&operation) {
                 continue;
             }
             let (places, operations) = batches.entry(endpoint).or_default();
+            if operation.remote().extent.len() <= MAX_TRANSFER {
+                places.push(at);
+                operations.push(operation);
+                continue;
+            }
             for part in operation.split(MAX_TRANSFER) {
                 places.push(at);
                 operations.push(part);
@@ -42,26 +53,30 @@ impl Core {
             (places, self.submit(&endpoint, operations).await)
         });
         for (places, outcomes) in join_all(batches).await {
-            for (at, outcome) in places.into_iter().zip(outcomes) {
-                if outcome.is_err() && results[at].is_ok() {
-                    results[at] = outcome;
+            for (n, (&at, outcome)) in places.iter().zip(outcomes).enumerate() {
+                let parts = [n.checked_sub(1), n.checked_add(1)];
+                let divided = parts.iter().flatten().any(|&near| places.get(near) == Some(&at));
+                match outcome {
+                    // The checksums of parts are not that of the whole.
+                    Ok(checksum) if results[at].is_ok() => {
+                        results[at] = Ok(checksum.filter(|_| !divided));
+                    }
+                    Err(error) if results[at].is_ok() => results[at] = Err(error),
+                    _ => {}
                 }
             }
         }
         results
     }
 
-    async fn submit(
-        &self,
-        endpoint: &Endpoint,
-        operations: Vec<Operation>,
-    ) -> Vec<Result<(), PeerError>> {
+    async fn submit(&self, endpoint: &Endpoint, operations: Vec<Operation>) -> Vec<Moved> {
         let count = operations.len();
         let keys = keys(&operations);
         if self.peers.is_back(endpoint, keys.iter().copied()) {
             self.transport.forgive(endpoint);
         }
         let sizes: Vec<_> = operations.iter().map(size).collect();
+        let load = self.loads.begin(endpoint, sizes.iter().map(|&(_, bytes)| bytes).sum());
         let link = match self.transport.connect(endpoint).await {
             Ok(link) => link,
             Err(error) => {
@@ -69,8 +84,10 @@ impl Core {
                 return vec![Err(PeerError::Connect(error)); count];
             }
         };
-        let path = if link.is_shared() { DataPath::SharedMemory } else { DataPath::Tcp };
+        let shared = link.is_shared();
+        let path = if shared { DataPath::SharedMemory } else { DataPath::Tcp };
         let outcomes = link.submit(operations).await;
+        load.ended(shared);
         for (&(direction, bytes), outcome) in sizes.iter().zip(&outcomes) {
             if outcome.is_ok() {
                 self.metrics.moved(path, direction, bytes);
@@ -81,7 +98,8 @@ impl Core {
         }
         let name =
             |source: TransferError| PeerError::Transfer { endpoint: endpoint.clone(), source };
-        outcomes.into_iter().map(|outcome| outcome.map(|_| ()).map_err(name)).collect()
+        let checksum = |done: Transferred| done.checksum;
+        outcomes.into_iter().map(|outcome| outcome.map(checksum).map_err(name)).collect()
     }
 
     /// Does the operation by copying, if its bytes are in our own segment.
@@ -164,28 +182,34 @@ pub(super) fn prefix(pieces: &[MemorySlice], len: u64) -> Option<Arc<[MemorySlic
     (left == 0).then(|| taken.into())
 }
 
-/// Checksums of consecutive runs of `pieces`, each as long as `lens` says.
-pub(super) fn checksums(
+/// Whether consecutive runs of `pieces`, each of so many bytes, have the checksums that are
+/// given; those without one are passed over.
+pub(super) fn match_checksums(
     pieces: &[MemorySlice],
-    lens: impl IntoIterator<Item = u64>,
-) -> impl Iterator<Item = Checksum> {
+    runs: impl IntoIterator<Item = (u64, Option<Checksum>)>,
+) -> bool {
     let (mut at, mut used) = (0, 0);
-    lens.into_iter().map(move |len| {
+    for (len, expected) in runs {
         let mut digest = Digest::new();
         let mut left = len as usize; // within pieces that are in memory
         while left > 0 && at < pieces.len() {
             let piece = &pieces[at];
             let take = left.min(piece.len() - used);
-            let part = piece.part(used, take).expect("`take` ends inside the piece");
-            digest.update_memory(&part);
+            if expected.is_some() {
+                let part = piece.part(used, take).expect("`take` ends inside the piece");
+                digest.update_memory(&part);
+            }
             left -= take;
             used += take;
             if used == piece.len() {
                 (at, used) = (at + 1, 0);
             }
         }
-        digest.finish()
-    })
+        if expected.is_some_and(|expected| expected != digest.finish()) {
+            return false;
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -200,10 +224,11 @@ mod tests {
         memory.whole().copy_from(0, &text).unwrap();
         let cut = |at, len| memory.slice(at, len).unwrap();
         let pieces = [cut(0, 7), cut(7, 0), cut(7, 50), cut(57, 43)];
-        let sums: Vec<Checksum> = checksums(&pieces, [10, 60, 30]).collect();
-        let expected =
-            [&text[..10], &text[10..70], &text[70..]].map(mc_transport::checksum).to_vec();
-        assert_eq!(sums, expected);
+        let [a, b, c] = [&text[..10], &text[10..70], &text[70..]].map(mc_transport::checksum);
+        assert!(match_checksums(&pieces, [(10, Some(a)), (60, Some(b)), (30, Some(c))]));
+        assert!(match_checksums(&pieces, [(10, None), (60, Some(b)), (30, None)]));
+        assert!(!match_checksums(&pieces, [(10, Some(a)), (60, Some(c)), (30, None)]));
+        assert!(!match_checksums(&pieces, [(11, None), (59, Some(b)), (30, None)]));
     }
 
     #[test]

@@ -6,22 +6,29 @@ mod data;
 mod drain;
 mod get;
 mod heartbeat;
+mod hot_cache;
 mod keys;
+mod load;
 mod members;
 mod metrics;
 mod patterns;
 mod peers;
 mod put;
+mod read;
 mod replicas;
 mod segments;
+mod store;
 mod tasks;
+mod unstoppable;
+mod upsert;
 
 use std::sync::{Arc, OnceLock};
 
 use mc_rpc::MasterClient;
-use mc_transport::{Node, Transport as _};
+use mc_transport::{BufferPool, Node, Transport as _};
 use mc_types::{ClientId, Endpoint};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
@@ -29,6 +36,7 @@ pub use admission::ClientRole;
 pub use builder::ClientBuilder;
 pub use drain::DrainReport;
 pub use get::GetInto;
+pub use hot_cache::HotCacheConfig;
 pub use metrics::{
     ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics, PathMetrics,
 };
@@ -37,6 +45,8 @@ pub use segments::{MountedSegment, SegmentError, SegmentOptions};
 
 use admission::Admission;
 use heartbeat::Heartbeat;
+use hot_cache::HotCache;
+use load::Loads;
 use metrics::Metrics;
 use peers::Peers;
 use segments::Segments;
@@ -53,8 +63,9 @@ use crate::error::Unusable;
 ///
 /// # Cancellation
 /// Dropping a future abandons the call: memory that a transfer still touches
-/// stays alive until it ends. A dropped put may leave an unfinished object, which
-/// the master takes back after its time-outs.
+/// stays alive until it ends. A put or upsert that has begun is brought to its end
+/// without its caller, in a task of the runtime that the client was connected in: it
+/// waits for room no longer, but never leaves an unfinished object behind.
 #[derive(Clone, Debug)]
 pub struct Client {
     core: Arc<Core>,
@@ -70,11 +81,17 @@ struct Core {
     segments: Arc<Segments>,
     /// The name of the segment that it began with.
     first_segment: OnceLock<Box<str>>,
+    loads: Loads,
+    /// Memory that values are read into.
+    pool: BufferPool,
+    hot: Option<HotCache>,
     heartbeat: Mutex<Option<Heartbeat>>,
     admission: Admission,
     left: OnceCell<()>,
     settings: builder::Settings,
     metrics: Metrics,
+    /// Where the client was connected: its sockets belong to this runtime.
+    runtime: Handle,
     /// What goes on by itself in the application's runtime; ends with the client.
     background: Mutex<JoinSet<()>>,
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 use mc_types::ErrorCode;
 
 use super::Client;
+use super::hot_cache::HotCache;
 use crate::error::CallError;
 pub use histogram::LatencyHistogram;
 use histogram::Recorder;
@@ -284,6 +285,8 @@ pub struct ClientMetrics {
     pub tasks_done: u64,
     /// Those that failed.
     pub tasks_failed: u64,
+    /// Objects that the hot cache had, and objects that it had not.
+    pub hot_cache: (u64, u64),
     /// Calls of the master.
     pub rpc: mc_rpc::ClientMetrics,
     /// Labels that every figure carries in [`prometheus`](Self::prometheus).
@@ -371,6 +374,7 @@ impl super::Core {
         ClientMetrics {
             rpc: self.master.metrics(),
             labels: self.settings.metrics_labels.clone(),
+            hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()
         }
     }

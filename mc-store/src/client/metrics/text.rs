@@ -19,6 +19,7 @@ impl ClientMetrics {
         self.totals(&mut page);
         self.transfers(&mut page);
         self.operations(&mut page);
+        self.hot_cache(&mut page);
         self.calls(&mut page);
         page.text
     }
@@ -82,6 +83,14 @@ impl ClientMetrics {
                 let labels = [("path", of.path.as_str()), ("direction", direction)];
                 page.sample(name, &labels, value);
             }
+        }
+    }
+
+    fn hot_cache(&self, page: &mut Page) {
+        let name = "mooncake_client_hot_cache_total";
+        page.metric(name, "counter", "Objects looked for in the client's own cache");
+        for (outcome, value) in [("hit", self.hot_cache.0), ("miss", self.hot_cache.1)] {
+            page.sample(name, &[("outcome", outcome)], value);
         }
     }
 

@@ -1,0 +1,134 @@
+//! How busy each peer is with what this client asks of it, and how far away it is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use mc_types::Endpoint;
+use parking_lot::RwLock;
+
+/// Most peers that are known. Of more than these some are forgotten, which costs a choice
+/// that could have been better.
+const MAX_PEERS: usize = 4096;
+
+/// What takes longer because of its bytes says nothing of the way.
+const SMALL: u64 = 64 << 10;
+
+/// Bytes under way that make a peer one step busier.
+const STEP: u64 = 1 << 20;
+
+/// Every peer that bytes went to or came from.
+#[derive(Debug, Default)]
+pub(super) struct Loads {
+    peers: RwLock<HashMap<Endpoint, Arc<Load>>>,
+}
+
+/// One peer.
+#[derive(Debug, Default)]
+struct Load {
+    /// Bytes under way.
+    in_flight: AtomicU64,
+    /// Moving average of what small transfers take, in 1/8 µs; 0 before the first.
+    latency: AtomicU64,
+    /// Whether bytes go there through sockets, as far as is known.
+    is_remote: AtomicBool,
+}
+
+/// How good a choice a peer is, the best first. Peers that were never used are tried
+/// before those that were: how else would they be known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Distance {
+    is_remote: bool,
+    /// Mebibytes under way.
+    busy: u64,
+    /// The latency's order of magnitude: peers of one rack are all the same.
+    far: u32,
+}
+
+/// A transfer under way.
+pub(super) struct Begun {
+    load: Arc<Load>,
+    bytes: u64,
+    begun: Instant,
+}
+
+impl Loads {
+    pub(super) fn begin(&self, endpoint: &Endpoint, bytes: u64) -> Begun {
+        let load = self.load(endpoint);
+        load.in_flight.fetch_add(bytes, Ordering::Relaxed);
+        Begun { load, bytes, begun: Instant::now() }
+    }
+
+    pub(super) fn distance(&self, endpoint: &Endpoint) -> Distance {
+        let peers = self.peers.read();
+        let Some(load) = peers.get(endpoint) else { return Distance::default() };
+        let latency = load.latency.load(Ordering::Relaxed);
+        Distance {
+            is_remote: load.is_remote.load(Ordering::Relaxed),
+            busy: load.in_flight.load(Ordering::Relaxed) / STEP,
+            far: (u64::BITS - latency.leading_zeros()) / 2,
+        }
+    }
+
+    fn load(&self, endpoint: &Endpoint) -> Arc<Load> {
+        if let Some(load) = self.peers.read().get(endpoint) {
+            return Arc::clone(load);
+        }
+        let mut peers = self.peers.write();
+        if peers.len() >= MAX_PEERS {
+            peers.retain(|_, load| Arc::strong_count(load) > 1);
+        }
+        Arc::clone(peers.entry(endpoint.clone()).or_default())
+    }
+}
+
+impl Begun {
+    /// Takes note that the transfer ended, well or not, and whether it went through shared
+    /// memory.
+    pub(super) fn ended(self, shared: bool) {
+        self.load.is_remote.store(!shared, Ordering::Relaxed);
+        if self.bytes <= SMALL {
+            let took = u64::try_from(self.begun.elapsed().as_nanos() / 125).unwrap_or(u64::MAX);
+            let before = self.load.latency.load(Ordering::Relaxed);
+            let now = if before == 0 { took } else { (7 * before).saturating_add(took) / 8 };
+            // Of two at once one may be lost.
+            self.load.latency.store(now.max(1), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.load.in_flight.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_near_peers_come_first() {
+        let loads = Loads::default();
+        let [near, far] = ["10.0.0.1:1", "10.0.0.2:1"].map(|at| Endpoint::new("tcp", at).unwrap());
+        loads.begin(&near, 1).ended(true);
+        loads.begin(&far, 1).ended(false);
+        assert!(loads.distance(&near) < loads.distance(&far), "shared memory is nearest");
+        loads.begin(&near, 1).ended(false);
+        let busy = loads.begin(&near, 5 << 20);
+        assert!(loads.distance(&near) > loads.distance(&far), "it is busy");
+        drop(busy);
+        assert_eq!(loads.distance(&near).busy, 0, "also after a transfer that was given up");
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_remembered() {
+        let loads = Loads::default();
+        for n in 0..2 * MAX_PEERS {
+            let endpoint = Endpoint::new("tcp", &format!("10.0.0.1:{n}")).unwrap();
+            loads.begin(&endpoint, 1).ended(false);
+        }
+        assert!(loads.peers.read().len() <= MAX_PEERS);
+    }
+}

@@ -1,0 +1,366 @@
+//! How objects are stored: room from the master, bytes to the peers, then the object is
+//! readable.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mc_meta::{MAX_NAMED_SEGMENTS, PutEnd, ReplicateConfig};
+use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
+use mc_transport::{Operation, RemoteSpan, Source};
+use mc_types::{Checksum, ErrorCode, Generation, KeyRef};
+
+use super::data::{Job, source_checksum};
+use super::put::{Put, PutOutcome};
+use super::unstoppable::Unstoppable;
+use super::{Client, ClientOperation, Core};
+use crate::error::{PeerError, PutError};
+
+/// Placements tried when bytes cannot be written where the master said.
+const PLACEMENTS: u32 = 4;
+
+/// The first pause of a put that waits for room; each is twice the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Objects asked room for in one call. Larger batches are divided, so that the
+/// first objects of a batch that exceeds the pool can make room for its last.
+const CHUNK: usize = 1024;
+
+/// What becomes of a value that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It stays.
+    Put,
+    /// It is replaced.
+    Upsert,
+}
+
+impl Client {
+    pub(super) async fn store(
+        &self,
+        puts: Vec<Put<'_>>,
+        config: &ReplicateConfig,
+        mode: Mode,
+        operation: ClientOperation,
+    ) -> Vec<Result<PutOutcome, PutError>> {
+        if let Err(why) = self.core.request() {
+            return puts.iter().map(|_| Err(why.into())).collect();
+        }
+        let timed = self.core.metrics.start(operation);
+        let mut items: Vec<Item> = puts.into_iter().map(Item::new).collect();
+        let (core, config) = (Arc::clone(&self.core), config.clone());
+        let work = Unstoppable::new(&self.core.runtime, |abandoned| async move {
+            for chunk in items.chunks_mut(CHUNK) {
+                core.store_chunk(chunk, &config, mode, &abandoned).await;
+            }
+            items
+        });
+        let items = work.await;
+        timed.ended(items.iter().map(Item::tally));
+        items.into_iter().map(|item| item.outcome.unwrap_or(Err(PutError::Closed))).collect()
+    }
+}
+
+/// An object on its way.
+struct Item {
+    key: Box<str>,
+    slices: Vec<Source>,
+    lengths: Vec<u64>,
+    checksums: Vec<Checksum>,
+    outcome: Option<Result<PutOutcome, PutError>>,
+    placements: u32,
+}
+
+impl Item {
+    fn new(put: Put<'_>) -> Self {
+        let outcome = KeyRef::new(put.key).err().map(|error| Err(PutError::Key(error)));
+        // A key that is none is not worth keeping, however long it is.
+        let key = if outcome.is_none() { put.key.into() } else { Box::default() };
+        let mut slices = put.slices;
+        // An object has none; a caller's parts may happen to be empty.
+        slices.retain(|slice| !slice.is_empty());
+        let lengths = slices.iter().map(|slice| slice.len() as u64).collect();
+        Self { key, slices, lengths, checksums: Vec::new(), outcome, placements: 0 }
+    }
+
+    fn key(&self) -> KeyRef<'_> {
+        KeyRef::new(&self.key).expect("an item with a bad key has an outcome from the start")
+    }
+
+    /// The bytes that were stored, or why none were, for the metrics.
+    fn tally(&self) -> Result<u64, ErrorCode> {
+        match &self.outcome {
+            Some(Ok(PutOutcome::Stored)) => Ok(self.lengths.iter().sum()),
+            Some(Ok(_)) => Ok(0),
+            Some(Err(error)) => Err(error.code()),
+            None => Err(ErrorCode::Internal),
+        }
+    }
+
+    /// Whether the checksum can be taken while the bytes are sent.
+    fn is_one_slice(&self) -> bool {
+        self.slices.len() == 1
+    }
+
+    /// Takes the checksums, once.
+    fn add_up(&mut self) {
+        if self.checksums.is_empty() {
+            self.checksums = self.slices.iter().map(source_checksum).collect();
+        }
+    }
+
+    /// Writes a replica; of the first the checksum is taken on the way.
+    fn job(&self, nth: usize, replica: &ReplicaLocation) -> Job {
+        let to = RemoteSpan::new(replica.segment.remote_key, replica.extent);
+        let operation = match self.slices.as_slice() {
+            [slice] => Operation::write(slice.clone(), to),
+            slices => Operation::write(slices.to_vec(), to),
+        };
+        let wanted = nth == 0 && self.is_one_slice() && self.checksums.is_empty();
+        let operation = if wanted { operation.checksummed() } else { operation };
+        Job { endpoint: replica.segment.endpoint.clone(), operation }
+    }
+}
+
+impl Core {
+    /// Tries until every item has an outcome, or nobody waits for it any more and nothing
+    /// is half done.
+    async fn store_chunk(
+        &self,
+        items: &mut [Item],
+        config: &ReplicateConfig,
+        mode: Mode,
+        abandoned: &AtomicBool,
+    ) {
+        let deadline = Instant::now() + self.settings.put_wait;
+        let mut pause = FIRST_PAUSE;
+        let mut avoid_suspects = true;
+        loop {
+            let open: Vec<usize> =
+                (0..items.len()).filter(|&at| items[at].outcome.is_none()).collect();
+            if open.is_empty() || abandoned.load(Ordering::Relaxed) {
+                return;
+            }
+            let avoiding = if avoid_suspects { self.avoiding(config) } else { None };
+            let patience = Patience { deadline, avoiding: avoiding.is_some() };
+            let config = avoiding.as_ref().unwrap_or(config);
+            let granted = match self.start(items, &open, config, mode, patience).await {
+                Ok(granted) => granted,
+                Err(error) => {
+                    for at in open {
+                        items[at].outcome = Some(Err(error.clone()));
+                    }
+                    return;
+                }
+            };
+            if granted.is_empty() && avoiding.is_some() {
+                // Nobody else has room: a peer that failed may be back.
+                avoid_suspects = false;
+                continue;
+            }
+            if granted.is_empty() {
+                // Everything left waits for room.
+                if items.iter().any(|item| item.outcome.is_none()) {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                continue;
+            }
+            let written = self.write(items, granted).await;
+            self.finish(items, written, mode).await;
+        }
+    }
+
+    /// `config` with the segments of peers that failed a moment ago excluded;
+    /// `None` when there are none.
+    fn avoiding(&self, config: &ReplicateConfig) -> Option<ReplicateConfig> {
+        let free = MAX_NAMED_SEGMENTS.saturating_sub(config.excluded_segments.len());
+        let suspects = self.peers.suspect_segments(free);
+        let exclude = |config: ReplicateConfig, name| config.exclude(name);
+        (!suspects.is_empty()).then(|| suspects.into_iter().fold(config.clone(), exclude))
+    }
+
+    /// Asks for room. Items that are refused get their outcome here, unless they
+    /// may wait on.
+    async fn start(
+        &self,
+        items: &mut [Item],
+        open: &[usize],
+        config: &ReplicateConfig,
+        mode: Mode,
+        patience: Patience,
+    ) -> Result<Vec<(usize, PutGrant)>, PutError> {
+        let puts: Vec<PutStartItem<'_>> = open
+            .iter()
+            .map(|&at| PutStartItem { key: items[at].key(), slice_lengths: &items[at].lengths })
+            .collect();
+        let answers = match mode {
+            Mode::Put => self.master.batch_put_start(self.id, config, &puts).await?,
+            Mode::Upsert => self.master.batch_upsert_start(self.id, config, &puts).await?,
+        };
+        let mut granted = Vec::new();
+        for (&at, answer) in open.iter().zip(answers) {
+            match answer {
+                Ok(grant) => granted.push((at, grant)),
+                Err(refusal) => items[at].outcome = patience.refused(refusal),
+            }
+        }
+        Ok(granted)
+    }
+
+    /// Writes every replica of every granted item.
+    async fn write(
+        &self,
+        items: &mut [Item],
+        granted: Vec<(usize, PutGrant)>,
+    ) -> Vec<(usize, Generation, Result<(), PeerError>)> {
+        let mut jobs = Vec::new();
+        for (at, grant) in &granted {
+            let replicas = grant.replicas.iter().enumerate();
+            jobs.extend(replicas.map(|(nth, replica)| items[*at].job(nth, replica)));
+        }
+        let transfer = self.transfer(jobs);
+        // While the bytes travel there is time to add up what cannot be on the way.
+        let (results, ()) = tokio::join!(transfer, async {
+            for (at, _) in &granted {
+                if !items[*at].is_one_slice() {
+                    items[*at].add_up();
+                }
+            }
+        });
+        let mut results = results.into_iter();
+        let mut written = Vec::with_capacity(granted.len());
+        for (at, grant) in granted {
+            let mut outcome = Ok(());
+            // All of this object's results are taken, also after a failure.
+            for (replica, result) in grant.replicas.iter().zip(results.by_ref()) {
+                match result {
+                    Ok(Some(checksum)) if items[at].checksums.is_empty() => {
+                        items[at].checksums.push(checksum);
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        self.peers.holds(&replica.segment.endpoint, &replica.segment.name);
+                        outcome = Err(error);
+                    }
+                }
+            }
+            if outcome.is_ok() {
+                items[at].add_up();
+            }
+            written.push((at, grant.generation, outcome));
+        }
+        written
+    }
+
+    /// Makes written items readable and gives the others up, to be placed anew if
+    /// they have not been too often.
+    async fn finish(
+        &self,
+        items: &mut [Item],
+        written: Vec<(usize, Generation, Result<(), PeerError>)>,
+        mode: Mode,
+    ) {
+        let (mut whole, mut broken) = (Vec::new(), Vec::new());
+        for (at, generation, outcome) in written {
+            match outcome {
+                Ok(()) => whole.push((at, generation)),
+                Err(error) => broken.push((at, generation, error)),
+            }
+        }
+        let ends: Vec<PutEnd<'_>> = whole
+            .iter()
+            .map(|&(at, generation)| PutEnd {
+                key: items[at].key(),
+                generation: Some(generation),
+                checksums: &items[at].checksums,
+            })
+            .collect();
+        let ended = if ends.is_empty() { Ok(Vec::new()) } else { self.end(&ends, mode).await };
+        match ended {
+            Ok(answers) => {
+                for ((at, _), answer) in whole.into_iter().zip(answers) {
+                    let outcome = answer.map(|()| PutOutcome::Stored).map_err(PutError::Refused);
+                    items[at].outcome = Some(outcome);
+                }
+            }
+            Err(error) => {
+                for (at, _) in whole {
+                    items[at].outcome = Some(Err(error.clone().into()));
+                }
+            }
+        }
+        self.give_up(items, broken, mode).await;
+    }
+
+    async fn end(
+        &self,
+        ends: &[PutEnd<'_>],
+        mode: Mode,
+    ) -> Result<Vec<Result<(), Refusal>>, RpcError> {
+        match mode {
+            Mode::Put => self.master.batch_put_end(self.id, ends).await,
+            Mode::Upsert => self.master.batch_upsert_end(self.id, ends).await,
+        }
+    }
+
+    async fn give_up(
+        &self,
+        items: &mut [Item],
+        broken: Vec<(usize, Generation, PeerError)>,
+        mode: Mode,
+    ) {
+        if broken.is_empty() {
+            return;
+        }
+        let revokes: Vec<PutRevokeItem<'_>> = broken
+            .iter()
+            .map(|&(at, generation, _)| PutRevokeItem {
+                key: items[at].key(),
+                generation: Some(generation),
+            })
+            .collect();
+        // A revoke that is lost only delays the space: the master's time-out
+        // takes it back. But then the key is not free for another try.
+        let revoked = match mode {
+            Mode::Put => self.master.batch_put_revoke(self.id, &revokes).await.is_ok(),
+            Mode::Upsert => self.master.batch_upsert_revoke(self.id, &revokes).await.is_ok(),
+        };
+        for (at, _, error) in broken {
+            items[at].placements += 1;
+            if !revoked || items[at].placements >= PLACEMENTS {
+                items[at].outcome = Some(Err(PutError::Peer(error)));
+            }
+        }
+    }
+}
+
+/// What a refused put may still try.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// Until when it waits for room.
+    deadline: Instant,
+    /// Whether segments are left out that are there.
+    avoiding: bool,
+}
+
+impl Patience {
+    /// The outcome of a refused put; `None` when it may try again.
+    fn refused(self, refusal: Refusal) -> Option<Result<PutOutcome, PutError>> {
+        match refusal.code {
+            ErrorCode::ObjectAlreadyExists => Some(Ok(PutOutcome::Existing)),
+            ErrorCode::PutInProgress => Some(Ok(PutOutcome::Pending)),
+            ErrorCode::TooFewSegments | ErrorCode::ObjectTooLarge if self.avoiding => None,
+            ErrorCode::Full
+            | ErrorCode::Fragmented
+            | ErrorCode::AllLeased
+            | ErrorCode::Overloaded
+                if Instant::now() < self.deadline =>
+            {
+                None
+            }
+            _ => Some(Err(PutError::Refused(refusal))),
+        }
+    }
+}
