@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::Core;
-use super::data::{Job, checksums};
+use super::data::{Job, match_checksums};
 use crate::error::PeerError;
 
 /// Tasks at work at a time.
@@ -188,10 +188,7 @@ impl Core {
         let sums: Vec<_> =
             slices.as_slice().iter().map(|slice| (slice.len, slice.checksum)).collect();
         let memory = own.clone();
-        let check = move || {
-            let found = checksums(std::slice::from_ref(&memory), sums.iter().map(|(len, _)| *len));
-            sums.iter().zip(found).all(|((_, put), found)| put.is_none_or(|put| put == found))
-        };
+        let check = move || match_checksums(std::slice::from_ref(&memory), sums);
         let intact = if len > LONG {
             // It fails when the runtime ends, and this task with it.
             tokio::task::spawn_blocking(check).await.unwrap_or(false)
@@ -206,7 +203,7 @@ impl Core {
             write(target.segment.endpoint.clone(), own.clone(), to)
         });
         let results = self.transfer(jobs.collect()).await;
-        results.into_iter().collect::<Result<(), PeerError>>().map_err(Failure::Write)
+        results.into_iter().try_for_each(|moved| moved.map(drop)).map_err(Failure::Write)
     }
 
     async fn revoke(&self, task: &Task, transfer: Generation) -> Result<(), RpcError> {
