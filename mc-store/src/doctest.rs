@@ -38,3 +38,32 @@ pub fn with_client<F: Future<Output = Outcome>>(example: impl FnOnce(Client) -> 
         Ok(())
     });
 }
+
+/// A master on a thread of its own, which ends when the second part is dropped.
+///
+/// # Panics
+/// When it does not start.
+pub fn master_elsewhere() -> (String, impl Drop) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        with_master(|master| async move {
+            tell.send(master)?;
+            // An error is what the end of the other side looks like.
+            let _ = stopped.await;
+            Ok(())
+        });
+    });
+    (told.recv().expect("a master"), Elsewhere(Some((stop, thread))))
+}
+
+struct Elsewhere(Option<(tokio::sync::oneshot::Sender<()>, std::thread::JoinHandle<()>)>);
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.0.take() {
+            drop(stop);
+            thread.join().expect("the master ends");
+        }
+    }
+}

@@ -343,6 +343,9 @@ pub enum StartError {
     /// No thread for the heartbeat.
     #[error("cannot start the heartbeat's thread")]
     Thread(#[source] io::Error),
+    /// No runtime for a blocking client.
+    #[error("cannot start the runtime of a blocking client")]
+    Runtime(#[source] io::Error),
 }
 
 /// Why a master does not start.

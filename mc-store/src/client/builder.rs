@@ -264,6 +264,11 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether the client will serve segments, at once or when they are mounted.
+    pub(crate) fn accepts_peers(&self) -> bool {
+        self.listen.is_some() || self.segment_size > NOTHING
+    }
+
     /// Joins the cluster: connects to the master and, with a segment, serves and
     /// mounts it. Must be called in a tokio runtime, whose tasks then serve the
     /// segment.

@@ -214,6 +214,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn mount_segment(&self, options: SegmentOptions) -> Result<SegmentId, SegmentError> {
+        self.core.question().map_err(|_| SegmentError::Closed)?;
         let core = Arc::clone(&self.core);
         unhindered(async move { core.mount(options).await }).await
     }
@@ -235,6 +236,7 @@ impl Client {
         id: SegmentId,
         grace: Duration,
     ) -> Result<(), SegmentError> {
+        self.core.question().map_err(|_| SegmentError::Closed)?;
         let core = Arc::clone(&self.core);
         unhindered(async move { core.segments.remove(&core.master, core.id, id, grace).await })
             .await
