@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mc_cli::{LogError, Shutdown};
+use mc_http::{BindError, HttpPort};
 use mc_store::{Master, MasterStartError};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 use tracing::{Level, info, warn};
 
 use crate::access::UnusableFile;
@@ -29,8 +29,8 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
 
 async fn serve(args: &Args) -> Result<(), ServeError> {
     let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
-    let metrics = http::bind(args.metrics_address()).await?;
-    let metrics_address = metrics.local_addr().map_err(ServeError::Announce)?;
+    let metrics = HttpPort::bind(args.metrics_address()).await?;
+    let metrics_address = metrics.local_addr();
     let (changes, log) = change_log();
     let mut builder = Master::builder()
         .listen(args.rpc_address())
@@ -69,18 +69,21 @@ fn announce(address: SocketAddr, threads: usize) {
 
 /// What runs beside the master.
 struct Attendants {
-    stop: watch::Sender<()>,
+    stop: oneshot::Sender<()>,
     metrics: tokio::task::JoinHandle<()>,
     summaries: Option<tokio::task::JoinHandle<()>>,
     log: tokio::task::JoinHandle<()>,
 }
 
 impl Attendants {
-    fn start(master: &Master, metrics: TcpListener, log: ChangeLog, report: bool) -> Self {
-        let (stop, stopped) = watch::channel(());
+    fn start(master: &Master, metrics: HttpPort, log: ChangeLog, report: bool) -> Self {
+        let (stop, stopped) = oneshot::channel();
         let state = master.state();
-        let metrics =
-            tokio::spawn(http::serve(metrics, Arc::clone(state), master.rpc_watch(), stopped));
+        let pages = http::pages(Arc::clone(state), master.rpc_watch());
+        let metrics = tokio::spawn(metrics.serve(pages, async move {
+            // It fails when the sender is gone, which means the same.
+            let _ = stopped.await;
+        }));
         let summaries = report.then(|| tokio::spawn(log_summaries(Arc::clone(state))));
         Self { stop, metrics, summaries, log: tokio::spawn(log.run()) }
     }
@@ -126,10 +129,8 @@ pub(crate) enum ServeError {
     Signals(#[source] io::Error),
     #[error(transparent)]
     Access(#[from] UnusableFile),
-    #[error("cannot open the metrics port")]
-    Metrics(#[from] http::BindError),
-    #[error("cannot tell the address of the metrics port")]
-    Announce(#[source] io::Error),
+    #[error("cannot open the metrics port; check --metrics_host and --metrics_port")]
+    Metrics(#[from] BindError),
     #[error("cannot start the master")]
     Master(#[from] MasterStartError),
 }

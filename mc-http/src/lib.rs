@@ -1,0 +1,162 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod page;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+pub use page::Page;
+
+/// Connections at a time; more wait to be accepted. Scrapers and probes are few.
+const MAX_CONNECTIONS: usize = 64;
+/// How long a request may take to arrive, and a kept connection may idle.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection may stay. It ends after the answer under way.
+const CONNECTION_LIFE: Duration = Duration::from_secs(300);
+/// How long that last answer may take to be read.
+const LAST_ANSWER: Duration = Duration::from_millis(500);
+/// Bytes of a request's head that are looked at before it is refused.
+const MAX_HEAD: usize = 16 << 10;
+/// A pause after a failed accept, which is most often a want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A port that is open, but does not answer yet.
+#[derive(Debug)]
+pub struct HttpPort {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// Why a port is not open.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Somebody else has it.
+    #[error("{address} is in use by another process; choose another port (0 takes a free one)")]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It cannot be listened on for another reason.
+    #[error(
+        "cannot listen on {address}; choose an address of this host and a port that is allowed"
+    )]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl HttpPort {
+    /// Opens the port.
+    ///
+    /// # Errors
+    /// [`BindError`]; nothing stays open then.
+    pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        let bound = TcpListener::bind(address).await;
+        let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        match bound {
+            Ok((address, listener)) => Ok(Self { listener, address }),
+            Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
+                Err(BindError::InUse { address, source })
+            }
+            Err(source) => Err(BindError::Listen { address, source }),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers with what `pages` has for each path until `stop` is over, then lets the
+    /// answers under way come to their end, which takes half a second at most.
+    ///
+    /// # Cancellation
+    /// Dropping the future closes everything at once.
+    pub async fn serve<P>(self, pages: P, stop: impl Future<Output = ()>)
+    where
+        P: Fn(&str) -> Option<Page> + Send + Sync + 'static,
+    {
+        let pages = Arc::new(pages);
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let (stopping, stopped) = watch::channel(());
+        let mut connections = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let accept = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                (self.listener.accept().await, place.expect("the semaphore is never closed"))
+            };
+            let (accepted, place) = tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some(_) = connections.join_next() => continue,
+                accepted = accept => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let (pages, stopped) = (Arc::clone(&pages), stopped.clone());
+                    connections.spawn(async move {
+                        if let Err(error) = converse(stream, pages, stopped).await {
+                            debug!(%peer, %error, "a connection for pages failed");
+                        }
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection for pages");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.listener);
+        drop(stopping);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+/// One connection, from its first byte to its last.
+async fn converse<P>(
+    stream: TcpStream,
+    pages: Arc<P>,
+    mut stop: watch::Receiver<()>,
+) -> Result<(), hyper::Error>
+where
+    P: Fn(&str) -> Option<Page> + Send + Sync + 'static,
+{
+    let service = service_fn(move |request| {
+        let answer = page::answer(&request, &*pages);
+        async move { Ok::<_, std::convert::Infallible>(answer) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_PATIENCE)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => return ended,
+        // It fails when the sender is gone, which is what says stop.
+        _ = stop.changed() => {}
+        () = tokio::time::sleep(CONNECTION_LIFE) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    tokio::time::timeout(LAST_ANSWER, connection).await.unwrap_or(Ok(()))
+}

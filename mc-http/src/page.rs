@@ -1,0 +1,103 @@
+//! Pages, and how they answer requests.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+
+/// What a path answers with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    status: StatusCode,
+    content_type: &'static str,
+    body: Bytes,
+}
+
+impl Page {
+    /// Text for people.
+    #[must_use]
+    pub fn text(body: impl Into<Bytes>) -> Self {
+        Self::of("text/plain; charset=utf-8", body.into())
+    }
+
+    /// Prometheus' text format, version 0.0.4.
+    #[must_use]
+    pub fn prometheus(body: impl Into<Bytes>) -> Self {
+        Self::of("text/plain; version=0.0.4; charset=utf-8", body.into())
+    }
+
+    /// JSON.
+    #[must_use]
+    pub fn json(body: impl Into<Bytes>) -> Self {
+        Self::of("application/json", body.into())
+    }
+
+    /// The same, with the status 503: a probe takes it for a no.
+    #[must_use]
+    pub fn unavailable(mut self) -> Self {
+        self.status = StatusCode::SERVICE_UNAVAILABLE;
+        self
+    }
+
+    const fn of(content_type: &'static str, body: Bytes) -> Self {
+        Self { status: StatusCode::OK, content_type, body }
+    }
+}
+
+/// Answers a request whose body, if it has one, nobody reads.
+pub(crate) fn answer<B>(
+    request: &Request<B>,
+    pages: &impl Fn(&str) -> Option<Page>,
+) -> Response<Whole> {
+    let Some(page) = pages(request.uri().path()) else {
+        return refusal(StatusCode::NOT_FOUND, "no such page\n");
+    };
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refusal = refusal(StatusCode::METHOD_NOT_ALLOWED, "pages are for GET and HEAD\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    response(page)
+}
+
+fn refusal(status: StatusCode, text: &'static str) -> Response<Whole> {
+    let mut page = Page::text(text);
+    page.status = status;
+    response(page)
+}
+
+fn response(page: Page) -> Response<Whole> {
+    let mut response = Response::new(Whole(page.body));
+    *response.status_mut() = page.status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+    response
+}
+
+/// A body that is there as a whole.
+#[derive(Debug)]
+pub(crate) struct Whole(Bytes);
+
+impl Body for Whole {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let body = std::mem::take(&mut self.0);
+        Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(body))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.len() as u64)
+    }
+}

@@ -1,0 +1,94 @@
+//! A port with pages, over real sockets.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use mc_http::{BindError, HttpPort, Page};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Longer than anything here takes, shorter than anybody waits.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+async fn ask(address: SocketAddr, request: &str) -> String {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // A reset after the answer is an end too.
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8(answer).unwrap()
+    };
+    tokio::time::timeout(DEADLINE, asked).await.expect("an answer in time")
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+}
+
+async fn port() -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
+    let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let address = port.local_addr();
+    let (stop, stopped) = oneshot::channel();
+    let pages = |path: &str| match path {
+        "/health" => Some(Page::json("{}")),
+        "/down" => Some(Page::text("not now\n").unavailable()),
+        "/metrics" => Some(Page::prometheus("x_total 7\n")),
+        "/empty" => Some(Page::text("")),
+        _ => None,
+    };
+    let server = tokio::spawn(port.serve(pages, async {
+        let _ = stopped.await;
+    }));
+    (address, stop, server)
+}
+
+#[tokio::test]
+async fn pages_and_what_is_no_page() {
+    let (address, _stop, _server) = port().await;
+    let metrics = ask(address, &get("/metrics?x=y")).await;
+    assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
+    assert!(metrics.contains("content-type: text/plain; version=0.0.4"), "{metrics}");
+    assert!(metrics.ends_with("\r\n\r\nx_total 7\n"), "{metrics}");
+    assert!(ask(address, &get("/health")).await.contains("application/json"));
+    assert!(ask(address, &get("/down")).await.starts_with("HTTP/1.1 503"));
+    assert!(ask(address, &get("/empty")).await.contains("content-length: 0\r\n"));
+    assert!(ask(address, &get("/other")).await.starts_with("HTTP/1.1 404"));
+    let head = ask(address, &get("/metrics").replace("GET", "HEAD")).await;
+    assert!(head.contains("content-length: 10\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    let post = ask(address, &get("/metrics").replace("GET", "POST")).await;
+    assert!(post.starts_with("HTTP/1.1 405") && post.contains("allow: GET, HEAD"), "{post}");
+}
+
+#[tokio::test]
+async fn neither_nonsense_nor_an_endless_head_disturbs_anybody_else() {
+    let (address, _stop, _server) = port().await;
+    assert!(!ask(address, "\0\u{1}nonsense\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+    let endless = format!("GET /health HTTP/1.1\r\nx: {}", "y".repeat(64 << 10));
+    assert!(!ask(address, &endless).await.starts_with("HTTP/1.1 200"));
+    assert!(ask(address, &get("/health")).await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_taken_port_says_so() {
+    let (address, _stop, _server) = port().await;
+    let taken = HttpPort::bind(address).await.unwrap_err();
+    assert!(matches!(taken, BindError::InUse { .. }), "{taken}");
+    let elsewhere = HttpPort::bind("192.0.2.1:0".parse().unwrap()).await.unwrap_err();
+    assert!(matches!(elsewhere, BindError::Listen { .. }), "{elsewhere}");
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_do_not_hold_the_end_up() {
+    let (address, stop, server) = port().await;
+    let silent = TcpStream::connect(address).await.unwrap();
+    assert!(ask(address, &get("/health")).await.starts_with("HTTP/1.1 200"));
+    stop.send(()).unwrap();
+    tokio::time::timeout(DEADLINE, server).await.expect("an end in time").unwrap();
+    drop(silent);
+    // The port is free again.
+    HttpPort::bind(address).await.unwrap();
+}
