@@ -9,7 +9,7 @@ use mc_types::ByteSize;
 use tracing::{info, warn};
 
 use super::{ClientConfig, ConfigError};
-use crate::client::{Client, ClientBuilder};
+use crate::client::{Client, ClientBuilder, HotCacheConfig};
 use crate::error::StartError;
 
 impl ClientBuilder {
@@ -73,6 +73,10 @@ impl ClientBuilder {
             client_metric => metrics,
             client_metric_interval => metrics_interval,
         }
+        if config.checksum == Some(false) {
+            info!("checksum = false has no effect: every value is checked");
+        }
+        builder = builder.hot_cache(hot_cache(config));
         if let Some(cluster) = &config.cluster_id {
             builder = builder.metrics_label("cluster_id", &**cluster);
         }
@@ -100,6 +104,21 @@ impl Client {
     pub async fn from_env() -> Result<Self, StartError> {
         ClientBuilder::from_config(&ClientConfig::from_env()?)?.connect().await
     }
+}
+
+/// The cache of the client's own.
+fn hot_cache(config: &ClientConfig) -> HotCacheConfig {
+    let mut cache = HotCacheConfig::new(config.local_hot_cache_size.unwrap_or_default());
+    if let Some(most) = config.local_hot_block_size {
+        cache.max_object = most;
+    }
+    if let Some(times) = config.local_hot_admission_threshold {
+        cache.admission = times;
+    }
+    if let Some(policy) = config.local_hot_cache_policy {
+        cache.policy = policy;
+    }
+    cache
 }
 
 /// The connection to the master.

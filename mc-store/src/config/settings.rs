@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mc_evict::PolicyKind;
 use mc_transport::HugePageSize;
 use mc_types::ByteSize;
 
@@ -111,6 +112,25 @@ settings! {
     /// The memory for values that this client itself reads; 0 makes a pure server.
     local_buffer_size: ByteSize = "local_buffer_size", "MOONCAKE_LOCAL_BUFFER_SIZE",
         value::size;
+    /// Memory for values that this client gets again and again; 0 is no such cache.
+    local_hot_cache_size: ByteSize = "local_hot_cache_size", "MC_STORE_LOCAL_HOT_CACHE_SIZE",
+        value::size;
+    /// The longest value that the cache keeps.
+    local_hot_block_size: ByteSize = "local_hot_block_size", "MC_STORE_LOCAL_HOT_BLOCK_SIZE",
+        value::size;
+    /// How often a key must have been asked for lately before the cache keeps its value.
+    local_hot_admission_threshold: u32 = "local_hot_admission_threshold",
+        "MC_STORE_LOCAL_HOT_ADMISSION_THRESHOLD", value::times;
+    /// Which values of the cache make room for others.
+    local_hot_cache_policy: PolicyKind = "local_hot_cache_policy",
+        "MC_STORE_LOCAL_HOT_CACHE_POLICY", value::policy;
+    /// Whether processes share the cache, which they never do: anything but `false` is
+    /// refused.
+    local_hot_cache_use_shm: bool = "local_hot_cache_use_shm",
+        "MC_STORE_LOCAL_HOT_CACHE_USE_SHM", value::never;
+    /// Whether values are checked. They always are, so that this is without effect, which is
+    /// logged when it is `false`.
+    checksum: bool = "checksum", "MOONCAKE_STORE_CHECKSUM", value::flag;
     /// How bytes travel between hosts.
     protocol: Protocol = "protocol", "MOONCAKE_PROTOCOL", value::protocol;
     /// Whether processes of one host share memory instead of sending bytes.

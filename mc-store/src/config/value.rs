@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mc_evict::PolicyKind;
 use mc_transport::HugePageSize;
 use mc_types::ByteSize;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -164,6 +165,22 @@ pub(super) fn size(value: &Value) -> Result<ByteSize, Expected> {
     }
 }
 
+pub(super) fn policy(value: &Value) -> Result<PolicyKind, Expected> {
+    let expected = "lru, fifo, s3_fifo, sieve, w_tinylfu, prefix or adaptive";
+    text(value).ok().and_then(|text| text.parse().ok()).ok_or(expected)
+}
+
+pub(super) fn times(value: &Value) -> Result<u32, Expected> {
+    let expected = "a number of times, from 0 to 4294967295";
+    number(value).and_then(|number| u32::try_from(number).ok()).ok_or(expected)
+}
+
+/// A switch that cannot be on.
+pub(super) fn never(value: &Value) -> Result<bool, Expected> {
+    let expected = "false: each client has a cache of its own";
+    flag(value).ok().filter(|on| !on).ok_or(expected)
+}
+
 pub(super) fn page_size(value: &Value) -> Result<HugePageSize, Expected> {
     let expected = "2M or 1G";
     HugePageSize::from_bytes(size(value).map_err(|_| expected)?.as_u64()).ok_or(expected)
@@ -287,6 +304,15 @@ mod tests {
         assert!(node_number(&text("-1")).is_err());
         assert!(names(&text(&"eth0,".repeat(65))).is_err());
         assert_eq!(names(&text(" a ,, b,")), Ok(vec!["a".to_owned(), "b".to_owned()]));
+    }
+
+    #[test]
+    fn an_error_names_every_policy() {
+        let expected = policy(&Value::Text("best".into())).unwrap_err();
+        for kind in PolicyKind::ALL {
+            assert!(expected.contains(kind.as_str()), "{kind}");
+            assert_eq!(policy(&Value::Text(kind.to_string())), Ok(*kind));
+        }
     }
 
     #[test]
