@@ -39,6 +39,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -209,13 +210,44 @@ calls! {
             source: &MemorySlice,
             config: &ReplicateConfig,
         ) -> Result<PutOutcome, PutError>;
+        fn put_parts(
+            &self,
+            key: &str,
+            parts: Vec<Bytes>,
+            config: &ReplicateConfig,
+        ) -> Result<PutOutcome, PutError>;
         fn batch_put(
             &self,
             puts: Vec<Put<'_>>,
             config: &ReplicateConfig,
         ) -> Vec<Result<PutOutcome, PutError>>;
+        fn upsert(&self, key: &str, value: impl Into<Bytes>) -> Result<(), PutError>;
+        fn upsert_with(
+            &self,
+            key: &str,
+            value: impl Into<Bytes>,
+            config: &ReplicateConfig,
+        ) -> Result<(), PutError>;
+        fn upsert_from(
+            &self,
+            key: &str,
+            source: &MemorySlice,
+            config: &ReplicateConfig,
+        ) -> Result<(), PutError>;
+        fn batch_upsert(
+            &self,
+            upserts: Vec<Put<'_>>,
+            config: &ReplicateConfig,
+        ) -> Vec<Result<(), PutError>>;
         fn get(&self, key: &str) -> Result<Bytes, GetError>;
+        fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, GetError>;
         fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, GetError>;
+        fn get_range_into(
+            &self,
+            key: &str,
+            offset: u64,
+            target: &MemorySlice,
+        ) -> Result<u64, GetError>;
         fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, GetError>>;
         fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, GetError>>;
         fn exist(&self, key: &str) -> Result<bool, CallError>;

@@ -1,6 +1,8 @@
 //! The client for callers without a runtime.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use mc_store::{
@@ -38,6 +40,17 @@ fn calls_return_when_they_are_over() {
         assert_eq!(client.batch_get(&["b", "k"])[0].as_ref().unwrap(), "batch");
         let into = GetInto::new("b", memory.whole());
         assert_eq!(*client.batch_get_into(vec![into])[0].as_ref().unwrap(), 5);
+        let parts = ["par", "ts"].map(bytes::Bytes::from).to_vec();
+        client.put_parts("parts", parts, &config).unwrap();
+        assert_eq!(client.get_range("parts", 2..4).unwrap(), "rt");
+        assert_eq!(client.get_range_into("parts", 3, &memory.whole()).unwrap(), 2);
+        client.upsert("parts", "one").unwrap();
+        client.upsert_with("parts", "two", &config).unwrap();
+        client.upsert_from("parts", &memory.slice(0, 2).unwrap(), &config).unwrap();
+        let upserts = vec![Put::new("parts", bytes::Bytes::from("last"))];
+        client.batch_upsert(upserts, &config).pop().unwrap().unwrap();
+        assert_eq!(client.get("parts").unwrap(), "last");
+        client.remove("parts", true).unwrap();
         assert!(client.exist("k").unwrap());
         assert_eq!(client.batch_exist(&["k", "x"]).unwrap(), [true, false]);
         assert_eq!(client.longest_prefix(&["k", "b", "x"]).unwrap(), 2);
@@ -148,4 +161,48 @@ fn calls_in_async_tasks_are_refused() {
         client.exist("k").unwrap()
     });
     assert!(!runtime.block_on(off_the_tasks).unwrap());
+}
+
+/// Names of the public functions of `Client` in a file of sources.
+fn calls_in(path: &Path, found: &mut BTreeSet<String>) {
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            calls_in(&entry.unwrap().path(), found);
+        }
+        return;
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut blocks = text.split("\nimpl Client {\n");
+    blocks.next();
+    for block in blocks {
+        let body = block.split("\n}\n").next().unwrap();
+        let lines = body.lines().filter_map(|line| {
+            line.strip_prefix("    pub async fn ").or(line.strip_prefix("    pub fn "))
+        });
+        found.extend(lines.map(|line| {
+            let end = line.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            line[..end.unwrap()].to_owned()
+        }));
+    }
+}
+
+#[test]
+fn every_call_of_the_async_client_is_here() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut calls = BTreeSet::new();
+    calls_in(&sources.join("client"), &mut calls);
+    assert!(calls.len() > 40, "{calls:?}");
+    // What a blocking client begins with, and what has futures itself.
+    for other in ["builder", "master"] {
+        assert!(calls.remove(other));
+    }
+    let blocking = std::fs::read_to_string(sources.join("blocking.rs")).unwrap();
+    let missing: Vec<&String> = calls
+        .iter()
+        .filter(|call| {
+            !blocking.contains(&format!("        fn {call}(&self"))
+                && !blocking.contains(&format!("        fn {call}(\n"))
+        })
+        .collect();
+    assert!(missing.is_empty(), "no blocking form: {missing:?}");
 }

@@ -41,6 +41,20 @@ async fn refused_requests(client: &Client) -> Vec<(&'static str, ErrorCode)> {
                 .remove(0)
                 .unwrap_err()),
         ),
+        ("put_parts", put(client.put_parts("k", Vec::new(), &config).await.unwrap_err())),
+        ("upsert", put(client.upsert("k", "v").await.unwrap_err())),
+        ("upsert_with", put(client.upsert_with("k", "v", &config).await.unwrap_err())),
+        ("upsert_from", put(client.upsert_from("k", &memory.whole(), &config).await.unwrap_err())),
+        (
+            "batch_upsert",
+            put(client
+                .batch_upsert(vec![Put::new("k", bytes::Bytes::from("v"))], &config)
+                .await
+                .remove(0)
+                .unwrap_err()),
+        ),
+        ("get_range", get(client.get_range("k", 0..1).await.unwrap_err())),
+        ("get_range_into", get(client.get_range_into("k", 0, &memory.whole()).await.unwrap_err())),
         ("get", get(client.get("k").await.unwrap_err())),
         ("get_into", get(client.get_into("k", &memory.whole()).await.unwrap_err())),
         ("batch_get", get(client.batch_get(&["k", "l"]).await.remove(1).unwrap_err())),
