@@ -34,6 +34,8 @@ pub(crate) enum Role {
     Master(store::MasterTask),
     /// Contributes a segment to a cluster.
     Node(store::NodeTask),
+    /// Passes bytes on between two processes, slowly for some.
+    Relay(store::RelayTask),
 }
 
 impl Role {
@@ -44,6 +46,7 @@ impl Role {
             Self::Region(_) => "region",
             Self::Master(_) => "master",
             Self::Node(_) => "node",
+            Self::Relay(_) => "relay",
         }
     }
 
@@ -55,6 +58,7 @@ impl Role {
             Self::Region(task) => transport::serve_region(task),
             Self::Master(task) => store::serve_master(task),
             Self::Node(task) => store::serve_node(task),
+            Self::Relay(task) => store::serve_relay(task),
         }
     }
 }
@@ -96,6 +100,12 @@ impl Peer {
             return Err(BenchError::PeerGone { role: self.role, status });
         }
         Ok(line)
+    }
+
+    /// Ends it at once (SIGKILL), and returns when it is gone.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(|_| ())
     }
 
     /// Bytes of its memory that are in RAM.

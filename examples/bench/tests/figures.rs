@@ -156,6 +156,9 @@ fn store_has_its_figures() {
             "get_batch_per_s",
             "pressure_failed_puts",
             "pressure_p99_ratio",
+            "slow_reader_wrong",
+            "slow_reader_expired",
+            "slow_reader_checked_reads",
         ],
     );
     let sizes = ["4096", "65536", "1048576", "16777216"].map(String::from);

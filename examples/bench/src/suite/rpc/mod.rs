@@ -68,7 +68,7 @@ impl Target {
         if let Some(address) = &options.master {
             return Ok(Self { address: address.clone(), _master: None });
         }
-        let task = MasterTask { place };
+        let task = MasterTask::at(place);
         let (peer, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
         Ok(Self { address: said.master.to_string(), _master: Some(peer) })
     }
@@ -166,7 +166,7 @@ fn single_threaded() -> Result<Runtime, BenchError> {
 /// One call in flight, and a raw ping-pong of the same size beside it.
 fn latency<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let count = scale.pick(100_000, 20_000, 100);
-    let task = MasterTask { place: Placement::Same };
+    let task = MasterTask::at(Placement::Same);
     let (_master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
     for place in placement::possible(&[Placement::Same, Placement::Cross])? {
         // In turns, so that a slow moment of the machine hits all.
@@ -220,7 +220,7 @@ async fn exists(kind: StubKind, master: &str, count: usize) -> Result<Latencies,
 fn idle<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let count = scale.pick(IDLE, IDLE, 20);
     process::raise_file_limit()?;
-    let task = MasterTask { place: Placement::Free };
+    let task = MasterTask::at(Placement::Free);
     let (peer, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
     let address = said.master.to_string();
     let watched =

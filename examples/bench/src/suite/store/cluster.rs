@@ -1,15 +1,21 @@
 //! Master and storage node, each in a process of its own.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
-use mc_store::{ByteSize, Client, Master, NodeConfig};
+use mc_store::{ByteSize, Client, ClientBuilder, Master, MasterConfig, NodeConfig};
 use mc_transport::TcpConfig;
 use serde::{Deserialize, Serialize};
 
+use super::relay::{Pace, RelayTask};
 use crate::error::BenchError;
 use crate::placement::Placement;
 use crate::process::{self, Peer, Role};
 use crate::raw;
+
+/// Where peers reach a node that has a relay before it: an address of this host that
+/// nobody else uses.
+const RELAYED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// How bytes travel between clients and the storage node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +47,18 @@ impl Carrier {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MasterTask {
     /// Where to run.
-    pub(crate) place: Placement,
+    place: Placement,
+    /// Where to listen; `None` takes any port of the loopback address.
+    listen: Option<SocketAddr>,
+    /// How long a read protects an object; `None` for the default.
+    lease: Option<Duration>,
+}
+
+impl MasterTask {
+    /// A master with its defaults.
+    pub(crate) const fn at(place: Placement) -> Self {
+        Self { place, listen: None, lease: None }
+    }
 }
 
 /// What [`serve_master`] says.
@@ -58,8 +75,14 @@ pub(crate) fn serve_master(task: &MasterTask) -> Result<(), BenchError> {
     process::raise_file_limit()?;
     let runtime = process::server_runtime(task.place)?;
     let raw = raw::serve()?;
+    let mut config = MasterConfig::default();
+    config.lease_ttl = task.lease.unwrap_or(config.lease_ttl);
+    let mut builder = Master::builder().config(config);
+    if let Some(address) = task.listen {
+        builder = builder.listen(address);
+    }
     let master = runtime
-        .block_on(Master::builder().start())
+        .block_on(builder.start())
         .map_err(|error| BenchError::start("master")(error.into()))?;
     process::say(&MasterAddress { master: master.local_addr(), raw })?;
     process::wait_for_end();
@@ -70,56 +93,129 @@ pub(crate) fn serve_master(task: &MasterTask) -> Result<(), BenchError> {
 /// What [`serve_node`] is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NodeTask {
-    /// Where to run.
-    pub(crate) place: Placement,
-    /// The master.
-    pub(crate) master: SocketAddr,
+    place: Placement,
+    master: SocketAddr,
     /// Bytes to contribute.
-    pub(crate) segment: u64,
-    /// How peers reach them.
-    pub(crate) carrier: Carrier,
+    segment: u64,
+    carrier: Carrier,
+    /// Where peers are told to reach it; `None` for where it listens.
+    advertise: Option<IpAddr>,
+}
+
+/// Where a node listens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NodePort {
+    port: u16,
 }
 
 /// Contributes a segment until told to end.
 pub(crate) fn serve_node(task: &NodeTask) -> Result<(), BenchError> {
     let runtime = process::server_runtime(task.place)?;
-    let connecting = Client::builder()
+    let mut builder = Client::builder()
         .master(task.master.to_string())
-        .listen(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
         .segment_size(ByteSize::bytes(task.segment))
-        .node(task.carrier.node())
-        .connect();
-    let node =
-        runtime.block_on(connecting).map_err(|error| BenchError::start("node")(error.into()))?;
-    process::say(&())?;
+        .node(task.carrier.node());
+    if let Some(address) = task.advertise {
+        builder = builder.advertise(address);
+    }
+    let node = runtime
+        .block_on(builder.connect())
+        .map_err(|error| BenchError::start("node")(error.into()))?;
+    let endpoint = node.endpoint().expect("a node contributes memory");
+    let address: SocketAddr = endpoint.address().parse().expect("it listens at an address");
+    process::say(&NodePort { port: address.port() })?;
     process::wait_for_end();
     runtime.block_on(node.shutdown());
     Ok(())
 }
 
+/// What a [`Cluster`] is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// Where master and node run.
+    pub(super) place: Placement,
+    /// How bytes travel.
+    pub(super) carrier: Carrier,
+    /// Bytes that the node contributes.
+    pub(super) segment: usize,
+    /// How long a read protects an object; `None` for the master's default.
+    pub(super) lease: Option<Duration>,
+    /// Who stands between the node and its peers, if anybody.
+    pub(super) relay: Option<Pace>,
+}
+
+impl Plan {
+    pub(super) const fn new(place: Placement, carrier: Carrier, segment: usize) -> Self {
+        Self { place, carrier, segment, lease: None, relay: None }
+    }
+
+    /// Starts it.
+    pub(super) fn start(self) -> Result<Cluster, BenchError> {
+        let task = MasterTask { place: self.place, listen: None, lease: self.lease };
+        let (master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+        let node = NodeTask {
+            place: self.place,
+            master: said.master,
+            segment: self.segment as u64,
+            carrier: self.carrier,
+            advertise: self.relay.is_some().then_some(RELAYED.into()),
+        };
+        let (node, NodePort { port }) = Peer::start(&Role::Node(node))?;
+        let relay = match self.relay {
+            Some(pace) => {
+                let task = RelayTask {
+                    listen: (RELAYED, port).into(),
+                    target: (Ipv4Addr::LOCALHOST, port).into(),
+                    pace,
+                };
+                let (relay, ()) = Peer::start(&Role::Relay(task))?;
+                Some(relay)
+            }
+            None => None,
+        };
+        Ok(Cluster { _relay: relay, _node: node, master, address: said.master, plan: self })
+    }
+}
+
 /// A master and a storage node, each in a process of its own. The node goes first.
 pub(super) struct Cluster {
+    _relay: Option<Peer>,
     _node: Peer,
-    _master: Peer,
-    address: String,
-    carrier: Carrier,
+    master: Peer,
+    address: SocketAddr,
+    plan: Plan,
 }
 
 impl Cluster {
-    pub(super) fn start(
-        place: Placement,
-        carrier: Carrier,
-        segment: usize,
-    ) -> Result<Self, BenchError> {
-        let (master, said) = Peer::start::<MasterAddress>(&Role::Master(MasterTask { place }))?;
-        let task = NodeTask { place, master: said.master, segment: segment as u64, carrier };
-        let (node, ()) = Peer::start(&Role::Node(task))?;
-        Ok(Self { _node: node, _master: master, address: said.master.to_string(), carrier })
+    /// What a client in this process is built from.
+    pub(super) fn builder(&self) -> ClientBuilder {
+        Client::builder().master(self.address.to_string()).node(self.plan.carrier.node())
     }
 
     /// A client in this process.
     pub(super) async fn client(&self) -> Result<Client, BenchError> {
-        let builder = Client::builder().master(&self.address).node(self.carrier.node());
-        builder.connect().await.map_err(|error| BenchError::start("client")(error.into()))
+        connect(self.builder()).await
     }
+
+    /// Kills the master, so that it cannot say good-bye.
+    pub(super) fn kill_master(&mut self) -> Result<(), BenchError> {
+        Ok(self.master.kill()?)
+    }
+
+    /// Starts a master where the one was that was killed. It knows nothing of what was.
+    pub(super) fn start_master_again(&mut self) -> Result<(), BenchError> {
+        let Plan { place, lease, .. } = self.plan;
+        let task = MasterTask { place, listen: Some(self.address), lease };
+        let (master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
+        self.master = master;
+        if said.master != self.address {
+            return Err(BenchError::wrong("starting a master again", said.master.to_string()));
+        }
+        Ok(())
+    }
+}
+
+pub(super) async fn connect(builder: ClientBuilder) -> Result<Client, BenchError> {
+    builder.connect().await.map_err(|error| BenchError::start("client")(error.into()))
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use mc_store::{Client, GetInto, Memory, Put, PutOutcome, ReplicateConfig};
 
-use super::cluster::{Carrier, Cluster};
+use super::cluster::{Carrier, Cluster, Plan};
 use super::{KIB, MIB};
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
@@ -32,7 +32,8 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     for place in placement::possible(&all)? {
         for carrier in [Carrier::Tcp, Carrier::Shm] {
             // One for each place: the scheduler may move the processes of a free one.
-            let cluster = Cluster::start(place, carrier, scale.pick(1 << 30, 1 << 30, 128 << 20))?;
+            let segment = scale.pick(1 << 30, 1 << 30, 128 << 20);
+            let cluster = Plan::new(place, carrier, segment).start()?;
             for runtime in [ClientRuntime::Single, ClientRuntime::Multi] {
                 let setting = Setting { place, carrier, runtime, cluster: &cluster };
                 setting.measure(scale, report)?;

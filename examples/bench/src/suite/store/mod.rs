@@ -3,10 +3,13 @@
 mod cluster;
 mod latency;
 mod pressure;
+mod relay;
+mod slow_reader;
 
 use std::io::Write;
 
 pub(crate) use self::cluster::{MasterAddress, MasterTask, NodeTask, serve_master, serve_node};
+pub(crate) use self::relay::{RelayTask, serve_relay};
 use crate::error::BenchError;
 use crate::figure::Report;
 use crate::scale::Scale;
@@ -17,5 +20,6 @@ const MIB: usize = 1 << 20;
 /// Prints the suite's figures.
 pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     latency::run(scale, report)?;
-    pressure::run(scale, report)
+    pressure::run(scale, report)?;
+    slow_reader::run(scale, report)
 }

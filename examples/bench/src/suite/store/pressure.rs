@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use mc_store::{Client, GetError, PutOutcome};
 
 use super::MIB;
-use super::cluster::{Carrier, Cluster};
+use super::cluster::{Carrier, Plan};
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::latency::Latencies;
@@ -81,7 +81,7 @@ struct Outcome {
 
 impl Work {
     fn run(&self, pool: usize) -> Result<Outcome, BenchError> {
-        let cluster = Cluster::start(Placement::Free, Carrier::Tcp, pool)?;
+        let cluster = Plan::new(Placement::Free, Carrier::Tcp, pool).start()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let client = cluster.client().await?;
