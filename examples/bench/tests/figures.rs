@@ -159,6 +159,8 @@ fn store_has_its_figures() {
             "slow_reader_wrong",
             "slow_reader_expired",
             "slow_reader_checked_reads",
+            "resume_after_master_s",
+            "resume_longest_call_s",
         ],
     );
     let sizes = ["4096", "65536", "1048576", "16777216"].map(String::from);

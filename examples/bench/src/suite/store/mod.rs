@@ -4,6 +4,7 @@ mod cluster;
 mod latency;
 mod pressure;
 mod relay;
+mod restart;
 mod slow_reader;
 
 use std::io::Write;
@@ -21,5 +22,6 @@ const MIB: usize = 1 << 20;
 pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     latency::run(scale, report)?;
     pressure::run(scale, report)?;
-    slow_reader::run(scale, report)
+    slow_reader::run(scale, report)?;
+    restart::run(scale, report)
 }
