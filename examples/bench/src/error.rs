@@ -58,6 +58,14 @@ pub(crate) enum BenchError {
         /// What is wrong with it.
         source: io::Error,
     },
+    /// The reference system is not there, or fails.
+    #[error("cannot {what} the reference system: {found}")]
+    Reference {
+        /// What was done with it.
+        what: &'static str,
+        /// What came of it.
+        found: String,
+    },
     /// The system refused something.
     #[error(transparent)]
     Io(#[from] io::Error),

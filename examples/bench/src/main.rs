@@ -21,7 +21,7 @@ use crate::error::BenchError;
 use crate::figure::Report;
 use crate::process::Role;
 use crate::scale::Scale;
-use crate::suite::{LoadOptions, Options, Suite, TraceSource};
+use crate::suite::{LoadOptions, Options, ReferenceOptions, Suite, TraceSource};
 
 /// Measures every figure that the project claims, beside its rival or limit.
 ///
@@ -45,6 +45,8 @@ struct Args {
     /// Trace of the evict suite: JSON lines with "hash_ids", or .gz of them [default: the shipped one]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    reference: ReferenceOptions,
     #[command(flatten)]
     load: LoadOptions,
     /// What this process is to another one of this program, as JSON
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         let options = Options {
             scale: args.scale(),
             trace: TraceSource { path: args.trace },
+            reference: args.reference,
             load: args.load,
         };
         let mut report = Report::new(io::stdout().lock(), args.json);

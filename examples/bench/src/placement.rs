@@ -35,6 +35,14 @@ impl Placement {
         }
     }
 
+    /// The CPU of the serving side; `None` leaves it free.
+    fn server_cpu(self, cpus: &[usize]) -> Option<usize> {
+        match self {
+            Self::Same | Self::Cross => cpus.first().copied(),
+            Self::Free => None,
+        }
+    }
+
     /// The CPU of the measuring side; `None` leaves it free.
     fn client_cpu(self, cpus: &[usize]) -> Option<usize> {
         match self {
@@ -59,18 +67,31 @@ pub(crate) fn possible(wanted: &[Placement]) -> io::Result<Vec<Placement>> {
 
 /// Keeps the calling thread, and threads that it starts, on the first CPU.
 pub(crate) fn pin_server(placement: Placement) -> io::Result<()> {
-    match placement {
-        Placement::Same | Placement::Cross => pin(cpus()?.first().copied()),
-        Placement::Free => Ok(()),
-    }
+    pin(placement.server_cpu(&cpus()?))
 }
 
-/// Runs `work` on a thread of its own at the measuring side's place.
+/// Runs `work` on a thread of its own at the measuring side's place. Processes that it
+/// starts stay there.
 pub(crate) fn on_client_cpu<T: Send>(
     placement: Placement,
     work: impl FnOnce() -> Result<T, BenchError> + Send,
 ) -> Result<T, BenchError> {
-    let cpu = placement.client_cpu(&cpus()?);
+    on_cpu(placement.client_cpu(&cpus()?), work)
+}
+
+/// Runs `work` on a thread of its own at the serving side's place. Processes that it
+/// starts stay there.
+pub(crate) fn on_server_cpu<T: Send>(
+    placement: Placement,
+    work: impl FnOnce() -> Result<T, BenchError> + Send,
+) -> Result<T, BenchError> {
+    on_cpu(placement.server_cpu(&cpus()?), work)
+}
+
+fn on_cpu<T: Send>(
+    cpu: Option<usize>,
+    work: impl FnOnce() -> Result<T, BenchError> + Send,
+) -> Result<T, BenchError> {
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             pin(cpu)?;

@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mc-bench")).args(args).output().unwrap()
+    let mut program = Command::new(env!("CARGO_BIN_EXE_mc-bench"));
+    program.args(args).env_remove("REFERENCE_VENV").output().unwrap()
 }
 
 fn refusal(args: &[&str]) -> String {
@@ -200,8 +201,13 @@ fn bad_input_is_one_line() {
     refusal(&["rpc", "--operation=Delete"]);
     refusal(&["rpc", "--seconds=-1"]);
     refusal(&["--role={}"]);
-    let output = bench(&["evict", "--trace=no-such-file"]);
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.lines().count() == 1 && text.contains("no-such-file"), "{text}");
+    for (args, named) in [
+        (["evict", "--trace=no-such-file"], "no-such-file"),
+        (["store", "--reference=no-such-venv"], "no-such-venv/bin/mooncake_master"),
+    ] {
+        let output = bench(&args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.lines().count() == 1 && text.contains(named), "{text}");
+    }
 }

@@ -13,6 +13,7 @@ use std::io::Write;
 
 pub(crate) use self::evict::TraceSource;
 pub(crate) use self::rpc::LoadOptions;
+pub(crate) use self::store::ReferenceOptions;
 use crate::error::BenchError;
 use crate::figure::Report;
 use crate::scale::Scale;
@@ -41,6 +42,7 @@ pub(crate) enum Suite {
 pub(crate) struct Options {
     pub(crate) scale: Scale,
     pub(crate) trace: TraceSource,
+    pub(crate) reference: ReferenceOptions,
     pub(crate) load: LoadOptions,
 }
 
@@ -80,7 +82,7 @@ impl Suite {
             Self::Evict => evict::run(scale, &options.trace, report),
             Self::Rpc => rpc::run(scale, &options.load, report),
             Self::Transport => transport::run(scale, report),
-            Self::Store => store::run(scale, report),
+            Self::Store => store::run(scale, &options.reference, report),
             Self::All => Self::EACH.iter().try_for_each(|suite| suite.run(options, report)),
         };
         // What was measured before a failure is still true.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use mc_store::{Client, GetInto, Memory, Put, PutOutcome, ReplicateConfig};
 
 use super::cluster::{Carrier, Cluster, Plan};
+use super::reference::{Amounts, Measured, Reference};
 use super::{KIB, MIB};
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
@@ -17,27 +18,90 @@ use crate::process::ClientRuntime;
 use crate::scale::Scale;
 
 /// Bytes of a value.
-pub(super) const SIZES: [usize; 4] = [4 * KIB, 64 * KIB, MIB, 16 * MIB];
+const SIZES: [usize; 4] = [4 * KIB, 64 * KIB, MIB, 16 * MIB];
 
 /// Values of a batch.
-pub(super) const BATCH: usize = 100;
+const BATCH: usize = 100;
 
 /// Bytes of a value of a batch.
-pub(super) const BATCH_VALUE: usize = 4 * KIB;
+const BATCH_VALUE: usize = 4 * KIB;
+
+/// What is compared with the reference system: our name, its name, and that of the ratio.
+const COMPARED: [[&str; 3]; 9] = [
+    ["get_into_p50_us", "ref_get_into_p50_us", "ratio_get_into_p50_us"],
+    ["get_into_p99_us", "ref_get_into_p99_us", "ratio_get_into_p99_us"],
+    ["get_p50_us", "ref_get_p50_us", "ratio_get_p50_us"],
+    ["get_p99_us", "ref_get_p99_us", "ratio_get_p99_us"],
+    ["put_p50_us", "ref_put_p50_us", "ratio_put_p50_us"],
+    ["put_p99_us", "ref_put_p99_us", "ratio_put_p99_us"],
+    ["exist_p50_us", "ref_exist_p50_us", "ratio_exist_p50_us"],
+    ["put_batch_per_s", "ref_put_batch_per_s", "ratio_put_batch_per_s"],
+    ["get_batch_per_s", "ref_get_batch_per_s", "ratio_get_batch_per_s"],
+];
 
 /// Prints latencies of single calls and rates of batches, by carrier, placement and
-/// runtime of the client.
-pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
+/// runtime of the client, and the reference system's for each placement.
+pub(super) fn run<W: Write>(
+    scale: Scale,
+    reference: Option<&Reference>,
+    report: &mut Report<W>,
+) -> Result<(), BenchError> {
     let all = [Placement::Same, Placement::Cross, Placement::Free];
     for place in placement::possible(&all)? {
+        let mut ours = Vec::new();
         for carrier in [Carrier::Tcp, Carrier::Shm] {
             // One for each place: the scheduler may move the processes of a free one.
             let segment = scale.pick(1 << 30, 1 << 30, 128 << 20);
             let cluster = Plan::new(place, carrier, segment).start()?;
             for runtime in [ClientRuntime::Single, ClientRuntime::Multi] {
                 let setting = Setting { place, carrier, runtime, cluster: &cluster };
-                setting.measure(scale, report)?;
+                let figures = setting.measure(scale)?;
+                figures.iter().try_for_each(|figure| report.add(figure.clone()))?;
+                ours.extend(figures);
             }
+        }
+        if let Some(reference) = reference {
+            let theirs = reference.measure(place, &amounts(scale))?;
+            compare(place, &ours, &theirs, report)?;
+        }
+    }
+    Ok(())
+}
+
+fn amounts(scale: Scale) -> Amounts {
+    Amounts {
+        values: SIZES.into_iter().map(|size| (size, count(scale, size))).collect(),
+        exist: exist_calls(scale),
+        rounds: rounds(scale),
+    }
+}
+
+/// Prints what the reference system took, and each of our figures by its own.
+fn compare<W: Write>(
+    place: Placement,
+    ours: &[Figure],
+    theirs: &[Measured],
+    report: &mut Report<W>,
+) -> Result<(), BenchError> {
+    for measured in theirs {
+        let names = COMPARED.into_iter().find(|[name, ..]| *name == measured.name);
+        let [name, ref_name, ratio_name] = names.ok_or_else(|| {
+            BenchError::wrong("measuring the reference system", format!("a {}", measured.name))
+        })?;
+        let sized = |figure: Figure| match measured.size {
+            Some(size) => figure.with("size", size),
+            None => figure,
+        };
+        let same = |figure: &&Figure| {
+            let size = figure.params.get("size").and_then(serde_json::Value::as_u64);
+            figure.name == name && size == measured.size.map(|size| size as u64)
+        };
+        let unit = ours.iter().find(same).map_or("", |figure| figure.unit);
+        let theirs = sized(Figure::new(ref_name, measured.value, unit));
+        report.add(theirs.with("placement", place.name()))?;
+        for figure in ours.iter().filter(same) {
+            let ratio = Figure::new(ratio_name, figure.value / measured.value, "ratio");
+            report.add(Figure { params: figure.params.clone(), ..ratio })?;
         }
     }
     Ok(())
@@ -52,32 +116,32 @@ struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    fn measure<W: Write>(&self, scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
+    fn measure(&self, scale: Scale) -> Result<Vec<Figure>, BenchError> {
+        let mut figures = Vec::new();
         for size in SIZES {
             let count = count(scale, size);
             let mut timed = self.with_client(async |client| singles(client, size, count).await)?;
-            let figures = [
+            let both = [
                 ("get_into_p50_us", "get_into_p99_us", &mut timed.get_into),
                 ("get_p50_us", "get_p99_us", &mut timed.get),
                 ("put_p50_us", "put_p99_us", &mut timed.put),
             ];
-            for (p50, p99, latencies) in figures {
-                let figure = Figure::new(p50, latencies.p50_us(), "µs").with("size", size);
-                report.add(self.on(figure))?;
-                let figure = Figure::new(p99, latencies.quantile_us(0.99), "µs").with("size", size);
-                report.add(self.on(figure))?;
+            for (p50, p99, latencies) in both {
+                figures.push(Figure::new(p50, latencies.p50_us(), "µs").with("size", size));
+                let p99 = Figure::new(p99, latencies.quantile_us(0.99), "µs");
+                figures.push(p99.with("size", size));
             }
         }
-        let calls = scale.pick(20_000, 2_000, 20);
+        let calls = exist_calls(scale);
         let mut exist = self.with_client(async |client| exist(client, calls).await)?;
-        report.add(self.on(Figure::new("exist_p50_us", exist.p50_us(), "µs")))?;
-        let rounds = scale.pick(1000, 100, 3);
+        figures.push(Figure::new("exist_p50_us", exist.p50_us(), "µs"));
+        let rounds = rounds(scale);
         let (puts, gets) = self.with_client(async |client| batches(client, rounds).await)?;
         for (name, rate) in [("put_batch_per_s", puts), ("get_batch_per_s", gets)] {
             let figure = Figure::new(name, rate, "values/s").with("batch", BATCH);
-            report.add(self.on(figure.with("size", BATCH_VALUE)))?;
+            figures.push(figure.with("size", BATCH_VALUE));
         }
-        Ok(())
+        Ok(figures.into_iter().map(|figure| self.on(figure)).collect())
     }
 
     fn on(&self, figure: Figure) -> Figure {
@@ -103,6 +167,17 @@ impl Setting<'_> {
     }
 }
 
+/// How often to ask whether a key is there.
+fn exist_calls(scale: Scale) -> usize {
+    scale.pick(20_000, 2_000, 20)
+}
+
+/// How many batches to put and get.
+fn rounds(scale: Scale) -> usize {
+    scale.pick(1000, 100, 3)
+}
+
+/// How many values of a size to put and get.
 fn count(scale: Scale, size: usize) -> usize {
     let bytes: usize = scale.pick(1 << 30, 128 << 20, 16 << 20);
     (bytes / size).clamp(scale.pick(60, 10, 1), scale.pick(5_000, 1_000, 10))

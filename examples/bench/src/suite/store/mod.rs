@@ -3,6 +3,7 @@
 mod cluster;
 mod latency;
 mod pressure;
+mod reference;
 mod relay;
 mod restart;
 mod slow_reader;
@@ -10,6 +11,7 @@ mod slow_reader;
 use std::io::Write;
 
 pub(crate) use self::cluster::{MasterAddress, MasterTask, NodeTask, serve_master, serve_node};
+pub(crate) use self::reference::ReferenceOptions;
 pub(crate) use self::relay::{RelayTask, serve_relay};
 use crate::error::BenchError;
 use crate::figure::Report;
@@ -19,8 +21,13 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// Prints the suite's figures.
-pub(crate) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
-    latency::run(scale, report)?;
+pub(crate) fn run<W: Write>(
+    scale: Scale,
+    reference: &ReferenceOptions,
+    report: &mut Report<W>,
+) -> Result<(), BenchError> {
+    let reference = reference.find()?;
+    latency::run(scale, reference.as_ref(), report)?;
     pressure::run(scale, report)?;
     slow_reader::run(scale, report)?;
     restart::run(scale, report)
