@@ -297,8 +297,8 @@ pub enum StartError {
     Config(#[from] crate::ConfigError),
     /// The client would neither contribute memory nor make requests.
     #[error(
-        "the segment and the local buffer have 0 bytes, so the client would do nothing; give \
-         one of them a size"
+        "the segment and the local buffer have 0 bytes, and no segment can be mounted later, so \
+         the client would do nothing; give one of them a size, or an address to listen at"
     )]
     NoRole,
     /// The master cannot be reached or refused the segment.

@@ -7,7 +7,7 @@ use mc_meta::{PutEnd, PutStart, SegmentSpec};
 use mc_rpc::MasterClient;
 use mc_store::{
     ByteSize, CallError, Client, ClientBuilder, ClientId, ClientRole, ErrorCode, GetError, GetInto,
-    Master, Memory, Put, PutError, ReplicateConfig, StartError, TaskId, TaskStatus,
+    Master, Memory, Put, PutError, ReplicateConfig, SegmentOptions, StartError, TaskId, TaskStatus,
 };
 use mc_types::{Checksum, Endpoint, KeyRef, RemoteKey, SegmentId};
 
@@ -105,10 +105,19 @@ async fn roles_follow_from_the_two_sizes() {
         }
         let client = builder.connect().await.unwrap();
         assert_eq!(client.role(), role);
-        assert_eq!(client.segment_name().is_some(), role.contributes());
+        assert_eq!(client.segments().is_empty(), role == ClientRole::PureClient);
+        if role == ClientRole::PureClient {
+            client.mount_segment(SegmentOptions::new(some)).await.unwrap();
+            assert_eq!(client.role(), ClientRole::Both);
+        }
         client.shutdown().await;
     }
-    let useless = builder(&master).local_buffer(none).connect().await;
+    let later = builder(&master).local_buffer(none).connect().await.unwrap();
+    assert_eq!(later.role(), ClientRole::PureServer);
+    later.mount_segment(SegmentOptions::new(some)).await.unwrap();
+    later.shutdown().await;
+    let useless = Client::builder().master(master.local_addr().to_string()).local_buffer(none);
+    let useless = useless.connect().await;
     assert!(matches!(useless, Err(StartError::NoRole)));
 }
 

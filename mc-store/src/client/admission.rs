@@ -10,42 +10,31 @@ use crate::error::Unusable;
 pub enum ClientRole {
     /// It contributes memory and makes requests.
     Both,
-    /// It makes requests and contributes nothing: its segment has the size 0.
+    /// It makes requests and contributes nothing: it has no segment.
     PureClient,
-    /// It contributes memory and makes no requests: its local buffer was given the
-    /// size 0. Its requests are refused with
-    /// [`InvalidParams`](crate::ErrorCode::InvalidParams).
+    /// It makes no requests, because its local buffer was given the size 0; they are
+    /// refused with [`InvalidParams`](crate::ErrorCode::InvalidParams).
     PureServer,
-}
-
-impl ClientRole {
-    /// Whether it makes requests.
-    #[must_use]
-    pub const fn makes_requests(self) -> bool {
-        !matches!(self, Self::PureServer)
-    }
-
-    /// Whether it keeps objects of others.
-    #[must_use]
-    pub const fn contributes(self) -> bool {
-        !matches!(self, Self::PureClient)
-    }
 }
 
 /// Lets requests pass, or says why it does not.
 #[derive(Debug)]
 pub(super) struct Admission {
-    role: ClientRole,
+    makes_requests: bool,
     closed: AtomicBool,
 }
 
 impl Admission {
-    pub(super) const fn new(role: ClientRole) -> Self {
-        Self { role, closed: AtomicBool::new(false) }
+    pub(super) const fn new(makes_requests: bool) -> Self {
+        Self { makes_requests, closed: AtomicBool::new(false) }
     }
 
-    pub(super) const fn role(&self) -> ClientRole {
-        self.role
+    pub(super) const fn role(&self, contributes: bool) -> ClientRole {
+        match (self.makes_requests, contributes) {
+            (true, true) => ClientRole::Both,
+            (true, false) => ClientRole::PureClient,
+            (false, _) => ClientRole::PureServer,
+        }
     }
 
     /// Lets nothing pass from now on.
@@ -61,6 +50,6 @@ impl Admission {
     /// Whether a request about objects passes.
     pub(super) fn request(&self) -> Result<(), Unusable> {
         self.question()?;
-        if self.role.makes_requests() { Ok(()) } else { Err(Unusable::PureServer) }
+        if self.makes_requests { Ok(()) } else { Err(Unusable::PureServer) }
     }
 }

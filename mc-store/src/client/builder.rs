@@ -11,7 +11,7 @@ use mc_types::{ByteSize, ClientId, Endpoint};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::admission::{Admission, ClientRole};
+use super::admission::Admission;
 use super::heartbeat::Pulse;
 use super::hot_cache::{HotCache, HotCacheConfig};
 use super::load::Loads;
@@ -134,7 +134,7 @@ impl ClientBuilder {
     /// system when they are first used, and kept. A value that finds no room gets memory
     /// of its own, which takes longer. The default is 256 MiB.
     ///
-    /// Size 0 makes a pure server, see [`ClientRole`]: its requests are refused.
+    /// Size 0 makes a pure server, see [`ClientRole`](super::ClientRole): its requests are refused.
     ///
     /// ```
     /// # mc_store::doctest::with_master(|master| async move {
@@ -276,16 +276,15 @@ impl ClientBuilder {
     /// # Errors
     /// [`StartError`]; nothing is left running then.
     pub async fn connect(self) -> Result<Client, StartError> {
+        let accepts_peers = self.accepts_peers();
         let address = self.master.ok_or(StartError::NoMaster)?;
         if let Some((name, _)) = self.settings.metrics_labels.iter().find(|it| !is_label(&it.0)) {
             return Err(StartError::BadLabel { name: name.clone() });
         }
-        let role = match (self.segment_size, self.local_buffer) {
-            (NOTHING, Some(NOTHING)) => return Err(StartError::NoRole),
-            (NOTHING, _) => ClientRole::PureClient,
-            (_, Some(NOTHING)) => ClientRole::PureServer,
-            _ => ClientRole::Both,
-        };
+        let makes_requests = self.local_buffer != Some(NOTHING);
+        if !makes_requests && !accepts_peers {
+            return Err(StartError::NoRole);
+        }
         let id = ClientId::from_u128(random_u128().map_err(StartError::NoRandomness)?);
         let mut settings = self.settings;
         let master = MasterClient::connect(&address, settings.pulse.rpc.clone()).await?;
@@ -322,7 +321,7 @@ impl ClientBuilder {
             pool,
             hot,
             runtime: tokio::runtime::Handle::current(),
-            admission: Admission::new(role),
+            admission: Admission::new(makes_requests),
             left: OnceCell::new(),
             first_segment: OnceLock::new(),
             heartbeat: Mutex::default(),

@@ -128,7 +128,8 @@ impl Client {
         &self.core.master
     }
 
-    /// What this client does for the cluster.
+    /// What this client does for the cluster now; segments that are mounted and unmounted
+    /// change it.
     ///
     /// ```
     /// # mc_store::doctest::with_master(|master| async move {
@@ -140,7 +141,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn role(&self) -> ClientRole {
-        self.core.admission.role()
+        self.core.admission.role(!self.core.segments.list().is_empty())
     }
 
     /// Leaves the cluster: unmounts the segments, so that the master names them to

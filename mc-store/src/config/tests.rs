@@ -11,6 +11,9 @@ use crate::client::ClientBuilder;
 /// The page that tells people of the settings.
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
+/// Of what is random here.
+const SEED: u64 = 20_261_121;
+
 fn variables<'a>(pairs: &'a [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
     move |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
 }
@@ -202,6 +205,52 @@ fn bad_values_are_named() {
         "the environment has MC_STORE_MEMCPY = \"maybe\"; it must be true or false (in a variable \
          also 1, yes or on, or 0, no or off)"
     );
+}
+
+/// Files that are almost right: whatever is wrong with them, an error says it, shortly.
+#[test]
+fn damaged_files_are_settings_or_short_errors() {
+    let mut seed = SEED;
+    println!("seed {SEED}");
+    let mut random = |below: usize| {
+        // xorshift64 of Marsaglia (2003).
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    let marks = b"{}[]\"',:=.#-0195eE \n\\\xc3truefalsnl";
+    let files = [
+        br#"{"master": "a:1", "global_segment_size": "4GB", "local_memcpy": true, "put_wait_ms": 5,
+            "device_name": ["a", "b"], "listen": "[::]:7", "hugepage_size": "2M"}"#
+            .to_vec(),
+        b"master = 'a:1'\nglobal_segment_size = 4096\ndevice_name = ['a']\nnuma_node = 1\n"
+            .to_vec(),
+    ];
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..4000 {
+        let mut file = files[random(files.len())].clone();
+        for _ in 0..random(4) {
+            let at = random(file.len());
+            match random(3) {
+                0 => drop(file.remove(at)),
+                1 => file.insert(at, marks[random(marks.len())]),
+                _ => file[at] = marks[random(marks.len())],
+            }
+        }
+        let text = String::from_utf8_lossy(&file);
+        for outcome in [ClientConfig::from_json(&text), ClientConfig::from_toml(&text)] {
+            match outcome {
+                Ok(_) => good += 1,
+                Err(error) => {
+                    bad += 1;
+                    let text = error.to_string();
+                    assert!(!text.is_empty() && text.len() < 600, "{text}");
+                }
+            }
+        }
+    }
+    assert!(good > 0 && bad > 0, "{good} good and {bad} bad");
 }
 
 #[test]
