@@ -169,18 +169,18 @@ impl Setting<'_> {
 
 /// How often to ask whether a key is there.
 fn exist_calls(scale: Scale) -> usize {
-    scale.pick(20_000, 2_000, 20)
+    scale.pick(10_000, 2_000, 20)
 }
 
 /// How many batches to put and get.
 fn rounds(scale: Scale) -> usize {
-    scale.pick(1000, 100, 3)
+    scale.pick(500, 100, 3)
 }
 
 /// How many values of a size to put and get.
 fn count(scale: Scale, size: usize) -> usize {
-    let bytes: usize = scale.pick(1 << 30, 128 << 20, 16 << 20);
-    (bytes / size).clamp(scale.pick(60, 10, 1), scale.pick(5_000, 1_000, 10))
+    let bytes: usize = scale.pick(512 << 20, 128 << 20, 16 << 20);
+    (bytes / size).clamp(scale.pick(40, 10, 1), scale.pick(2_000, 1_000, 10))
 }
 
 #[derive(Default)]

@@ -31,7 +31,7 @@ const READ_EVERY: u64 = 16;
 pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let pool = scale.pick(512 * MIB, 384 * MIB, 48 * MIB);
     let keys = (3 * pool / VALUE) as u64;
-    let (idle_time, time) = scale.pick((10.0, 60.0), (4.0, 10.0), (0.3, 0.3));
+    let (idle_time, time) = scale.pick((10.0, 60.0), (3.0, 10.0), (0.3, 0.3));
     let work = |keys, seconds| Work {
         writers: WRITERS,
         warm_up: 2 * pool / VALUE / WRITERS as usize,

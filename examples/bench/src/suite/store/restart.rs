@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Prints how soon a put and a get succeed after the master is back.
 pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
-    let runs = scale.pick(5, 2, 1);
+    let runs = scale.pick(5, 1, 1);
     let away = Duration::from_secs_f64(scale.pick(3.0, 1.0, 0.1));
     let mut cluster = Plan::new(Placement::Free, Carrier::Tcp, 64 << 20).start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
