@@ -39,6 +39,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -303,5 +304,6 @@ calls! {
         fn segment_name(&self) -> Option<&str>;
         fn segments(&self) -> Vec<MountedSegment>;
         fn metrics(&self) -> ClientMetrics;
+        fn http_addr(&self) -> Option<SocketAddr>;
     }
 }

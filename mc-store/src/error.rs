@@ -331,6 +331,10 @@ pub enum StartError {
     /// The segment makes no sense.
     #[error(transparent)]
     Segment(crate::SegmentError),
+    /// The port for pages cannot be opened.
+    #[cfg(feature = "http")]
+    #[error(transparent)]
+    Http(#[from] mc_http::BindError),
     /// No address of this host can be told to peers.
     #[error("cannot tell which address of this host peers should use; name it")]
     NoAddress {

@@ -80,6 +80,8 @@ pub struct ClientBuilder {
     segment_name: Option<String>,
     listen: Option<SocketAddr>,
     advertise: Option<IpAddr>,
+    #[cfg(feature = "http")]
+    http: Option<SocketAddr>,
     node: NodeConfig,
     memory: MemoryOptions,
     settings: Settings,
@@ -95,6 +97,8 @@ impl Default for ClientBuilder {
             segment_name: None,
             listen: None,
             advertise: None,
+            #[cfg(feature = "http")]
+            http: None,
             node: NodeConfig::new(TcpConfig::default()),
             memory: Memory::options(),
             settings: Settings {
@@ -242,6 +246,15 @@ impl ClientBuilder {
         self
     }
 
+    /// Where to serve pages over HTTP: `/health`, `/metrics` for Prometheus and
+    /// `/metrics/summary`. Whoever reaches the port may read them. The default is nowhere;
+    /// the reference system uses port 9300.
+    #[cfg(feature = "http")]
+    pub fn http(mut self, address: SocketAddr) -> Self {
+        self.http = Some(address);
+        self
+    }
+
     /// Settings of the connection to the master.
     pub fn rpc(mut self, config: ClientConfig) -> Self {
         self.settings.pulse.rpc = config;
@@ -307,6 +320,11 @@ impl ClientBuilder {
         let pool = BufferPool::new(usize::try_from(local_buffer.as_u64()).unwrap_or(usize::MAX))
             .map_err(no_room(local_buffer))?;
         let hot = HotCache::new(self.hot_cache).map_err(no_room(self.hot_cache.capacity))?;
+        #[cfg(feature = "http")]
+        let http = match self.http {
+            Some(address) => Some(mc_http::HttpPort::bind(address).await?),
+            None => None,
+        };
         let transport = Arc::new(Node::start(node).await?);
         if let Some(listen) = listen {
             warn_of_loopback(listen, transport.endpoint());
@@ -328,6 +346,10 @@ impl ClientBuilder {
             metrics: Metrics::new(settings.metrics),
             settings,
             background: Mutex::default(),
+            #[cfg(feature = "http")]
+            http: http.as_ref().map(mc_http::HttpPort::local_addr),
+            #[cfg(not(feature = "http"))]
+            http: None,
         });
         if contributes {
             let mut segment = SegmentOptions::new(self.segment_size).memory(self.memory);
@@ -340,6 +362,10 @@ impl ClientBuilder {
             }
         }
         core.log_figures();
+        #[cfg(feature = "http")]
+        if let Some(port) = http {
+            core.serve_pages(port);
+        }
         Ok(Client { core })
     }
 }

@@ -7,6 +7,8 @@ mod drain;
 mod get;
 mod heartbeat;
 mod hot_cache;
+#[cfg(feature = "http")]
+mod http;
 mod keys;
 mod load;
 mod members;
@@ -22,6 +24,7 @@ mod tasks;
 mod unstoppable;
 mod upsert;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use mc_rpc::MasterClient;
@@ -94,6 +97,8 @@ struct Core {
     runtime: Handle,
     /// What goes on by itself in the application's runtime; ends with the client.
     background: Mutex<JoinSet<()>>,
+    /// Where its pages are.
+    http: Option<SocketAddr>,
 }
 
 impl Client {
@@ -144,6 +149,13 @@ impl Client {
         self.core.admission.role(!self.core.segments.list().is_empty())
     }
 
+    /// Where the pages of this client are, see `ClientBuilder::http`; `None` when it has
+    /// none, as without the feature `http`.
+    #[must_use]
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.core.http
+    }
+
     /// Leaves the cluster: unmounts the segments, so that the master names them to
     /// nobody any more, then stops serving them. Objects whose only replica was
     /// there are gone. Returns when all of that is done, whoever asked for it.
@@ -176,7 +188,8 @@ impl Client {
                 if let Some(heartbeat) = heartbeat {
                     heartbeat.stop().await;
                 }
-                core.background.lock().abort_all();
+                let mut background = std::mem::take(&mut *core.background.lock());
+                background.shutdown().await;
                 core.segments.withdraw(&core.master, core.id).await;
                 core.transport.shutdown().await;
             })

@@ -1,0 +1,59 @@
+//! The pages of a client.
+#![cfg(feature = "http")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mc_store::{ByteSize, Client, Master, StartError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Longer than anything here takes, shorter than anybody waits.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+async fn page(address: SocketAddr, path: &str) -> std::io::Result<String> {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    };
+    tokio::time::timeout(DEADLINE, asked).await.expect("an answer in time")
+}
+
+#[tokio::test]
+async fn a_client_shows_its_figures_as_long_as_it_runs() {
+    let master = Master::builder().start().await.unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let client = Client::builder()
+        .master(master.local_addr().to_string())
+        .listen(any)
+        .segment_size(ByteSize::mib(4))
+        .metrics_label("cluster_id", "blue")
+        .http(any)
+        .connect()
+        .await
+        .unwrap();
+    let address = client.http_addr().unwrap();
+    client.put("k", vec![7; 1000]).await.unwrap();
+    let metrics = page(address, "/metrics").await.unwrap();
+    assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+    let line = "\nmooncake_transfer_write_bytes{cluster_id=\"blue\"} 1000\n";
+    assert!(metrics.contains(line), "{metrics}");
+    let summary = page(address, "/metrics/summary").await.unwrap();
+    assert!(summary.contains("; put 1 (1 objects, 1000 B)"), "{summary}");
+    let health = page(address, "/health").await.unwrap();
+    assert!(health.contains(r#""service_ready":true"#), "{health}");
+    assert!(health.contains(&client.id().to_string()), "{health}");
+    assert!(page(address, "/").await.unwrap().starts_with("HTTP/1.1 404"));
+
+    let taken = Client::builder().master(master.local_addr().to_string()).http(address);
+    let taken = taken.connect().await.unwrap_err();
+    assert!(matches!(taken, StartError::Http(_)), "{taken}");
+    client.shutdown().await;
+    assert!(page(address, "/health").await.is_err(), "the port is closed");
+    master.shutdown().await;
+}
