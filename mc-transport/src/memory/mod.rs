@@ -16,6 +16,7 @@ mod mapping;
 #[cfg(target_os = "linux")]
 mod numa;
 mod options;
+mod part;
 mod pool;
 mod populate;
 #[cfg(target_os = "linux")]
@@ -88,6 +89,8 @@ enum Backing {
     Common { _mapping: Mapping },
     /// From a pool, which gets it back.
     Part(pool::Part),
+    /// Bytes of another block, and what is dropped with the last handle.
+    Carved { of: MemorySlice, _owner: Box<dyn Any + Send + Sync> },
     /// Somebody else's, kept alive by what is inside.
     Foreign { _owner: Box<dyn Any + Send + Sync> },
 }
@@ -300,6 +303,9 @@ impl Memory {
     /// Notes that peers may reach the block from now on.
     pub(crate) fn expose(&self) {
         self.block.exposed.store(true, Ordering::Release);
+        if let Backing::Carved { of, .. } = &self.block.backing {
+            of.memory.expose();
+        }
     }
 }
 

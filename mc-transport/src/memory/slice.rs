@@ -1,7 +1,7 @@
 //! Parts of a block, and copies into and out of them.
 
 use std::fmt;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use mc_types::Checksum;
 
@@ -145,9 +145,14 @@ impl MemorySlice {
     /// First byte, for system calls. Readable for `len()` bytes while the slice
     /// lives, and writable when [`is_writable`](Self::is_writable) says so.
     pub(crate) fn address(&self) -> *mut u8 {
+        self.base().as_ptr()
+    }
+
+    /// [`address`](Self::address), which is never null.
+    pub(super) fn base(&self) -> NonNull<u8> {
         // SAFETY: `offset` is at most the block's length, so the sum stays inside
         // the block or one past its end.
-        unsafe { self.memory.block.base.as_ptr().add(self.offset) }
+        unsafe { self.memory.block.base.add(self.offset) }
     }
 
     fn locate_target(&self, at: usize, len: usize) -> Result<*mut u8, CopyError> {
