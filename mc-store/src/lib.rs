@@ -8,6 +8,8 @@ mod config;
 pub mod doctest;
 mod error;
 mod master;
+#[cfg(all(feature = "standalone", target_os = "linux"))]
+pub mod standalone;
 
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,

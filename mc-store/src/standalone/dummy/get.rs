@@ -1,0 +1,243 @@
+//! Gets: the real client reads right into shared memory.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use mc_transport::{Memory, MemorySlice};
+use mc_types::KeyRef;
+use tokio::time::Instant;
+
+use super::DummyClient;
+use super::shared::Shared;
+use crate::GetInto;
+use crate::standalone::error::DummyError;
+use crate::standalone::wire::{
+    Call, Failure, MAX_OBJECTS, MAX_PIECES, MAX_PIECES_OF_CALL, Object, Reply,
+};
+
+/// Room for a value whose length is not known, at least.
+const SMALLEST_GUESS: usize = 4 << 10;
+
+/// How often a value that grows under its reader is read anew.
+const ATTEMPTS: u32 = 4;
+
+/// The length of the values that were read last, to guess that of the next.
+#[derive(Debug)]
+pub(super) struct Guess(AtomicUsize);
+
+impl Default for Guess {
+    fn default() -> Self {
+        Self(AtomicUsize::new(64 << 10))
+    }
+}
+
+impl Guess {
+    /// Room for one of `count` values of unknown length, which must not take more than
+    /// half of the local buffer together.
+    fn len(&self, count: usize, capacity: usize) -> usize {
+        let share = (capacity / 2) / count.max(1);
+        self.0.load(Ordering::Relaxed).min(share).max(SMALLEST_GUESS.min(capacity))
+    }
+
+    fn seen(&self, len: usize) {
+        let room = len.checked_next_power_of_two().unwrap_or(len).max(SMALLEST_GUESS);
+        self.0.store(room, Ordering::Relaxed);
+    }
+}
+
+impl DummyClient {
+    /// The value of `key`, whole and verified, copied out of the local buffer.
+    ///
+    /// # Errors
+    /// [`DummyError`]; no bytes are returned then.
+    pub async fn get(&self, key: &str) -> Result<Bytes, DummyError> {
+        self.batch_get(&[key]).await.pop().expect("one value for each key")
+    }
+
+    /// Reads the value of `key` straight into `target`, which the real client must reach
+    /// ([`allocate`](Self::allocate), [`register`](Self::register)), and says how many
+    /// bytes it has. The rest of `target` is untouched.
+    ///
+    /// # Errors
+    /// [`DummyError`]; what is in `target` is then undefined.
+    pub async fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, DummyError> {
+        let get = GetInto::new(key, target.clone());
+        self.batch_get_into(vec![get]).await.pop().expect("one length for each key")
+    }
+
+    /// The values of many keys, each on its own; in the order of the keys. As many are read
+    /// at the same time as the local buffer has room for.
+    pub async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, DummyError>> {
+        let shared = &self.core.shared;
+        let guess = shared.guess.len(keys.len(), shared.arena.memory().len());
+        let mut items: Vec<Item<'_>> = keys.iter().map(|key| Item::new(key, guess)).collect();
+        let deadline = shared.deadline();
+        while items.iter().any(|item| item.outcome.is_none()) {
+            shared.read_some(&mut items, deadline).await;
+        }
+        let done = "items are read until each has an outcome";
+        items.into_iter().map(|item| item.outcome.expect(done)).collect()
+    }
+
+    /// Reads many objects into memory of the caller that the real client reaches, each on
+    /// its own, and says how many bytes each has; in the order of the requests. Targets
+    /// must not overlap.
+    pub async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, DummyError>> {
+        let shared = &self.core.shared;
+        shared.read_into(&gets, shared.deadline()).await
+    }
+}
+
+/// A value on its way.
+struct Item<'a> {
+    key: &'a str,
+    room: usize,
+    attempts: u32,
+    outcome: Option<Result<Bytes, DummyError>>,
+}
+
+impl<'a> Item<'a> {
+    fn new(key: &'a str, room: usize) -> Self {
+        let outcome = KeyRef::new(key).err().map(|error| Err(error.into()));
+        Self { key, room, attempts: 0, outcome }
+    }
+}
+
+impl Shared {
+    /// Reads those of the open items for which there is room, at least one.
+    async fn read_some(&self, items: &mut [Item<'_>], deadline: Instant) {
+        let mut taken: Vec<(usize, Memory)> = Vec::new();
+        for (at, item) in items.iter_mut().enumerate() {
+            if item.outcome.is_some() {
+                continue;
+            }
+            // The first waits for room; the others take what is there.
+            let block = if taken.is_empty() {
+                self.arena.wait_for(item.room, deadline).await
+            } else {
+                self.arena.allocate(item.room)
+            };
+            match block {
+                Ok(block) => taken.push((at, block)),
+                Err(DummyError::BufferFull { .. }) if !taken.is_empty() => break,
+                Err(error) => item.outcome = Some(Err(error)),
+            }
+            if taken.len() == MAX_OBJECTS {
+                break;
+            }
+        }
+        let gets: Vec<GetInto<'_>> =
+            taken.iter().map(|(at, block)| GetInto::new(items[*at].key, block.whole())).collect();
+        let lengths = self.read_into(&gets, deadline).await;
+        drop(gets);
+        for ((at, block), length) in taken.into_iter().zip(lengths) {
+            let item = &mut items[at];
+            item.attempts += 1;
+            match length {
+                Err(DummyError::BufferTooSmall { needed, .. }) if item.attempts < ATTEMPTS => {
+                    item.room = usize::try_from(needed).unwrap_or(usize::MAX);
+                }
+                outcome => item.outcome = Some(outcome.map(|len| self.copy_out(&block, len))),
+            }
+        }
+    }
+
+    fn copy_out(&self, block: &Memory, len: u64) -> Bytes {
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(block.len());
+        self.guess.seen(len);
+        block.slice(0, len).expect("at most as long as the block").to_vec().into()
+    }
+
+    async fn read_into(
+        &self,
+        gets: &[GetInto<'_>],
+        deadline: Instant,
+    ) -> Vec<Result<u64, DummyError>> {
+        let mut lengths: Vec<Option<Result<u64, DummyError>>> = vec![None; gets.len()];
+        let mut next = 0;
+        while next < gets.len() {
+            let mut chunk = Chunk::default();
+            while next < gets.len() && chunk.has_room_for(gets[next].into.len()) {
+                if let Err(error) = self.add(&mut chunk, next, &gets[next]) {
+                    lengths[next] = Some(Err(error));
+                }
+                next += 1;
+            }
+            self.read_chunk(gets, chunk, deadline, &mut lengths).await;
+        }
+        let done = "every object is in one chunk, or has an error";
+        lengths.into_iter().map(|length| length.expect(done)).collect()
+    }
+
+    fn add<'a>(
+        &self,
+        chunk: &mut Chunk<'a>,
+        at: usize,
+        get: &GetInto<'a>,
+    ) -> Result<(), DummyError> {
+        KeyRef::new(get.key)?;
+        if get.into.len() > MAX_PIECES {
+            return Err(DummyError::TooManyPieces { given: get.into.len(), max: MAX_PIECES });
+        }
+        let pieces =
+            get.into.iter().map(|slice| self.span(slice)).collect::<Result<Vec<_>, _>>()?;
+        chunk.pieces += pieces.len();
+        chunk.places.push(at);
+        chunk.held.extend(get.into.iter().map(|slice| slice.memory().clone()));
+        chunk.objects.push(Object { key: Cow::Borrowed(get.key), pieces });
+        Ok(())
+    }
+
+    async fn read_chunk(
+        &self,
+        gets: &[GetInto<'_>],
+        chunk: Chunk<'_>,
+        deadline: Instant,
+        lengths: &mut [Option<Result<u64, DummyError>>],
+    ) {
+        let Chunk { places, objects, held, .. } = chunk;
+        if places.is_empty() {
+            return;
+        }
+        let answer = self.call(&Call::Get { gets: objects }, held, deadline).await;
+        let answers = match answer {
+            Ok(Reply::Lengths(answers)) if answers.len() == places.len() => answers,
+            other => {
+                let error = other.err().unwrap_or_else(|| self.wrong_answer());
+                places.into_iter().for_each(|at| lengths[at] = Some(Err(error.clone())));
+                return;
+            }
+        };
+        for (at, answer) in places.into_iter().zip(answers) {
+            lengths[at] = Some(answer.map_err(|failure| read_failure(failure, &gets[at])));
+        }
+    }
+}
+
+/// Objects that one call names.
+#[derive(Default)]
+struct Chunk<'a> {
+    places: Vec<usize>,
+    objects: Vec<Object<'a>>,
+    held: Vec<Memory>,
+    pieces: usize,
+}
+
+impl Chunk<'_> {
+    fn has_room_for(&self, pieces: usize) -> bool {
+        let full = self.objects.len() == MAX_OBJECTS || self.pieces + pieces > MAX_PIECES_OF_CALL;
+        // An object with too many pieces is refused by itself.
+        self.objects.is_empty() || !full
+    }
+}
+
+fn read_failure(failure: Failure, get: &GetInto<'_>) -> DummyError {
+    match failure.needed {
+        Some(needed) => {
+            let given = get.into.iter().map(|slice| slice.len() as u64).sum();
+            DummyError::BufferTooSmall { needed, given }
+        }
+        None => failure.into(),
+    }
+}

@@ -1,0 +1,115 @@
+//! Calls about keys, which move no bytes.
+
+use mc_types::KeyRef;
+
+use super::DummyClient;
+use crate::standalone::error::DummyError;
+use crate::standalone::wire::{Call, Keys, MAX_OBJECTS, Reply};
+
+impl DummyClient {
+    /// Whether `key` can be read. A yes keeps the object from being taken away for the
+    /// length of a lease.
+    ///
+    /// # Errors
+    /// [`DummyError`] when the key is not one or the real client cannot say.
+    pub async fn exist(&self, key: &str) -> Result<bool, DummyError> {
+        Ok(self.batch_exist(&[key]).await?[0])
+    }
+
+    /// Whether each key can be read, as [`exist`](Self::exist) says; in the order of the
+    /// keys.
+    ///
+    /// # Errors
+    /// [`DummyError`] when one of the keys is not one or the real client cannot say.
+    pub async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, DummyError> {
+        check(keys)?;
+        let mut flags = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_OBJECTS) {
+            match self.ask(&Call::Exist(Keys::borrowed(keys))).await? {
+                Reply::Flags(answers) if answers.len() == keys.len() => flags.extend(answers),
+                _ => return Err(self.core.shared.wrong_answer()),
+            }
+        }
+        Ok(flags)
+    }
+
+    /// How many of the leading keys can be read: how much of a prompt need not be
+    /// computed. Protects nothing from being taken away.
+    ///
+    /// # Errors
+    /// As [`batch_exist`](Self::batch_exist).
+    pub async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, DummyError> {
+        check(keys)?;
+        let mut found = 0;
+        for keys in keys.chunks(MAX_OBJECTS) {
+            let count = self.count(&Call::LongestPrefix(Keys::borrowed(keys))).await?;
+            found += usize::try_from(count).unwrap_or(usize::MAX).min(keys.len());
+            if count < keys.len() as u64 {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes an object. `force` disregards that somebody may be reading it.
+    ///
+    /// # Errors
+    /// [`DummyError`]; [`NotFound`](DummyError::NotFound) for a missing object, and the
+    /// code of others tells one that somebody reads.
+    pub async fn remove(&self, key: &str, force: bool) -> Result<(), DummyError> {
+        let mut outcomes = self.batch_remove(&[key], force).await?;
+        outcomes.pop().expect("one outcome for each key")
+    }
+
+    /// Removes many objects, each on its own; in the order of the keys.
+    ///
+    /// # Errors
+    /// [`DummyError`] when one of the keys is not one or the real client cannot be asked;
+    /// within, what became of each key.
+    pub async fn batch_remove(
+        &self,
+        keys: &[&str],
+        force: bool,
+    ) -> Result<Vec<Result<(), DummyError>>, DummyError> {
+        check(keys)?;
+        let mut outcomes = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_OBJECTS) {
+            match self.ask(&Call::Remove { keys: Keys::borrowed(keys), force }).await? {
+                Reply::Each(answers) if answers.len() == keys.len() => {
+                    outcomes.extend(answers.into_iter().map(|answer| Ok(answer?)));
+                }
+                _ => return Err(self.core.shared.wrong_answer()),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Removes every object but unfinished ones and, unless forced, those that somebody
+    /// may be reading; says how many.
+    ///
+    /// # Errors
+    /// [`DummyError`] when the real client cannot be asked.
+    pub async fn remove_all(&self, force: bool) -> Result<u64, DummyError> {
+        self.count(&Call::RemoveAll { force }).await
+    }
+
+    async fn count(&self, call: &Call<'_>) -> Result<u64, DummyError> {
+        match self.ask(call).await? {
+            Reply::Count(count) => Ok(count),
+            _ => Err(self.core.shared.wrong_answer()),
+        }
+    }
+
+    /// Makes a call that names no memory.
+    async fn ask(&self, call: &Call<'_>) -> Result<Reply, DummyError> {
+        let shared = &self.core.shared;
+        shared.call(call, Vec::new(), shared.deadline()).await
+    }
+}
+
+pub(super) fn check(keys: &[&str]) -> Result<(), DummyError> {
+    for key in keys {
+        KeyRef::new(key)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Taking connections: at the TCP port, to say where the Unix socket is, and there.
+
+use std::io::{self, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tracing::{debug, warn};
+
+use super::Core;
+use super::connection::{refuse_busy, serve};
+
+/// How long to wait when the process has no descriptors left for a connection.
+const BACKOFF: Duration = Duration::from_millis(50);
+
+/// Takes the abstract name, which is free again as soon as its owner is gone.
+pub(super) fn bind_socket(name: &str) -> io::Result<UnixListener> {
+    let address = SocketAddr::from_abstract_name(name)?;
+    let listener = std::os::unix::net::UnixListener::bind_addr(&address)?;
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
+/// Tells whoever connects where to go on.
+pub(super) async fn greet(listener: TcpListener, greeting: Vec<u8>) {
+    loop {
+        // What is said is shorter than a new socket's buffer, so it needs no task.
+        let greeted = listener.accept().await.and_then(|(stream, _)| stream.into_std());
+        match greeted {
+            Ok(mut stream) => {
+                if let Err(error) = stream.write_all(&greeting) {
+                    debug!(%error, "a connection ended before it was greeted");
+                }
+            }
+            Err(error) => {
+                warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(BACKOFF).await;
+            }
+        }
+    }
+}
+
+/// Serves dummy clients until the server ends.
+pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // The connection died while it waited, or descriptors ran out;
+                // either way the listener itself is sound.
+                warn!(%error, "a dummy client could not be accepted");
+                tokio::time::sleep(BACKOFF).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&core.places).try_acquire_owned() else {
+            debug!("refused: as many dummy clients as allowed");
+            refuse_busy(stream);
+            continue;
+        };
+        let mut connections = core.connections.lock().await;
+        while connections.try_join_next().is_some() {}
+        let served = Arc::clone(&core);
+        connections.spawn(async move {
+            let _place = place;
+            served.figures.clients.fetch_add(1, Ordering::Relaxed);
+            let end = serve(&served, stream).await;
+            served.figures.clients.fetch_sub(1, Ordering::Relaxed);
+            debug!(reason = %end, "a dummy client's connection ended");
+        });
+    }
+}

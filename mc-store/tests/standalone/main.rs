@@ -1,0 +1,7 @@
+//! Dummy clients and the real client that serves them: real sockets, real memory, real
+//! processes.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod calls;
+mod support;
