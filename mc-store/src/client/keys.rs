@@ -45,9 +45,9 @@ impl Client {
     /// ```
     pub async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, CallError> {
         let timed = self.core.metrics.start(ClientOperation::BatchExist);
-        let ask = async |master: &MasterClient, part: &[KeyRef<'_>]| master.batch_exist(part).await;
         let outcome = async {
-            let answers = self.in_parts(keys, ask).await?;
+            let keys = checked(keys)?;
+            let answers = self.in_parts(&keys, |master, part| master.batch_exist(part)).await?;
             let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
             Ok(unrefused.map_err(RpcError::Refused)?)
         };
@@ -119,10 +119,9 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn batch_size(&self, keys: &[&str]) -> Result<Vec<Result<u64, Refusal>>, CallError> {
-        let ask = async |master: &MasterClient, part: &[KeyRef<'_>]| {
-            master.batch_get_replica_list(part).await
-        };
-        let lists = self.in_parts(keys, ask).await?;
+        let keys = checked(keys)?;
+        let lists =
+            self.in_parts(&keys, |master, part| master.batch_get_replica_list(part)).await?;
         Ok(lists.into_iter().map(|list| list.map(|list| list.slices.total_len())).collect())
     }
 
@@ -166,11 +165,12 @@ impl Client {
         keys: &[&str],
         force: bool,
     ) -> Result<Vec<Result<(), Refusal>>, CallError> {
-        let ask = async |master: &MasterClient, part: &[KeyRef<'_>]| {
-            master.batch_remove(part, force).await
-        };
         let timed = self.core.metrics.start(ClientOperation::BatchRemove);
-        let outcome = self.in_parts(keys, ask).await;
+        let outcome = async {
+            let keys = checked(keys)?;
+            self.in_parts(&keys, |master, part| master.batch_remove(part, force)).await
+        };
+        let outcome = outcome.await;
         match &outcome {
             Ok(keys) => timed.ended(keys.iter().map(|key| match key {
                 Ok(()) => Ok(0),
@@ -219,21 +219,23 @@ impl Client {
 
     /// Asks about `keys` in calls that a master takes, one after the other; about no keys
     /// without asking.
-    pub(super) async fn in_parts<T>(
-        &self,
-        keys: &[&str],
-        ask: impl AsyncFn(&MasterClient, &[KeyRef<'_>]) -> Result<Vec<T>, RpcError>,
+    // One lifetime for all, named by the caller: with an `AsyncFn`, or a bound for every
+    // lifetime, nobody could spawn what calls this.
+    pub(super) async fn in_parts<'k, T, A: Future<Output = Result<Vec<T>, RpcError>>>(
+        &'k self,
+        keys: &'k [KeyRef<'k>],
+        ask: impl Fn(&'k MasterClient, &'k [KeyRef<'k>]) -> A,
     ) -> Result<Vec<T>, CallError> {
         let master = self.core.request()?;
         let mut answers = Vec::new();
-        for part in parts(&checked(keys)?) {
+        for part in parts(keys) {
             answers.append(&mut ask(master, part).await?);
         }
         Ok(answers)
     }
 }
 
-fn checked<'a>(keys: &[&'a str]) -> Result<Vec<KeyRef<'a>>, KeyError> {
+pub(super) fn checked<'a>(keys: &[&'a str]) -> Result<Vec<KeyRef<'a>>, KeyError> {
     keys.iter().map(|key| KeyRef::new(key)).collect()
 }
 
@@ -256,6 +258,18 @@ mod tests {
 
     fn lens(keys: &[&str]) -> Vec<usize> {
         parts(&checked(keys).unwrap()).map(<[_]>::len).collect()
+    }
+
+    /// Compiled, never run: applications spawn these calls.
+    #[allow(dead_code, reason = "it is enough that it compiles")]
+    fn calls_can_be_spawned(client: Client) {
+        fn spawned(_: impl Future + Send + 'static) {}
+        spawned(async move {
+            let _ = client.batch_exist(&["k"]).await;
+            let _ = client.batch_size(&["k"]).await;
+            let _ = client.batch_remove(&["k"], false).await;
+            let _ = client.clear_replicas(&["k"], Some("segment")).await;
+        });
     }
 
     #[test]

@@ -8,6 +8,7 @@ use mc_rpc::{Refusal, ReplicaDescription, RpcError, TaskReport};
 use mc_types::{KeyRef, ObjectKey, TaskId};
 
 use super::Client;
+use super::keys::checked;
 use crate::error::CallError;
 
 /// Objects asked about at a time; there is no call about many.
@@ -97,10 +98,9 @@ impl Client {
         segment_name: Option<&str>,
     ) -> Result<Vec<ObjectKey>, CallError> {
         let id = self.core.id;
-        self.in_parts(keys, async |master, part| {
-            master.batch_replica_clear(id, part, segment_name).await
-        })
-        .await
+        let keys = checked(keys)?;
+        self.in_parts(&keys, |master, part| master.batch_replica_clear(id, part, segment_name))
+            .await
     }
 
     /// Has a node that holds an object copy it to the segments named `targets`, between 1
