@@ -43,7 +43,7 @@ async fn bytes_move_between_shared_memory_and_the_pool() {
     let block = app.allocate(10_000).unwrap();
     let (head, tail) = (block.slice(0, 1).unwrap(), block.slice(1, 9_999).unwrap());
     let gets = vec![
-        GetInto { key: "k", into: vec![head, tail] },
+        GetInto::scattered("k", vec![head, tail]),
         GetInto::new("k", own.slice(50_000, 20_000).unwrap()),
         GetInto::new("k", own.slice(0, 9_999).unwrap()),
         GetInto::new("absent", own.slice(0, 9_999).unwrap()),
@@ -123,7 +123,7 @@ async fn refusals_arrive_as_they_are() {
     assert_eq!(app.remove_all(true).await.unwrap(), 1);
 
     let pieces = vec![large.slice(0, 1).unwrap(); 1025];
-    let outcome = app.batch_get_into(vec![GetInto { key: "k", into: pieces }]).await.pop();
+    let outcome = app.batch_get_into(vec![GetInto::scattered("k", pieces)]).await.pop();
     assert!(matches!(outcome, Some(Err(DummyError::TooManyPieces { given: 1025, .. }))));
 }
 

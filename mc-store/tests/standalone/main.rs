@@ -4,4 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod calls;
+mod hostile;
+mod processes;
 mod support;

@@ -113,8 +113,13 @@ impl Dialer<'_> {
         let mut incoming = Incoming::new(MAX_FRAME);
         let nonce = random().map_err(|error| self.gone(error))?;
         let hello = Hello { magic: MAGIC, version: VERSION, nonce, previous: self.previous };
-        say(encode(&hello).expect(short)).await.map_err(broken)?;
-        let welcome = incoming.frame(&stream).await.map_err(broken)?;
+        // Whoever has no place for us says so without waiting for a hello.
+        let said = say(encode(&hello).expect(short)).await;
+        let welcome = match (incoming.frame(&stream).await, said) {
+            (Ok(welcome), _) => welcome,
+            (Err(_), Err(unsaid)) => return Err(broken(unsaid)),
+            (Err(unanswered), Ok(())) => return Err(broken(unanswered)),
+        };
         let welcome: Welcome =
             decode(welcome).ok_or_else(|| self.not_real("its Unix socket speaks otherwise"))?;
         self.check(welcome.verdict)?;

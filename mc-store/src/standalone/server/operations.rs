@@ -49,7 +49,7 @@ async fn get_objects(
     gets: &[Object<'static>],
 ) -> Result<Reply, Failure> {
     let targets = memories.resolve(gets)?;
-    let gets = gets.iter().zip(targets).map(|(object, into)| GetInto { key: &object.key, into });
+    let gets = gets.iter().zip(targets).map(|(object, into)| GetInto::scattered(&object.key, into));
     let lengths = client.batch_get_into(gets.collect()).await;
     Ok(Reply::Lengths(lengths.into_iter().map(|length| Ok(length?)).collect()))
 }
