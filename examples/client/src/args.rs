@@ -1,9 +1,11 @@
 //! The command line.
 
-use mc_cli::{CredentialArgs, ParsePositiveSizeError, parse_positive_size};
+use mc_cli::CredentialArgs;
+use mc_store::standalone::DEFAULT_PORT;
 use mc_types::{ByteSize, ParseByteSizeError};
 
-/// Contributes part of this host's memory to a KV-cache store and serves it to peers.
+/// Contributes part of this host's memory to a KV-cache store, serves it to peers, and works for
+/// the dummy clients of this host.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-client", version)]
 pub(crate) struct Args {
@@ -22,7 +24,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) credentials: CredentialArgs,
 
-    /// Memory to contribute.
+    /// Memory to contribute; 0 only works for dummy clients.
     #[arg(
         long = "global_segment_size",
         value_name = "SIZE",
@@ -38,9 +40,17 @@ pub(crate) struct Args {
     /// Name or address of this host to tell peers; 0.0.0.0 finds the one that reaches the master.
     #[arg(long = "host", value_name = "HOST", default_value = "0.0.0.0", help_heading = "Network")]
     pub(crate) host: String,
-    /// Port where peers reach the memory; 0 takes a free one.
-    #[arg(long = "port", value_name = "PORT", default_value_t = 50052, help_heading = "Network")]
+    /// Port where dummy clients of this host find this program; 0 takes a free one.
+    #[arg(
+        long = "port",
+        value_name = "PORT",
+        default_value_t = DEFAULT_PORT,
+        help_heading = "Network"
+    )]
     pub(crate) port: u16,
+    /// Port where peers reach the memory; 0 takes a free one.
+    #[arg(long = "data_port", value_name = "PORT", default_value_t = 0, help_heading = "Network")]
+    pub(crate) data_port: u16,
     /// How bytes travel; this build knows tcp.
     #[arg(
         long = "protocol",
@@ -61,7 +71,7 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     _device_name: NoDevice,
-    /// Threads that serve peers.
+    /// Threads that serve peers and dummy clients.
     #[arg(
         long = "threads",
         value_name = "N",
@@ -73,23 +83,11 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum BadSegmentSize {
-    #[error(
-        "this program exists to contribute memory; write a size such as 4GB, or use the library for a client that only puts and gets"
-    )]
-    Zero,
-    #[error(transparent)]
-    Malformed(ParseByteSizeError),
-    #[error(transparent)]
-    Other(ParsePositiveSizeError),
-}
+#[error("{0}; write a size such as 4GB, or 0 to contribute nothing")]
+struct BadSegmentSize(ParseByteSizeError);
 
 fn parse_segment_size(text: &str) -> Result<ByteSize, BadSegmentSize> {
-    parse_positive_size(text).map_err(|error| match error {
-        ParsePositiveSizeError::Zero => BadSegmentSize::Zero,
-        ParsePositiveSizeError::Malformed(error) => BadSegmentSize::Malformed(error),
-        error => BadSegmentSize::Other(error),
-    })
+    text.parse().map_err(BadSegmentSize)
 }
 
 /// How bytes travel between nodes.
@@ -145,6 +143,7 @@ mod tests {
         let args = parse(&[]).unwrap();
         assert_eq!(args.master, "localhost:50051");
         assert_eq!((&*args.host, args.port, args.threads), ("0.0.0.0", 50052, 1));
+        assert_eq!(args.data_port, 0);
         assert_eq!(args.segment_size, ByteSize::gib(4));
         assert_eq!((args.metadata_server, args.segment_name), (None, None));
         assert_eq!(args.protocol, Protocol::Tcp);
@@ -160,12 +159,13 @@ mod tests {
             "--protocol=tcp",
         ]);
         assert_eq!(args.unwrap().segment_size, ByteSize::gib(3));
+        let nothing = parse(&["--global_segment_size=0", "--data_port=7"]).unwrap();
+        assert_eq!((nothing.segment_size.as_u64(), nothing.data_port), (0, 7));
     }
 
     #[test]
     fn refusals_say_what_to_write() {
         for (arg, advice) in [
-            ("--global_segment_size=0", "exists to contribute memory"),
             ("--global_segment_size=lots", "such as 4GB"),
             ("--protocol=rdma", "tcp only"),
             ("--device_name=mlx5_0", "leave --device_name out"),

@@ -22,7 +22,7 @@ pub(crate) struct UnknownHost {
     source: io::Error,
 }
 
-/// What `--host` and `--port` mean. A loopback address is also the only one
+/// What `--host` and a port mean. A loopback address is also the only one
 /// listened on, since nobody else could use it. Otherwise the listener takes
 /// every address: the one that peers use may be another host's that forwards to
 /// this one.

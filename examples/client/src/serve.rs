@@ -1,10 +1,12 @@
-//! The life of the process: join, announce, serve, leave.
+//! The life of the process: join, announce, serve peers and dummy clients, leave.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use mc_cli::{LogError, Shutdown};
 use mc_rpc::ClientConfig;
+use mc_store::standalone::{ServeError as StandaloneError, Server};
 use mc_store::{Client, MemoryOptions, NodeConfig, StartError};
 use mc_transport::topology::{Discovery, Topology, TopologyError};
 use mc_transport::{BadVariable, TcpConfig};
@@ -37,7 +39,7 @@ fn check_size(size: ByteSize, total: Option<ByteSize>) -> Result<(), ServeError>
 
 async fn serve(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
     let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
-    let reach = reach(&args.host, args.port)?;
+    let reach = reach(&args.host, args.data_port)?;
     let mut builder = match args.protocol {
         Protocol::Tcp => Client::builder(),
     };
@@ -60,12 +62,25 @@ async fn serve(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
     if let Some(url) = &args.metadata_server {
         info!(metadata_server = ?url, "not needed: the master itself says where segments are");
     }
-    announce(&client, args);
+    // Where peers may not come, dummy clients find it at the same addresses.
+    let port = SocketAddr::new(reach.listen.ip(), args.port);
+    let server = match Server::builder(client.clone()).listen(port).start().await {
+        Ok(server) => server,
+        Err(error) => {
+            client.shutdown().await;
+            return Err(error.into());
+        }
+    };
+    announce(&client, &server, args);
 
     let signal = shutdown.requested().await;
     info!(%signal, "leaving the cluster");
+    let leave = async {
+        server.shutdown().await;
+        client.shutdown().await;
+    };
     tokio::select! {
-        () = client.shutdown() => {}
+        () = leave => {}
         () = tokio::time::sleep(LEAVE_PATIENCE) => {
             warn!(master = args.master, "left without the master's answer; it will notice");
         }
@@ -88,14 +103,16 @@ fn node() -> Result<NodeConfig, ServeError> {
     Ok(NodeConfig::new(tcp))
 }
 
-fn announce(client: &Client, args: &Args) {
-    let contributes = "a client with a segment";
-    let name = client.segment_name().expect(contributes);
-    let endpoint = client.endpoint().expect(contributes);
+fn announce(client: &Client, server: &Server, args: &Args) {
+    let contributed = match (client.segment_name(), client.endpoint()) {
+        (Some(name), Some(endpoint)) => {
+            format!("segment {}, {} at {endpoint}", name.escape_debug(), args.segment_size)
+        }
+        _ => "no segment".to_owned(),
+    };
     let line = format!(
-        "Mooncake client ready: segment {}, {} at {endpoint}, master {}\n",
-        name.escape_debug(),
-        args.segment_size,
+        "Mooncake client ready: {contributed}, dummy clients at {}, master {}\n",
+        server.local_addr(),
         args.master
     );
     let mut out = io::stdout().lock();
@@ -125,6 +142,8 @@ pub(crate) enum ServeError {
     Topology(#[from] TopologyError),
     #[error("cannot join the cluster")]
     Start(#[from] StartError),
+    #[error("--port: dummy clients cannot be served")]
+    Standalone(#[from] StandaloneError),
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ fn command_lines_that_make_no_sense() {
         ("mc-master", "--client_ttl=soon", "such as 10"),
         ("mc-master", "--default_kv_lease_ttl=1d", "such as 5000"),
         ("mc-client", "--local_buffer=1", "unknown flag --local_buffer"),
-        ("mc-client", "--global_segment_size=0", "exists to contribute memory"),
+        ("mc-client", "--data_port=65536", "--data_port"),
         ("mc-client", "--global_segment_size=lots", "such as 4GB"),
         ("mc-client", "--global_segment_size=99999999TB", "does not fit"),
         ("mc-client", "--protocol=rdma", "tcp only"),
@@ -72,10 +72,13 @@ fn ports_in_use() {
     let node = [
         "--host=127.0.0.1",
         "--global_segment_size=1MB",
-        &format!("--port={port}"),
         &format!("--master_server_address={}", master.address),
     ];
-    run("mc-client", &node).assert_refused(1, "choose another port");
+    for flags in [["--port=0", &*format!("--data_port={port}")], [&format!("--port={port}"), ""]] {
+        let flags = flags.into_iter().filter(|flag| !flag.is_empty());
+        let all: Vec<&str> = node.iter().map(|&flag| flag).chain(flags).collect();
+        run("mc-client", &all).assert_refused(1, "choose another port");
+    }
     let report = ctl(&master.address, &["stat", "--json"]).assert_ok();
     assert!(report.text().contains(r#""segments":[]"#), "{}", report.text());
 }

@@ -148,9 +148,11 @@ fn the_programs_announce_themselves_and_the_master_shows_its_figures() {
     assert_eq!((&health["status"], &health["service_ready"]), (&"ok".into(), &true.into()));
 
     let node_at = node.address.clone();
+    let dummies_at = node.dummies.clone();
     let ready = node.program.end_by("TERM");
     let expected = format!(
-        "Mooncake client ready: segment a\\\"b, 16.00 MB at tcp://{node_at}, master {at}\n"
+        "Mooncake client ready: segment a\\\"b, 16.00 MB at tcp://{node_at}, \
+         dummy clients at {dummies_at}, master {at}\n"
     );
     assert_eq!(ready.text(), expected);
     let (at, port) = (at.to_owned(), master.port());

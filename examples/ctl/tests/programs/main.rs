@@ -4,4 +4,6 @@
 mod access;
 mod bad_input;
 mod end_to_end;
+#[cfg(target_os = "linux")]
+mod standalone;
 mod support;

@@ -36,8 +36,10 @@ impl Master {
 /// A running `mc-client`.
 pub(crate) struct Node {
     pub(crate) program: Program,
-    /// `127.0.0.1:PORT`
+    /// `127.0.0.1:PORT`, where peers reach its memory.
     pub(crate) address: String,
+    /// `127.0.0.1:PORT`, where dummy clients find it.
+    pub(crate) dummies: String,
 }
 
 impl Node {
@@ -48,14 +50,15 @@ impl Node {
             "mc-client",
             &[
                 "--host=127.0.0.1",
-                &format!("--port={port}"),
+                "--port=0",
+                &format!("--data_port={port}"),
                 &format!("--master_server_address={master}"),
                 &format!("--segment_name={name}"),
                 &format!("--global_segment_size={size}"),
             ],
             None,
         );
-        let address = program.wait_out(|line| {
+        let (address, dummies) = program.wait_out(|line| {
             assert!(
                 line.starts_with(&format!(
                     "Mooncake client ready: segment {}, ",
@@ -63,10 +66,13 @@ impl Node {
                 )),
                 "{line}"
             );
-            let endpoint = &line[line.find("tcp://")? + "tcp://".len()..];
-            Some(endpoint.split(',').next()?.to_owned())
+            let at = |label: &str| {
+                let address = &line[line.find(label)? + label.len()..];
+                Some(address.split(',').next()?.to_owned())
+            };
+            Some((at("tcp://")?, at("dummy clients at ")?))
         });
-        Self { program, address }
+        Self { program, address, dummies }
     }
 
     pub(crate) fn port(&self) -> u16 {
