@@ -326,9 +326,6 @@ impl ClientBuilder {
             None => None,
         };
         let transport = Arc::new(Node::start(node).await?);
-        if let Some(listen) = listen {
-            warn_of_loopback(listen, transport.endpoint());
-        }
         let core = Arc::new(Core {
             id,
             master,
@@ -360,6 +357,10 @@ impl ClientBuilder {
             if let Some(first) = core.segments.list().pop() {
                 core.first_segment.set(first.name).expect("nobody else has the client yet");
             }
+        }
+        // Not before all went well: whoever is refused is told of that alone.
+        if let Some(listen) = listen {
+            warn_of_loopback(listen, core.transport.endpoint());
         }
         core.log_figures();
         #[cfg(feature = "http")]
