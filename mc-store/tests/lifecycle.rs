@@ -172,6 +172,36 @@ async fn a_shutdown_may_be_abandoned() {
     assert!(abandoned.is_err() || master.report().segments.is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_go_where_they_are_sent() {
+    let master = Master::builder().start().await.unwrap();
+    let mut nodes = Vec::new();
+    for name in ["a", "b", "c"] {
+        let node = builder(&master).segment_name(name).segment_size(ByteSize::mib(1));
+        nodes.push(node.connect().await.unwrap());
+    }
+    let app = builder(&master).connect().await.unwrap();
+    let at_a = ReplicateConfig::default().prefer("a");
+    app.put_with("k", "value", &at_a).await.unwrap();
+    let places = async || {
+        let replicas = app.replicas("k").await.unwrap();
+        let mut names: Vec<_> = replicas.into_iter().map(|it| it.segment_name).collect();
+        names.sort();
+        names.join(",")
+    };
+    assert_eq!(places().await, "a");
+    let copy = app.copy_to("k", &["b"]).await.unwrap();
+    let report = app.wait_for_task(copy, DEADLINE).await.unwrap();
+    assert_eq!(report.status, TaskStatus::Success, "{}", report.outcome);
+    assert_eq!(places().await, "a,b");
+    let moved = app.move_to("k", "a", "c").await.unwrap();
+    let report = app.wait_for_task(moved, DEADLINE).await.unwrap();
+    assert_eq!(report.status, TaskStatus::Success, "{}", report.outcome);
+    assert_eq!(places().await, "b,c");
+    nodes[1].shutdown().await;
+    assert_eq!(app.get("k").await.unwrap(), "value");
+}
+
 /// A segment without bytes, and an object in it, of a client that is only played.
 async fn played_node(master: &MasterClient, id: u128, name: &str) -> ClientId {
     let client = ClientId::from_u128(id);
