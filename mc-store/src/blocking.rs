@@ -18,8 +18,8 @@
 //! writes to the sockets and waits at them, which spares it the way to another thread and
 //! back. Several threads may call at the same time; one of them then waits at the sockets
 //! for all. What such a client does by itself, as logging its figures, it does during calls
-//! only. A client that accepts peers, because it has a segment or an address to listen at,
-//! has two threads, which serve them all the time.
+//! only. A client that accepts peers, because it has a segment or an address to listen at, or
+//! that has pages for readers, has two threads, which serve them all the time.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -58,7 +58,7 @@ use crate::config::ClientConfig;
 use crate::error::{CallError, GetError, PutError, StartError};
 use crate::{ListCursor, ReplicateConfig, TaskReport};
 
-/// Threads of a client that accepts peers.
+/// Threads of a client that serves somebody.
 const THREADS: usize = 2;
 
 /// Clients, and the hosts that serve their segments.
@@ -104,7 +104,7 @@ impl ClientBuilder {
     /// # Panics
     /// On a thread that runs async tasks; see [`blocking`](crate::blocking).
     pub fn connect_blocking(self) -> Result<Client, StartError> {
-        let mut builder = if self.accepts_peers() {
+        let mut builder = if self.serves() {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(THREADS).thread_name("mc-client");
             builder

@@ -87,6 +87,29 @@ async fn settings_have_their_effects() {
     server.shutdown().await;
 }
 
+#[cfg(feature = "http")]
+#[test]
+fn pages_are_served_between_the_calls_of_a_blocking_client() {
+    use std::io::{Read as _, Write as _};
+
+    let (master, _stop) = mc_store::doctest::master_elsewhere();
+    let toml = format!(
+        "master = '{master}'
+        enable_client_http_server = true
+        client_http_host = '127.0.0.1'
+        client_http_port = 0"
+    );
+    let config = ClientConfig::from_toml(&toml).unwrap();
+    let client = ClientBuilder::from_config(&config).unwrap().connect_blocking().unwrap();
+    let mut page = std::net::TcpStream::connect(client.http_addr().unwrap()).unwrap();
+    page.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    page.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    page.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    client.shutdown();
+}
+
 #[tokio::test]
 async fn what_a_host_cannot_do_is_an_error_of_the_settings() {
     let master = Master::builder().start().await.unwrap();

@@ -278,8 +278,18 @@ impl ClientBuilder {
     }
 
     /// Whether the client will serve segments, at once or when they are mounted.
-    pub(crate) fn accepts_peers(&self) -> bool {
+    fn accepts_peers(&self) -> bool {
         self.listen.is_some() || self.segment_size > NOTHING
+    }
+
+    /// Whether the client will serve anybody, peers or readers of its pages, while the
+    /// application calls nothing.
+    pub(crate) fn serves(&self) -> bool {
+        #[cfg(feature = "http")]
+        if self.http.is_some() {
+            return true;
+        }
+        self.accepts_peers()
     }
 
     /// Joins the cluster: connects to the master and, with a segment, serves and

@@ -12,6 +12,13 @@ use super::{ClientConfig, ConfigError};
 use crate::client::{Client, ClientBuilder, HotCacheConfig};
 use crate::error::StartError;
 
+/// Where pages are served unless the settings say something else: the port is the reference
+/// system's.
+#[cfg(feature = "http")]
+const HTTP_HOST: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+#[cfg(feature = "http")]
+const HTTP_PORT: u16 = 9300;
+
 impl ClientBuilder {
     /// Describes the client that `config` says. What it does not say can be said, and what
     /// it says can be replaced, by the other methods.
@@ -76,6 +83,7 @@ impl ClientBuilder {
         if config.checksum == Some(false) {
             info!("checksum = false has no effect: every value is checked");
         }
+        builder = pages(config, builder)?;
         builder = builder.hot_cache(hot_cache(config));
         if let Some(cluster) = &config.cluster_id {
             builder = builder.metrics_label("cluster_id", &**cluster);
@@ -104,6 +112,24 @@ impl Client {
     pub async fn from_env() -> Result<Self, StartError> {
         ClientBuilder::from_config(&ClientConfig::from_env()?)?.connect().await
     }
+}
+
+/// The port of the client's pages.
+#[cfg(feature = "http")]
+fn pages(config: &ClientConfig, builder: ClientBuilder) -> Result<ClientBuilder, ConfigError> {
+    let host = config.client_http_host.unwrap_or(HTTP_HOST);
+    let port = config.client_http_port.unwrap_or(HTTP_PORT);
+    let wanted = config.enable_client_http_server == Some(true);
+    Ok(if wanted { builder.http(SocketAddr::new(host, port)) } else { builder })
+}
+
+#[cfg(not(feature = "http"))]
+fn pages(config: &ClientConfig, builder: ClientBuilder) -> Result<ClientBuilder, ConfigError> {
+    if config.enable_client_http_server == Some(true) {
+        let (key, feature) = ("enable_client_http_server", "http");
+        return Err(ConfigError::NeedsFeature { key, feature });
+    }
+    Ok(builder)
 }
 
 /// The cache of the client's own.

@@ -1,7 +1,7 @@
 //! The settings that there are: each with its key, its other names, its variable, and
 //! what reads its value.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -171,6 +171,14 @@ settings! {
     /// How often the figures are logged; 0 is never.
     client_metric_interval: Duration = "client_metric_interval_s",
         "MC_STORE_CLIENT_METRIC_INTERVAL", value::wait_s;
+    /// Whether to serve pages over HTTP: `/health`, `/metrics`, `/metrics/summary`. Needs the
+    /// feature `http`.
+    enable_client_http_server: bool = "enable_client_http_server",
+        "MOONCAKE_ENABLE_CLIENT_HTTP_SERVER", value::flag;
+    /// The address to serve the pages at.
+    client_http_host: IpAddr = "client_http_host", "MC_STORE_CLIENT_HTTP_HOST", value::address;
+    /// The port to serve the pages at; 0 takes a free one.
+    client_http_port: u16 = "client_http_port", "MOONCAKE_CLIENT_HTTP_PORT", value::port;
     /// The cluster's name: the label `cluster_id` of every figure.
     cluster_id: String = "cluster_id", "MC_STORE_CLUSTER_ID", value::text;
     /// How long one call to the master may take, further attempts included.

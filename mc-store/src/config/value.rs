@@ -1,7 +1,7 @@
 //! Values of settings as they are written in files and variables, and what they mean.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -225,6 +225,16 @@ pub(super) fn wait_s(value: &Value) -> Result<Duration, Expected> {
 pub(super) fn socket(value: &Value) -> Result<SocketAddr, Expected> {
     let expected = "an IP address and a port, such as 0.0.0.0:12345 or [::]:12345";
     text(value).ok().and_then(|text| text.parse().ok()).ok_or(expected)
+}
+
+pub(super) fn address(value: &Value) -> Result<IpAddr, Expected> {
+    let expected = "an IP address such as 127.0.0.1 or ::";
+    text(value).ok().and_then(|text| text.parse().ok()).ok_or(expected)
+}
+
+pub(super) fn port(value: &Value) -> Result<u16, Expected> {
+    let expected = "a port, from 0 to 65535";
+    number(value).and_then(|number| u16::try_from(number).ok()).ok_or(expected)
 }
 
 pub(super) fn protocol(value: &Value) -> Result<Protocol, Expected> {
