@@ -433,7 +433,7 @@ fn a_frozen_node_delays_and_never_corrupts() {
     ctl(at, &["put", "alone", "value", "--preferred_segment=a"]).assert_ok();
     assert_eq!(runtime.block_on(near.get("alone")).unwrap(), "value");
 
-    a.program.signal("STOP");
+    a.program.freeze();
     // Who shares its memory needs nothing of it.
     assert_eq!(runtime.block_on(near.get("alone")).unwrap(), "value");
     let asked = Instant::now();
@@ -470,7 +470,7 @@ fn a_node_that_was_away_serves_again_what_it_holds() {
         objects.insert(key.to_owned(), value);
     }
 
-    a.program.signal("STOP");
+    a.program.freeze();
     master.program.wait_err(|line| line.contains("segment suspended").then_some(()));
     let error = runtime.block_on(client.get("on/a/1")).expect_err("its holder is away");
     assert_eq!(error.code(), ErrorCode::ReplicaIsNotReady, "{error:?}");

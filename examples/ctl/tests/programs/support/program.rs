@@ -112,6 +112,22 @@ impl Program {
         assert!(sent.success(), "{kill}");
     }
 
+    /// Freezes the program until it is sent `CONT`, and waits until no thread of it runs:
+    /// on a busy machine some serve for a while after the signal was sent.
+    pub(crate) fn freeze(&self) {
+        self.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.child.id());
+        eventually(&format!("{} is frozen", self.name), || {
+            let mut threads = std::fs::read_dir(&tasks).expect("our child lives");
+            let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+                let stat = std::fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
+                // The state follows the name, which is in parentheses and may contain any.
+                stat.rsplit_once(") ").map(|(_, state)| state.starts_with('T'))
+            };
+            threads.all(|thread| is_stopped(thread) == Some(true)).then_some(())
+        });
+    }
+
     /// Sends a signal by its name and waits for the end.
     pub(crate) fn end_by(self, signal: &str) -> Finished {
         self.signal(signal);
