@@ -106,6 +106,16 @@ impl Client {
     /// [`get_range`](Self::get_range) reads them, and says how many there are: fewer than
     /// `target` has, when the value ends before.
     ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::Memory;
+    /// client.put("block", "keys and values").await?;
+    /// let memory = Memory::allocate(10)?;
+    /// assert_eq!(client.get_range_into("block", 9, &memory.whole()).await?, 6);
+    /// assert_eq!(memory.slice(0, 6).ok_or("too long")?.to_vec(), b"values");
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// As [`get_range`](Self::get_range); what is in `target` is then undefined.
     pub async fn get_range_into(
@@ -122,6 +132,16 @@ impl Client {
 
     /// The values of many keys, each on its own, as [`get`](Self::get) returns them; in
     /// the order of the keys.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::GetError;
+    /// client.put("a", "1").await?;
+    /// let mut values = client.batch_get(&["a", "b"]).await.into_iter();
+    /// assert_eq!(values.next().ok_or("two keys")??, "1");
+    /// assert!(matches!(values.next(), Some(Err(GetError::NotFound))));
+    /// # Ok(()) });
+    /// ```
     pub async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, GetError>> {
         let wanted: Vec<_> = keys.iter().map(|key| (*key, None)).collect();
         self.get_owned(&wanted, ClientOperation::BatchGet).await
@@ -130,6 +150,25 @@ impl Client {
     /// Reads many objects, or parts of them, into memory of the caller, each on its own,
     /// and says how many bytes were read of each; in the order of the requests. Targets
     /// must not overlap.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::{GetInto, Memory};
+    /// client.put("a", "keys").await?;
+    /// client.put("b", "and values").await?;
+    /// let memory = Memory::allocate(4096)?;
+    /// let part = |at, len| memory.slice(at, len).ok_or("it is not that long");
+    /// let gets = vec![
+    ///     GetInto::scattered("a", vec![part(0, 2)?, part(100, 2)?]),
+    ///     GetInto::new("b", part(200, 100)?).range(4..10),
+    /// ];
+    /// for read in client.batch_get_into(gets).await {
+    ///     read?;
+    /// }
+    /// assert_eq!(part(100, 2)?.to_vec(), b"ys");
+    /// assert_eq!(part(200, 6)?.to_vec(), b"values");
+    /// # Ok(()) });
+    /// ```
     pub async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, GetError>> {
         self.get_given(gets, ClientOperation::BatchGetInto).await
     }

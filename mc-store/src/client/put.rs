@@ -41,6 +41,15 @@ impl Client {
     /// Stores `value` under `key`, in one replica. A key that is there already
     /// keeps its value.
     ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::PutOutcome;
+    /// assert_eq!(client.put("block", "keys and values").await?, PutOutcome::Stored);
+    /// assert_eq!(client.put("block", "others").await?, PutOutcome::Existing);
+    /// assert_eq!(client.get("block").await?, "keys and values");
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// [`PutError`]; the object is not readable then.
     pub async fn put(&self, key: &str, value: impl Into<Bytes>) -> Result<PutOutcome, PutError> {
@@ -49,6 +58,15 @@ impl Client {
     }
 
     /// Stores `value` under `key` as `config` says.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::ReplicateConfig;
+    /// let config = ReplicateConfig::default().prefer("node").soft_pin();
+    /// client.put_with("system prompt", "used all the time", &config).await?;
+    /// assert!(client.describe("system prompt").await?.soft_pinned);
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -64,6 +82,17 @@ impl Client {
     /// Stores the bytes of `source` under `key`, sent straight from there.
     /// Whoever changes them during the call makes readers see a checksum that
     /// does not match.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::{Memory, ReplicateConfig};
+    /// let memory = Memory::allocate(4096)?;
+    /// memory.whole().copy_from(0, b"keys and values")?;
+    /// let block = memory.slice(0, 15).ok_or("too long")?;
+    /// client.put_from("block", &block, &ReplicateConfig::default()).await?;
+    /// assert_eq!(client.get("block").await?, "keys and values");
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -117,7 +146,18 @@ impl Client {
     /// An object waits a bounded time for room
     /// ([`put_wait`](super::ClientBuilder::put_wait)) when all that could make
     /// room is being read. When a peer cannot be written to, the object is
-    /// placed anew.
+    /// placed anew. Of a key that comes twice one value is stored.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use bytes::Bytes;
+    /// use mc_store::{Put, PutOutcome, ReplicateConfig};
+    /// let puts = vec![Put::new("a", Bytes::from("1")), Put::new("b", Bytes::from("2"))];
+    /// for outcome in client.batch_put(puts, &ReplicateConfig::default()).await {
+    ///     assert_eq!(outcome?, PutOutcome::Stored);
+    /// }
+    /// # Ok(()) });
+    /// ```
     pub async fn batch_put(
         &self,
         puts: Vec<Put<'_>>,

@@ -36,6 +36,16 @@ impl Client {
 
     /// Stores `value` under `key` as `config` says, whether the key has a value or not.
     ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::ReplicateConfig;
+    /// let config = ReplicateConfig::default().replicas(2);
+    /// client.upsert_with("state", "one", &config).await?;
+    /// client.upsert_with("state", "two", &config).await?;
+    /// assert_eq!(client.get("state").await?, "two");
+    /// # Ok(()) });
+    /// ```
+    ///
     /// # Errors
     /// As [`upsert`](Self::upsert).
     pub async fn upsert_with(
@@ -50,6 +60,16 @@ impl Client {
     /// Stores the bytes of `source` under `key`, sent straight from there, whether the key
     /// has a value or not. Whoever changes them during the call makes readers see a
     /// checksum that does not match.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::{Memory, ReplicateConfig};
+    /// let memory = Memory::allocate(5)?;
+    /// memory.whole().copy_from(0, b"state")?;
+    /// client.upsert_from("key", &memory.whole(), &ReplicateConfig::default()).await?;
+    /// assert_eq!(client.get("key").await?, "state");
+    /// # Ok(()) });
+    /// ```
     ///
     /// # Errors
     /// As [`upsert`](Self::upsert).
