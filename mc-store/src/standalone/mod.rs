@@ -11,6 +11,7 @@
 //!
 //! Needs the feature `standalone`, and Linux.
 
+mod described;
 mod dummy;
 mod error;
 mod greeting;

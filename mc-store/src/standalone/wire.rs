@@ -15,6 +15,7 @@ use mc_types::{ErrorCode, ObjectKey};
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::described::{Described, Reported};
 use super::secret::{Nonce, Proof};
 
 /// The version of the protocol; both sides must have the same.
@@ -110,7 +111,7 @@ pub(super) enum Call<'a> {
     Put(PutCall<'a>),
     Get {
         #[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")]
-        gets: Vec<Object<'a>>,
+        gets: Vec<Wanted<'a>>,
     },
     Exist(Keys<'a>),
     LongestPrefix(Keys<'a>),
@@ -121,6 +122,33 @@ pub(super) enum Call<'a> {
     RemoveAll {
         force: bool,
     },
+    Size(Keys<'a>),
+    /// A page of the keys that match; the cursor is that of the page before.
+    Find {
+        pattern: Cow<'a, str>,
+        cursor: u64,
+        limit: u32,
+    },
+    RemoveByRegex {
+        pattern: Cow<'a, str>,
+        force: bool,
+    },
+    Describe {
+        key: Cow<'a, str>,
+    },
+    Copy {
+        key: Cow<'a, str>,
+        #[serde(deserialize_with = "at_most::<_, _, MAX_NAMED_SEGMENTS>")]
+        targets: Vec<Cow<'a, str>>,
+    },
+    Move {
+        key: Cow<'a, str>,
+        source: Cow<'a, str>,
+        target: Cow<'a, str>,
+    },
+    Task {
+        id: [u8; 16],
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -128,6 +156,8 @@ pub(super) struct PutCall<'a> {
     #[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")]
     pub(super) puts: Vec<Object<'a>>,
     pub(super) config: Config<'a>,
+    /// Whether values that are there are replaced.
+    pub(super) upsert: bool,
 }
 
 /// Keys of objects.
@@ -152,6 +182,13 @@ pub(super) struct Object<'a> {
     pub(super) key: Cow<'a, str>,
     #[serde(deserialize_with = "at_most::<_, _, MAX_PIECES>")]
     pub(super) pieces: Vec<Span>,
+}
+
+/// An object to read, or the bytes of it from the first number to the second.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Wanted<'a> {
+    pub(super) object: Object<'a>,
+    pub(super) range: Option<(u64, u64)>,
 }
 
 /// Bytes of registered memory.
@@ -225,6 +262,15 @@ pub(super) enum Reply {
     Flags(#[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")] Vec<bool>),
     Each(#[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")] Vec<Result<(), Failure>>),
     Count(u64),
+    /// Keys, and the cursor of the next page.
+    Keys {
+        #[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")]
+        keys: Vec<String>,
+        next: Option<u64>,
+    },
+    Described(Box<Described>),
+    Task([u8; 16]),
+    Reported(Box<Reported>),
 }
 
 /// A [`PutOutcome`](crate::PutOutcome).
@@ -298,7 +344,7 @@ pub(super) fn decode<T: DeserializeOwned>(frame: &[u8]) -> Option<T> {
 }
 
 /// A list with at most `MAX` elements, refused before there is memory for more.
-fn at_most<'de, D, T, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub(super) fn at_most<'de, D, T, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -337,7 +383,10 @@ mod tests {
 
     fn request(objects: usize, pieces: usize) -> Request<'static> {
         let pieces = vec![Span { memory: 1, offset: 2, len: 3 }; pieces];
-        let object = |_| Object { key: Cow::Borrowed("k"), pieces: pieces.clone() };
+        let object = |_| Wanted {
+            object: Object { key: Cow::Borrowed("k"), pieces: pieces.clone() },
+            range: None,
+        };
         Request { id: 7, call: Call::Get { gets: (0..objects).map(object).collect() } }
     }
 
@@ -365,7 +414,7 @@ mod tests {
         };
         let config = ReplicateConfig::default();
         let puts = (0..MAX_OBJECTS).map(object).collect();
-        let call = Call::Put(PutCall { puts, config: (&config).into() });
+        let call = Call::Put(PutCall { puts, config: (&config).into(), upsert: false });
         assert!(encode(&Request { id: u64::MAX, call }).is_ok());
         let failure = Failure::new(ErrorCode::Internal, "x".repeat(5000), true);
         let reply = Reply::Lengths(vec![Err(failure); MAX_OBJECTS]);

@@ -128,6 +128,94 @@ async fn refusals_arrive_as_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_are_replaced_and_read_in_part() {
+    let host = Host::start().await;
+    let app = host.app().await;
+    let config = ReplicateConfig::default();
+    app.upsert("k", content("one", 100_000)).await.unwrap();
+    let value = content("two", 200_000);
+    let block = app.allocate(value.len()).unwrap();
+    block.whole().copy_from(0, &value).unwrap();
+    app.upsert_from("k", &block.whole(), &config).await.unwrap();
+    assert_eq!(host.real.get("k").await.unwrap(), value);
+    assert_eq!(app.size("k").await.unwrap(), 200_000);
+    assert_eq!(app.get_range("k", 5..100_005).await.unwrap(), value[5..100_005]);
+    assert_eq!(app.get_range("k", 199_990..u64::MAX).await.unwrap(), value[199_990..]);
+    let error = app.get_range("k", 200_001..200_002).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidParams, "{error}");
+    let target = app.allocate(1000).unwrap();
+    assert_eq!(app.get_range_into("k", 777, &target.whole()).await.unwrap(), 1000);
+    assert_eq!(target.whole().to_vec(), value[777..1777]);
+
+    let parts = vec!["keys ".into(), "".into(), "and values".into()];
+    app.put_parts("parts", parts, &config).await.unwrap();
+    assert_eq!(app.get("parts").await.unwrap(), "keys and values");
+    let put = |key, text: &'static str| Put::new(key, Source::Bytes(text.into()));
+    let upserts = vec![put("parts", "1"), put("l", "2"), put("parts", "3")];
+    for outcome in app.batch_upsert(upserts, &config).await {
+        outcome.unwrap();
+    }
+    assert_eq!(
+        (app.get("parts").await.unwrap(), app.get("l").await.unwrap()),
+        ("3".into(), "2".into())
+    );
+    let sizes = app.batch_size(&["l", "absent"]).await.unwrap();
+    assert!(matches!(sizes[..], [Ok(1), Err(DummyError::NotFound)]), "{sizes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_are_found_described_and_moved() {
+    let host = Host::start().await;
+    let other = mc_store::Client::builder()
+        .master(host.master.local_addr().to_string())
+        .listen("127.0.0.1:0".parse().unwrap())
+        .segment_name("other")
+        .segment_size(ByteSize::mib(8))
+        .connect()
+        .await
+        .unwrap();
+    let app = host.app().await;
+    let own = host.real.segment_name().unwrap();
+    let config = ReplicateConfig::default().prefer(own).soft_pin();
+    for n in 0..1500 {
+        host.real.put(&format!("found/{n}"), "value").await.unwrap();
+    }
+    app.put_with("k", "value", &config).await.unwrap();
+    assert_eq!(app.find("^found/", 1100).await.unwrap().len(), 1100);
+    assert_eq!(app.find("^found/", 5000).await.unwrap().len(), 1500);
+    assert_eq!(app.find("^found/7$", 5000).await.unwrap()[0].as_str(), "found/7");
+    assert!(app.find("(", 1).await.is_err());
+    assert_eq!(app.remove_by_regex("^found/", true).await.unwrap(), 1500);
+
+    let (described, ours) =
+        (app.describe("k").await.unwrap(), host.real.describe("k").await.unwrap());
+    assert_eq!(described.replicas, ours.replicas);
+    assert_eq!((described.slices, described.owner), (ours.slices, host.real.id()));
+    assert!(described.soft_pinned && described.generation == ours.generation);
+    assert!(matches!(app.describe("absent").await, Err(DummyError::NotFound)));
+
+    let task = app.copy_to("k", &["other"]).await.unwrap();
+    let report = app.wait_for_task(task, crate::support::DEADLINE).await.unwrap();
+    assert_eq!(
+        report,
+        host.real
+            .task(task)
+            .await
+            .map(|now| mc_store::TaskReport {
+                unchanged: report.unchanged,
+                task: mc_rpc::Task { age: report.task.age, ..now.task.clone() },
+                ..now
+            })
+            .unwrap()
+    );
+    assert_eq!(report.status, mc_store::TaskStatus::Success, "{report:?}");
+    assert_eq!(app.replicas("k").await.unwrap().len(), 2);
+    let error = app.move_to("k", "nowhere", "other").await.unwrap_err();
+    assert!(!error.to_string().is_empty(), "{error}");
+    other.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_calls_share_one_connection() {
     let host = Host::with(ByteSize::mib(64), |server| server.max_calls(8)).await;
     let app = host.app().await;

@@ -25,6 +25,9 @@ const REGISTER: u32 = 0;
 const GET: u32 = 3;
 const EXIST: u32 = 4;
 
+/// No part of an object, but all of it.
+const WHOLE: Option<(u64, u64)> = None;
+
 const WELCOME: u32 = 0;
 const UNKNOWN_VERSION: u32 = 1;
 const NOT_PROVEN: u32 = 3;
@@ -269,14 +272,14 @@ async fn only_sealed_memory_is_mapped() {
         [(7, 0, 1), (1, 0, 4097), (1, 4097, 0), (1, u64::MAX, 1), (1, 1, u64::MAX), (3, 0, 1)]
     {
         let span: (u32, u64, u64) = (memory, offset, len);
-        peer.send(&(9u64, GET, vec![("k", vec![span])]));
+        peer.send(&(9u64, GET, vec![("k", vec![span], WHOLE)]));
         let (code, ..) = peer.failure().expect("refused");
         assert_eq!(code, ErrorCode::InvalidParams.code(), "{span:?}");
     }
-    let many = vec![("k", vec![(1u32, 0u64, 1u64); 1024]); 5];
+    let many = vec![("k", vec![(1u32, 0u64, 1u64); 1024], WHOLE); 5];
     peer.send(&(9u64, GET, many));
     assert!(peer.failure().unwrap().3.contains("pieces"));
-    peer.send(&(9u64, GET, vec![("absent", vec![(1u32, 0u64, 4096u64)])]));
+    peer.send(&(9u64, GET, vec![("absent", vec![(1u32, 0u64, 4096u64)], WHOLE)]));
     assert_eq!(peer.failure(), None, "it still works, and the object alone fails");
     drop(peer);
     assert_sound(&host).await;
@@ -341,7 +344,11 @@ async fn requests_that_are_slightly_wrong_do_no_harm() {
     host.real.put("k", vec![1; 4096]).await.unwrap();
     let mut random = Random::new();
     let sealed = memfd(4096, SealFlags::SHRINK);
-    let get = framed(&(1u64, GET, vec![("k", vec![(1u32, 0u64, 4096u64)]), ("l", Vec::new())]));
+    let get = framed(&(
+        1u64,
+        GET,
+        vec![("k", vec![(1u32, 0u64, 4096u64)], WHOLE), ("l", Vec::new(), Some((7, 9)))],
+    ));
     let exist = framed(&(2u64, EXIST, vec!["k", "l"]));
     for _ in 0..300 {
         let mut peer = Peer::admitted(&host.server);

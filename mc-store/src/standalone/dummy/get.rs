@@ -1,6 +1,7 @@
 //! Gets: the real client reads right into shared memory.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use super::shared::Shared;
 use crate::GetInto;
 use crate::standalone::error::DummyError;
 use crate::standalone::wire::{
-    Call, Failure, MAX_OBJECTS, MAX_PIECES, MAX_PIECES_OF_CALL, Object, Reply,
+    Call, Failure, MAX_OBJECTS, MAX_PIECES, MAX_PIECES_OF_CALL, Object, Reply, Wanted,
 };
 
 /// Room for a value whose length is not known, at least.
@@ -55,6 +56,37 @@ impl DummyClient {
         self.batch_get(&[key]).await.pop().expect("one value for each key")
     }
 
+    /// Some of the bytes of `key`'s value: those of `range`, fewer when the value ends
+    /// before. Only they are read.
+    ///
+    /// # Errors
+    /// [`DummyError`]; also when the range begins behind the value's end or ends before it
+    /// begins.
+    pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, DummyError> {
+        let shared = &self.core.shared;
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let room = len.min(shared.guess.len(1, shared.arena.memory().len()));
+        let item = Item { range: Some(range), ..Item::new(key, room) };
+        shared.read_all(vec![item]).await.pop().expect("one value for each key")
+    }
+
+    /// Fills `target`, which the real client must reach, with the bytes of `key`'s value
+    /// from `offset` on, and says how many there are: fewer than `target` has, when the
+    /// value ends before.
+    ///
+    /// # Errors
+    /// As [`get_range`](Self::get_range); what is in `target` is then undefined.
+    pub async fn get_range_into(
+        &self,
+        key: &str,
+        offset: u64,
+        target: &MemorySlice,
+    ) -> Result<u64, DummyError> {
+        let range = offset..offset.saturating_add(target.len() as u64);
+        let get = GetInto::new(key, target.clone()).range(range);
+        self.batch_get_into(vec![get]).await.pop().expect("one length for each key")
+    }
+
     /// Reads the value of `key` straight into `target`, which the real client must reach
     /// ([`allocate`](Self::allocate), [`register`](Self::register)), and says how many
     /// bytes it has. The rest of `target` is untouched.
@@ -71,13 +103,7 @@ impl DummyClient {
     pub async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, DummyError>> {
         let shared = &self.core.shared;
         let guess = shared.guess.len(keys.len(), shared.arena.memory().len());
-        let mut items: Vec<Item<'_>> = keys.iter().map(|key| Item::new(key, guess)).collect();
-        let deadline = shared.deadline();
-        while items.iter().any(|item| item.outcome.is_none()) {
-            shared.read_some(&mut items, deadline).await;
-        }
-        let done = "items are read until each has an outcome";
-        items.into_iter().map(|item| item.outcome.expect(done)).collect()
+        shared.read_all(keys.iter().map(|key| Item::new(key, guess)).collect()).await
     }
 
     /// Reads many objects into memory of the caller that the real client reaches, each on
@@ -92,6 +118,8 @@ impl DummyClient {
 /// A value on its way.
 struct Item<'a> {
     key: &'a str,
+    /// Which of its bytes are wanted; all, without it.
+    range: Option<Range<u64>>,
     room: usize,
     attempts: u32,
     outcome: Option<Result<Bytes, DummyError>>,
@@ -100,11 +128,21 @@ struct Item<'a> {
 impl<'a> Item<'a> {
     fn new(key: &'a str, room: usize) -> Self {
         let outcome = KeyRef::new(key).err().map(|error| Err(error.into()));
-        Self { key, room, attempts: 0, outcome }
+        Self { key, range: None, room, attempts: 0, outcome }
     }
 }
 
 impl Shared {
+    /// Reads until every item has an outcome.
+    async fn read_all(&self, mut items: Vec<Item<'_>>) -> Vec<Result<Bytes, DummyError>> {
+        let deadline = self.deadline();
+        while items.iter().any(|item| item.outcome.is_none()) {
+            self.read_some(&mut items, deadline).await;
+        }
+        let done = "items are read until each has an outcome";
+        items.into_iter().map(|item| item.outcome.expect(done)).collect()
+    }
+
     /// Reads those of the open items for which there is room, at least one.
     async fn read_some(&self, items: &mut [Item<'_>], deadline: Instant) {
         let mut taken: Vec<(usize, Memory)> = Vec::new();
@@ -127,8 +165,11 @@ impl Shared {
                 break;
             }
         }
-        let gets: Vec<GetInto<'_>> =
-            taken.iter().map(|(at, block)| GetInto::new(items[*at].key, block.whole())).collect();
+        let get = |(at, block): &(usize, Memory)| {
+            let Item { key, range, .. } = &items[*at];
+            GetInto { range: range.clone(), ..GetInto::new(key, block.whole()) }
+        };
+        let gets: Vec<GetInto<'_>> = taken.iter().map(get).collect();
         let lengths = self.read_into(&gets, deadline).await;
         drop(gets);
         for ((at, block), length) in taken.into_iter().zip(lengths) {
@@ -185,7 +226,9 @@ impl Shared {
         chunk.pieces += pieces.len();
         chunk.places.push(at);
         chunk.held.extend(get.into.iter().map(|slice| slice.memory().clone()));
-        chunk.objects.push(Object { key: Cow::Borrowed(get.key), pieces });
+        let object = Object { key: Cow::Borrowed(get.key), pieces };
+        let range = get.range.as_ref().map(|range| (range.start, range.end));
+        chunk.objects.push(Wanted { object, range });
         Ok(())
     }
 
@@ -219,7 +262,7 @@ impl Shared {
 #[derive(Default)]
 struct Chunk<'a> {
     places: Vec<usize>,
-    objects: Vec<Object<'a>>,
+    objects: Vec<Wanted<'a>>,
     held: Vec<Memory>,
     pieces: usize,
 }

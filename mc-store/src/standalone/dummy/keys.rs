@@ -1,6 +1,8 @@
 //! Calls about keys, which move no bytes.
 
-use mc_types::KeyRef;
+use std::borrow::Cow;
+
+use mc_types::{KeyRef, ObjectKey};
 
 use super::DummyClient;
 use crate::standalone::error::DummyError;
@@ -93,6 +95,69 @@ impl DummyClient {
         self.count(&Call::RemoveAll { force }).await
     }
 
+    /// The length of a value in bytes.
+    ///
+    /// # Errors
+    /// [`DummyError`] when there is no such object or the real client cannot say.
+    pub async fn size(&self, key: &str) -> Result<u64, DummyError> {
+        self.batch_size(&[key]).await?.pop().expect("one length for each key")
+    }
+
+    /// The lengths of many values, each on its own; in the order of the keys.
+    ///
+    /// # Errors
+    /// [`DummyError`] when one of the keys is not one or the real client cannot be asked;
+    /// within, what became of each key.
+    pub async fn batch_size(
+        &self,
+        keys: &[&str],
+    ) -> Result<Vec<Result<u64, DummyError>>, DummyError> {
+        check(keys)?;
+        let mut sizes = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_OBJECTS) {
+            match self.ask(&Call::Size(Keys::borrowed(keys))).await? {
+                Reply::Lengths(answers) if answers.len() == keys.len() => {
+                    sizes.extend(answers.into_iter().map(|answer| Ok(answer?)));
+                }
+                _ => return Err(self.core.shared.wrong_answer()),
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// Keys that match a regular expression, at most so many, in no order.
+    ///
+    /// # Errors
+    /// [`DummyError`] when the pattern is none or the real client cannot be asked.
+    pub async fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, DummyError> {
+        let mut found = Vec::new();
+        let mut from = Some(0);
+        while let Some(cursor) = from
+            && found.len() < at_most
+        {
+            let limit = MAX_OBJECTS.min(at_most - found.len()) as u32; // at most MAX_OBJECTS
+            let call = Call::Find { pattern: Cow::Borrowed(pattern), cursor, limit };
+            let Reply::Keys { keys, next } = self.ask(&call).await? else {
+                return Err(self.core.shared.wrong_answer());
+            };
+            for key in keys {
+                found.push(ObjectKey::new(key)?);
+            }
+            from = next;
+        }
+        Ok(found)
+    }
+
+    /// Removes the objects whose keys match a regular expression, as
+    /// [`remove_all`](Self::remove_all) removes all; says how many.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub async fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, DummyError> {
+        let pattern = Cow::Borrowed(pattern);
+        self.count(&Call::RemoveByRegex { pattern, force }).await
+    }
+
     async fn count(&self, call: &Call<'_>) -> Result<u64, DummyError> {
         match self.ask(call).await? {
             Reply::Count(count) => Ok(count),
@@ -101,7 +166,7 @@ impl DummyClient {
     }
 
     /// Makes a call that names no memory.
-    async fn ask(&self, call: &Call<'_>) -> Result<Reply, DummyError> {
+    pub(super) async fn ask(&self, call: &Call<'_>) -> Result<Reply, DummyError> {
         let shared = &self.core.shared;
         shared.call(call, Vec::new(), shared.deadline()).await
     }

@@ -7,6 +7,7 @@ mod get;
 mod keeper;
 mod keys;
 mod put;
+mod replicas;
 mod session;
 mod shared;
 

@@ -55,6 +55,22 @@ impl DummyClient {
         self.put_one(Put::new(key, source.clone()), config).await
     }
 
+    /// Stores `parts`, one after the other, as the value of `key`, by way of the local
+    /// buffer. Each is a slice of the object with a checksum of its own; parts without
+    /// bytes are left out.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub async fn put_parts(
+        &self,
+        key: &str,
+        parts: Vec<Bytes>,
+        config: &ReplicateConfig,
+    ) -> Result<PutOutcome, DummyError> {
+        let slices = parts.into_iter().filter(|part| !part.is_empty()).map(Source::from).collect();
+        self.put_one(Put { key, slices }, config).await
+    }
+
     async fn put_one(
         &self,
         put: Put<'_>,
@@ -73,13 +89,75 @@ impl DummyClient {
         puts: Vec<Put<'_>>,
         config: &ReplicateConfig,
     ) -> Vec<Result<PutOutcome, DummyError>> {
-        let shared = &self.core.shared;
-        let deadline = shared.deadline();
+        self.core.shared.store_all(puts, config, false).await
+    }
+
+    /// Stores `value` under `key`, by way of the local buffer, whether the key has a value or
+    /// not. Readers see the old value or the new one.
+    ///
+    /// # Errors
+    /// [`DummyError`]; the old value is still there then, unless the new one was to be
+    /// written in its place or the answer was lost.
+    pub async fn upsert(&self, key: &str, value: impl Into<Bytes>) -> Result<(), DummyError> {
+        self.upsert_with(key, value, &ReplicateConfig::default()).await
+    }
+
+    /// Stores `value` under `key` as `config` says, whether the key has a value or not.
+    ///
+    /// # Errors
+    /// As [`upsert`](Self::upsert).
+    pub async fn upsert_with(
+        &self,
+        key: &str,
+        value: impl Into<Bytes>,
+        config: &ReplicateConfig,
+    ) -> Result<(), DummyError> {
+        let mut outcomes = self.batch_upsert(vec![Put::new(key, value.into())], config).await;
+        outcomes.pop().expect("one outcome for each upsert")
+    }
+
+    /// Stores the bytes of `source` under `key`, as [`put_from`](Self::put_from) does,
+    /// whether the key has a value or not.
+    ///
+    /// # Errors
+    /// As [`upsert`](Self::upsert).
+    pub async fn upsert_from(
+        &self,
+        key: &str,
+        source: &MemorySlice,
+        config: &ReplicateConfig,
+    ) -> Result<(), DummyError> {
+        let mut outcomes = self.batch_upsert(vec![Put::new(key, source.clone())], config).await;
+        outcomes.pop().expect("one outcome for each upsert")
+    }
+
+    /// Stores many objects, each on its own, whether their keys have values or not. The
+    /// outcomes are in the order of the upserts. Of a key that comes twice the last value is
+    /// stored.
+    pub async fn batch_upsert(
+        &self,
+        upserts: Vec<Put<'_>>,
+        config: &ReplicateConfig,
+    ) -> Vec<Result<(), DummyError>> {
+        let outcomes = self.core.shared.store_all(upserts, config, true).await;
+        outcomes.into_iter().map(|outcome| outcome.map(|_| ())).collect()
+    }
+}
+
+impl Shared {
+    /// Stores objects in as many calls as it takes.
+    async fn store_all(
+        &self,
+        puts: Vec<Put<'_>>,
+        config: &ReplicateConfig,
+        upsert: bool,
+    ) -> Vec<Result<PutOutcome, DummyError>> {
+        let deadline = self.deadline();
         let mut outcomes = vec![None; puts.len()];
         let mut next = 0;
         while next < puts.len() {
-            let chunk = shared.gather(&puts, &mut next, deadline, &mut outcomes).await;
-            shared.store(chunk, config, deadline, &mut outcomes).await;
+            let chunk = self.gather(&puts, &mut next, deadline, &mut outcomes).await;
+            self.store(chunk, config, upsert, deadline, &mut outcomes).await;
         }
         let done = "every object is in one chunk, or has an error";
         outcomes.into_iter().map(|outcome| outcome.expect(done)).collect()
@@ -175,6 +253,7 @@ impl Shared {
         &self,
         chunk: Chunk<'_>,
         config: &ReplicateConfig,
+        upsert: bool,
         deadline: Instant,
         outcomes: &mut Outcomes,
     ) {
@@ -182,7 +261,7 @@ impl Shared {
         if places.is_empty() {
             return;
         }
-        let call = Call::Put(PutCall { puts: objects, config: config.into() });
+        let call = Call::Put(PutCall { puts: objects, config: config.into(), upsert });
         match self.call(&call, held, deadline).await {
             Ok(Reply::Put(answers)) if answers.len() == places.len() => {
                 for (at, answer) in places.into_iter().zip(answers) {

@@ -97,8 +97,11 @@ impl Memories {
     }
 
     /// The bytes of each object.
-    pub(super) fn resolve(&self, objects: &[Object<'_>]) -> Result<Vec<Vec<MemorySlice>>, Failure> {
-        let pieces: usize = objects.iter().map(|object| object.pieces.len()).sum();
+    pub(super) fn resolve<'o>(
+        &self,
+        objects: impl Iterator<Item = &'o Object<'static>> + Clone,
+    ) -> Result<Vec<Vec<MemorySlice>>, Failure> {
+        let pieces: usize = objects.clone().map(|object| object.pieces.len()).sum();
         if pieces > MAX_PIECES_OF_CALL {
             let text = format!("one call may name {MAX_PIECES_OF_CALL} pieces of memory");
             return Err(Failure::invalid(text));
@@ -117,6 +120,6 @@ impl Memories {
                 Failure::invalid(text)
             })
         };
-        objects.iter().map(|object| object.pieces.iter().map(slice).collect()).collect()
+        objects.map(|object| object.pieces.iter().map(slice).collect()).collect()
     }
 }

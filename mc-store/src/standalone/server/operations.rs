@@ -1,10 +1,11 @@
 //! What calls do: one method of the real client each.
 
+use mc_meta::ListCursor;
 use mc_transport::Source;
-use mc_types::ErrorCode;
+use mc_types::{ErrorCode, TaskId};
 
 use super::memories::Memories;
-use crate::standalone::wire::{Call, Failure, Keys, Object, Outcome, PutCall, Reply};
+use crate::standalone::wire::{Call, Failure, Keys, MAX_OBJECTS, Outcome, PutCall, Reply, Wanted};
 use crate::{CallError, Client, GetError, GetInto, Put, PutError, PutOutcome};
 
 /// Does what `call` asks. Calls about memory are not done here.
@@ -25,6 +26,28 @@ pub(super) async fn execute(
         }
         Call::Remove { keys, force } => remove(client, &keys, force).await,
         Call::RemoveAll { force } => Ok(Reply::Count(client.remove_all(force).await?)),
+        Call::RemoveByRegex { pattern, force } => {
+            Ok(Reply::Count(client.remove_by_regex(&pattern, force).await?))
+        }
+        Call::Size(keys) => {
+            let sizes = client.batch_size(&keys.as_strs()).await?.into_iter();
+            Ok(Reply::Lengths(sizes.map(|size| size.map_err(Failure::from)).collect()))
+        }
+        Call::Find { pattern, cursor, limit } => find(client, &pattern, cursor, limit).await,
+        Call::Describe { key } => {
+            Ok(Reply::Described(Box::new(client.describe(&key).await?.into())))
+        }
+        Call::Copy { key, targets } => {
+            let targets: Vec<&str> = targets.iter().map(|target| &**target).collect();
+            Ok(Reply::Task(client.copy_to(&key, &targets).await?.to_bytes()))
+        }
+        Call::Move { key, source, target } => {
+            Ok(Reply::Task(client.move_to(&key, &source, &target).await?.to_bytes()))
+        }
+        Call::Task { id } => {
+            let report = client.task(TaskId::from_bytes(id)).await?;
+            Ok(Reply::Reported(Box::new(report.into())))
+        }
     }
 }
 
@@ -34,11 +57,16 @@ async fn put_objects(
     call: &PutCall<'static>,
 ) -> Result<Reply, Failure> {
     let config = call.config.decoded()?;
-    let slices = memories.resolve(&call.puts)?;
+    let slices = memories.resolve(call.puts.iter())?;
     let puts = call.puts.iter().zip(slices).map(|(object, slices)| Put {
         key: &object.key,
         slices: slices.into_iter().map(Source::from).collect(),
     });
+    if call.upsert {
+        let outcomes = client.batch_upsert(puts.collect(), &config).await;
+        let stored = outcomes.into_iter().map(|outcome| Ok(outcome.map(|()| Outcome::Stored)?));
+        return Ok(Reply::Put(stored.collect()));
+    }
     let outcomes = client.batch_put(puts.collect(), &config).await;
     Ok(Reply::Put(outcomes.into_iter().map(|outcome| Ok(outcome?.into())).collect()))
 }
@@ -46,12 +74,26 @@ async fn put_objects(
 async fn get_objects(
     client: &Client,
     memories: &Memories,
-    gets: &[Object<'static>],
+    gets: &[Wanted<'static>],
 ) -> Result<Reply, Failure> {
-    let targets = memories.resolve(gets)?;
-    let gets = gets.iter().zip(targets).map(|(object, into)| GetInto::scattered(&object.key, into));
+    let targets = memories.resolve(gets.iter().map(|get| &get.object))?;
+    let gets = gets.iter().zip(targets).map(|(Wanted { object, range }, into)| {
+        let get = GetInto::scattered(&object.key, into);
+        match *range {
+            Some((begin, end)) => get.range(begin..end),
+            None => get,
+        }
+    });
     let lengths = client.batch_get_into(gets.collect()).await;
     Ok(Reply::Lengths(lengths.into_iter().map(|length| Ok(length?)).collect()))
+}
+
+/// One page, which may be empty although more follow.
+async fn find(client: &Client, pattern: &str, cursor: u64, limit: u32) -> Result<Reply, Failure> {
+    let limit = (limit as usize).min(MAX_OBJECTS);
+    let page = client.find_page(pattern, ListCursor::from_u64(cursor), limit).await?;
+    let keys = page.objects.into_iter().map(|(key, _)| key.as_str().to_owned());
+    Ok(Reply::Keys { keys: keys.collect(), next: page.next.map(ListCursor::to_u64) })
 }
 
 async fn remove(client: &Client, keys: &Keys<'static>, force: bool) -> Result<Reply, Failure> {
