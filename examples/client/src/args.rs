@@ -1,6 +1,9 @@
 //! The command line.
 
+use std::path::PathBuf;
+
 use mc_cli::CredentialArgs;
+use mc_store::Protocol;
 use mc_store::standalone::DEFAULT_PORT;
 use mc_types::{ByteSize, ParseByteSizeError};
 
@@ -9,14 +12,12 @@ use mc_types::{ByteSize, ParseByteSizeError};
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-client", version)]
 pub(crate) struct Args {
-    /// The master, as host:port.
-    #[arg(
-        long = "master_server_address",
-        value_name = "HOST:PORT",
-        default_value = "localhost:50051",
-        help_heading = "Cluster"
-    )]
-    pub(crate) master: String,
+    /// A file of settings, JSON or TOML [default: what MOONCAKE_CONFIG_PATH names, if anything].
+    #[arg(long = "config", value_name = "PATH", help_heading = "Cluster")]
+    pub(crate) config: Option<PathBuf>,
+    /// The master, as host:port [default: localhost:50051].
+    #[arg(long = "master_server_address", value_name = "HOST:PORT", help_heading = "Cluster")]
+    pub(crate) master: Option<String>,
     /// Accepted for the reference system's sake: the master itself says where segments are.
     #[arg(long = "metadata_server", value_name = "URL", help_heading = "Cluster")]
     pub(crate) metadata_server: Option<String>,
@@ -24,22 +25,22 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) credentials: CredentialArgs,
 
-    /// Memory to contribute; 0 only works for dummy clients.
+    /// Memory to contribute; 0 only works for dummy clients [default: 4GB].
     #[arg(
         long = "global_segment_size",
         value_name = "SIZE",
-        default_value = "4GB",
         value_parser = parse_segment_size,
         help_heading = "Segment"
     )]
-    pub(crate) segment_size: ByteSize,
+    pub(crate) segment_size: Option<ByteSize>,
     /// The name by which puts can prefer the segment [default: its address].
     #[arg(long = "segment_name", value_name = "NAME", help_heading = "Segment")]
     pub(crate) segment_name: Option<String>,
 
-    /// Name or address of this host to tell peers; 0.0.0.0 finds the one that reaches the master.
-    #[arg(long = "host", value_name = "HOST", default_value = "0.0.0.0", help_heading = "Network")]
-    pub(crate) host: String,
+    /// Name or address of this host to tell peers; 0.0.0.0, the default, finds the one that
+    /// reaches the master.
+    #[arg(long = "host", value_name = "HOST", help_heading = "Network")]
+    pub(crate) host: Option<String>,
     /// Port where dummy clients of this host find this program; 0 takes a free one.
     #[arg(
         long = "port",
@@ -48,18 +49,17 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) port: u16,
-    /// Port where peers reach the memory; 0 takes a free one.
-    #[arg(long = "data_port", value_name = "PORT", default_value_t = 0, help_heading = "Network")]
-    pub(crate) data_port: u16,
+    /// Port where peers reach the memory; 0, the default, takes a free one.
+    #[arg(long = "data_port", value_name = "PORT", help_heading = "Network")]
+    pub(crate) data_port: Option<u16>,
     /// How bytes travel; this build knows tcp.
     #[arg(
         long = "protocol",
         value_name = "NAME",
-        default_value = "tcp",
         value_parser = parse_protocol,
         help_heading = "Network"
     )]
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: Option<Protocol>,
     /// Devices of protocols that have them; tcp has none.
     #[arg(
         long = "device_name",
@@ -80,6 +80,21 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) threads: usize,
+
+    /// Serve /health, /metrics and /metrics/summary over HTTP.
+    #[arg(
+        long = "enable_http_server",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        default_value_t = false,
+        help_heading = "Metrics"
+    )]
+    pub(crate) enable_http_server: bool,
+    /// Port of these pages; 0 takes a free one [default: 9300].
+    #[arg(long = "http_port", value_name = "PORT", help_heading = "Metrics")]
+    pub(crate) http_port: Option<u16>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,12 +103,6 @@ struct BadSegmentSize(ParseByteSizeError);
 
 fn parse_segment_size(text: &str) -> Result<ByteSize, BadSegmentSize> {
     text.parse().map_err(BadSegmentSize)
-}
-
-/// How bytes travel between nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Tcp,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -141,12 +150,9 @@ mod tests {
     #[test]
     fn defaults_are_the_reference_system_s() {
         let args = parse(&[]).unwrap();
-        assert_eq!(args.master, "localhost:50051");
-        assert_eq!((&*args.host, args.port, args.threads), ("0.0.0.0", 50052, 1));
-        assert_eq!(args.data_port, 0);
-        assert_eq!(args.segment_size, ByteSize::gib(4));
+        assert_eq!((args.port, args.threads, args.enable_http_server), (50052, 1, false));
+        assert_eq!((args.master, args.host, args.config), (None, None, None));
         assert_eq!((args.metadata_server, args.segment_name), (None, None));
-        assert_eq!(args.protocol, Protocol::Tcp);
     }
 
     #[test]
@@ -158,9 +164,10 @@ mod tests {
             "--device_name=",
             "--protocol=tcp",
         ]);
-        assert_eq!(args.unwrap().segment_size, ByteSize::gib(3));
+        assert_eq!(args.unwrap().segment_size, Some(ByteSize::gib(3)));
         let nothing = parse(&["--global_segment_size=0", "--data_port=7"]).unwrap();
-        assert_eq!((nothing.segment_size.as_u64(), nothing.data_port), (0, 7));
+        assert_eq!(nothing.segment_size, Some(ByteSize::bytes(0)));
+        assert_eq!(nothing.data_port, Some(7));
     }
 
     #[test]

@@ -5,26 +5,25 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mc_cli::{LogError, Shutdown};
-use mc_rpc::ClientConfig;
 use mc_store::standalone::{ServeError as StandaloneError, Server};
-use mc_store::{Client, MemoryOptions, NodeConfig, StartError};
-use mc_transport::topology::{Discovery, Topology, TopologyError};
-use mc_transport::{BadVariable, TcpConfig};
+use mc_store::{Client, ClientBuilder, ClientConfig, ConfigError, StartError};
 use mc_types::ByteSize;
 use tracing::{Level, info, warn};
 
-use crate::args::{Args, Protocol};
+use crate::args::Args;
 use crate::host::{UnknownHost, reach, total_memory};
+use crate::settings::settings;
 
 /// How long leaving may take. A master that does not answer finds out by the
 /// missing heartbeat.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Serves until a signal asks for the end.
-pub(crate) fn run(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
+pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     mc_cli::init_tracing(Level::INFO)?;
-    check_size(args.segment_size, total_memory())?;
-    mc_cli::block_on_threads("mc-client", args.threads, serve(args, rpc))
+    let config = settings(args)?;
+    check_size(config.global_segment_size.unwrap_or_default(), total_memory())?;
+    mc_cli::block_on_threads("mc-client", args.threads, serve(args, &config))
         .map_err(ServeError::Runtime)?
 }
 
@@ -37,20 +36,17 @@ fn check_size(size: ByteSize, total: Option<ByteSize>) -> Result<(), ServeError>
     }
 }
 
-async fn serve(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
+async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
     let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
-    let reach = reach(&args.host, args.data_port)?;
-    let mut builder = match args.protocol {
-        Protocol::Tcp => Client::builder(),
-    };
-    builder =
-        builder.master(&*args.master).rpc(rpc).segment_size(args.segment_size).listen(reach.listen);
-    builder = builder.segment_memory(MemoryOptions::from_env()?).node(node()?);
-    if let Some(address) = reach.advertise {
-        builder = builder.advertise(address);
-    }
-    if let Some(name) = &args.segment_name {
-        builder = builder.segment_name(name);
+    let mut builder = ClientBuilder::from_config(config)?;
+    let is_said = config.local_hostname.is_some() || config.listen.is_some();
+    let host = args.host.as_deref().unwrap_or("0.0.0.0");
+    let reach = reach(host, args.data_port.unwrap_or(0))?;
+    if !is_said {
+        builder = builder.listen(reach.listen);
+        if let Some(address) = reach.advertise {
+            builder = builder.advertise(address);
+        }
     }
     let client = tokio::select! {
         joined = builder.connect() => joined?,
@@ -59,9 +55,6 @@ async fn serve(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
             return Ok(());
         }
     };
-    if let Some(url) = &args.metadata_server {
-        info!(metadata_server = ?url, "not needed: the master itself says where segments are");
-    }
     // Where peers may not come, dummy clients find it at the same addresses.
     let port = SocketAddr::new(reach.listen.ip(), args.port);
     let server = match Server::builder(client.clone()).listen(port).start().await {
@@ -71,7 +64,7 @@ async fn serve(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
             return Err(error.into());
         }
     };
-    announce(&client, &server, args);
+    announce(&client, &server, config);
 
     let signal = shutdown.requested().await;
     info!(%signal, "leaving the cluster");
@@ -82,38 +75,28 @@ async fn serve(args: &Args, rpc: ClientConfig) -> Result<(), ServeError> {
     tokio::select! {
         () = leave => {}
         () = tokio::time::sleep(LEAVE_PATIENCE) => {
-            warn!(master = args.master, "left without the master's answer; it will notice");
+            warn!(master = config.master, "left without the master's answer; it will notice");
         }
         signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
     }
     Ok(())
 }
 
-/// The way of the bytes, over the network cards that the environment asks for.
-fn node() -> Result<NodeConfig, ServeError> {
-    let discovery = Discovery::from_env()?;
-    let mut tcp = TcpConfig::default();
-    if discovery.auto {
-        let cards = discovery.select(&Topology::read()?)?;
-        // One address of each: two would make one card look like two.
-        tcp.rails = cards.iter().filter_map(|card| card.addresses.first().copied()).collect();
-        let names: Vec<&str> = cards.iter().map(|card| &*card.name).collect();
-        info!(interfaces = names.join(","), "using these network interfaces together");
+fn announce(client: &Client, server: &Server, config: &ClientConfig) {
+    if let Some(address) = client.http_addr() {
+        info!("health and metrics at http://{address}/metrics");
     }
-    Ok(NodeConfig::new(tcp))
-}
-
-fn announce(client: &Client, server: &Server, args: &Args) {
-    let contributed = match (client.segment_name(), client.endpoint()) {
-        (Some(name), Some(endpoint)) => {
-            format!("segment {}, {} at {endpoint}", name.escape_debug(), args.segment_size)
-        }
-        _ => "no segment".to_owned(),
-    };
+    let segments: Vec<String> = client
+        .segments()
+        .into_iter()
+        .map(|it| format!("segment {}, {} at {}", it.name.escape_debug(), it.size, it.endpoint))
+        .collect();
+    let contributed =
+        if segments.is_empty() { "no segment".to_owned() } else { segments.join(", ") };
     let line = format!(
         "Mooncake client ready: {contributed}, dummy clients at {}, master {}\n",
         server.local_addr(),
-        args.master
+        config.master.as_deref().unwrap_or_default(),
     );
     let mut out = io::stdout().lock();
     // Whoever closed the pipe does not want to know.
@@ -137,9 +120,7 @@ pub(crate) enum ServeError {
     #[error(transparent)]
     Host(#[from] UnknownHost),
     #[error(transparent)]
-    Variable(#[from] BadVariable),
-    #[error("MC_MS_AUTO_DISC: the network interfaces cannot be chosen")]
-    Topology(#[from] TopologyError),
+    Config(#[from] ConfigError),
     #[error("cannot join the cluster")]
     Start(#[from] StartError),
     #[error("--port: dummy clients cannot be served")]

@@ -1,0 +1,84 @@
+//! What the environment, a file and the command line say together.
+
+use mc_store::{ClientConfig, ConfigError};
+use mc_types::ByteSize;
+
+use crate::args::Args;
+
+const MASTER: &str = "localhost:50051";
+const SEGMENT_SIZE: ByteSize = ByteSize::gib(4);
+
+/// The settings of the client: the file's, overridden by variables of the environment,
+/// overridden by flags.
+///
+/// # Errors
+/// [`ConfigError`] of the file or the environment.
+pub(crate) fn settings(args: &Args) -> Result<ClientConfig, ConfigError> {
+    let said = match &args.config {
+        Some(path) => ClientConfig::from_file(path)?.apply_env()?,
+        None => ClientConfig::from_env()?,
+    };
+    Ok(with_flags(said, args))
+}
+
+fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
+    let access = &args.credentials;
+    let mut flags = ClientConfig::default();
+    flags.master = args.master.clone();
+    flags.global_segment_size = args.segment_size;
+    flags.segment_name = args.segment_name.clone();
+    flags.metadata_server = args.metadata_server.clone();
+    flags.protocol = args.protocol;
+    flags.token_file = access.token_file.clone();
+    flags.tenant_id = access.tenant.clone();
+    flags.tls_ca = access.tls_ca.clone();
+    flags.tls_cert = access.tls_cert.clone();
+    flags.tls_key = access.tls_key.clone();
+    flags.tls_server_name = access.tls_server_name.clone();
+    flags.enable_client_http_server = args.enable_http_server.then_some(true);
+    flags.client_http_port = args.http_port;
+    let mut config = said.overridden_by(flags);
+    config.master.get_or_insert_with(|| MASTER.to_owned());
+    config.global_segment_size.get_or_insert(SEGMENT_SIZE);
+    if args.host.is_some() || args.data_port.is_some() {
+        (config.local_hostname, config.listen) = (None, None);
+    }
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(flags: &[&str]) -> Args {
+        let args = std::iter::once("mc-client").chain(flags.iter().copied());
+        mc_cli::parse_from(args.map(Into::into)).unwrap()
+    }
+
+    #[test]
+    fn flags_win_and_defaults_lose() {
+        let said = ClientConfig::from_toml(
+            "master = 'a:1'\nglobal_segment_size = '1GB'\nlocal_hostname = '10.0.0.1:7'\n\
+             put_wait_ms = 7",
+        )
+        .unwrap();
+        let config = with_flags(said.clone(), &args(&[]));
+        assert_eq!(config, said);
+        let config = with_flags(
+            said,
+            &args(&["--master_server_address=b:2", "--data_port=8", "--enable_http_server"]),
+        );
+        assert_eq!(config.master.as_deref(), Some("b:2"));
+        assert_eq!(config.global_segment_size, Some(ByteSize::gib(1)));
+        assert_eq!(config.local_hostname, None);
+        assert_eq!(config.enable_client_http_server, Some(true));
+        assert!(config.put_wait.is_some());
+    }
+
+    #[test]
+    fn defaults_are_the_reference_system_s() {
+        let config = with_flags(ClientConfig::default(), &args(&[]));
+        assert_eq!(config.master.as_deref(), Some("localhost:50051"));
+        assert_eq!(config.global_segment_size, Some(ByteSize::gib(4)));
+    }
+}
