@@ -76,7 +76,7 @@ fn ports_in_use() {
     ];
     for flags in [["--port=0", &*format!("--data_port={port}")], [&format!("--port={port}"), ""]] {
         let flags = flags.into_iter().filter(|flag| !flag.is_empty());
-        let all: Vec<&str> = node.iter().map(|&flag| flag).chain(flags).collect();
+        let all: Vec<&str> = node.iter().copied().chain(flags).collect();
         run("mc-client", &all).assert_refused(1, "choose another port");
     }
     let report = ctl(&master.address, &["stat", "--json"]).assert_ok();
