@@ -20,6 +20,6 @@ pub use refusal::Refusal;
 pub use runtime::block_on_threads;
 pub use shutdown::{Shutdown, Signal};
 pub use value::{
-    ParseDurationError, ParseFractionError, ParsePositiveSizeError, parse_duration, parse_fraction,
-    parse_positive_size,
+    MAX_THREADS, ParseDurationError, ParseFractionError, ParsePositiveSizeError,
+    ParseThreadCountError, parse_duration, parse_fraction, parse_positive_size, parse_thread_count,
 };

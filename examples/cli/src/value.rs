@@ -8,6 +8,28 @@ use mc_types::{ByteSize, ParseByteSizeError};
 /// first because it ends in `s`.
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
+/// Most threads that a command line can ask for. Far more than cores help.
+pub const MAX_THREADS: usize = 1024;
+
+/// Why a text is no number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("choose a number of threads between 1 and {MAX_THREADS}")]
+pub struct ParseThreadCountError;
+
+/// Parses a number of threads, from 1 to [`MAX_THREADS`].
+///
+/// ```
+/// assert_eq!(mc_cli::parse_thread_count("4"), Ok(4));
+/// assert!(mc_cli::parse_thread_count("0").is_err());
+/// ```
+///
+/// # Errors
+/// [`ParseThreadCountError`]
+pub fn parse_thread_count(text: &str) -> Result<usize, ParseThreadCountError> {
+    let count = text.trim().parse().map_err(|_| ParseThreadCountError)?;
+    if (1..=MAX_THREADS).contains(&count) { Ok(count) } else { Err(ParseThreadCountError) }
+}
+
 /// Parses a duration: a whole number of milliseconds, or one with a suffix.
 ///
 /// ```

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use mc_cli::CredentialArgs;
+use mc_cli::{CredentialArgs, parse_thread_count};
 use mc_store::Protocol;
 use mc_store::standalone::DEFAULT_PORT;
 use mc_types::{ByteSize, ParseByteSizeError};
@@ -123,18 +123,6 @@ struct DeviceNamed;
 
 fn parse_no_device(text: &str) -> Result<NoDevice, DeviceNamed> {
     if text.trim().is_empty() { Ok(NoDevice) } else { Err(DeviceNamed) }
-}
-
-/// Most threads that a command line can ask for. Far more than cores help.
-const MAX_THREADS: usize = 1024;
-
-#[derive(Debug, thiserror::Error)]
-#[error("choose a number of threads between 1 and {MAX_THREADS}")]
-struct BadThreadCount;
-
-fn parse_thread_count(text: &str) -> Result<usize, BadThreadCount> {
-    let count = text.trim().parse().map_err(|_| BadThreadCount)?;
-    if (1..=MAX_THREADS).contains(&count) { Ok(count) } else { Err(BadThreadCount) }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::time::Duration;
 
 use clap::ArgAction;
-use mc_cli::{ParseDurationError, parse_duration, parse_fraction};
+use mc_cli::{MAX_THREADS, ParseDurationError, parse_duration, parse_fraction, parse_thread_count};
 use mc_evict::{PolicyKind, UnknownPolicy};
 use mc_lease::SoftPinFrom;
 use mc_meta::{AllocationStrategy, MasterConfig, MemoryAllocator, TaskConfig, UnknownStrategy};
@@ -344,18 +344,6 @@ fn parse_soft_pin_from(name: &str) -> Result<SoftPinFrom, NoSuchStart> {
 /// One for each CPU, and not fewer than the reference system has.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(4, NonZero::get).clamp(4, MAX_THREADS)
-}
-
-/// Most threads that a command line can ask for. Far more than cores help.
-const MAX_THREADS: usize = 1024;
-
-#[derive(Debug, thiserror::Error)]
-#[error("choose a number of threads between 1 and {MAX_THREADS}")]
-struct BadThreadCount;
-
-fn parse_thread_count(text: &str) -> Result<usize, BadThreadCount> {
-    let count = text.trim().parse().map_err(|_| BadThreadCount)?;
-    if (1..=MAX_THREADS).contains(&count) { Ok(count) } else { Err(BadThreadCount) }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use mc_cli::{MemberArgs, parse_duration, parse_positive_size};
+use mc_cli::{MemberArgs, parse_duration, parse_positive_size, parse_thread_count};
 use mc_types::ByteSize;
 
 /// The longest value: a gibibyte, which each thread holds once.
 const MAX_VALUE: u64 = 1 << 30;
-
-/// Most values under way at a time.
-const MAX_THREADS: usize = 1024;
 
 /// Stresses a KV-cache store as prefill and decode workers do, and checks every byte.
 #[derive(Clone, Debug, clap::Parser)]
@@ -109,15 +106,6 @@ enum BadValueLength {
 fn parse_value_length(text: &str) -> Result<ByteSize, BadValueLength> {
     let size = parse_positive_size(text)?;
     if size.as_u64() > MAX_VALUE { Err(BadValueLength::TooLong) } else { Ok(size) }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("choose a number of threads between 1 and {MAX_THREADS}")]
-struct BadThreadCount;
-
-fn parse_thread_count(text: &str) -> Result<usize, BadThreadCount> {
-    let count = text.trim().parse().map_err(|_| BadThreadCount)?;
-    if (1..=MAX_THREADS).contains(&count) { Ok(count) } else { Err(BadThreadCount) }
 }
 
 #[cfg(test)]

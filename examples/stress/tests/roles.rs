@@ -166,7 +166,7 @@ fn bad_input_is_one_line() {
     for (role, args, advice) in [
         ("teacher", &[][..], "prefill"),
         ("decode", &["--protocol=rdma"], "tcp only"),
-        ("decode", &["--local_hostname=no such host"], "IP address"),
+        ("decode", &["--local_hostname=no such host"], "no name or address"),
         ("decode", &["--value_length=9GB"], "write less"),
     ] {
         let output = wait(cluster.start_role(role, args));
