@@ -92,8 +92,8 @@ pub(super) async fn serve(core: &Arc<Core>, stream: UnixStream) -> End {
             _ = session.outgoing.drive(&session.stream, patience) => {}
         }
     }
-    // A put that is dropped could leave an unfinished object in the pool, and a read
-    // could write on unnoticed; so calls go on to their ends, without anybody to answer.
+    // A read that is dropped could write on unnoticed, into memory that a later session
+    // uses again; so calls go on to their ends, without anybody to answer.
     session.outgoing.close();
     session.memories.clear();
     finished(&mut calls).await;
