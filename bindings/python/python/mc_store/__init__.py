@@ -1,0 +1,1 @@
+"""Distributed KV-cache store for LLM inference."""

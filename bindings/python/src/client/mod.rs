@@ -1,0 +1,1 @@
+//! The Pythonic face: `Client` and `AsyncClient`.

@@ -1,0 +1,1 @@
+//! Errors of the store as numbers and as exceptions.
