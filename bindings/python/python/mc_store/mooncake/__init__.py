@@ -1,0 +1,23 @@
+"""The reference system's Python modules, on this store.
+
+What a program imports from ``mooncake`` is here under the same names: replace ``mooncake`` by
+``mc_store.mooncake``, or call :func:`mc_store.install_as_mooncake` and change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mc_store.mooncake.buffer_pool import BufferPool, RegisteredBufferPool
+
+__all__ = ["BufferPool", "RegisteredBufferPool"]
+
+
+def __getattr__(name: str) -> Any:
+    # On first use only: `import mooncake` is to cost nothing.
+    if name in __all__:
+        from mc_store.mooncake import buffer_pool
+
+        return getattr(buffer_pool, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
