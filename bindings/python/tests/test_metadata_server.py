@@ -1,0 +1,135 @@
+"""The metadata server: values by key over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from _cluster import Program, free_port
+from mc_store.mooncake.http_metadata_server import KVBootstrapServer, KVPoll
+
+
+@pytest.fixture
+def server() -> Iterator[KVBootstrapServer]:
+    server = KVBootstrapServer(0, "127.0.0.1")
+    server.run()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def connection(server: KVBootstrapServer) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    yield connection
+    connection.close()
+
+
+def ask(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None
+) -> tuple[int, str]:
+    connection.request(method, path, body)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def test_life_of_a_value(connection: http.client.HTTPConnection) -> None:
+    path = "/metadata?key=mooncake%2Fram%2F10.0.0.1%3A1"
+    assert ask(connection, "GET", path) == (404, "metadata not found")
+    assert ask(connection, "DELETE", path) == (404, "metadata not found")
+    assert ask(connection, "PUT", path, b'{"a": 1}') == (200, "metadata updated")
+    assert ask(connection, "GET", path) == (200, '{"a": 1}')
+    assert ask(connection, "PUT", path, b"") == (200, "metadata updated")
+    assert ask(connection, "GET", path) == (200, "")
+    assert ask(connection, "DELETE", path) == (200, "metadata deleted")
+    assert ask(connection, "GET", path) == (404, "metadata not found")
+
+
+def test_rpc_meta_is_written_once(connection: http.client.HTTPConnection) -> None:
+    path = "/metadata?key=mooncake/rpc_meta/node"
+    assert ask(connection, "PUT", path, b"1") == (200, "metadata updated")
+    assert ask(connection, "PUT", path, b"2") == (400, "Duplicate rpc_meta key not allowed")
+    assert ask(connection, "GET", path) == (200, "1")
+    assert ask(connection, "DELETE", path) == (200, "metadata deleted")
+    assert ask(connection, "PUT", path, b"2") == (200, "metadata updated")
+
+
+@pytest.mark.parametrize(
+    "path", ["/metadata", "/metadata?key=", "/metadata?key=%20", "/metadata?k=1"]
+)
+def test_key_is_required(connection: http.client.HTTPConnection, path: str) -> None:
+    for method in ("GET", "PUT", "DELETE"):
+        assert ask(connection, method, path, b"x") == (400, "metadata key is required")
+
+
+def test_what_is_not_there(connection: http.client.HTTPConnection) -> None:
+    assert ask(connection, "POST", "/metadata?key=a", b"x") == (405, "Method not allowed")
+    assert ask(connection, "GET", "/other?key=a") == (404, "not found")
+
+
+def test_bodies(connection: http.client.HTTPConnection) -> None:
+    largest = bytes(1 << 20)
+    assert ask(connection, "PUT", "/metadata?key=a", largest)[0] == 200
+    connection.putrequest("PUT", "/metadata?key=a")
+    connection.putheader("Content-Length", str(1 << 40))
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == 413
+    answer.read()
+    # The connection went; the next request takes a new one.
+    connection.putrequest("PUT", "/metadata?key=a")
+    connection.putheader("Transfer-Encoding", "chunked")
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == 411
+    answer.read()
+    assert ask(connection, "GET", "/metadata?key=a", b"ignored") == (200, largest.decode())
+    assert ask(connection, "GET", "/metadata?key=a") == (200, largest.decode())
+
+
+def test_many_clients(server: KVBootstrapServer) -> None:
+    def write(number: int) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        status, _ = ask(connection, "PUT", "/metadata?key=rpc_meta", str(number).encode())
+        connection.close()
+        return status
+
+    with ThreadPoolExecutor(16) as threads:
+        statuses = sorted(threads.map(write, range(32)))
+    assert statuses == [200] + [400] * 31
+
+
+def test_states() -> None:
+    server = KVBootstrapServer(0, "127.0.0.1")
+    assert server.poll() is KVPoll.Failed
+    server.close()
+    server.run()
+    assert server.poll() is KVPoll.Success
+    with pytest.raises(OSError, match="in use"):
+        KVBootstrapServer(server.port, "127.0.0.1").run()
+    server.close()
+    server.close()
+    assert server.poll() is KVPoll.Failed
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_program(number: signal.Signals) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "mc_store.mooncake.http_metadata_server"]
+    program = Program([*command, "--host=127.0.0.1", f"--port={port}"])
+    try:
+        program.expect("started on 127.0.0.1:")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        assert ask(connection, "GET", "/metadata?key=a")[0] == 404
+        second = Program([*command, "--host=127.0.0.1", f"--port={port}"])
+        second.expect("Address already in use")
+        assert second.stop() == 1
+        # With a connection open.
+        program.signal(number)
+        assert program.stop() == 0
+        connection.close()
+    finally:
+        program.kill()
