@@ -1,0 +1,486 @@
+"""A pool of memory that is registered with a store, leased piece by piece.
+
+Registering memory costs system calls, and with RDMA milliseconds; a pool does it once per region
+and hands the same regions out again. A region belongs to a size class: the smallest of
+``min_size_class``, twice that, four times that, ... which holds the request.
+
+A lease's memory goes back to the pool when the lease is released, or else when the lease and all
+views of it are garbage. It never goes back while a view could still write to it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import threading
+import time
+import weakref
+from collections import deque
+from types import TracebackType
+from typing import Protocol
+
+_PAGE = mmap.PAGESIZE
+_NOT_SET_UP = 1  # of `health_check`
+
+# How long a waiter sleeps before it looks again for itself. Every release wakes it; only a lease
+# that the garbage collector ends on the waiter's own thread, between its look and its sleep, can
+# go unheard.
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+class RegistersMemory(Protocol):
+    """What a pool needs of a store; ``MooncakeDistributedStore`` has it."""
+
+    def register_buffer(self, buffer_ptr: int, size: int, /) -> int: ...
+    def unregister_buffer(self, buffer_ptr: int, /) -> int: ...
+    def health_check(self) -> int: ...
+
+
+class PoolExhausted(RuntimeError):
+    """The pool has no room for the request now."""
+
+
+class PoolTimeout(PoolExhausted, TimeoutError):
+    """The pool had no room for the request in all the time that it was given."""
+
+
+class _Region:
+    """One piece of page-aligned anonymous memory, registered while the pool has it."""
+
+    __slots__ = ("_map", "_offset", "ptr", "size")
+
+    def __init__(self, size: int, alignment: int) -> None:
+        slack = max(0, alignment - _PAGE)
+        try:
+            self._map = mmap.mmap(-1, size + slack)
+        except (OSError, OverflowError) as error:
+            raise MemoryError(f"no {size} bytes for a buffer: {error}") from error
+        start = ctypes.addressof(ctypes.c_ubyte.from_buffer(self._map))
+        self._offset = -start % alignment
+        self.ptr = start + self._offset
+        self.size = size
+
+    def exporter(self, length: int) -> ctypes.Array[ctypes.c_ubyte]:
+        """An object that lives as long as anything can reach this memory through it."""
+        return (ctypes.c_ubyte * length).from_buffer(self._map, self._offset)
+
+
+# Regions that a live store would not let go of. Unmapping one would let the store read or write
+# memory that has become something else.
+_never_unmapped: list[_Region] = []
+
+
+class BufferLease:
+    """Memory on loan from a :class:`BufferPool`, made by :meth:`BufferPool.acquire`.
+
+    As a context manager, it is released on leaving.
+    """
+
+    __slots__ = ("__weakref__", "_exporter", "_pool", "_ptr", "_size")
+
+    _exporter: ctypes.Array[ctypes.c_ubyte] | None
+    _pool: BufferPool
+    _ptr: int
+    _size: int
+
+    def __init__(self) -> None:
+        raise TypeError("leases are made by BufferPool.acquire")
+
+    @classmethod
+    def _of(cls, pool: BufferPool, region: _Region, size: int) -> BufferLease:
+        lease = cls.__new__(cls)
+        exporter = region.exporter(size)
+        # The end of the exporter, by `release` or by the garbage collector, ends the loan.
+        weakref.finalize(exporter, pool._take_back, region).atexit = False
+        lease._pool = pool
+        lease._exporter = exporter
+        lease._ptr = region.ptr
+        lease._size = size
+        return lease
+
+    @property
+    def ptr(self) -> int:
+        """The address of the first byte. Raises ``RuntimeError`` after the release."""
+        if self._exporter is None:
+            raise RuntimeError("buffer lease is closed")
+        return self._ptr
+
+    @property
+    def size(self) -> int:
+        """Bytes asked for, which may be fewer than the region has."""
+        return self._size
+
+    @property
+    def buffer(self) -> memoryview:
+        """A new writable view of the memory. Raises ``BufferError`` after the release."""
+        if self._exporter is None:
+            raise BufferError("buffer lease is closed")
+        return memoryview(self._exporter).cast("B")
+
+    def release(self) -> None:
+        """Give the memory back; doing so again does nothing.
+
+        Raises ``RuntimeError`` while a view of ``buffer`` is in use; the lease stays as it is.
+        """
+        with self._pool._changed:
+            if self._exporter is None:
+                return
+            still_viewed = weakref.ref(self._exporter)
+            self._exporter = None
+            self._exporter = still_viewed()
+            viewed = self._exporter is not None
+        if viewed:
+            raise RuntimeError("cannot release buffer while exported views exist")
+        self._pool._tidy()
+
+    def __enter__(self) -> BufferLease:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc_type is None:
+            self.release()
+        else:
+            # The exception's frames may hold views; the last of them ends the loan.
+            self._exporter = None
+
+
+class BufferPool:
+    """Registered memory by size classes, for many threads.
+
+    ``store``
+        A store that is set up; memory is registered with it.
+    ``max_bytes``
+        Bytes that the pool may have registered at one time; 0 for as many as the store's local
+        buffer has.
+    ``min_size_class``
+        Bytes of the smallest region.
+    ``max_size_class``
+        Largest region that is kept for the next request of its class; larger requests get a
+        region of their own, which goes when they do. ``None``: all are kept.
+    ``alignment``
+        Of every region's first byte; a power of two.
+    ``block_on_exhaustion``, ``default_timeout``
+        What :meth:`acquire` does unless told: wait for room, and for how many seconds (``None``:
+        for ever).
+    ``max_regions``
+        Regions that the pool may have at one time; ``None``: any number.
+    ``prewarm_size``, ``prewarm_count``
+        Arguments for a first :meth:`prewarm`.
+
+    Raises ``TypeError`` or ``ValueError`` for arguments that cannot be meant, and
+    ``RuntimeError`` if the store is not set up.
+    """
+
+    def __init__(
+        self,
+        store: RegistersMemory,
+        max_bytes: int = 0,
+        min_size_class: int = 65536,
+        max_size_class: int | None = None,
+        alignment: int = 8 << 20,
+        block_on_exhaustion: bool = True,
+        default_timeout: float | None = None,
+        max_regions: int | None = None,
+        prewarm_size: int | None = None,
+        prewarm_count: int = 0,
+    ) -> None:
+        # First of all, for `__del__` after a refused argument.
+        self._closed = True
+        for method in ("register_buffer", "unregister_buffer", "health_check"):
+            if not callable(getattr(store, method, None)):
+                raise TypeError(f"store must be a store, not {type(store).__name__}")
+        _whole("max_bytes", max_bytes)
+        _whole("min_size_class", min_size_class, least=1)
+        _whole("alignment", alignment, least=1)
+        if alignment & (alignment - 1):
+            raise ValueError(f"alignment must be a power of two, got {alignment}")
+        if max_size_class is not None:
+            _whole("max_size_class", max_size_class)
+        if max_regions is not None:
+            _whole("max_regions", max_regions)
+        if prewarm_size is not None:
+            _whole("prewarm_size", prewarm_size)
+        _whole("prewarm_count", prewarm_count)
+        _truth("block_on_exhaustion", block_on_exhaustion)
+        _seconds("default_timeout", default_timeout)
+        if store.health_check() == _NOT_SET_UP:
+            raise RuntimeError("MooncakeDistributedStore is not initialized")
+
+        self._store = store
+        self._max_bytes = max_bytes or getattr(store, "_local_buffer_size", 0) or math.inf
+        self._min_size_class = min_size_class
+        self._max_size_class = math.inf if max_size_class is None else max_size_class
+        self._alignment = alignment
+        self._block = block_on_exhaustion
+        self._timeout = default_timeout
+        self._max_regions = math.inf if max_regions is None else max_regions
+
+        # A reentrant lock: `_take_back` may be run by the garbage collector inside of any method.
+        self._changed = threading.Condition(threading.RLock())
+        self._come_back: deque[_Region] = deque()
+        self._idle: dict[int, list[_Region]] = {}
+        self._bytes = 0
+        self._regions = 0
+        self._leases = 0
+        self._closed = False
+        if prewarm_size is not None:
+            self.prewarm(prewarm_size, prewarm_count)
+
+    def acquire(
+        self, size: int, block: bool | None = None, timeout: float | None = None
+    ) -> BufferLease:
+        """A lease of ``size`` bytes, whose content is whatever was there before.
+
+        ``block`` and ``timeout`` (seconds) override the pool's own.
+
+        Raises :class:`PoolExhausted` if there is no room and ``block`` is false,
+        :class:`PoolTimeout` if there was none in ``timeout`` seconds, ``RuntimeError`` if there
+        never can be, if the pool is closed or if the store refuses the memory.
+        """
+        _whole("size", size)
+        if block is None:
+            block = self._block
+        else:
+            _truth("block", block)
+        timeout = self._timeout if timeout is None else _seconds("timeout", timeout)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+
+        region_size = self._region_size(size)
+        victims: list[_Region] = []
+        with self._changed:
+            while True:
+                victims += self._settle()
+                self._check_open()
+                if size > self._max_bytes:
+                    raise RuntimeError("requested buffer size exceeds pool capacity")
+                region = self._idle_region(region_size)
+                if region is not None or self._reserve(region_size, victims):
+                    self._leases += 1
+                    break
+                if not block:
+                    raise PoolExhausted("buffer pool is exhausted")
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise PoolTimeout("timed out waiting for buffer")
+                self._changed.wait(min(left, _LOOK_AGAIN_SECONDS))
+        # Not under the lock, since the kernel may be long about it.
+        self._unregister(victims)
+        try:
+            if region is None:
+                region = self._new_region(region_size)
+            return BufferLease._of(self, region, size)
+        except BaseException:
+            with self._changed:
+                if region is None:
+                    self._leases -= 1
+                else:
+                    self._come_back.append(region)
+            raise
+
+    def buffer(
+        self, size: int, block: bool | None = None, timeout: float | None = None
+    ) -> BufferLease:
+        """The same as :meth:`acquire`, which reads better after ``with``."""
+        return self.acquire(size, block, timeout)
+
+    def prewarm(self, size: int, count: int) -> None:
+        """Register regions for ``count`` requests of ``size`` bytes, as many as there is room for.
+
+        Raises ``RuntimeError`` if the pool is closed or the store refuses the memory.
+        """
+        _whole("size", size)
+        _whole("count", count)
+        region_size = self._region_size(size)
+        for _ in range(count):
+            with self._changed:
+                self._check_open()
+                if region_size > self._max_size_class or not self._has_room(region_size):
+                    return
+                self._count_in(region_size)
+            region = self._new_region(region_size)
+            with self._changed:
+                self._idle.setdefault(region_size, []).append(region)
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Unregister everything; doing so again does nothing.
+
+        Raises ``RuntimeError`` while leases are out; the pool stays open.
+        """
+        with self._changed:
+            victims = self._settle()
+            refused = self._leases and not self._closed
+            if not refused:
+                victims += self._shut()
+        self._unregister(victims)
+        if refused:
+            raise RuntimeError("cannot close buffer pool with active leases")
+
+    def abandon(self) -> None:
+        """Close although leases may be out; each unregisters its memory as it ends."""
+        self._unregister(self._shut())
+
+    def __enter__(self) -> BufferPool:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if exc_type is None:
+            self.close()
+        else:
+            # The exception's frames may hold leases.
+            self.abandon()
+
+    def __del__(self) -> None:
+        # Nobody has a lease any more: each of them refers to its pool.
+        if not self._closed:
+            self.abandon()
+
+    # What follows, up to `_region_size`, is called with the lock held. Regions that are to be
+    # unregistered are returned or added to `victims`: that happens when the lock is free again.
+
+    def _settle(self) -> list[_Region]:
+        """Count the regions whose leases have ended, and keep those that can serve again."""
+        victims: list[_Region] = []
+        while True:
+            try:
+                region = self._come_back.popleft()
+            except IndexError:
+                return victims
+            self._leases -= 1
+            if self._closed or region.size > self._max_size_class:
+                self._count_out(region)
+                victims.append(region)
+            else:
+                self._idle.setdefault(region.size, []).append(region)
+
+    def _shut(self) -> list[_Region]:
+        with self._changed:
+            self._closed = True
+            victims = self._settle()
+            for idle in self._idle.values():
+                victims += idle
+            self._idle.clear()
+            self._changed.notify_all()
+            return victims
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("buffer pool is closed")
+
+    def _idle_region(self, region_size: int) -> _Region | None:
+        idle = self._idle.get(region_size)
+        return idle.pop() if idle else None
+
+    def _reserve(self, region_size: int, victims: list[_Region]) -> bool:
+        """Count a new region in, in the place of idle ones of other classes if need be."""
+        while not self._has_room(region_size):
+            largest = max((size for size, idle in self._idle.items() if idle), default=None)
+            if largest is None:
+                return False
+            victim = self._idle[largest].pop()
+            self._count_out(victim)
+            victims.append(victim)
+        self._count_in(region_size)
+        return True
+
+    def _has_room(self, region_size: int) -> bool:
+        # Regions are whole pages, bounds need not be.
+        fits = self._bytes + region_size < self._max_bytes + _PAGE
+        return fits and self._regions < self._max_regions
+
+    def _count_in(self, region_size: int) -> None:
+        self._bytes += region_size
+        self._regions += 1
+
+    def _count_out(self, region: _Region) -> None:
+        self._bytes -= region.size
+        self._regions -= 1
+
+    def _region_size(self, size: int) -> int:
+        """Bytes of the region that serves a request of ``size``."""
+        size_class = self._min_size_class
+        while size_class < size:
+            size_class *= 2
+        if size_class > min(self._max_size_class, self._max_bytes):
+            size_class = size
+        return max(1, -(-size_class // _PAGE)) * _PAGE
+
+    def _new_region(self, region_size: int) -> _Region:
+        """Map and register a region that is counted in already."""
+        try:
+            region = _Region(region_size, self._alignment)
+            code = self._store.register_buffer(region.ptr, region.size)
+            if code != 0:
+                raise RuntimeError(f"the store refused to register memory (code {code})")
+            return region
+        except BaseException:
+            with self._changed:
+                self._bytes -= region_size
+                self._regions -= 1
+                self._changed.notify_all()
+            raise
+
+    def _unregister(self, regions: list[_Region]) -> None:
+        for region in regions:
+            code = self._store.unregister_buffer(region.ptr)
+            # A store that was closed has let go of everything.
+            if code != 0 and self._store.health_check() != _NOT_SET_UP:
+                _never_unmapped.append(region)
+
+    def _take_back(self, region: _Region) -> None:
+        """The end of a lease, wherever it happens: in `release`, or in the garbage collector."""
+        self._come_back.append(region)
+        with self._changed:
+            self._changed.notify_all()
+        if self._closed:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        with self._changed:
+            victims = self._settle()
+        self._unregister(victims)
+
+
+RegisteredBufferPool = BufferPool
+
+
+def _whole(name: str, value: object, least: int = 0) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _truth(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, not {type(value).__name__}")
+
+
+def _seconds(name: str, value: float | None) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be seconds or None, not {type(value).__name__}")
+    if not value >= 0:
+        raise ValueError(f"{name} must be non-negative, got {value}")
+    return value
+
+
+__all__ = [
+    "BufferLease",
+    "BufferPool",
+    "PoolExhausted",
+    "PoolTimeout",
+    "RegisteredBufferPool",
+]
