@@ -1,0 +1,443 @@
+"""Objects read and written range by range: get sessions and put sessions.
+
+A *get session* remembers that a key was there and how large it is; every ranged read of it finds
+the object anew. An object that went in the meantime answers ``LEASE_EXPIRED``, which ends its
+session.
+
+A *put session* collects an object in memory that is registered with the store, and puts it as a
+whole at the end: nobody sees a part of it, and nothing stays behind after a revoke. Room in the
+pool is taken at the end, too, so it is the end that may answer ``NO_AVAILABLE_HANDLE``. Bytes
+that nobody wrote are zero.
+
+Codes are per key: 0 or a count of bytes, or a negative error code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from mc_store.mooncake._buffer_pool import BufferLease, BufferPool
+
+if TYPE_CHECKING:
+    from mc_store import _native
+    from mc_store._native import ReplicateConfig
+
+    _Base = _native.Store
+else:
+    _Base = object
+
+_NO_AVAILABLE_HANDLE = -200
+_INVALID_PARAMS = -600
+_INVALID_REPLICA = -702
+_OBJECT_NOT_FOUND = -704
+_OBJECT_ALREADY_EXISTS = -705
+_LEASE_EXPIRED = -707
+
+# What the sessions of one store may hold; keys over it get NO_AVAILABLE_HANDLE.
+_MAX_GET_SESSIONS = 1 << 20
+_MAX_STAGED_BYTES = 1 << 30
+
+_STAGING_ALIGNMENT = 4096
+
+# The ranges of one key: address, bytes, offset in the object.
+_Ranges = list[tuple[int, int, int]]
+
+# Keys with their ranges; `None` where the lists about a key do not match.
+_Batch = list[tuple[str, _Ranges | None]]
+
+
+class SessionMethods(_Base):
+    """The sessions of ``MooncakeDistributedStore``.
+
+    Stands before the native class: it follows what is registered, and ends its sessions with the
+    store.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._get_sessions = _GetSessions()
+        self._put_sessions = _PutSessions()
+        self._registered = _Registered()
+
+    def register_buffer(self, buffer_ptr: int, size: int) -> int:
+        code = super().register_buffer(buffer_ptr, size)
+        if code == 0:
+            self._registered.add(index(buffer_ptr), index(size))
+        return code
+
+    def unregister_buffer(self, buffer_ptr: int) -> int:
+        # First of all, so that no session begins to copy from memory that is going.
+        self._registered.discard(index(buffer_ptr))
+        return super().unregister_buffer(buffer_ptr)
+
+    def close(self) -> int:
+        self._get_sessions.clear()
+        self._put_sessions.clear()
+        self._registered.clear()
+        return super().close()
+
+    def batch_get_session_start(self, keys: Sequence[str]) -> list[int]:
+        """Begin to read objects by ranges: per key 0, or ``OBJECT_NOT_FOUND``.
+
+        A session that is there already begins anew.
+        """
+        return self._get_sessions.start(self, _names(keys))
+
+    def batch_get_into_multi_buffer_ranges(
+        self,
+        keys: Sequence[str],
+        all_buffer_ptrs: Sequence[Sequence[int]],
+        all_sizes: Sequence[Sequence[int]],
+        all_src_offsets: Sequence[Sequence[int]],
+    ) -> list[int]:
+        """Read ranges of objects that have a get session: per key the bytes read, or a code.
+
+        The lists have one list per key, and these one number per range: where to, how many
+        bytes, from which byte of the object.
+
+        ``INVALID_PARAMS``: no session, a range beyond the object, or lists of different lengths.
+        ``LEASE_EXPIRED``: the object is gone, and so is its session.
+        """
+        batch = _batch(_names(keys), all_buffer_ptrs, all_sizes, all_src_offsets)
+        return self._get_sessions.read(self, batch)
+
+    def batch_get_session_end(self, keys: Sequence[str]) -> int:
+        """End get sessions, those that are there; 0."""
+        return self._get_sessions.end(_names(keys))
+
+    def batch_put_session_start(
+        self, keys: Sequence[str], sizes: Sequence[int], config: ReplicateConfig | None = None
+    ) -> list[int]:
+        """Begin to write objects of ``sizes`` bytes by ranges: per key 0, or a code.
+
+        ``OBJECT_ALREADY_EXISTS``: the key has a value, which stays. ``INVALID_PARAMS``: an empty
+        key, no bytes, or a session that is there already. ``NO_AVAILABLE_HANDLE``: it would be
+        more than the sessions of one store may hold.
+        """
+        names = _names(keys)
+        numbers = _numbers(sizes)
+        if len(names) != len(numbers):
+            return [_INVALID_PARAMS] * len(names)
+        return self._put_sessions.start(self, names, numbers, config)
+
+    def batch_put_from_multi_buffer_ranges(
+        self,
+        keys: Sequence[str],
+        all_buffer_ptrs: Sequence[Sequence[int]],
+        all_sizes: Sequence[Sequence[int]],
+        all_dst_offsets: Sequence[Sequence[int]],
+    ) -> list[int]:
+        """Write ranges of objects that have a put session: per key the bytes written, or a code.
+
+        The lists have one list per key, and these one number per range: where from, how many
+        bytes, to which byte of the object. The memory must be registered; it can be used again
+        when this returns.
+
+        ``INVALID_PARAMS``: no session, a range beyond the object, memory that is not registered,
+        or lists of different lengths; nothing of the key was written. ``INVALID_REPLICA``: no
+        ranges.
+        """
+        batch = _batch(_names(keys), all_buffer_ptrs, all_sizes, all_dst_offsets)
+        return self._put_sessions.write(batch, self._registered)
+
+    def batch_put_session_end(self, keys: Sequence[str]) -> list[int]:
+        """Put the objects, which ends their sessions: per key 0, or the code of the put."""
+        return self._put_sessions.end(self, _names(keys))
+
+    def batch_put_session_revoke(self, keys: Sequence[str]) -> list[int]:
+        """End put sessions without a put: per key 0, or ``INVALID_PARAMS`` if there is none."""
+        return self._put_sessions.revoke(_names(keys))
+
+
+class _GetSessions:
+    """Which keys have a get session, and the sizes of their objects."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sizes: dict[str, int] = {}
+
+    def start(self, store: SessionMethods, keys: list[str]) -> list[int]:
+        # Also leases the objects, so that they stay for a while.
+        found = store.batch_is_exist(keys)
+        if len(found) != len(keys):
+            return [_INVALID_PARAMS] * len(keys)
+        return [self._start(store, key, found) for key, found in zip(keys, found, strict=True)]
+
+    def _start(self, store: SessionMethods, key: str, found: int) -> int:
+        if found != 1:
+            return _OBJECT_NOT_FOUND if found == 0 else found
+        size = store.get_size(key)
+        if size < 0:
+            return size
+        with self._lock:
+            if len(self._sizes) >= _MAX_GET_SESSIONS and key not in self._sizes:
+                return _NO_AVAILABLE_HANDLE
+            self._sizes[key] = size
+        return 0
+
+    def read(self, store: SessionMethods, batch: _Batch) -> list[int]:
+        with self._lock:
+            sizes = [self._sizes.get(key) for key, _ in batch]
+        codes = [
+            _INVALID_PARAMS if size is None or not _fit(ranges, size) else 0
+            for (_, ranges), size in zip(batch, sizes, strict=True)
+        ]
+        # One call for all of them: each range is a buffer of its own.
+        asked = [
+            (position, key, *piece)
+            for position, (key, ranges) in enumerate(batch)
+            if codes[position] == 0
+            for piece in ranges or ()
+            if piece[1] > 0
+        ]
+        if not asked:
+            return codes
+        answers = store.get_into_ranges(
+            [ptr for _, _, ptr, _, _ in asked],
+            [[key] for _, key, _, _, _ in asked],
+            [[[0]] for _ in asked],
+            [[[offset]] for _, _, _, _, offset in asked],
+            [[[size]] for _, _, _, size, _ in asked],
+        )
+        for (position, key, *_), [[answer]] in zip(asked, answers, strict=True):
+            if answer == _OBJECT_NOT_FOUND:
+                self.end([key])
+                answer = _LEASE_EXPIRED
+            if codes[position] >= 0:
+                codes[position] = answer if answer < 0 else codes[position] + answer
+        return codes
+
+    def end(self, keys: list[str]) -> int:
+        with self._lock:
+            for key in keys:
+                self._sizes.pop(key, None)
+        return 0
+
+    def clear(self) -> None:
+        with self._lock:
+            self._sizes.clear()
+
+
+class _PutSessions:
+    """The objects that are being written."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._staged: dict[str, _Staged] = {}
+        self._pool: BufferPool | None = None
+
+    def start(
+        self,
+        store: SessionMethods,
+        keys: list[str],
+        sizes: list[int],
+        config: ReplicateConfig | None,
+    ) -> list[int]:
+        pool = self._staging(store)
+        if pool is None:
+            return [_INVALID_PARAMS] * len(keys)
+        found = store.batch_is_exist(keys)
+        codes = []
+        for key, size, exists in zip(keys, sizes, found, strict=True):
+            if not key or size == 0 or exists < 0:
+                codes.append(min(exists, 0) or _INVALID_PARAMS)
+            elif exists:
+                codes.append(_OBJECT_ALREADY_EXISTS)
+            else:
+                codes.append(self._start(pool, key, size, config))
+        return codes
+
+    def _start(self, pool: BufferPool, key: str, size: int, config: ReplicateConfig | None) -> int:
+        try:
+            lease = pool.acquire(size)
+        except (MemoryError, RuntimeError):
+            return _NO_AVAILABLE_HANDLE
+        session = _Staged(lease, config)
+        with self._lock:
+            if self._staged.setdefault(key, session) is session:
+                return 0
+        lease.release()
+        return _INVALID_PARAMS
+
+    def write(self, batch: _Batch, registered: _Registered) -> list[int]:
+        codes = []
+        for key, ranges in batch:
+            with self._lock:
+                session = self._staged.get(key)
+            if session is None or ranges is None:
+                codes.append(_INVALID_PARAMS)
+            elif not ranges:
+                codes.append(_INVALID_REPLICA)
+            elif not all(registered.has(ptr, size) for ptr, size, _ in ranges if size > 0):
+                codes.append(_INVALID_PARAMS)
+            else:
+                codes.append(session.write(ranges))
+        return codes
+
+    def end(self, store: SessionMethods, keys: list[str]) -> list[int]:
+        codes = [_INVALID_PARAMS] * len(keys)
+        # A put of many has one config; sessions started together share theirs.
+        by_config: dict[int, list[tuple[int, _Staged]]] = {}
+        for position, session in enumerate(self._take(keys)):
+            if session is not None and session.finish():
+                by_config.setdefault(id(session.config), []).append((position, session))
+        for group in by_config.values():
+            leases = [session.lease for _, session in group]
+            config = group[0][1].config
+            try:
+                puts = store.batch_put_from(
+                    [keys[position] for position, _ in group],
+                    [lease.ptr for lease in leases],
+                    [lease.size for lease in leases],
+                    *(() if config is None else (config,)),
+                )
+            finally:
+                for lease in leases:
+                    lease.release()
+            for (position, _), code in zip(group, puts, strict=True):
+                codes[position] = code
+        return codes
+
+    def revoke(self, keys: list[str]) -> list[int]:
+        # A key named twice has been revoked by the first.
+        revoked: set[str] = set()
+        for key, session in zip(keys, self._take(keys), strict=True):
+            if session is not None and session.finish():
+                session.lease.release()
+                revoked.add(key)
+        return [0 if key in revoked else _INVALID_PARAMS for key in keys]
+
+    def clear(self) -> None:
+        with self._lock:
+            keys = list(self._staged)
+            pool, self._pool = self._pool, None
+        self.revoke(keys)
+        if pool is not None:
+            pool.abandon()
+
+    def _take(self, keys: list[str]) -> list[_Staged | None]:
+        with self._lock:
+            return [self._staged.pop(key, None) for key in keys]
+
+    def _staging(self, store: SessionMethods) -> BufferPool | None:
+        """The pool of memory for objects, or ``None`` without a store that is set up."""
+        with self._lock:
+            if self._pool is None:
+                try:
+                    self._pool = BufferPool(
+                        store,
+                        max_bytes=_MAX_STAGED_BYTES,
+                        alignment=_STAGING_ALIGNMENT,
+                        block_on_exhaustion=False,
+                    )
+                except RuntimeError:
+                    return None
+            return self._pool
+
+
+class _Staged:
+    """One object that is being written."""
+
+    def __init__(self, lease: BufferLease, config: ReplicateConfig | None) -> None:
+        self.lease = lease
+        self.config = config
+        self._lock = threading.Lock()
+        self._finished = False
+        self._written: list[tuple[int, int]] = []
+
+    def write(self, ranges: _Ranges) -> int:
+        """Copy ``ranges``, all of them or none: the bytes copied, or a code."""
+        if not _fit(ranges, self.lease.size):
+            return _INVALID_PARAMS
+        with self._lock:
+            if self._finished:
+                return _INVALID_PARAMS
+            for ptr, size, offset in ranges:
+                if size > 0:
+                    ctypes.memmove(self.lease.ptr + offset, ptr, size)
+                    insort(self._written, (offset, offset + size))
+        return sum(size for _, size, _ in ranges)
+
+    def finish(self) -> bool:
+        """Let nobody write any more, and zero what nobody wrote; whether this was the first."""
+        with self._lock:
+            if self._finished:
+                return False
+            self._finished = True
+        end = 0
+        for start, stop in [*self._written, (self.lease.size, self.lease.size)]:
+            if start > end:
+                ctypes.memset(self.lease.ptr + end, 0, start - end)
+            end = max(end, stop)
+        return True
+
+
+class _Registered:
+    """The memory that the application has registered."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._starts: list[int] = []
+        self._sizes: dict[int, int] = {}
+
+    def add(self, start: int, size: int) -> None:
+        with self._lock:
+            if start not in self._sizes:
+                insort(self._starts, start)
+            self._sizes[start] = size
+
+    def discard(self, start: int) -> None:
+        with self._lock:
+            if self._sizes.pop(start, None) is not None:
+                self._starts.remove(start)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._starts.clear()
+            self._sizes.clear()
+
+    def has(self, ptr: int, size: int) -> bool:
+        """Whether all of ``size`` bytes at ``ptr`` lie in one registered piece."""
+        with self._lock:
+            # Nearly always the nearest one below, but registered pieces may overlap.
+            for position in range(bisect_right(self._starts, ptr) - 1, -1, -1):
+                start = self._starts[position]
+                if ptr + size <= start + self._sizes[start]:
+                    return True
+        return False
+
+
+def _fit(ranges: _Ranges | None, size: int) -> bool:
+    """Whether the lists made ranges at all, and these lie within ``size`` bytes."""
+    return ranges is not None and all(
+        offset + length <= size and (ptr != 0 or length == 0) for ptr, length, offset in ranges
+    )
+
+
+def _names(keys: Sequence[str]) -> list[str]:
+    if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
+        raise TypeError("keys must be a list of str")
+    return list(keys)
+
+
+def _numbers(values: Sequence[int]) -> list[int]:
+    numbers = [index(value) for value in values]
+    for number in numbers:
+        if not 0 <= number < 1 << 64:
+            raise OverflowError(f"{number} does not fit into 64 bits without a sign")
+    return numbers
+
+
+def _batch(keys: list[str], *columns: Sequence[Sequence[int]]) -> _Batch:
+    rows = [[_numbers(row) for row in column] for column in columns]
+    if any(len(column) != len(keys) for column in rows):
+        return [(key, None) for key in keys]
+    return [
+        (key, list(zip(*row, strict=True)) if len({len(numbers) for numbers in row}) == 1 else None)
+        for key, *row in zip(keys, *rows, strict=True)
+    ]
