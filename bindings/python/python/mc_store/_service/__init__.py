@@ -1,0 +1,1 @@
+"""The parts of the REST service; :mod:`mc_store.service` is the way in."""

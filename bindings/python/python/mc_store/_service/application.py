@@ -1,0 +1,92 @@
+"""The routes of a node, put together."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from mc_store._service.objects import Objects
+from mc_store._service.requests import MAX_BODY_BYTES, BadRequest, StoreFailed, error
+from mc_store._service.segments import Segments
+from mc_store._service.threads import Threads
+from mc_store.mooncake.store import MooncakeDistributedStore
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_HEALTH = {0: (200, "ok"), 1: (503, "store not set up"), 2: (503, "master unreachable")}
+
+_log = logging.getLogger(__name__)
+
+
+def application(
+    store: MooncakeDistributedStore, threads: Threads, protocol: str
+) -> web.Application:
+    """The REST service of ``store``, whose calls run on ``threads``."""
+
+    async def health(request: web.Request) -> web.Response:
+        """Whether this node can reach its master."""
+        code = await threads.run(store.health_check)
+        status, text = _HEALTH.get(code, (503, f"code {code}"))
+        return web.json_response({"status": text}, status=status)
+
+    async def index(request: web.Request) -> web.Response:
+        """This description."""
+        return web.json_response(description)
+
+    routes = [
+        web.get("/", index),
+        web.get("/health", health),
+        *Objects(store, threads).routes(),
+        *Segments(store, threads, protocol).routes(),
+    ]
+    description = _describe(routes)
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_failures_as_json])
+    app.add_routes(routes)
+    return app
+
+
+@web.middleware
+async def _failures_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every failure as ``{"error": "..."}`` with a status."""
+    try:
+        return await handler(request)
+    except BadRequest as problem:
+        return error(400, str(problem))
+    except StoreFailed as problem:
+        _log.error("%s %s: %s", request.method, request.path, problem.body)
+        return web.json_response(problem.body, status=500)
+    except web.HTTPRequestEntityTooLarge:
+        return error(413, f"Request body is larger than {MAX_BODY_BYTES} bytes")
+    except web.HTTPException as problem:
+        if problem.status < 400:
+            raise
+        response = error(problem.status, problem.reason)
+        if "Allow" in problem.headers:
+            response.headers["Allow"] = problem.headers["Allow"]
+        return response
+    except Exception as problem:
+        _log.exception("%s %s", request.method, request.path)
+        return error(500, str(problem))
+
+
+def _describe(routes: list[web.RouteDef]) -> dict[str, Any]:
+    """The routes in OpenAPI's form: what there is, without schemas."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        path = re.sub(r"\{(\w+):.*\}", r"{\1}", route.path)
+        operation: dict[str, Any] = {
+            "summary": inspect.getdoc(route.handler),
+            "responses": {"default": {"description": "JSON, or the bytes of a value"}},
+        }
+        if "{key}" in path:
+            operation["parameters"] = [
+                {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}}
+            ]
+        paths.setdefault(path, {})[route.method.lower()] = operation
+    info = {"title": "mc-store REST service", "version": "1"}
+    return {"openapi": "3.1.0", "info": info, "paths": paths}

@@ -1,0 +1,73 @@
+"""What requests carry, checked, and what they are answered with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+MAX_BODY_BYTES = 100 << 20
+
+
+class BadRequest(Exception):
+    """The request cannot be meant; the text says why. Answered with status 400."""
+
+
+class StoreFailed(Exception):
+    """The store refused; the text says what, ``code`` why. Answered with status 500."""
+
+    def __init__(self, message: str, code: int, **more: Any) -> None:
+        super().__init__(message)
+        self.body = {"error": message, "code": code, **more}
+
+
+def success(**more: Any) -> web.Response:
+    return web.json_response({"status": "success", **more})
+
+
+def error(status: int, message: str) -> web.Response:
+    return web.json_response({"error": message}, status=status)
+
+
+async def json_object(request: web.Request) -> dict[str, Any]:
+    """The body, which must be a JSON object, in UTF-8."""
+    try:
+        content = json.loads(await request.read())
+    except ValueError as problem:
+        raise BadRequest("Malformed JSON body") from problem
+    if not isinstance(content, dict):
+        raise BadRequest("Request body must be a JSON object")
+    return content
+
+
+def text_field(body: dict[str, Any], name: str, default: str) -> str:
+    value = body.get(name, default)
+    if not isinstance(value, str):
+        raise BadRequest(f"Invalid {name}, must be a string")
+    return value
+
+
+def whole_field(
+    body: dict[str, Any], name: str, *, least: int, most: int, default: int | None = None
+) -> int:
+    """An integer of ``least`` to ``most``; without a default it must be there."""
+    value = body.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        kind = "a positive integer" if least else "a non-negative integer"
+        raise BadRequest(f"Invalid {name}, must be {kind} no greater than {most}")
+    return value
+
+
+def segment_ids_field(body: dict[str, Any]) -> list[str]:
+    value = body.get("segment_ids")
+    ids = [value] if isinstance(value, str) else value
+    if not ids:
+        raise BadRequest("Missing segment_ids")
+    if not isinstance(ids, list) or not all(isinstance(id, str) and id for id in ids):
+        raise BadRequest("Invalid segment_ids, must be a list of strings")
+    return ids
+
+
+def key_of(request: web.Request) -> str:
+    return str(request.match_info["key"])

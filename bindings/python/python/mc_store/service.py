@@ -1,0 +1,81 @@
+"""A node of the store as a program with a REST service.
+
+::
+
+    python -m mc_store.service --config node.json --port 8080
+
+It contributes memory as ``node.json`` says (:mod:`mc_store.mooncake.mooncake_config`) and answers
+requests about objects and memory; ``GET /`` lists them. Needs the extra ``mc-store[service]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import logging
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; its exit status: 0 after a signal, 1 if it could not start."""
+    options = _parser().parse_args(arguments)
+    if importlib.util.find_spec("aiohttp") is None:
+        print(
+            "the REST service needs aiohttp, which is not installed; to install it:\n"
+            "    pip install 'mc-store[service]'",
+            file=sys.stderr,
+        )
+        return 1
+    from mc_store._service.node import MooncakeStoreService, serve
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        service = MooncakeStoreService(options.config, dict(options.define))
+        ran = asyncio.run(serve(service, options.host, options.port, options.max_wait_time))
+    except (OSError, TypeError, ValueError) as problem:
+        print(f"mc_store.service: {problem}", file=sys.stderr)
+        return 1
+    return 0 if ran else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m mc_store.service",
+        description="A node of the store with a REST service.",
+        epilog="Without --config, the settings come from MOONCAKE_CONFIG_PATH or MOONCAKE_*.",
+    )
+    parser.add_argument("--config", metavar="FILE", help="settings, as JSON")
+    parser.add_argument(
+        "-D",
+        "--define",
+        metavar="NAME=VALUE",
+        action="append",
+        type=_assignment,
+        default=[],
+        help="override one setting, for instance -D global_segment_size=4GB",
+    )
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (%(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=8080, help="port to listen on, 0 for a free one (%(default)s)"
+    )
+    parser.add_argument(
+        "--max-wait-time",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="how long to go on trying to join the store (%(default)s)",
+    )
+    return parser
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
+    return name.strip(), value
+
+
+if __name__ == "__main__":
+    sys.exit(main())
