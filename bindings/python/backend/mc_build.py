@@ -1,0 +1,221 @@
+"""Builds the package, as PEP 517 asks: maturin, and what maturin does not do.
+
+* The programs (`mc-master`, `mc-client`, `mc-ctl`) are built by cargo and go into the wheel as
+  scripts, so that an environment with the package has them in its `bin`.
+* A wheel can be made for hosts older than this one, and for others, with the linker and the
+  headers of Zig.
+* The source distribution is the whole workspace: the package needs all of its crates.
+
+Settings, with pip `--config-settings NAME=VALUE`:
+
+* `profile`: the cargo profile, instead of `wheel`; `dev` builds fastest.
+* `glibc`: the oldest glibc that the wheel must run with, `2.17` for example.
+* `target`: the Rust target, `aarch64-unknown-linux-gnu` for example; needs `glibc`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import maturin
+
+PROGRAMS = ("mc-master", "mc-client", "mc-ctl")
+
+PROJECT = Path(__file__).resolve().parents[1]
+WORKSPACE = PROJECT.parents[1]
+#: What maturin puts into the wheel beside the modules; `tool.maturin.data` names it too.
+DATA = PROJECT / "build" / "data"
+
+Config = Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is to be built, and how."""
+
+    profile: str
+    target: str | None
+    glibc: str | None
+
+    @classmethod
+    def of(cls, config: Config, *, profile: str) -> Settings:
+        """Reads what the caller set; `profile` is used when that says nothing.
+
+        Raises:
+            ValueError: a setting is unknown, malformed, or not enough.
+        """
+        rest = dict(config or {})
+        settings = cls(
+            rest.pop("profile", profile), rest.pop("target", None), rest.pop("glibc", None)
+        )
+        if rest:
+            raise ValueError(
+                f"unknown settings: {', '.join(rest)}; known are profile, glibc, target"
+            )
+        if settings.glibc is not None and not re.fullmatch(r"\d+\.\d+", settings.glibc):
+            raise ValueError(f"glibc must be a version, as 2.17, and not {settings.glibc!r}")
+        if settings.target is not None and settings.glibc is None:
+            raise ValueError("target needs glibc: say which version that host has at least")
+        return settings
+
+    @property
+    def rust_target(self) -> str | None:
+        """The target to name to cargo; none if it is this host's, as it is."""
+        if self.glibc is None:
+            return None
+        return self.target or f"{os.uname().machine}-unknown-linux-gnu"
+
+    def maturin(self) -> dict[str, str]:
+        """The settings of maturin that say the same."""
+        arguments = ["--profile", self.profile]
+        if self.rust_target is not None and self.glibc is not None:
+            tag = f"manylinux_{self.glibc.replace('.', '_')}"
+            arguments += ["--zig", "--target", self.rust_target, "--compatibility", tag]
+        return {"build-args": " ".join(arguments)}
+
+    def build_programs(self) -> None:
+        """Builds the programs and lays them where maturin takes them from."""
+        command = ["cargo", "build"]
+        if self.rust_target is not None:
+            command = ["cargo-zigbuild", "zigbuild", "--target", f"{self.rust_target}.{self.glibc}"]
+        command += ["--locked", "--profile", self.profile]
+        for name in PROGRAMS:
+            command += ["--package", name]
+        command += ["--message-format", "json-render-diagnostics"]
+        print("Running", " ".join(command), flush=True)
+        cargo = subprocess.run(command, cwd=WORKSPACE, check=True, stdout=subprocess.PIPE)
+        messages = map(json.loads, cargo.stdout.splitlines())
+        built = {
+            message["target"]["name"]: message["executable"]
+            for message in messages
+            if message["reason"] == "compiler-artifact" and message["executable"]
+        }
+
+        scripts = DATA / "scripts"
+        shutil.rmtree(DATA, ignore_errors=True)
+        scripts.mkdir(parents=True)
+        for name in PROGRAMS:
+            shutil.copy2(built[name], scripts / name)
+
+
+@contextmanager
+def _in_project() -> Iterator[None]:
+    """maturin works on the directory that it is in. That of the caller is another one when a
+    source distribution is built, whose root is the workspace. It looks for the data whatever it
+    does."""
+    DATA.mkdir(parents=True, exist_ok=True)
+    before = Path.cwd()
+    os.chdir(PROJECT)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def get_requires_for_build_wheel(config_settings: Config = None) -> list[str]:
+    with _in_project():
+        requires = list(maturin.get_requires_for_build_wheel())
+    if Settings.of(config_settings, profile="wheel").rust_target is not None:
+        requires += ["cargo-zigbuild>=0.24,<1", "ziglang>=0.15,<1"]
+    return requires
+
+
+get_requires_for_build_editable = get_requires_for_build_wheel
+
+
+def get_requires_for_build_sdist(config_settings: Config = None) -> list[str]:
+    with _in_project():
+        return list(maturin.get_requires_for_build_sdist())
+
+
+def prepare_metadata_for_build_wheel(
+    metadata_directory: str, config_settings: Config = None
+) -> str:
+    settings = Settings.of(config_settings, profile="wheel")
+    directory = Path(metadata_directory).resolve()
+    with _in_project():
+        return str(maturin.prepare_metadata_for_build_wheel(str(directory), settings.maturin()))
+
+
+prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: Config = None, metadata_directory: str | None = None
+) -> str:
+    settings = Settings.of(config_settings, profile="wheel")
+    directory = Path(wheel_directory).resolve()
+    settings.build_programs()
+    with _in_project():
+        return str(maturin.build_wheel(str(directory), settings.maturin()))
+
+
+def build_editable(
+    wheel_directory: str, config_settings: Config = None, metadata_directory: str | None = None
+) -> str:
+    settings = Settings.of(config_settings, profile="dev")
+    directory = Path(wheel_directory).resolve()
+    settings.build_programs()
+    with _in_project():
+        return str(maturin.build_editable(str(directory), settings.maturin()))
+
+
+def build_sdist(sdist_directory: str, config_settings: Config = None) -> str:
+    """The files of the workspace that git knows, with a `pyproject.toml` at their root that leads
+    here, and the metadata."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=WORKSPACE, check=True, capture_output=True, text=True
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        info = prepare_metadata_for_build_wheel(scratch)
+        metadata = Path(scratch, info, "METADATA").read_bytes()
+    root = info.removesuffix(".dist-info")
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    leads_here = "\n".join(
+        [
+            "[build-system]",
+            f"requires = {project['build-system']['requires']}",
+            'build-backend = "mc_build"',
+            f'backend-path = ["{Path(__file__).resolve().parent.relative_to(WORKSPACE)}"]',
+            "",
+        ]
+    )
+
+    archive = Path(sdist_directory).resolve() / f"{root}.tar.gz"
+    # No times and no owners: the same sources give the same archive.
+    with (
+        archive.open("wb") as file,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+
+        def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+            entry.mtime = entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            return entry
+
+        for name in sorted(filter(None, listed.stdout.split("\0"))):
+            if os.path.lexists(WORKSPACE / name):
+                tar.add(WORKSPACE / name, f"{root}/{name}", filter=anonymous)
+        for name, content in (
+            ("PKG-INFO", metadata),
+            ("pyproject.toml", leads_here.encode()),
+        ):
+            entry = tarfile.TarInfo(f"{root}/{name}")
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return archive.name
