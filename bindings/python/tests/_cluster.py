@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -51,7 +52,7 @@ def free_port() -> int:
 
 def binary(name: str) -> Path:
     """The program `name` (`mc-master`, …): the one installed beside this interpreter, else the
-    newest one that cargo has built.
+    newest one that cargo has built, else what PATH has.
 
     Raises:
         FileNotFoundError: there is neither.
@@ -63,6 +64,8 @@ def binary(name: str) -> Path:
     built = [
         path for profile in ("debug", "release") if (path := target / profile / name).is_file()
     ]
+    if not built and (found := shutil.which(name)):
+        built = [Path(found)]
     if not built:
         raise FileNotFoundError(f"{name} is not installed and not built; run: cargo build --bins")
     return max(built, key=lambda path: path.stat().st_mtime)
@@ -261,26 +264,31 @@ class Finished:
 
 
 def run_python(
-    code: str,
+    code: str | Path,
     *arguments: str,
     python: str | Path = sys.executable,
     seconds: float = 2 * PATIENCE,
     env: dict[str, str] | None = None,
+    inherit: bool = True,
+    cwd: Path | None = None,
     check: bool = True,
 ) -> Finished:
-    """Runs `code` in a fresh interpreter, which prints the stacks of all threads if it crashes.
+    """Runs `code`, or the file of a script, in a fresh interpreter, which prints the stacks of all
+    threads if it crashes. Its environment is `env`, and this one if it is to `inherit` that.
 
     Raises:
         AssertionError: `check` is set and its exit status is not 0 (a signal counts as negative).
         TimeoutError: it had not ended after `seconds`.
     """
-    command = [str(python), "-X", "faulthandler", "-c", code, *arguments]
+    program = [str(code)] if isinstance(code, Path) else ["-c", code]
+    command = [str(python), "-X", "faulthandler", *program, *arguments]
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | (env or {}),
+        env=(os.environ if inherit else {}) | (env or {}),
+        cwd=cwd,
         text=True,
         errors="backslashreplace",
     ) as process:

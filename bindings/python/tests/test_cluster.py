@@ -12,8 +12,8 @@ from _cluster import Cluster, Program, binary, free_port, run_python, wait_until
 
 
 def ctl(cluster: Cluster, *words: str) -> str:
-    command = [binary("mc-ctl"), f"--master_server_address={cluster.address}", *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+    command = [str(binary("mc-ctl")), f"--master_server_address={cluster.address}", *words]
+    return subprocess.check_output(command, text=True, timeout=30)
 
 
 def test_cluster_holds_objects(cluster: Cluster, key: str) -> None:
