@@ -198,6 +198,15 @@ pub enum RpcError {
         /// How long was waited.
         after: Duration,
     },
+    /// The caller no longer wanted the answer, see
+    /// [`blocking::in_place`](crate::blocking::in_place). The call may have been executed.
+    #[error("{method} was given up before {addr} had answered; the call may have been executed")]
+    GivenUp {
+        /// The address as configured.
+        addr: Arc<str>,
+        /// The call.
+        method: Method,
+    },
     /// The answer is not what the protocol says.
     #[error("the answer of {addr} to {method} is malformed: {reason}")]
     Malformed {
@@ -237,6 +246,7 @@ impl RpcError {
             Self::TlsHandshake { .. } => ErrorCode::Unauthenticated,
             Self::NotAMaster { reason, .. } => reason.code(),
             Self::TimedOut { .. } => ErrorCode::RpcTimeout,
+            Self::GivenUp { .. } => ErrorCode::Cancelled,
             Self::Address { .. } | Self::Credential(_) | Self::RequestTooLarge { .. } => {
                 ErrorCode::InvalidParams
             }
@@ -260,6 +270,7 @@ impl RpcError {
             Self::Address { .. }
             | Self::Credential(_)
             | Self::NotAMaster { .. }
+            | Self::GivenUp { .. }
             | Self::Malformed { .. }
             | Self::RequestTooLarge { .. } => false,
         }

@@ -9,14 +9,16 @@ mod fake;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{ME, PATIENCE, key, master, segment, serve, serve_at};
 use fake::{accept, listen, refuse};
 use mc_meta::{ClientStatus, ListCursor, Master, PutEnd, PutStart, ReplicateConfig};
-use mc_rpc::blocking::MasterClient;
+use mc_rpc::blocking::{MasterClient, in_place};
 use mc_rpc::frame::{FrameHeader, Kind};
 use mc_rpc::{
     ClientConfig, ClientMetrics, Method, MethodMetrics, PutRevokeItem, PutStartItem, Refusal,
@@ -510,4 +512,53 @@ fn somebody_else_at_the_address_is_told_apart() {
     config.connect_timeout = Duration::from_millis(50);
     let error = MasterClient::connect(&addr, config).unwrap_err();
     assert!(error.to_string().contains("no answer within 50ms"), "{error}");
+}
+
+/// Polls `call` once, in place.
+fn poll_in_place<T>(give_up: fn() -> bool, call: impl Future<Output = T>) -> Poll<T> {
+    let mut call = pin!(call);
+    in_place(give_up, || call.as_mut().poll(&mut Context::from_waker(Waker::noop())))
+}
+
+#[test]
+fn the_async_client_may_call_in_place() {
+    let master = master();
+    let (runtime, server, addr) = real(&master);
+    let client = mc_rpc::MasterClient::lazy(&addr, ClientConfig::default());
+    // This thread is in no runtime.
+    for _ in 0..2 {
+        let Poll::Ready(exists) = poll_in_place(|| false, client.exist(key("a"))) else {
+            panic!("a call in place is over when it was polled");
+        };
+        assert!(!exists.unwrap());
+    }
+    let exist = of(&client.metrics(), Method::ExistKey);
+    assert_eq!((exist.calls, client.metrics().connections_made), (2, 1));
+    // Later calls, and those of other threads, are those of an async client again.
+    assert!(!runtime.block_on(client.exist(key("a"))).unwrap());
+    let elsewhere = in_place(
+        || false,
+        || thread::scope(|scope| scope.spawn(|| runtime.block_on(client.ping(ME))).join()),
+    );
+    elsewhere.unwrap().unwrap();
+    assert_eq!(client.metrics().connections_made, 2);
+    runtime.block_on(server.shutdown());
+}
+
+#[test]
+fn whoever_calls_in_place_may_give_up() {
+    let client = mc_rpc::MasterClient::lazy("127.0.0.1:1", patient());
+    let begin = Instant::now();
+    in_place(
+        || false,
+        || {
+            let call = poll_in_place(|| true, client.exist(key("a")));
+            assert!(matches!(call, Poll::Ready(Err(RpcError::Unreachable { .. }))));
+        },
+    );
+    assert!(begin.elapsed() < PATIENCE / 2, "it was not to try again");
+    let client = mc_rpc::MasterClient::lazy("127.0.0.1:1", quick());
+    let begin = Instant::now();
+    in_place(|| true, || assert!(poll_in_place(|| false, client.exist(key("a"))).is_ready()));
+    assert!(begin.elapsed() >= quick().call_timeout / 2, "it was to try again and again");
 }

@@ -14,12 +14,16 @@
 //! [`UnavailableInCurrentStatus`](crate::ErrorCode::UnavailableInCurrentStatus).
 //!
 //! # Threads
-//! A client that accepts no peers has no threads of its own: the calling thread itself
-//! writes to the sockets and waits at them, which spares it the way to another thread and
-//! back. Several threads may call at the same time; one of them then waits at the sockets
-//! for all. What such a client does by itself, as logging its figures, it does during calls
-//! only. A client that accepts peers, because it has a segment or an address to listen at, or
-//! that has pages for readers, has two threads, which serve them all the time.
+//! The calling thread asks the master itself, on a socket that nobody else uses meanwhile,
+//! and copies itself what is in shared memory: a call that does nothing else never waits for
+//! another thread. Calls of many threads do not wait for each other.
+//!
+//! Beyond that, a client that accepts no peers has no threads of its own: the calling thread
+//! itself writes to the sockets of peers and waits at them, which spares it the way to
+//! another thread and back; of several threads that do so at the same time, one waits at the
+//! sockets for all. What such a client does by itself, as logging its figures, it does during
+//! calls only. A client that accepts peers, because it has a segment or an address to listen
+//! at, or that has pages for readers, has two threads, which serve them all the time.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,14 +45,17 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_rpc::blocking::in_place;
 use mc_rpc::{ClusterReport, ObjectDescription, Refusal, ReplicaDescription, ReplicaPage};
 use mc_transport::MemorySlice;
 use mc_types::{ClientId, Endpoint, ObjectKey, SegmentId, TaskId};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::client::{
     ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MountedSegment, Put,
@@ -60,6 +67,14 @@ use crate::{ListCursor, ReplicateConfig, TaskReport};
 
 /// Threads of a client that serves somebody.
 const THREADS: usize = 2;
+
+/// How often a caller is asked whether it still waits.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The caller did not wait for a future's end; see [`Client::block_on_unless`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("given up before it was done; it may be done all the same")]
+pub struct GivenUp;
 
 /// Clients, and the hosts that serve their segments.
 type Hosts = Vec<(ClientId, Vec<Box<str>>)>;
@@ -138,7 +153,9 @@ impl Client {
         &self.inner.client
     }
 
-    /// Waits for a future in the runtime of this client.
+    /// Waits for a future in the runtime of this client. What the future begins with, up to
+    /// the first time that it has to wait for something else than the master, it does on the
+    /// calling thread.
     ///
     /// # Panics
     /// On a thread that runs async tasks, and when the future panics.
@@ -156,8 +173,68 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let runtime = self.inner.runtime.as_ref();
-        runtime.expect("taken only when nobody holds a client").block_on(future)
+        let mut future = pin!(future);
+        match self.begin(future.as_mut(), || false) {
+            Poll::Ready(output) => output,
+            Poll::Pending => self.runtime().block_on(future),
+        }
+    }
+
+    /// As [`block_on`](Self::block_on), until `give_up` says that nobody waits any more,
+    /// which drops the future. It is asked ten times a second, and when a signal interrupts
+    /// this thread: for callers who have to answer to somebody else, as to Ctrl-C.
+    ///
+    /// # Errors
+    /// [`GivenUp`].
+    ///
+    /// # Panics
+    /// On a thread that runs async tasks, and when the future or `give_up` panics.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (master, stop) = mc_store::doctest::master_elsewhere();
+    /// use mc_store::{Client, blocking::GivenUp};
+    /// let client = Client::builder().master(master).connect_blocking()?;
+    /// let forever = std::future::pending::<()>();
+    /// assert_eq!(client.block_on_unless(forever, || true), Err(GivenUp));
+    /// # client.shutdown();
+    /// # drop(stop);
+    /// # Ok(()) }
+    /// ```
+    pub fn block_on_unless<F: Future>(
+        &self,
+        future: F,
+        give_up: fn() -> bool,
+    ) -> Result<F::Output, GivenUp> {
+        let mut future = pin!(future);
+        let output = match self.begin(future.as_mut(), give_up) {
+            Poll::Ready(output) => output,
+            Poll::Pending => self.runtime().block_on(async {
+                loop {
+                    match tokio::time::timeout(PATIENCE, future.as_mut()).await {
+                        Ok(output) => return Ok(output),
+                        Err(_) if give_up() => return Err(GivenUp),
+                        Err(_) => {}
+                    }
+                }
+            })?,
+        };
+        Ok(output)
+    }
+
+    /// Polls a future once, on this thread alone: calls to the master are made in place.
+    fn begin<F: Future>(&self, future: Pin<&mut F>, give_up: fn() -> bool) -> Poll<F::Output> {
+        if Handle::try_current().is_ok() {
+            // Blocking here could hold up the task that the call waits for: the runtime
+            // panics if it is so.
+            return Poll::Pending;
+        }
+        let _entered = self.runtime().enter();
+        in_place(give_up, || future.poll(&mut Context::from_waker(Waker::noop())))
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.inner.runtime.as_ref().expect("taken only when nobody holds a client")
     }
 }
 

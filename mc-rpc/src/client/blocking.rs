@@ -3,6 +3,7 @@
 //! is the fastest way to ask a master.
 
 mod connection;
+mod in_place;
 mod pool;
 mod stream;
 
@@ -15,14 +16,18 @@ use bytes::BytesMut;
 use super::backoff::{backoff, bounded};
 use super::config::ClientConfig;
 use super::dial::broke;
-use super::metrics::{ClientMetrics, Ended};
+use super::metrics::{ClientMetrics, Counters, Ended};
 use super::outcome::outcome;
 use super::request::{check_len, write_request};
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::frame::HEADER_LEN;
 use crate::method::{Method, Repeat};
+use in_place::pause;
 use pool::Pool;
+
+pub use in_place::in_place;
+pub(super) use in_place::is_wanted as is_in_place;
 
 /// The master, seen from a thread that waits for each answer.
 ///
@@ -57,7 +62,12 @@ impl MasterClient {
     /// address.
     #[must_use]
     pub fn lazy(addr: &str, config: ClientConfig) -> Self {
-        Self { pool: Arc::new(Pool::new(addr, config)) }
+        Self::counting(addr, config, Arc::default())
+    }
+
+    /// One whose calls are counted there.
+    pub(super) fn counting(addr: &str, config: ClientConfig, counters: Arc<Counters>) -> Self {
+        Self { pool: Arc::new(Pool::new(addr, config, counters)) }
     }
 
     /// The master's address, as given.
@@ -130,8 +140,8 @@ impl MasterClient {
             // looked; its repetition need not wait.
             let failures = ended.retries.checked_sub(1);
             let wait = failures.map_or(Duration::ZERO, |failures| backoff(config, failures));
-            let in_time = Instant::now() + wait < deadline;
-            if !repeats || !broke(&error) || !in_time || lease.renew(wait, deadline).is_err() {
+            let repeats = repeats && broke(&error) && Instant::now() + wait < deadline;
+            if !repeats || !pause(wait) || lease.renew(deadline).is_err() {
                 // Also when no other connection could be made: this one may have carried
                 // the call to the master.
                 return Err(error);

@@ -3,8 +3,8 @@
 
 use core::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::address::{Candidates, Route};
 use super::backoff::{backoff, bounded};
+use super::blocking;
 use super::config::ClientConfig;
 use super::connection::{Answered, Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
@@ -30,6 +31,8 @@ pub(super) struct Link {
     identity: Identity,
     counters: Arc<Counters>,
     connections: Mutex<Vec<Arc<Connection>>>,
+    /// Who makes calls on the thread that polls them.
+    in_place: OnceLock<blocking::MasterClient>,
     /// Attempts to connect that have ended.
     attempts: AtomicU64,
     /// Held by the one call that connects; the others wait for what it finds.
@@ -58,7 +61,8 @@ impl Link {
             route: Route::new(addr, &config.resolvers),
             identity: Identity::new(&config),
             config,
-            counters: Arc::new(Counters::new()),
+            counters: Arc::default(),
+            in_place: OnceLock::new(),
             connections: Mutex::default(),
             attempts: AtomicU64::new(0),
             dialing: tokio::sync::Mutex::default(),
@@ -221,6 +225,9 @@ impl Link {
         write: impl FnOnce(&mut BytesMut),
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
+        if blocking::is_in_place() {
+            return self.in_place().call(method, write, read);
+        }
         let (begin, mut ended) = (Instant::now(), Ended::default());
         let answered = self.exchange(method, begin, &mut ended, write).await;
         let answer = answered.and_then(|Answered { kind, method: number, payload }| {
@@ -230,6 +237,13 @@ impl Link {
         ended.took = begin.elapsed();
         self.counters.count(method, ended);
         answer
+    }
+
+    fn in_place(&self) -> &blocking::MasterClient {
+        self.in_place.get_or_init(|| {
+            let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
+            blocking::MasterClient::counting(self.addr(), config, counters)
+        })
     }
 
     async fn exchange(

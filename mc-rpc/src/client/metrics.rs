@@ -111,8 +111,8 @@ pub(super) struct Ended {
     pub(super) took: Duration,
 }
 
-impl Counters {
-    pub(super) fn new() -> Self {
+impl Default for Counters {
+    fn default() -> Self {
         let most = Method::ALL.iter().map(|method| method.number()).max().unwrap_or(0);
         Self {
             methods: (0..=most).map(|_| OnceLock::new()).collect(),
@@ -120,7 +120,9 @@ impl Counters {
             connections_lost: AtomicU64::new(0),
         }
     }
+}
 
+impl Counters {
     /// Three additions for a call that went well.
     pub(super) fn count(&self, method: Method, ended: Ended) {
         let counters = self.methods[usize::from(method.number())].get_or_init(Box::default);
@@ -178,7 +180,7 @@ mod tests {
 
     #[test]
     fn calls_are_counted_by_method() {
-        let counters = Counters::new();
+        let counters = Counters::default();
         let good =
             Ended { sent: 30, received: 20, took: Duration::from_micros(5), ..Ended::default() };
         counters.count(Method::ExistKey, good);

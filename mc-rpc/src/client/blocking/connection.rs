@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
+use super::in_place::was_given_up;
 use super::stream::Stream;
 use crate::client::address::Address;
 use crate::client::backoff::bounded;
@@ -55,6 +56,7 @@ pub(super) struct Connection {
 /// Why no bytes came or went.
 enum Broken {
     Late,
+    GivenUp,
     Io(io::Error),
 }
 
@@ -112,7 +114,7 @@ impl Connection {
             }
             Ok(Err(error)) => Err(handshake_failed(addr, error)),
             Err(Broken::Io(error)) => Err(handshake_failed(addr, error.into())),
-            Err(Broken::Late) => Err(no_answer(addr, config.connect_timeout)),
+            Err(Broken::Late | Broken::GivenUp) => Err(no_answer(addr, config.connect_timeout)),
         }
     }
 
@@ -172,6 +174,7 @@ impl Connection {
         let addr = || Arc::clone(&self.addr);
         answered.map_err(|broken| match broken {
             Broken::Late => RpcError::TimedOut { addr: addr(), method, after },
+            Broken::GivenUp => RpcError::GivenUp { addr: addr(), method },
             Broken::Io(source) => {
                 RpcError::ConnectionLost { addr: addr(), source: Arc::new(source) }
             }
@@ -290,7 +293,11 @@ impl Connection {
             match self.stream.read(&mut self.inbox[into.clone()]) {
                 Ok(read) => return Ok(read),
                 Err(error) if waits(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    if was_given_up() {
+                        return Err(Broken::GivenUp);
+                    }
+                }
                 Err(error) => return Err(error.into()),
             }
             self.allow(deadline.saturating_duration_since(Instant::now()))?;

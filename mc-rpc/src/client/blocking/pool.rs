@@ -5,12 +5,13 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use core::{fmt, mem};
 use std::collections::VecDeque;
-use std::thread;
+use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::connection::Connection;
+use super::in_place::pause;
 use crate::client::address::Route;
 use crate::client::backoff::{backoff, bounded};
 use crate::client::config::ClientConfig;
@@ -26,7 +27,7 @@ pub(super) struct Pool {
     pub(super) config: ClientConfig,
     pub(super) route: Route,
     pub(super) identity: Identity,
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<Counters>,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -54,11 +55,11 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    pub(super) fn new(addr: &str, config: ClientConfig) -> Self {
+    pub(super) fn new(addr: &str, config: ClientConfig, counters: Arc<Counters>) -> Self {
         Self {
             route: Route::new(addr, &config.resolvers),
             identity: Identity::new(&config),
-            counters: Counters::new(),
+            counters,
             state: Mutex::default(),
             freed: Condvar::new(),
             config,
@@ -123,10 +124,10 @@ impl Pool {
                 Err(error) => error,
             };
             let wait = backoff(&self.config, failures);
-            if !self.config.retry || !may_pass(&error) || Instant::now() + wait >= deadline {
+            let in_time = Instant::now() + wait < deadline;
+            if !self.config.retry || !may_pass(&error) || !in_time || !pause(wait) {
                 return Err(error);
             }
-            thread::sleep(wait);
             failures += 1;
         }
     }
@@ -235,11 +236,8 @@ impl Lease<'_> {
         self.place.pool.broke(self.connection.generation);
     }
 
-    /// Another connection with the same request, after `wait`.
-    pub(super) fn renew(&mut self, wait: Duration, deadline: Instant) -> Result<(), RpcError> {
-        if !wait.is_zero() {
-            thread::sleep(wait);
-        }
+    /// Another connection with the same request.
+    pub(super) fn renew(&mut self, deadline: Instant) -> Result<(), RpcError> {
         let request = mem::take(&mut self.connection.outbox);
         self.connection = self.place.pool.dial(deadline)?;
         self.connection.outbox = request;
