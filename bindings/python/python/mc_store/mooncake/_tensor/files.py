@@ -39,7 +39,7 @@ class FileTensorMethods(PartTensorMethods):
         elements = data[metadata.data_offset :]
         try:
             write_file(path, FileTensor(name, metadata.element, metadata.local_shape, elements))
-        except OSError as error:
+        except (OSError, ValueError) as error:
             refused("save_tensor_to_safetensor", name, error)
             return INVALID_PARAMS
         return 0

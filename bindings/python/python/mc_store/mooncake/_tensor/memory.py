@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable
-from functools import cache
-from typing import SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 from .layout import TensorError
 
 _ADDRESS_LIMIT = 1 << 64
-_WRITABLE = 0x200  # PyBUF_WRITE
+_STEP = 64 << 20
 
 
 def checked(address: SupportsIndex, size: SupportsIndex) -> tuple[int, int]:
@@ -30,21 +28,24 @@ def peek(address: int, size: int) -> bytes:
     """A copy of `size` bytes at `address`; `TensorError` if this process has no memory there.
 
     The kernel does the reading, so that a stale or made-up address (or one of a device) is an error
-    and not the end of the process. For headers: it costs three system calls.
+    and not the end of the process.
     """
     if address == 0:
         raise TensorError("the buffer is a null pointer")
+    data = bytearray()
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            data = os.pread(memory, size, address)
+            while len(data) < size:
+                step = os.pread(memory, min(size - len(data), _STEP), address + len(data))
+                if not step:
+                    raise TensorError(f"the memory at {address:#x} ends before {size} bytes")
+                data += step
         finally:
             os.close(memory)
     except (OSError, OverflowError) as error:
         raise TensorError(f"cannot read memory at {address:#x}: {error}") from None
-    if len(data) != size:
-        raise TensorError(f"the memory at {address:#x} ends before {size} bytes")
-    return data
+    return bytes(data)
 
 
 def poke(address: int, data: bytes) -> None:
@@ -61,19 +62,10 @@ def poke(address: int, data: bytes) -> None:
         raise TensorError(f"the memory at {address:#x} ends before {len(data)} bytes")
 
 
-def view(address: int, size: int) -> memoryview:
-    """The `size` bytes at `address` as a writable buffer that keeps nothing alive."""
-    if size == 0:
-        return memoryview(bytearray())
-    return _view_function()(address, size, _WRITABLE)
+def view(address: int, size: int, owner: object = None) -> Any:
+    """The `size` bytes at `address` as a writable buffer, which keeps `owner` alive."""
+    from ctypes import c_char
 
-
-@cache
-def _view_function() -> Callable[[int, int, int], memoryview]:
-    from ctypes import PYFUNCTYPE, c_int, c_ssize_t, c_void_p, py_object, pythonapi
-
-    prototype = PYFUNCTYPE(py_object, c_void_p, c_ssize_t, c_int)
-    return cast(
-        "Callable[[int, int, int], memoryview]",
-        prototype(("PyMemoryView_FromMemory", pythonapi)),
-    )
+    array = (c_char * size).from_address(address)
+    array.owner = owner  # type: ignore[attr-defined]
+    return array

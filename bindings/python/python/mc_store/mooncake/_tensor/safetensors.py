@@ -42,7 +42,8 @@ class FileTensor(NamedTuple):
 
 
 def write_file(path: str, tensor: FileTensor) -> None:
-    """Writes a file of one tensor, which appears whole or not at all. Raises `OSError`."""
+    """Writes a file of one tensor, which appears whole or not at all. Raises `OSError`,
+    or `ValueError` for an impossible path."""
     import json
 
     size = memoryview(tensor.data).nbytes
@@ -85,7 +86,7 @@ def read_file(path: str, name: str) -> FileTensor:
             file.seek(start + begin)
             if file.readinto(data) != end - begin:
                 raise TensorError(f"{path} became shorter")
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter is for a path with a NUL
         raise TensorError(str(error)) from None
     return FileTensor(found, element, shape, data)
 

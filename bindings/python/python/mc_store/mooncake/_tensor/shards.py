@@ -74,6 +74,8 @@ class Rows(NamedTuple):
 def flat_bytes(data: Any) -> Any:
     """The buffer `data`, which is not empty, as a flat array of bytes over the same memory."""
     library = byte_library()
+    if library.__name__ == "torch" and memoryview(data).readonly:
+        data = bytearray(data)  # torch has no read-only arrays
     return library.frombuffer(data, dtype=library.uint8)
 
 

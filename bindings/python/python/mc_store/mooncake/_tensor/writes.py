@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from . import memory
@@ -30,7 +30,8 @@ _CONFIG_FIELDS = (
 # Rows shorter than a page are gathered before they are sent: each part has a cost of its own.
 _SHORTEST_PART = 4096
 
-_GATHERED_AT_ONCE = 64 << 20
+# From here on an object of a batch is worth a call of its own, to be sent without a copy.
+_LARGE = 1 << 20
 
 
 class Part(NamedTuple):
@@ -41,11 +42,20 @@ class Part(NamedTuple):
 
 
 class Write(NamedTuple):
-    """An object to write: the memory that makes it up, and what keeps that memory alive."""
+    """An object to write: the memory that makes it up, and what keeps that memory alive.
+
+    Without an owner it is memory that a caller named by its address, in which there is no trust.
+    """
 
     key: str
     parts: list[Part]
+    header: object
     owner: object
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object."""
+        return sum(part.size for part in self.parts)
 
 
 def write_of(key: str, header: bytes, payload: Iterable[Part], owner: object) -> Write:
@@ -54,12 +64,12 @@ def write_of(key: str, header: bytes, payload: Iterable[Part], owner: object) ->
 
     head = (c_char * len(header)).from_buffer_copy(header)
     parts = [Part(addressof(head), len(header)), *(part for part in payload if part.size)]
-    return Write(key, parts, (head, owner))
+    return Write(key, parts, head, owner)
 
 
 def object_write(key: str, part: Part) -> Write:
     """The write of memory that already is an object."""
-    return Write(key, [part], None)
+    return Write(key, [part], None, None)
 
 
 def whole_write(key: str, elements: Elements) -> Write:
@@ -98,79 +108,66 @@ def _payload(whole: Elements, rows: Rows) -> tuple[list[Part], object]:
     if rows.runs == 1 or rows.size >= _SHORTEST_PART:
         return [Part(whole.address + offset, rows.size) for offset in rows.offsets()], whole.owner
     gathered = new_buffer(rows.total)
-    source = flat_bytes(memory.view(whole.address, whole.size))
+    trusted = whole.owner is not None
+    source = flat_bytes((memory.view if trusted else memory.peek)(whole.address, whole.size))
     flat_bytes(gathered).reshape(rows.runs, rows.size)[:] = rows.of_array(source)
     return [Part(elements_of(gathered).address, rows.total)], gathered
 
 
 def write(store: ByteStore, writes: Sequence[Write], config: Any, *, update: bool) -> list[int]:
-    """Puts (or, with `update`, upserts) objects straight from their memory: a code for each."""
-    if not update:
-        return _put(store, writes, config)
-    if len(writes) == 1 and config is None:
-        return [
-            store.upsert_parts(writes[0].key, *(memory.view(*part) for part in writes[0].parts))
-        ]
-    codes: list[int] = []
-    for window in _windows(writes):
-        places = range(len(codes), len(codes) + len(window))
-        codes += _upsert(store, window, config_of(config, places))
-    return codes
+    """Puts (or, with `update`, upserts) objects from where their memory is: a code for each."""
+    by_address = config is not None and config.prefer_alloc_in_same_node
+    codes: dict[int, int] = {}
+    for place, one in enumerate(writes):
+        # Memory that is lent as a buffer is never copied, but only one object at a time can be.
+        if one.owner is not None and not by_address and (len(writes) == 1 or one.size >= _LARGE):
+            codes[place] = _lend(store, one, config_of(config, [place]), update=update)
+    others = [place for place in range(len(writes)) if place not in codes]
+    if others:
+        batch = _upsert if update else _put
+        written = batch(store, [writes[place] for place in others], config_of(config, others))
+        if len(written) != len(others):
+            written = [INTERNAL_ERROR] * len(others)
+        codes.update(zip(others, written, strict=True))
+    return [codes[place] for place in range(len(writes))]
+
+
+def _lend(store: ByteStore, one: Write, config: Any, *, update: bool) -> int:
+    method = store.upsert_parts if update else store.put_parts
+    lent = [memory.view(*part, owner=(one.header, one.owner)) for part in one.parts]
+    return method(one.key, *lent, **_keyword(config))
 
 
 def _put(store: ByteStore, writes: Sequence[Write], config: Any) -> list[int]:
-    if not writes:
-        return []
-    codes = store.batch_put_from_multi_buffers(
+    return store.batch_put_from_multi_buffers(
         [one.key for one in writes],
         [[part.address for part in one.parts] for one in writes],
         [[part.size for part in one.parts] for one in writes],
         **_keyword(config),
     )
-    return _one_for_each(codes, writes)
 
 
 def _upsert(store: ByteStore, writes: Sequence[Write], config: Any) -> list[int]:
-    # Only single pieces of memory can be upserted as a batch or with every configuration.
-    pieces = [_single(one) for one in writes]
-    codes = store.batch_upsert_from(
+    singles = [_single(one) for one in writes]
+    return store.batch_upsert_from(
         [one.key for one in writes],
-        [piece.address for piece, _ in pieces],
-        [piece.size for piece, _ in pieces],
+        [one.parts[0].address for one in singles],
+        [one.parts[0].size for one in singles],
         **_keyword(config),
     )
-    return _one_for_each(codes, writes)
 
 
-def _single(one: Write) -> tuple[Part, object]:
+def _single(one: Write) -> Write:
+    """The same object in one piece of memory."""
     if len(one.parts) == 1:
-        return one.parts[0], one.owner
-    gathered = new_buffer(sum(part.size for part in one.parts))
+        return one
+    gathered = new_buffer(one.size)
     flat, filled = flat_bytes(gathered), 0
     for part in one.parts:
         flat[filled : filled + part.size] = flat_bytes(memory.view(*part))
         filled += part.size
     place = elements_of(gathered)
-    return Part(place.address, place.size), place.owner
-
-
-def _windows(writes: Sequence[Write]) -> Iterator[list[Write]]:
-    """The objects in order, in runs of which only the gathering of one object needs more memory."""
-    window: list[Write] = []
-    size = 0
-    for one in writes:
-        room = sum(part.size for part in one.parts) if len(one.parts) > 1 else 0
-        if window and size + room > _GATHERED_AT_ONCE:
-            yield window
-            window, size = [], 0
-        window.append(one)
-        size += room
-    if window:
-        yield window
-
-
-def _one_for_each(codes: list[int], writes: Sequence[Write]) -> list[int]:
-    return list(codes) if len(codes) == len(writes) else [INTERNAL_ERROR] * len(writes)
+    return Write(one.key, [Part(place.address, place.size)], None, place.owner)
 
 
 def _keyword(config: Any) -> dict[str, Any]:
