@@ -1,1 +1,132 @@
-//! Errors of the store as numbers and as exceptions.
+//! Errors of the store as the numbers that the reference system gives for them.
+
+use std::error::Error;
+use std::fmt;
+
+use mc_rpc::{Refusal, RpcError};
+use mc_store::standalone::DummyError;
+use mc_store::{CallError, ErrorCode, GetError, PutError, SegmentError, StartError};
+
+/// Success.
+pub(crate) const OK: i32 = 0;
+
+/// Why a call failed, as a negative number of the reference system.
+///
+/// It is made of an error of the store, whose text, the causes behind it included, goes to the
+/// log then: as a warning, or as a detail when callers live with it, as with an object that is
+/// not there, or a full pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure(i32);
+
+impl Failure {
+    /// The arguments cannot be used, or the store is not set up.
+    pub(crate) const INVALID_PARAMS: Self = Self::of(ErrorCode::InvalidParams);
+    /// No object has the key.
+    pub(crate) const NOT_FOUND: Self = Self::of(ErrorCode::ObjectNotFound);
+    /// What is not said by any other number.
+    pub(crate) const INTERNAL: Self = Self::of(ErrorCode::Internal);
+    /// A transfer failed.
+    pub(crate) const TRANSFER: Self = Self::of(ErrorCode::TransferFail);
+    /// This kind of client does not do it.
+    pub(crate) const NOT_SUPPORTED: Self = Self::of(ErrorCode::NotSupported);
+
+    /// The failure with this cause.
+    pub(crate) const fn of(code: ErrorCode) -> Self {
+        Self(code.reference_code())
+    }
+
+    /// The number.
+    pub(crate) const fn code(self) -> i32 {
+        self.0
+    }
+
+    /// Refuses arguments, and says in the log what is wrong with them.
+    pub(crate) fn refuse(why: impl fmt::Display) -> Self {
+        tracing::warn!("refused: {why}");
+        Self::INVALID_PARAMS
+    }
+
+    fn logged(code: ErrorCode, error: &dyn Error) -> Self {
+        let text = Chain(error);
+        match code {
+            ErrorCode::ObjectNotFound
+            | ErrorCode::ObjectHasLease
+            | ErrorCode::ObjectAlreadyExists
+            | ErrorCode::PutInProgress
+            | ErrorCode::ReplicaIsNotReady
+            | ErrorCode::TaskNotFound
+            | ErrorCode::Full
+            | ErrorCode::Fragmented
+            | ErrorCode::TooFewSegments
+            | ErrorCode::AllLeased => tracing::debug!(%code, "{text}"),
+            _ => tracing::warn!(%code, "{text}"),
+        }
+        // The reference system calls a bad key a bad argument.
+        let code = if code == ErrorCode::InvalidKey { ErrorCode::InvalidParams } else { code };
+        Self::of(code)
+    }
+}
+
+/// An error's text and those of the causes behind it.
+pub(crate) struct Chain<'a>(pub(crate) &'a dyn Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = self.0.to_string();
+        f.write_str(&said)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            let why = error.to_string();
+            // Some errors show their cause themselves.
+            if !said.ends_with(&why) {
+                write!(f, ": {why}")?;
+                said = why;
+            }
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+macro_rules! failures {
+    ($($error:ty,)*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::logged(error.code(), &error)
+            }
+        }
+    )*};
+}
+
+failures! { PutError, GetError, CallError, SegmentError, DummyError, RpcError, }
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::logged(refusal.code, &refusal)
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let code = match &error {
+            StartError::Master(error) => error.code(),
+            StartError::Segment(error) => error.code(),
+            StartError::Memory { .. } | StartError::LocalBuffer { .. } => ErrorCode::Internal,
+            _ => ErrorCode::InvalidParams,
+        };
+        Self::logged(code, &error)
+    }
+}
+
+/// The number of an outcome that says nothing else.
+pub(crate) fn code_of(outcome: Result<(), Failure>) -> i32 {
+    outcome.map_or_else(Failure::code, |()| OK)
+}
+
+/// A count, or the number of the failure.
+pub(crate) fn count_of(outcome: Result<u64, Failure>) -> i64 {
+    match outcome {
+        Ok(count) => i64::try_from(count).unwrap_or(i64::MAX),
+        Err(failure) => failure.code().into(),
+    }
+}

@@ -2,8 +2,8 @@
 
 mod client;
 mod error;
-#[allow(dead_code, reason = "used by what comes next")]
 mod fork;
+mod logging;
 mod memory;
 mod store;
 
@@ -13,5 +13,19 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
-    use crate::store::Store;
+    use crate::store::{
+        BufferHandle, Descriptor, DiskDescriptor, MemoryDescriptor, MooncakeHostMemAllocator,
+        ObjectDataType, QueryTaskResponse, ReplicaDescriptor, ReplicaStatus, ReplicateConfig,
+        SoftPinAction, Store, StoreEventInfo, TaskStatus, TaskType, bind_to_numa_node,
+        exit::shut_down_stores,
+    };
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let hook = module.getattr("_shut_down_stores")?;
+        module.py().import("atexit")?.call_method1("register", (hook,))?;
+        Ok(())
+    }
 }

@@ -186,6 +186,24 @@ impl Memory {
         Self::new(base, len, Backing::Foreign { _owner: Box::new(owner) })
     }
 
+    /// [`from_raw`](Self::from_raw) for memory that this process may only read, such as a file
+    /// mapped for reading. As with [`map_shared`](Self::map_shared)ped memory of that kind,
+    /// copies into it are refused, and so is registering it for peers to write.
+    ///
+    /// # Safety
+    /// As for [`from_raw`](Self::from_raw), but the bytes only have to be readable. References
+    /// to them may exist, as long as nobody writes through one.
+    #[must_use]
+    pub unsafe fn from_raw_read_only(
+        base: NonNull<u8>,
+        len: usize,
+        owner: impl Send + Sync + 'static,
+    ) -> Self {
+        let backing = Backing::Foreign { _owner: Box::new(owner) };
+        let exposed = AtomicBool::new(false);
+        Self { block: Arc::new(Block { base, len, exposed, writable: false, backing }) }
+    }
+
     fn new(base: NonNull<u8>, len: usize, backing: Backing) -> Self {
         let exposed = AtomicBool::new(false);
         Self { block: Arc::new(Block { base, len, exposed, writable: true, backing }) }
@@ -391,6 +409,18 @@ mod tests {
             Memory::allocate(larger_than_any_machine),
             Err(MemoryError::Refused { .. })
         ));
+    }
+
+    #[test]
+    fn foreign_memory_that_cannot_be_written_is_only_read() {
+        static TEXT: &[u8] = b"read only";
+        let base = NonNull::from(TEXT).cast();
+        // SAFETY: a static that nobody writes, readable for good.
+        let memory = unsafe { Memory::from_raw_read_only(base, TEXT.len(), ()) };
+        assert!(!memory.is_writable());
+        assert_eq!(memory.whole().copy_from(0, b"x"), Err(CopyError::ReadOnly));
+        assert_eq!(memory.whole().to_vec(), TEXT);
+        assert!(memory.try_into_bytes(1).is_err());
     }
 
     #[test]

@@ -142,9 +142,11 @@ impl MemorySlice {
         digest.finish()
     }
 
-    /// First byte, for system calls. Readable for `len()` bytes while the slice
-    /// lives, and writable when [`is_writable`](Self::is_writable) says so.
-    pub(crate) fn address(&self) -> *mut u8 {
+    /// The first byte, for system calls and for other languages. Readable for `len()` bytes
+    /// while the slice lives, and writable when [`is_writable`](Self::is_writable) says so;
+    /// never by reference, as peers may change the bytes.
+    #[must_use]
+    pub fn address(&self) -> *mut u8 {
         self.base().as_ptr()
     }
 

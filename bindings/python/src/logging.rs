@@ -1,0 +1,27 @@
+//! What the native code has to say, on standard error.
+
+use std::io;
+use std::sync::Once;
+
+use tracing_subscriber::EnvFilter;
+
+/// Variables that set the level, the first that is set decides: those of the programs of this
+/// store, and of this package. The value is a level such as `debug`, or a list of levels by
+/// target, `warn,mc_store=debug`.
+const LEVELS: [&str; 3] = ["MC_LOG", "MC_STORE_LOG", "MC_LOG_LEVEL"];
+
+/// Has warnings and errors, or what the environment asks for, written to standard error. Leaves
+/// alone what a program that embeds the interpreter has set up.
+pub(crate) fn set_up() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        let asked =
+            LEVELS.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+        let text = asked.map(|text| text.to_ascii_lowercase().replace("warning", "warn"));
+        let filter = EnvFilter::try_new(text.as_deref().unwrap_or("warn"));
+        let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn"));
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+        // Somebody else's is as good.
+        let _ = lines.with_ansi(false).try_init();
+    });
+}

@@ -1,1 +1,0 @@
-//! Memory of callers, by address.

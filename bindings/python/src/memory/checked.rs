@@ -1,0 +1,127 @@
+//! Copies between memory of ours and addresses that a caller named without registering them.
+//!
+//! Such an address may be wrong. The system is asked to copy, as between two processes, because
+//! it answers with an error where a copy of our own would end the process.
+
+use std::io;
+
+use bytes::Bytes;
+use libc::{c_void, iovec};
+
+use super::maps;
+use crate::error::Failure;
+
+/// Largest value, the reference system's limit for a buffer.
+const MAX_LEN: usize = 1 << 40;
+
+/// Most bytes of one call of the system.
+const STEP: usize = 1 << 30;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+}
+
+/// A copy of the `len` bytes at `address`.
+pub(crate) fn copy_in(address: usize, len: usize) -> Result<Bytes, Failure> {
+    if len > MAX_LEN {
+        return Err(Failure::refuse(format_args!("{len} bytes are no size of a value")));
+    }
+    let mut bytes = Vec::new();
+    // Takes addresses only: memory is taken as bytes are found to be there.
+    if bytes.try_reserve_exact(len).is_err() {
+        return Err(Failure::refuse(format_args!("there is no memory for {len} bytes")));
+    }
+    let ours: *mut u8 = bytes.spare_capacity_mut().as_mut_ptr().cast();
+    // SAFETY: the vector has room for `len` bytes from `ours` on.
+    unsafe { copy(Direction::In, ours, address, len) }
+        .map_err(|why| unusable(address, len, &why))?;
+    // SAFETY: `copy` has filled the first `len` bytes.
+    unsafe { bytes.set_len(len) };
+    Ok(bytes.into())
+}
+
+/// Copies `bytes` to `address`.
+pub(crate) fn copy_out(bytes: &[u8], address: usize) -> Result<(), Failure> {
+    let ours = bytes.as_ptr().cast_mut();
+    // SAFETY: bytes that go out are only read on our side, all `len()` of them.
+    unsafe { copy(Direction::Out, ours, address, bytes.len()) }
+        .map_err(|why| unusable(address, bytes.len(), &why))
+}
+
+fn unusable(address: usize, len: usize, why: &io::Error) -> Failure {
+    Failure::refuse(format_args!("cannot use the {len} bytes at {address:#x}: {why}"))
+}
+
+/// # Safety
+/// `ours` must be valid for `len` bytes: for writes with [`Direction::In`], for reads with
+/// [`Direction::Out`]. `theirs` may be anything.
+unsafe fn copy(
+    direction: Direction,
+    ours: *mut u8,
+    theirs: usize,
+    len: usize,
+) -> Result<(), io::Error> {
+    let mut done = 0;
+    while done < len {
+        let step = (len - done).min(STEP);
+        let Some(at) = theirs.checked_add(done) else {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        };
+        let local = iovec { iov_base: ours.wrapping_add(done).cast::<c_void>(), iov_len: step };
+        let remote = iovec { iov_base: std::ptr::with_exposed_provenance_mut(at), iov_len: step };
+        let me = std::process::id().cast_signed();
+        let copied = match direction {
+            // SAFETY: `local` is inside of what the caller vouches for; the system checks
+            // `remote`.
+            Direction::In => unsafe { libc::process_vm_readv(me, &local, 1, &remote, 1, 0) },
+            // SAFETY: as above.
+            Direction::Out => unsafe { libc::process_vm_writev(me, &local, 1, &remote, 1, 0) },
+        };
+        match usize::try_from(copied) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(copied) => done += copied,
+            Err(_) => match io::Error::last_os_error() {
+                why if why.kind() == io::ErrorKind::Interrupted => {}
+                why if is_forbidden(&why) => {
+                    // SAFETY: of `ours`, what is left is as valid as the whole.
+                    return unsafe {
+                        copy_looking(direction, ours.wrapping_add(done), at, len - done)
+                    };
+                }
+                why => return Err(why),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Whether a sandbox keeps this process from copying within itself.
+fn is_forbidden(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
+}
+
+/// Copies after looking whether the addresses mean anything.
+///
+/// # Safety
+/// As for [`copy`]; and who unmaps `theirs` at the same time ends the process.
+unsafe fn copy_looking(
+    direction: Direction,
+    ours: *mut u8,
+    theirs: usize,
+    len: usize,
+) -> Result<(), io::Error> {
+    let rights = maps::rights(theirs, len).ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let theirs: *mut u8 = std::ptr::with_exposed_provenance_mut(theirs);
+    match direction {
+        // SAFETY: the caller vouches for `ours`, and the system lists `theirs` as readable.
+        Direction::In => unsafe { std::ptr::copy(theirs, ours, len) },
+        Direction::Out if !rights.writable => {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        // SAFETY: as above, and `theirs` can be written.
+        Direction::Out => unsafe { std::ptr::copy(ours, theirs, len) },
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! What callers pass, as they pass it.
+
+use std::convert::Infallible;
+use std::fmt;
+
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyBool, PyInt};
+
+/// An address or a number of bytes: an `int` that fits in 64 bits without a sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size(pub(super) usize);
+
+impl<'py> FromPyObject<'_, 'py> for Size {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match object.extract::<usize>() {
+            Ok(size) => Ok(Self(size)),
+            // As the reference system does with what is out of range.
+            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+                Err(PyTypeError::new_err("an int from 0 to 2**64 - 1 is required"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<'py> IntoPyObject<'py> for Size {
+    type Target = PyInt;
+    type Output = Bound<'py, PyInt>;
+    type Error = Infallible;
+
+    fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Infallible> {
+        self.0.into_pyobject(py)
+    }
+}
+
+/// Whatever has a truth value, as the reference system takes it for a flag: an `int`, a `float`
+/// or `None` beside a `bool`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flag(pub(super) bool);
+
+impl<'py> FromPyObject<'_, 'py> for Flag {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_none() || object.extract::<f64>().is_ok() {
+            return object.is_truthy().map(Self);
+        }
+        object.extract().map(Self)
+    }
+}
+
+impl<'py> IntoPyObject<'py> for Flag {
+    type Target = PyBool;
+    type Output = Borrowed<'py, 'py, PyBool>;
+    type Error = Infallible;
+
+    fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Infallible> {
+        self.0.into_pyobject(py)
+    }
+}
+
+impl fmt::Display for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "True" } else { "False" })
+    }
+}
+
+/// Texts that stay where they are while the interpreter is released.
+pub(super) struct Texts(Vec<PyBackedStr>);
+
+impl Texts {
+    /// All of them, borrowed.
+    pub(super) fn as_strs(&self) -> Vec<&str> {
+        self.0.iter().map(|text| &**text).collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Texts {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        object.extract().map(Self)
+    }
+}
+
+/// Addresses with their sizes; `None` when there are not as many of both.
+pub(super) fn pair_up((addresses, sizes): (Vec<Size>, Vec<Size>)) -> Option<Vec<(Size, Size)>> {
+    (addresses.len() == sizes.len()).then(|| addresses.into_iter().zip(sizes).collect())
+}

@@ -1,0 +1,139 @@
+//! Enumerations of the reference system.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// Declares an enumeration whose members have names and numbers, and are made of a number,
+/// copied and pickled by it. They do not equal their numbers.
+macro_rules! enumeration {
+    ($(#[$doc:meta])* $name:ident { $($member:ident = $value:literal,)* }) => {
+        $(#[$doc])*
+        #[pyclass(frozen, eq, hash, from_py_object, module = "mc_store.mooncake.store")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "names of the reference")]
+        pub(crate) enum $name {
+            $($member = $value,)*
+        }
+
+        impl $name {
+            const MEMBERS: &[Self] = &[$(Self::$member,)*];
+
+            fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$member => stringify!($member),)*
+                }
+            }
+        }
+
+        #[pymethods]
+        impl $name {
+            #[new]
+            fn of(value: i64) -> PyResult<Self> {
+                let member = Self::MEMBERS.iter().find(|member| **member as i64 == value);
+                member.copied().ok_or_else(|| {
+                    PyValueError::new_err(format!(concat!("{} is no ", stringify!($name)), value))
+                })
+            }
+
+            /// The member's name.
+            #[getter]
+            fn name(&self) -> &'static str {
+                self.as_str()
+            }
+
+            /// The member's number.
+            #[getter]
+            fn value(&self) -> i64 {
+                *self as i64
+            }
+
+            fn __int__(&self) -> i64 {
+                *self as i64
+            }
+
+            fn __index__(&self) -> i64 {
+                *self as i64
+            }
+
+            fn __str__(&self) -> String {
+                format!(concat!(stringify!($name), ".{}"), self.as_str())
+            }
+
+            fn __repr__(&self) -> String {
+                format!(concat!("<", stringify!($name), ".{}: {}>"), self.as_str(), *self as i64)
+            }
+
+            fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (i64,)) {
+                (py.get_type::<Self>(), (*self as i64,))
+            }
+        }
+    };
+}
+
+enumeration! {
+    /// What a put does with an object's soft pin.
+    SoftPinAction { PRESERVE = 0, ENABLE = 1, DISABLE = 2, }
+}
+
+enumeration! {
+    /// What an object is, for whoever looks at it; the store does not care.
+    ObjectDataType {
+        UNKNOWN = 0,
+        KVCACHE = 1,
+        TENSOR = 2,
+        WEIGHT = 3,
+        SAMPLE = 4,
+        ACTIVATION = 5,
+        GRADIENT = 6,
+        OPTIMIZER_STATE = 7,
+        METADATA = 8,
+        GENERAL = 9,
+    }
+}
+
+enumeration! {
+    /// Where a replica is in its life; one that is COMPLETE can be read.
+    ReplicaStatus {
+        UNDEFINED = 0,
+        INITIALIZED = 1,
+        PROCESSING = 2,
+        COMPLETE = 3,
+        REMOVED = 4,
+        FAILED = 5,
+    }
+}
+
+enumeration! {
+    /// What a task does with an object.
+    TaskType { REPLICA_COPY = 0, REPLICA_MOVE = 1, }
+}
+
+enumeration! {
+    /// Where a task is in its life.
+    TaskStatus { PENDING = 0, PROCESSING = 1, FAILED = 2, SUCCESS = 3, }
+}
+
+impl From<mc_meta::ReplicaStatus> for ReplicaStatus {
+    fn from(status: mc_meta::ReplicaStatus) -> Self {
+        match status {
+            mc_meta::ReplicaStatus::Undefined => Self::UNDEFINED,
+            mc_meta::ReplicaStatus::Initialized => Self::INITIALIZED,
+            mc_meta::ReplicaStatus::Processing => Self::PROCESSING,
+            mc_meta::ReplicaStatus::Complete => Self::COMPLETE,
+            mc_meta::ReplicaStatus::Removed => Self::REMOVED,
+            mc_meta::ReplicaStatus::Failed => Self::FAILED,
+        }
+    }
+}
+
+impl From<mc_meta::TaskStatus> for TaskStatus {
+    fn from(status: mc_meta::TaskStatus) -> Self {
+        match status {
+            mc_meta::TaskStatus::Pending => Self::PENDING,
+            mc_meta::TaskStatus::Processing => Self::PROCESSING,
+            mc_meta::TaskStatus::Failed => Self::FAILED,
+            mc_meta::TaskStatus::Success => Self::SUCCESS,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Reading values: as objects of Python, and into memory by its address.
+
+use bytes::Bytes;
+use mc_store::GetInto;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::arguments::{Size, Texts, pair_up};
+use super::handle::{BufferHandle, bytes_object};
+use super::session::Session;
+use super::{NOT_SET_UP, Store};
+use crate::error::{Failure, count_of};
+use crate::memory::copy_out;
+
+#[pymethods]
+impl Store {
+    /// get(self, key: str) -> bytes
+    ///
+    /// The value of key; b"" when there is none, or it cannot be read.
+    fn get<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyBytes>> {
+        let Some(session) = self.session()? else { return Ok(PyBytes::new(py, b"")) };
+        match py.detach(|| session.backend.get(key)) {
+            Ok(value) => bytes_object(py, &value),
+            Err(_) => Ok(PyBytes::new(py, b"")),
+        }
+    }
+
+    /// get_batch(self, keys: list[str]) -> list[bytes]
+    ///
+    /// The values of many keys, each as get returns it.
+    fn get_batch<'py>(&self, py: Python<'py>, keys: Texts) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let values = self.read_all(py, &keys)?;
+        values.into_iter().map(|value| bytes_object(py, &value.unwrap_or_default())).collect()
+    }
+
+    /// get_buffer(self, key: str) -> BufferHandle | None
+    ///
+    /// The value of key without a copy; None when there is none, or it cannot be read.
+    fn get_buffer(&self, py: Python<'_>, key: &str) -> PyResult<Option<BufferHandle>> {
+        let Some(session) = self.session()? else { return Ok(None) };
+        Ok(py.detach(|| session.backend.get(key)).ok().map(BufferHandle::new))
+    }
+
+    /// batch_get_buffer(self, keys: list[str]) -> list[BufferHandle | None]
+    ///
+    /// The values of many keys, each as get_buffer returns it.
+    fn batch_get_buffer(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<Option<BufferHandle>>> {
+        let values = self.read_all(py, &keys)?;
+        Ok(values.into_iter().map(|value| value.ok().map(BufferHandle::new)).collect())
+    }
+
+    /// get_into(self, key: str, buffer_ptr: int, size: int) -> int
+    ///
+    /// Reads the value of key into the size bytes at buffer_ptr: straight there when they are
+    /// registered, and by way of a copy otherwise. Returns how many bytes the value has; -600
+    /// when they are more than size, or the memory cannot be written; -704 when there is no
+    /// value. After a failure what is in the memory is undefined.
+    fn get_into(&self, py: Python<'_>, key: &str, buffer_ptr: Size, size: Size) -> PyResult<i64> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
+        Ok(count_of(py.detach(|| session.read_into(key, buffer_ptr.0, size.0))))
+    }
+
+    /// batch_get_into(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int]) -> list[int]
+    ///
+    /// get_into of many values at once, each with its own result.
+    fn batch_get_into(
+        &self,
+        py: Python<'_>,
+        keys: Texts,
+        buffer_ptrs: Vec<Size>,
+        sizes: Vec<Size>,
+    ) -> PyResult<Vec<i64>> {
+        let Some(session) = self.session()? else {
+            return Ok(vec![NOT_SET_UP.code().into(); keys.len()]);
+        };
+        if buffer_ptrs.len() != keys.len() || sizes.len() != keys.len() {
+            return Ok(vec![Failure::INVALID_PARAMS.code().into(); keys.len()]);
+        }
+        let keys = keys.as_strs();
+        let targets = buffer_ptrs.into_iter().zip(sizes).map(|target| Some(vec![target]));
+        let targets = targets.collect();
+        Ok(counts(py.detach(|| session.read_scattered(&keys, targets))))
+    }
+
+    /// batch_get_into_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]], all_sizes: list[list[int]], prefer_alloc_in_same_node: bool = False) -> list[int]
+    ///
+    /// batch_get_into of values that go into several pieces of memory each, one piece after the
+    /// other. prefer_alloc_in_same_node is accepted and without effect.
+    #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node = false))]
+    fn batch_get_into_multi_buffers(
+        &self,
+        py: Python<'_>,
+        keys: Texts,
+        all_buffer_ptrs: Vec<Vec<Size>>,
+        all_sizes: Vec<Vec<Size>>,
+        prefer_alloc_in_same_node: bool,
+    ) -> PyResult<Vec<i64>> {
+        let _ = prefer_alloc_in_same_node;
+        let Some(session) = self.session()? else {
+            return Ok(vec![NOT_SET_UP.code().into(); keys.len()]);
+        };
+        if all_buffer_ptrs.len() != keys.len() || all_sizes.len() != keys.len() {
+            return Ok(vec![Failure::INVALID_PARAMS.code().into(); keys.len()]);
+        }
+        let keys = keys.as_strs();
+        let targets = all_buffer_ptrs.into_iter().zip(all_sizes).map(pair_up).collect();
+        Ok(counts(py.detach(|| session.read_scattered(&keys, targets))))
+    }
+}
+
+impl Store {
+    fn read_all(&self, py: Python<'_>, keys: &Texts) -> PyResult<Vec<Result<Bytes, Failure>>> {
+        let Some(session) = self.session()? else {
+            return Ok(vec![Err(NOT_SET_UP); keys.len()]);
+        };
+        let keys = keys.as_strs();
+        Ok(py.detach(|| session.backend.batch_get(&keys)))
+    }
+}
+
+impl Session {
+    fn read_into(&self, key: &str, address: usize, len: usize) -> Result<u64, Failure> {
+        if len == 0 {
+            return Err(Failure::INVALID_PARAMS);
+        }
+        let target = self.in_place(&self.buffers.look(), address, len);
+        match target {
+            Some(target) => self.backend.get_into(key, &target),
+            None => scatter(&self.backend.get(key)?, &[(Size(address), Size(len))]),
+        }
+    }
+
+    /// Reads the value of each key into the memory that is given for it, piece after piece.
+    fn read_scattered(
+        &self,
+        keys: &[&str],
+        targets: Vec<Option<Vec<(Size, Size)>>>,
+    ) -> Vec<Result<u64, Failure>> {
+        let mut lengths = vec![Err(Failure::INVALID_PARAMS); keys.len()];
+        let (mut direct, mut direct_at) = (Vec::with_capacity(keys.len()), Vec::new());
+        let (mut staged, mut staged_at) = (Vec::new(), Vec::new());
+        let look = self.buffers.look();
+        for (at, (&key, pieces)) in keys.iter().zip(&targets).enumerate() {
+            let Some(pieces) = pieces else { continue };
+            if pieces.iter().all(|(_, size)| size.0 == 0) {
+                continue;
+            }
+            let slices = pieces.iter().filter(|(_, size)| size.0 > 0);
+            let slices = slices.map(|(address, size)| self.in_place(&look, address.0, size.0));
+            match slices.collect() {
+                Some(slices) => {
+                    direct.push(GetInto::scattered(key, slices));
+                    direct_at.push(at);
+                }
+                None => {
+                    staged.push(key);
+                    staged_at.push((at, pieces));
+                }
+            }
+        }
+        drop(look);
+        if !direct.is_empty() {
+            for (at, length) in direct_at.into_iter().zip(self.backend.batch_get_into(direct)) {
+                lengths[at] = length;
+            }
+        }
+        if !staged.is_empty() {
+            for ((at, pieces), value) in staged_at.into_iter().zip(self.backend.batch_get(&staged))
+            {
+                lengths[at] = value.and_then(|value| scatter(&value, pieces));
+            }
+        }
+        lengths
+    }
+}
+
+/// Copies a value to where it is wanted, and says how long it is.
+fn scatter(value: &Bytes, pieces: &[(Size, Size)]) -> Result<u64, Failure> {
+    let room = pieces.iter().fold(0, |room: usize, (_, size)| room.saturating_add(size.0));
+    if value.len() > room {
+        let len = value.len();
+        return Err(Failure::refuse(format_args!("a value of {len} bytes for {room} bytes")));
+    }
+    let mut rest = &value[..];
+    for (address, size) in pieces {
+        let (piece, behind) = rest.split_at(rest.len().min(size.0));
+        copy_out(piece, address.0)?;
+        rest = behind;
+    }
+    Ok(value.len() as u64)
+}
+
+fn counts(lengths: Vec<Result<u64, Failure>>) -> Vec<i64> {
+    lengths.into_iter().map(count_of).collect()
+}

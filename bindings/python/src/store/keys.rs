@@ -1,0 +1,128 @@
+//! What is known of keys, and forgetting them.
+
+use mc_store::MAX_KEY_LEN;
+use pyo3::prelude::*;
+
+use super::arguments::{Flag, Texts};
+use super::session::Session;
+use super::{NOT_SET_UP, Store};
+use crate::error::{Failure, code_of, count_of};
+
+/// Whether anything can be stored under `key`. Nothing is, otherwise.
+fn is_possible(key: &str) -> bool {
+    (1..=MAX_KEY_LEN).contains(&key.len())
+}
+
+#[pymethods]
+impl Store {
+    /// is_exist(self, key: str) -> int
+    ///
+    /// 1 when key has a value that can be read, 0 when not, and a negative number when that
+    /// cannot be found out. The value will not be evicted for the time of a lease.
+    fn is_exist(&self, py: Python<'_>, key: &str) -> PyResult<i32> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
+        if !is_possible(key) {
+            return Ok(0);
+        }
+        Ok(py.detach(|| session.backend.exist(key)).map_or_else(Failure::code, i32::from))
+    }
+
+    /// batch_is_exist(self, keys: list[str]) -> list[int]
+    ///
+    /// is_exist of many keys at once.
+    fn batch_is_exist(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<i32>> {
+        let Some(session) = self.session()? else {
+            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
+        };
+        let keys = keys.as_strs();
+        Ok(py.detach(|| session.exist(&keys)))
+    }
+
+    /// get_size(self, key: str) -> int
+    ///
+    /// How many bytes the value of key has; -704 when there is none.
+    fn get_size(&self, py: Python<'_>, key: &str) -> PyResult<i64> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
+        if !is_possible(key) {
+            return Ok(Failure::NOT_FOUND.code().into());
+        }
+        Ok(count_of(py.detach(|| session.backend.size(key))))
+    }
+
+    /// remove(self, key: str, force: bool = False) -> int
+    ///
+    /// Removes the value of key. Returns 0; -704 when there is none; and, unless forced to, -706
+    /// for a value that was read within the time of a lease.
+    #[pyo3(signature = (key, force = Flag(false)))]
+    #[pyo3(text_signature = "($self, key, force=False)")]
+    fn remove(&self, py: Python<'_>, key: &str, force: Flag) -> PyResult<i32> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
+        if !is_possible(key) {
+            return Ok(Failure::NOT_FOUND.code());
+        }
+        Ok(code_of(py.detach(|| session.backend.remove(key, force.0))))
+    }
+
+    /// batch_remove(self, keys: list[str], force: bool = False) -> list[int]
+    ///
+    /// remove of many keys at once, each with its own result.
+    #[pyo3(signature = (keys, force = Flag(false)))]
+    #[pyo3(text_signature = "($self, keys, force=False)")]
+    fn batch_remove(&self, py: Python<'_>, keys: Texts, force: Flag) -> PyResult<Vec<i32>> {
+        let Some(session) = self.session()? else {
+            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
+        };
+        let keys = keys.as_strs();
+        Ok(py.detach(|| session.remove(&keys, force.0)))
+    }
+
+    /// remove_by_regex(self, regex_pattern: str, force: bool = False) -> int
+    ///
+    /// Removes all values in whose keys the pattern is found. Without force, values that were
+    /// read within the time of a lease stay. Returns how many were removed; -600 for a pattern
+    /// that is none.
+    #[pyo3(signature = (regex_pattern, force = Flag(false)))]
+    #[pyo3(text_signature = "($self, regex_pattern, force=False)")]
+    fn remove_by_regex(&self, py: Python<'_>, regex_pattern: &str, force: Flag) -> PyResult<i64> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
+        Ok(count_of(py.detach(|| session.backend.remove_by_regex(regex_pattern, force.0))))
+    }
+
+    /// remove_all(self, force: bool = False) -> int
+    ///
+    /// Removes all values; without force, those stay that were read within the time of a lease.
+    /// Returns how many were removed.
+    #[pyo3(signature = (force = Flag(false)))]
+    #[pyo3(text_signature = "($self, force=False)")]
+    fn remove_all(&self, py: Python<'_>, force: Flag) -> PyResult<i64> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
+        Ok(count_of(py.detach(|| session.backend.remove_all(force.0))))
+    }
+}
+
+impl Session {
+    fn exist(&self, keys: &[&str]) -> Vec<i32> {
+        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_possible(key)).collect();
+        let found = match self.backend.batch_exist(&asked) {
+            Ok(found) => found,
+            Err(failure) => return vec![failure.code(); keys.len()],
+        };
+        let mut found = found.into_iter().map(i32::from);
+        let answer = |key: &&str| if is_possible(key) { found.next().unwrap_or(0) } else { 0 };
+        keys.iter().map(answer).collect()
+    }
+
+    fn remove(&self, keys: &[&str], force: bool) -> Vec<i32> {
+        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_possible(key)).collect();
+        let outcomes = match self.backend.batch_remove(&asked, force) {
+            Ok(outcomes) => outcomes,
+            Err(failure) => return vec![failure.code(); keys.len()],
+        };
+        let mut outcomes = outcomes.into_iter().map(code_of);
+        let missing = Failure::NOT_FOUND.code();
+        let answer = |key: &&str| {
+            if is_possible(key) { outcomes.next().unwrap_or(missing) } else { missing }
+        };
+        keys.iter().map(answer).collect()
+    }
+}

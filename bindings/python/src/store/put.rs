@@ -1,0 +1,457 @@
+//! Storing values: objects with the buffer protocol, and memory by its address.
+
+use mc_store::{Put, Source};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::arguments::{Size, Texts, pair_up};
+use super::backend::Mode;
+use super::config::{Plan, ReplicateConfig};
+use super::session::Session;
+use super::{NOT_SET_UP, Store, events};
+use crate::error::{Failure, OK, code_of};
+use crate::memory::Lender;
+
+type Config<'py> = Option<PyRef<'py, ReplicateConfig>>;
+
+/// How `config` wants `count` objects stored.
+pub(super) fn plan(config: &Config<'_>, count: usize) -> Result<Plan, Failure> {
+    config.as_ref().map_or_else(|| Ok(Plan::default()), |config| config.plan(count))
+}
+
+#[pymethods]
+impl Store {
+    /// put(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    ///
+    /// Stores the bytes of value, any object with the buffer protocol, under key. They are sent
+    /// from where they are. A key that has a value keeps it, which is no failure. Returns 0;
+    /// -600 for an empty key, an empty value, and a config with prefer_alloc_in_same_node; -200
+    /// when there is no room.
+    ///
+    /// store_event_infos, of this and of every call that stores, is a list with one
+    /// StoreEventInfo for each key. They are checked and carried no further yet.
+    #[pyo3(signature = (key, value, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, key, value, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        value: &Bound<'_, PyAny>,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        events::check(store_event_infos, 1)?;
+        self.store_one(py, key, [value.clone()], &config, Mode::Put, Failure::INVALID_PARAMS.code())
+    }
+
+    /// put_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    ///
+    /// put of the bytes of several objects, one after the other, as one value. Without any bytes
+    /// it stores nothing and returns 0.
+    #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, key, *values, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn put_parts(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        values: &Bound<'_, PyTuple>,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        events::check(store_event_infos, 1)?;
+        self.store_one(py, key, values, &config, Mode::Put, OK)
+    }
+
+    /// put_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    ///
+    /// put of many values at once, each under a key of its own. Returns 0 when all are stored,
+    /// and otherwise the number of the first failure; the others are stored all the same.
+    #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, keys, values, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn put_batch(
+        &self,
+        py: Python<'_>,
+        keys: Texts,
+        values: Vec<Bound<'_, PyAny>>,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        events::check(store_event_infos, keys.len())?;
+        self.store_many(py, &keys, &values, &config, Mode::Put)
+    }
+
+    /// upsert(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    ///
+    /// put that replaces the value that the key has. Readers get the old one or the new one.
+    #[pyo3(signature = (key, value, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, key, value, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn upsert(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        value: &Bound<'_, PyAny>,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        events::check(store_event_infos, 1)?;
+        self.store_one(
+            py,
+            key,
+            [value.clone()],
+            &config,
+            Mode::Upsert,
+            Failure::INVALID_PARAMS.code(),
+        )
+    }
+
+    /// upsert_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    ///
+    /// put_parts that replaces the value that the key has.
+    #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, key, *values, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn upsert_parts(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        values: &Bound<'_, PyTuple>,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        events::check(store_event_infos, 1)?;
+        self.store_one(py, key, values, &config, Mode::Upsert, OK)
+    }
+
+    /// upsert_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    ///
+    /// put_batch that replaces the values that keys have.
+    #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, keys, values, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn upsert_batch(
+        &self,
+        py: Python<'_>,
+        keys: Texts,
+        values: Vec<Bound<'_, PyAny>>,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        events::check(store_event_infos, keys.len())?;
+        self.store_many(py, &keys, &values, &config, Mode::Upsert)
+    }
+
+    /// put_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    ///
+    /// put of the size bytes at buffer_ptr: straight from there when they are registered, and by
+    /// way of a copy otherwise. Returns -600 when they cannot be read.
+    #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, key, buffer_ptr, size, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn put_from(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        buffer_ptr: Size,
+        size: Size,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        events::check(store_event_infos, 1)?;
+        self.store_pieces(py, key, &[(buffer_ptr, size)], &config, Mode::Put)
+    }
+
+    /// upsert_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    ///
+    /// put_from that replaces the value that the key has.
+    #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, key, buffer_ptr, size, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn upsert_from(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        buffer_ptr: Size,
+        size: Size,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        events::check(store_event_infos, 1)?;
+        self.store_pieces(py, key, &[(buffer_ptr, size)], &config, Mode::Upsert)
+    }
+
+    /// put_from_with_metadata(self, key: str, buffer_ptr: int, metadata_buffer_ptr: int, size: int, metadata_size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    ///
+    /// put_from of the metadata_size bytes at metadata_buffer_ptr, followed by the size bytes at
+    /// buffer_ptr, as one value.
+    #[pyo3(signature = (
+        key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, config = None,
+        store_event_infos = None,
+    ))]
+    #[pyo3(text_signature = "($self, key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, \
+        config=ReplicateConfig(), store_event_infos=None)")]
+    #[allow(clippy::too_many_arguments, reason = "the reference system's")]
+    fn put_from_with_metadata(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        buffer_ptr: Size,
+        metadata_buffer_ptr: Size,
+        size: Size,
+        metadata_size: Size,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<i32> {
+        events::check(store_event_infos, 1)?;
+        let pieces = [(metadata_buffer_ptr, metadata_size), (buffer_ptr, size)];
+        self.store_pieces(py, key, &pieces, &config, Mode::Put)
+    }
+
+    /// batch_put_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
+    ///
+    /// put_from of many values at once. Returns 0 or a negative number for each key.
+    #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, keys, buffer_ptrs, sizes, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn batch_put_from(
+        &self,
+        py: Python<'_>,
+        keys: Texts,
+        buffer_ptrs: Vec<Size>,
+        sizes: Vec<Size>,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<i32>> {
+        events::check(store_event_infos, keys.len())?;
+        self.store_ranges(py, &keys, &buffer_ptrs, &sizes, &config, Mode::Put)
+    }
+
+    /// batch_upsert_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
+    ///
+    /// batch_put_from that replaces the values that keys have.
+    #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, keys, buffer_ptrs, sizes, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn batch_upsert_from(
+        &self,
+        py: Python<'_>,
+        keys: Texts,
+        buffer_ptrs: Vec<Size>,
+        sizes: Vec<Size>,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<i32>> {
+        events::check(store_event_infos, keys.len())?;
+        self.store_ranges(py, &keys, &buffer_ptrs, &sizes, &config, Mode::Upsert)
+    }
+
+    /// batch_put_from_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]], all_sizes: list[list[int]], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
+    ///
+    /// batch_put_from of values that lie in several pieces of memory each. Returns 0 or a
+    /// negative number for each key.
+    #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, keys, all_buffer_ptrs, all_sizes, config=ReplicateConfig(), store_event_infos=None)"
+    )]
+    fn batch_put_from_multi_buffers(
+        &self,
+        py: Python<'_>,
+        keys: Texts,
+        all_buffer_ptrs: Vec<Vec<Size>>,
+        all_sizes: Vec<Vec<Size>>,
+        config: Config<'_>,
+        store_event_infos: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<i32>> {
+        events::check(store_event_infos, keys.len())?;
+        let Some(session) = self.session()? else {
+            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
+        };
+        if all_buffer_ptrs.len() != keys.len() || all_sizes.len() != keys.len() {
+            return Ok(vec![Failure::INVALID_PARAMS.code(); keys.len()]);
+        }
+        let plan = plan(&config, keys.len());
+        let keys = keys.as_strs();
+        let pieces: Vec<_> = all_buffer_ptrs.into_iter().zip(all_sizes).map(pair_up).collect();
+        let pieces = pieces.iter().map(|pieces| pieces.as_deref());
+        let outcomes = py.detach(|| session.store_pieces(&keys, pieces, plan, Mode::Put));
+        Ok(outcomes.into_iter().map(code_of).collect())
+    }
+}
+
+impl Store {
+    /// Stores the bytes of `values` as one value; the answer is `empty` when there are none.
+    fn store_one<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        values: impl IntoIterator<Item = Bound<'py, PyAny>>,
+        config: &Config<'_>,
+        mode: Mode,
+        empty: i32,
+    ) -> PyResult<i32> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
+        let plan = match plan_for_values(config, 1) {
+            Ok(plan) => plan,
+            Err(failure) => return Ok(failure.code()),
+        };
+        let mut lender = Lender::default();
+        let mut slices = Vec::with_capacity(1);
+        for value in values {
+            let slice = lender.lend(&value)?;
+            if !slice.is_empty() {
+                slices.push(slice);
+            }
+        }
+        if slices.is_empty() {
+            return Ok(empty);
+        }
+        let puts = vec![Put { key, slices }];
+        let outcomes = py.detach(|| plan.store(&session.backend, puts, &[0], mode));
+        lender.settle(py);
+        Ok(first_failure(outcomes))
+    }
+
+    /// Stores each of `values` under the key at its place.
+    fn store_many(
+        &self,
+        py: Python<'_>,
+        keys: &Texts,
+        values: &[Bound<'_, PyAny>],
+        config: &Config<'_>,
+        mode: Mode,
+    ) -> PyResult<i32> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
+        if keys.len() != values.len() {
+            return Ok(Failure::INVALID_PARAMS.code());
+        }
+        let plan = match plan_for_values(config, keys.len()) {
+            Ok(plan) => plan,
+            Err(failure) => return Ok(failure.code()),
+        };
+        let mut lender = Lender::default();
+        let mut sources = Vec::with_capacity(values.len());
+        for value in values {
+            sources.push(Ok(vec![lender.lend(value)?]));
+        }
+        let keys = keys.as_strs();
+        let outcomes = py.detach(|| store_all(&session, &keys, sources, &plan, mode));
+        lender.settle(py);
+        Ok(first_failure(outcomes))
+    }
+
+    /// Stores pieces of memory as one value.
+    fn store_pieces(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        pieces: &[(Size, Size)],
+        config: &Config<'_>,
+        mode: Mode,
+    ) -> PyResult<i32> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
+        let plan = plan(config, 1);
+        Ok(first_failure(py.detach(|| session.store_pieces(&[key], [Some(pieces)], plan, mode))))
+    }
+
+    /// Stores one piece of memory under each key.
+    fn store_ranges(
+        &self,
+        py: Python<'_>,
+        keys: &Texts,
+        addresses: &[Size],
+        sizes: &[Size],
+        config: &Config<'_>,
+        mode: Mode,
+    ) -> PyResult<Vec<i32>> {
+        let Some(session) = self.session()? else {
+            return Ok(vec![NOT_SET_UP.code(); keys.len()]);
+        };
+        if addresses.len() != keys.len() || sizes.len() != keys.len() {
+            return Ok(vec![Failure::INVALID_PARAMS.code(); keys.len()]);
+        }
+        let plan = plan(config, keys.len());
+        let keys = keys.as_strs();
+        let pieces: Vec<_> = addresses.iter().copied().zip(sizes.iter().copied()).collect();
+        let pieces = pieces.iter().map(std::slice::from_ref).map(Some);
+        let outcomes = py.detach(|| session.store_pieces(&keys, pieces, plan, mode));
+        Ok(outcomes.into_iter().map(code_of).collect())
+    }
+}
+
+impl Session {
+    /// Stores, under each key, the memory that is given for it, piece after piece.
+    fn store_pieces<'a>(
+        &self,
+        keys: &[&str],
+        pieces: impl IntoIterator<Item = Option<&'a [(Size, Size)]>>,
+        plan: Result<Plan, Failure>,
+        mode: Mode,
+    ) -> Vec<Result<(), Failure>> {
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(failure) => return vec![Err(failure); keys.len()],
+        };
+        let look = self.buffers.look();
+        let sources = pieces.into_iter().map(|pieces| {
+            let pieces = pieces.ok_or(Failure::INVALID_PARAMS)?;
+            let pieces = pieces.iter().filter(|(_, size)| size.0 > 0);
+            pieces.map(|&(address, size)| self.source(&look, address.0, size.0)).collect()
+        });
+        let sources = sources.collect();
+        drop(look);
+        store_all(self, keys, sources, &plan, mode)
+    }
+}
+
+/// How `config` wants `count` values stored that are no memory of the caller's.
+fn plan_for_values(config: &Config<'_>, count: usize) -> Result<Plan, Failure> {
+    if config.as_ref().is_some_and(|config| config.is_only_for_addresses()) {
+        return Err(Failure::refuse("prefer_alloc_in_same_node is for memory by its address"));
+    }
+    plan(config, count)
+}
+
+/// Stores what there is to store, and keeps the failures of what there is not.
+pub(super) fn store_all(
+    session: &Session,
+    keys: &[&str],
+    sources: Vec<Result<Vec<Source>, Failure>>,
+    plan: &Plan,
+    mode: Mode,
+) -> Vec<Result<(), Failure>> {
+    let mut outcomes = Vec::with_capacity(keys.len());
+    let mut puts = Vec::with_capacity(keys.len());
+    let mut places = Vec::with_capacity(keys.len());
+    for (at, (key, sources)) in keys.iter().zip(sources).enumerate() {
+        outcomes.push(match sources {
+            Ok(slices) if slices.iter().any(|slice| !slice.is_empty()) => {
+                puts.push(Put { key, slices });
+                places.push(at);
+                Ok(())
+            }
+            Ok(_) => Err(Failure::refuse("a value has at least one byte")),
+            Err(failure) => Err(failure),
+        });
+    }
+    for (at, outcome) in places.iter().zip(plan.store(&session.backend, puts, &places, mode)) {
+        outcomes[*at] = outcome;
+    }
+    outcomes
+}
+
+fn first_failure(outcomes: Vec<Result<(), Failure>>) -> i32 {
+    code_of(outcomes.into_iter().find(Result::is_err).unwrap_or(Ok(())))
+}

@@ -1,0 +1,163 @@
+//! Memory that a store contributes beside that of its setup.
+
+use std::path::Path;
+use std::time::Duration;
+
+use mc_store::{MemoryOptions, SegmentId};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::arguments::Size;
+use super::session::Session;
+use super::{NOT_SET_UP, Store, uuid};
+use crate::error::{Failure, OK, code_of};
+
+/// What the sizes of allocated segments are multiples of.
+const UNIT: usize = 4 << 20;
+
+#[pymethods]
+impl Store {
+    /// mount_segment(self, path: str, size: int, offset: int = 0, protocol: str = 'tcp', location: str = '') -> dict
+    ///
+    /// Contributes the first size bytes of the file at path, such as one in /dev/shm, which has
+    /// to be that long. Returns {"ret": 0, "segment_ids": [str]}, or a negative number and no
+    /// ids. offset has to be 0; location has no effect.
+    #[pyo3(signature = (path, size, offset = Size(0), protocol = "tcp", location = ""))]
+    #[pyo3(text_signature = "($self, path, size, offset=0, protocol='tcp', location='')")]
+    fn mount_segment<'py>(
+        &self,
+        py: Python<'py>,
+        path: &str,
+        size: Size,
+        offset: Size,
+        protocol: &str,
+        location: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let _ = (protocol, location);
+        let session = self.session()?;
+        let mounted =
+            py.detach(|| session.ok_or(NOT_SET_UP)?.mount_file(Path::new(path), size.0, offset.0));
+        described(py, mounted)
+    }
+
+    /// allocate_and_mount_segment(self, size: int, protocol: str = 'tcp', location: str = '') -> dict
+    ///
+    /// Contributes size bytes of memory, rounded up to a multiple of 4 MiB. Returns {"ret": 0,
+    /// "segment_ids": [str], "allocated_size": int}, or a negative number, no ids and 0.
+    /// location has no effect.
+    #[pyo3(signature = (size, protocol = "tcp", location = ""))]
+    fn allocate_and_mount_segment<'py>(
+        &self,
+        py: Python<'py>,
+        size: Size,
+        protocol: &str,
+        location: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let _ = (protocol, location);
+        let session = self.session()?;
+        let size = size.0.checked_next_multiple_of(UNIT);
+        let mounted = py.detach(|| {
+            let session = session.ok_or(NOT_SET_UP)?;
+            let size = size.filter(|size| *size > 0).ok_or(Failure::INVALID_PARAMS)?;
+            session.mount(size, MemoryOptions::default()).map(Some)
+        });
+        let allocated = size.filter(|_| mounted.is_ok()).unwrap_or(0);
+        let answer = described(py, mounted)?;
+        answer.set_item("allocated_size", allocated)?;
+        Ok(answer)
+    }
+
+    /// unmount_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int
+    ///
+    /// Takes segments back; what they hold can be read for grace_period_seconds more. Returns 0,
+    /// or the number of the first failure after all were tried.
+    #[pyo3(signature = (segment_ids, grace_period_seconds = Size(0)))]
+    #[pyo3(text_signature = "($self, segment_ids, grace_period_seconds=0)")]
+    fn unmount_segment(
+        &self,
+        py: Python<'_>,
+        segment_ids: Vec<String>,
+        grace_period_seconds: Size,
+    ) -> PyResult<i32> {
+        let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
+        let grace = Duration::from_secs(grace_period_seconds.0 as u64);
+        Ok(code_of(py.detach(|| session.unmount_all(&segment_ids, grace))))
+    }
+
+    /// unmount_and_free_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int
+    ///
+    /// The same as unmount_segment, which always frees what allocate_and_mount_segment took.
+    #[pyo3(signature = (segment_ids, grace_period_seconds = Size(0)))]
+    #[pyo3(text_signature = "($self, segment_ids, grace_period_seconds=0)")]
+    fn unmount_and_free_segment(
+        &self,
+        py: Python<'_>,
+        segment_ids: Vec<String>,
+        grace_period_seconds: Size,
+    ) -> PyResult<i32> {
+        self.unmount_segment(py, segment_ids, grace_period_seconds)
+    }
+
+    /// unmount_local_disk_segment(self, grace_period_seconds: int = 0) -> int
+    ///
+    /// Takes this host's disk back. There is none, so it returns 0; -600 before setup.
+    #[pyo3(signature = (grace_period_seconds = Size(0)))]
+    #[pyo3(text_signature = "($self, grace_period_seconds=0)")]
+    fn unmount_local_disk_segment(&self, grace_period_seconds: Size) -> PyResult<i32> {
+        let _ = grace_period_seconds;
+        Ok(self.session()?.map_or(NOT_SET_UP.code(), |_| OK))
+    }
+}
+
+impl Session {
+    /// Contributes a file; `None` when no bytes of it are asked for.
+    fn mount_file(
+        &self,
+        path: &Path,
+        size: usize,
+        offset: usize,
+    ) -> Result<Option<SegmentId>, Failure> {
+        if size == 0 {
+            return Ok(None);
+        }
+        if offset != 0 {
+            return Err(Failure::refuse("segments begin where their files do: offset is 0"));
+        }
+        let path_shown = path.display();
+        let len = match std::fs::metadata(path) {
+            Ok(file) if file.is_file() => file.len(),
+            Ok(_) => return Err(Failure::refuse(format_args!("{path_shown} is no file"))),
+            Err(error) => return Err(Failure::refuse(format_args!("{path_shown}: {error}"))),
+        };
+        if len < size as u64 {
+            let why = format_args!("{path_shown} has {len} bytes, not {size}");
+            return Err(Failure::refuse(why));
+        }
+        self.mount(size, MemoryOptions::default().file(path)).map(Some)
+    }
+
+    fn unmount_all(&self, ids: &[String], grace: Duration) -> Result<(), Failure> {
+        let mut first = Ok(());
+        for id in ids {
+            let outcome = match uuid::parse(id) {
+                Some(bits) => self.unmount(SegmentId::from_u128(bits), grace),
+                None => Err(Failure::refuse(format_args!("{id:?} is no id of a segment"))),
+            };
+            first = first.and(outcome);
+        }
+        first
+    }
+}
+
+/// What a mount came to, as callers want it.
+fn described<'py>(
+    py: Python<'py>,
+    mounted: Result<Option<SegmentId>, Failure>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let answer = PyDict::new(py);
+    answer.set_item("ret", mounted.err().map_or(OK, Failure::code))?;
+    let ids: Vec<String> =
+        mounted.ok().flatten().iter().map(|id| uuid::text(id.as_u128())).collect();
+    answer.set_item("segment_ids", ids)?;
+    Ok(answer)
+}

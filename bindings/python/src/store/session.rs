@@ -1,0 +1,213 @@
+//! What a store has between its setup and its close.
+
+use std::error::Error;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use mc_store::standalone::DummyClient;
+use mc_store::{
+    ByteSize, ClientBuilder, ClientConfig, MountedSegment, SegmentId, SegmentOptions, StartError,
+    blocking,
+};
+use mc_transport::{Memory, MemoryOptions, MemorySlice};
+use parking_lot::Mutex;
+use tokio::runtime;
+
+use super::backend::{Backend, Served};
+use crate::error::Failure;
+use crate::memory::Buffers;
+
+/// A client and the memory that it knows.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) backend: Backend,
+    pub(super) buffers: Buffers,
+    hostname: String,
+    /// What a member of the cluster was made of.
+    config: ClientConfig,
+    /// Contributes what is mounted by a store that began without a segment.
+    contributor: Mutex<Option<blocking::Client>>,
+    pool: Option<Pool>,
+}
+
+/// The memory of a dummy client that `alloc_from_mem_pool` divides. Parts are never given back.
+#[derive(Debug)]
+struct Pool {
+    memory: Memory,
+    used: Mutex<usize>,
+}
+
+/// Parts of the pool begin at multiples of this.
+const ALIGN: usize = 64;
+
+impl Session {
+    /// Joins a cluster.
+    pub(super) fn join(config: ClientConfig) -> Result<Self, StartError> {
+        let client = connect(&config).or_else(|error| match with_any_port(&config) {
+            // As the reference system does, whose ports are chosen by chance anyway.
+            Some(open) if is_taken(&error) => {
+                tracing::warn!(config.local_hostname, "the port is taken; another one is used");
+                connect(&open)
+            }
+            _ => Err(error),
+        })?;
+        let named = client.segment_name().map(ToOwned::to_owned);
+        let hostname = named.or_else(|| config.local_hostname.clone()).unwrap_or_default();
+        Ok(Self::new(Backend::Own(client), hostname, config, None))
+    }
+
+    /// Becomes a dummy client of the real client at `server`.
+    pub(super) fn attach(
+        server: &str,
+        mem_pool_size: usize,
+        local_buffer_size: usize,
+    ) -> Result<Self, Failure> {
+        let mut builder = runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("mc-dummy").enable_all().build();
+        let runtime = runtime.map_err(|error| {
+            tracing::warn!("cannot start the runtime of a dummy client: {error}");
+            Failure::INTERNAL
+        })?;
+        let mut builder = DummyClient::builder().server(server);
+        if local_buffer_size > 0 {
+            builder = builder.local_buffer(ByteSize::bytes(local_buffer_size as u64));
+        }
+        let client = runtime.block_on(builder.connect())?;
+        let backend = Backend::Served(Served::new(client, runtime));
+        let pool = match mem_pool_size {
+            0 => None,
+            size => {
+                let memory = Memory::options().shared().allocate(size);
+                let memory = memory.map_err(Failure::refuse)?;
+                backend.register(&memory)?;
+                Some(Pool { memory, used: Mutex::new(0) })
+            }
+        };
+        Ok(Self::new(backend, server.to_owned(), ClientConfig::default(), pool))
+    }
+
+    fn new(backend: Backend, hostname: String, config: ClientConfig, pool: Option<Pool>) -> Self {
+        let (buffers, contributor) = (Buffers::default(), Mutex::default());
+        Self { backend, buffers, hostname, config, contributor, pool }
+    }
+
+    /// The name of this store's segment, by which puts can prefer it; without a segment what
+    /// `setup` was told.
+    pub(super) fn hostname(&self) -> &str {
+        &self.hostname
+    }
+
+    /// Takes `len` bytes of the memory that a dummy client shares with the real one.
+    pub(super) fn allocate(&self, len: usize) -> Option<MemorySlice> {
+        let pool = self.pool.as_ref()?;
+        let mut used = pool.used.lock();
+        let part = pool.memory.slice(*used, len).filter(|part| !part.is_empty())?;
+        *used = (*used + len).next_multiple_of(ALIGN).min(pool.memory.len());
+        Some(part)
+    }
+
+    /// The `len` bytes at `address` of that memory.
+    pub(super) fn find_allocated(&self, address: usize, len: usize) -> Option<MemorySlice> {
+        let pool = self.pool.as_ref()?;
+        let first = pool.memory.whole().address().addr();
+        pool.memory.slice(address.checked_sub(first)?, len)
+    }
+
+    /// Contributes a segment.
+    pub(super) fn mount(&self, size: usize, memory: MemoryOptions) -> Result<SegmentId, Failure> {
+        let own = self.backend.own("mounting segments")?;
+        let segment = SegmentOptions::new(ByteSize::bytes(size as u64)).memory(memory);
+        if own.endpoint().is_some() {
+            return Ok(own.mount_segment(segment)?);
+        }
+        // A client that accepts no peers was made without the threads that serve them.
+        let mut contributor = self.contributor.lock();
+        let server = match contributor.take() {
+            Some(server) => server,
+            None => {
+                let mut config = self.config.clone();
+                config.global_segment_size = None;
+                config.local_buffer_size = Some(ByteSize::bytes(0));
+                config.enable_client_http_server = None;
+                serving(&config)?
+            }
+        };
+        let mounted = server.mount_segment(segment);
+        *contributor = Some(server);
+        Ok(mounted?)
+    }
+
+    /// Takes a segment back.
+    pub(super) fn unmount(&self, id: SegmentId, grace: Duration) -> Result<(), Failure> {
+        let own = self.backend.own("unmounting segments")?;
+        let contributor = self.contributor.lock().clone();
+        let has = |client: &blocking::Client| client.segments().iter().any(|it| it.id == id);
+        match contributor.filter(has) {
+            Some(contributor) => Ok(contributor.unmount_segment(id, grace)?),
+            None => Ok(own.unmount_segment(id, grace)?),
+        }
+    }
+
+    /// What is contributed now.
+    pub(super) fn segments(&self) -> Vec<MountedSegment> {
+        let Ok(own) = self.backend.own("segments") else { return Vec::new() };
+        let mut segments = own.segments();
+        segments.extend(self.contributor.lock().iter().flat_map(blocking::Client::segments));
+        segments
+    }
+
+    /// Leaves the cluster, and lets go of all memory. Calls that are under way end by
+    /// themselves; those that begin now fail.
+    pub(super) fn shut_down(&self) {
+        let contributor = self.contributor.lock().take();
+        if let Some(contributor) = contributor {
+            contributor.shutdown();
+        }
+        self.backend.shut_down();
+        for buffer in self.buffers.clear() {
+            if !buffer.settle() {
+                tracing::warn!("a transfer still touches memory that was registered");
+            }
+        }
+    }
+}
+
+/// Connects a client that has what `config` and, for details that it leaves open, the
+/// environment say.
+fn connect(config: &ClientConfig) -> Result<blocking::Client, StartError> {
+    ClientBuilder::from_config(config)?.connect_blocking()
+}
+
+/// Connects a client that accepts peers, with a segment or without.
+fn serving(config: &ClientConfig) -> Result<blocking::Client, StartError> {
+    let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let listen = config.listen.unwrap_or(anywhere);
+    ClientBuilder::from_config(config)?.listen(listen).connect_blocking()
+}
+
+/// Whether the data port belongs to somebody else.
+fn is_taken(error: &StartError) -> bool {
+    let StartError::Transport(error) = error else { return false };
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::AddrInUse)
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// The config with a host whose port is left open; `None` when it is already.
+fn with_any_port(config: &ClientConfig) -> Option<ClientConfig> {
+    let (host, port) = config.local_hostname.as_deref()?.rsplit_once(':')?;
+    let is_v6_without_port = host.contains(':') && !host.ends_with(']');
+    if is_v6_without_port || port.parse::<u16>().is_err() {
+        return None;
+    }
+    let mut config = config.clone();
+    config.local_hostname = Some(host.to_owned());
+    Some(config)
+}

@@ -1,0 +1,176 @@
+//! What `setup` is told.
+
+use mc_store::{ByteSize, ClientConfig, ConfigError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::arguments::{Flag, Size};
+
+/// The reference system's defaults for what is not said.
+pub(super) const SIZE: u64 = 16 << 20;
+pub(super) const MASTER: &str = "127.0.0.1:50051";
+pub(super) const TENANT: &str = "default";
+pub(super) const HTTP_PORT: u16 = 9300;
+
+/// Keys of a dict of settings, in the order of their description, and other names that
+/// configuration files have for them.
+const KEYS: [&str; 15] = [
+    "local_hostname",
+    "metadata_server",
+    "global_segment_size",
+    "local_buffer_size",
+    "protocol",
+    "rdma_devices",
+    "device_name",
+    "master_server_addr",
+    "master_server_address",
+    "ipc_socket_path",
+    "enable_ssd_offload",
+    "ssd_offload_path",
+    "tenant_id",
+    "enable_client_http_server",
+    "client_http_port",
+];
+
+/// A client, as the reference system describes one.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) local_hostname: String,
+    pub(super) global_segment_size: u64,
+    pub(super) local_buffer_size: u64,
+    pub(super) protocol: String,
+    pub(super) master_server_addr: String,
+    pub(super) enable_ssd_offload: bool,
+    pub(super) tenant_id: String,
+    pub(super) http_port: Option<u16>,
+}
+
+impl Settings {
+    /// From a dict. One that lacks what is required is `None`, as the reference system answers
+    /// with a number then.
+    ///
+    /// # Errors
+    /// TypeError and ValueError for a value that cannot be one.
+    pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<Option<Self>> {
+        for key in dict.keys() {
+            let key: String = key.extract()?;
+            if !KEYS.contains(&key.as_str()) {
+                tracing::warn!("setup does not know {key:?}, which has no effect");
+            }
+        }
+        let of = Values(dict);
+        let (Some(local_hostname), Some(_)) =
+            (of.text("local_hostname")?, of.text("metadata_server")?)
+        else {
+            tracing::warn!("setup needs local_hostname and metadata_server");
+            return Ok(None);
+        };
+        let master = match of.text("master_server_addr")? {
+            Some(master) => Some(master),
+            None => of.text("master_server_address")?,
+        };
+        let wants_http = of.flag("enable_client_http_server")?;
+        Ok(Some(Self {
+            local_hostname,
+            global_segment_size: of.size("global_segment_size")?.unwrap_or(SIZE),
+            local_buffer_size: of.size("local_buffer_size")?.unwrap_or(SIZE),
+            protocol: of.text("protocol")?.unwrap_or_else(|| "tcp".into()),
+            master_server_addr: master.unwrap_or_else(|| MASTER.into()),
+            enable_ssd_offload: of.flag("enable_ssd_offload")?,
+            tenant_id: of.text("tenant_id")?.unwrap_or_else(|| TENANT.into()),
+            http_port: wants_http.then(|| of.port("client_http_port")).transpose()?,
+        }))
+    }
+
+    /// The same for this store. Of the environment only the variables count that are the
+    /// library's; those that are named `MOONCAKE_` are for whoever calls `setup`.
+    pub(super) fn into_config(self) -> Result<ClientConfig, ConfigError> {
+        let variable =
+            |name: &str| name.starts_with("MC_").then(|| std::env::var_os(name)).flatten();
+        let mut config = ClientConfig::default().apply_vars(variable)?;
+        let size = |bytes| Some(ByteSize::bytes(bytes));
+        config.master = Some(self.master_server_addr);
+        config.local_hostname = Some(self.local_hostname);
+        config.global_segment_size = size(self.global_segment_size);
+        // Without either it would have nothing to do; the reference system takes it for a
+        // client that asks about objects.
+        let does_nothing = self.global_segment_size == 0 && self.local_buffer_size == 0;
+        config.local_buffer_size = size(if does_nothing { 1 } else { self.local_buffer_size });
+        config.tenant_id = Some(self.tenant_id).filter(|tenant| tenant != TENANT);
+        config.enable_client_http_server = Some(self.http_port.is_some());
+        config.client_http_port = self.http_port;
+        if self.enable_ssd_offload {
+            tracing::warn!("enable_ssd_offload has no effect: nothing is kept on disks");
+        }
+        Ok(config)
+    }
+}
+
+/// Whether `protocol` names a way of bytes, logging what becomes of it. A
+/// host without devices for RDMA gets TCP from the reference system, too.
+pub(super) fn is_known_protocol(protocol: &str) -> bool {
+    match protocol {
+        "tcp" | "rpc_only" => true,
+        "rdma" => {
+            tracing::warn!("protocol rdma is not part of this build: bytes travel over TCP");
+            true
+        }
+        other => {
+            tracing::error!("protocol {other:?} is unknown: use tcp");
+            false
+        }
+    }
+}
+
+/// A size in bytes: an int, or a text such as "16MB".
+pub(super) fn parse_size(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let Ok(text) = value.extract::<String>() else {
+        return value.extract::<Size>().map(|Size(bytes)| bytes as u64);
+    };
+    let size: ByteSize =
+        text.parse().map_err(|error| PyValueError::new_err(format!("{text:?}: {error}")))?;
+    Ok(size.as_u64())
+}
+
+/// Values of a dict by their keys.
+struct Values<'a, 'py>(&'a Bound<'py, PyDict>);
+
+impl<'py> Values<'_, 'py> {
+    fn value(&self, key: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.0.get_item(key)?.filter(|value| !value.is_none()))
+    }
+
+    fn text(&self, key: &str) -> PyResult<Option<String>> {
+        self.value(key)?.map(|value| value.extract().map_err(|_| wrong(key, "a str"))).transpose()
+    }
+
+    fn size(&self, key: &str) -> PyResult<Option<u64>> {
+        self.value(key)?.map(|value| parse_size(&value)).transpose()
+    }
+
+    fn flag(&self, key: &str) -> PyResult<bool> {
+        let Some(value) = self.value(key)? else { return Ok(false) };
+        if let Ok(text) = value.extract::<String>() {
+            return match text.to_ascii_lowercase().as_str() {
+                "true" | "1" | "yes" | "on" => Ok(true),
+                "false" | "0" | "no" | "off" | "" => Ok(false),
+                _ => Err(wrong(key, "true or false")),
+            };
+        }
+        value.extract::<Flag>().map(|Flag(yes)| yes).map_err(|_| wrong(key, "a bool"))
+    }
+
+    fn port(&self, key: &str) -> PyResult<u16> {
+        let Some(value) = self.value(key)? else { return Ok(HTTP_PORT) };
+        let number = match value.extract::<String>() {
+            Ok(text) => text.parse().ok(),
+            Err(_) => value.extract().ok(),
+        };
+        number.ok_or_else(|| PyValueError::new_err(format!("{key} must be from 0 to 65535")))
+    }
+}
+
+fn wrong(key: &str, expected: &str) -> PyErr {
+    PyTypeError::new_err(format!("{key} must be {expected}"))
+}

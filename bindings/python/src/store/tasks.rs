@@ -1,0 +1,118 @@
+//! Copies and moves of objects, which nodes do by and by.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mc_meta::TaskKind;
+use mc_store::{TaskId, TaskReport};
+use pyo3::prelude::*;
+
+use super::arguments::Texts;
+use super::enumerations::{TaskStatus, TaskType};
+use super::uuid::{Halves, halves, whole};
+use super::{NOT_SET_UP, Store};
+use crate::error::{Failure, OK};
+
+/// What became of a task.
+#[pyclass(frozen, get_all, module = "mc_store.mooncake.store")]
+#[derive(Debug)]
+pub(crate) struct QueryTaskResponse {
+    /// The task, as create_copy_task or create_move_task returned it.
+    id: Halves,
+    /// What it does.
+    r#type: TaskType,
+    /// Where it is in its life.
+    status: TaskStatus,
+    /// When it was made, in milliseconds since 1970 by this host's clock.
+    created_at_ms_epoch: i64,
+    /// When its status changed last, likewise.
+    last_updated_at_ms_epoch: i64,
+    /// The client that is to do it.
+    assigned_client: Halves,
+    /// How it ended, in words; empty before.
+    message: String,
+}
+
+#[pymethods]
+impl QueryTaskResponse {
+    fn __repr__(&self) -> String {
+        format!("<QueryTaskResponse {:?} {:?} {:?}>", self.r#type, self.status, self.message)
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// create_copy_task(self, key: str, targets: list[str]) -> tuple[tuple[int, int], int]
+    ///
+    /// Has a node that holds an object copy it to the segments that targets name. Returns the
+    /// task and 0, or (0, 0) and a negative number.
+    fn create_copy_task(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        targets: Texts,
+    ) -> PyResult<(Halves, i32)> {
+        let Some(session) = self.session()? else { return Ok(((0, 0), NOT_SET_UP.code())) };
+        let targets = targets.as_strs();
+        Ok(created(py.detach(|| session.backend.copy_to(key, &targets))))
+    }
+
+    /// create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]
+    ///
+    /// Has the node of the segment that source names move an object to the one that target
+    /// names. Returns the task and 0, or (0, 0) and a negative number.
+    fn create_move_task(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        source: &str,
+        target: &str,
+    ) -> PyResult<(Halves, i32)> {
+        let Some(session) = self.session()? else { return Ok(((0, 0), NOT_SET_UP.code())) };
+        Ok(created(py.detach(|| session.backend.move_to(key, source, target))))
+    }
+
+    /// query_task(self, task_id: tuple[int, int]) -> tuple[QueryTaskResponse | None, int]
+    ///
+    /// What became of a task, and 0; None and a negative number when it is unknown, -1400, or
+    /// cannot be asked about.
+    fn query_task(
+        &self,
+        py: Python<'_>,
+        task_id: Halves,
+    ) -> PyResult<(Option<QueryTaskResponse>, i32)> {
+        let Some(session) = self.session()? else { return Ok((None, NOT_SET_UP.code())) };
+        let id = TaskId::from_u128(whole(task_id));
+        Ok(match py.detach(|| session.backend.task(id)) {
+            Ok(report) => (Some(response(id, report)), OK),
+            Err(failure) => (None, failure.code()),
+        })
+    }
+}
+
+fn created(outcome: Result<TaskId, Failure>) -> (Halves, i32) {
+    match outcome {
+        Ok(id) => (halves(id.as_u128()), OK),
+        Err(failure) => ((0, 0), failure.code()),
+    }
+}
+
+fn response(id: TaskId, report: TaskReport) -> QueryTaskResponse {
+    let TaskReport { task, status, unchanged, client, outcome } = report;
+    let now = SystemTime::now();
+    let epoch_ms = |ago: Duration| {
+        let at = now.checked_sub(ago).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        at.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    };
+    QueryTaskResponse {
+        id: halves(id.as_u128()),
+        r#type: match task.kind {
+            TaskKind::Copy { .. } => TaskType::REPLICA_COPY,
+            TaskKind::Move { .. } => TaskType::REPLICA_MOVE,
+        },
+        status: status.into(),
+        created_at_ms_epoch: epoch_ms(task.age),
+        last_updated_at_ms_epoch: epoch_ms(unchanged),
+        assigned_client: halves(client.as_u128()),
+        message: outcome.into(),
+    }
+}
