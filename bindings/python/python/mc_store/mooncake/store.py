@@ -19,7 +19,16 @@ from mc_store._native import (
     TaskType,
     bind_to_numa_node,
 )
+from mc_store.mooncake._buffer_pool import BufferLease, BufferPool, RegisteredBufferPool
 from mc_store.mooncake._store import MooncakeDistributedStore
+from mc_store.mooncake._tensors import (
+    ParallelAxis,
+    ReadTarget,
+    TensorParallelism,
+    _deserialize_tensor,
+    _serialize_tensor,
+    _tensor_metadata_size,
+)
 
 # Members that programs take from the module. Of a name that two enumerations have, the reference
 # system exports the member of the later one.
@@ -66,13 +75,18 @@ __all__ = [
     "UNKNOWN",
     "WEIGHT",
     "BufferHandle",
+    "BufferLease",
+    "BufferPool",
     "Descriptor",
     "DiskDescriptor",
     "MemoryDescriptor",
     "MooncakeDistributedStore",
     "MooncakeHostMemAllocator",
     "ObjectDataType",
+    "ParallelAxis",
     "QueryTaskResponse",
+    "ReadTarget",
+    "RegisteredBufferPool",
     "ReplicaDescriptor",
     "ReplicaStatus",
     "ReplicateConfig",
@@ -80,5 +94,9 @@ __all__ = [
     "StoreEventInfo",
     "TaskStatus",
     "TaskType",
+    "TensorParallelism",
+    "_deserialize_tensor",
+    "_serialize_tensor",
+    "_tensor_metadata_size",
     "bind_to_numa_node",
 ]
