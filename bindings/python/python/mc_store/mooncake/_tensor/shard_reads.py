@@ -36,6 +36,9 @@ from .shards import Rows, flat_bytes, new_buffer, shard_range, with_dim
 # missing.
 _WINDOW = 64
 
+# Memory that could not be unregistered: a transfer may write to it yet, so it is never released.
+_IN_USE: list[bytearray] = []
+
 
 class ShardSet(NamedTuple):
     """A tensor that is stored in equal shards along one dimension."""
@@ -142,10 +145,10 @@ def _manifest(store: ByteStore, key: str) -> Manifest | None:
 
 
 def gather(store: ByteStore, shards: ShardSet, target: Target) -> Any:
-    """The elements of `target` out of `shards`, in a new buffer; `TensorError` if one is not as
-    expected.
+    """The elements of `target` out of `shards`, in a new buffer.
 
-    Nothing is allocated before all shards that it takes are there with the sizes they should have.
+    Nothing is allocated before all shards that it takes are there, with the sizes they should have;
+    `TensorError` if one is not.
     """
     pieces = list(_pieces(store, shards, target.indices))
     gathered = new_buffer(target.metadata.data_bytes)
@@ -231,7 +234,8 @@ def _headers(store: ByteStore, shards: ShardSet, ranks: list[int]) -> list[Tenso
             store, place.address, keys, [_Fragments([at], [0], [METADATA_SIZE]) for at in starts]
         )
     finally:
-        store.unregister_buffer(place.address)
+        if store.unregister_buffer(place.address) != 0:
+            _IN_USE.append(heads)
     return [
         parse(memoryview(heads)[start:], size) for start, size in zip(starts, sizes, strict=True)
     ]
