@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import memory
 from .arrays import Like, alias_tensor, array_of, copied, metadata_at
@@ -26,6 +26,9 @@ from .shards import with_dim
 from .whole import checked_parts
 from .writes import config_of, group_ids_fit, write
 
+if TYPE_CHECKING:
+    from mc_store._native import ReplicateConfig
+
 _StagesOf: TypeAlias = Callable[[Any, Any], Stages]  # of a parallelism and a writer partition
 
 
@@ -44,7 +47,7 @@ class PartTensorMethods(RankTensorMethods):
         key: str,
         tensor: object,
         parallelism: Any = None,
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         writer_partition: Any = None,
     ) -> int:
         """Stores the part of a tensor that a writer has.
@@ -62,7 +65,7 @@ class PartTensorMethods(RankTensorMethods):
         key: str,
         tensor: object,
         parallelism: Any = None,
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         writer_partition: Any = None,
     ) -> int:
         """`put_tensor_with_parallelism` that replaces what is there."""
@@ -78,7 +81,7 @@ class PartTensorMethods(RankTensorMethods):
         buffer_ptr: int,
         size: int,
         parallelism: Any = None,
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         writer_partition: Any = None,
     ) -> int:
         """Stores parts of the tensor object (its header, then its elements) at `buffer_ptr`.
@@ -98,7 +101,7 @@ class PartTensorMethods(RankTensorMethods):
         buffer_ptr: int,
         size: int,
         parallelism: Any = None,
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         writer_partition: Any = None,
     ) -> int:
         """`put_tensor_with_parallelism_from` that replaces what is there."""
@@ -113,7 +116,7 @@ class PartTensorMethods(RankTensorMethods):
         keys: Sequence[str],
         tensors_list: Sequence[object],
         parallelisms: Sequence[Any] | None = None,
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         writer_partitions: Sequence[Any] | None = None,
     ) -> list[int]:
         """`put_tensor_with_parallelism` for many: a code for each.
@@ -140,7 +143,7 @@ class PartTensorMethods(RankTensorMethods):
         keys: Sequence[str],
         tensors_list: Sequence[object],
         parallelisms: Sequence[Any] | None = None,
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         writer_partitions: Sequence[Any] | None = None,
     ) -> list[int]:
         """`batch_put_tensor_with_parallelism` that replaces what is there."""
@@ -164,7 +167,7 @@ class PartTensorMethods(RankTensorMethods):
         buffer_ptrs: Sequence[int],
         sizes: Sequence[int],
         parallelisms: Sequence[Any] | None = None,
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         writer_partitions: Sequence[Any] | None = None,
     ) -> list[int]:
         """`put_tensor_with_parallelism_from` for many: a code for each."""
@@ -188,7 +191,7 @@ class PartTensorMethods(RankTensorMethods):
         buffer_ptrs: Sequence[int],
         sizes: Sequence[int],
         parallelisms: Sequence[Any] | None = None,
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         writer_partitions: Sequence[Any] | None = None,
     ) -> list[int]:
         """`batch_put_tensor_with_parallelism_from` that replaces what is there."""
@@ -212,7 +215,7 @@ class PartTensorMethods(RankTensorMethods):
         key: str,
         stages_of: _StagesOf,
         parallelism: Any,
-        config: Any,
+        config: ReplicateConfig | None,
         writer_partition: Any,
         *,
         update: bool,
@@ -238,7 +241,7 @@ class PartTensorMethods(RankTensorMethods):
         keys: Sequence[str],
         sources: list[tuple[Callable[..., Stages], tuple[Any, ...]]],
         parallelisms: Sequence[Any] | None,
-        config: Any,
+        config: ReplicateConfig | None,
         writer_partitions: Sequence[Any] | None,
         *,
         update: bool,

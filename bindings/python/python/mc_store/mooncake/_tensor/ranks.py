@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .arrays import Elements, Like, elements_of
 from .axes import WriterPartition, rank_key
@@ -14,6 +14,9 @@ from .parallelism import int32
 from .shards import shard_range
 from .whole import WholeTensorMethods, checked_parts, elements_at
 from .writes import Write, config_of, cut_write, group_ids_of, write
+
+if TYPE_CHECKING:
+    from mc_store._native import ReplicateConfig
 
 
 class RankTensorMethods(WholeTensorMethods):
@@ -41,7 +44,7 @@ class RankTensorMethods(WholeTensorMethods):
         self,
         key: str,
         tensor: object,
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         tp_rank: int = 0,
         tp_size: int = 1,
         split_dim: int = 0,
@@ -66,7 +69,7 @@ class RankTensorMethods(WholeTensorMethods):
         self,
         base_keys: Sequence[str],
         tensors_list: Sequence[object],
-        config: Any = None,
+        config: ReplicateConfig | None = None,
         tp_rank: int = 0,
         tp_size: int = 1,
         split_dim: int = 0,
@@ -108,7 +111,7 @@ class RankTensorMethods(WholeTensorMethods):
         operation: str,
         keys: Sequence[str],
         tensors: Sequence[object],
-        config: Any,
+        config: ReplicateConfig | None,
         count: int,
         split_dim: int,
     ) -> list[int]:
@@ -144,7 +147,7 @@ class RankTensorMethods(WholeTensorMethods):
         operation: str,
         names: list[str],
         wholes: Sequence[Callable[[], Elements]],
-        config: Any,
+        config: ReplicateConfig | None,
         count: int,
         split_dim: int,
     ) -> list[int]:

@@ -21,6 +21,8 @@ from .layout import TensorError
 from .writes import Part, Write, config_of, group_ids_fit, object_write, whole_write, write
 
 if TYPE_CHECKING:
+    from mc_store._native import ReplicateConfig
+
     _Base = ByteStore
 else:
     _Base = object
@@ -39,7 +41,7 @@ class WholeTensorMethods(_Base):
         """
         return self._write_tensors("put_tensor", [key], [tensor], None, update=False)[0]
 
-    def pub_tensor(self, key: str, tensor: object, config: Any = None) -> int:
+    def pub_tensor(self, key: str, tensor: object, config: ReplicateConfig | None = None) -> int:
         """`put_tensor` with a `ReplicateConfig`."""
         return self._write_tensors("pub_tensor", [key], [tensor], config, update=False)[0]
 
@@ -47,7 +49,9 @@ class WholeTensorMethods(_Base):
         """`put_tensor` that replaces what the key has."""
         return self._write_tensors("upsert_tensor", [key], [tensor], None, update=True)[0]
 
-    def upsert_pub_tensor(self, key: str, tensor: object, config: Any = None) -> int:
+    def upsert_pub_tensor(
+        self, key: str, tensor: object, config: ReplicateConfig | None = None
+    ) -> int:
         """`upsert_tensor` with a `ReplicateConfig`."""
         return self._write_tensors("upsert_pub_tensor", [key], [tensor], config, update=True)[0]
 
@@ -56,7 +60,10 @@ class WholeTensorMethods(_Base):
         return self._write_tensors("batch_put_tensor", keys, tensors_list, None, update=False)
 
     def batch_pub_tensor(
-        self, keys: Sequence[str], tensors_list: Sequence[object], config: Any = None
+        self,
+        keys: Sequence[str],
+        tensors_list: Sequence[object],
+        config: ReplicateConfig | None = None,
     ) -> list[int]:
         """`batch_put_tensor` with a `ReplicateConfig`, whose group ids are one for each key."""
         return self._write_tensors("batch_pub_tensor", keys, tensors_list, config, update=False)
@@ -66,7 +73,10 @@ class WholeTensorMethods(_Base):
         return self._write_tensors("batch_upsert_tensor", keys, tensors_list, None, update=True)
 
     def batch_upsert_pub_tensor(
-        self, keys: Sequence[str], tensors_list: Sequence[object], config: Any = None
+        self,
+        keys: Sequence[str],
+        tensors_list: Sequence[object],
+        config: ReplicateConfig | None = None,
     ) -> list[int]:
         """`batch_upsert_tensor` with a `ReplicateConfig`, whose group ids are one each."""
         name = "batch_upsert_pub_tensor"
@@ -77,7 +87,7 @@ class WholeTensorMethods(_Base):
         operation: str,
         keys: Sequence[str],
         tensors: Sequence[object],
-        config: Any,
+        config: ReplicateConfig | None,
         *,
         update: bool,
     ) -> list[int]:
@@ -135,7 +145,7 @@ class WholeTensorMethods(_Base):
         keys: Sequence[str],
         buffer_ptrs: Sequence[int],
         sizes: Sequence[int],
-        config: Any,
+        config: ReplicateConfig | None,
         *,
         update: bool,
     ) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import memory
 from .arrays import Elements, elements_of
@@ -11,6 +11,9 @@ from .axes import Axes, cut_of, layout_axes
 from .byte_store import INTERNAL_ERROR, ByteStore
 from .layout import Shape, TensorMetadata
 from .shards import Rows, flat_bytes, new_buffer, with_dim
+
+if TYPE_CHECKING:
+    from mc_store._native import ReplicateConfig
 
 _CONFIG_FIELDS = (
     "data_type",
@@ -114,7 +117,9 @@ def _payload(whole: Elements, rows: Rows) -> tuple[list[Part], object]:
     return [Part(elements_of(gathered).address, rows.total)], gathered
 
 
-def write(store: ByteStore, writes: Sequence[Write], config: Any, *, update: bool) -> list[int]:
+def write(
+    store: ByteStore, writes: Sequence[Write], config: ReplicateConfig | None, *, update: bool
+) -> list[int]:
     """Puts (or, with `update`, upserts) objects from where their memory is: a code for each."""
     by_address = config is not None and config.prefer_alloc_in_same_node
     codes: dict[int, int] = {}
@@ -132,13 +137,13 @@ def write(store: ByteStore, writes: Sequence[Write], config: Any, *, update: boo
     return [codes[place] for place in range(len(writes))]
 
 
-def _lend(store: ByteStore, one: Write, config: Any, *, update: bool) -> int:
+def _lend(store: ByteStore, one: Write, config: ReplicateConfig | None, *, update: bool) -> int:
     method = store.upsert_parts if update else store.put_parts
     lent = [memory.view(*part, owner=(one.header, one.owner)) for part in one.parts]
     return method(one.key, *lent, **_keyword(config))
 
 
-def _put(store: ByteStore, writes: Sequence[Write], config: Any) -> list[int]:
+def _put(store: ByteStore, writes: Sequence[Write], config: ReplicateConfig | None) -> list[int]:
     return store.batch_put_from_multi_buffers(
         [one.key for one in writes],
         [[part.address for part in one.parts] for one in writes],
@@ -147,7 +152,7 @@ def _put(store: ByteStore, writes: Sequence[Write], config: Any) -> list[int]:
     )
 
 
-def _upsert(store: ByteStore, writes: Sequence[Write], config: Any) -> list[int]:
+def _upsert(store: ByteStore, writes: Sequence[Write], config: ReplicateConfig | None) -> list[int]:
     singles = [_single(one) for one in writes]
     return store.batch_upsert_from(
         [one.key for one in writes],
@@ -170,11 +175,11 @@ def _single(one: Write) -> Write:
     return Write(one.key, [Part(place.address, place.size)], None, place.owner)
 
 
-def _keyword(config: Any) -> dict[str, Any]:
+def _keyword(config: ReplicateConfig | None) -> dict[str, Any]:
     return {} if config is None else {"config": config}
 
 
-def group_ids_of(config: Any) -> list[str] | None:
+def group_ids_of(config: ReplicateConfig | None) -> list[str] | None:
     """The group ids of a configuration; `TypeError` if it is none."""
     if config is None:
         return None
@@ -185,16 +190,16 @@ def group_ids_of(config: Any) -> list[str] | None:
     return ids
 
 
-def group_ids_fit(config: Any, count: int) -> bool:
+def group_ids_fit(config: ReplicateConfig | None, count: int) -> bool:
     """Whether a batch of `count` objects has as many group ids, or none."""
     ids = group_ids_of(config)
     return ids is None or len(ids) == count
 
 
-def config_of(config: Any, places: Sequence[int]) -> Any:
+def config_of(config: ReplicateConfig | None, places: Sequence[int]) -> ReplicateConfig | None:
     """The configuration for those objects of a batch: the same, but with only their group ids."""
     ids = group_ids_of(config)
-    if ids is None:
+    if config is None or ids is None:
         return config
     chosen = type(config)()
     for field in _CONFIG_FIELDS:
