@@ -231,6 +231,23 @@ def test_arrays_of_numpy_without_layout_are_refused(dtype: str) -> None:
         elements_of(numpy.zeros(2, dtype=dtype))
 
 
+def test_arrays_of_numpy_with_a_mask_are_refused() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    with pytest.raises(TensorError, match="mask"):
+        elements_of(numpy.ma.array([1.0, 2.0], mask=[True, False]))
+
+
+def test_tensors_of_torch_without_memory_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    subclasses = pytest.importorskip("torch._subclasses")
+    with subclasses.FakeTensorMode():
+        fake = torch.ones(2)
+
+    with pytest.raises(TensorError):
+        elements_of(fake)
+
+
 def test_buffers_without_layout_are_refused() -> None:
     class Pair(ctypes.Structure):
         _fields_ = (("left", ctypes.c_int), ("right", ctypes.c_float))

@@ -225,9 +225,25 @@ def test_arguments_of_other_types_are_type_errors(store: Store, key: str, room: 
         store.get_tensor_into(key, -1, 1)
     with pytest.raises(OverflowError):
         store.put_tensor_from(key, room.address, -1)
-    store.put(key, GOLDENS["shape 4x6"])
-    with pytest.raises(ValueError, match="like"):
-        store.get_tensor(key, like="jax")  # type: ignore[arg-type, unused-ignore]
+
+
+def test_an_unknown_library_is_an_error_even_where_nothing_is_found(
+    store: Any, key: str, room: Room
+) -> None:
+    place = (room.address, room.size)
+    calls: list[Callable[[], object]] = [
+        lambda: store.get_tensor(key, like="jax"),
+        lambda: store.batch_get_tensor([], like="jax"),
+        lambda: store.get_tensor_into(key, *place, like="jax"),
+        lambda: store.batch_get_tensor_into([], [], [], like="jax"),
+        lambda: store.get_tensor_with_tp(key, 0, 2, like="jax"),
+        lambda: store.get_tensor_with_parallelism(key, like="jax"),
+        lambda: store.get_tensor_with_parallelism_into(key, *place, like="jax"),
+        lambda: store.load_tensor_from_safetensor(key, "/nowhere", like="jax"),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="like"):
+            call()
 
 
 def test_configurations_go_with_the_tensors(store: Store, key: str) -> None:

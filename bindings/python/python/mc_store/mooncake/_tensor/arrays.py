@@ -79,12 +79,19 @@ def _of_torch(tensor: Any, torch: ModuleType) -> Elements:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         raise TensorError("a sparse, quantised or meta tensor")
     element = element_type(str(tensor.dtype).removeprefix("torch."))
-    host = tensor.detach().resolve_neg().to("cpu").contiguous()
-    size = host.numel() * host.element_size()
-    return Elements(element, tuple(host.shape), host.data_ptr() if size else 0, size, host)
+    try:
+        host = tensor.detach().resolve_neg().to("cpu").contiguous()
+        address, size = host.data_ptr(), host.numel() * host.element_size()
+    except RuntimeError as error:  # of tensors without memory, and of devices
+        raise TensorError(f"torch does not give its elements: {error}") from None
+    if size and not address:
+        raise TensorError("a tensor without memory")
+    return Elements(element, tuple(host.shape), address if size else 0, size, host)
 
 
 def _of_numpy(array: Any, numpy: ModuleType) -> Elements:
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise TensorError("an array with a mask, which has no place")
     element = element_type(array.dtype.name)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -135,9 +142,14 @@ def array_library(like: Like | None = None) -> ModuleType:
     Raises `ValueError` for another name and `ImportError` if the library, or each of them, is
     missing.
     """
+    check_like(like)
+    return _first_of(("torch", "numpy") if like is None else (like,))
+
+
+def check_like(like: Like | None) -> None:
+    """Raises `ValueError` if `like` names no library."""
     if like not in (None, "torch", "numpy"):
         raise ValueError(f"like is 'torch' or 'numpy', not {like!r}")
-    return _first_of(("torch", "numpy") if like is None else (like,))
 
 
 def byte_library() -> ModuleType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .arrays import Elements, Like, array_of, elements_of
+from .arrays import Elements, Like, array_of, check_like, elements_of
 from .byte_store import FILE_NOT_FOUND, INVALID_PARAMS, attempt, checked_key, refused
 from .layout import TensorError, parse
 from .parts import PartTensorMethods
@@ -58,6 +58,7 @@ class FileTensorMethods(PartTensorMethods):
         if there is no such file, no tensor in it, or the put failed. Raises `TypeError` without a
         file name.
         """
+        check_like(like)
         if file_name is None:
             raise TypeError("load_tensor_from_safetensor() needs a file_name")
         path = os.fspath(file_name)

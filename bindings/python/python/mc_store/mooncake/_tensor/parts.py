@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import memory
-from .arrays import Like, alias_tensor, array_of, copied, metadata_at
+from .arrays import Like, alias_tensor, array_of, check_like, copied, metadata_at
 from .axes import Axes, axes_of, cut_of, layout_axes, part_key, same_part, tensor_axis, writer_key
 from .byte_store import (
     INVALID_PARAMS,
@@ -275,6 +275,7 @@ class PartTensorMethods(RankTensorMethods):
         Without a target: the object of that very name. "full" without a parallelism: what the
         writers of a writer partition wrote, or the object of that name.
         """
+        check_like(like)
         name = checked_key(key)
         return attempt(
             "get_tensor_with_parallelism", name, lambda: self._read_target(name, target, like), None
@@ -314,6 +315,7 @@ class PartTensorMethods(RankTensorMethods):
         Returns a tensor over the elements in that memory, which the caller keeps alive and
         registered, or `None` if there is none or it does not fit; the memory then has any content.
         """
+        check_like(like)
         name = checked_key(key)
         address, room = memory.checked(buffer_ptr, size)
         if address == 0:

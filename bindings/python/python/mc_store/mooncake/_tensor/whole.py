@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import memory
-from .arrays import Elements, Like, alias_tensor, elements_of, metadata_at, read_tensor
+from .arrays import (
+    Elements,
+    Like,
+    alias_tensor,
+    check_like,
+    elements_of,
+    metadata_at,
+    read_tensor,
+)
 from .byte_store import (
     INVALID_PARAMS,
     OBJECT_NOT_FOUND,
@@ -172,10 +180,12 @@ class WholeTensorMethods(_Base):
         and float8 in numpy without ml_dtypes; unsigned integers and float8 in old versions of
         torch), and `ImportError` where there is no such library.
         """
+        check_like(like)
         return self._read("get_tensor", key, self.get_buffer(key), like)
 
     def batch_get_tensor(self, keys: Sequence[str], *, like: Like | None = None) -> list[Any]:
         """`get_tensor` for many: a tensor or `None` for each."""
+        check_like(like)
         names = checked_keys(keys)
         found = list(self.batch_get_buffer(names)) if names else []
         found.reverse()
@@ -195,6 +205,7 @@ class WholeTensorMethods(_Base):
         Returns a tensor (see `get_tensor`) over the elements in that memory, which the caller keeps
         alive, or `None` if there is none or it does not fit; the memory then has any content.
         """
+        check_like(like)
         address, room = memory.checked(buffer_ptr, size)
         if address == 0:
             return None
@@ -212,6 +223,7 @@ class WholeTensorMethods(_Base):
 
         Each is -600 if there are not as many buffers as keys, or one of them is a null pointer.
         """
+        check_like(like)
         names = checked_keys(keys)
         parts = checked_parts(buffer_ptrs, sizes)
         if parts is None or len(parts) != len(names) or any(part.address == 0 for part in parts):
