@@ -189,6 +189,9 @@ def test_batches_of_nothing_and_of_unequal_lists(store: Store, key: str, room: R
     assert store.batch_get_tensor_into([key, key], [room.address], [9]) == [INVALID] * 2
     assert store.batch_put_tensor_from([key, key], [room.address], [9]) == [INVALID] * 2
     assert store.batch_put_tensor_with_tp([key, key], [WHOLE], 0, 2, 0) == [INVALID] * 2
+    assert (
+        store.batch_put_tensor_with_tp_from([key, key], [room.address], [9], 0, 2) == [INVALID] * 2
+    )
     assert store.batch_put_tensor_with_parallelism([key], [WHOLE], []) == [INVALID]
     assert store.batch_put_tensor_with_parallelism([key], [WHOLE], [None], None, [None]) == [
         INVALID
@@ -275,6 +278,8 @@ def test_group_ids_are_one_for_each_key(store: Store, key: str) -> None:
     assert store.batch_pub_tensor_with_tp(keys, [WHOLE, WHOLE], config, 0, 2, 0) == [0, 0]
     parts = [part(slices(0, 2, 0))] * 2
     assert store.batch_put_tensor_with_parallelism(keys, [WHOLE, WHOLE], parts, config) == [0, 0]
+    assert store.pub_tensor_with_tp(f"{key}shards", WHOLE, config, 0, 2, 0) == 0
+    assert store.pub_tensor_with_tp(f"{key}shards", WHOLE, config, 0, 4, 0) == INVALID
     assert config.group_ids == ["left", "right"]
 
     assert store.pub_tensor(f"{key}one", WHOLE, config) == INVALID
@@ -410,6 +415,54 @@ def test_one_rank_is_no_shard(store: Store, key: str) -> None:
         assert store.put_tensor_with_tp(f"{key}{size}", WHOLE, 0, size, 9) == 0
         assert store.get(f"{key}{size}") == GOLDENS["shape 4x6"]
         assert same(store.get_tensor_with_tp(f"{key}{size}", 5, size, like="numpy"), WHOLE)
+
+
+def test_long_rows_are_cut_where_they_lie(store: Store, key: str, room: Room) -> None:
+    whole = numpy.arange(4 * 3000, dtype="f4").reshape(2, 2, 3000)
+    size = HEADER + whole.nbytes
+    assert store.put_tensor(key, whole) == 0
+    assert store.get_into(key, room.address, room.size) == size
+
+    assert store.put_tensor_with_tp(key, whole, 0, 2, 2) == 0
+    assert store.put_tensor_with_tp_from(f"{key}from", room.address, size, 0, 2, 2) == 0
+    for rank in range(2):
+        writer = Partition(rank, 2, 2)
+        code = store.put_tensor_with_parallelism(f"{key}writers", whole, writer_partition=writer)
+        assert code == 0
+
+    for name in (key, f"{key}from"):
+        for rank in range(2):
+            found = store.get_tensor_with_tp(name, rank, 2, like="numpy")
+            assert same(found, cut(whole, 2, rank, 2))
+    assert same(store.get_tensor_with_parallelism(f"{key}writers", full(), like="numpy"), whole)
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (4, 0), (2, 0, 6)])
+def test_tensors_of_nothing_are_cut_and_put_together(
+    store: Store, key: str, shape: tuple[int, ...], room: Room
+) -> None:
+    whole = numpy.zeros(shape, dtype="f4")
+    dim = len(shape) - 1
+    for rank in range(2):
+        given = cut(whole, dim, rank, 2)
+        assert store.put_tensor_with_parallelism(key, given, part(slices(rank, 2, dim))) == 0
+        writer = Partition(rank, 2, dim)
+        assert store.upsert_tensor_with_parallelism(key, whole, writer_partition=writer) == 0
+    assert store.put_tensor_with_tp(f"{key}ranks", whole, 0, 2, dim) == 0
+
+    assert same(store.get_tensor_with_tp(f"{key}ranks", 1, 2, like="numpy"), given)
+    for target, expected in (
+        (full(slices(0, 2, dim)), whole),
+        (full(slices(0, 1, dim)), whole),
+        (shard(slices(1, 2, dim)), given),
+        (full(), whole),
+    ):
+        found = store.get_tensor_with_parallelism(key, target, like="numpy")
+        assert same(found, expected)
+        into = store.get_tensor_with_parallelism_into(
+            key, room.address, room.size, target, like="numpy"
+        )
+        assert same(into, expected)
 
 
 @pytest.mark.parametrize(("size", "split_dim"), [(3, 0), (2, 2), (2, -1), (8, 0), (1 << 30, 0)])
@@ -703,6 +756,15 @@ def test_tensors_go_to_files_and_back(store: Store, key: str, tmp_path: Path) ->
     found = store.load_tensor_from_safetensor(file_name=str(file), like="numpy")
     assert same(found, WHOLE)
     assert store.get(str(file)) == GOLDENS["shape 4x6"]
+
+
+def test_objects_that_are_no_tensors_do_not_go_to_files(
+    store: Store, key: str, tmp_path: Path
+) -> None:
+    store.put(key, b"no tensor")
+
+    assert store.save_tensor_to_safetensor(key, tmp_path / "file") == NO_FILE
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_that_cannot_be_are_refused(store: Store, key: str, tmp_path: Path) -> None:
