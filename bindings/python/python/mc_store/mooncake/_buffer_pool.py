@@ -53,7 +53,8 @@ class _Region:
     def __init__(self, size: int, alignment: int) -> None:
         slack = max(0, alignment - _PAGE)
         try:
-            self._map = mmap.mmap(-1, size + slack)
+            # Private, for a forked child must not write into what its parent sends.
+            self._map = mmap.mmap(-1, size + slack, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, OverflowError) as error:
             raise MemoryError(f"no {size} bytes for a buffer: {error}") from error
         start = ctypes.addressof(ctypes.c_ubyte.from_buffer(self._map))
@@ -433,10 +434,13 @@ class BufferPool:
 
     def _unregister(self, regions: list[_Region]) -> None:
         for region in regions:
-            code = self._store.unregister_buffer(region.ptr)
-            # A store that was closed has let go of everything.
-            if code != 0 and self._store.health_check() != _NOT_SET_UP:
-                _never_unmapped.append(region)
+            try:
+                code = self._store.unregister_buffer(region.ptr)
+                # A store that was closed has let go of everything.
+                if code != 0 and self._store.health_check() != _NOT_SET_UP:
+                    _never_unmapped.append(region)
+            except RuntimeError:
+                pass  # A forked child has a copy of the memory, and no store.
 
     def _take_back(self, region: _Region) -> None:
         """The end of a lease, wherever it happens: in `release`, or in the garbage collector."""

@@ -18,18 +18,13 @@ import ctypes
 import threading
 from bisect import bisect_right, insort
 from collections.abc import Sequence
+from copy import copy
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mc_store import _native
+from mc_store._native import ReplicateConfig
 from mc_store.mooncake._buffer_pool import BufferLease, BufferPool
-
-if TYPE_CHECKING:
-    from mc_store import _native
-    from mc_store._native import ReplicateConfig
-
-    _Base = _native.Store
-else:
-    _Base = object
 
 _NO_AVAILABLE_HANDLE = -200
 _INVALID_PARAMS = -600
@@ -51,7 +46,7 @@ _Ranges = list[tuple[int, int, int]]
 _Batch = list[tuple[str, _Ranges | None]]
 
 
-class SessionMethods(_Base):
+class SessionMethods(_native.Store):
     """The sessions of ``MooncakeDistributedStore``.
 
     Stands before the native class: it follows what is registered, and ends its sessions with the
@@ -76,10 +71,12 @@ class SessionMethods(_Base):
         return super().unregister_buffer(buffer_ptr)
 
     def close(self) -> int:
+        code = super().close()
+        # Now nothing is registered any more, and whoever is about to begin a session is refused.
+        self._registered.clear()
         self._get_sessions.clear()
         self._put_sessions.clear()
-        self._registered.clear()
-        return super().close()
+        return code
 
     def batch_get_session_start(self, keys: Sequence[str]) -> list[int]:
         """Begin to read objects by ranges: per key 0, or ``OBJECT_NOT_FOUND``.
@@ -121,6 +118,8 @@ class SessionMethods(_Base):
         """
         names = _names(keys)
         numbers = _numbers(sizes)
+        if config is not None and not isinstance(config, ReplicateConfig):
+            raise TypeError(f"config must be a ReplicateConfig, not {type(config).__name__}")
         if len(names) != len(numbers):
             return [_INVALID_PARAMS] * len(names)
         return self._put_sessions.start(self, names, numbers, config)
@@ -241,6 +240,8 @@ class _PutSessions:
         pool = self._staging(store)
         if pool is None:
             return [_INVALID_PARAMS] * len(keys)
+        # The caller may change its own afterwards.
+        config = copy(config)
         found = store.batch_is_exist(keys)
         codes = []
         for key, size, exists in zip(keys, sizes, found, strict=True):

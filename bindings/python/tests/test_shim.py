@@ -1,0 +1,198 @@
+"""`import mooncake`: for one process, by `install_as_mooncake`, and for good, by a distribution."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from _cluster import REPOSITORY, Program, binary, run_python
+
+PROVIDED = REPOSITORY / "bindings" / "python" / "mooncake-shim" / "src"
+
+INSTALL = "from mc_store import install_as_mooncake; install_as_mooncake()\n"
+
+
+def write_stranger(folder: Path) -> Path:
+    """A package `mooncake` that is not ours."""
+    package = folder / "mooncake"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("origin = 'stranger'\n")
+    (package / "store.py").write_text("class MooncakeDistributedStore: origin = 'stranger'\n")
+    return folder
+
+
+@pytest.fixture(params=["installed by a call", "provided by a distribution"])
+def preamble(request: pytest.FixtureRequest) -> str:
+    if "call" in request.param:
+        return INSTALL
+    return f"import sys; sys.path.insert(0, {str(PROVIDED)!r})\n"
+
+
+def test_modules_are_the_same_objects(preamble: str) -> None:
+    run_python(
+        preamble
+        + """
+import mooncake, mooncake.store
+from mooncake.store import MooncakeDistributedStore, ReplicateConfig
+from mooncake.mooncake_config import MooncakeConfig
+from mooncake.async_store import MooncakeDistributedStoreAsync
+from mooncake import BufferPool, RegisteredBufferPool
+import mooncake.mooncake_store_service, mooncake.http_metadata_server, mooncake.buffer_pool
+
+import mc_store.mooncake.store, mc_store.mooncake.mooncake_config
+assert mooncake.store is mc_store.mooncake.store
+assert MooncakeDistributedStore is mc_store.mooncake.store.MooncakeDistributedStore
+assert MooncakeConfig is mc_store.mooncake.mooncake_config.MooncakeConfig
+assert issubclass(MooncakeDistributedStoreAsync, MooncakeDistributedStore)
+assert BufferPool is RegisteredBufferPool is mooncake.buffer_pool.BufferPool
+"""
+    )
+
+
+def test_specs_are_found_as_connectors_look_for_them(preamble: str) -> None:
+    run_python(
+        preamble
+        + """
+import importlib, importlib.util, sys
+assert importlib.util.find_spec("mooncake") is not None
+spec = importlib.util.find_spec("mooncake.store")
+assert spec is not None and spec.origin.endswith("store.py"), spec
+assert "mc_store.mooncake.store" not in sys.modules, "looking is not importing"
+assert importlib.util.find_spec("mooncake.engine") is None
+try:
+    import mooncake.engine
+except ModuleNotFoundError as error:
+    assert error.name == "mooncake.engine"
+else:
+    raise AssertionError("there is no engine")
+try:
+    from mooncake import nothing
+except ImportError:
+    pass
+module = importlib.import_module("mooncake.mooncake_config")
+assert importlib.util.find_spec("mooncake.mooncake_config") is not None
+assert importlib.reload(module) is module
+"""
+    )
+
+
+def test_modules_run_as_programs(preamble: str) -> None:
+    done = run_python(
+        preamble
+        + """
+import runpy, sys
+sys.argv = ["service", "--help"]
+runpy.run_module("mooncake.mooncake_store_service", run_name="__main__", alter_sys=True)
+"""
+    )
+    assert "--max-wait-time" in done.stdout
+
+
+def test_installing_twice_and_late_imports() -> None:
+    run_python(
+        INSTALL
+        + """
+import mooncake
+before = mooncake
+install_as_mooncake()
+install_as_mooncake(force=True)
+import mooncake
+assert mooncake is before
+import sys
+assert sum(type(finder).__module__ == "mc_store._shim" for finder in sys.meta_path) == 1
+"""
+    )
+
+
+def test_installing_imports_nothing_large() -> None:
+    run_python(
+        INSTALL
+        + """
+import sys
+large = {"numpy", "torch", "asyncio", "aiohttp", "ctypes", "json", "mc_store.mooncake.store"}
+assert not large & set(sys.modules), large & set(sys.modules)
+"""
+    )
+
+
+def test_stranger_that_is_installed(tmp_path: Path) -> None:
+    env = {"PYTHONPATH": str(write_stranger(tmp_path))}
+    refused = run_python(INSTALL, env=env, check=False)
+    assert f"ImportError: another package 'mooncake' is installed in {tmp_path}" in refused.stderr
+    run_python(
+        """
+from mc_store import install_as_mooncake
+install_as_mooncake(force=True)
+from mooncake.store import MooncakeDistributedStore
+assert MooncakeDistributedStore.__module__.startswith("mc_store."), MooncakeDistributedStore
+""",
+        env=env,
+    )
+
+
+def test_stranger_that_is_imported(tmp_path: Path) -> None:
+    env = {"PYTHONPATH": str(write_stranger(tmp_path))}
+    refused = run_python("import mooncake\n" + INSTALL, env=env, check=False)
+    assert f"ImportError: another package 'mooncake' is imported from {tmp_path}" in refused.stderr
+    run_python(
+        """
+import mooncake.store
+old = mooncake.store.MooncakeDistributedStore
+from mc_store import install_as_mooncake
+install_as_mooncake(force=True)
+import mooncake.store
+assert mooncake.store.MooncakeDistributedStore is not old
+assert old.origin == "stranger"
+""",
+        env=env,
+    )
+
+
+def test_distribution_is_no_stranger() -> None:
+    run_python(INSTALL + "import mooncake.store", env={"PYTHONPATH": str(PROVIDED)})
+
+
+def test_distribution_beside_another(tmp_path: Path) -> None:
+    write_stranger(tmp_path)
+    shutil.copytree(PROVIDED / "mooncake", tmp_path / "mooncake", dirs_exist_ok=True)
+    env = {"PYTHONPATH": str(tmp_path)}
+    mixed = run_python("import mooncake.store", env=env, check=False)
+    assert "ImportError: the package 'mooncake' of mc-store-mooncake is mixed" in mixed.stderr
+    # The stranger's files won.
+    (tmp_path / "mooncake" / "__init__.py").write_text("")
+    refused = run_python(INSTALL, env=env, check=False)
+    assert "ImportError: another package 'mooncake' is installed" in refused.stderr
+
+
+# ---- programs
+
+
+def test_console_script_becomes_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{binary('mc-master').parent}:{Path(sys.executable).parent}")
+    program = Program(
+        [
+            *(sys.executable, "-c", "from mc_store._binaries import master; master()"),
+            *("--rpc_address=127.0.0.1", "--rpc_port=0"),
+            *("--metrics_host=127.0.0.1", "--metrics_port=0"),
+        ]
+    )
+    try:
+        program.expect("listening on")
+        # The process that was started is the server itself.
+        assert Path(f"/proc/{program.pid}/exe").resolve().name == "mc-master"
+        assert program.stop() == 0
+    finally:
+        program.kill()
+
+
+def test_program_that_is_nowhere() -> None:
+    done = run_python(
+        "import sys; sys.argv[0] = 'mooncake_other'\n"
+        "from mc_store._binaries import execute; execute('mc-other')",
+        check=False,
+    )
+    assert done.returncode == 127
+    assert "mooncake_other: the program mc-other is neither in" in done.stderr
+    assert "Traceback" not in done.stderr
