@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from _cluster import Cluster, run_python
@@ -261,6 +262,28 @@ def test_pool_that_is_full(
     assert store.batch_put_session_end(keys) == [0, -200]
     assert store.batch_is_exist(keys) == [1, 0]
     assert store.batch_put_session_end(keys) == [-600, -600]
+
+
+def test_many_writers_of_one_object(
+    store: MooncakeDistributedStore, memory: Memory, key: str
+) -> None:
+    value = bytes(range(256)) * (SIZE // 256)
+    memory.map[:] = value
+    piece = SIZE // 64
+    assert store.batch_put_session_start([key], [SIZE]) == [0]
+
+    def write(number: int) -> int:
+        at = number * piece
+        arguments = ([key], [[memory.ptr + at]], [[piece]], [[at]])
+        [code] = store.batch_put_from_multi_buffer_ranges(*arguments)
+        return code
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(write, range(64))) == [piece] * 64
+        # Whoever comes first has it.
+        ends = list(threads.map(lambda _: store.batch_put_session_end([key])[0], range(8)))
+    assert sorted(ends) == [-600] * 7 + [0]
+    assert store.get(key) == value
 
 
 # ---- both

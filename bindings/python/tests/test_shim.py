@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -167,6 +169,19 @@ def test_distribution_beside_another(tmp_path: Path) -> None:
 
 
 # ---- programs
+
+
+def test_console_scripts_lead_somewhere() -> None:
+    project = tomllib.loads((PROVIDED.parent / "pyproject.toml").read_text())["project"]
+    assert set(project["scripts"]) == {
+        "mc_store_rest_server",
+        "mooncake_client",
+        "mooncake_http_metadata_server",
+        "mooncake_master",
+    }
+    for target in project["scripts"].values():
+        module, _, function = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), function)), target
 
 
 def test_console_script_becomes_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
