@@ -113,6 +113,18 @@ def test_idle_regions_make_room(counting: Counting) -> None:
             assert sum(counting.registered.values()) == 4 * MB
 
 
+def test_refused_request_leaves_the_books_right(counting: Counting) -> None:
+    with BufferPool(counting, max_bytes=4 * MB, block_on_exhaustion=False) as pool:
+        with pool.acquire(2 * MB):
+            pool.prewarm(MB, 2)
+            with pytest.raises(PoolExhausted):
+                pool.acquire(4 * MB)
+            # What was idle made room in vain, and is gone.
+            assert list(counting.registered.values()) == [2 * MB]
+            with pool.acquire(2 * MB):
+                assert sum(counting.registered.values()) == 4 * MB
+
+
 def test_whole_capacity_can_be_leased(counting: Counting) -> None:
     # No multiple of a page, no size class.
     with BufferPool(counting, max_bytes=3_000_001) as pool, pool.acquire(3_000_001) as lease:

@@ -140,6 +140,10 @@ def test_null_is_the_default(tmp_path: Path) -> None:
     assert (config.tenant_id, config.protocol, config.ssd_offload_path) == ("default", "tcp", "")
 
 
+def test_tenants_may_be_numbers(tmp_path: Path) -> None:
+    assert MooncakeConfig.from_file(write(tmp_path, tenant_id=42)).tenant_id == "42"
+
+
 def test_protocol_is_lower_case(tmp_path: Path) -> None:
     assert MooncakeConfig.from_file(write(tmp_path, protocol=" RDMA ")).protocol == "rdma"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -66,10 +67,8 @@ class MooncakeStoreService:
                 _log.error("store setup failed (code %d); no time left to try again", code)
                 return False
             _log.warning("store setup failed (code %d); %.0f s left to try again", code, left)
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), min(_RETRY_SECONDS, left))
-            except TimeoutError:
-                pass
         return False
 
     async def start_http_service(self, port: int = 8080, host: str = "0.0.0.0") -> bool:

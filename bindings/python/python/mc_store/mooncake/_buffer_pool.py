@@ -224,6 +224,7 @@ class BufferPool:
 
         # A reentrant lock: `_take_back` may be run by the garbage collector inside of any method.
         self._changed = threading.Condition(threading.RLock())
+        self._changes = 0
         self._come_back: deque[_Region] = deque()
         self._idle: dict[int, list[_Region]] = {}
         self._bytes = 0
@@ -253,25 +254,7 @@ class BufferPool:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
 
         region_size = self._region_size(size)
-        victims: list[_Region] = []
-        with self._changed:
-            while True:
-                victims += self._settle()
-                self._check_open()
-                if size > self._max_bytes:
-                    raise RuntimeError("requested buffer size exceeds pool capacity")
-                region = self._idle_region(region_size)
-                if region is not None or self._reserve(region_size, victims):
-                    self._leases += 1
-                    break
-                if not block:
-                    raise PoolExhausted("buffer pool is exhausted")
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise PoolTimeout("timed out waiting for buffer")
-                self._changed.wait(min(left, _LOOK_AGAIN_SECONDS))
-        # Not under the lock, since the kernel may be long about it.
-        self._unregister(victims)
+        region = self._admit(size, region_size, block, deadline)
         try:
             if region is None:
                 region = self._new_region(region_size)
@@ -304,28 +287,38 @@ class BufferPool:
                 if region_size > self._max_size_class or not self._has_room(region_size):
                     return
                 self._count_in(region_size)
-            region = self._new_region(region_size)
-            with self._changed:
-                self._idle.setdefault(region_size, []).append(region)
-                self._changed.notify_all()
+                self._leases += 1
+            try:
+                region = self._new_region(region_size)
+            except BaseException:
+                with self._changed:
+                    self._leases -= 1
+                raise
+            # As if it had been leased.
+            self._take_back(region)
+            self._tidy()
 
     def close(self) -> None:
         """Unregister everything; doing so again does nothing.
 
         Raises ``RuntimeError`` while leases are out; the pool stays open.
         """
+        victims: list[_Region] = []
         with self._changed:
-            victims = self._settle()
-            refused = self._leases and not self._closed
+            self._settle(victims)
+            refused = self._leases > 0 and not self._closed
             if not refused:
-                victims += self._shut()
+                self._shut(victims)
         self._unregister(victims)
         if refused:
             raise RuntimeError("cannot close buffer pool with active leases")
 
     def abandon(self) -> None:
         """Close although leases may be out; each unregisters its memory as it ends."""
-        self._unregister(self._shut())
+        victims: list[_Region] = []
+        with self._changed:
+            self._shut(victims)
+        self._unregister(victims)
 
     def __enter__(self) -> BufferPool:
         return self
@@ -347,17 +340,45 @@ class BufferPool:
         if not self._closed:
             self.abandon()
 
-    # What follows, up to `_region_size`, is called with the lock held. Regions that are to be
-    # unregistered are returned or added to `victims`: that happens when the lock is free again.
+    def _admit(self, size: int, region_size: int, block: bool, deadline: float) -> _Region | None:
+        """Count one more lease: of the idle region returned, or of a new one if there is none."""
+        while True:
+            victims: list[_Region] = []
+            try:
+                with self._changed:
+                    self._settle(victims)
+                    self._check_open()
+                    if size > self._max_bytes:
+                        raise RuntimeError("requested buffer size exceeds pool capacity")
+                    seen = self._changes
+                    region = self._idle_region(region_size)
+                    admitted = region is not None or self._reserve(region_size, victims)
+                    if admitted:
+                        self._leases += 1
+            finally:
+                self._unregister(victims)
+            if admitted:
+                return region
+            if not block:
+                raise PoolExhausted("buffer pool is exhausted")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise PoolTimeout("timed out waiting for buffer")
+            with self._changed:
+                if self._changes == seen:
+                    self._changed.wait(min(left, _LOOK_AGAIN_SECONDS))
 
-    def _settle(self) -> list[_Region]:
+    # What follows, up to `_region_size`, is called with the lock held. Regions to be unregistered
+    # are added to `victims`; that happens when the lock is free again, for the kernel may be long
+    # about it.
+
+    def _settle(self, victims: list[_Region]) -> None:
         """Count the regions whose leases have ended, and keep those that can serve again."""
-        victims: list[_Region] = []
         while True:
             try:
                 region = self._come_back.popleft()
             except IndexError:
-                return victims
+                return
             self._leases -= 1
             if self._closed or region.size > self._max_size_class:
                 self._count_out(region)
@@ -365,15 +386,17 @@ class BufferPool:
             else:
                 self._idle.setdefault(region.size, []).append(region)
 
-    def _shut(self) -> list[_Region]:
-        with self._changed:
-            self._closed = True
-            victims = self._settle()
-            for idle in self._idle.values():
-                victims += idle
-            self._idle.clear()
-            self._changed.notify_all()
-            return victims
+    def _shut(self, victims: list[_Region]) -> None:
+        self._closed = True
+        self._settle(victims)
+        for idle in self._idle.values():
+            victims += idle
+        self._idle.clear()
+        self._announce()
+
+    def _announce(self) -> None:
+        self._changes += 1
+        self._changed.notify_all()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -429,7 +452,7 @@ class BufferPool:
             with self._changed:
                 self._bytes -= region_size
                 self._regions -= 1
-                self._changed.notify_all()
+                self._announce()
             raise
 
     def _unregister(self, regions: list[_Region]) -> None:
@@ -446,13 +469,14 @@ class BufferPool:
         """The end of a lease, wherever it happens: in `release`, or in the garbage collector."""
         self._come_back.append(region)
         with self._changed:
-            self._changed.notify_all()
+            self._announce()
         if self._closed:
             self._tidy()
 
     def _tidy(self) -> None:
+        victims: list[_Region] = []
         with self._changed:
-            victims = self._settle()
+            self._settle(victims)
         self._unregister(victims)
 
 

@@ -194,6 +194,8 @@ def _from_mapping(content: Mapping[str, Any]) -> MooncakeConfig:
             _log.warning("unknown setting %r is ignored%s", name, hint)
     # A null is as good as no key at all.
     given = {name: value for name, value in known.items() if name in _FIELDS and value is not None}
+    if isinstance(given.get("tenant_id"), int):
+        given["tenant_id"] = str(given["tenant_id"])
     return MooncakeConfig(
         **{
             **dict.fromkeys(_REQUIRED),
