@@ -287,7 +287,7 @@ def run_python(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=(os.environ if inherit else {}) | (env or {}),
+        env={**(os.environ if inherit else {}), **(env or {})},
         cwd=cwd,
         text=True,
         errors="backslashreplace",

@@ -10,7 +10,6 @@ views of it are garbage. It never goes back while a view could still write to it
 
 from __future__ import annotations
 
-import ctypes
 import math
 import mmap
 import threading
@@ -18,7 +17,10 @@ import time
 import weakref
 from collections import deque
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import ctypes
 
 _PAGE = mmap.PAGESIZE
 _NOT_SET_UP = 1  # of `health_check`
@@ -51,6 +53,8 @@ class _Region:
     __slots__ = ("_map", "_offset", "ptr", "size")
 
     def __init__(self, size: int, alignment: int) -> None:
+        import ctypes  # Late: this module comes with every import of the store.
+
         slack = max(0, alignment - _PAGE)
         try:
             # Private, for a forked child must not write into what its parent sends.
@@ -64,6 +68,8 @@ class _Region:
 
     def exporter(self, length: int) -> ctypes.Array[ctypes.c_ubyte]:
         """An object that lives as long as anything can reach this memory through it."""
+        import ctypes
+
         return (ctypes.c_ubyte * length).from_buffer(self._map, self._offset)
 
 
@@ -158,7 +164,7 @@ class BufferPool:
         A store that is set up; memory is registered with it.
     ``max_bytes``
         Bytes that the pool may have registered at one time; 0 for as many as the store's local
-        buffer has.
+        buffer has, or 1 GiB if it has no local buffer that is worth the name.
     ``min_size_class``
         Bytes of the smallest region.
     ``max_size_class``
@@ -214,7 +220,7 @@ class BufferPool:
             raise RuntimeError("MooncakeDistributedStore is not initialized")
 
         self._store = store
-        self._max_bytes = max_bytes or getattr(store, "_local_buffer_size", 0) or math.inf
+        self._max_bytes = max_bytes or _default_bound(store)
         self._min_size_class = min_size_class
         self._max_size_class = math.inf if max_size_class is None else max_size_class
         self._alignment = alignment
@@ -481,6 +487,11 @@ class BufferPool:
 
 
 RegisteredBufferPool = BufferPool
+
+
+def _default_bound(store: RegistersMemory) -> int:
+    local_buffer = getattr(store, "_local_buffer_size", 0)
+    return local_buffer if local_buffer >= _PAGE else 1 << 30
 
 
 def _whole(name: str, value: object, least: int = 0) -> None:

@@ -14,7 +14,6 @@ Codes are per key: 0 or a count of bytes, or a negative error code.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from bisect import bisect_right, insort
 from collections.abc import Sequence
@@ -353,6 +352,8 @@ class _Staged:
 
     def write(self, ranges: _Ranges) -> int:
         """Copy ``ranges``, all of them or none: the bytes copied, or a code."""
+        from ctypes import memmove  # Late: this module comes with every import of the store.
+
         if not _fit(ranges, self.lease.size):
             return _INVALID_PARAMS
         with self._lock:
@@ -360,7 +361,7 @@ class _Staged:
                 return _INVALID_PARAMS
             for ptr, size, offset in ranges:
                 if size > 0:
-                    ctypes.memmove(self.lease.ptr + offset, ptr, size)
+                    memmove(self.lease.ptr + offset, ptr, size)
                     insort(self._written, (offset, offset + size))
         return sum(size for _, size, _ in ranges)
 
@@ -370,10 +371,12 @@ class _Staged:
             if self._finished:
                 return False
             self._finished = True
+        from ctypes import memset
+
         end = 0
         for start, stop in [*self._written, (self.lease.size, self.lease.size)]:
             if start > end:
-                ctypes.memset(self.lease.ptr + end, 0, start - end)
+                memset(self.lease.ptr + end, 0, start - end)
             end = max(end, stop)
         return True
 
