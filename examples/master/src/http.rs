@@ -28,6 +28,16 @@ pub(crate) fn pages(master: Arc<Master>, rpc: ServerWatch) -> impl Fn(&str) -> O
             });
             Some(Page::json(health.to_string()))
         }
+        // SGLang waits for its first line before it connects.
+        "/get_all_segments" => {
+            let segments = master.report().segments;
+            Some(Page::text(
+                segments
+                    .iter()
+                    .map(|segment| format!("{}\n", segment.spec.name))
+                    .collect::<String>(),
+            ))
+        }
         _ => None,
     }
 }
@@ -76,6 +86,9 @@ mod tests {
         assert!(metrics.contains("text/plain; version=0.0.4"), "{metrics}");
         assert!(metrics.contains("\nmaster_key_count 0\n"), "{metrics}");
         assert!(metrics.contains("\nmaster_rpc_connections 0\n"), "{metrics}");
+        let segments = page(address, "/get_all_segments").await;
+        assert!(segments.starts_with("HTTP/1.1 200"), "{segments}");
+        assert!(segments.ends_with("\r\n\r\n"), "there are none yet: {segments}");
         let health = page(address, "/health").await;
         assert!(health.contains(r#""service_ready":true"#), "{health}");
         let summary = page(address, "/metrics/summary").await;
