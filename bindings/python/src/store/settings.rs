@@ -1,5 +1,7 @@
 //! What `setup` is told.
 
+use std::time::Duration;
+
 use mc_store::{ByteSize, ClientConfig, ConfigError};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -89,6 +91,9 @@ impl Settings {
         let variable =
             |name: &str| name.starts_with("MC_").then(|| std::env::var_os(name)).flatten();
         let mut config = ClientConfig::default().apply_vars(variable)?;
+        // Connectors take "no room" for a sign to put less, and ask for it at once. Waiting would
+        // let the first objects of a batch be evicted for its last.
+        config.put_wait.get_or_insert(Duration::ZERO);
         let size = |bytes| Some(ByteSize::bytes(bytes));
         config.master = Some(self.master_server_addr);
         config.local_hostname = Some(self.local_hostname);
