@@ -1,0 +1,1 @@
+# What the connectors import is this package by another name.

@@ -1,0 +1,3 @@
+from mc_store.mooncake.store import MooncakeDistributedStore as MooncakeDistributedStore
+from mc_store.mooncake.store import MooncakeHostMemAllocator as MooncakeHostMemAllocator
+from mc_store.mooncake.store import ReplicateConfig as ReplicateConfig
