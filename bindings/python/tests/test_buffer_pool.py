@@ -133,6 +133,15 @@ def test_whole_capacity_can_be_leased(counting: Counting) -> None:
             pool.acquire(3_000_002)
 
 
+def test_local_buffer_is_the_bound_unless_told(cluster: Cluster, new_store: NewStore) -> None:
+    with BufferPool(new_store(cluster, local_buffer=2 * MB)) as pool:
+        pool.acquire(2 * MB).release()
+        with pytest.raises(RuntimeError, match="exceeds pool capacity"):
+            pool.acquire(2 * MB + 1)
+    with BufferPool(new_store(cluster, local_buffer=0)) as pool:
+        pool.acquire(2 * MB + 1).release()
+
+
 def test_number_of_regions(counting: Counting) -> None:
     with BufferPool(counting, max_regions=2, block_on_exhaustion=False) as pool:
         with pool.acquire(1), pool.acquire(MB), pytest.raises(PoolExhausted):

@@ -201,6 +201,13 @@ impl Store {
         Ok(self.session()?.map_or_else(String::new, |session| session.hostname().to_owned()))
     }
 
+    /// Bytes of the local buffer, by which a pool of buffers is bounded that is told no bound; 0
+    /// if there is none.
+    #[getter(_local_buffer_size)]
+    fn local_buffer_size(&self) -> PyResult<u64> {
+        Ok(self.session()?.map_or(0, |session| session.local_buffer_size()))
+    }
+
     /// get_offload_rpc_read_count(self) -> int
     ///
     /// How many values were read from disks of other clients: none, as none are kept there.

@@ -98,6 +98,10 @@ impl Session {
         &self.hostname
     }
 
+    pub(super) fn local_buffer_size(&self) -> u64 {
+        self.config.local_buffer_size.map_or(0, ByteSize::as_u64)
+    }
+
     /// Takes `len` bytes of the memory that a dummy client shares with the real one.
     pub(super) fn allocate(&self, len: usize) -> Option<MemorySlice> {
         let pool = self.pool.as_ref()?;
