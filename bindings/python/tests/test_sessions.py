@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import mmap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -303,6 +304,30 @@ def test_sessions_end_with_the_store(cluster: Cluster, new_store: NewStore, key:
     assert store.batch_put_session_end([key + "new"]) == [-600]
     assert store.batch_put_session_revoke([key + "new"]) == [-600]
     assert new_store(cluster).is_exist(key + "new") == 0
+
+
+def test_sessions_end_with_a_new_setup(cluster: Cluster, new_store: NewStore, key: str) -> None:
+    store = new_store(cluster)
+    memory = Memory(store)
+    assert store.batch_put_session_start([key], [8]) == [0]
+    again = ("127.0.0.1", "P2PHANDSHAKE", 0, 1 << 20, "tcp", "", cluster.address)
+    assert store.setup(*again) == 0
+    write = ([key], [[memory.ptr]], [[8]], [[0]])
+    assert store.batch_put_from_multi_buffer_ranges(*write) == [-600]
+    assert store.batch_put_session_end([key]) == [-600]
+    # The memory is to be registered again, too.
+    assert store.batch_put_session_start([key], [8]) == [0]
+    assert store.batch_put_from_multi_buffer_ranges(*write) == [-600]
+    assert store.register_buffer(memory.ptr, SIZE) == 0
+    assert store.batch_put_from_multi_buffer_ranges(*write) == [8]
+    assert store.batch_put_session_end([key]) == [0]
+    memory.close()
+
+
+def test_setup_tells_its_arguments() -> None:
+    for setup in (MooncakeDistributedStore.setup, MooncakeDistributedStore().setup):
+        assert "enable_ssd_offload" in inspect.signature(setup).parameters
+        assert "enable_ssd_offload" in (setup.__doc__ or "")
 
 
 def test_forked_child_ends_quietly(cluster: Cluster) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PAGE = mmap.PAGESIZE
 _NOT_SET_UP = 1  # of `health_check`
+_INVALID_PARAMS = -600  # of `unregister_buffer`: there is no such memory
 
 # How long a waiter sleeps before it looks again for itself. Every release wakes it; only a lease
 # that the garbage collector ends on the waiter's own thread, between its look and its sleep, can
@@ -73,7 +74,7 @@ class _Region:
         return (ctypes.c_ubyte * length).from_buffer(self._map, self._offset)
 
 
-# Regions that a live store would not let go of. Unmapping one would let the store read or write
+# Regions that a transfer of the store would not let go of. Unmapping one would let it read or write
 # memory that has become something else.
 _never_unmapped: list[_Region] = []
 
@@ -465,8 +466,8 @@ class BufferPool:
         for region in regions:
             try:
                 code = self._store.unregister_buffer(region.ptr)
-                # A store that was closed has let go of everything.
-                if code != 0 and self._store.health_check() != _NOT_SET_UP:
+                # A store that was closed or set up anew has let go of everything.
+                if code not in (0, _INVALID_PARAMS):
                     _never_unmapped.append(region)
             except RuntimeError:
                 pass  # A forked child has a copy of the memory, and no store.

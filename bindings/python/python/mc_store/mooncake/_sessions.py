@@ -14,12 +14,13 @@ Codes are per key: 0 or a count of bytes, or a negative error code.
 
 from __future__ import annotations
 
+import functools
 import threading
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from copy import copy
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mc_store import _native
 from mc_store._native import ReplicateConfig
@@ -72,10 +73,26 @@ class SessionMethods(_native.Store):
     def close(self) -> int:
         code = super().close()
         # Now nothing is registered any more, and whoever is about to begin a session is refused.
+        self._forget()
+        return code
+
+    def _forget(self) -> None:
         self._registered.clear()
         self._get_sessions.clear()
         self._put_sessions.clear()
-        return code
+
+    if not TYPE_CHECKING:  # Their types are those of the native class.
+        # An open store may be set up anew, which closes it first.
+
+        @functools.wraps(_native.Store.setup)
+        def setup(self, *args, **kwargs):
+            self._forget()
+            return super().setup(*args, **kwargs)
+
+        @functools.wraps(_native.Store.setup_dummy)
+        def setup_dummy(self, *args, **kwargs):
+            self._forget()
+            return super().setup_dummy(*args, **kwargs)
 
     def batch_get_session_start(self, keys: Sequence[str]) -> list[int]:
         """Begin to read objects by ranges: per key 0, or ``OBJECT_NOT_FOUND``.
