@@ -27,6 +27,8 @@ impl Failure {
     pub(crate) const INTERNAL: Self = Self::of(ErrorCode::Internal);
     /// A transfer failed.
     pub(crate) const TRANSFER: Self = Self::of(ErrorCode::TransferFail);
+    /// Whoever called does not wait any more.
+    pub(crate) const GIVEN_UP: Self = Self::of(ErrorCode::Cancelled);
     /// This kind of client does not do it.
     pub(crate) const NOT_SUPPORTED: Self = Self::of(ErrorCode::NotSupported);
 
@@ -55,6 +57,7 @@ impl Failure {
             | ErrorCode::PutInProgress
             | ErrorCode::ReplicaIsNotReady
             | ErrorCode::TaskNotFound
+            | ErrorCode::Cancelled
             | ErrorCode::Full
             | ErrorCode::Fragmented
             | ErrorCode::TooFewSegments

@@ -3,6 +3,7 @@
 mod client;
 mod error;
 mod fork;
+mod interrupt;
 mod logging;
 mod memory;
 mod store;

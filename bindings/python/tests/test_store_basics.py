@@ -6,6 +6,7 @@ import array
 import ctypes
 import mmap
 import threading
+from collections.abc import Callable
 
 import pytest
 from _cluster import Cluster
@@ -184,8 +185,7 @@ def test_buffers_are_views_of_the_store(store: MooncakeDistributedStore, key: st
     assert store.get_buffer(key) is None
 
 
-def test_removals_are_counted(new_cluster: object, new_store: NewStore) -> None:
-    assert callable(new_cluster)
+def test_removals_are_counted(new_cluster: Callable[..., Cluster], new_store: NewStore) -> None:
     store = new_store(new_cluster(nodes=1))
     for n in range(20):
         assert store.put(f"layer-{n:02}", b"x") == 0
@@ -199,8 +199,9 @@ def test_removals_are_counted(new_cluster: object, new_store: NewStore) -> None:
     assert store.remove_all() == 0
 
 
-def test_a_full_pool_is_said_with_its_number(new_cluster: object, new_store: NewStore) -> None:
-    assert callable(new_cluster)
+def test_a_full_pool_is_said_with_its_number(
+    new_cluster: Callable[..., Cluster], new_store: NewStore
+) -> None:
     store = new_store(new_cluster(nodes=1))
     pinned = ReplicateConfig(with_hard_pin=True)
     codes = [store.put(f"{n}", bytes(8 << 20), pinned) for n in range(12)]

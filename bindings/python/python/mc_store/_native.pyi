@@ -1,7 +1,7 @@
 """The native part of the package."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, final, overload
+from typing import Any, ClassVar, Self, final, overload
 
 from typing_extensions import Buffer
 
@@ -10,7 +10,7 @@ _Uuid = tuple[int, int]
 class Store:
     """What ``MooncakeDistributedStore`` is derived from: everything but tensors."""
 
-    def __new__(cls) -> Store: ...
+    def __new__(cls, *args: object, **kwargs: object) -> Self: ...
     @overload
     def setup(
         self,

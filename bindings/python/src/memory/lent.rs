@@ -1,6 +1,8 @@
 //! Bytes of Python objects that a call uses where they are.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,13 +14,13 @@ use pyo3::types::{PyBytes, PyMemoryView};
 use super::loans::{Loan, Loans};
 
 /// How long to wait for bytes that a call which is over still holds: its connections let go of
-/// them a moment later.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// them a moment later, but a put that was interrupted goes on.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Keeps Python objects alive while a call uses their bytes.
 ///
-/// When something still holds bytes in the end, the objects are never released: that leaks
-/// memory where anything else would let the bytes change under a transfer.
+/// What still holds bytes in the end may do so for as long as a transfer takes. A thread waits for
+/// it then and releases the objects.
 #[derive(Default)]
 pub(crate) struct Lender {
     loans: Loans,
@@ -71,11 +73,19 @@ impl Lender {
 
 impl Drop for Lender {
     fn drop(&mut self) {
-        if !self.loans.are_back() {
-            tracing::error!("a transfer that is over still holds memory, which is leaked");
-            std::mem::forget(std::mem::take(&mut self.bytes));
-            std::mem::forget(std::mem::take(&mut self.buffers));
+        if self.loans.are_back() {
+            return;
         }
+        let kept = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.buffers));
+        let (loans, kept) = (self.loans.clone(), ManuallyDrop::new(kept));
+        let release = move || {
+            loans.wait_patiently();
+            // Without an interpreter there is nothing to release.
+            Python::try_attach(|_| drop(ManuallyDrop::into_inner(kept)));
+        };
+        // Without a thread they are never released: anything else would let the bytes change
+        // under a transfer.
+        let _ = thread::Builder::new().name("mc-lender".into()).spawn(release);
     }
 }
 

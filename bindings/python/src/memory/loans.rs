@@ -1,7 +1,7 @@
 //! Counting who still uses memory that is not ours.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -33,14 +33,14 @@ impl Loans {
 
     /// Waits until no handle is left, but not longer than `patience`; whether that is so.
     pub(crate) fn wait(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
         let mut count = self.0.count.lock();
-        while *count > 0 {
-            if self.0.back.wait_until(&mut count, deadline).timed_out() {
-                return *count == 0;
-            }
-        }
-        true
+        self.0.back.wait_while_for(&mut count, |count| *count > 0, patience);
+        *count == 0
+    }
+
+    /// Waits until no handle is left, however long that takes.
+    pub(crate) fn wait_patiently(&self) {
+        self.0.back.wait_while(&mut self.0.count.lock(), |count| *count > 0);
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use mc_transport::{Memory, MemorySlice};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use super::host::HostMemory;
 use super::loans::Loans;
 use super::maps;
 
@@ -33,23 +32,29 @@ pub(crate) struct Buffers(RwLock<BTreeMap<usize, Registered>>);
 #[derive(Debug)]
 struct Registered {
     whole: MemorySlice,
-    /// Who has a handle; nobody is counted for memory that we allocated, which keeps itself.
+    /// Who has a handle. Memory that we allocated keeps itself, so nobody is counted there.
     loans: Loans,
 }
 
 impl Buffers {
-    /// Registers the `len` bytes at `address` and returns what they are.
+    /// Registers the `len` bytes at `address` and returns what they are: `ours`, if that is
+    /// memory that we allocated, and otherwise the caller's.
     ///
     /// The caller promises that they stay where they are until [`Removed::settle`] has
     /// returned. That they are there now is looked up.
-    pub(crate) fn add(&self, address: usize, len: usize) -> Result<MemorySlice, RegisterError> {
+    pub(crate) fn add(
+        &self,
+        address: usize,
+        len: usize,
+        ours: Option<MemorySlice>,
+    ) -> Result<MemorySlice, RegisterError> {
         let end = address.checked_add(len).ok_or(RegisterError::Impossible)?;
         let first = NonZeroUsize::new(address).ok_or(RegisterError::Impossible)?;
         if len == 0 || isize::try_from(len).is_err() {
             return Err(RegisterError::Impossible);
         }
         let loans = Loans::default();
-        let whole = match HostMemory::find(address, len) {
+        let whole = match ours {
             Some(ours) => ours,
             None => {
                 let rights = maps::rights(address, len).ok_or(RegisterError::NotMapped)?;
@@ -88,6 +93,11 @@ impl Buffers {
     /// Forgets all memory.
     pub(crate) fn clear(&self) -> Vec<Removed> {
         std::mem::take(&mut *self.0.write()).into_values().map(Removed).collect()
+    }
+
+    /// Whether any part of a block is registered.
+    pub(crate) fn names(&self, block: &Memory) -> bool {
+        self.0.read().values().any(|known| known.whole.memory().is_same(block))
     }
 
     /// To look up many addresses.

@@ -2,17 +2,22 @@
 
 use std::future::Future;
 use std::ops::Range;
+use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
+use mc_store::blocking::{self, GivenUp};
 use mc_store::standalone::DummyClient;
 use mc_store::{
     GetInto, ObjectKey, Put, PutOutcome, ReplicaDescription, ReplicateConfig, Source, TaskId,
-    TaskReport, blocking,
+    TaskReport,
 };
 use mc_transport::{Memory, MemorySlice};
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 use crate::error::Failure;
+use crate::interrupt::is_interrupted;
 
 /// Does what a store is asked for. Every call blocks, so the interpreter has to be released.
 #[derive(Debug)]
@@ -36,10 +41,23 @@ impl Served {
         Self { client, runtime: Some(runtime) }
     }
 
-    fn wait<F: Future>(&self, future: F) -> F::Output {
-        self.runtime.as_ref().expect("taken only when this is dropped").block_on(future)
+    fn wait<F: Future>(&self, future: F) -> Result<F::Output, Failure> {
+        let runtime = self.runtime.as_ref().expect("taken only when this is dropped");
+        runtime.block_on(async {
+            let mut future = pin!(future);
+            loop {
+                match timeout(PATIENCE, future.as_mut()).await {
+                    Ok(output) => return Ok(output),
+                    Err(_) if is_interrupted() => return Err(Failure::GIVEN_UP),
+                    Err(_) => {}
+                }
+            }
+        })
     }
 }
+
+/// How often a call that waits looks for signals.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Drop for Served {
     fn drop(&mut self) {
@@ -49,33 +67,38 @@ impl Drop for Served {
     }
 }
 
-/// Calls the method of that name of either client.
-macro_rules! either {
-    ($backend:expr, $client:ident => $call:expr) => {
+/// Waits for the call of that name of either client, and makes the same of what it answers.
+macro_rules! wait {
+    ($backend:expr, $client:ident => $call:expr, $make:expr) => {
         match $backend {
-            Backend::Own($client) => $call.map_err(Failure::from),
+            Backend::Own(own) => {
+                let $client = own.as_async();
+                wait_for(own, $call).map($make)
+            }
             Backend::Served(served) => {
                 let $client = &served.client;
-                served.wait($call).map_err(Failure::from)
+                served.wait($call).map($make)
             }
         }
     };
 }
 
-/// The same for calls with one outcome for each object.
-macro_rules! each {
-    ($backend:expr, $client:ident => $call:expr, $and_then:expr) => {
-        match $backend {
-            Backend::Own($client) => {
-                $call.into_iter().map(|one| one.map($and_then).map_err(Failure::from)).collect()
-            }
-            Backend::Served(served) => {
-                let $client = &served.client;
-                let outcomes = served.wait($call);
-                outcomes.into_iter().map(|one| one.map($and_then).map_err(Failure::from)).collect()
-            }
-        }
-    };
+fn wait_for<F: Future>(own: &blocking::Client, future: F) -> Result<F::Output, Failure> {
+    own.block_on_unless(future, is_interrupted).map_err(|GivenUp| Failure::GIVEN_UP)
+}
+
+fn one<T, E>(outcome: Result<T, E>) -> Result<T, Failure>
+where
+    Failure: From<E>,
+{
+    outcome.map_err(Failure::from)
+}
+
+fn each<T, E>(outcomes: Vec<Result<T, E>>) -> Vec<Result<T, Failure>>
+where
+    Failure: From<E>,
+{
+    outcomes.into_iter().map(one).collect()
 }
 
 /// Whether a value that is there already stays or makes room.
@@ -93,11 +116,16 @@ impl Backend {
         config: &ReplicateConfig,
         mode: Mode,
     ) -> Vec<Result<(), Failure>> {
+        let count = puts.len();
         let puts = self.fit(puts);
-        match mode {
-            Mode::Put => each!(self, client => client.batch_put(puts, config), done),
-            Mode::Upsert => each!(self, client => client.batch_upsert(puts, config), |()| ()),
-        }
+        let outcomes = match mode {
+            Mode::Put => {
+                let outcomes = wait!(self, client => client.batch_put(puts, config), each);
+                outcomes.map(|outcomes| outcomes.into_iter().map(|one| one.map(done)).collect())
+            }
+            Mode::Upsert => wait!(self, client => client.batch_upsert(puts, config), each),
+        };
+        outcomes.unwrap_or_else(|failure| vec![Err(failure); count])
     }
 
     /// Of memory that the real client cannot reach, a copy goes through the local buffer.
@@ -120,39 +148,42 @@ impl Backend {
     }
 
     pub(super) fn get(&self, key: &str) -> Result<Bytes, Failure> {
-        either!(self, client => client.get(key))
+        wait!(self, client => client.get(key), one).flatten()
     }
 
     pub(super) fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, Failure> {
-        either!(self, client => client.get_range(key, range))
+        wait!(self, client => client.get_range(key, range), one).flatten()
     }
 
     pub(super) fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, Failure>> {
-        each!(self, client => client.batch_get(keys), |value| value)
+        let values = wait!(self, client => client.batch_get(keys), each);
+        values.unwrap_or_else(|failure| vec![Err(failure); keys.len()])
     }
 
     pub(super) fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, Failure> {
-        either!(self, client => client.get_into(key, target))
+        wait!(self, client => client.get_into(key, target), one).flatten()
     }
 
     pub(super) fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, Failure>> {
-        each!(self, client => client.batch_get_into(gets), |len| len)
+        let count = gets.len();
+        let lengths = wait!(self, client => client.batch_get_into(gets), each);
+        lengths.unwrap_or_else(|failure| vec![Err(failure); count])
     }
 
     pub(super) fn exist(&self, key: &str) -> Result<bool, Failure> {
-        either!(self, client => client.exist(key))
+        wait!(self, client => client.exist(key), one).flatten()
     }
 
     pub(super) fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, Failure> {
-        either!(self, client => client.batch_exist(keys))
+        wait!(self, client => client.batch_exist(keys), one).flatten()
     }
 
     pub(super) fn size(&self, key: &str) -> Result<u64, Failure> {
-        either!(self, client => client.size(key))
+        wait!(self, client => client.size(key), one).flatten()
     }
 
     pub(super) fn remove(&self, key: &str, force: bool) -> Result<(), Failure> {
-        either!(self, client => client.remove(key, force))
+        wait!(self, client => client.remove(key, force), one).flatten()
     }
 
     pub(super) fn batch_remove(
@@ -160,43 +191,36 @@ impl Backend {
         keys: &[&str],
         force: bool,
     ) -> Result<Vec<Result<(), Failure>>, Failure> {
-        Ok(match self {
-            Self::Own(client) => {
-                let outcomes = client.batch_remove(keys, force)?;
-                outcomes.into_iter().map(|one| one.map_err(Failure::from)).collect()
-            }
+        match self {
+            Self::Own(own) => Ok(each(wait_for(own, own.as_async().batch_remove(keys, force))??)),
             Self::Served(served) => {
-                let outcomes = served.wait(served.client.batch_remove(keys, force))?;
-                outcomes.into_iter().map(|one| one.map_err(Failure::from)).collect()
+                Ok(each(served.wait(served.client.batch_remove(keys, force))??))
             }
-        })
+        }
     }
 
     pub(super) fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, Failure> {
-        either!(self, client => client.remove_by_regex(pattern, force))
+        wait!(self, client => client.remove_by_regex(pattern, force), one).flatten()
     }
 
     pub(super) fn remove_all(&self, force: bool) -> Result<u64, Failure> {
-        either!(self, client => client.remove_all(force))
+        wait!(self, client => client.remove_all(force), one).flatten()
     }
 
     pub(super) fn batch_replicas(
         &self,
         keys: &[&str],
     ) -> Result<Vec<Result<Vec<ReplicaDescription>, Failure>>, Failure> {
-        Ok(match self {
-            Self::Own(client) => {
-                let found = client.batch_replicas(keys)?;
-                found.into_iter().map(|one| one.map_err(Failure::from)).collect()
-            }
+        match self {
+            Self::Own(own) => Ok(each(wait_for(own, own.as_async().batch_replicas(keys))??)),
             Self::Served(served) => served.wait(async {
                 let mut found = Vec::with_capacity(keys.len());
                 for key in keys {
-                    found.push(served.client.replicas(key).await.map_err(Failure::from));
+                    found.push(one(served.client.replicas(key).await));
                 }
                 found
             }),
-        })
+        }
     }
 
     pub(super) fn clear_replicas(
@@ -204,28 +228,26 @@ impl Backend {
         keys: &[&str],
         segment_name: Option<&str>,
     ) -> Result<Vec<ObjectKey>, Failure> {
-        match self {
-            Self::Own(client) => Ok(client.clear_replicas(keys, segment_name)?),
-            Self::Served(_) => Err(unsupported("batch_replica_clear")),
-        }
+        let own = self.own("batch_replica_clear")?;
+        Ok(wait_for(own, own.as_async().clear_replicas(keys, segment_name))??)
     }
 
     pub(super) fn copy_to(&self, key: &str, targets: &[&str]) -> Result<TaskId, Failure> {
-        either!(self, client => client.copy_to(key, targets))
+        wait!(self, client => client.copy_to(key, targets), one).flatten()
     }
 
     pub(super) fn move_to(&self, key: &str, source: &str, target: &str) -> Result<TaskId, Failure> {
-        either!(self, client => client.move_to(key, source, target))
+        wait!(self, client => client.move_to(key, source, target), one).flatten()
     }
 
     pub(super) fn task(&self, id: TaskId) -> Result<TaskReport, Failure> {
-        either!(self, client => client.task(id))
+        wait!(self, client => client.task(id), one).flatten()
     }
 
-    /// Whether the master, or the real client, answers.
+    /// Whether the master answers.
     pub(super) fn is_reachable(&self) -> bool {
         match self {
-            Self::Own(client) => client.ping().is_ok(),
+            Self::Own(own) => matches!(wait_for(own, own.as_async().ping()), Ok(Ok(_))),
             // The real client asks the master.
             Self::Served(_) => self.exist("health check").is_ok(),
         }
@@ -235,7 +257,7 @@ impl Backend {
     pub(super) fn register(&self, memory: &Memory) -> Result<(), Failure> {
         match self {
             Self::Served(served) if memory.shareable().is_some() => {
-                Ok(served.wait(served.client.register(memory))?)
+                Ok(served.wait(served.client.register(memory))??)
             }
             // Everything is reached where it is, or copied.
             _ => Ok(()),
@@ -246,7 +268,7 @@ impl Backend {
     pub(super) fn unregister(&self, memory: &Memory) -> Result<(), Failure> {
         match self {
             Self::Served(served) if memory.shareable().is_some() => {
-                Ok(served.wait(served.client.unregister(memory))?)
+                Ok(served.wait(served.client.unregister(memory))??)
             }
             _ => Ok(()),
         }
@@ -256,7 +278,10 @@ impl Backend {
     pub(super) fn own(&self, what: &str) -> Result<&blocking::Client, Failure> {
         match self {
             Self::Own(client) => Ok(client),
-            Self::Served(_) => Err(unsupported(what)),
+            Self::Served(_) => {
+                tracing::warn!("{what} is not for a dummy client; ask the real client's process");
+                Err(Failure::NOT_SUPPORTED)
+            }
         }
     }
 
@@ -277,9 +302,4 @@ fn done(outcome: PutOutcome) {
 
 fn is_shared(slice: &MemorySlice) -> bool {
     slice.memory().shareable().is_some()
-}
-
-fn unsupported(what: &str) -> Failure {
-    tracing::warn!("{what} is not for a dummy client; ask the real client's process");
-    Failure::NOT_SUPPORTED
 }

@@ -8,7 +8,8 @@ use super::arguments::Size;
 use super::session::Session;
 use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, code_of};
-use crate::memory::{Look, RegisterError, copy_in};
+use crate::interrupt::detached;
+use crate::memory::{HostMemory, Look, RegisterError, copy_in};
 
 #[pymethods]
 impl Store {
@@ -21,7 +22,7 @@ impl Store {
     /// registered already, or the store is not set up.
     fn register_buffer(&self, py: Python<'_>, buffer_ptr: Size, size: Size) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        Ok(code_of(py.detach(|| session.register(buffer_ptr.0, size.0))))
+        Ok(code_of(detached(py, || session.register(buffer_ptr.0, size.0))?))
     }
 
     /// unregister_buffer(self, buffer_ptr: int) -> int
@@ -31,7 +32,7 @@ impl Store {
     /// transfer does not end within a minute; the memory must not be released then.
     fn unregister_buffer(&self, py: Python<'_>, buffer_ptr: Size) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        Ok(code_of(py.detach(|| session.unregister(buffer_ptr.0))))
+        Ok(code_of(detached(py, || session.unregister(buffer_ptr.0))?))
     }
 
     /// alloc_from_mem_pool(self, size: int) -> int
@@ -48,7 +49,8 @@ impl Store {
 
 impl Session {
     fn register(&self, address: usize, len: usize) -> Result<(), Failure> {
-        let memory = self.buffers.add(address, len).map_err(|why| {
+        let shared = self.find_allocated(address, len).or_else(|| HostMemory::find(address, len));
+        let memory = self.buffers.add(address, len, shared).map_err(|why| {
             let why = match why {
                 RegisterError::Impossible => "are no range of addresses",
                 RegisterError::NotMapped => "are not mapped, or are memory of a device",
@@ -63,17 +65,27 @@ impl Session {
 
     fn unregister(&self, address: usize) -> Result<(), Failure> {
         let removed = self.buffers.remove(address).ok_or(Failure::INVALID_PARAMS)?;
-        let told = self.backend.unregister(removed.memory());
+        let block = removed.memory();
+        let told = if self.buffers.names(block) || self.is_pool(block) {
+            Ok(())
+        } else {
+            self.backend.unregister(block)
+        };
         if removed.settle() { told } else { Err(Failure::TRANSFER) }
     }
 
-    /// The `len` bytes at `address` if they can be used where they are.
-    pub(super) fn in_place(
+    /// The `len` bytes at `address` if they can be read into where they are. Memory that can
+    /// only be read is left to the system to refuse.
+    pub(super) fn target(
         &self,
         look: &Look<'_>,
         address: usize,
         len: usize,
     ) -> Option<MemorySlice> {
+        self.in_place(look, address, len).filter(MemorySlice::is_writable)
+    }
+
+    fn in_place(&self, look: &Look<'_>, address: usize, len: usize) -> Option<MemorySlice> {
         let known = look.find(address, len).or_else(|| self.find_allocated(address, len));
         known.filter(|slice| self.backend.reaches(slice))
     }

@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 use super::Store;
 use super::arguments::Texts;
 use super::enumerations::ReplicaStatus;
+use crate::interrupt::detached;
 
 /// One replica of an object.
 #[pyclass(frozen, module = "mc_store.mooncake.store")]
@@ -153,7 +154,7 @@ impl Store {
         let Some(session) = self.session()? else { return Ok(Vec::new()) };
         let keys = keys.as_strs();
         let segment = Some(segment_name).filter(|name| !name.is_empty());
-        let cleared = py.detach(|| session.backend.clear_replicas(&keys, segment));
+        let cleared = detached(py, || session.backend.clear_replicas(&keys, segment))?;
         Ok(cleared.unwrap_or_default().iter().map(|key| key.as_str().to_owned()).collect())
     }
 }
@@ -167,7 +168,7 @@ impl Store {
         keys: &[&str],
     ) -> PyResult<Vec<Option<Vec<ReplicaDescriptor>>>> {
         let Some(session) = self.session()? else { return Ok(vec![]) };
-        let found = py.detach(|| session.backend.batch_replicas(keys)).unwrap_or_default();
+        let found = detached(py, || session.backend.batch_replicas(keys))?.unwrap_or_default();
         let described = |replicas: Vec<ReplicaDescription>| {
             replicas.into_iter().map(ReplicaDescriptor::from).collect()
         };

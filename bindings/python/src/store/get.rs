@@ -10,6 +10,7 @@ use super::handle::{BufferHandle, bytes_object};
 use super::session::Session;
 use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, count_of};
+use crate::interrupt::detached;
 use crate::memory::copy_out;
 
 #[pymethods]
@@ -19,7 +20,7 @@ impl Store {
     /// The value of key; b"" when there is none, or it cannot be read.
     fn get<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyBytes>> {
         let Some(session) = self.session()? else { return Ok(PyBytes::new(py, b"")) };
-        match py.detach(|| session.backend.get(key)) {
+        match detached(py, || session.backend.get(key))? {
             Ok(value) => bytes_object(py, &value),
             Err(_) => Ok(PyBytes::new(py, b"")),
         }
@@ -38,7 +39,7 @@ impl Store {
     /// The value of key without a copy; None when there is none, or it cannot be read.
     fn get_buffer(&self, py: Python<'_>, key: &str) -> PyResult<Option<BufferHandle>> {
         let Some(session) = self.session()? else { return Ok(None) };
-        Ok(py.detach(|| session.backend.get(key)).ok().map(BufferHandle::new))
+        Ok(detached(py, || session.backend.get(key))?.ok().map(BufferHandle::new))
     }
 
     /// batch_get_buffer(self, keys: list[str]) -> list[BufferHandle | None]
@@ -57,7 +58,7 @@ impl Store {
     /// value. After a failure what is in the memory is undefined.
     fn get_into(&self, py: Python<'_>, key: &str, buffer_ptr: Size, size: Size) -> PyResult<i64> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
-        Ok(count_of(py.detach(|| session.read_into(key, buffer_ptr.0, size.0))))
+        Ok(count_of(detached(py, || session.read_into(key, buffer_ptr.0, size.0))?))
     }
 
     /// batch_get_into(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int]) -> list[int]
@@ -79,7 +80,7 @@ impl Store {
         let keys = keys.as_strs();
         let targets = buffer_ptrs.into_iter().zip(sizes).map(|target| Some(vec![target]));
         let targets = targets.collect();
-        Ok(counts(py.detach(|| session.read_scattered(&keys, targets))))
+        Ok(counts(detached(py, || session.read_scattered(&keys, targets))?))
     }
 
     /// batch_get_into_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]], all_sizes: list[list[int]], prefer_alloc_in_same_node: bool = False) -> list[int]
@@ -104,7 +105,7 @@ impl Store {
         }
         let keys = keys.as_strs();
         let targets = all_buffer_ptrs.into_iter().zip(all_sizes).map(pair_up).collect();
-        Ok(counts(py.detach(|| session.read_scattered(&keys, targets))))
+        Ok(counts(detached(py, || session.read_scattered(&keys, targets))?))
     }
 }
 
@@ -114,7 +115,7 @@ impl Store {
             return Ok(vec![Err(NOT_SET_UP); keys.len()]);
         };
         let keys = keys.as_strs();
-        Ok(py.detach(|| session.backend.batch_get(&keys)))
+        detached(py, || session.backend.batch_get(&keys))
     }
 }
 
@@ -123,7 +124,7 @@ impl Session {
         if len == 0 {
             return Err(Failure::INVALID_PARAMS);
         }
-        let target = self.in_place(&self.buffers.look(), address, len);
+        let target = self.target(&self.buffers.look(), address, len);
         match target {
             Some(target) => self.backend.get_into(key, &target),
             None => scatter(&self.backend.get(key)?, &[(Size(address), Size(len))]),
@@ -146,7 +147,7 @@ impl Session {
                 continue;
             }
             let slices = pieces.iter().filter(|(_, size)| size.0 > 0);
-            let slices = slices.map(|(address, size)| self.in_place(&look, address.0, size.0));
+            let slices = slices.map(|(address, size)| self.target(&look, address.0, size.0));
             match slices.collect() {
                 Some(slices) => {
                     direct.push(GetInto::scattered(key, slices));

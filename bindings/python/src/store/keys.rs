@@ -7,6 +7,7 @@ use super::arguments::{Flag, Texts};
 use super::session::Session;
 use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, code_of, count_of};
+use crate::interrupt::detached;
 
 /// Whether anything can be stored under `key`. Nothing is, otherwise.
 fn is_possible(key: &str) -> bool {
@@ -24,7 +25,7 @@ impl Store {
         if !is_possible(key) {
             return Ok(0);
         }
-        Ok(py.detach(|| session.backend.exist(key)).map_or_else(Failure::code, i32::from))
+        Ok(detached(py, || session.backend.exist(key))?.map_or_else(Failure::code, i32::from))
     }
 
     /// batch_is_exist(self, keys: list[str]) -> list[int]
@@ -35,7 +36,7 @@ impl Store {
             return Ok(vec![NOT_SET_UP.code(); keys.len()]);
         };
         let keys = keys.as_strs();
-        Ok(py.detach(|| session.exist(&keys)))
+        detached(py, || session.exist(&keys))
     }
 
     /// get_size(self, key: str) -> int
@@ -46,7 +47,7 @@ impl Store {
         if !is_possible(key) {
             return Ok(Failure::NOT_FOUND.code().into());
         }
-        Ok(count_of(py.detach(|| session.backend.size(key))))
+        Ok(count_of(detached(py, || session.backend.size(key))?))
     }
 
     /// remove(self, key: str, force: bool = False) -> int
@@ -60,7 +61,7 @@ impl Store {
         if !is_possible(key) {
             return Ok(Failure::NOT_FOUND.code());
         }
-        Ok(code_of(py.detach(|| session.backend.remove(key, force.0))))
+        Ok(code_of(detached(py, || session.backend.remove(key, force.0))?))
     }
 
     /// batch_remove(self, keys: list[str], force: bool = False) -> list[int]
@@ -73,7 +74,7 @@ impl Store {
             return Ok(vec![NOT_SET_UP.code(); keys.len()]);
         };
         let keys = keys.as_strs();
-        Ok(py.detach(|| session.remove(&keys, force.0)))
+        detached(py, || session.remove(&keys, force.0))
     }
 
     /// remove_by_regex(self, regex_pattern: str, force: bool = False) -> int
@@ -85,7 +86,7 @@ impl Store {
     #[pyo3(text_signature = "($self, regex_pattern, force=False)")]
     fn remove_by_regex(&self, py: Python<'_>, regex_pattern: &str, force: Flag) -> PyResult<i64> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
-        Ok(count_of(py.detach(|| session.backend.remove_by_regex(regex_pattern, force.0))))
+        Ok(count_of(detached(py, || session.backend.remove_by_regex(regex_pattern, force.0))?))
     }
 
     /// remove_all(self, force: bool = False) -> int
@@ -96,7 +97,7 @@ impl Store {
     #[pyo3(text_signature = "($self, force=False)")]
     fn remove_all(&self, py: Python<'_>, force: Flag) -> PyResult<i64> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
-        Ok(count_of(py.detach(|| session.backend.remove_all(force.0))))
+        Ok(count_of(detached(py, || session.backend.remove_all(force.0))?))
     }
 }
 

@@ -3,7 +3,7 @@
 use mc_store::StartError;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::arguments::Size;
 use super::session::Session;
@@ -14,8 +14,10 @@ use crate::logging;
 
 #[pymethods]
 impl Store {
+    /// A store before its setup. Arguments are for the constructors of derived classes.
     #[new]
-    fn new() -> Self {
+    #[pyo3(signature = (*_arguments, **_keywords))]
+    fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
         Self::default()
     }
 

@@ -10,6 +10,7 @@ use super::config::{Plan, ReplicateConfig};
 use super::session::Session;
 use super::{NOT_SET_UP, Store, events};
 use crate::error::{Failure, OK, code_of};
+use crate::interrupt::detached;
 use crate::memory::Lender;
 
 type Config<'py> = Option<PyRef<'py, ReplicateConfig>>;
@@ -286,7 +287,7 @@ impl Store {
         let keys = keys.as_strs();
         let pieces: Vec<_> = all_buffer_ptrs.into_iter().zip(all_sizes).map(pair_up).collect();
         let pieces = pieces.iter().map(|pieces| pieces.as_deref());
-        let outcomes = py.detach(|| session.store_pieces(&keys, pieces, plan, Mode::Put));
+        let outcomes = detached(py, || session.store_pieces(&keys, pieces, plan, Mode::Put))?;
         Ok(outcomes.into_iter().map(code_of).collect())
     }
 }
@@ -319,9 +320,9 @@ impl Store {
             return Ok(empty);
         }
         let puts = vec![Put { key, slices }];
-        let outcomes = py.detach(|| plan.store(&session.backend, puts, &[0], mode));
+        let outcomes = detached(py, || plan.store(&session.backend, puts, &[0], mode));
         lender.settle(py);
-        Ok(first_failure(outcomes))
+        Ok(first_failure(outcomes?))
     }
 
     /// Stores each of `values` under the key at its place.
@@ -347,9 +348,9 @@ impl Store {
             sources.push(Ok(vec![lender.lend(value)?]));
         }
         let keys = keys.as_strs();
-        let outcomes = py.detach(|| store_all(&session, &keys, sources, &plan, mode));
+        let outcomes = detached(py, || store_all(&session, &keys, sources, &plan, mode));
         lender.settle(py);
-        Ok(first_failure(outcomes))
+        Ok(first_failure(outcomes?))
     }
 
     /// Stores pieces of memory as one value.
@@ -363,7 +364,9 @@ impl Store {
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
         let plan = plan(config, 1);
-        Ok(first_failure(py.detach(|| session.store_pieces(&[key], [Some(pieces)], plan, mode))))
+        Ok(first_failure(detached(py, || {
+            session.store_pieces(&[key], [Some(pieces)], plan, mode)
+        })?))
     }
 
     /// Stores one piece of memory under each key.
@@ -386,7 +389,7 @@ impl Store {
         let keys = keys.as_strs();
         let pieces: Vec<_> = addresses.iter().copied().zip(sizes.iter().copied()).collect();
         let pieces = pieces.iter().map(std::slice::from_ref).map(Some);
-        let outcomes = py.detach(|| session.store_pieces(&keys, pieces, plan, mode));
+        let outcomes = detached(py, || session.store_pieces(&keys, pieces, plan, mode))?;
         Ok(outcomes.into_iter().map(code_of).collect())
     }
 }

@@ -7,6 +7,7 @@ use super::arguments::{Size, Texts};
 use super::session::Session;
 use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, count_of};
+use crate::interrupt::detached;
 use crate::memory::copy_out;
 
 /// What is read of one value into one buffer.
@@ -67,7 +68,7 @@ impl Store {
             (address, wanted.collect())
         });
         let buffers: Vec<_> = buffers.collect();
-        Ok(py.detach(|| session.read_ranges(&buffers)))
+        detached(py, || session.read_ranges(&buffers))
     }
 }
 
@@ -98,7 +99,7 @@ impl Session {
                     let Some(target) = address.checked_add(part.to) else { continue };
                     if part.len == 0 {
                         answers[buffer][nth][at] = 0;
-                    } else if let Some(slice) = self.in_place(&look, target, part.len) {
+                    } else if let Some(slice) = self.target(&look, target, part.len) {
                         direct.push(GetInto::new(key, slice).range(range(part)));
                         direct_at.push((place, part.len));
                     } else {

@@ -11,6 +11,7 @@ use super::arguments::Size;
 use super::session::Session;
 use super::{NOT_SET_UP, Store, uuid};
 use crate::error::{Failure, OK, code_of};
+use crate::interrupt::detached;
 
 /// What the sizes of allocated segments are multiples of.
 const UNIT: usize = 4 << 20;
@@ -35,8 +36,9 @@ impl Store {
     ) -> PyResult<Bound<'py, PyDict>> {
         let _ = (protocol, location);
         let session = self.session()?;
-        let mounted =
-            py.detach(|| session.ok_or(NOT_SET_UP)?.mount_file(Path::new(path), size.0, offset.0));
+        let mounted = detached(py, || {
+            session.ok_or(NOT_SET_UP)?.mount_file(Path::new(path), size.0, offset.0)
+        })?;
         described(py, mounted)
     }
 
@@ -56,11 +58,11 @@ impl Store {
         let _ = (protocol, location);
         let session = self.session()?;
         let size = size.0.checked_next_multiple_of(UNIT);
-        let mounted = py.detach(|| {
+        let mounted = detached(py, || {
             let session = session.ok_or(NOT_SET_UP)?;
             let size = size.filter(|size| *size > 0).ok_or(Failure::INVALID_PARAMS)?;
             session.mount(size, MemoryOptions::default()).map(Some)
-        });
+        })?;
         let allocated = size.filter(|_| mounted.is_ok()).unwrap_or(0);
         let answer = described(py, mounted)?;
         answer.set_item("allocated_size", allocated)?;
@@ -81,7 +83,7 @@ impl Store {
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
         let grace = Duration::from_secs(grace_period_seconds.0 as u64);
-        Ok(code_of(py.detach(|| session.unmount_all(&segment_ids, grace))))
+        Ok(code_of(detached(py, || session.unmount_all(&segment_ids, grace))?))
     }
 
     /// unmount_and_free_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int

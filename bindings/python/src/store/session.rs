@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mc_store::standalone::DummyClient;
@@ -118,6 +118,11 @@ impl Session {
         pool.memory.slice(address.checked_sub(first)?, len)
     }
 
+    /// Whether this is that memory.
+    pub(super) fn is_pool(&self, block: &Memory) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.memory.is_same(block))
+    }
+
     /// Contributes a segment.
     pub(super) fn mount(&self, size: usize, memory: MemoryOptions) -> Result<SegmentId, Failure> {
         let own = self.backend.own("mounting segments")?;
@@ -186,8 +191,13 @@ fn connect(config: &ClientConfig) -> Result<blocking::Client, StartError> {
 /// Connects a client that accepts peers, with a segment or without.
 fn serving(config: &ClientConfig) -> Result<blocking::Client, StartError> {
     let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let listen = config.listen.unwrap_or(anywhere);
-    ClientBuilder::from_config(config)?.listen(listen).connect_blocking()
+    let builder = ClientBuilder::from_config(config)?.listen(config.listen.unwrap_or(anywhere));
+    // A name is looked up for a client that begins with a segment only.
+    let host = config.local_hostname.as_deref().unwrap_or_default();
+    match host.parse::<IpAddr>() {
+        Ok(address) if !address.is_unspecified() => builder.advertise(address).connect_blocking(),
+        _ => builder.connect_blocking(),
+    }
 }
 
 /// Whether the data port belongs to somebody else.

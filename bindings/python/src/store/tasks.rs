@@ -6,11 +6,12 @@ use mc_meta::TaskKind;
 use mc_store::{TaskId, TaskReport};
 use pyo3::prelude::*;
 
-use super::arguments::Texts;
+use super::arguments::{Size, Texts};
 use super::enumerations::{TaskStatus, TaskType};
 use super::uuid::{Halves, halves, whole};
 use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, OK};
+use crate::interrupt::detached;
 
 /// What became of a task.
 #[pyclass(frozen, get_all, module = "mc_store.mooncake.store")]
@@ -53,7 +54,7 @@ impl Store {
     ) -> PyResult<(Halves, i32)> {
         let Some(session) = self.session()? else { return Ok(((0, 0), NOT_SET_UP.code())) };
         let targets = targets.as_strs();
-        Ok(created(py.detach(|| session.backend.copy_to(key, &targets))))
+        Ok(created(detached(py, || session.backend.copy_to(key, &targets))?))
     }
 
     /// create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]
@@ -68,7 +69,7 @@ impl Store {
         target: &str,
     ) -> PyResult<(Halves, i32)> {
         let Some(session) = self.session()? else { return Ok(((0, 0), NOT_SET_UP.code())) };
-        Ok(created(py.detach(|| session.backend.move_to(key, source, target))))
+        Ok(created(detached(py, || session.backend.move_to(key, source, target))?))
     }
 
     /// query_task(self, task_id: tuple[int, int]) -> tuple[QueryTaskResponse | None, int]
@@ -78,11 +79,12 @@ impl Store {
     fn query_task(
         &self,
         py: Python<'_>,
-        task_id: Halves,
+        task_id: (Size, Size),
     ) -> PyResult<(Option<QueryTaskResponse>, i32)> {
         let Some(session) = self.session()? else { return Ok((None, NOT_SET_UP.code())) };
-        let id = TaskId::from_u128(whole(task_id));
-        Ok(match py.detach(|| session.backend.task(id)) {
+        let (Size(high), Size(low)) = task_id;
+        let id = TaskId::from_u128(whole((high as u64, low as u64)));
+        Ok(match detached(py, || session.backend.task(id))? {
             Ok(report) => (Some(response(id, report)), OK),
             Err(failure) => (None, failure.code()),
         })

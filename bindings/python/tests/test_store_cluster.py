@@ -1,0 +1,520 @@
+"""`MooncakeDistributedStore`: joining and leaving clusters, segments, replicas, tasks."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import mc_store.mooncake.store as module
+import pytest
+from _cluster import Cluster, run_python, wait_until
+from conftest import NewStore
+from mc_store.mooncake.store import (
+    MooncakeDistributedStore,
+    MooncakeHostMemAllocator,
+    ObjectDataType,
+    ReplicaStatus,
+    ReplicateConfig,
+    SoftPinAction,
+    TaskStatus,
+    TaskType,
+)
+
+INTERNAL = -1
+SEGMENT_NOT_FOUND = -101
+NO_AVAILABLE_HANDLE = -200
+INVALID_PARAMS = -600
+REPLICA_IS_NOT_READY = -703
+OBJECT_NOT_FOUND = -704
+TRANSFER_FAIL = -800
+RPC_FAIL = -900
+CLOSED = -1010
+TASK_NOT_FOUND = -1400
+
+#: What calls may answer when a node, or this store, goes while they are under way.
+AWAY = {TRANSFER_FAIL, NO_AVAILABLE_HANDLE, REPLICA_IS_NOT_READY, OBJECT_NOT_FOUND, RPC_FAIL}
+
+
+NewCluster = Callable[..., Cluster]
+
+
+def settings(cluster: Cluster) -> dict[str, object]:
+    return {
+        "local_hostname": "127.0.0.1",
+        "metadata_server": "http://127.0.0.1:8080/metadata",
+        "global_segment_size": "16MB",
+        "local_buffer_size": 16 << 20,
+        "protocol": "tcp",
+        "rdma_devices": "",
+        "master_server_addr": cluster.address,
+    }
+
+
+def test_a_store_is_set_up_by_arguments_and_by_a_dict(cluster: Cluster, key: str) -> None:
+    given = settings(cluster)
+    store = MooncakeDistributedStore()
+    assert store.setup(given) == 0
+    assert store.put(key, b"x") == 0
+    assert store.close() == 0
+    given["global_segment_size"] = 16 << 20
+    assert store.setup(**given) == 0  # type: ignore[call-overload]
+    assert store.get_hostname().startswith("127.0.0.1:")
+    assert store.setup(*given.values(), None) == 0  # type: ignore[call-overload]
+    assert store.health_check() == 0
+    assert store.close() == 0
+
+
+def test_what_setup_does_not_know_is_named(cluster: Cluster) -> None:
+    store = MooncakeDistributedStore()
+    with pytest.raises(TypeError, match="no_such_keyword"):
+        store.setup(**settings(cluster), no_such_keyword=1)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="metadata_server"):
+        store.setup("127.0.0.1")  # type: ignore[call-overload]
+    assert store.setup({"local_hostname": "127.0.0.1"}) == INVALID_PARAMS
+    with pytest.raises(ValueError, match="5 parsecs"):
+        store.setup(settings(cluster) | {"global_segment_size": "5 parsecs"})
+    with pytest.raises(TypeError):
+        store.setup(settings(cluster) | {"local_buffer_size": -1})
+    assert store.setup(settings(cluster) | {"protocol": "carrier pigeon"}) == INTERNAL
+    assert store.setup(settings(cluster) | {"master_server_addr": "127.0.0.1:1"}) == RPC_FAIL
+    assert store.health_check() == 1
+    for word in ["enable_ssd_offload", "tenant_id", "client_http_port"]:
+        assert word in (MooncakeDistributedStore.setup.__doc__ or "")
+        assert word in inspect.signature(MooncakeDistributedStore.setup).parameters
+
+
+def test_rdma_means_tcp(cluster: Cluster, key: str) -> None:
+    store = MooncakeDistributedStore()
+    given = settings(cluster) | {"protocol": "rdma", "rdma_devices": "mlx5_0,mlx5_1"}
+    assert store.setup(given) == 0
+    assert store.put(key, b"x") == 0
+    assert store.get(key) == b"x"
+    store.close()
+
+
+def test_nothing_works_before_setup_and_after_close(cluster: Cluster) -> None:
+    memory = ctypes.create_string_buffer(8)
+    address = ctypes.addressof(memory)
+    store = MooncakeDistributedStore()
+    for _ in range(2):
+        assert store.put("key", b"x") == INVALID_PARAMS
+        assert store.put_parts("key") == INVALID_PARAMS
+        assert store.put_batch(["key"], [b"x"]) == INVALID_PARAMS
+        assert store.put_from("key", address, 8) == INVALID_PARAMS
+        assert store.batch_put_from(["key"], [address], [8]) == [INVALID_PARAMS]
+        assert store.batch_put_from_multi_buffers(["key"], [[8]], [[8]]) == [INVALID_PARAMS]
+        assert store.get("key") == b""
+        assert store.get_batch(["a", "b"]) == [b"", b""]
+        assert store.get_buffer("key") is None
+        assert store.batch_get_buffer(["key"]) == [None]
+        assert store.get_into("key", address, 8) == INVALID_PARAMS
+        assert store.batch_get_into(["key"], [address], [8]) == [INVALID_PARAMS]
+        assert store.get_into_ranges([8], [["key"]], [[[0]]], [[[0]]], [[[1]]]) == [
+            [[INVALID_PARAMS]]
+        ]
+        assert store.get_size("key") == INVALID_PARAMS
+        assert store.is_exist("key") == INVALID_PARAMS
+        assert store.batch_is_exist(["key", "other"]) == [INVALID_PARAMS] * 2
+        assert store.remove("key") == store.remove_all() == INVALID_PARAMS
+        assert store.batch_remove(["key"]) == [INVALID_PARAMS]
+        assert store.remove_by_regex("key") == INVALID_PARAMS
+        assert store.get_replica_desc("key") == []
+        assert store.batch_get_replica_desc(["key"]) == {}
+        assert store.batch_replica_clear(["key"]) == []
+        assert store.create_copy_task("key", ["a"]) == ((0, 0), INVALID_PARAMS)
+        assert store.create_move_task("key", "a", "b") == ((0, 0), INVALID_PARAMS)
+        assert store.query_task((0, 0)) == (None, INVALID_PARAMS)
+        assert store.register_buffer(address, 8) == INVALID_PARAMS
+        assert store.unregister_buffer(address) == INVALID_PARAMS
+        assert store.alloc_from_mem_pool(8) == 0
+        assert store.mount_segment("/dev/null", 8)["ret"] == INVALID_PARAMS
+        assert store.allocate_and_mount_segment(8)["ret"] == INVALID_PARAMS
+        assert store.unmount_segment(["1-1"]) == INVALID_PARAMS
+        assert store.unmount_local_disk_segment() == INVALID_PARAMS
+        assert store.init_all("tcp", "") == INVALID_PARAMS
+        assert store.health_check() == 1
+        assert store.get_hostname() == ""
+        assert store.get_offload_rpc_read_count() == 0
+        assert store.setup(settings(cluster)) == 0
+        assert store.health_check() == 0
+        assert store.close() == 0
+        assert store.close() == 0
+
+
+def test_older_spellings_work(cluster: Cluster, key: str) -> None:
+    store = MooncakeDistributedStore()
+    given = settings(cluster) | {"global_segment_size": 0}
+    assert store.setup(given) == 0
+    assert store.initAll(protocol="tcp", device_name="") == 0
+    assert store.put(key, b"12345") == 0
+    assert store.isExist(key) == 1
+    assert store.batchIsExist([key]) == [1]
+    assert store.getSize(key) == 5
+    assert store.getHostname() == store.get_hostname()
+    assert store.removeByRegex("no such key") == 0
+    assert store.removeAll() >= 0
+    assert store.tearDownAll() == 0
+    assert store.health_check() == 1
+
+
+def test_a_port_that_is_taken_is_replaced(cluster: Cluster, new_store: NewStore) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        store = MooncakeDistributedStore()
+        assert store.setup(settings(cluster) | {"local_hostname": f"127.0.0.1:{port}"}) == 0
+        other = store.get_hostname()
+        assert other.startswith("127.0.0.1:")
+        assert other != f"127.0.0.1:{port}"
+        store.close()
+    assert store.setup(settings(cluster) | {"local_hostname": other}) == 0
+    assert store.get_hostname() == other
+    assert store.setup(settings(cluster) | {"local_hostname": other}) == 0, "its own port is free"
+    assert store.get_hostname() == other
+    store.close()
+
+
+def test_roles(cluster: Cluster, new_store: NewStore, key: str) -> None:
+    reader = new_store(cluster)
+    assert reader.put(key, b"x") == 0
+    server = MooncakeDistributedStore()
+    assert server.setup(settings(cluster) | {"local_buffer_size": 0}) == 0
+    assert server.is_exist(key) == INVALID_PARAMS
+    assert server.close() == 0
+    asker = MooncakeDistributedStore()
+    nothing = {"global_segment_size": 0, "local_buffer_size": 0}
+    assert asker.setup(settings(cluster) | nothing) == 0
+    assert asker.is_exist(key) == 1
+    assert asker.close() == 0
+
+
+def test_what_one_process_puts_another_gets(cluster: Cluster, key: str) -> None:
+    code = f"""
+import sys
+from mc_store.mooncake.store import MooncakeDistributedStore
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "", 0, 16 << 20, "tcp", "", {cluster.address!r}) == 0
+keys = [{key!r} + str(n) for n in range(20)]
+values = [b"%d" % n * 100_000 for n in range(20)]
+if sys.argv[1] == "put":
+    assert store.put_batch(keys, values) == 0
+else:
+    assert store.get_batch(keys) == values
+    assert store.batch_remove(keys, True) == [0] * 20
+"""
+    run_python(code, "put")
+    run_python(code, "get")
+
+
+def test_segments_come_and_go(new_cluster: NewCluster, new_store: NewStore, tmp_path: Path) -> None:
+    store = new_store(new_cluster(nodes=0))
+    assert store.put("a", b"x") == NO_AVAILABLE_HANDLE, "there is no segment yet"
+    mounted = store.allocate_and_mount_segment(5 << 20)
+    assert mounted["ret"] == 0
+    assert mounted["allocated_size"] == 8 << 20
+    assert store.put("a", b"x") == 0
+
+    file = tmp_path / "segment"
+    file.write_bytes(bytes(4 << 20))
+    from_file = store.mount_segment(str(file), 4 << 20)
+    assert from_file["ret"] == 0
+    assert len(from_file["segment_ids"]) == 1
+    assert store.mount_segment(str(file), 0) == {"ret": 0, "segment_ids": []}
+    for path, size, offset in [
+        (str(file), 8 << 20, 0),
+        (str(file), 1 << 20, 4096),
+        (str(tmp_path / "none"), 4096, 0),
+        (str(tmp_path), 4096, 0),
+        ("", 4096, 0),
+        ("a\0b", 4096, 0),
+    ]:
+        refused = store.mount_segment(path, size, offset)
+        assert refused == {"ret": INVALID_PARAMS, "segment_ids": []}, path
+    for impossible in [0, 1 << 60, (1 << 64) - 1]:
+        refused = store.allocate_and_mount_segment(impossible)
+        assert refused["ret"] < 0
+        assert (refused["segment_ids"], refused["allocated_size"]) == ([], 0)
+
+    assert store.unmount_segment(from_file["segment_ids"]) == 0
+    assert store.unmount_segment(from_file["segment_ids"]) == SEGMENT_NOT_FOUND
+    assert store.unmount_segment([]) == 0
+    for wrong in ["", "1", "x-y", "-1--1"]:
+        assert store.unmount_segment([wrong]) == INVALID_PARAMS
+    with pytest.raises(TypeError):
+        store.unmount_segment(["1-1"], -1)
+    assert store.get("a") == b"x"
+    assert store.unmount_and_free_segment(mounted["segment_ids"], 0) == 0
+    assert store.get("a") == b""
+    assert store.unmount_local_disk_segment() == 0
+
+
+def test_a_store_that_goes_takes_its_objects_along(
+    new_cluster: NewCluster, new_store: NewStore
+) -> None:
+    cluster = new_cluster(nodes=0)
+    reader = new_store(cluster)
+    node = new_store(cluster, segment=16 << 20)
+    assert reader.put("a", b"x") == 0
+    node.close()
+    assert reader.is_exist("a") == 0
+
+    owner = MooncakeDistributedStore()
+    assert owner.setup(settings(cluster)) == 0
+    assert reader.put("b", b"x") == 0
+    del owner
+    wait_until(lambda: reader.is_exist("b") == 0)
+
+
+def test_the_end_of_the_interpreter_is_a_close(
+    new_cluster: NewCluster, new_store: NewStore
+) -> None:
+    cluster = new_cluster(nodes=0)
+    reader = new_store(cluster)
+    run_python(f"""
+from mc_store.mooncake.store import MooncakeDistributedStore
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "", 16 << 20, 16 << 20, "tcp", "", {cluster.address!r}) == 0
+assert store.put("a", b"x") == 0
+""")
+    assert reader.is_exist("a") == 0, "its segment was withdrawn at once"
+
+
+def test_a_child_process_is_told(cluster: Cluster, key: str) -> None:
+    code = f"""
+import os, sys
+from mc_store.mooncake.store import MooncakeDistributedStore
+unused, store = MooncakeDistributedStore(), MooncakeDistributedStore()
+arguments = "127.0.0.1", "", 16 << 20, 16 << 20, "tcp", "", {cluster.address!r}
+assert store.setup(*arguments) == 0
+assert store.put({key!r}, b"x") == 0
+child = os.fork()
+if child == 0:
+    try:
+        store.get({key!r})
+    except RuntimeError as error:
+        assert "fork" in str(error)
+    else:
+        raise AssertionError("the child used the connections of its parent")
+    assert unused.is_exist({key!r}) == -600
+    for here in [unused, store]:
+        assert here.close() == 0
+        assert here.setup(*arguments) == 0
+        assert here.get({key!r}) == b"x"
+    del here
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+assert store.get({key!r}) == b"x"
+child = os.fork()
+if child == 0:
+    del store
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+assert store.get({key!r}) == b"x"
+"""
+    run_python(code)
+
+
+def test_a_close_ends_calls_of_other_threads(cluster: Cluster, key: str) -> None:
+    store = MooncakeDistributedStore()
+    codes: set[int] = set()
+    stop = threading.Event()
+
+    def work(name: int) -> None:
+        n = 0
+        while not stop.is_set():
+            n += 1
+            codes.add(store.put(f"{key}{name}/{n % 10}", b"x" * 1000))
+            codes.add(store.is_exist(f"{key}{name}/{n % 10}"))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        codes.clear()
+        assert store.setup(settings(cluster)) == 0
+        wait_until(lambda: {0, 1} <= codes)
+        assert store.close() == 0
+        wait_until(lambda: INVALID_PARAMS in codes)
+        allowed = {0, 1, INVALID_PARAMS, CLOSED, *AWAY}
+        assert codes <= allowed, codes - allowed
+    closers = [threading.Thread(target=store.close) for _ in range(3)]
+    setters = [threading.Thread(target=store.setup, args=(settings(cluster),)) for _ in range(3)]
+    for thread in closers + setters:
+        thread.start()
+    for thread in closers + setters:
+        thread.join()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    store.close()
+
+
+def test_an_interrupt_ends_a_call_that_waits(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(nodes=1)
+    code = f"""
+import os, signal, threading, time
+from mc_store.mooncake.store import MooncakeDistributedStore
+store = MooncakeDistributedStore()
+assert store.setup("127.0.0.1", "", 0, 16 << 20, "tcp", "", {cluster.address!r}) == 0
+assert store.put("a", b"x") == 0
+for call in [
+    lambda: store.is_exist("a"),
+    lambda: store.get("a"),
+    lambda: store.put("b", bytearray(b"x" * 100_000)),
+    lambda: store.put_batch(["c"], [b"x"]),
+]:
+    os.kill({cluster.master.pid}, signal.SIGSTOP)
+    timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+    begun = time.monotonic()
+    timer.start()
+    try:
+        answer = call()
+    except KeyboardInterrupt:
+        assert time.monotonic() - begun < 5
+    else:
+        raise AssertionError(f"went on to answer {{answer!r}}")
+    finally:
+        os.kill({cluster.master.pid}, signal.SIGCONT)
+        timer.join()
+    assert store.get("a") == b"x"
+"""
+    run_python(code)
+
+
+def test_objects_are_copied_and_moved(cluster: Cluster, new_store: NewStore, key: str) -> None:
+    nodes = [new_store(cluster, segment=16 << 20) for _ in range(3)]
+    first, second, third = (node.get_hostname() for node in nodes)
+    config = ReplicateConfig(preferred_segment=first)
+    store = nodes[0]
+    assert store.put(key, b"copied and moved", config) == 0
+
+    def places() -> set[str]:
+        replicas = store.get_replica_desc(key)
+        complete = [replica for replica in replicas if replica.status == ReplicaStatus.COMPLETE]
+        return {
+            replica.get_memory_descriptor().buffer_descriptor.transport_endpoint
+            for replica in complete
+        }
+
+    def is_over(task: tuple[int, int]) -> bool:
+        report, code = store.query_task(task)
+        assert code == 0
+        assert report is not None
+        assert report.status != TaskStatus.FAILED, report
+        assert report.id == task
+        assert report.created_at_ms_epoch <= report.last_updated_at_ms_epoch
+        return report.status == TaskStatus.SUCCESS
+
+    task, code = store.create_copy_task(key, [second])
+    assert code == 0
+    wait_until(lambda: is_over(task))
+    assert places() == {first, second}
+    report, _ = store.query_task(task)
+    assert report is not None
+    assert report.type == TaskType.REPLICA_COPY
+
+    task, code = store.create_move_task(key, first, third)
+    assert code == 0
+    wait_until(lambda: is_over(task))
+    assert places() == {second, third}
+    assert store.get(key) == b"copied and moved"
+
+    assert store.create_copy_task(f"{key}none", [second]) == ((0, 0), OBJECT_NOT_FOUND)
+    assert store.create_copy_task(key, ["no such segment"])[1] < 0
+    assert store.create_move_task(key, second, second)[1] < 0
+    assert store.query_task((1, 2)) == (None, TASK_NOT_FOUND)
+    with pytest.raises(TypeError):
+        store.query_task((-1, "2"))  # type: ignore[arg-type]
+
+
+def test_replicas_are_cleared(new_cluster: NewCluster, new_store: NewStore) -> None:
+    cluster = new_cluster(nodes=1, master_flags=["--default_kv_lease_ttl=1"])
+    store = new_store(cluster)
+    assert store.put_batch(["a", "b"], [b"x", b"y"]) == 0
+    wait_until(lambda: store.batch_replica_clear(["a", "none"]) == ["a"])
+    assert store.batch_is_exist(["a", "b"]) == [0, 1]
+    assert store.batch_replica_clear([]) == []
+
+
+def test_a_dummy_client_uses_memory_that_is_shared(cluster: Cluster, key: str) -> None:
+    store = MooncakeDistributedStore()
+    server = cluster.nodes[0].dummy_address
+    assert store.setup_dummy(1 << 20, 16 << 20, server) == 0
+    assert store.health_check() == 0
+    assert store.put(key, b"hello") == 0
+    assert store.put(f"{key}array", memoryview(b"0123456789")[2:5]) == 0
+    assert store.get(key) == b"hello"
+    assert store.get_size(key) == 5
+    assert store.batch_is_exist([key, f"{key}none"]) == [1, 0]
+
+    pool = store.alloc_from_mem_pool(100_000)
+    assert pool != 0
+    assert store.alloc_from_mem_pool(1 << 20) == 0, "the pool has no more"
+    assert store.register_buffer(pool, 100_000) == 0
+    ctypes.memmove(pool, b"from the pool", 13)
+    assert store.put_from(f"{key}pool", pool, 13) == 0
+    assert store.get_into(f"{key}pool", pool + 1000, 13) == 13
+    assert ctypes.string_at(pool + 1000, 13) == b"from the pool"
+
+    allocator = MooncakeHostMemAllocator()
+    shared = allocator.alloc(1 << 20)
+    assert store.register_buffer(shared, 1 << 20) == 0
+    ctypes.memmove(shared, b"shared", 6)
+    private = ctypes.create_string_buffer(b"private", 100)
+    assert store.register_buffer(ctypes.addressof(private), 100) == 0
+    keys = [f"{key}{n}" for n in range(3)]
+    addresses = [shared, ctypes.addressof(private), shared]
+    assert store.batch_put_from(keys, addresses, [6, 7, 1 << 19]) == [0, 0, 0]
+    back = [shared + 1000, ctypes.addressof(private) + 50, shared + (1 << 19)]
+    assert store.batch_get_into(keys, back, [6, 7, 1 << 19]) == [6, 7, 1 << 19]
+    assert ctypes.string_at(shared + 1000, 6) == b"shared"
+    assert ctypes.string_at(shared + (1 << 19), 6) == b"shared"
+    assert private.raw[50:57] == b"private"
+    assert store.unregister_buffer(shared) == 0
+    assert store.unregister_buffer(ctypes.addressof(private)) == 0
+    assert allocator.free(shared) == 0
+
+    assert store.allocate_and_mount_segment(1 << 20)["ret"] < 0
+    assert len(store.get_replica_desc(key)) == 1
+    assert store.remove(key, True) == 0
+    assert store.close() == 0
+    assert store.health_check() == 1
+    assert store.setup_dummy(1 << 20, 1 << 20, "127.0.0.1:1") < 0
+
+
+def test_the_class_can_be_derived_from(cluster: Cluster, key: str) -> None:
+    class Named(MooncakeDistributedStore):
+        def __init__(self, name: str, *, size: int) -> None:
+            super().__init__()
+            self.name, self.size = name, size
+
+    store = Named("mine", size=16 << 20)
+    assert store.setup(settings(cluster) | {"local_buffer_size": store.size}) == 0
+    assert store.put(f"{key}{store.name}", b"x") == 0
+    store.close()
+    with pytest.raises(TypeError):
+        MooncakeDistributedStore("no arguments")
+
+
+def test_enumerations_are_those_of_the_reference_system() -> None:
+    assert repr(SoftPinAction.ENABLE) == "<SoftPinAction.ENABLE: 1>"
+    assert str(SoftPinAction.ENABLE) == "SoftPinAction.ENABLE"
+    assert (SoftPinAction.ENABLE.name, SoftPinAction.ENABLE.value) == ("ENABLE", 1)
+    assert int(ObjectDataType.GENERAL) == 9
+    assert [5, 6, 7][SoftPinAction.DISABLE] == 7
+    assert SoftPinAction(2) == SoftPinAction.DISABLE
+    assert len({SoftPinAction(1), SoftPinAction.ENABLE}) == 1
+    assert SoftPinAction.ENABLE != 1  # type: ignore[comparison-overlap]
+    assert pickle.loads(pickle.dumps(TaskStatus.SUCCESS)) == TaskStatus.SUCCESS
+    with pytest.raises(ValueError, match="9 is no SoftPinAction"):
+        SoftPinAction(9)
+    assert module.PROCESSING == TaskStatus.PROCESSING
+    assert module.COMPLETE == ReplicaStatus.COMPLETE
+    for name in module.__all__:
+        assert hasattr(module, name), name
+    assert os.path.basename(module.__file__) == "store.py"
