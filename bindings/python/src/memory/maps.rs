@@ -1,7 +1,8 @@
 //! Which addresses of this process mean anything.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read};
+use std::os::fd::AsRawFd;
 
 /// What may be done with a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,9 +11,11 @@ pub(super) struct Rights {
     pub(super) writable: bool,
 }
 
-/// What may be done with the `len` bytes at `address`; `None` when some of them cannot be read.
+/// What may be done with the `len` bytes at `address`; `None` when some of them cannot be read,
+/// or there are none.
 pub(super) fn rights(address: usize, len: usize) -> Option<Rights> {
-    let end = address.checked_add(len)?;
+    let last = address.checked_add(len.checked_sub(1)?)?;
+    let mut probe = Probe::new().ok()?;
     let maps = BufReader::new(File::open("/proc/self/maps").ok()?);
     let (mut reached, mut writable) = (address, true);
     // Lines are in the order of the addresses.
@@ -25,13 +28,39 @@ pub(super) fn rights(address: usize, len: usize) -> Option<Rights> {
         if from > reached || rights[0] != b'r' {
             return None;
         }
+        if !probe.can_read(reached) || !probe.can_read(last.min(to - 1)) {
+            return None;
+        }
         writable &= rights[1] == b'w';
         reached = to;
-        if reached >= end {
+        if reached > last {
             return Some(Rights { writable });
         }
     }
     None
+}
+
+/// Reads single bytes by the system, which answers with an error where reading would end this
+/// process: memory of a device can be listed as readable and not be for the processor, and of a
+/// file what lies behind its end.
+struct Probe {
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl Probe {
+    fn new() -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        Ok(Self { reader, writer })
+    }
+
+    fn can_read(&mut self, address: usize) -> bool {
+        let byte = std::ptr::with_exposed_provenance(address);
+        // SAFETY: the system takes any address, and checks it.
+        let written = unsafe { libc::write(self.writer.as_raw_fd(), byte, 1) };
+        // Taken out again, so that the pipe never fills.
+        written == 1 && self.reader.read_exact(&mut [0]).is_ok()
+    }
 }
 
 /// First address, address behind the last, and rights of a line as

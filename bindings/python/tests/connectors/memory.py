@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import mmap
+import tempfile
 
 
 class HostMemory:
@@ -26,3 +27,18 @@ class HostMemory:
 def content(name: str, size: int) -> bytes:
     """Bytes that only `name` has, so that what was mixed up is seen."""
     return hashlib.shake_128(name.encode()).digest(size)
+
+
+class DeviceMemory:
+    """Stands for memory of an accelerator: its addresses are listed as this process's, readable
+    and writable, and whoever touches them is ended by a signal. Here they lie behind the end of a
+    file."""
+
+    def __init__(self, size: int) -> None:
+        with tempfile.TemporaryFile() as file:
+            file.truncate(size)
+            pages = mmap.mmap(file.fileno(), size)
+            file.truncate(0)
+        self._pages = (ctypes.c_ubyte * size).from_buffer(pages)
+        self.address = ctypes.addressof(self._pages)
+        self.size = size

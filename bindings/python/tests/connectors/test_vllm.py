@@ -192,6 +192,24 @@ def test_prefixes_and_models_keep_apart(
         assert blue.lookup(prompt) == 2
 
 
+def test_memory_of_a_device_is_refused(
+    cluster: Cluster, config_file: ConfigFile, prefill: Engine, decode: Engine
+) -> None:
+    config = config_file(cluster)
+    prompt = dict(enumerate(hashes("de71ce", 2)))
+    with (
+        start(prefill, config, blocks=2) as writer,
+        start(decode, config, blocks=2, on_device=True) as reader,
+    ):
+        writer.save(prompt)
+        # It is logged there, and tried nevertheless.
+        assert reader.registration() < 0
+        loaded = reader.load(prompt)
+        assert loaded.failed_blocks == {0, 1}
+        assert reader.save(dict(enumerate(hashes("de71cf", 2)))).stored == 0
+        assert reader.lookup([*prompt.values()]) == 2
+
+
 def test_without_a_master_a_worker_does_not_start(
     cluster: Cluster, config_file: ConfigFile, prefill: Engine
 ) -> None:
