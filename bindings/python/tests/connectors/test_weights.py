@@ -79,13 +79,21 @@ def test_weights_go_to_the_segments_that_are_preferred(
     new_cluster: Callable[..., Cluster], config_file: ConfigFile, prefill: Engine
 ) -> None:
     cluster = new_cluster(nodes=2)
-    other, preferred = cluster.nodes
+    config = config_file(cluster)
+    lost, kept = cluster.nodes
     sizes = {f"weight_{at}": 1000 for at in range(8)}
-    segments = f"nowhere,{preferred.segment}"
-    with raw(prefill, config_file(cluster), "m", preferred_segments=segments) as trainer:
-        trainer.batch_put(sizes)
-        assert other.stop() == 0
-        assert trainer.batch_get(sizes)
+    with (
+        raw(prefill, config, "lost", preferred_segments=f"nowhere,{lost.segment}") as first,
+        raw(prefill, config, "kept", preferred_segments=f"nowhere,{kept.segment}") as second,
+    ):
+        first.batch_put(sizes)
+        second.batch_put(sizes)
+        # Not killed: its memory is shared with this host, and could be read for some time.
+        assert lost.stop() == 0
+        assert second.batch_get(sizes)
+        with pytest.raises(RuntimeError) as failure:
+            first.batch_get(sizes)
+        assert str(failure.value).count("expected 1000, got -") == 8
 
 
 def test_strings_have_an_index(
