@@ -11,6 +11,7 @@ Settings, with pip `--config-settings NAME=VALUE`:
 * `profile`: the cargo profile, instead of `wheel`; `dev` builds fastest.
 * `glibc`: the oldest glibc that the wheel must run with, `2.17` for example.
 * `target`: the Rust target, `aarch64-unknown-linux-gnu` for example; needs `glibc`.
+* `programs`: a directory, by its absolute path, that has the programs already.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Settings:
     profile: str
     target: str | None
     glibc: str | None
+    programs: Path | None
 
     @classmethod
     def of(cls, config: Config, *, profile: str) -> Settings:
@@ -60,11 +62,14 @@ class Settings:
         """
         rest = dict(config or {})
         settings = cls(
-            rest.pop("profile", profile), rest.pop("target", None), rest.pop("glibc", None)
+            profile=rest.pop("profile", profile),
+            target=rest.pop("target", None),
+            glibc=rest.pop("glibc", None),
+            programs=Path(there) if (there := rest.pop("programs", None)) else None,
         )
         if rest:
             raise ValueError(
-                f"unknown settings: {', '.join(rest)}; known are profile, glibc, target"
+                f"unknown settings: {', '.join(rest)}; known are profile, glibc, target, programs"
             )
         if settings.glibc is not None and not re.fullmatch(r"\d+\.\d+", settings.glibc):
             raise ValueError(f"glibc must be a version, as 2.17, and not {settings.glibc!r}")
@@ -87,8 +92,20 @@ class Settings:
             arguments += ["--zig", "--target", self.rust_target, "--compatibility", tag]
         return {"build-args": " ".join(arguments)}
 
-    def build_programs(self) -> None:
-        """Builds the programs and lays them where maturin takes them from."""
+    def lay_out_programs(self) -> None:
+        """Puts the programs where maturin takes them from."""
+        if self.programs is None:
+            built = self.build_programs()
+        else:
+            built = {name: str(self.programs / name) for name in PROGRAMS}
+        scripts = DATA / "scripts"
+        shutil.rmtree(DATA, ignore_errors=True)
+        scripts.mkdir(parents=True)
+        for name in PROGRAMS:
+            shutil.copy2(built[name], scripts / name)
+
+    def build_programs(self) -> dict[str, str]:
+        """Builds the programs, and tells where each is."""
         command = ["cargo", "build"]
         if self.rust_target is not None:
             command = ["cargo-zigbuild", "zigbuild", "--target", f"{self.rust_target}.{self.glibc}"]
@@ -99,17 +116,11 @@ class Settings:
         print("Running", " ".join(command), flush=True)
         cargo = subprocess.run(command, cwd=WORKSPACE, check=True, stdout=subprocess.PIPE)
         messages = map(json.loads, cargo.stdout.splitlines())
-        built = {
+        return {
             message["target"]["name"]: message["executable"]
             for message in messages
             if message["reason"] == "compiler-artifact" and message["executable"]
         }
-
-        scripts = DATA / "scripts"
-        shutil.rmtree(DATA, ignore_errors=True)
-        scripts.mkdir(parents=True)
-        for name in PROGRAMS:
-            shutil.copy2(built[name], scripts / name)
 
 
 @contextmanager
@@ -159,7 +170,7 @@ def build_wheel(
 ) -> str:
     settings = Settings.of(config_settings, profile="wheel")
     directory = Path(wheel_directory).resolve()
-    settings.build_programs()
+    settings.lay_out_programs()
     with _in_project():
         return str(maturin.build_wheel(str(directory), settings.maturin()))
 
@@ -169,7 +180,7 @@ def build_editable(
 ) -> str:
     settings = Settings.of(config_settings, profile="dev")
     directory = Path(wheel_directory).resolve()
-    settings.build_programs()
+    settings.lay_out_programs()
     with _in_project():
         return str(maturin.build_editable(str(directory), settings.maturin()))
 
