@@ -92,16 +92,26 @@ impl fmt::Display for Chain<'_> {
 }
 
 macro_rules! failures {
-    ($($error:ty,)*) => {$(
+    ($($error:ident $(or $closed:ident)?,)*) => {$(
         impl From<$error> for Failure {
             fn from(error: $error) -> Self {
+                $(
+                    // For callers it is all the same whether the store was closed before their
+                    // call or under it.
+                    if matches!(error, $error::$closed) {
+                        return Self::INVALID_PARAMS;
+                    }
+                )?
                 Self::logged(error.code(), &error)
             }
         }
     )*};
 }
 
-failures! { PutError, GetError, CallError, SegmentError, DummyError, RpcError, }
+failures! {
+    PutError or Closed, GetError or Closed, CallError or Closed, SegmentError or Closed,
+    DummyError, RpcError,
+}
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
