@@ -15,6 +15,7 @@ import mc_store.mooncake.store as module
 import pytest
 from _cluster import Cluster, run_python, wait_until
 from conftest import NewStore
+from mc_store import _native
 from mc_store.mooncake.store import (
     MooncakeDistributedStore,
     MooncakeHostMemAllocator,
@@ -86,6 +87,19 @@ def test_what_setup_does_not_know_is_named(cluster: Cluster) -> None:
     for word in ["enable_ssd_offload", "tenant_id", "client_http_port"]:
         assert word in (MooncakeDistributedStore.setup.__doc__ or "")
         assert word in inspect.signature(MooncakeDistributedStore.setup).parameters
+
+
+def test_whatever_can_be_called_is_described() -> None:
+    for owner in [_native.Store, ReplicateConfig, module.StoreEventInfo, module.BufferHandle]:
+        assert owner.__doc__
+        for name, method in vars(owner).items():
+            if callable(method) and not name.startswith("_"):
+                assert method.__doc__, name
+    for name, method in inspect.getmembers(MooncakeDistributedStore, callable):
+        if not name.startswith("_"):
+            assert "self" in inspect.signature(method).parameters, name
+    assert "store_event_infos" in inspect.signature(MooncakeDistributedStore.put).parameters
+    assert "group_ids" in inspect.signature(ReplicateConfig).parameters
 
 
 def test_rdma_means_tcp(cluster: Cluster, key: str) -> None:

@@ -67,10 +67,10 @@ impl ReplicateConfig {
         group_ids = None,
     ))]
     #[pyo3(text_signature = "(*, replica_num=1, nof_replica_num=0, dfs_replica_num=0, \
-        soft_pin_action=SoftPinAction.PRESERVE, soft_pin_ttl_ms=None, with_soft_pin=False, \
+        soft_pin_action=..., soft_pin_ttl_ms=None, with_soft_pin=False, \
         with_hard_pin=False, preferred_segments=[], preferred_segment='', \
         preferred_nof_segments=[], prefer_alloc_in_same_node=False, \
-        data_type=ObjectDataType.UNKNOWN, group_ids=None)")]
+        data_type=..., group_ids=None)")]
     #[allow(clippy::too_many_arguments, reason = "they have names where they are passed")]
     fn new(
         replica_num: Size,

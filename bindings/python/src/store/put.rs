@@ -32,9 +32,7 @@ impl Store {
     /// store_event_infos, of this and of every call that stores, is a list with one
     /// StoreEventInfo for each key. They are checked and carried no further yet.
     #[pyo3(signature = (key, value, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, key, value, config=ReplicateConfig(), store_event_infos=None)"
-    )]
+    #[pyo3(text_signature = "($self, key, value, config=None, store_event_infos=None)")]
     fn put(
         &self,
         py: Python<'_>,
@@ -52,9 +50,7 @@ impl Store {
     /// put of the bytes of several objects, one after the other, as one value. Without any bytes
     /// it stores nothing and returns 0.
     #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, key, *values, config=ReplicateConfig(), store_event_infos=None)"
-    )]
+    #[pyo3(text_signature = "($self, key, *values, config=None, store_event_infos=None)")]
     fn put_parts(
         &self,
         py: Python<'_>,
@@ -72,9 +68,7 @@ impl Store {
     /// put of many values at once, each under a key of its own. Returns 0 when all are stored,
     /// and otherwise the number of the first failure; the others are stored all the same.
     #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, keys, values, config=ReplicateConfig(), store_event_infos=None)"
-    )]
+    #[pyo3(text_signature = "($self, keys, values, config=None, store_event_infos=None)")]
     fn put_batch(
         &self,
         py: Python<'_>,
@@ -91,9 +85,7 @@ impl Store {
     ///
     /// put that replaces the value that the key has. Readers get the old one or the new one.
     #[pyo3(signature = (key, value, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, key, value, config=ReplicateConfig(), store_event_infos=None)"
-    )]
+    #[pyo3(text_signature = "($self, key, value, config=None, store_event_infos=None)")]
     fn upsert(
         &self,
         py: Python<'_>,
@@ -117,9 +109,7 @@ impl Store {
     ///
     /// put_parts that replaces the value that the key has.
     #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, key, *values, config=ReplicateConfig(), store_event_infos=None)"
-    )]
+    #[pyo3(text_signature = "($self, key, *values, config=None, store_event_infos=None)")]
     fn upsert_parts(
         &self,
         py: Python<'_>,
@@ -136,9 +126,7 @@ impl Store {
     ///
     /// put_batch that replaces the values that keys have.
     #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, keys, values, config=ReplicateConfig(), store_event_infos=None)"
-    )]
+    #[pyo3(text_signature = "($self, keys, values, config=None, store_event_infos=None)")]
     fn upsert_batch(
         &self,
         py: Python<'_>,
@@ -156,9 +144,7 @@ impl Store {
     /// put of the size bytes at buffer_ptr: straight from there when they are registered, and by
     /// way of a copy otherwise. Returns -600 when they cannot be read.
     #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, key, buffer_ptr, size, config=ReplicateConfig(), store_event_infos=None)"
-    )]
+    #[pyo3(text_signature = "($self, key, buffer_ptr, size, config=None, store_event_infos=None)")]
     fn put_from(
         &self,
         py: Python<'_>,
@@ -176,9 +162,7 @@ impl Store {
     ///
     /// put_from that replaces the value that the key has.
     #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, key, buffer_ptr, size, config=ReplicateConfig(), store_event_infos=None)"
-    )]
+    #[pyo3(text_signature = "($self, key, buffer_ptr, size, config=None, store_event_infos=None)")]
     fn upsert_from(
         &self,
         py: Python<'_>,
@@ -201,7 +185,7 @@ impl Store {
         store_event_infos = None,
     ))]
     #[pyo3(text_signature = "($self, key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, \
-        config=ReplicateConfig(), store_event_infos=None)")]
+        config=None, store_event_infos=None)")]
     #[allow(clippy::too_many_arguments, reason = "the reference system's")]
     fn put_from_with_metadata(
         &self,
@@ -224,7 +208,7 @@ impl Store {
     /// put_from of many values at once. Returns 0 or a negative number for each key.
     #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None, store_event_infos = None))]
     #[pyo3(
-        text_signature = "($self, keys, buffer_ptrs, sizes, config=ReplicateConfig(), store_event_infos=None)"
+        text_signature = "($self, keys, buffer_ptrs, sizes, config=None, store_event_infos=None)"
     )]
     fn batch_put_from(
         &self,
@@ -244,7 +228,7 @@ impl Store {
     /// batch_put_from that replaces the values that keys have.
     #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None, store_event_infos = None))]
     #[pyo3(
-        text_signature = "($self, keys, buffer_ptrs, sizes, config=ReplicateConfig(), store_event_infos=None)"
+        text_signature = "($self, keys, buffer_ptrs, sizes, config=None, store_event_infos=None)"
     )]
     fn batch_upsert_from(
         &self,
@@ -265,7 +249,7 @@ impl Store {
     /// negative number for each key.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, config = None, store_event_infos = None))]
     #[pyo3(
-        text_signature = "($self, keys, all_buffer_ptrs, all_sizes, config=ReplicateConfig(), store_event_infos=None)"
+        text_signature = "($self, keys, all_buffer_ptrs, all_sizes, config=None, store_event_infos=None)"
     )]
     fn batch_put_from_multi_buffers(
         &self,
