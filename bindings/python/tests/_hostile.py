@@ -61,6 +61,19 @@ def guarded() -> int:
     return address
 
 
+class Liar:
+    """Says that it has more items than there is memory for."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: object) -> object:
+        raise TypeError("there is none")
+
+
 class Endless:
     """A sequence that is longer each time."""
 
@@ -100,7 +113,17 @@ def hostile(memory: int) -> list[object]:
         *(b"", b"\xff\xfe", bytearray(b"x"), memoryview(b"abcdef")[::2], memoryview(b"")),
         *([], [None], [[]], [[None]], [-1], [2**70], ["k", 3], [["k"]], [b"k"], ["\ud800"]),
         *([memory + SIZE], [[memory + SIZE]], [[[]]], [[[-1]]], [[[2**70]]], (), ("k",), {}, set()),
-        *({"k": 1}, object(), type, len, iter(["k"]), range(3), Endless()),
+        *(
+            {"k": 1},
+            object(),
+            type,
+            len,
+            iter(["k"]),
+            range(3),
+            Endless(),
+            Liar(2**40),
+            Liar(2**62),
+        ),
     ]
 
 

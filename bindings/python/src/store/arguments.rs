@@ -2,11 +2,15 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::ops::Deref;
+use std::vec;
 
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyBool, PyInt};
+use pyo3::types::{PyBool, PyInt, PyList, PyString, PyTuple};
 
 /// An address or a number of bytes: an `int` that fits in 64 bits without a sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +73,66 @@ impl fmt::Display for Flag {
     }
 }
 
+/// The items of a sequence. A list knows how many it has; of anything else that is not believed,
+/// for memory would be taken for as many as it claims.
+#[derive(Clone, Default)]
+pub(super) struct Items<T>(Vec<T>);
+
+impl<T: fmt::Debug> fmt::Debug for Items<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T> Deref for Items<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> IntoIterator for Items<T> {
+    type Item = T;
+    type IntoIter = vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_exact_instance_of::<PyList>() || object.is_exact_instance_of::<PyTuple>() {
+            return object.extract().map(Self);
+        }
+        // SAFETY: the object lives, and the interpreter is held.
+        let is_sequence = unsafe { ffi::PySequence_Check(object.as_ptr()) } != 0;
+        if !is_sequence || object.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err("a list is required"));
+        }
+        let mut items = Vec::new();
+        for item in object.try_iter()? {
+            items.push(item?.extract().map_err(Into::into)?);
+        }
+        Ok(Self(items))
+    }
+}
+
+impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Items<T> {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        self.0.into_pyobject(py)
+    }
+}
+
 /// Texts that stay where they are while the interpreter is released.
-pub(super) struct Texts(Vec<PyBackedStr>);
+pub(super) struct Texts(Items<PyBackedStr>);
 
 impl Texts {
     /// All of them, borrowed.
@@ -92,6 +154,6 @@ impl<'py> FromPyObject<'_, 'py> for Texts {
 }
 
 /// Addresses with their sizes; `None` when there are not as many of both.
-pub(super) fn pair_up((addresses, sizes): (Vec<Size>, Vec<Size>)) -> Option<Vec<(Size, Size)>> {
+pub(super) fn pair_up((addresses, sizes): (Items<Size>, Items<Size>)) -> Option<Vec<(Size, Size)>> {
     (addresses.len() == sizes.len()).then(|| addresses.into_iter().zip(sizes).collect())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mc_store::{Put, ReplicateConfig as Native};
 use pyo3::prelude::*;
 
-use super::arguments::{Flag, Size};
+use super::arguments::{Flag, Items, Size};
 use super::backend::{Backend, Mode};
 use super::enumerations::{ObjectDataType, SoftPinAction};
 use crate::error::Failure;
@@ -39,12 +39,12 @@ pub(crate) struct ReplicateConfig {
     soft_pin_ttl_ms: Option<Size>,
     with_soft_pin: Flag,
     with_hard_pin: Flag,
-    preferred_segments: Vec<String>,
+    preferred_segments: Items<String>,
     preferred_segment: String,
-    preferred_nof_segments: Vec<String>,
+    preferred_nof_segments: Items<String>,
     prefer_alloc_in_same_node: Flag,
     data_type: ObjectDataType,
-    group_ids: Option<Vec<String>>,
+    group_ids: Option<Items<String>>,
 }
 
 #[pymethods]
@@ -59,9 +59,9 @@ impl ReplicateConfig {
         soft_pin_ttl_ms = None,
         with_soft_pin = Flag(false),
         with_hard_pin = Flag(false),
-        preferred_segments = Vec::new(),
+        preferred_segments = Items::default(),
         preferred_segment = String::new(),
-        preferred_nof_segments = Vec::new(),
+        preferred_nof_segments = Items::default(),
         prefer_alloc_in_same_node = Flag(false),
         data_type = ObjectDataType::UNKNOWN,
         group_ids = None,
@@ -80,12 +80,12 @@ impl ReplicateConfig {
         soft_pin_ttl_ms: Option<Size>,
         with_soft_pin: Flag,
         with_hard_pin: Flag,
-        preferred_segments: Vec<String>,
+        preferred_segments: Items<String>,
         preferred_segment: String,
-        preferred_nof_segments: Vec<String>,
+        preferred_nof_segments: Items<String>,
         prefer_alloc_in_same_node: Flag,
         data_type: ObjectDataType,
-        group_ids: Option<Vec<String>>,
+        group_ids: Option<Items<String>>,
     ) -> Self {
         Self {
             replica_num,
@@ -151,7 +151,7 @@ impl ReplicateConfig {
         config.with_soft_pin = self.pins_softly();
         config.with_hard_pin = self.with_hard_pin.0;
         let preferred = [&self.preferred_segment].into_iter().filter(|name| !name.is_empty());
-        let preferred = preferred.chain(&self.preferred_segments);
+        let preferred = preferred.chain(self.preferred_segments.iter());
         config.preferred_segments = preferred.map(|name| name.as_str().into()).collect();
         let groups = self.group_ids.as_deref().unwrap_or_default();
         if !groups.is_empty() && groups.len() != count {

@@ -4,6 +4,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+use super::arguments::Items;
+
 /// What an inference engine knows of a block that it stores, for those who follow the events of
 /// the store. All fields may be left out, given by name, and set afterwards.
 ///
@@ -21,7 +23,7 @@ pub(crate) struct StoreEventInfo {
     block_size: u32,
     block_hash: String,
     parent_block_hash: String,
-    token_ids: Vec<u32>,
+    token_ids: Items<u32>,
 }
 
 #[pymethods]
@@ -32,7 +34,7 @@ impl StoreEventInfo {
         block_size = 0,
         block_hash = String::new(),
         parent_block_hash = String::new(),
-        token_ids = Vec::new(),
+        token_ids = Items::default(),
     ))]
     #[pyo3(text_signature = "(model_name='', block_size=0, block_hash='', \
         parent_block_hash='', token_ids=[])")]
@@ -41,7 +43,7 @@ impl StoreEventInfo {
         block_size: u32,
         block_hash: String,
         parent_block_hash: String,
-        token_ids: Vec<u32>,
+        token_ids: Items<u32>,
     ) -> Self {
         Self { model_name, block_size, block_hash, parent_block_hash, token_ids }
     }

@@ -5,7 +5,7 @@ use mc_store::GetInto;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::arguments::{Size, Texts, pair_up};
+use super::arguments::{Items, Size, Texts, pair_up};
 use super::handle::{BufferHandle, bytes_object};
 use super::session::Session;
 use super::{NOT_SET_UP, Store};
@@ -68,8 +68,8 @@ impl Store {
         &self,
         py: Python<'_>,
         keys: Texts,
-        buffer_ptrs: Vec<Size>,
-        sizes: Vec<Size>,
+        buffer_ptrs: Items<Size>,
+        sizes: Items<Size>,
     ) -> PyResult<Vec<i64>> {
         let Some(session) = self.session()? else {
             return Ok(vec![NOT_SET_UP.code().into(); keys.len()]);
@@ -92,8 +92,8 @@ impl Store {
         &self,
         py: Python<'_>,
         keys: Texts,
-        all_buffer_ptrs: Vec<Vec<Size>>,
-        all_sizes: Vec<Vec<Size>>,
+        all_buffer_ptrs: Items<Items<Size>>,
+        all_sizes: Items<Items<Size>>,
         prefer_alloc_in_same_node: bool,
     ) -> PyResult<Vec<i64>> {
         let _ = prefer_alloc_in_same_node;

@@ -4,7 +4,7 @@ use mc_store::{Put, Source};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::arguments::{Size, Texts, pair_up};
+use super::arguments::{Items, Size, Texts, pair_up};
 use super::backend::Mode;
 use super::config::{Plan, ReplicateConfig};
 use super::session::Session;
@@ -73,7 +73,7 @@ impl Store {
         &self,
         py: Python<'_>,
         keys: Texts,
-        values: Vec<Bound<'_, PyAny>>,
+        values: Items<Bound<'_, PyAny>>,
         config: Config<'_>,
         store_event_infos: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<i32> {
@@ -131,7 +131,7 @@ impl Store {
         &self,
         py: Python<'_>,
         keys: Texts,
-        values: Vec<Bound<'_, PyAny>>,
+        values: Items<Bound<'_, PyAny>>,
         config: Config<'_>,
         store_event_infos: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<i32> {
@@ -214,8 +214,8 @@ impl Store {
         &self,
         py: Python<'_>,
         keys: Texts,
-        buffer_ptrs: Vec<Size>,
-        sizes: Vec<Size>,
+        buffer_ptrs: Items<Size>,
+        sizes: Items<Size>,
         config: Config<'_>,
         store_event_infos: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<i32>> {
@@ -234,8 +234,8 @@ impl Store {
         &self,
         py: Python<'_>,
         keys: Texts,
-        buffer_ptrs: Vec<Size>,
-        sizes: Vec<Size>,
+        buffer_ptrs: Items<Size>,
+        sizes: Items<Size>,
         config: Config<'_>,
         store_event_infos: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<i32>> {
@@ -255,8 +255,8 @@ impl Store {
         &self,
         py: Python<'_>,
         keys: Texts,
-        all_buffer_ptrs: Vec<Vec<Size>>,
-        all_sizes: Vec<Vec<Size>>,
+        all_buffer_ptrs: Items<Items<Size>>,
+        all_sizes: Items<Items<Size>>,
         config: Config<'_>,
         store_event_infos: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<i32>> {

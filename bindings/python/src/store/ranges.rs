@@ -3,7 +3,7 @@
 use mc_store::GetInto;
 use pyo3::prelude::*;
 
-use super::arguments::{Size, Texts};
+use super::arguments::{Items, Size, Texts};
 use super::session::Session;
 use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, count_of};
@@ -40,11 +40,11 @@ impl Store {
     fn get_into_ranges(
         &self,
         py: Python<'_>,
-        buffer_ptrs: Vec<Size>,
-        all_keys: Vec<Texts>,
-        all_dst_offsets: Vec<Vec<Vec<Size>>>,
-        all_src_offsets: Vec<Vec<Vec<Size>>>,
-        all_sizes: Vec<Vec<Vec<Size>>>,
+        buffer_ptrs: Items<Size>,
+        all_keys: Items<Texts>,
+        all_dst_offsets: Items<Items<Items<Size>>>,
+        all_src_offsets: Items<Items<Items<Size>>>,
+        all_sizes: Items<Items<Items<Size>>>,
     ) -> PyResult<Answer> {
         let refused = |failure: Failure| {
             let code = i64::from(failure.code());
@@ -52,8 +52,8 @@ impl Store {
         };
         let Some(session) = self.session()? else { return Ok(refused(NOT_SET_UP)) };
         let lists = [&all_dst_offsets, &all_src_offsets, &all_sizes];
-        let alike = |list: &&Vec<Vec<Vec<Size>>>| {
-            let keys = list.iter().zip(&all_keys);
+        let alike = |list: &&Items<Items<Items<Size>>>| {
+            let keys = list.iter().zip(all_keys.iter());
             list.len() == all_keys.len() && { keys }.all(|(list, keys)| list.len() == keys.len())
         };
         if buffer_ptrs.len() != all_keys.len() || !lists.iter().all(alike) {
@@ -61,10 +61,8 @@ impl Store {
         }
         let buffers = buffer_ptrs.iter().enumerate().map(|(at, &Size(address))| {
             let keys = all_keys[at].as_strs().into_iter().enumerate();
-            let wanted = keys.map(|(nth, key)| Wanted {
-                key,
-                parts: parts(lists.map(|list| list[at][nth].as_slice())),
-            });
+            let wanted = keys
+                .map(|(nth, key)| Wanted { key, parts: parts(lists.map(|list| &*list[at][nth])) });
             (address, wanted.collect())
         });
         let buffers: Vec<_> = buffers.collect();

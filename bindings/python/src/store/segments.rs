@@ -7,7 +7,7 @@ use mc_store::{MemoryOptions, SegmentId};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::arguments::Size;
+use super::arguments::{Items, Size};
 use super::session::Session;
 use super::{NOT_SET_UP, Store, uuid};
 use crate::error::{Failure, OK, code_of};
@@ -78,7 +78,7 @@ impl Store {
     fn unmount_segment(
         &self,
         py: Python<'_>,
-        segment_ids: Vec<String>,
+        segment_ids: Items<String>,
         grace_period_seconds: Size,
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
@@ -94,7 +94,7 @@ impl Store {
     fn unmount_and_free_segment(
         &self,
         py: Python<'_>,
-        segment_ids: Vec<String>,
+        segment_ids: Items<String>,
         grace_period_seconds: Size,
     ) -> PyResult<i32> {
         self.unmount_segment(py, segment_ids, grace_period_seconds)
