@@ -371,10 +371,15 @@ def test_an_interrupt_ends_a_call_that_waits(new_cluster: NewCluster) -> None:
     cluster = new_cluster(nodes=1)
     code = f"""
 import os, signal, threading, time
+from pathlib import Path
 from mc_store.mooncake.store import MooncakeDistributedStore
 store = MooncakeDistributedStore()
 assert store.setup("127.0.0.1", "", 0, 16 << 20, "tcp", "", {cluster.address!r}) == 0
 assert store.put("a", b"x") == 0
+def is_running(pid):
+    states = [stat.read_text().rpartition(")")[2].split()[0] for stat in
+              Path(f"/proc/{{pid}}/task").glob("*/stat")]
+    return any(state != "T" for state in states)
 for call in [
     lambda: store.is_exist("a"),
     lambda: store.get("a"),
@@ -382,6 +387,8 @@ for call in [
     lambda: store.put_batch(["c"], [b"x"]),
 ]:
     os.kill({cluster.master.pid}, signal.SIGSTOP)
+    while is_running({cluster.master.pid}):
+        time.sleep(0.001)
     timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
     begun = time.monotonic()
     timer.start()
