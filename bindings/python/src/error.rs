@@ -81,7 +81,7 @@ impl fmt::Display for Chain<'_> {
         while let Some(error) = cause {
             let why = error.to_string();
             // Some errors show their cause themselves.
-            if !said.ends_with(&why) {
+            if !said.contains(&why) {
                 write!(f, ": {why}")?;
                 said = why;
             }

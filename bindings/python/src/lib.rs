@@ -14,6 +14,8 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
+    use crate::client::{AsyncClient, Buffer, Call, Client, Connecting, leave_all, local};
+    #[pymodule_export]
     use crate::store::{
         BufferHandle, Descriptor, DiskDescriptor, MemoryDescriptor, MooncakeHostMemAllocator,
         ObjectDataType, QueryTaskResponse, ReplicaDescriptor, ReplicaStatus, ReplicateConfig,
@@ -25,8 +27,11 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        let hook = module.getattr("_shut_down_stores")?;
-        module.py().import("atexit")?.call_method1("register", (hook,))?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        let register = module.py().import("atexit")?.getattr("register")?;
+        for hook in ["_shut_down_stores", "_leave_all"] {
+            register.call1((module.getattr(hook)?,))?;
+        }
         Ok(())
     }
 }

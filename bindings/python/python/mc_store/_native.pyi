@@ -1,12 +1,31 @@
 """The native part of the package."""
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self, final, overload
+from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    final,
+    overload,
+)
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer as _BytesLike
+from typing_extensions import disjoint_base
+
+from mc_store import reports
+from mc_store.exceptions import StoreError
+
+__version__: str
 
 _Uuid = tuple[int, int]
 
+@disjoint_base
 class Store:
     """What ``MooncakeDistributedStore`` is derived from: everything but tensors."""
 
@@ -43,21 +62,21 @@ class Store:
     def put(
         self,
         key: str,
-        value: Buffer,
+        value: _BytesLike,
         config: ReplicateConfig | None = ...,
         store_event_infos: _Events = ...,
     ) -> int: ...
     def put_parts(
         self,
         key: str,
-        *values: Buffer,
+        *values: _BytesLike,
         config: ReplicateConfig | None = ...,
         store_event_infos: _Events = ...,
     ) -> int: ...
     def put_batch(
         self,
         keys: Sequence[str],
-        values: Sequence[Buffer],
+        values: Sequence[_BytesLike],
         config: ReplicateConfig | None = ...,
         store_event_infos: _Events = ...,
     ) -> int: ...
@@ -80,21 +99,21 @@ class Store:
     def upsert(
         self,
         key: str,
-        value: Buffer,
+        value: _BytesLike,
         config: ReplicateConfig | None = ...,
         store_event_infos: _Events = ...,
     ) -> int: ...
     def upsert_parts(
         self,
         key: str,
-        *values: Buffer,
+        *values: _BytesLike,
         config: ReplicateConfig | None = ...,
         store_event_infos: _Events = ...,
     ) -> int: ...
     def upsert_batch(
         self,
         keys: Sequence[str],
-        values: Sequence[Buffer],
+        values: Sequence[_BytesLike],
         config: ReplicateConfig | None = ...,
         store_event_infos: _Events = ...,
     ) -> int: ...
@@ -410,3 +429,554 @@ class TaskStatus:
     def __int__(self) -> int: ...
     def __index__(self) -> int: ...
     def __hash__(self) -> int: ...
+
+# -- The Pythonic face -----------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+_R_co = TypeVar("_R_co", covariant=True)
+_Items: TypeAlias = Mapping[str, _T] | Iterable[tuple[str, _T]]
+_Size: TypeAlias = int | str
+
+class _Settings(TypedDict, total=False):
+    """The keys of a configuration, as in ``docs/configuration.md``."""
+
+    master: str
+    master_server_address: str
+    master_server_addr: str
+    local_hostname: str
+    listen: str
+    global_segment_size: _Size
+    segment_name: str
+    segment_file: str
+    local_buffer_size: _Size
+    local_hot_cache_size: _Size
+    local_hot_block_size: _Size
+    local_hot_admission_threshold: int
+    local_hot_cache_policy: str
+    local_hot_cache_use_shm: bool
+    checksum: bool
+    protocol: str
+    shared_memory: bool
+    device_name: str | list[str]
+    auto_discovery: bool
+    device_filters: str | list[str]
+    links_per_peer: int
+    transfer_connect_timeout_ms: int
+    transfer_stall_timeout_ms: int
+    metadata_server: str
+    use_hugepage: bool
+    hugepage_size: str
+    numa_node: int
+    heartbeat_interval_ms: int
+    put_wait_ms: int
+    local_memcpy: bool
+    client_metric: bool
+    client_metric_interval_s: int
+    enable_client_http_server: bool
+    client_http_host: str
+    client_http_port: int
+    cluster_id: str
+    rpc_timeout_ms: int
+    rpc_connect_timeout_ms: int
+    rpc_protocol: str
+    rpc_connections: int
+    token_file: str
+    tenant_id: str
+    tls_ca: str
+    tls_cert: str
+    tls_key: str
+    tls_server_name: str
+
+_Config: TypeAlias = _Settings | Mapping[str, object] | str | PathLike[str]
+
+@final
+class Buffer:
+    def tobytes(self) -> bytes: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __bytes__(self) -> bytes: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> int: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Buffer: ...
+    def __iter__(self) -> Iterator[int]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class Client:
+    def __new__(
+        cls,
+        master: str | None = None,
+        *,
+        segment_size: _Size | None = None,
+        local_buffer: _Size | None = None,
+        listen: str | None = None,
+        segment_name: str | None = None,
+        hot_cache: _Size | None = None,
+        put_wait: float | None = None,
+        config: _Config | None = None,
+    ) -> Client: ...
+    @staticmethod
+    def from_env(
+        master: str | None = None,
+        *,
+        segment_size: _Size | None = None,
+        local_buffer: _Size | None = None,
+        listen: str | None = None,
+        segment_name: str | None = None,
+        hot_cache: _Size | None = None,
+        put_wait: float | None = None,
+        config: _Config | None = None,
+    ) -> Client: ...
+    def __enter__(self) -> Client: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __contains__(self, key: str, /) -> bool: ...
+    def __getitem__(self, key: str, /) -> Buffer: ...
+    def __setitem__(self, key: str, value: _BytesLike, /) -> None: ...
+    def __delitem__(self, key: str, /) -> None: ...
+    def put(
+        self,
+        key: str,
+        value: _BytesLike,
+        *,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> bool: ...
+    def put_parts(
+        self,
+        key: str,
+        parts: Iterable[_BytesLike],
+        *,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> bool: ...
+    @overload
+    def put_many(
+        self,
+        items: _Items[_BytesLike],
+        *,
+        return_exceptions: Literal[False] = False,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> list[bool]: ...
+    @overload
+    def put_many(
+        self,
+        items: _Items[_BytesLike],
+        *,
+        return_exceptions: bool,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> list[bool | StoreError]: ...
+    def upsert(
+        self,
+        key: str,
+        value: _BytesLike,
+        *,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> None: ...
+    def upsert_parts(
+        self,
+        key: str,
+        parts: Iterable[_BytesLike],
+        *,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> None: ...
+    @overload
+    def upsert_many(
+        self,
+        items: _Items[_BytesLike],
+        *,
+        return_exceptions: Literal[False] = False,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> list[None]: ...
+    @overload
+    def upsert_many(
+        self,
+        items: _Items[_BytesLike],
+        *,
+        return_exceptions: bool,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> list[StoreError | None]: ...
+    @overload
+    def get(self, key: str) -> Buffer: ...
+    @overload
+    def get(self, key: str, default: _T) -> Buffer | _T: ...
+    def get_range(self, key: str, start: int, stop: int) -> Buffer: ...
+    @overload
+    def get_many(
+        self, keys: Iterable[str], *, return_exceptions: Literal[False] = False
+    ) -> list[Buffer | None]: ...
+    @overload
+    def get_many(
+        self, keys: Iterable[str], *, return_exceptions: bool
+    ) -> list[Buffer | StoreError | None]: ...
+    def get_into(self, key: str, buffer: _BytesLike) -> int: ...
+    def get_range_into(self, key: str, start: int, buffer: _BytesLike) -> int: ...
+    @overload
+    def get_many_into(
+        self, items: _Items[_BytesLike], *, return_exceptions: Literal[False] = False
+    ) -> list[int | None]: ...
+    @overload
+    def get_many_into(
+        self, items: _Items[_BytesLike], *, return_exceptions: bool
+    ) -> list[int | StoreError | None]: ...
+    def exists(self, key: str) -> bool: ...
+    def exists_many(self, keys: Iterable[str]) -> list[bool]: ...
+    def longest_prefix(self, keys: Iterable[str]) -> int: ...
+    def size(self, key: str) -> int: ...
+    def size_many(self, keys: Iterable[str]) -> list[int | None]: ...
+    def remove(self, key: str, *, force: bool = False) -> None: ...
+    @overload
+    def remove_many(
+        self, keys: Iterable[str], *, force: bool = False, return_exceptions: Literal[False] = False
+    ) -> list[bool]: ...
+    @overload
+    def remove_many(
+        self, keys: Iterable[str], *, force: bool = False, return_exceptions: bool
+    ) -> list[bool | StoreError]: ...
+    def remove_matching(self, pattern: str, *, force: bool = False) -> int: ...
+    def remove_all(self, *, force: bool = False) -> int: ...
+    def find(self, pattern: str, limit: int = 1000) -> list[str]: ...
+    def replicas(self, key: str) -> list[reports.Replica]: ...
+    def describe(self, key: str) -> reports.ObjectDescription: ...
+    def explain(self, key: str) -> reports.Explanation: ...
+    def clear_replicas(self, keys: Iterable[str], segment: str | None = None) -> list[str]: ...
+    def copy_to(self, key: str, targets: Iterable[str]) -> str: ...
+    def move_to(self, key: str, source: str, target: str) -> str: ...
+    def task(self, task_id: str) -> reports.Task: ...
+    def wait_for_task(self, task_id: str, timeout: float) -> reports.Task: ...
+    def mount_segment(self, size: _Size, *, name: str | None = None) -> str: ...
+    def unmount_segment(self, segment_id: str, *, grace: float = 0.0) -> None: ...
+    def drain(
+        self, targets: Iterable[str] = (), *, timeout: float = 60.0
+    ) -> reports.DrainReport: ...
+    def ping(self) -> float: ...
+    def cluster_report(self) -> reports.ClusterReport: ...
+    def hosts(self, client_ids: Iterable[str]) -> dict[str, list[str]]: ...
+    def segments(self) -> list[reports.Segment]: ...
+    def metrics(self) -> reports.Metrics: ...
+    def metrics_text(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def master_addr(self) -> str: ...
+    @property
+    def role(self) -> Literal["client", "server", "both"]: ...
+    @property
+    def endpoint(self) -> str | None: ...
+    @property
+    def segment_name(self) -> str | None: ...
+    @property
+    def http_addr(self) -> str | None: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+
+def local(
+    segment_size: _Size = "64MB",
+    *,
+    lease: float | None = None,
+    local_buffer: _Size | None = None,
+    listen: str | None = None,
+    segment_name: str | None = None,
+    hot_cache: _Size | None = None,
+    put_wait: float | None = None,
+    config: _Config | None = None,
+) -> Client: ...
+
+@disjoint_base
+class Call(Coroutine[Any, Any, _R_co]):
+    """A call of the store under way: a coroutine, to be awaited once."""
+
+    def __await__(self) -> Generator[Any, Any, _R_co]: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
+    def close(self) -> None: ...
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def __qualname__(self) -> str: ...
+
+@final
+class Connecting(Call[AsyncClient]):
+    """A client that is being connected: to be awaited, or used in an ``async with`` statement."""
+
+    def __aenter__(self) -> Call[AsyncClient]: ...
+    def __aexit__(self, *_exception: object) -> Call[None]: ...
+
+@final
+class AsyncClient:
+    @staticmethod
+    def connect(
+        master: str | None = None,
+        *,
+        segment_size: _Size | None = None,
+        local_buffer: _Size | None = None,
+        listen: str | None = None,
+        segment_name: str | None = None,
+        hot_cache: _Size | None = None,
+        put_wait: float | None = None,
+        config: _Config | None = None,
+    ) -> Connecting: ...
+    @staticmethod
+    def from_env(
+        master: str | None = None,
+        *,
+        segment_size: _Size | None = None,
+        local_buffer: _Size | None = None,
+        listen: str | None = None,
+        segment_name: str | None = None,
+        hot_cache: _Size | None = None,
+        put_wait: float | None = None,
+        config: _Config | None = None,
+    ) -> Connecting: ...
+    @staticmethod
+    def local(
+        segment_size: _Size = "64MB",
+        *,
+        lease: float | None = None,
+        local_buffer: _Size | None = None,
+        listen: str | None = None,
+        segment_name: str | None = None,
+        hot_cache: _Size | None = None,
+        put_wait: float | None = None,
+        config: _Config | None = None,
+    ) -> Connecting: ...
+    def __aenter__(self) -> Call[AsyncClient]: ...
+    def __aexit__(self, *_exception: object) -> Call[None]: ...
+    def put(
+        self,
+        key: str,
+        value: _BytesLike,
+        *,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> Call[bool]: ...
+    def put_parts(
+        self,
+        key: str,
+        parts: Iterable[_BytesLike],
+        *,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> Call[bool]: ...
+    @overload
+    def put_many(
+        self,
+        items: _Items[_BytesLike],
+        *,
+        return_exceptions: Literal[False] = False,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> Call[list[bool]]: ...
+    @overload
+    def put_many(
+        self,
+        items: _Items[_BytesLike],
+        *,
+        return_exceptions: bool,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> Call[list[bool | StoreError]]: ...
+    def upsert(
+        self,
+        key: str,
+        value: _BytesLike,
+        *,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> Call[None]: ...
+    def upsert_parts(
+        self,
+        key: str,
+        parts: Iterable[_BytesLike],
+        *,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> Call[None]: ...
+    @overload
+    def upsert_many(
+        self,
+        items: _Items[_BytesLike],
+        *,
+        return_exceptions: Literal[False] = False,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> Call[list[None]]: ...
+    @overload
+    def upsert_many(
+        self,
+        items: _Items[_BytesLike],
+        *,
+        return_exceptions: bool,
+        replicas: int = 1,
+        soft_pin: bool = False,
+        hard_pin: bool = False,
+        group: str | None = None,
+        parent: str | None = None,
+        preferred_segments: Iterable[str] = (),
+        excluded_segments: Iterable[str] = (),
+    ) -> Call[list[StoreError | None]]: ...
+    @overload
+    def get(self, key: str) -> Call[Buffer]: ...
+    @overload
+    def get(self, key: str, default: _T) -> Call[Buffer | _T]: ...
+    def get_range(self, key: str, start: int, stop: int) -> Call[Buffer]: ...
+    @overload
+    def get_many(
+        self, keys: Iterable[str], *, return_exceptions: Literal[False] = False
+    ) -> Call[list[Buffer | None]]: ...
+    @overload
+    def get_many(
+        self, keys: Iterable[str], *, return_exceptions: bool
+    ) -> Call[list[Buffer | StoreError | None]]: ...
+    def get_into(self, key: str, buffer: _BytesLike) -> Call[int]: ...
+    def get_range_into(self, key: str, start: int, buffer: _BytesLike) -> Call[int]: ...
+    @overload
+    def get_many_into(
+        self, items: _Items[_BytesLike], *, return_exceptions: Literal[False] = False
+    ) -> Call[list[int | None]]: ...
+    @overload
+    def get_many_into(
+        self, items: _Items[_BytesLike], *, return_exceptions: bool
+    ) -> Call[list[int | StoreError | None]]: ...
+    def exists(self, key: str) -> Call[bool]: ...
+    def exists_many(self, keys: Iterable[str]) -> Call[list[bool]]: ...
+    def longest_prefix(self, keys: Iterable[str]) -> Call[int]: ...
+    def size(self, key: str) -> Call[int]: ...
+    def size_many(self, keys: Iterable[str]) -> Call[list[int | None]]: ...
+    def remove(self, key: str, *, force: bool = False) -> Call[None]: ...
+    @overload
+    def remove_many(
+        self, keys: Iterable[str], *, force: bool = False, return_exceptions: Literal[False] = False
+    ) -> Call[list[bool]]: ...
+    @overload
+    def remove_many(
+        self, keys: Iterable[str], *, force: bool = False, return_exceptions: bool
+    ) -> Call[list[bool | StoreError]]: ...
+    def remove_matching(self, pattern: str, *, force: bool = False) -> Call[int]: ...
+    def remove_all(self, *, force: bool = False) -> Call[int]: ...
+    def find(self, pattern: str, limit: int = 1000) -> Call[list[str]]: ...
+    def replicas(self, key: str) -> Call[list[reports.Replica]]: ...
+    def describe(self, key: str) -> Call[reports.ObjectDescription]: ...
+    def explain(self, key: str) -> Call[reports.Explanation]: ...
+    def clear_replicas(
+        self, keys: Iterable[str], segment: str | None = None
+    ) -> Call[list[str]]: ...
+    def copy_to(self, key: str, targets: Iterable[str]) -> Call[str]: ...
+    def move_to(self, key: str, source: str, target: str) -> Call[str]: ...
+    def task(self, task_id: str) -> Call[reports.Task]: ...
+    def wait_for_task(self, task_id: str, timeout: float) -> Call[reports.Task]: ...
+    def mount_segment(self, size: _Size, *, name: str | None = None) -> Call[str]: ...
+    def unmount_segment(self, segment_id: str, *, grace: float = 0.0) -> Call[None]: ...
+    def drain(
+        self, targets: Iterable[str] = (), *, timeout: float = 60.0
+    ) -> Call[reports.DrainReport]: ...
+    def ping(self) -> Call[float]: ...
+    def cluster_report(self) -> Call[reports.ClusterReport]: ...
+    def hosts(self, client_ids: Iterable[str]) -> Call[dict[str, list[str]]]: ...
+    def segments(self) -> list[reports.Segment]: ...
+    def metrics(self) -> reports.Metrics: ...
+    def metrics_text(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def master_addr(self) -> str: ...
+    @property
+    def role(self) -> Literal["client", "server", "both"]: ...
+    @property
+    def endpoint(self) -> str | None: ...
+    @property
+    def segment_name(self) -> str | None: ...
+    @property
+    def http_addr(self) -> str | None: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> Call[None]: ...
+
+def _leave_all() -> None: ...

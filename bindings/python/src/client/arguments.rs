@@ -1,0 +1,222 @@
+//! Arguments of calls, checked as they are taken from Python.
+
+use std::time::Duration;
+
+use mc_store::{ByteSize, ObjectKey, Put, ReplicateConfig};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMapping, PyString};
+
+use super::value::Value;
+
+/// Longest time that an argument may name.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// A number of bytes, or a text such as `"16MB"`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size(pub(super) ByteSize);
+
+impl<'py> FromPyObject<'_, 'py> for Size {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(text) = object.cast::<PyString>() {
+            let text = text.to_cow()?;
+            let size = text
+                .parse()
+                .map_err(|error| PyValueError::new_err(format!("{text:?} is no size: {error}")))?;
+            return Ok(Self(size));
+        }
+        Ok(Self(ByteSize::bytes(object.extract()?)))
+    }
+}
+
+/// A time in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seconds(pub(super) Duration);
+
+impl<'py> FromPyObject<'_, 'py> for Seconds {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let seconds: f64 = object.extract()?;
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(time) if time <= LONGEST => Ok(Self(time)),
+            _ => Err(PyValueError::new_err(format!(
+                "{seconds} is no time in seconds; it is between 0 and {}",
+                LONGEST.as_secs()
+            ))),
+        }
+    }
+}
+
+/// Several texts: any iterable but a text itself, which would be taken apart into
+/// characters.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Texts(pub(super) Vec<String>);
+
+impl Texts {
+    pub(super) fn refs(&self) -> Vec<&str> {
+        self.0.iter().map(String::as_str).collect()
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Texts {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        refuse_text(object)?;
+        let iterator = object.try_iter()?;
+        let mut texts = Vec::with_capacity(iterator.size_hint().0);
+        for text in iterator {
+            texts.push(text?.extract()?);
+        }
+        Ok(Self(texts))
+    }
+}
+
+/// Several bytes-like objects: any iterable but a bytes-like object itself.
+#[derive(Clone, Debug)]
+pub(super) struct Parts(pub(super) Vec<Value>);
+
+impl Parts {
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(Value::len).sum()
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Parts {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        refuse_text(object)?;
+        object.try_iter()?.map(|part| part?.extract()).collect::<PyResult<_>>().map(Self)
+    }
+}
+
+/// Pairs of a key and something, as a mapping or as an iterable of pairs.
+#[derive(Clone, Debug)]
+pub(super) struct Pairs<T>(pub(super) Vec<(String, T)>);
+
+impl Pairs<Value> {
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(|(_, value)| value.len()).sum()
+    }
+
+    pub(super) fn into_puts(self) -> (Vec<String>, Vec<mc_store::Source>) {
+        self.0.into_iter().map(|(key, value)| (key, value.into())).unzip()
+    }
+}
+
+impl<'py, T> FromPyObject<'_, 'py> for Pairs<T>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        refuse_text(object)?;
+        let pairs = match object.cast::<PyMapping>() {
+            Ok(mapping) => mapping.items()?.try_iter()?,
+            Err(_) => object.try_iter()?,
+        };
+        let pair = |pair: PyResult<Bound<'py, PyAny>>| {
+            let (key, value): (String, Bound<'py, PyAny>) = pair?.extract()?;
+            Ok((key, value.as_borrowed().extract()?))
+        };
+        pairs.map(pair).collect::<PyResult<_>>().map(Self)
+    }
+}
+
+fn refuse_text(object: Borrowed<'_, '_, PyAny>) -> PyResult<()> {
+    let is_one = object.is_instance_of::<PyString>()
+        || object.is_instance_of::<PyBytes>()
+        || object.is_instance_of::<PyByteArray>();
+    if is_one {
+        return Err(PyTypeError::new_err("several are expected, in a list say, not one alone"));
+    }
+    Ok(())
+}
+
+/// How puts are to be kept: keyword arguments that all of them take.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Placement(pub(super) ReplicateConfig);
+
+impl<'py> FromPyObject<'_, 'py> for Placement {
+    type Error = PyErr;
+
+    /// From keyword arguments.
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let mut config = ReplicateConfig::default();
+        for (name, value) in &*object.cast::<PyDict>()? {
+            let name = name.cast::<PyString>()?.to_cow()?;
+            let taken = match &*name {
+                "replicas" => value.extract().map(|number| config.replica_num = number),
+                "soft_pin" => value.extract().map(|yes| config.with_soft_pin = yes),
+                "hard_pin" => value.extract().map(|yes| config.with_hard_pin = yes),
+                "group" => text(&value).map(|group| config.group = group),
+                "parent" => text(&value).and_then(|parent| {
+                    let parent = parent.map(ObjectKey::new).transpose();
+                    config.parent =
+                        parent.map_err(|error| PyValueError::new_err(error.to_string()))?;
+                    Ok(())
+                }),
+                "preferred_segments" => {
+                    boxed(&value).map(|segments| config.preferred_segments = segments)
+                }
+                "excluded_segments" => {
+                    boxed(&value).map(|segments| config.excluded_segments = segments)
+                }
+                _ => {
+                    return Err(PyTypeError::new_err(format!(
+                        "unexpected keyword argument '{name}'"
+                    )));
+                }
+            };
+            taken.map_err(|error| named(value.py(), &name, error))?;
+        }
+        Ok(Self(config))
+    }
+}
+
+fn text(value: &Bound<'_, PyAny>) -> PyResult<Option<Box<str>>> {
+    Ok(value.extract::<Option<String>>()?.map(String::into_boxed_str))
+}
+
+fn boxed(value: &Bound<'_, PyAny>) -> PyResult<Vec<Box<str>>> {
+    Ok(value.extract::<Texts>()?.0.into_iter().map(String::into_boxed_str).collect())
+}
+
+/// A `TypeError` that also says which argument is meant, as those of other arguments do.
+pub(super) fn named(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyTypeError>(py) {
+        return error;
+    }
+    let text = format!("argument '{name}': {}", error.value(py));
+    let named = PyTypeError::new_err(text);
+    named.set_cause(py, error.cause(py));
+    named
+}
+
+/// What a get answers when nothing is there.
+#[derive(Debug)]
+pub(super) enum Fallback {
+    /// By raising.
+    None,
+    /// With this.
+    Is(Py<PyAny>),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Fallback {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self::Is(object.to_owned().unbind()))
+    }
+}
+
+/// Puts of these sources under these keys.
+pub(super) fn puts(keys: &[String], sources: Vec<mc_store::Source>) -> Vec<Put<'_>> {
+    let each = keys.iter().zip(sources);
+    each.map(|(key, source)| Put { key, slices: vec![source] }).collect()
+}

@@ -1,0 +1,222 @@
+//! The client whose calls return when they are over.
+
+use std::cell::Cell;
+
+use pyo3::prelude::*;
+use pyo3::types::PyAny;
+
+use super::arguments::{Seconds, Size};
+use super::embedded::Embedded;
+use super::failure::Outcome;
+use super::member::{Member, Membership};
+use super::settings::Settings;
+use super::value;
+
+/// A member of a cluster, whose calls return when they are over.
+///
+/// :param master: Where the master is: ``"host:port"``, ``"unix:/path"``, or several with commas
+///     in between.
+/// :param segment_size: How much memory to contribute, in bytes or as ``"4GB"``. Nothing by
+///     default: the client only puts and gets.
+/// :param local_buffer: The memory that values are read into, taken when first used; 256 MiB by
+///     default. 0 makes a client that only contributes.
+/// :param listen: Where to serve segments, as ``"address:port"``. Any port of every address by
+///     default when there is a segment. With it, segments can also be mounted later.
+/// :param segment_name: The name by which puts can prefer the segment.
+/// :param hot_cache: Memory for values that this client gets again and again; none by default.
+/// :param put_wait: How many seconds a put waits for room; 1 by default.
+/// :param config: Every other setting: the path of a JSON or TOML file, or a mapping, with the
+///     keys of ``docs/configuration.md``. The arguments above win over it.
+///
+/// Keys are :class:`str` of 1 to 1024 bytes of UTF-8: one with a lone surrogate raises
+/// :class:`UnicodeEncodeError`, an empty or longer one
+/// :class:`~mc_store.exceptions.InvalidArgument`, which both are :class:`ValueError`. Values
+/// are bytes-like objects of any kind, sent from where they are. Times are seconds,
+/// sizes are bytes or texts such as ``"16MB"`` (every unit is a power of 1024).
+///
+/// All threads may use one client at the same time; other threads of Python run while a call
+/// does. Ctrl-C ends a call that waits. After a fork the child needs a client of its own.
+///
+/// The client is also a mapping as far as that goes: ``client[key]`` gets,
+/// ``client[key] = value`` upserts, ``del client[key]`` removes, ``key in client`` asks. Used in
+/// a ``with`` statement it is closed at the end.
+///
+/// Errors are :class:`~mc_store.exceptions.StoreError`.
+///
+/// >>> with mc_store.Client(store.master_addr) as client:
+/// ...     client.put("prompt-17/block-0", bytes(65536))
+/// ...     client.longest_prefix(["prompt-17/block-0", "prompt-17/block-1"])
+/// True
+/// 1
+#[pyclass(frozen, weakref, module = "mc_store", name = "Client")]
+#[derive(Debug)]
+pub(crate) struct Client {
+    membership: Membership,
+}
+
+impl Client {
+    fn connect(py: Python<'_>, settings: Settings) -> PyResult<Self> {
+        let member = py.detach(|| Member::join(settings, None))?;
+        Ok(Self { membership: Membership::new(member) })
+    }
+
+    /// Waits for a call without holding up other threads, and ends it when the user wants
+    /// that.
+    pub(super) fn wait<T, F>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(mc_store::Client) -> F,
+    ) -> PyResult<T>
+    where
+        T: Send,
+        F: Future<Output = Outcome<T>> + Send,
+    {
+        let member = self.membership.member()?;
+        let outcome = wait(py, &member, call(member.client().clone()));
+        value::release_unused(py);
+        outcome
+    }
+
+    /// Asks the client something that it answers at once.
+    pub(super) fn ask<T>(&self, question: impl FnOnce(&mc_store::Client) -> T) -> PyResult<T> {
+        Ok(question(self.membership.member()?.client()))
+    }
+}
+
+fn wait<T, F>(py: Python<'_>, member: &Member, call: F) -> PyResult<T>
+where
+    T: Send,
+    F: Future<Output = Outcome<T>> + Send,
+{
+    let outcome = py.detach(|| member.block_on_unless(call, is_interrupted));
+    match INTERRUPT.take() {
+        Some(interrupt) => Err(interrupt),
+        None => Ok(outcome?),
+    }
+}
+
+thread_local! {
+    /// What a handler of a signal has raised during the call of this thread.
+    static INTERRUPT: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// Runs the handlers of signals that have come; whether one of them has raised something, as
+/// that of Ctrl-C does. Only the main thread runs any.
+fn is_interrupted() -> bool {
+    // Not while the interpreter ends: nobody is interrupted by anything then.
+    let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
+    let interrupted = raised.is_some();
+    if interrupted {
+        INTERRUPT.set(raised);
+    }
+    interrupted
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(
+        signature = (master=None, **settings),
+        text_signature = "(master=None, *, segment_size=None, local_buffer=None, listen=None, segment_name=None, hot_cache=None, put_wait=None, config=None)"
+    )]
+    fn new(py: Python<'_>, master: Option<String>, settings: Option<Settings>) -> PyResult<Self> {
+        Self::connect(py, settings.unwrap_or_default().master(master))
+    }
+
+    /// Joins the cluster that the environment names: the file in ``MOONCAKE_CONFIG_PATH``, and
+    /// variables such as ``MOONCAKE_MASTER``. The arguments are those of the constructor, and
+    /// win.
+    #[staticmethod]
+    #[pyo3(
+        signature = (master=None, **settings),
+        text_signature = "(master=None, *, segment_size=None, local_buffer=None, listen=None, segment_name=None, hot_cache=None, put_wait=None, config=None)"
+    )]
+    fn from_env(
+        py: Python<'_>,
+        master: Option<String>,
+        settings: Option<Settings>,
+    ) -> PyResult<Self> {
+        Self::connect(py, settings.unwrap_or_default().master(master).and_environment())
+    }
+
+    /// Leaves the cluster: takes the segments back, and with them the objects that are nowhere
+    /// else. Every later call raises :class:`~mc_store.exceptions.Closed`. Buffers that were got
+    /// stay valid. Closing twice changes nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Ok(member) = self.membership.member() else { return Ok(()) };
+        let client = member.client().clone();
+        wait(py, &member, async move {
+            client.shutdown().await;
+            Ok(())
+        })?;
+        self.membership.end();
+        Ok(())
+    }
+
+    /// Whether the client is closed, or belongs to the process that this one was forked from.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.membership.is_closed()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        repr("Client", &self.membership)
+    }
+}
+
+pub(super) fn repr(class: &str, membership: &Membership) -> String {
+    match membership.member() {
+        Ok(member) => {
+            let client = member.client();
+            format!(
+                "<mc_store.{class} {} of the master at {}>",
+                client.id(),
+                client.master().addr()
+            )
+        }
+        Err(_) => format!("<mc_store.{class}, closed>"),
+    }
+}
+
+/// A whole cluster in this process: a master, a segment, and the client that is returned.
+/// Closing the client ends it.
+///
+/// :param segment_size: Memory for objects, in bytes or as text.
+/// :param lease: How many seconds an object is kept from being removed or evicted after it was
+///     read; 5 by default.
+///
+/// Other arguments are those of :class:`Client`. Other processes of this host can join the
+/// cluster at :attr:`Client.master_addr`.
+///
+/// >>> with mc_store.local(segment_size="16MB") as notebook:
+/// ...     notebook["k"] = b"v"
+/// ...     bytes(notebook["k"])
+/// b'v'
+#[pyfunction]
+#[pyo3(
+    signature = (segment_size=None, *, lease=None, **settings),
+    text_signature = "(segment_size='64MB', *, lease=None, local_buffer=None, listen=None, segment_name=None, hot_cache=None, put_wait=None, config=None)"
+)]
+pub(crate) fn local(
+    py: Python<'_>,
+    segment_size: Option<Size>,
+    lease: Option<Seconds>,
+    settings: Option<Settings>,
+) -> PyResult<Client> {
+    let settings = settings.unwrap_or_default().near(segment_size);
+    let member = py.detach(|| {
+        let master = Embedded::start(lease.map(|lease| lease.0))?;
+        let settings = settings.master(Some(master.address().to_string()));
+        Member::join(settings, Some(master))
+    });
+    Ok(Client { membership: Membership::new(member?) })
+}

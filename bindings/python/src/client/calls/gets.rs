@@ -1,0 +1,156 @@
+//! Calls that read values.
+
+use mc_store::GetInto;
+use pyo3::prelude::*;
+
+use super::calls;
+use crate::client::arguments::{Fallback, Pairs, Texts};
+use crate::client::buffer::Buffer;
+use crate::client::failure::{About as _, Each, Failure, Outcome, gathered};
+use crate::client::value::Target;
+
+/// What a get of one key comes to.
+pub(in crate::client) struct Gotten {
+    outcome: Outcome<Buffer>,
+    fallback: Fallback,
+}
+
+impl<'py> IntoPyObject<'py> for Gotten {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match (self.outcome, self.fallback) {
+            (Ok(buffer), _) => Ok(Bound::new(py, buffer)?.into_any()),
+            (Err(failure), Fallback::Is(default)) if failure.is_missing() => {
+                Ok(default.into_bound(py))
+            }
+            (Err(failure), _) => Err(failure.into()),
+        }
+    }
+}
+
+/// An outcome for which a missing key is no failure.
+fn found<T>(outcome: Outcome<T>) -> Outcome<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(failure) if failure.is_missing() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+calls! {
+    /// The value of a key, whole and verified: a :class:`Buffer`, which borrows from the
+    /// client's local buffer without a copy. While it is read, and for the length of a lease
+    /// after that, the object is not taken away.
+    ///
+    /// :param default: What to return when nothing can be read; without it that raises.
+    /// :raises NotFound: (a :class:`KeyError`) when there is no such object;
+    ///     :class:`~mc_store.exceptions.NotReady` when it cannot be read now.
+    #[pyo3(
+        signature = (key, default=Fallback::None),
+        text_signature = "($self, key, default=...)"
+    )]
+    example {
+        ///
+        /// >>> store["block"] = b"keys and values"
+        /// >>> bytes(store.get("block"))
+        /// b'keys and values'
+        /// >>> store.get("no such block", None) is None
+        /// True
+    }
+    fn get(key: String, default: Fallback) -> Gotten = |client| async move {
+        let outcome = client.get(&key).await;
+        Ok(Gotten { outcome: outcome.map(Buffer::new).about(&key), fallback: default })
+    };
+
+    /// Some of the bytes of a key's value: those from ``start`` to before ``stop``, fewer when
+    /// the value ends earlier. Only they are read.
+    ///
+    /// :raises InvalidArgument: when ``start`` lies behind the value's end or behind ``stop``.
+    #[pyo3(signature = (key, start, stop))]
+    example {
+        ///
+        /// >>> store["block"] = b"keys and values"
+        /// >>> bytes(store.get_range("block", 9, 15))
+        /// b'values'
+    }
+    fn get_range(key: String, start: u64, stop: u64) -> Buffer = move |client| async move {
+        client.get_range(&key, start..stop).await.map(Buffer::new).about(&key)
+    };
+
+    /// The values of many keys, in their order; ``None`` for those that cannot be read. Costs
+    /// one round trip to the master however many there are.
+    ///
+    /// :param return_exceptions: Return what went wrong with a key in its place, instead of
+    ///     raising the first such exception when all are done.
+    #[pyo3(signature = (keys, *, return_exceptions=false))]
+    example {
+        ///
+        /// >>> store["a"] = b"1"
+        /// >>> store.get_many(["a", "b"])
+        /// [<mc_store.Buffer of 1 bytes>, None]
+    }
+    fn get_many(keys: Texts, return_exceptions: bool) -> Vec<Each<Option<Buffer>>> = move |client| async move {
+        let values = client.batch_get(&keys.refs()).await;
+        let values = values.into_iter();
+        let each = values.map(|value| found(value.map(Buffer::new).map_err(Failure::from)));
+        gathered(&keys.0, each, return_exceptions)
+    };
+
+    /// Reads a value straight into a writable buffer, and says how many bytes it has; the rest
+    /// of the buffer is untouched.
+    ///
+    /// :param buffer: A C-contiguous writable buffer, such as a :class:`bytearray`, a
+    ///     :class:`memoryview` of one, or a NumPy array. It cannot be resized during the call.
+    /// :raises NotFound: when there is no such object.
+    /// :raises InvalidArgument: when the value is longer than the buffer.
+    #[pyo3(signature = (key, buffer))]
+    example {
+        ///
+        /// >>> store["block"] = b"keys and values"
+        /// >>> target = bytearray(16)
+        /// >>> store.get_into("block", target), target
+        /// (15, bytearray(b'keys and values\x00'))
+    }
+    fn get_into(key: String, buffer: Target) -> u64 = |client| async move {
+        client.get_into(&key, &buffer.into_slice()).await.about(&key)
+    };
+
+    /// Fills a writable buffer with the bytes of a value from ``start`` on, and says how many
+    /// there are: fewer than the buffer has, when the value ends earlier.
+    #[pyo3(signature = (key, start, buffer))]
+    example {
+        ///
+        /// >>> store["block"] = b"keys and values"
+        /// >>> target = bytearray(6)
+        /// >>> store.get_range_into("block", 9, target), target
+        /// (6, bytearray(b'values'))
+    }
+    fn get_range_into(key: String, start: u64, buffer: Target) -> u64 = move |client| async move {
+        client.get_range_into(&key, start, &buffer.into_slice()).await.about(&key)
+    };
+
+    /// :meth:`get_into` of many keys, each on its own.
+    ///
+    /// :param items: A mapping from keys to writable buffers, which must not overlap, or an
+    ///     iterable of pairs.
+    /// :returns: For each, in their order, how many bytes were read; ``None`` for those that
+    ///     cannot be read.
+    #[pyo3(signature = (items, *, return_exceptions=false))]
+    example {
+        ///
+        /// >>> store["a"] = b"1"
+        /// >>> store.get_many_into({"a": bytearray(8), "b": bytearray(8)})
+        /// [1, None]
+    }
+    fn get_many_into(items: Pairs<Target>, return_exceptions: bool) -> Vec<Each<Option<u64>>> = move |client| async move {
+        let (keys, targets): (Vec<String>, Vec<Target>) = items.0.into_iter().unzip();
+        let each = keys.iter().zip(targets);
+        let gets = each.map(|(key, target)| GetInto::new(key, target.into_slice()));
+        let lengths = client.batch_get_into(gets.collect()).await;
+        let each = lengths.into_iter().map(|length| found(length.map_err(Failure::from)));
+        gathered(&keys, each, return_exceptions)
+    };
+}

@@ -1,0 +1,187 @@
+//! Calls that store values.
+
+use mc_store::{Client as Store, Put, PutOutcome, ReplicateConfig};
+use mc_transport::Source;
+
+use super::calls;
+use crate::client::arguments::{Pairs, Parts, Placement, puts};
+use crate::client::failure::{About as _, Done, Each, Outcome, gathered};
+use crate::client::value::Value;
+
+fn config(placement: Option<Placement>) -> ReplicateConfig {
+    placement.unwrap_or_default().0
+}
+
+/// Whether this put stored the value.
+fn stored(outcome: PutOutcome) -> bool {
+    outcome == PutOutcome::Stored
+}
+
+calls! {
+    /// Stores a value under a key that has none. A key that has one keeps it: a value is
+    /// immutable until it is removed.
+    ///
+    /// :param value: A bytes-like object. Its bytes are sent from where they are; changing them
+    ///     during the call makes readers see :class:`~mc_store.exceptions.Corrupt`.
+    /// :param replicas: Copies wanted, on different segments. As many are made as there are
+    ///     segments with room, and at least one.
+    /// :param soft_pin: Keep the object in preference to others while it is in use.
+    /// :param hard_pin: Never evict the object. It goes when it is removed.
+    /// :param group: The name of a group, whose objects are evicted together or not at all.
+    /// :param parent: The key of the object that this one continues, the block before it in a
+    ///     prompt; eviction policies that know of prefixes go by it.
+    /// :param preferred_segments: Names of segments to try first, in this order.
+    /// :param excluded_segments: Names of segments to leave out.
+    /// :returns: Whether the value was stored; ``False`` when the key has a value already, or
+    ///     somebody else is storing one at this moment.
+    /// :raises NoSpace: when there is no room, after ``put_wait`` seconds if some may be made.
+    #[pyo3(
+        signature = (key, value, **placement),
+        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+    )]
+    example {
+        ///
+        /// >>> store.put("block", b"keys and values", soft_pin=True)
+        /// True
+        /// >>> store.put("block", b"others")
+        /// False
+        /// >>> bytes(store.get("block"))
+        /// b'keys and values'
+    }
+    fn put(key: String, value: Value, placement: Option<Placement>) -> bool [value.len()] = |client| async move {
+        put(client, key, value, &config(placement)).await
+    };
+
+    /// Stores the concatenation of several bytes-like objects; as :meth:`put`. Each part has a
+    /// checksum of its own.
+    #[pyo3(
+        signature = (key, parts, **placement),
+        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+    )]
+    example {
+        ///
+        /// >>> store.put_parts("block", [b"keys ", bytearray(b"and "), memoryview(b"values")])
+        /// True
+        /// >>> bytes(store.get("block"))
+        /// b'keys and values'
+    }
+    fn put_parts(key: String, parts: Parts, placement: Option<Placement>) -> bool [parts.bytes()] = |client| async move {
+        let put = Put { key: &key, slices: parts.0.into_iter().map(Source::from).collect() };
+        let outcomes = client.batch_put(vec![put], &config(placement)).await;
+        one(outcomes).about(&key).map(stored)
+    };
+
+    /// Stores many values, each on its own; as :meth:`put`. Costs two round trips to the master
+    /// however many there are.
+    ///
+    /// :param items: A mapping from keys to bytes-like objects, or an iterable of pairs.
+    /// :param return_exceptions: Return what went wrong with a key in its place, instead of
+    ///     raising the first such exception when all are done.
+    /// :returns: For each, in their order, whether it was stored.
+    #[pyo3(
+        signature = (items, *, return_exceptions=false, **placement),
+        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+    )]
+    example {
+        ///
+        /// >>> store.put_many({"a": b"1", "b": b"2"})
+        /// [True, True]
+        /// >>> store.put_many([("b", b"2"), ("c", b"3")], replicas=2)
+        /// [False, True]
+    }
+    fn put_many(
+        items: Pairs<Value>,
+        return_exceptions: bool,
+        placement: Option<Placement>,
+    ) -> Vec<Each<bool>> [items.bytes()] = move |client| async move {
+        let (keys, sources) = items.into_puts();
+        let outcomes = client.batch_put(puts(&keys, sources), &config(placement)).await;
+        let each = outcomes.into_iter().map(|outcome| outcome.map(stored));
+        gathered(&keys, each, return_exceptions)
+    };
+
+    /// Stores a value under a key, whether the key has one or not. The old one can be read until
+    /// the new one takes its place; a reader gets either of them whole. Of several upserts of a
+    /// key at the same time the one that began last wins, and the others fail. Arguments as for
+    /// :meth:`put`.
+    #[pyo3(
+        signature = (key, value, **placement),
+        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+    )]
+    example {
+        ///
+        /// >>> store.upsert("state", b"one")
+        /// >>> store.upsert("state", b"two")
+        /// >>> bytes(store.get("state"))
+        /// b'two'
+    }
+    fn upsert(key: String, value: Value, placement: Option<Placement>) -> Done [value.len()] = |client| async move {
+        upsert(client, key, value, &config(placement)).await
+    };
+
+    /// :meth:`upsert` of the concatenation of several bytes-like objects.
+    #[pyo3(
+        signature = (key, parts, **placement),
+        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+    )]
+    example {
+        ///
+        /// >>> store.upsert_parts("state", [b"t", b"w", b"o"])
+    }
+    fn upsert_parts(key: String, parts: Parts, placement: Option<Placement>) -> Done [parts.bytes()] = |client| async move {
+        let put = Put { key: &key, slices: parts.0.into_iter().map(Source::from).collect() };
+        let outcomes = client.batch_upsert(vec![put], &config(placement)).await;
+        one(outcomes).map(Done::from).about(&key)
+    };
+
+    /// :meth:`upsert` of many values, each on its own. Of a key that comes twice the last value
+    /// is stored. Arguments as for :meth:`put_many`.
+    ///
+    /// :returns: For each, in their order, ``None`` or, with ``return_exceptions``, what went
+    ///     wrong.
+    #[pyo3(
+        signature = (items, *, return_exceptions=false, **placement),
+        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+    )]
+    example {
+        ///
+        /// >>> store.upsert_many({"a": b"1", "b": b"2"})
+        /// [None, None]
+    }
+    fn upsert_many(
+        items: Pairs<Value>,
+        return_exceptions: bool,
+        placement: Option<Placement>,
+    ) -> Vec<Each<Done>> [items.bytes()] = move |client| async move {
+        let (keys, sources) = items.into_puts();
+        let outcomes = client.batch_upsert(puts(&keys, sources), &config(placement)).await;
+        let each = outcomes.into_iter().map(|outcome| outcome.map(Done::from));
+        gathered(&keys, each, return_exceptions)
+    };
+}
+
+async fn put(client: Store, key: String, value: Value, config: &ReplicateConfig) -> Outcome<bool> {
+    let outcome = match value {
+        Value::Bytes(bytes) => client.put_with(&key, bytes, config).await,
+        Value::Memory(memory) => client.put_from(&key, &memory, config).await,
+    };
+    outcome.about(&key).map(stored)
+}
+
+async fn upsert(
+    client: Store,
+    key: String,
+    value: Value,
+    config: &ReplicateConfig,
+) -> Outcome<Done> {
+    let outcome = match value {
+        Value::Bytes(bytes) => client.upsert_with(&key, bytes, config).await,
+        Value::Memory(memory) => client.upsert_from(&key, &memory, config).await,
+    };
+    outcome.map(Done::from).about(&key)
+}
+
+/// The outcome of a batch of one.
+fn one<T>(outcomes: Vec<T>) -> T {
+    outcomes.into_iter().next().expect("one outcome for each put")
+}

@@ -1,0 +1,53 @@
+//! A master inside this process.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mc_store::{Master, MasterConfig};
+use tokio::runtime::{Builder, Runtime};
+
+use super::failure::{Failure, Outcome};
+
+/// A master and the thread that serves it.
+#[derive(Debug)]
+pub(super) struct Embedded {
+    master: Option<Master>,
+    /// Taken only when this is dropped.
+    runtime: Option<Runtime>,
+    address: SocketAddr,
+}
+
+impl Embedded {
+    /// Starts a master at a free port of the loopback address.
+    pub(super) fn start(lease: Option<Duration>) -> Outcome<Self> {
+        let mut config = MasterConfig::default();
+        if let Some(lease) = lease {
+            config.lease_ttl = lease;
+        }
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("mc-master")
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::system("cannot start the threads of the master", &error))?;
+        let master = runtime.block_on(Master::builder().config(config).start())?;
+        let address = master.local_addr();
+        Ok(Self { master: Some(master), runtime: Some(runtime), address })
+    }
+
+    /// Where it is.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        if let Some(master) = self.master.take() {
+            // Ends by itself: nobody waits on a thread that may be running async tasks.
+            runtime.spawn(master.shutdown());
+        }
+        runtime.shutdown_background();
+    }
+}

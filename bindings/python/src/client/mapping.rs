@@ -1,0 +1,31 @@
+//! A client as a mapping from keys to values, as far as it is one.
+
+use pyo3::prelude::*;
+
+use super::Client;
+use super::buffer::Buffer;
+use super::failure::About as _;
+use super::value::Value;
+
+#[pymethods]
+impl Client {
+    /// :meth:`exists`.
+    fn __contains__(&self, py: Python<'_>, key: String) -> PyResult<bool> {
+        self.exists(py, key)
+    }
+
+    /// :meth:`get`, which raises :class:`KeyError` when nothing is there.
+    fn __getitem__(&self, py: Python<'_>, key: String) -> PyResult<Buffer> {
+        self.wait(py, |client| async move { client.get(&key).await.map(Buffer::new).about(&key) })
+    }
+
+    /// :meth:`upsert`.
+    fn __setitem__(&self, py: Python<'_>, key: String, value: Value) -> PyResult<()> {
+        self.upsert(py, key, value, None).map(|_done| ())
+    }
+
+    /// :meth:`remove`.
+    fn __delitem__(&self, py: Python<'_>, key: String) -> PyResult<()> {
+        self.remove(py, key, false).map(|_done| ())
+    }
+}

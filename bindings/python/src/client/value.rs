@@ -1,0 +1,142 @@
+//! Memory of Python objects, lent to transfers.
+//!
+//! A transfer may touch memory after the call that began it was given up, and on threads
+//! that must not wait for the interpreter. So whatever lends it is kept until the last
+//! handle is dropped, wherever that is, and given back to Python by the next thread that is
+//! attached anyway.
+
+use std::ptr::NonNull;
+
+use bytes::Bytes;
+use mc_transport::{Memory, MemorySlice, Source};
+use parking_lot::Mutex;
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyMemoryView};
+
+use super::buffer::Buffer;
+
+/// Buffers that nobody uses any more and that Python has not got back yet.
+static UNUSED: Mutex<Vec<PyUntypedBuffer>> = Mutex::new(Vec::new());
+
+/// Gives back what transfers have borrowed and dropped.
+pub(super) fn release_unused(py: Python<'_>) {
+    // Taken out first: what releases a buffer may run any code, this function among it.
+    let unused = std::mem::take(&mut *UNUSED.lock());
+    for buffer in unused {
+        buffer.release(py);
+    }
+}
+
+/// A buffer that is in use.
+struct Lent(Option<PyUntypedBuffer>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        UNUSED.lock().extend(self.0.take());
+    }
+}
+
+/// The buffer's memory, which stays exported until the last handle is gone.
+fn borrow(buffer: PyUntypedBuffer) -> PyResult<MemorySlice> {
+    if !buffer.is_c_contiguous() {
+        return Err(PyValueError::new_err(
+            "the buffer's bytes do not follow each other (it is not C-contiguous); copy it first",
+        ));
+    }
+    let (len, writable) = (buffer.len_bytes(), !buffer.readonly());
+    let base = NonNull::new(buffer.buf_ptr().cast()).unwrap_or(NonNull::dangling());
+    let lent = Lent(Some(buffer));
+    let memory = if writable {
+        // SAFETY: the exporter keeps `len` bytes at `base` where they are until the buffer is
+        // released, which is when `lent` is dropped or later; buffers are at most `isize::MAX`
+        // long. Python hands out no Rust references to them.
+        unsafe { Memory::from_raw(base, len, lent) }
+    } else {
+        // SAFETY: as above, but for writing.
+        unsafe { Memory::from_raw_read_only(base, len, lent) }
+    };
+    Ok(memory.whole())
+}
+
+/// A bytes-like object that is put.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// Of an object that cannot change.
+    Bytes(Bytes),
+    /// Of one that can: bytes that change during the call are found by their checksum.
+    Memory(MemorySlice),
+}
+
+impl Value {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Memory(memory) => memory.len(),
+        }
+    }
+}
+
+impl From<Value> for Source {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Bytes(bytes) => Self::Bytes(bytes),
+            Value::Memory(memory) => Self::Memory(memory),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Value {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            let bytes = PyBackedBytes::from(bytes.to_owned());
+            return Ok(Self::Bytes(Bytes::from_owner(bytes)));
+        }
+        if let Ok(buffer) = object.cast::<Buffer>() {
+            return Ok(Self::Bytes(buffer.get().bytes().clone()));
+        }
+        borrow(bytes_like(object)?).map(Self::Memory)
+    }
+}
+
+/// A writable buffer that is read into.
+#[derive(Clone, Debug)]
+pub(super) struct Target(MemorySlice);
+
+impl Target {
+    pub(super) fn into_slice(self) -> MemorySlice {
+        self.0
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Target {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let buffer = bytes_like(object)?;
+        if buffer.readonly() {
+            return Err(PyValueError::new_err("the buffer is read-only; give a writable one"));
+        }
+        borrow(buffer).map(Self)
+    }
+}
+
+fn bytes_like(object: Borrowed<'_, '_, PyAny>) -> PyResult<PyUntypedBuffer> {
+    // A view says all of a buffer also where the object leaves something out, as arrays of ctypes
+    // do.
+    let view = || PyMemoryView::from(&object).and_then(|view| PyUntypedBuffer::get(&view));
+    PyUntypedBuffer::get(&object).or_else(|_| view()).map_err(|error| {
+        let py = object.py();
+        // A released memoryview is a ValueError, say, which tells more.
+        if !error.is_instance_of::<PyTypeError>(py) {
+            return error;
+        }
+        let name =
+            object.get_type().name().map_or_else(|_| "object".into(), |name| name.to_string());
+        PyTypeError::new_err(format!("a bytes-like object is required, not '{name}'"))
+    })
+}
