@@ -52,6 +52,15 @@ impl Settings {
         self
     }
 
+    /// Whether the client may have to serve peers; what files say of that is not known yet.
+    pub(super) fn may_serve(&self) -> bool {
+        let arguments = &self.arguments;
+        arguments.global_segment_size.is_some()
+            || arguments.listen.is_some()
+            || self.config.is_some()
+            || self.environment
+    }
+
     /// Reads files and looks hosts up, which may block.
     pub(super) fn builder(self) -> Outcome<ClientBuilder> {
         let mut config = match self.environment {
