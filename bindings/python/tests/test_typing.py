@@ -25,8 +25,11 @@ KNOWN = [
 
 def mypy(*arguments: str | Path, cwd: Path) -> None:
     command = [sys.executable, "-m", *map(str, arguments)]
-    package = str(Path(mc_store.__file__).parents[1])
-    environment = os.environ | {"MYPYPATH": package, "PYTHONPATH": package}
+    package = Path(mc_store.__file__).parents[1]
+    environment = dict(os.environ)
+    # What is installed it finds by itself.
+    if package.name != "site-packages":
+        environment |= {"MYPYPATH": str(package), "PYTHONPATH": str(package)}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, cwd=cwd, env=environment
     )
