@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import pkgutil
+import sysconfig
 
 import mc_store
 import pytest
@@ -62,3 +63,10 @@ def test_version_is_that_of_the_distribution() -> None:
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("mc-store is not installed: the package is used from its sources")
     assert mc_store.__version__ == installed
+
+
+def test_interpreter_without_a_lock_stays_without() -> None:
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("this interpreter has a lock")
+    code = "import sys, mc_store.mooncake.store; print(sys._is_gil_enabled())"
+    assert run_python(code).stdout == "False\n"

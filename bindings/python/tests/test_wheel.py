@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import venv
 import zipfile
 from pathlib import Path
@@ -59,13 +60,9 @@ def test_contents(wheel: Path) -> None:
 
 
 def test_one_wheel_is_for_all_interpreters(wheel: Path) -> None:
-    if sysconfig_is_free_threaded():
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
         pytest.skip("the stable ABI has no free-threaded interpreters before 3.15")
     assert re.fullmatch(r"mc_store-[\d.]+-cp311-abi3-\w+\.whl", wheel.name)
-
-
-def sysconfig_is_free_threaded() -> bool:
-    return not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def test_needs_libc_only(scripts: Path) -> None:

@@ -10,8 +10,10 @@ views of it are garbage. It never goes back while a view could still write to it
 
 from __future__ import annotations
 
+import gc
 import math
 import mmap
+import sys
 import threading
 import time
 import weakref
@@ -21,6 +23,8 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import ctypes
+
+_FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 _PAGE = mmap.PAGESIZE
 _NOT_SET_UP = 1  # of `health_check`
@@ -136,6 +140,10 @@ class BufferLease:
                 return
             still_viewed = weakref.ref(self._exporter)
             self._exporter = None
+            if _FREE_THREADED and still_viewed() is not None:
+                # Without the lock of the interpreter, what another thread made may outlive its
+                # last reference until there is a collection.
+                gc.collect()
             self._exporter = still_viewed()
             viewed = self._exporter is not None
         if viewed:
