@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 
 import pytest
@@ -91,4 +92,4 @@ def test_names_are_listed() -> None:
     store = MooncakeDistributedStoreAsync()
     assert {"async_get", "async_batch_put_from", "get"} <= set(dir(store))
     assert store.async_get.__name__ == "async_get"
-    assert asyncio.iscoroutinefunction(store.async_get)
+    assert inspect.iscoroutinefunction(store.async_get)

@@ -28,7 +28,7 @@ def mypy(*arguments: str | Path, cwd: Path) -> None:
     package = Path(mc_store.__file__).parents[1]
     environment = dict(os.environ)
     # What is installed it finds by itself.
-    if package.name != "site-packages":
+    if package.name not in ("site-packages", "dist-packages"):
         environment |= {"MYPYPATH": str(package), "PYTHONPATH": str(package)}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, cwd=cwd, env=environment
