@@ -70,6 +70,8 @@ pub struct Server<S> {
 struct Shared<S> {
     service: S,
     config: Arc<ServerConfig>,
+    /// The name of the socket that TCP clients of this host are offered.
+    local_socket: Option<Box<str>>,
     lanes: Lanes,
     sessions: Sessions,
     counters: Counters,
@@ -81,9 +83,10 @@ struct Shared<S> {
 }
 
 impl<S> Shared<S> {
-    fn new(service: S, config: ServerConfig) -> Self {
+    fn new(service: S, config: ServerConfig, local_socket: Option<Box<str>>) -> Self {
         Self {
             service,
+            local_socket,
             lanes: Lanes::new(config.bulk_threads),
             sessions: Sessions::new(config.max_connections),
             counters: Counters::default(),
@@ -111,8 +114,10 @@ impl<S: Service> Server<S> {
         config.validate()?;
         let (listener, local_addr) = Listener::tcp(addr).await?;
         config.warn_of_exposure(local_addr);
-        let shared = Arc::new(Shared::new(service, config));
-        Ok(Self { listeners: vec![listener], local_addr, shared })
+        let mut listeners = vec![listener];
+        let local_socket = offer(&config, &mut listeners);
+        let shared = Arc::new(Shared::new(service, config, local_socket));
+        Ok(Self { listeners, local_addr, shared })
     }
 
     /// Listens at the Unix socket `path` too, which only this process's user may connect
@@ -198,6 +203,25 @@ impl<S: Service> Server<S> {
         }));
         ServerHandle { local_addr, watch, stop, task }
     }
+}
+
+/// Listens where TCP clients of this host are sent, if they are; says where that is.
+#[cfg(target_os = "linux")]
+fn offer(config: &ServerConfig, listeners: &mut Vec<Listener>) -> Option<Box<str>> {
+    if !config.offers_local_socket() {
+        return None;
+    }
+    let offered = Listener::offered();
+    let (listener, name) = offered
+        .inspect_err(|error| tracing::warn!(%error, "clients of this host stay with TCP"))
+        .ok()?;
+    listeners.push(listener);
+    Some(name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn offer(_: &ServerConfig, _: &mut Vec<Listener>) -> Option<Box<str>> {
+    None
 }
 
 fn accept<S: Service>(

@@ -4,6 +4,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
+use std::net::SocketAddr;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -34,6 +35,17 @@ impl Stream {
         tcp.set_nodelay(true)?;
         let keepalive = socket2::TcpKeepalive::new().with_time(keepalive);
         socket2::SockRef::from(tcp).set_tcp_keepalive(&keepalive)
+    }
+
+    /// Where a connection without TLS comes from.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr().ok(),
+            #[cfg(unix)]
+            Self::Unix(_) => None,
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => None,
+        }
     }
 
     /// Whether what was written may stay in this process until it is flushed.

@@ -33,7 +33,8 @@ async fn serve(master: &Arc<Master>, authenticator: impl Authenticate) -> Server
 }
 
 async fn connect(server: &ServerHandle, token: &str, tenant: &str) -> Result<Raw, Refusal> {
-    let hello = Hello { session: 0, token: token.as_bytes().into(), tenant: tenant.into() };
+    let (token, tenant) = (token.as_bytes().into(), tenant.into());
+    let hello = Hello { token, tenant, ..Hello::default() };
     Raw::connect_as(server, &hello).await
 }
 

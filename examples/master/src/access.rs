@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::ArgAction;
 use mc_rpc::tls::{ClientAuth, ServerTls, TlsError, TlsFiles};
 use mc_rpc::{AccessError, AccessFile, ServerConfig};
 
@@ -13,6 +14,14 @@ pub(crate) struct AccessArgs {
     /// Listen at this Unix socket too, for processes of this host and user.
     #[arg(long = "rpc_socket", value_name = "PATH")]
     pub(crate) rpc_socket: Option<PathBuf>,
+    /// Offer TCP clients of this host a socket over which calls take half the time. Never
+    /// with TLS.
+    #[arg(
+        long = "offer_local_socket",
+        default_value_t = true,
+        action = ArgAction::Set
+    )]
+    offer_local_socket: bool,
     /// Who may call: a line for each token, certificate or user, with a role and a tenant.
     /// Read again when it changes. Without it everybody who gets a connection is an
     /// administrator.
@@ -34,6 +43,7 @@ impl AccessArgs {
     /// How to serve. Reads the files.
     pub(crate) fn server_config(&self) -> Result<ServerConfig, UnusableFile> {
         let mut config = ServerConfig::default();
+        config.local_socket = self.offer_local_socket;
         if let Some(path) = &self.access_file {
             config.authenticator = Some(Arc::new(AccessFile::load(path)?));
         }

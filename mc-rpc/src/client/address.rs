@@ -111,7 +111,8 @@ impl ResolveError {
 pub(super) enum Address {
     /// `host:port`.
     Tcp(Arc<str>),
-    /// A Unix socket: the path, and the whole element for messages.
+    /// A Unix socket: the path, or a zero byte and a name of the abstract namespace; and the
+    /// element for messages.
     Unix { path: Box<str>, element: Arc<str> },
 }
 
@@ -145,6 +146,12 @@ impl Address {
             Ok(1..) if !port.starts_with('+') => Ok(Self::Tcp(element.into())),
             _ => Err(AddressError::BadPort { element: boxed() }),
         }
+    }
+
+    /// The socket of this name in Linux's abstract namespace, which is the master that is
+    /// known as `element`.
+    pub(super) fn local(name: &str, element: &Arc<str>) -> Self {
+        Self::Unix { path: format!("\0{name}").into(), element: Arc::clone(element) }
     }
 
     /// The host whose certificate is expected.

@@ -36,6 +36,10 @@ pub struct ClientConfig {
     /// Most connections of a blocking client, each of which carries one call at a time;
     /// more callers wait for their turn. Default 64.
     pub connections_max: usize,
+    /// Whether a client that finds itself on the master's host goes on over a Unix socket
+    /// that the master offers, over which calls take half the time. Never with TLS, nor
+    /// through a proxy. Default yes.
+    pub local_socket: bool,
     /// Largest answer accepted, in bytes; at least 64 KiB. Default 16 MiB.
     pub max_payload: u32,
     /// How long to wait after the first failed attempt to connect. Each further
@@ -67,6 +71,7 @@ impl Default for ClientConfig {
             max_in_flight: 4096,
             connections: 1,
             connections_max: 64,
+            local_socket: true,
             max_payload: DEFAULT_MAX_PAYLOAD,
             min_backoff: Duration::from_millis(50),
             max_backoff: Duration::from_secs(2),

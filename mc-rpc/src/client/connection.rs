@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::address::Address;
 use super::config::ClientConfig;
 use super::credentials::{Identity, Prepared};
-use super::dial::{handshake_failed, no_answer};
+use super::dial::{handshake_failed, no_answer, shorter_way};
 use super::metrics::Counters;
 use super::request::{address as address_frame, check_len};
 use super::socket::{Arriving, Leaving, Writer, connect, split};
@@ -35,6 +35,7 @@ use crate::frame::{
 };
 use crate::handshake::{PrefaceError, read_exactly, read_preface};
 use crate::method::Method;
+use crate::stream::Stream;
 
 /// A call holds one permit for every so many bytes that it sends.
 const PERMIT_BYTES: usize = 16 << 10;
@@ -156,21 +157,19 @@ impl Connection {
         counters: &Arc<Counters>,
     ) -> Result<Arc<Self>, RpcError> {
         let addr = address.text();
-        let shake = async {
-            let mut stream = connect(address, prepared, identity, config).await?;
-            stream.write_all(&prepared.preface).await?;
-            stream.flush().await?;
-            let answer: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream, &[]).await?;
-            let answer = ServerPreface::parse(&answer).map_err(PrefaceError::Handshake)?;
-            let words = read_exactly(&mut stream, answer.message_len.into()).await?;
-            match answer.refusal(&words) {
-                Some(refusal) => Err(PrefaceError::Refused(refusal)),
-                None => Ok((split(stream)?, answer)),
+        let greeting = async {
+            let (stream, server, shorter) = greet(address, prepared, identity, config).await?;
+            // Where the offer leads nowhere, this client is in another container.
+            if let Some(way) = shorter
+                && let Ok((stream, server, _)) = greet(&way, prepared, identity, config).await
+            {
+                return Ok((split(stream)?, server));
             }
+            Ok((split(stream)?, server))
         };
-        let shaken = tokio::time::timeout(config.connect_timeout, shake).await;
-        let ((arriving, leaving, writer), server) = match shaken {
-            Ok(shaken) => shaken.map_err(|error| handshake_failed(addr, error))?,
+        let greeted = tokio::time::timeout(config.connect_timeout, greeting).await;
+        let ((arriving, leaving, writer), server) = match greeted {
+            Ok(greeted) => greeted.map_err(|error| handshake_failed(addr, error))?,
             Err(_) => return Err(no_answer(addr, config.connect_timeout)),
         };
         counters.connections_made.fetch_add(1, Ordering::Relaxed);
@@ -228,6 +227,26 @@ impl Connection {
         };
         answered
     }
+}
+
+/// Connects to this address and shakes hands, and says which one is better.
+async fn greet(
+    address: &Address,
+    prepared: &Prepared,
+    identity: &Identity,
+    config: &ClientConfig,
+) -> Result<(Stream, ServerPreface, Option<Address>), PrefaceError> {
+    let mut stream = connect(address, prepared, identity, config).await?;
+    stream.write_all(&prepared.preface).await?;
+    stream.flush().await?;
+    let answer: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream, &[]).await?;
+    let answer = ServerPreface::parse(&answer).map_err(PrefaceError::Handshake)?;
+    let words = read_exactly(&mut stream, answer.message_len.into()).await?;
+    if let Some(refusal) = answer.refusal(&words) {
+        return Err(PrefaceError::Refused(refusal));
+    }
+    let shorter = shorter_way(address.text(), &words, stream.local_addr());
+    Ok((stream, answer, shorter))
 }
 
 /// A call under way. When its caller stops waiting before the answer has come, the master

@@ -2,13 +2,16 @@
 
 use core::time::Duration;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mc_types::ErrorCode;
 use socket2::{SockRef, TcpKeepalive};
 
+use super::address::Address;
 use super::config::ClientConfig;
 use crate::error::RpcError;
+use crate::frame::Welcome;
 use crate::handshake::PrefaceError;
 #[cfg(feature = "tls")]
 use crate::tls::TlsError;
@@ -39,6 +42,21 @@ fn is_tls(error: &io::Error) -> bool {
 pub(super) fn no_answer(addr: &Arc<str>, timeout: Duration) -> RpcError {
     let text = format!("no answer within {timeout:?}");
     handshake_failed(addr, io::Error::new(io::ErrorKind::TimedOut, text).into())
+}
+
+/// The shorter way to the master at `addr`, if its `welcome` shows one to the client that has
+/// connected from `ours`.
+pub(super) fn shorter_way(
+    addr: &Arc<str>,
+    welcome: &[u8],
+    ours: Option<SocketAddr>,
+) -> Option<Address> {
+    let welcome = Welcome::parse(welcome).ok()?;
+    // The way an IPv4 client looks to a socket of IPv6.
+    let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
+    let direct = canonical(ours?) == canonical(welcome.seen_as?);
+    let offered = !welcome.local_socket.is_empty();
+    (direct && offered).then(|| Address::local(&welcome.local_socket, addr))
 }
 
 /// Whether another attempt to connect may succeed without anybody's help. Only for

@@ -2,6 +2,7 @@
 //! Bytes in, bytes out; no I/O. `docs/protocol.md` is the specification.
 
 mod preface;
+mod welcome;
 
 use core::time::Duration;
 
@@ -16,6 +17,7 @@ pub use preface::{
     ClientPreface, Hello, MAGIC, MAX_HELLO_LEN, MAX_TOKEN_LEN, PREFACE_LEN, SERVER_PREFACE_LEN,
     ServerPreface, check_magic,
 };
+pub use welcome::{MAX_SOCKET_NAME_LEN, SOCKET_NAME_PREFIX, Welcome};
 
 /// The version of the protocol that this crate speaks.
 pub const VERSION: u16 = 2;

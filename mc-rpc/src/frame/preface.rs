@@ -5,9 +5,9 @@ use core::fmt;
 use bytes::BytesMut;
 use mc_types::ErrorCode;
 
-use super::{MIN_MAX_PAYLOAD, VERSION, array};
+use super::{MIN_MAX_PAYLOAD, VERSION, Welcome, array};
 use crate::error::{ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, Refusal};
-use crate::wire::{Fields, put_bytes};
+use crate::wire::{Fields, put_bytes, put_u64};
 
 /// The first bytes of either side. The first is no ASCII character, so that no
 /// text protocol and neither the HTTP/2 preface (`PRI * HTTP/2.0`) nor a TLS
@@ -99,6 +99,9 @@ pub struct Hello {
     pub token: Box<[u8]>,
     /// The tenant that it wants to act for; empty for the one that its credential says.
     pub tenant: Box<str>,
+    /// Whether it wants to know of a shorter way to a server of its own host: whether a
+    /// [`Welcome`] may follow the preface that takes it.
+    pub local: bool,
 }
 
 impl fmt::Debug for Hello {
@@ -118,6 +121,7 @@ impl Hello {
         }
         put_bytes(&mut out, 2, &self.token);
         put_bytes(&mut out, 3, self.tenant.as_bytes());
+        put_u64(&mut out, 4, self.local.into());
         out
     }
 
@@ -145,6 +149,7 @@ impl Hello {
                     hello.token = token.into();
                 }
                 3 => hello.tenant = field.text()?.into(),
+                4 => hello.local = field.bool()?,
                 _ => {}
             }
         }
@@ -157,7 +162,8 @@ impl Hello {
 pub struct ServerPreface {
     /// The version of the protocol that it speaks.
     pub version: u16,
-    /// Bytes of words that follow when the connection is refused.
+    /// Bytes that follow: of the words when the connection is refused, of the [`Welcome`]
+    /// when it is taken from a client that asked for one.
     pub message_len: u16,
     /// 0 when the connection is taken, otherwise the number of the cause; the
     /// server then closes it.
@@ -179,6 +185,16 @@ impl ServerPreface {
         bytes[12..16].copy_from_slice(&self.status.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.max_payload.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.max_in_flight.to_le_bytes());
+        bytes
+    }
+
+    /// The preface's bytes, with the welcome behind them.
+    #[must_use]
+    pub fn welcoming(self, welcome: &Welcome) -> BytesMut {
+        let message = welcome.encode();
+        let preface = Self { message_len: message.len() as u16, ..self }; // of a name and an address
+        let mut bytes = BytesMut::from(&preface.encode()[..]);
+        bytes.extend_from_slice(&message);
         bytes
     }
 
@@ -283,7 +299,8 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let hello = Hello { session: 1, token: (*b"secret").into(), tenant: "a".into() };
+        let hello =
+            Hello { session: 1, token: (*b"secret").into(), tenant: "a".into(), local: false };
         assert_eq!(
             ClientPreface::with(16 << 20, &hello),
             b"\xa7MCRPC\r\n\x02\0\x1d\0\0\0\0\x01\
@@ -307,11 +324,12 @@ mod tests {
 
     #[test]
     fn a_hello_is_the_message_and_keeps_its_secrets() {
-        let hello = Hello { session: 7, token: (*b"tok").into(), tenant: "t".into() };
+        let hello = Hello { session: 7, token: (*b"tok").into(), tenant: "t".into(), local: true };
         let message = proto::Hello {
             session: 7_u128.to_be_bytes().to_vec(),
             token: b"tok".to_vec(),
             tenant: "t".into(),
+            local: true,
         };
         assert_eq!(message.encode_to_vec(), hello.encode());
         assert_eq!(Hello::parse(&message.encode_to_vec()).unwrap(), hello);

@@ -22,7 +22,9 @@ use super::{ServerConfig, Shared};
 use crate::error::{HandshakeError, Refusal};
 #[cfg(feature = "tls")]
 use crate::frame::MAGIC;
-use crate::frame::{ClientPreface, Hello, PREFACE_LEN, ServerPreface, VERSION, other_version};
+use crate::frame::{
+    ClientPreface, Hello, PREFACE_LEN, ServerPreface, VERSION, Welcome, other_version,
+};
 use crate::handshake::{read_exactly, read_preface};
 use crate::service::Service;
 use crate::stream::Stream;
@@ -73,7 +75,7 @@ async fn greet_and_serve<S: Service>(
             }
             Some(_) => {}
         }
-        let asker = greet(&mut stream, begun, &shown, &shared).await?;
+        let asker = greet(&mut stream, peer, begun, &shown, &shared).await?;
         Ok::<_, End>(Greeted::Native(stream, asker))
     };
     match timeout(patience, greeted).await.map_err(|_| End::SlowHandshake(patience))?? {
@@ -144,6 +146,7 @@ async fn secure_tcp(
 /// Shakes hands: the versions match, and the server knows who it is. `begun` has arrived.
 async fn greet<S: Service>(
     stream: &mut Stream,
+    peer: Peer,
     begun: &[u8],
     shown: &Shown,
     shared: &Shared<S>,
@@ -163,10 +166,11 @@ async fn greet<S: Service>(
             0 => None,
             id => Some(shared.sessions.open(id, &caller)?),
         };
-        Ok(Asker { caller, session, max_reply: client.max_payload as usize })
+        let asker = Asker { caller, session, max_reply: client.max_payload as usize };
+        Ok((asker, hello.local))
     });
-    let asker = match known {
-        Ok(asker) => asker,
+    let (asker, local) = match known {
+        Ok(known) => known,
         Err(refusal) => {
             refuse(stream, &refusal).await?;
             return Err(End::Refused(refusal));
@@ -179,7 +183,13 @@ async fn greet<S: Service>(
         max_payload: shared.config.max_payload,
         max_in_flight: shared.config.max_in_flight,
     };
-    stream.write_all(&answer.encode()).await?;
+    match (peer, &shared.local_socket) {
+        (Peer::Ip(seen_as), Some(name)) if local => {
+            let welcome = Welcome { local_socket: name.clone(), seen_as: Some(seen_as) };
+            stream.write_all(&answer.welcoming(&welcome)).await?;
+        }
+        _ => stream.write_all(&answer.encode()).await?,
+    }
     stream.flush().await?;
     Ok(asker)
 }

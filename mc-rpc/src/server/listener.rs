@@ -13,6 +13,8 @@ use tokio::net::UnixListener;
 
 use super::peer::Peer;
 use crate::error::BindError;
+#[cfg(target_os = "linux")]
+use crate::frame::SOCKET_NAME_PREFIX;
 use crate::stream::Stream;
 
 /// A socket that connections come from.
@@ -24,6 +26,9 @@ pub(super) enum Listener {
         listener: UnixListener,
         _file: SocketFile,
     },
+    /// One that TCP clients are told of.
+    #[cfg(target_os = "linux")]
+    Offered(UnixListener),
 }
 
 /// A Unix socket's file; removed when dropped.
@@ -74,6 +79,21 @@ impl Listener {
         Ok(Self::Unix { listener, _file: file })
     }
 
+    /// Listens at a name that nobody can know beforehand: nobody takes it first, and who
+    /// names it has been told.
+    #[cfg(target_os = "linux")]
+    pub(super) fn offered() -> io::Result<(Self, Box<str>)> {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net;
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        let name = format!("{SOCKET_NAME_PREFIX}{:032x}", u128::from_ne_bytes(random));
+        let address = net::SocketAddr::from_abstract_name(&name)?;
+        let listener = net::UnixListener::bind_addr(&address)?;
+        listener.set_nonblocking(true)?;
+        Ok((Self::Offered(UnixListener::from_std(listener)?), name.into()))
+    }
+
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
         match self {
             Self::Tcp(listener) => listener
@@ -84,6 +104,11 @@ impl Listener {
                 let uid = stream.peer_cred().ok().map(|of| of.uid());
                 (Stream::Unix(stream), Peer::Local { uid })
             }),
+            // In place of a TCP connection, which does not show the user either.
+            #[cfg(target_os = "linux")]
+            Self::Offered(listener) => listener
+                .poll_accept(cx)
+                .map_ok(|(stream, _)| (Stream::Unix(stream), Peer::Local { uid: None })),
         }
     }
 }

@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
-use super::in_place::was_given_up;
+use super::in_place::{PATIENCE, is_wanted, was_given_up};
 use super::stream::Stream;
 use crate::client::address::Address;
 use crate::client::backoff::bounded;
 use crate::client::config::ClientConfig;
-use crate::client::credentials::Identity;
-use crate::client::dial::{handshake_failed, no_answer};
+use crate::client::credentials::{Identity, Prepared};
+use crate::client::dial::{handshake_failed, no_answer, shorter_way};
 use crate::client::request::address as address_frame;
 use crate::error::RpcError;
 use crate::frame::{
@@ -85,10 +85,25 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Self, RpcError> {
         let prepared = identity.prepare(config)?;
-        let addr = address.text();
         let deadline = deadline.min(Instant::now() + bounded(config.connect_timeout));
+        let (connection, shorter) = Self::open_one(address, &prepared, identity, config, deadline)?;
+        let shorter =
+            shorter.map(|way| Self::open_one(&way, &prepared, identity, config, deadline));
+        // Where the offer leads nowhere, this client is in another container.
+        Ok(shorter.and_then(Result::ok).map_or(connection, |(connection, _)| connection))
+    }
+
+    /// Connects to this address, and says which one is better.
+    fn open_one(
+        address: &Address,
+        prepared: &Prepared,
+        identity: &Identity,
+        config: &ClientConfig,
+        deadline: Instant,
+    ) -> Result<(Self, Option<Address>), RpcError> {
+        let addr = address.text();
         let stream =
-            Stream::connect(address, &prepared, identity, config, deadline).map_err(|error| {
+            Stream::connect(address, prepared, identity, config, deadline).map_err(|error| {
                 match waits(&error) {
                     true => no_answer(addr, config.connect_timeout),
                     false => handshake_failed(addr, error.into()),
@@ -97,7 +112,7 @@ impl Connection {
         let mut connection = Self {
             addr: Arc::clone(addr),
             stream,
-            outbox: prepared.preface,
+            outbox: prepared.preface.clone(),
             inbox: vec![0; INBOX_BYTES],
             answer: 0..0,
             timeout: Duration::ZERO,
@@ -110,7 +125,9 @@ impl Connection {
         match connection.shake_hands(deadline) {
             Ok(Ok(server)) => {
                 connection.max_request = server.max_payload as usize;
-                Ok(connection)
+                let welcome = &connection.inbox[SERVER_PREFACE_LEN..][..server.message_len.into()];
+                let shorter = shorter_way(addr, welcome, connection.stream.local_addr());
+                Ok((connection, shorter))
             }
             Ok(Err(error)) => Err(handshake_failed(addr, error)),
             Err(Broken::Io(error)) => Err(handshake_failed(addr, error.into())),
@@ -292,8 +309,7 @@ impl Connection {
         loop {
             match self.stream.read(&mut self.inbox[into.clone()]) {
                 Ok(read) => return Ok(read),
-                Err(error) if waits(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                Err(error) if waits(&error) || error.kind() == io::ErrorKind::Interrupted => {
                     if was_given_up() {
                         return Err(Broken::GivenUp);
                     }
@@ -305,11 +321,12 @@ impl Connection {
     }
 
     /// Lets the socket wait for so long, in whole milliseconds: calls that have all of
-    /// their time left find the time-out set.
+    /// their time left find the time-out set. Calls that may be given up wait in pieces.
     fn allow(&mut self, left: Duration) -> Result<(), Broken> {
         if left.is_zero() {
             return Err(Broken::Late);
         }
+        let left = if is_wanted() { left.min(PATIENCE) } else { left };
         let millis = left.subsec_nanos().div_ceil(1_000_000).into();
         let timeout =
             Duration::from_secs(left.as_secs()).saturating_add(Duration::from_millis(millis));

@@ -4,8 +4,9 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::thread;
 
-/// How soon a pause notices that nobody waits for its end.
-const PAUSE: Duration = Duration::from_millis(50);
+/// How soon a call notices that nobody waits for its end any more, if no signal says so:
+/// another thread may have got that.
+pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// Whether calls are made in place, and what tells them to give up.
@@ -21,8 +22,9 @@ thread_local! {
 /// [`blocking::MasterClient`](super::MasterClient) with the settings of the async one, made
 /// when they are needed; [`metrics`](crate::MasterClient::metrics) counts both.
 ///
-/// When a signal interrupts the wait for an answer, `give_up` is asked whether it is no
-/// longer wanted; the call then fails with [`RpcError::GivenUp`](crate::RpcError::GivenUp).
+/// When a signal interrupts the wait for an answer, and every 50 ms, `give_up` is asked
+/// whether it is no longer wanted; the call then fails with
+/// [`RpcError::GivenUp`](crate::RpcError::GivenUp).
 /// `|| false` waits in any case.
 ///
 /// ```
@@ -63,7 +65,7 @@ pub(super) fn was_given_up() -> bool {
 pub(super) fn pause(wait: Duration) -> bool {
     let mut left = wait;
     while !left.is_zero() && !was_given_up() {
-        let piece = left.min(PAUSE);
+        let piece = left.min(PATIENCE);
         thread::sleep(piece);
         left -= piece;
     }

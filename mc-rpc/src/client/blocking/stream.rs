@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 #[cfg(feature = "tls")]
@@ -62,6 +62,17 @@ impl Stream {
             }
             #[cfg(not(unix))]
             Address::Unix { .. } => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Where a connection without TLS comes from.
+    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr().ok(),
+            #[cfg(unix)]
+            Self::Unix(_) => None,
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => None,
         }
     }
 

@@ -55,7 +55,7 @@ struct Peer {
 
 async fn serve(config: ServerConfig) -> Peer {
     let gate = Arc::<Gate>::default();
-    let shared = Arc::new(Shared::new(Arc::clone(&gate), config));
+    let shared = Arc::new(Shared::new(Arc::clone(&gate), config, None));
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (drain, draining) = watch::channel(false);
     let served = tokio::spawn(serve_connection(

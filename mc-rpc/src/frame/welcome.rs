@@ -1,0 +1,107 @@
+//! What a server says to a client that it takes.
+
+use std::net::SocketAddr;
+
+use bytes::BytesMut;
+
+use crate::error::MAX_MESSAGE_LEN;
+use crate::wire::{Fields, WireError, put_bytes};
+
+/// What the name of every such socket begins with, so that a client that believes a server
+/// is sent to no socket of anybody else.
+pub const SOCKET_NAME_PREFIX: &str = "mc-rpc-";
+
+/// Longest name of a socket in Linux's abstract namespace in bytes: `sun_path` less the
+/// zero byte in front.
+pub const MAX_SOCKET_NAME_LEN: usize = 107;
+
+/// How a client of the server's own host reaches it by a shorter way than TCP. The message
+/// `Welcome` of the `.proto`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Welcome {
+    /// The name of a Unix socket in Linux's abstract namespace, without the zero byte in
+    /// front; it begins with [`SOCKET_NAME_PREFIX`]. Empty for none.
+    pub local_socket: Box<str>,
+    /// The client's address as the server sees it. Another one than the client's own shows
+    /// a proxy in between, which the socket would get round.
+    pub seen_as: Option<SocketAddr>,
+}
+
+impl Welcome {
+    /// The message's bytes.
+    ///
+    /// # Panics
+    /// When the name is longer than [`MAX_SOCKET_NAME_LEN`].
+    #[must_use]
+    pub fn encode(&self) -> BytesMut {
+        assert!(self.local_socket.len() <= MAX_SOCKET_NAME_LEN, "{:?}", self.local_socket);
+        let mut out = BytesMut::new();
+        put_bytes(&mut out, 1, self.local_socket.as_bytes());
+        if let Some(address) = self.seen_as {
+            put_bytes(&mut out, 2, address.to_string().as_bytes());
+        }
+        debug_assert!(out.len() <= MAX_MESSAGE_LEN, "a name and an address");
+        out
+    }
+
+    /// Reads the message. An address that is none counts as unknown.
+    ///
+    /// # Errors
+    /// [`WireError`] when it is no message, or the name is none of such a socket.
+    pub fn parse(message: &[u8]) -> Result<Self, WireError> {
+        let (mut fields, mut welcome) = (Fields::new(message), Self::default());
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => {
+                    let name = field.text()?;
+                    let of_ours = name.is_empty() || name.starts_with(SOCKET_NAME_PREFIX);
+                    if name.len() > MAX_SOCKET_NAME_LEN || name.contains('\0') || !of_ours {
+                        return Err(WireError::NotText { number: 1 });
+                    }
+                    welcome.local_socket = name.into();
+                }
+                2 => welcome.seen_as = field.text()?.parse().ok(),
+                _ => {}
+            }
+        }
+        Ok(welcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto;
+    use proptest::prelude::*;
+    use prost::Message;
+
+    #[test]
+    fn a_welcome_is_the_message() {
+        let seen_as = Some("[::1]:4000".parse().unwrap());
+        let welcome = Welcome { local_socket: "mc-rpc-1".into(), seen_as };
+        let message =
+            proto::Welcome { local_socket: "mc-rpc-1".into(), seen_as: "[::1]:4000".into() };
+        assert_eq!(message.encode_to_vec(), welcome.encode());
+        assert_eq!(Welcome::parse(&welcome.encode()).unwrap(), welcome);
+        assert_eq!(Welcome::parse(b"").unwrap(), Welcome::default());
+    }
+
+    #[test]
+    fn what_is_no_name_or_address_is_not_used() {
+        let message =
+            |name: &str| proto::Welcome { local_socket: name.into(), seen_as: "x".into() };
+        let long = |len: usize| format!("{:x<len$}", SOCKET_NAME_PREFIX);
+        for bad in ["mc-rpc-\0", "bus", &long(108)] {
+            assert!(Welcome::parse(&message(bad).encode_to_vec()).is_err(), "{bad:?}");
+        }
+        let welcome = Welcome::parse(&message(&long(107)).encode_to_vec()).unwrap();
+        assert_eq!(welcome.seen_as, None);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Welcome::parse(&bytes);
+        }
+    }
+}
