@@ -151,7 +151,11 @@ impl RegionTable {
             .ok_or(out_of_bounds)?;
         // Both fit in usize because they lie inside memory of this process.
         let slice = region.memory.slice(inside.offset() as usize, inside.len() as usize);
-        Ok(slice.expect("the extent was found to lie inside the memory"))
+        let slice = slice.expect("the extent was found to lie inside the memory");
+        if wanted == Access::Write {
+            slice.populate_behind();
+        }
+        Ok(slice)
     }
 
     /// Shows the region to `visit`, while nobody can withdraw it; `None` when no region

@@ -126,23 +126,36 @@ impl Mapping {
         page: usize,
         blank: bool,
     ) -> io::Result<()> {
-        #[cfg(target_os = "linux")]
-        {
-            let first = self.locate(start, len).cast();
-            // SAFETY: `locate` checked that the range lies in this mapping, and
-            // populating changes no content.
-            let done = unsafe { libc::madvise(first, len, libc::MADV_POPULATE_WRITE) };
-            if done == 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
+        match self.populate_now(start, len) {
             // Unknown before Linux 5.14.
-            if error.raw_os_error() != Some(libc::EINVAL) {
-                return Err(error);
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.touch(start, len, page, blank);
+                Ok(())
             }
+            done => done,
         }
-        self.touch(start, len, page, blank);
-        Ok(())
+    }
+
+    /// The same, whatever the bytes are and whoever writes them meanwhile.
+    ///
+    /// # Errors
+    /// `EINVAL` where the system has no such call.
+    ///
+    /// # Panics
+    /// When they leave the mapping.
+    pub(super) fn populate_now(&self, start: usize, len: usize) -> io::Result<()> {
+        let first = self.locate(start, len).cast();
+        #[cfg(target_os = "linux")]
+        // SAFETY: `locate` checked that the range lies in this mapping, and
+        // populating changes no content.
+        let done = unsafe { libc::madvise(first, len, libc::MADV_POPULATE_WRITE) };
+        #[cfg(target_os = "linux")]
+        return if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _: *mut libc::c_void = first;
+            Err(io::Error::from_raw_os_error(libc::EINVAL))
+        }
     }
 
     /// Touches a byte of every page without changing it.

@@ -8,6 +8,7 @@
 //! yields a mixture of old and new bytes; leases keep that from happening and
 //! checksums find it when it does.
 
+mod ahead;
 mod error;
 #[cfg(target_os = "linux")]
 mod file;
@@ -35,6 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
+use self::ahead::Ahead;
 pub use self::error::MemoryError;
 pub use self::huge::{HugePageSize, HugePages};
 use self::mapping::{Content, Mapping, page_size};
@@ -71,6 +73,8 @@ struct Block {
     /// remembers the address, may have written these bytes behind our back.
     exposed: AtomicBool,
     writable: bool,
+    /// For pages that are populated when they are touched.
+    ahead: Option<Ahead>,
     backing: Backing,
 }
 
@@ -80,13 +84,13 @@ enum Backing {
     /// From the global allocator, with this layout.
     Heap(Layout),
     /// Pages that no other process sees.
-    Private { _mapping: Mapping },
+    Private { mapping: Mapping },
     /// Pages of a file that other processes may be given.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has such files"))]
-    Shared { _mapping: Mapping, file: File },
+    Shared { mapping: Mapping, file: File },
     /// Pages that another process may have, too.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has such files"))]
-    Common { _mapping: Mapping },
+    Common { mapping: Mapping },
     /// From a pool, which gets it back.
     Part(pool::Part),
     /// Bytes of another block, and what is dropped with the last handle.
@@ -116,7 +120,7 @@ impl Memory {
             _ if len <= HEAP_LIMIT => allocate_heap(len)?,
             _ => map_private(len)?,
         };
-        Ok(Self::new(base, len, backing))
+        Ok(Self::with(base, len, Ahead::of(len), backing))
     }
 
     /// Ways to allocate memory that has more to it: huge pages, one NUMA node,
@@ -156,10 +160,11 @@ impl Memory {
         #[cfg(target_os = "linux")]
         {
             let mapping = shared::map(&File::from(fd), len, access)?;
-            let (base, backing) = (mapping.base(), Backing::Common { _mapping: mapping });
+            let (base, backing) = (mapping.base(), Backing::Common { mapping });
             let writable = access != Access::Read;
+            let ahead = Ahead::of(len).filter(|_| writable);
             let exposed = AtomicBool::new(true);
-            Ok(Self { block: Arc::new(Block { base, len, exposed, writable, backing }) })
+            Ok(Self { block: Arc::new(Block { base, len, exposed, writable, ahead, backing }) })
         }
         #[cfg(not(target_os = "linux"))]
         {
@@ -200,13 +205,17 @@ impl Memory {
         owner: impl Send + Sync + 'static,
     ) -> Self {
         let backing = Backing::Foreign { _owner: Box::new(owner) };
-        let exposed = AtomicBool::new(false);
-        Self { block: Arc::new(Block { base, len, exposed, writable: false, backing }) }
+        let (exposed, ahead) = (AtomicBool::new(false), None);
+        Self { block: Arc::new(Block { base, len, exposed, writable: false, ahead, backing }) }
     }
 
     fn new(base: NonNull<u8>, len: usize, backing: Backing) -> Self {
+        Self::with(base, len, None, backing)
+    }
+
+    fn with(base: NonNull<u8>, len: usize, ahead: Option<Ahead>, backing: Backing) -> Self {
         let exposed = AtomicBool::new(false);
-        Self { block: Arc::new(Block { base, len, exposed, writable: true, backing }) }
+        Self { block: Arc::new(Block { base, len, exposed, writable: true, ahead, backing }) }
     }
 
     /// Bytes in the block.
@@ -334,6 +343,16 @@ impl fmt::Debug for Memory {
 }
 
 impl Block {
+    /// The pages that are mapped for this block alone.
+    fn mapping(&self) -> Option<&Mapping> {
+        match &self.backing {
+            Backing::Private { mapping }
+            | Backing::Shared { mapping, .. }
+            | Backing::Common { mapping } => Some(mapping),
+            _ => None,
+        }
+    }
+
     fn is_exposed(&self) -> bool {
         self.exposed.load(Ordering::Acquire)
     }
@@ -384,7 +403,7 @@ fn map_private(len: usize) -> Result<(NonNull<u8>, Backing), MemoryError> {
     }
     let mapping = Mapping::new(len, Content::Private)
         .map_err(|source| MemoryError::Refused { len, source })?;
-    Ok((mapping.base(), Backing::Private { _mapping: mapping }))
+    Ok((mapping.base(), Backing::Private { mapping }))
 }
 
 #[cfg(test)]

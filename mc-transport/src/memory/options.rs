@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+use super::ahead::Ahead;
 use super::huge::{HugePageSize, HugePages};
 use super::mapping::{Content, Mapping, page_size};
 use super::populate::populate;
@@ -212,17 +213,20 @@ impl MemoryOptions {
         if let Some(node) = self.numa_node {
             numa::bind(&mapping, node)?;
         }
-        if let Some(threads) = self.pre_fault.or(huge.map(|_| NonZeroUsize::MIN)) {
+        let threads = self.pre_fault.or(huge.map(|_| NonZeroUsize::MIN));
+        let populated = threads.is_some();
+        if let Some(threads) = threads {
             // Only what the file has: a mapping of it may reach beyond its end.
             populate(&mapping, len, page, threads, self.file.is_none()).map_err(refused)?;
         }
         let base = mapping.base();
         let backing = match file {
-            None => Backing::Private { _mapping: mapping },
-            Some(file) if self.shared => Backing::Shared { _mapping: mapping, file },
-            Some(_) => Backing::Common { _mapping: mapping },
+            None => Backing::Private { mapping },
+            Some(file) if self.shared => Backing::Shared { mapping, file },
+            Some(_) => Backing::Common { mapping },
         };
-        Ok(Memory::new(base, len, backing))
+        let is_there = populated || self.file.is_some();
+        Ok(Memory::with(base, len, Ahead::of(len).filter(|_| !is_there), backing))
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -234,7 +238,7 @@ impl MemoryOptions {
         if let Some(threads) = self.pre_fault {
             populate(&mapping, len, page, threads, true).map_err(refused)?;
         }
-        Ok(Memory::new(mapping.base(), len, Backing::Private { _mapping: mapping }))
+        Ok(Memory::new(mapping.base(), len, Backing::Private { mapping }))
     }
 
     /// What the first byte's address is a multiple of, beyond the size of a page.

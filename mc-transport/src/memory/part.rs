@@ -34,7 +34,8 @@ impl MemorySlice {
         let (len, writable) = (self.len, self.is_writable());
         let backing = Backing::Carved { of: self, _owner: Box::new(owner) };
         let exposed = AtomicBool::new(false);
-        Memory { block: Arc::new(Block { base, len, exposed, writable, backing }) }
+        let ahead = None; // of the whole
+        Memory { block: Arc::new(Block { base, len, exposed, writable, ahead, backing }) }
     }
 }
 

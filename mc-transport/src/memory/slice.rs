@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 
 use mc_types::Checksum;
 
-use super::Memory;
+use super::{Backing, Memory};
 use crate::checksum::Digest;
 
 /// Part of a [`Memory`], which it keeps alive.
@@ -45,6 +45,16 @@ impl MemorySlice {
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.memory.is_writable()
+    }
+
+    /// Says that these bytes are about to be written, and that those behind them probably
+    /// will be soon: their pages are populated in the meantime.
+    pub(crate) fn populate_behind(&self) {
+        let (memory, start) = match &self.memory.block.backing {
+            Backing::Carved { of, .. } => (&of.memory, of.offset + self.offset),
+            _ => (&self.memory, self.offset),
+        };
+        memory.block.populate_behind(start, start + self.len);
     }
 
     /// `len` bytes of this slice from `start`; `None` when they do not lie inside.

@@ -76,7 +76,11 @@ impl Mapped {
         }
         // Both fit in usize because they lie inside memory of this process.
         let slice = self.memory.slice(inside.offset() as usize, inside.len() as usize);
-        Ok(slice.expect("the extent was found to lie inside the memory"))
+        let slice = slice.expect("the extent was found to lie inside the memory");
+        if wanted == Access::Write {
+            slice.populate_behind();
+        }
+        Ok(slice)
     }
 
     /// Checks that the region was open until now, so that what was read is its own.
