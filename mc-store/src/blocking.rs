@@ -54,12 +54,12 @@ use bytes::Bytes;
 use mc_rpc::blocking::in_place;
 use mc_rpc::{ClusterReport, ObjectDescription, Refusal, ReplicaDescription, ReplicaPage};
 use mc_transport::MemorySlice;
-use mc_types::{ClientId, Endpoint, ObjectKey, SegmentId, TaskId};
+use mc_types::{ClientId, Endpoint, Generation, ObjectKey, SegmentId, TaskId};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::client::{
     ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MountedSegment, Put,
-    PutOutcome, SegmentError, SegmentOptions,
+    PutOutcome, SegmentError, SegmentOptions, Stat,
 };
 use crate::config::ClientConfig;
 use crate::error::{CallError, GetError, PutError, StartError};
@@ -319,6 +319,12 @@ calls! {
         ) -> Vec<Result<(), PutError>>;
         fn get(&self, key: &str) -> Result<Bytes, GetError>;
         fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, GetError>;
+        fn get_range_of(
+            &self,
+            key: &str,
+            generation: Generation,
+            range: Range<u64>,
+        ) -> Result<Bytes, GetError>;
         fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, GetError>;
         fn get_range_into(
             &self,
@@ -333,6 +339,8 @@ calls! {
         fn longest_prefix(&self, keys: &[&str]) -> Result<usize, CallError>;
         fn size(&self, key: &str) -> Result<u64, CallError>;
         fn batch_size(&self, keys: &[&str]) -> Result<Vec<Result<u64, Refusal>>, CallError>;
+        fn stat(&self, key: &str) -> Result<Stat, CallError>;
+        fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Refusal>>, CallError>;
         fn remove(&self, key: &str, force: bool) -> Result<(), CallError>;
         fn batch_remove(
             &self,

@@ -165,6 +165,10 @@ pub enum GetError {
         "the lease ran out before the read finished; read less at a time or lengthen the lease"
     )]
     LeaseExpired,
+    /// The object is of another put than the one that was asked for, which is gone; the code is
+    /// [`LeaseExpired`](ErrorCode::LeaseExpired).
+    #[error("the object was replaced by another put; look it up again and read that one")]
+    Replaced,
     /// What was read is not what was put, from any replica.
     #[error("the checksum does not match in any replica; the last one read was from {endpoint}")]
     ChecksumMismatch {
@@ -205,7 +209,7 @@ impl GetError {
             Self::BufferTooSmall { .. } | Self::OutOfRange { .. } | Self::TargetReadOnly => {
                 ErrorCode::InvalidParams
             }
-            Self::LeaseExpired => ErrorCode::LeaseExpired,
+            Self::LeaseExpired | Self::Replaced => ErrorCode::LeaseExpired,
             Self::ChecksumMismatch { .. } => ErrorCode::ChecksumMismatch,
             Self::Peer(error) => error.code(),
             Self::Memory(_) => ErrorCode::Internal,

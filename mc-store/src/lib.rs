@@ -14,7 +14,7 @@ pub mod standalone;
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
     GetInto, HotCacheConfig, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put,
-    PutOutcome, SegmentError, SegmentOptions,
+    PutOutcome, SegmentError, SegmentOptions, Stat,
 };
 pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
@@ -28,7 +28,7 @@ pub use mc_transport::{
     HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,
 };
 pub use mc_types::{
-    ByteSize, ClientId, ErrorCode, KeyError, MAX_KEY_LEN, ObjectKey, SegmentId, TaskId,
+    ByteSize, ClientId, ErrorCode, Generation, KeyError, MAX_KEY_LEN, ObjectKey, SegmentId, TaskId,
 };
 
 /// The repository's front page, so that its examples are compiled and run.

@@ -79,7 +79,12 @@ async fn ranges_are_exact_for_any_slices() {
         GetInto::new("ranges", first.clone()).range(3995..4005),
         GetInto::new("one", second.clone()).range(0..11),
         GetInto::new("none", second.clone()).range(0..1),
-        GetInto { key: "one", into: vec![first.clone(), second.clone()], range: Some(100..120) },
+        GetInto {
+            key: "one",
+            into: vec![first.clone(), second.clone()],
+            range: Some(100..120),
+            generation: None,
+        },
     ];
     let read = remote.batch_get_into(gets).await;
     assert_eq!(read[0].as_ref().unwrap(), &10);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use mc_transport::MemorySlice;
+use mc_types::Generation;
 
 use super::read::{Item, Target};
 use super::{Client, ClientOperation};
@@ -19,6 +20,8 @@ pub struct GetInto<'a> {
     pub into: Vec<MemorySlice>,
     /// Which of the object's bytes to read; all, without it.
     pub range: Option<Range<u64>>,
+    /// The only put whose bytes will do; any, without it.
+    pub generation: Option<Generation>,
 }
 
 impl<'a> GetInto<'a> {
@@ -31,13 +34,35 @@ impl<'a> GetInto<'a> {
     /// Into several pieces of memory, one after the other.
     #[must_use]
     pub fn scattered(key: &'a str, into: Vec<MemorySlice>) -> Self {
-        Self { key, into, range: None }
+        Self { key, into, range: None, generation: None }
     }
 
     /// Only these bytes of the object, as [`Client::get_range`] reads them.
     #[must_use]
     pub fn range(self, range: Range<u64>) -> Self {
         Self { range: Some(range), ..self }
+    }
+
+    /// Only of this put, as [`Client::stat`] tells it: [`GetError::Replaced`] when the key has
+    /// the value of another one now.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::{GetError, GetInto, Memory};
+    /// let memory = Memory::allocate(8)?;
+    /// client.put("block", "keys and values").await?;
+    /// let found = client.stat("block").await?;
+    /// let get = |at| {
+    ///     GetInto::new("block", memory.whole()).range(at..at + 8).generation(found.generation)
+    /// };
+    /// assert!(matches!(client.batch_get_into(vec![get(0)]).await[..], [Ok(8)]));
+    /// client.upsert("block", "others, as long").await?;
+    /// assert!(matches!(client.batch_get_into(vec![get(7)]).await[..], [Err(GetError::Replaced)]));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn generation(self, generation: Generation) -> Self {
+        Self { generation: Some(generation), ..self }
     }
 }
 
@@ -56,7 +81,7 @@ impl Client {
     /// # Errors
     /// [`GetError`]; no bytes are returned then.
     pub async fn get(&self, key: &str) -> Result<Bytes, GetError> {
-        let values = self.get_owned(&[(key, None)], ClientOperation::Get).await;
+        let values = self.get_owned(&[key], None, None, ClientOperation::Get).await;
         values.into_iter().next().expect("one value for each key")
     }
 
@@ -77,7 +102,36 @@ impl Client {
     /// [`GetError`]; [`OutOfRange`](GetError::OutOfRange) when the range begins behind
     /// the value's end or ends before it begins.
     pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, GetError> {
-        let values = self.get_owned(&[(key, Some(range))], ClientOperation::GetRange).await;
+        let values = self.get_owned(&[key], Some(range), None, ClientOperation::GetRange).await;
+        values.into_iter().next().expect("one value for each key")
+    }
+
+    /// As [`get_range`](Self::get_range), but only of this put, as [`stat`](Self::stat) tells
+    /// it: ranges that are read one by one are of one value then.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::GetError;
+    /// client.put("block", "keys and values").await?;
+    /// let put = client.stat("block").await?.generation;
+    /// assert_eq!(client.get_range_of("block", put, 0..4).await?, "keys");
+    /// client.upsert("block", "others").await?;
+    /// let gone = client.get_range_of("block", put, 9..15).await;
+    /// assert!(matches!(gone, Err(GetError::Replaced)));
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get_range`](Self::get_range), and [`Replaced`](GetError::Replaced) when the key has
+    /// the value of another put now.
+    pub async fn get_range_of(
+        &self,
+        key: &str,
+        generation: Generation,
+        range: Range<u64>,
+    ) -> Result<Bytes, GetError> {
+        let operation = ClientOperation::GetRange;
+        let values = self.get_owned(&[key], Some(range), Some(generation), operation).await;
         values.into_iter().next().expect("one value for each key")
     }
 
@@ -131,7 +185,7 @@ impl Client {
     }
 
     /// The values of many keys, each on its own, as [`get`](Self::get) returns them; in
-    /// the order of the keys.
+    /// the order of the keys. A key that is named twice has one value.
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -143,13 +197,15 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, GetError>> {
-        let wanted: Vec<_> = keys.iter().map(|key| (*key, None)).collect();
-        self.get_owned(&wanted, ClientOperation::BatchGet).await
+        self.get_owned(keys, None, None, ClientOperation::BatchGet).await
     }
 
     /// Reads many objects, or parts of them, into memory of the caller, each on its own,
     /// and says how many bytes were read of each; in the order of the requests. Targets
     /// must not overlap.
+    ///
+    /// All parts of one key are of one put, also when the key is replaced meanwhile. For parts
+    /// that several calls read, [`GetInto::generation`] names the put.
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -175,13 +231,14 @@ impl Client {
 
     async fn get_owned(
         &self,
-        keys: &[(&str, Option<Range<u64>>)],
+        keys: &[&str],
+        range: Option<Range<u64>>,
+        generation: Option<Generation>,
         operation: ClientOperation,
     ) -> Vec<Result<Bytes, GetError>> {
         let timed = self.core.metrics.start(operation);
-        let wanted = keys.iter();
-        let mut items: Vec<Item<'_>> =
-            wanted.map(|(key, range)| Item::new(key, range.clone(), Target::OWNED)).collect();
+        let item = |key| Item::new(key, range.clone(), generation, Target::OWNED);
+        let mut items: Vec<Item<'_>> = keys.iter().copied().map(item).collect();
         self.core.get_all(&mut items).await;
         timed.ended(items.iter().map(Item::tally));
         items.into_iter().map(Item::into_bytes).collect()
@@ -193,9 +250,10 @@ impl Client {
         operation: ClientOperation,
     ) -> Vec<Result<u64, GetError>> {
         let timed = self.core.metrics.start(operation);
-        let wanted = gets.into_iter();
-        let mut items: Vec<Item<'_>> =
-            wanted.map(|get| Item::new(get.key, get.range, Target::Given(get.into))).collect();
+        let item = |GetInto { key, into, range, generation }| {
+            Item::new(key, range, generation, Target::Given(into))
+        };
+        let mut items: Vec<Item<'_>> = gets.into_iter().map(item).collect();
         self.core.get_all(&mut items).await;
         timed.ended(items.iter().map(Item::tally));
         items.into_iter().map(Item::into_len).collect()

@@ -1,7 +1,7 @@
 //! Calls about keys, which move no bytes.
 
-use mc_rpc::{MAX_BATCH, MasterClient, ObjectDescription, Refusal, RpcError};
-use mc_types::{KeyError, KeyRef};
+use mc_rpc::{MAX_BATCH, MasterClient, ObjectDescription, Refusal, ReplicaList, RpcError};
+use mc_types::{Generation, KeyError, KeyRef};
 
 use super::{Client, ClientOperation};
 use crate::error::CallError;
@@ -9,6 +9,23 @@ use crate::error::CallError;
 /// Most bytes of keys that one call to the master names; a quarter of what masters accept
 /// by default.
 const MAX_KEY_BYTES: usize = 4 << 20;
+
+/// What is known of an object that can be read; see [`Client::stat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stat {
+    /// How many bytes it has.
+    pub len: u64,
+    /// The put that stored it. Of two objects that had one key at different times each has
+    /// another; [`GetInto::generation`](crate::GetInto::generation) reads of this one only.
+    pub generation: Generation,
+}
+
+impl From<&ReplicaList> for Stat {
+    fn from(list: &ReplicaList) -> Self {
+        Self { len: list.slices.total_len(), generation: list.generation }
+    }
+}
 
 impl Client {
     /// Whether `key` can be read. A yes keeps the object from being taken away
@@ -99,8 +116,7 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn size(&self, key: &str) -> Result<u64, CallError> {
-        let list = self.core.request()?.get_replica_list(KeyRef::new(key)?).await?;
-        Ok(list.slices.total_len())
+        Ok(self.stat(key).await?.len)
     }
 
     /// [`size`](Self::size) of many objects, each on its own; in the order of the keys.
@@ -119,10 +135,51 @@ impl Client {
     /// # Ok(()) });
     /// ```
     pub async fn batch_size(&self, keys: &[&str]) -> Result<Vec<Result<u64, Refusal>>, CallError> {
+        let stats = self.batch_stat(keys).await?.into_iter();
+        Ok(stats.map(|stat| stat.map(|stat| stat.len)).collect())
+    }
+
+    /// How many bytes the object has, and which put it came from. Keeps it from being taken
+    /// away for the length of a lease, as [`exist`](Self::exist) does; another put may replace
+    /// it all the same.
+    ///
+    /// # Errors
+    /// As [`size`](Self::size).
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// let first = client.stat("a").await?;
+    /// assert_eq!(first.len, 5);
+    /// assert_eq!(client.stat("a").await?, first);
+    /// client.upsert("a", "other").await?;
+    /// assert_ne!(client.stat("a").await?.generation, first.generation);
+    /// # Ok(()) });
+    /// ```
+    pub async fn stat(&self, key: &str) -> Result<Stat, CallError> {
+        let list = self.core.request()?.get_replica_list(KeyRef::new(key)?).await?;
+        Ok(Stat::from(&list))
+    }
+
+    /// [`stat`](Self::stat) of many objects, each on its own; in the order of the keys.
+    ///
+    /// # Errors
+    /// [`CallError`] when one of the keys is not one or the master cannot be asked;
+    /// within, why nothing is known of an object.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.put("a", "bytes").await?;
+    /// let stats = client.batch_stat(&["a", "b"]).await?;
+    /// assert_eq!(stats[0], Ok(client.stat("a").await?));
+    /// assert!(stats[1].is_err());
+    /// # Ok(()) });
+    /// ```
+    pub async fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Refusal>>, CallError> {
         let keys = checked(keys)?;
         let lists =
             self.in_parts(&keys, |master, part| master.batch_get_replica_list(part)).await?;
-        Ok(lists.into_iter().map(|list| list.map(|list| list.slices.total_len())).collect())
+        Ok(lists.into_iter().map(|list| list.map(|list| Stat::from(&list))).collect())
     }
 
     /// Removes an object. `force` disregards that somebody may be reading it.

@@ -40,6 +40,7 @@ pub use builder::ClientBuilder;
 pub use drain::DrainReport;
 pub use get::GetInto;
 pub use hot_cache::HotCacheConfig;
+pub use keys::Stat;
 pub use metrics::{
     ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics, PathMetrics,
 };

@@ -1,6 +1,8 @@
 //! How objects are read: a leased replica list from the master, bytes from a replica, and
 //! proof that they are the ones that were put.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,15 +10,16 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use mc_lease::ReaderLease;
+use mc_meta::Slices;
 use mc_rpc::ReplicaList;
 use mc_transport::{BufferPool, Memory, MemorySlice, Operation, RemoteSpan};
-use mc_types::{Checksum, ErrorCode, KeyRef, Time};
+use mc_types::{Checksum, ErrorCode, Generation, KeyRef, Time};
 
 use super::Core;
 use super::data::{Job, Moved, match_checksums, prefix};
 use crate::error::GetError;
 
-/// Objects asked for in one call.
+/// Objects asked for in one call, and parts of objects read at a time.
 const CHUNK: usize = 1024;
 
 /// How often a read begins again because the object changed under it.
@@ -37,41 +40,57 @@ impl Target {
     pub(super) const OWNED: Self = Self::Owned(None);
 }
 
-/// An object on its way.
+/// An object on its way, or a part of one.
 pub(super) struct Item<'a> {
     key: &'a str,
     /// What is wanted of it.
     range: Option<Range<u64>>,
+    /// The only put that it may be of.
+    generation: Option<Generation>,
     target: Target,
     outcome: Option<Result<u64, GetError>>,
-    attempts: u32,
 }
 
-/// One attempt to read an item, from one answer of the master.
+/// All items of one key. They are read together, so that their bytes are of one put.
+struct Object<'a> {
+    key: KeyRef<'a>,
+    items: Vec<usize>,
+    attempts: u32,
+    is_open: bool,
+}
+
+/// One attempt to read an object, from one answer of the master.
 struct Read {
-    at: usize,
+    object: usize,
     list: ReplicaList,
     lease: ReaderLease,
-    /// The first of the object's bytes that is read, and how many are.
-    start: u64,
-    len: u64,
-    pieces: Arc<[MemorySlice]>,
     /// Replicas in the order in which to try them.
     order: Vec<usize>,
-    failure: Option<GetError>,
-    verified: bool,
+    parts: Vec<Part>,
     /// The object went away while it was read.
     lost: bool,
 }
 
-impl<'a> Item<'a> {
-    pub(super) fn new(key: &'a str, range: Option<Range<u64>>, target: Target) -> Self {
-        let outcome = KeyRef::new(key).err().map(|error| Err(GetError::Key(error)));
-        Self { key, range, target, outcome, attempts: 0 }
-    }
+/// What an item wants of the object.
+struct Part {
+    item: usize,
+    /// The first of the object's bytes that is read, and how many are.
+    start: u64,
+    len: u64,
+    pieces: Arc<[MemorySlice]>,
+    failure: Option<GetError>,
+    verified: bool,
+}
 
-    fn key(&self) -> KeyRef<'a> {
-        KeyRef::new(self.key).expect("an item with a bad key has an outcome from the start")
+impl<'a> Item<'a> {
+    pub(super) fn new(
+        key: &'a str,
+        range: Option<Range<u64>>,
+        generation: Option<Generation>,
+        target: Target,
+    ) -> Self {
+        let outcome = KeyRef::new(key).err().map(|error| Err(GetError::Key(error)));
+        Self { key, range, generation, target, outcome }
     }
 
     /// What is wanted of an object of `len` bytes: where it begins, and its length.
@@ -156,97 +175,149 @@ impl<'a> Item<'a> {
     }
 }
 
+/// The items by their keys. Those that have an outcome already, for their keys are none, are
+/// in no object.
+fn by_key<'a>(items: &[Item<'a>]) -> Vec<Object<'a>> {
+    let mut objects = Vec::with_capacity(items.len());
+    let mut known = HashMap::with_capacity(items.len());
+    for (at, item) in items.iter().enumerate() {
+        let Ok(key) = KeyRef::new(item.key) else { continue };
+        match known.entry(item.key) {
+            Entry::Vacant(entry) => {
+                entry.insert(objects.len());
+                objects.push(Object { key, items: vec![at], attempts: 0, is_open: true });
+            }
+            Entry::Occupied(entry) => objects[*entry.get()].items.push(at),
+        }
+    }
+    objects
+}
+
+impl Object<'_> {
+    fn fail(&mut self, items: &mut [Item<'_>], error: &GetError) {
+        self.is_open = false;
+        self.items.iter().for_each(|&at| items[at].outcome = Some(Err(error.clone())));
+    }
+
+    /// Ends with what was read, or begins again if the object went away too early. Of what was
+    /// read then nothing stays: the rest of it will be of another put.
+    fn conclude(&mut self, items: &mut [Item<'_>], read: Read) {
+        self.attempts += 1;
+        self.is_open = read.lost && self.attempts < ATTEMPTS;
+        if self.is_open {
+            self.items.iter().for_each(|&at| items[at].outcome = None);
+            return;
+        }
+        for part in read.parts {
+            items[part.item].outcome = Some(match part.failure {
+                _ if read.lost => Err(GetError::LeaseExpired),
+                _ if part.verified => Ok(part.len),
+                failure => Err(failure.unwrap_or(GetError::NotFound)),
+            });
+        }
+    }
+}
+
 impl Core {
     pub(super) async fn get_all(&self, items: &mut [Item<'_>]) {
         if let Err(why) = self.request() {
             items.iter_mut().for_each(|item| item.outcome = Some(Err(why.into())));
+            return;
         }
-        for chunk in items.chunks_mut(CHUNK) {
-            while chunk.iter().any(|item| item.outcome.is_none()) {
-                self.get_round(chunk).await;
+        for chunk in by_key(items).chunks_mut(CHUNK) {
+            while chunk.iter().any(|object| object.is_open) {
+                self.get_round(chunk, items).await;
             }
         }
     }
 
-    /// Asks for every item that has no outcome and reads what can be read. What
-    /// went away meanwhile is left for another round, a bounded number of times.
-    async fn get_round(&self, items: &mut [Item<'_>]) {
-        let open: Vec<usize> = (0..items.len()).filter(|&at| items[at].outcome.is_none()).collect();
-        let keys: Vec<KeyRef<'_>> = open.iter().map(|&at| items[at].key()).collect();
+    /// Asks for every open object and reads what can be read. What went away meanwhile is
+    /// left for another round, a bounded number of times.
+    async fn get_round(&self, objects: &mut [Object<'_>], items: &mut [Item<'_>]) {
+        let open: Vec<usize> = (0..objects.len()).filter(|&at| objects[at].is_open).collect();
+        let keys: Vec<KeyRef<'_>> = open.iter().map(|&at| objects[at].key).collect();
         let asked = self.now();
         let answers = match self.master.batch_get_replica_list(&keys).await {
             Ok(answers) => answers,
             Err(error) => {
-                for at in open {
-                    items[at].outcome = Some(Err(error.clone().into()));
-                }
+                let error = error.into();
+                open.into_iter().for_each(|at| objects[at].fail(items, &error));
                 return;
             }
         };
         let mut reads = Vec::with_capacity(open.len());
         for (at, answer) in open.into_iter().zip(answers) {
-            let read = answer
-                .map_err(GetError::refused)
-                .and_then(|list| self.read(at, &mut items[at], list, asked));
-            match read {
-                Ok(Some(read)) => reads.push(read),
-                Ok(None) => {}
-                Err(error) => items[at].outcome = Some(Err(error)),
+            let object = &mut objects[at];
+            match answer {
+                Ok(list) => {
+                    let parts = self.parts(object, items, &list);
+                    object.is_open = !parts.is_empty();
+                    if object.is_open {
+                        reads.push(self.read(at, parts, list, asked));
+                    }
+                }
+                Err(refusal) => object.fail(items, &GetError::refused(refusal)),
             }
         }
-        self.read_replicas(&mut reads, items).await;
+        self.read_replicas(&mut reads, objects).await;
         // What no replica gave may have been removed, or its segment mounted anew,
         // since the master was asked: then the answer was old, not the bytes bad.
-        self.renew(&mut reads, items, |read, _| !read.verified).await;
+        self.renew(&mut reads, objects, |read, _| !read.parts.iter().all(|part| part.verified))
+            .await;
         for read in reads {
-            let item = &mut items[read.at];
-            item.attempts += 1;
-            item.outcome = if read.verified && !read.lost {
-                self.keep(item, &read);
-                Some(Ok(read.len))
-            } else if read.lost && item.attempts < ATTEMPTS {
-                None
-            } else if read.lost {
-                Some(Err(GetError::LeaseExpired))
-            } else {
-                Some(Err(read.failure.unwrap_or(GetError::NotFound)))
-            };
+            if !read.lost {
+                self.keep(&objects[read.object], &read);
+            }
+            objects[read.object].conclude(items, read);
         }
     }
 
-    /// A read as `list` says; `None` when the item has its outcome without one.
-    fn read(
-        &self,
-        at: usize,
-        item: &mut Item<'_>,
-        list: ReplicaList,
-        asked: Time,
-    ) -> Result<Option<Read>, GetError> {
-        let whole = list.slices.total_len();
-        if let Some(cache) = &self.hot
-            && let Some(value) = cache.get(item.key, list.generation, &list.slices)
-        {
-            item.outcome = Some(item.take_cached(&value));
-            return Ok(None);
+    /// What to read of an object that is as `list` says, for those items that do not get their
+    /// outcome here.
+    fn parts(&self, object: &Object<'_>, items: &mut [Item<'_>], list: &ReplicaList) -> Vec<Part> {
+        let key = object.key.as_str();
+        let cached = self.hot.as_ref().and_then(|hot| hot.get(key, list.generation, &list.slices));
+        let mut parts = Vec::with_capacity(object.items.len());
+        for &at in &object.items {
+            let item = &mut items[at];
+            if item.generation.is_some_and(|wanted| wanted != list.generation) {
+                item.outcome = Some(Err(GetError::Replaced));
+            } else if let Some(value) = &cached {
+                item.outcome = Some(item.take_cached(value));
+            } else {
+                match self.part(at, item, list) {
+                    Ok(part) => parts.push(part),
+                    Err(error) => item.outcome = Some(Err(error)),
+                }
+            }
         }
+        parts
+    }
+
+    fn part(&self, at: usize, item: &mut Item<'_>, list: &ReplicaList) -> Result<Part, GetError> {
         if list.replicas.is_empty() {
             // The object is on disks only, which this client does not read.
             return Err(GetError::NotReady);
         }
-        let (start, len) = item.part(whole)?;
+        let (start, len) = item.part(list.slices.total_len())?;
         let pieces = item.pieces(len, &self.pool)?;
+        Ok(Part { item: at, start, len, pieces, failure: None, verified: false })
+    }
+
+    fn read(&self, object: usize, parts: Vec<Part>, list: ReplicaList, asked: Time) -> Read {
         let lease = ReaderLease::granted(asked, list.lease);
         let order = self.order(&list);
-        let (failure, verified, lost) = (None, false, false);
-        Ok(Some(Read { at, list, lease, start, len, pieces, order, failure, verified, lost }))
+        Read { object, list, lease, order, parts, lost: false }
     }
 
     /// Keeps what was read whole, if it is asked for often.
-    fn keep(&self, item: &Item<'_>, read: &Read) {
+    fn keep(&self, object: &Object<'_>, read: &Read) {
+        let ReplicaList { generation, slices, .. } = &read.list;
+        let is_whole = |part: &&Part| part.verified && part.len == slices.total_len();
         if let Some(cache) = &self.hot
-            && read.len == read.list.slices.total_len()
+            && let Some(whole) = read.parts.iter().find(is_whole)
         {
-            cache.offer(item.key, read.list.generation, &read.list.slices, &read.pieces);
+            cache.offer(object.key.as_str(), *generation, slices, &whole.pieces);
         }
     }
 
@@ -269,25 +340,31 @@ impl Core {
         order
     }
 
-    /// Reads every object from its first replica, those that failed from their
+    /// Reads every part from the object's first replica, those that failed from the
     /// second, and so on, while the leases are kept from running out.
-    async fn read_replicas(&self, reads: &mut [Read], items: &[Item<'_>]) {
+    async fn read_replicas(&self, reads: &mut [Read], objects: &[Object<'_>]) {
         let replicas = reads.iter().map(|read| read.order.len()).max().unwrap_or(0);
         for turn in 0..replicas {
-            let open: Vec<usize> = (0..reads.len())
-                .filter(|&n| !reads[n].verified && !reads[n].lost && turn < reads[n].order.len())
-                .collect();
-            if open.is_empty() {
-                return;
+            let mut open = Vec::new();
+            for (n, read) in reads.iter().enumerate().filter(|(_, read)| turn < read.order.len()) {
+                let parts = read.parts.iter().enumerate();
+                open.extend(parts.filter(|(_, part)| !part.verified).map(|(nth, _)| (n, nth)));
             }
-            let jobs = open.iter().map(|&n| reads[n].job(turn)).collect();
-            let results = self.transfer_under_lease(jobs, reads, items).await;
-            for (n, result) in open.into_iter().zip(results) {
-                reads[n].conclude(turn, result);
+            for open in open.chunks(CHUNK) {
+                let open = open.iter().copied().filter(|&(n, _)| !reads[n].lost);
+                let open: Vec<(usize, usize)> = open.collect();
+                let jobs = open.iter().map(|&(n, nth)| reads[n].job(nth, turn)).collect();
+                let results = self.transfer_under_lease(jobs, reads, objects).await;
+                for ((n, nth), result) in open.into_iter().zip(results) {
+                    reads[n].arrived(nth, turn, result);
+                }
             }
             // Bytes are the object's only if it was still there when the last of
             // them arrived.
-            self.renew(reads, items, |read, now| read.verified && !read.lease.is_active(now)).await;
+            self.renew(reads, objects, |read, now| {
+                !read.lease.is_active(now) && read.parts.iter().any(|part| part.verified)
+            })
+            .await;
         }
     }
 
@@ -295,7 +372,7 @@ impl Core {
         &self,
         jobs: Vec<Job>,
         reads: &mut [Read],
-        items: &[Item<'_>],
+        objects: &[Object<'_>],
     ) -> Vec<Moved> {
         let mut transfer = pin!(self.transfer(jobs));
         loop {
@@ -307,7 +384,7 @@ impl Core {
             // does not answer must not hold up bytes that have arrived.
             let renewal = async {
                 tokio::time::sleep(wait / 2).await;
-                self.renew(reads, items, |_, _| true).await;
+                self.renew(reads, objects, |_, _| true).await;
             };
             tokio::select! {
                 results = &mut transfer => return results,
@@ -322,7 +399,7 @@ impl Core {
     async fn renew(
         &self,
         reads: &mut [Read],
-        items: &[Item<'_>],
+        objects: &[Object<'_>],
         wanted: impl Fn(&Read, Time) -> bool,
     ) {
         let asked = self.now();
@@ -331,7 +408,7 @@ impl Core {
         if renewed.is_empty() {
             return;
         }
-        let keys: Vec<KeyRef<'_>> = renewed.iter().map(|read| items[read.at].key()).collect();
+        let keys: Vec<KeyRef<'_>> = renewed.iter().map(|read| objects[read.object].key).collect();
         let answers = self.master.batch_get_replica_list(&keys).await;
         let Ok(answers) = answers else {
             // Without a master no lease is renewed; those that are over are lost.
@@ -359,34 +436,29 @@ impl Core {
 }
 
 impl Read {
-    fn job(&self, turn: usize) -> Job {
+    fn job(&self, nth: usize, turn: usize) -> Job {
+        let part = &self.parts[nth];
         let replica = &self.list.replicas[self.order[turn]];
-        let part = replica.extent.part(self.start, self.len).expect("a part of the object");
-        let from = RemoteSpan::new(replica.segment.remote_key, part);
-        let operation = match &*self.pieces {
+        let extent = replica.extent.part(part.start, part.len).expect("a part of the object");
+        let from = RemoteSpan::new(replica.segment.remote_key, extent);
+        let operation = match &*part.pieces {
             [piece] => Operation::read(from, piece.clone()),
             pieces => Operation::read(from, pieces.to_vec()),
         };
-        let operation = if self.checksum().is_some() { operation.checksummed() } else { operation };
+        let is_one_slice = part.checksum(&self.list.slices).is_some();
+        let operation = if is_one_slice { operation.checksummed() } else { operation };
         Job { endpoint: replica.segment.endpoint.clone(), operation }
     }
 
-    /// The checksum that all bytes together must have, if that is one slice's.
-    fn checksum(&self) -> Option<Checksum> {
-        match self.list.slices.as_slice() {
-            [slice] if slice.len == self.len => slice.checksum,
-            _ => None,
-        }
-    }
-
-    fn conclude(&mut self, turn: usize, result: Moved) {
+    fn arrived(&mut self, nth: usize, turn: usize, result: Moved) {
+        let part = &mut self.parts[nth];
         match result {
-            Ok(checksum) if self.is_intact(checksum) => self.verified = true,
+            Ok(checksum) if part.is_intact(&self.list.slices, checksum) => part.verified = true,
             Ok(_) => {
                 let endpoint = self.list.replicas[self.order[turn]].segment.endpoint.clone();
-                self.failure = Some(GetError::ChecksumMismatch { endpoint });
+                part.failure = Some(GetError::ChecksumMismatch { endpoint });
             }
-            Err(error) => self.failure = Some(GetError::Peer(error)),
+            Err(error) => part.failure = Some(GetError::Peer(error)),
         }
     }
 
@@ -396,16 +468,26 @@ impl Read {
         list.generation == self.list.generation
             && self.list.replicas.iter().all(|replica| list.replicas.contains(replica))
     }
+}
+
+impl Part {
+    /// The checksum that all bytes together must have, if that is one slice's.
+    fn checksum(&self, slices: &Slices) -> Option<Checksum> {
+        match slices.as_slice() {
+            [slice] if slice.len == self.len => slice.checksum,
+            _ => None,
+        }
+    }
 
     /// Whether every slice that was read whole has the checksum that its writer gave.
     /// `moved` is that of all bytes, when it was taken while they came.
-    fn is_intact(&self, moved: Option<Checksum>) -> bool {
-        if let (Some(expected), Some(found)) = (self.checksum(), moved) {
+    fn is_intact(&self, slices: &Slices, moved: Option<Checksum>) -> bool {
+        if let (Some(expected), Some(found)) = (self.checksum(slices), moved) {
             return expected == found;
         }
         let (start, end) = (self.start, self.start + self.len);
         let mut at = 0;
-        let runs = self.list.slices.as_slice().iter().filter_map(|slice| {
+        let runs = slices.as_slice().iter().filter_map(|slice| {
             let (from, to) = (at, at + slice.len);
             at = to;
             let read = to.min(end).checked_sub(from.max(start)).filter(|&read| read > 0)?;

@@ -57,6 +57,10 @@ pub enum DummyError {
         /// The target's length in bytes.
         given: u64,
     },
+    /// The object is of another put than the one that was asked for, which is gone; the code is
+    /// [`LeaseExpired`](ErrorCode::LeaseExpired).
+    #[error("the object was replaced by another put; look it up again and read that one")]
+    Replaced,
     /// The real client, or the cluster behind it, did not do it.
     #[error(transparent)]
     Failed(#[from] CallFailure),
@@ -172,6 +176,7 @@ impl DummyError {
         match self {
             Self::Key(_) => ErrorCode::InvalidKey,
             Self::NotFound => ErrorCode::ObjectNotFound,
+            Self::Replaced => ErrorCode::LeaseExpired,
             Self::Failed(failure) => failure.code,
             Self::RealClientGone { .. }
             | Self::NotARealClient { .. }
@@ -218,8 +223,11 @@ impl DummyError {
 impl From<Failure> for DummyError {
     fn from(failure: Failure) -> Self {
         let code = ErrorCode::from_code(failure.code).unwrap_or(ErrorCode::Internal);
-        if code == ErrorCode::ObjectNotFound {
-            return Self::NotFound;
+        match code {
+            ErrorCode::ObjectNotFound => return Self::NotFound,
+            // A lease that ran out may be taken anew; a put that is gone does not come back.
+            ErrorCode::LeaseExpired if !failure.retryable => return Self::Replaced,
+            _ => {}
         }
         let message = failure.message.into_boxed_str();
         Self::Failed(CallFailure { code, message, retryable: failure.retryable })

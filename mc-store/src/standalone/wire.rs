@@ -19,7 +19,7 @@ use super::described::{Described, Reported};
 use super::secret::{Nonce, Proof};
 
 /// The version of the protocol; both sides must have the same.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// What a hello begins with.
 pub(super) const MAGIC: [u8; 8] = *b"MCDUMMY\0";
@@ -122,7 +122,7 @@ pub(super) enum Call<'a> {
     RemoveAll {
         force: bool,
     },
-    Size(Keys<'a>),
+    Stat(Keys<'a>),
     /// A page of the keys that match; the cursor is that of the page before.
     Find {
         pattern: Cow<'a, str>,
@@ -189,6 +189,8 @@ pub(super) struct Object<'a> {
 pub(super) struct Wanted<'a> {
     pub(super) object: Object<'a>,
     pub(super) range: Option<(u64, u64)>,
+    /// The only put that it may be of.
+    pub(super) generation: Option<u64>,
 }
 
 /// Bytes of registered memory.
@@ -259,6 +261,11 @@ pub(super) enum Reply {
     Done,
     Put(#[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")] Vec<Result<Outcome, Failure>>),
     Lengths(#[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")] Vec<Result<u64, Failure>>),
+    /// Lengths and generations.
+    Stats(
+        #[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")]
+        Vec<Result<(u64, u64), Failure>>,
+    ),
     Flags(#[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")] Vec<bool>),
     Each(#[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")] Vec<Result<(), Failure>>),
     Count(u64),
@@ -386,6 +393,7 @@ mod tests {
         let object = |_| Wanted {
             object: Object { key: Cow::Borrowed("k"), pieces: pieces.clone() },
             range: None,
+            generation: None,
         };
         Request { id: 7, call: Call::Get { gets: (0..objects).map(object).collect() } }
     }

@@ -25,8 +25,14 @@ const REGISTER: u32 = 0;
 const GET: u32 = 3;
 const EXIST: u32 = 4;
 
+/// The version of the protocol.
+const VERSION: u16 = 2;
+
 /// No part of an object, but all of it.
 const WHOLE: Option<(u64, u64)> = None;
+
+/// Of whatever put.
+const ANY: Option<u64> = None;
 
 const WELCOME: u32 = 0;
 const UNKNOWN_VERSION: u32 = 1;
@@ -56,7 +62,7 @@ impl Peer {
 
     fn admitted(server: &Server) -> Self {
         let mut peer = Self::connect(server);
-        assert_eq!(peer.shake_hands(*b"MCDUMMY\0", 1, true), WELCOME);
+        assert_eq!(peer.shake_hands(*b"MCDUMMY\0", VERSION, true), WELCOME);
         peer
     }
 
@@ -222,9 +228,9 @@ async fn noise_is_not_served() {
         other.send(&(*b"MCOTHER\0", 1u16, [0u8; 16], None::<u64>));
         other.gets_dropped()
     });
-    let verdict = Peer::connect(&host.server).shake_hands(*b"MCDUMMY\0", 2, true);
+    let verdict = Peer::connect(&host.server).shake_hands(*b"MCDUMMY\0", VERSION + 1, true);
     assert_eq!(verdict, UNKNOWN_VERSION);
-    let verdict = Peer::connect(&host.server).shake_hands(*b"MCDUMMY\0", 1, false);
+    let verdict = Peer::connect(&host.server).shake_hands(*b"MCDUMMY\0", VERSION, false);
     assert_eq!(verdict, NOT_PROVEN);
     let mut peer = Peer::admitted(&host.server);
     peer.stream.write_all(&((2 << 20) + 1u32).to_le_bytes()).unwrap();
@@ -272,14 +278,14 @@ async fn only_sealed_memory_is_mapped() {
         [(7, 0, 1), (1, 0, 4097), (1, 4097, 0), (1, u64::MAX, 1), (1, 1, u64::MAX), (3, 0, 1)]
     {
         let span: (u32, u64, u64) = (memory, offset, len);
-        peer.send(&(9u64, GET, vec![("k", vec![span], WHOLE)]));
+        peer.send(&(9u64, GET, vec![("k", vec![span], WHOLE, ANY)]));
         let (code, ..) = peer.failure().expect("refused");
         assert_eq!(code, ErrorCode::InvalidParams.code(), "{span:?}");
     }
-    let many = vec![("k", vec![(1u32, 0u64, 1u64); 1024], WHOLE); 5];
+    let many = vec![("k", vec![(1u32, 0u64, 1u64); 1024], WHOLE, ANY); 5];
     peer.send(&(9u64, GET, many));
     assert!(peer.failure().unwrap().3.contains("pieces"));
-    peer.send(&(9u64, GET, vec![("absent", vec![(1u32, 0u64, 4096u64)], WHOLE)]));
+    peer.send(&(9u64, GET, vec![("absent", vec![(1u32, 0u64, 4096u64)], WHOLE, ANY)]));
     assert_eq!(peer.failure(), None, "it still works, and the object alone fails");
     drop(peer);
     assert_sound(&host).await;
@@ -347,7 +353,7 @@ async fn requests_that_are_slightly_wrong_do_no_harm() {
     let get = framed(&(
         1u64,
         GET,
-        vec![("k", vec![(1u32, 0u64, 4096u64)], WHOLE), ("l", Vec::new(), Some((7, 9)))],
+        vec![("k", vec![(1u32, 0u64, 4096u64)], WHOLE, ANY), ("l", Vec::new(), Some((7, 9)), ANY)],
     ));
     let exist = framed(&(2u64, EXIST, vec!["k", "l"]));
     for _ in 0..300 {

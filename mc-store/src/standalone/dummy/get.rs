@@ -1,12 +1,14 @@
 //! Gets: the real client reads right into shared memory.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::mem::take;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use mc_transport::{Memory, MemorySlice};
-use mc_types::KeyRef;
+use mc_types::{Generation, KeyRef};
 use tokio::time::Instant;
 
 use super::DummyClient;
@@ -20,7 +22,7 @@ use crate::standalone::wire::{
 /// Room for a value whose length is not known, at least.
 const SMALLEST_GUESS: usize = 4 << 10;
 
-/// How often a value that grows under its reader is read anew.
+/// How often a value that changes under its reader is read anew.
 const ATTEMPTS: u32 = 4;
 
 /// The length of the values that were read last, to guess that of the next.
@@ -63,11 +65,22 @@ impl DummyClient {
     /// [`DummyError`]; also when the range begins behind the value's end or ends before it
     /// begins.
     pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, DummyError> {
-        let shared = &self.core.shared;
-        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        let room = len.min(shared.guess.len(1, shared.arena.memory().len()));
-        let item = Item { range: Some(range), ..Item::new(key, room) };
-        shared.read_all(vec![item]).await.pop().expect("one value for each key")
+        self.core.shared.read_range(key, None, range).await
+    }
+
+    /// As [`get_range`](Self::get_range), but only of this put, as [`stat`](Self::stat) tells
+    /// it: ranges that are read one by one are of one value then.
+    ///
+    /// # Errors
+    /// As [`get_range`](Self::get_range), and [`Replaced`](DummyError::Replaced) when the key
+    /// has the value of another put now.
+    pub async fn get_range_of(
+        &self,
+        key: &str,
+        generation: Generation,
+        range: Range<u64>,
+    ) -> Result<Bytes, DummyError> {
+        self.core.shared.read_range(key, Some(generation), range).await
     }
 
     /// Fills `target`, which the real client must reach, with the bytes of `key`'s value
@@ -99,19 +112,47 @@ impl DummyClient {
     }
 
     /// The values of many keys, each on its own; in the order of the keys. As many are read
-    /// at the same time as the local buffer has room for.
+    /// at the same time as the local buffer has room for. A key that is named twice has one
+    /// value.
     pub async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, DummyError>> {
         let shared = &self.core.shared;
-        let guess = shared.guess.len(keys.len(), shared.arena.memory().len());
-        shared.read_all(keys.iter().map(|key| Item::new(key, guess)).collect()).await
+        let mut named = Groups::default();
+        keys.iter().enumerate().for_each(|(at, key)| named.add(key, at));
+        let guess = shared.guess.len(named.groups.len(), shared.arena.memory().len());
+        let items = named.groups.iter().map(|(key, _)| Item::new(key, guess)).collect();
+        let mut values: Vec<Option<Result<Bytes, DummyError>>> = vec![None; keys.len()];
+        for ((_, places), value) in named.groups.iter().zip(shared.read_all(items).await) {
+            places.iter().for_each(|&at| values[at] = Some(value.clone()));
+        }
+        values.into_iter().map(|value| value.expect("every key is in a group")).collect()
     }
 
-    /// Reads many objects into memory of the caller that the real client reaches, each on
-    /// its own, and says how many bytes each has; in the order of the requests. Targets
-    /// must not overlap.
+    /// Reads many objects, or parts of them, into memory of the caller that the real client
+    /// reaches, each on its own, and says how many bytes were read of each; in the order of the
+    /// requests. Targets must not overlap.
+    ///
+    /// All parts of one key are of one put, also when the key is replaced meanwhile. For parts
+    /// that several calls read, [`GetInto::generation`] names the put.
     pub async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, DummyError>> {
         let shared = &self.core.shared;
         shared.read_into(&gets, shared.deadline()).await
+    }
+}
+
+/// What is asked for, by its key: the places of the requests, in order.
+#[derive(Default)]
+struct Groups<'a> {
+    groups: Vec<(&'a str, Vec<usize>)>,
+    known: HashMap<&'a str, usize>,
+}
+
+impl<'a> Groups<'a> {
+    fn add(&mut self, key: &'a str, place: usize) {
+        let group = *self.known.entry(key).or_insert_with(|| {
+            self.groups.push((key, Vec::new()));
+            self.groups.len() - 1
+        });
+        self.groups[group].1.push(place);
     }
 }
 
@@ -120,6 +161,8 @@ struct Item<'a> {
     key: &'a str,
     /// Which of its bytes are wanted; all, without it.
     range: Option<Range<u64>>,
+    /// The only put that it may be of.
+    generation: Option<Generation>,
     room: usize,
     attempts: u32,
     outcome: Option<Result<Bytes, DummyError>>,
@@ -128,11 +171,23 @@ struct Item<'a> {
 impl<'a> Item<'a> {
     fn new(key: &'a str, room: usize) -> Self {
         let outcome = KeyRef::new(key).err().map(|error| Err(error.into()));
-        Self { key, range: None, room, attempts: 0, outcome }
+        Self { key, range: None, generation: None, room, attempts: 0, outcome }
     }
 }
 
 impl Shared {
+    async fn read_range(
+        &self,
+        key: &str,
+        generation: Option<Generation>,
+        range: Range<u64>,
+    ) -> Result<Bytes, DummyError> {
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let room = len.min(self.guess.len(1, self.arena.memory().len()));
+        let item = Item { range: Some(range), generation, ..Item::new(key, room) };
+        self.read_all(vec![item]).await.pop().expect("one value for each key")
+    }
+
     /// Reads until every item has an outcome.
     async fn read_all(&self, mut items: Vec<Item<'_>>) -> Vec<Result<Bytes, DummyError>> {
         let deadline = self.deadline();
@@ -166,8 +221,9 @@ impl Shared {
             }
         }
         let get = |(at, block): &(usize, Memory)| {
-            let Item { key, range, .. } = &items[*at];
-            GetInto { range: range.clone(), ..GetInto::new(key, block.whole()) }
+            let Item { key, range, generation, .. } = &items[*at];
+            let whole = GetInto::new(key, block.whole());
+            GetInto { range: range.clone(), generation: *generation, ..whole }
         };
         let gets: Vec<GetInto<'_>> = taken.iter().map(get).collect();
         let lengths = self.read_into(&gets, deadline).await;
@@ -196,26 +252,87 @@ impl Shared {
         deadline: Instant,
     ) -> Vec<Result<u64, DummyError>> {
         let mut lengths: Vec<Option<Result<u64, DummyError>>> = vec![None; gets.len()];
-        let mut next = 0;
-        while next < gets.len() {
-            let mut chunk = Chunk::default();
-            while next < gets.len() && chunk.has_room_for(gets[next].into.len()) {
-                if let Err(error) = self.add(&mut chunk, next, &gets[next]) {
-                    lengths[next] = Some(Err(error));
-                }
-                next += 1;
+        let mut wanted = Groups::default();
+        gets.iter().enumerate().for_each(|(at, get)| wanted.add(get.key, at));
+        let mut chunk = Chunk::default();
+        for (key, places) in wanted.groups {
+            let pieces = places.iter().map(|&at| gets[at].into.len()).sum();
+            if !Chunk::default().has_room_for(places.len(), pieces) {
+                self.read_long(gets, key, &places, deadline, &mut lengths).await;
+                continue;
             }
-            self.read_chunk(gets, chunk, deadline, &mut lengths).await;
+            // What one call reads of a key is of one put.
+            if !chunk.has_room_for(places.len(), pieces) {
+                self.read_chunk(gets, take(&mut chunk), deadline, &mut lengths).await;
+            }
+            for at in places {
+                self.add(&mut chunk, at, &gets[at], None, &mut lengths);
+            }
         }
-        let done = "every object is in one chunk, or has an error";
+        self.read_chunk(gets, chunk, deadline, &mut lengths).await;
+        let done = "every object is in a chunk, or has an error";
         lengths.into_iter().map(|length| length.expect(done)).collect()
     }
 
+    /// Reads what is too much of one key for one call: of the put that is there now, and anew
+    /// when it is replaced meanwhile.
+    async fn read_long(
+        &self,
+        gets: &[GetInto<'_>],
+        key: &str,
+        places: &[usize],
+        deadline: Instant,
+        lengths: &mut [Option<Result<u64, DummyError>>],
+    ) {
+        for _ in 0..ATTEMPTS {
+            let stats = self.stat(&[key], deadline).await;
+            let generation = match stats.map(|mut stats| stats.pop().expect("one for each key")) {
+                Ok(Ok(stat)) => stat.generation,
+                Ok(Err(error)) | Err(error) => {
+                    places.iter().for_each(|&at| lengths[at] = Some(Err(error.clone())));
+                    return;
+                }
+            };
+            let mut chunk = Chunk::default();
+            for &at in places {
+                if !chunk.has_room_for(1, gets[at].into.len()) {
+                    self.read_chunk(gets, take(&mut chunk), deadline, lengths).await;
+                }
+                self.add(&mut chunk, at, &gets[at], Some(generation), lengths);
+            }
+            self.read_chunk(gets, chunk, deadline, lengths).await;
+            let is_replaced = |&at: &usize| {
+                gets[at].generation.is_none()
+                    && matches!(lengths[at], Some(Err(DummyError::Replaced)))
+            };
+            if !places.iter().any(is_replaced) {
+                return;
+            }
+        }
+    }
+
+    /// Adds an object of this put, unless the request names one itself; what cannot be added
+    /// has its error.
     fn add<'a>(
         &self,
         chunk: &mut Chunk<'a>,
         at: usize,
         get: &GetInto<'a>,
+        generation: Option<Generation>,
+        lengths: &mut [Option<Result<u64, DummyError>>],
+    ) {
+        let generation = get.generation.or(generation);
+        if let Err(error) = self.try_add(chunk, at, get, generation) {
+            lengths[at] = Some(Err(error));
+        }
+    }
+
+    fn try_add<'a>(
+        &self,
+        chunk: &mut Chunk<'a>,
+        at: usize,
+        get: &GetInto<'a>,
+        generation: Option<Generation>,
     ) -> Result<(), DummyError> {
         KeyRef::new(get.key)?;
         if get.into.len() > MAX_PIECES {
@@ -228,7 +345,8 @@ impl Shared {
         chunk.held.extend(get.into.iter().map(|slice| slice.memory().clone()));
         let object = Object { key: Cow::Borrowed(get.key), pieces };
         let range = get.range.as_ref().map(|range| (range.start, range.end));
-        chunk.objects.push(Wanted { object, range });
+        let generation = generation.map(Generation::as_u64);
+        chunk.objects.push(Wanted { object, range, generation });
         Ok(())
     }
 
@@ -268,10 +386,8 @@ struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    fn has_room_for(&self, pieces: usize) -> bool {
-        let full = self.objects.len() == MAX_OBJECTS || self.pieces + pieces > MAX_PIECES_OF_CALL;
-        // An object with too many pieces is refused by itself.
-        self.objects.is_empty() || !full
+    fn has_room_for(&self, objects: usize, pieces: usize) -> bool {
+        self.objects.len() + objects <= MAX_OBJECTS && self.pieces + pieces <= MAX_PIECES_OF_CALL
     }
 }
 

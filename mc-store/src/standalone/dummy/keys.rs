@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 
-use mc_types::{KeyRef, ObjectKey};
+use mc_types::{Generation, KeyRef, ObjectKey};
+use tokio::time::Instant;
 
 use super::DummyClient;
+use super::shared::Shared;
+use crate::Stat;
 use crate::standalone::error::DummyError;
 use crate::standalone::wire::{Call, Keys, MAX_OBJECTS, Reply};
 
@@ -100,7 +103,7 @@ impl DummyClient {
     /// # Errors
     /// [`DummyError`] when there is no such object or the real client cannot say.
     pub async fn size(&self, key: &str) -> Result<u64, DummyError> {
-        self.batch_size(&[key]).await?.pop().expect("one length for each key")
+        Ok(self.stat(key).await?.len)
     }
 
     /// The lengths of many values, each on its own; in the order of the keys.
@@ -112,17 +115,31 @@ impl DummyClient {
         &self,
         keys: &[&str],
     ) -> Result<Vec<Result<u64, DummyError>>, DummyError> {
-        check(keys)?;
-        let mut sizes = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(MAX_OBJECTS) {
-            match self.ask(&Call::Size(Keys::borrowed(keys))).await? {
-                Reply::Lengths(answers) if answers.len() == keys.len() => {
-                    sizes.extend(answers.into_iter().map(|answer| Ok(answer?)));
-                }
-                _ => return Err(self.core.shared.wrong_answer()),
-            }
-        }
-        Ok(sizes)
+        let stats = self.batch_stat(keys).await?.into_iter();
+        Ok(stats.map(|stat| stat.map(|stat| stat.len)).collect())
+    }
+
+    /// How many bytes the object has, and which put it came from. Keeps it from being taken
+    /// away for the length of a lease, as [`exist`](Self::exist) does; another put may replace
+    /// it all the same.
+    ///
+    /// # Errors
+    /// [`DummyError`] when there is no such object or the real client cannot say.
+    pub async fn stat(&self, key: &str) -> Result<Stat, DummyError> {
+        self.batch_stat(&[key]).await?.pop().expect("one answer for each key")
+    }
+
+    /// [`stat`](Self::stat) of many objects, each on its own; in the order of the keys.
+    ///
+    /// # Errors
+    /// [`DummyError`] when one of the keys is not one or the real client cannot be asked;
+    /// within, why nothing is known of an object.
+    pub async fn batch_stat(
+        &self,
+        keys: &[&str],
+    ) -> Result<Vec<Result<Stat, DummyError>>, DummyError> {
+        let shared = &self.core.shared;
+        shared.stat(keys, shared.deadline()).await
     }
 
     /// Keys that match a regular expression, at most so many, in no order.
@@ -169,6 +186,28 @@ impl DummyClient {
     pub(super) async fn ask(&self, call: &Call<'_>) -> Result<Reply, DummyError> {
         let shared = &self.core.shared;
         shared.call(call, Vec::new(), shared.deadline()).await
+    }
+}
+
+impl Shared {
+    pub(super) async fn stat(
+        &self,
+        keys: &[&str],
+        deadline: Instant,
+    ) -> Result<Vec<Result<Stat, DummyError>>, DummyError> {
+        check(keys)?;
+        let stat = |(len, number)| Stat { len, generation: Generation::new(number) };
+        let mut stats = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_OBJECTS) {
+            let call = Call::Stat(Keys::borrowed(keys));
+            match self.call(&call, Vec::new(), deadline).await? {
+                Reply::Stats(answers) if answers.len() == keys.len() => {
+                    stats.extend(answers.into_iter().map(|answer| Ok(answer.map(stat)?)));
+                }
+                _ => return Err(self.wrong_answer()),
+            }
+        }
+        Ok(stats)
     }
 }
 

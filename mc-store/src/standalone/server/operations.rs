@@ -2,11 +2,11 @@
 
 use mc_meta::ListCursor;
 use mc_transport::Source;
-use mc_types::{ErrorCode, TaskId};
+use mc_types::{ErrorCode, Generation, TaskId};
 
 use super::memories::Memories;
 use crate::standalone::wire::{Call, Failure, Keys, MAX_OBJECTS, Outcome, PutCall, Reply, Wanted};
-use crate::{CallError, Client, GetError, GetInto, Put, PutError, PutOutcome};
+use crate::{CallError, Client, GetError, GetInto, Put, PutError, PutOutcome, Stat};
 
 /// Does what `call` asks. Calls about memory are not done here.
 pub(super) async fn execute(
@@ -29,9 +29,10 @@ pub(super) async fn execute(
         Call::RemoveByRegex { pattern, force } => {
             Ok(Reply::Count(client.remove_by_regex(&pattern, force).await?))
         }
-        Call::Size(keys) => {
-            let sizes = client.batch_size(&keys.as_strs()).await?.into_iter();
-            Ok(Reply::Lengths(sizes.map(|size| size.map_err(Failure::from)).collect()))
+        Call::Stat(keys) => {
+            let stats = client.batch_stat(&keys.as_strs()).await?.into_iter();
+            let numbers = |stat: Stat| (stat.len, stat.generation.as_u64());
+            Ok(Reply::Stats(stats.map(|stat| Ok(stat.map(numbers)?)).collect()))
         }
         Call::Find { pattern, cursor, limit } => find(client, &pattern, cursor, limit).await,
         Call::Describe { key } => {
@@ -77,12 +78,11 @@ async fn get_objects(
     gets: &[Wanted<'static>],
 ) -> Result<Reply, Failure> {
     let targets = memories.resolve(gets.iter().map(|get| &get.object))?;
-    let gets = gets.iter().zip(targets).map(|(Wanted { object, range }, into)| {
-        let get = GetInto::scattered(&object.key, into);
-        match *range {
-            Some((begin, end)) => get.range(begin..end),
-            None => get,
-        }
+    let gets = gets.iter().zip(targets).map(|(wanted, into)| GetInto {
+        key: &wanted.object.key,
+        into,
+        range: wanted.range.map(|(begin, end)| begin..end),
+        generation: wanted.generation.map(Generation::new),
     });
     let lengths = client.batch_get_into(gets.collect()).await;
     Ok(Reply::Lengths(lengths.into_iter().map(|length| Ok(length?)).collect()))
