@@ -56,6 +56,9 @@ fn calls_return_when_they_are_over() {
         assert_eq!(client.longest_prefix(&["k", "b", "x"]).unwrap(), 2);
         assert_eq!(client.size("from").unwrap(), 16);
         assert_eq!(client.batch_size(&["k"]).unwrap(), [Ok(5)]);
+        let found = client.stat("k").unwrap();
+        assert_eq!(client.batch_stat(&["k"]).unwrap(), [Ok(found)]);
+        assert_eq!(client.get_range_of("k", found.generation, 1..3).unwrap(), "al");
         assert_eq!(client.find("^.$", 10).unwrap().len(), 2);
         let page = client.find_page("^.$", ListCursor::default(), 10).unwrap();
         assert_eq!(page.objects.len(), 2);

@@ -1,5 +1,8 @@
 //! What a dummy client does is what a client does.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mc_store::standalone::{DummyClient, DummyError, Server};
@@ -318,4 +321,87 @@ async fn a_server_that_ends_lets_calls_end_and_frees_everything() {
     app.wait_until_connected(crate::support::DEADLINE).await.unwrap();
     assert_eq!(app.get("k").await.unwrap(), "value");
     assert_eq!(server.report().memories, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_that_is_named_is_read_or_nothing() {
+    let host = Host::start().await;
+    let app = host.app().await;
+    app.upsert("k", vec![1; 10_000]).await.unwrap();
+    let old = app.stat("k").await.unwrap();
+    assert_eq!(old, host.real.stat("k").await.unwrap());
+    let stats = app.batch_stat(&["k", "absent"]).await.unwrap();
+    assert!(
+        matches!(&stats[..], [Ok(found), Err(DummyError::NotFound)] if *found == old),
+        "{stats:?}"
+    );
+    let target = app.allocate(100).unwrap();
+    let get = |generation| GetInto::new("k", target.whole()).range(0..100).generation(generation);
+    let read = app.batch_get_into(vec![get(old.generation)]).await;
+    assert!(matches!(read[..], [Ok(100)]), "{read:?}");
+    assert_eq!(app.get_range_of("k", old.generation, 9_990..u64::MAX).await.unwrap(), [1; 10][..]);
+
+    host.real.upsert("k", vec![2; 10_000]).await.unwrap();
+    let error = app.batch_get_into(vec![get(old.generation)]).await.remove(0).unwrap_err();
+    assert!(matches!(error, DummyError::Replaced), "{error:?}");
+    assert_eq!((error.code(), error.is_retryable()), (ErrorCode::LeaseExpired, false));
+    let gone = app.get_range_of("k", old.generation, 0..5).await;
+    assert!(matches!(gone, Err(DummyError::Replaced)), "{gone:?}");
+    let new = app.stat("k").await.unwrap();
+    let read = app.batch_get_into(vec![get(new.generation)]).await;
+    assert!(matches!(read[..], [Ok(100)]), "{read:?}");
+    assert_eq!(target.whole().to_vec(), [2; 100]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_of_one_call_are_of_one_put() {
+    let host = Host::start().await;
+    let app = host.app().await;
+    let len = 10_000;
+    host.real.upsert("k", vec![0; len]).await.unwrap();
+    let (real, over) = (host.real.clone(), Arc::new(AtomicBool::new(false)));
+    let stop = Arc::clone(&over);
+    let writing = tokio::spawn(async move {
+        let mut puts = 0_u64;
+        while !stop.load(Ordering::Relaxed) {
+            puts += 1;
+            real.upsert("k", vec![puts as u8; len]).await.unwrap();
+            real.upsert("l", vec![puts as u8; len]).await.unwrap();
+            // Old values keep their space for as long as they are leased.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        puts
+    });
+    let target = app.allocate(8_000).unwrap();
+    let mut found = BTreeSet::new();
+    // More requests than one call may name, more pieces, and two keys that share calls.
+    for round in 0..150 {
+        let (count, pieces) = [(5, 1), (1500, 1), (900, 5), (1024, 4)][round % 4];
+        let get = |n: usize| {
+            let at = n * pieces;
+            let into = (at..at + pieces).map(|at| target.slice(at, 1).unwrap()).collect();
+            let from = (at % len) as u64;
+            GetInto::scattered("k", into).range(from..from + pieces as u64)
+        };
+        let mut gets: Vec<_> = (0..count).map(get).collect();
+        let other = target.slice(7_999, 1).unwrap();
+        gets.insert(count / 2, GetInto::new("l", other).range(0..1));
+        let mut read = app.batch_get_into(gets).await;
+        read.remove(count / 2).unwrap();
+        if let Some(error) = read.iter().find_map(|read| read.as_ref().err()) {
+            assert!(matches!(error, DummyError::Replaced), "{error:?}");
+        }
+        let bytes = target.slice(0, count * pieces).unwrap().to_vec();
+        let parts = bytes.chunks(pieces).zip(&read).filter(|(_, read)| read.is_ok());
+        let values: BTreeSet<u8> = parts.flat_map(|(part, _)| part).copied().collect();
+        assert!(values.len() <= 1, "{count} parts of one call are of the puts {values:?}");
+        found.extend(values);
+
+        let values: Vec<_> = app.batch_get(&["k", "l", "k"]).await;
+        let [first, _, last] = &values[..] else { panic!("{values:?}") };
+        assert_eq!(first.as_ref().unwrap(), last.as_ref().unwrap());
+    }
+    over.store(true, Ordering::Relaxed);
+    let puts = writing.await.unwrap();
+    assert!(puts > 10 && found.len() > 5, "{puts} puts, of which {found:?} were seen");
 }
