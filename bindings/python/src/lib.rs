@@ -4,6 +4,7 @@ mod client;
 mod error;
 mod fork;
 mod interrupt;
+mod items;
 mod logging;
 mod memory;
 mod store;

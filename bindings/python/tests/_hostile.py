@@ -16,10 +16,12 @@ import inspect
 import mmap
 import random
 import re
+import reprlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 from mc_store.mooncake import store as module
 
@@ -127,19 +129,74 @@ def hostile(memory: int) -> list[object]:
     ]
 
 
+class Calls:
+    """Makes calls, and keeps those that end as none may."""
+
+    def __init__(
+        self,
+        call_file: Path,
+        refusals: tuple[type[BaseException], ...],
+        judge: Callable[[object], str | None],
+    ) -> None:
+        self.refusals = refusals
+        self.judge = judge
+        self.call_file = call_file.open("w")
+        self.made = 0
+        #: The first faulty call of each method, by its answer.
+        self.faults: dict[tuple[str, str], str] = {}
+
+    def make(
+        self,
+        name: str,
+        method: Callable[..., object],
+        arguments: Sequence[object],
+        keywords: Mapping[str, object] = MappingProxyType({}),
+        *,
+        also: tuple[type[BaseException], ...] = (),
+    ) -> object:
+        """Calls it, which may raise what all may and `also` that, and returns its answer if it has
+        one."""
+        self.made += 1
+        parts = [short(argument) for argument in arguments]
+        parts += [f"{keyword}={short(value)}" for keyword, value in keywords.items()]
+        said = f"{name}({', '.join(parts)})"
+        self.call_file.seek(0)
+        self.call_file.truncate()
+        self.call_file.write(ascii(said))
+        self.call_file.flush()
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        answer, fault = None, None
+        try:
+            answer = method(*arguments, **keywords)
+            fault = self.judge(answer)
+        except (*self.refusals, *also):
+            pass
+        except BaseException as error:  # a panic is no Exception
+            fault = f"{type(error).__name__}: {error}"
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        if fault is not None:
+            self.faults.setdefault((name, fault), said)
+        return answer
+
+    def report(self) -> NoReturn:
+        """Says what was faulty, and ends the process."""
+        for (_, fault), said in self.faults.items():
+            print(f"{ascii(said)[:300]}: {fault}")
+        print(self.made)
+        sys.exit(bool(self.faults))
+
+
 class Attack:
     def __init__(self, state: str, seed: int, master: str, server: str, call_file: Path) -> None:
         self.state = state
         self.random = random.Random(seed)
         self.master = master
         self.server = server
-        self.call_file = call_file.open("w")
+        self.calls = Calls(call_file, REFUSALS, faulty)
         self.memory = guarded()
         self.hostile = hostile(self.memory)
         self.store = module.MooncakeDistributedStore()
-        self.calls = 0
-        #: The first faulty call of each method, by its answer.
-        self.faults: dict[tuple[str, str], str] = {}
         self.reset()
 
     def reset(self) -> None:
@@ -201,27 +258,6 @@ class Attack:
         for _ in range(50):
             yield tuple(self.random.choices(self.hostile, k=self.random.randrange(len(good) + 2)))
 
-    def call(self, name: str, method: Any, arguments: Sequence[object]) -> None:
-        self.calls += 1
-        said = f"{name}({', '.join(repr(argument)[:200] for argument in arguments)})"
-        self.call_file.seek(0)
-        self.call_file.truncate()
-        self.call_file.write(ascii(said))
-        self.call_file.flush()
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        try:
-            fault = faulty(method(*arguments))
-        except REFUSALS:
-            fault = None
-        except EXHAUSTED as error:
-            fault = None if name == "alloc" else f"{type(error).__name__}: {error}"
-        except BaseException as error:  # a panic is no Exception
-            fault = f"{type(error).__name__}: {error}"
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-        if fault is not None:
-            self.faults.setdefault((name, fault), said)
-
     def run(self) -> None:
         methods = [name for name in dir(self.store) if not name.startswith("_")]
         assert len(methods) > 50, methods
@@ -230,7 +266,7 @@ class Attack:
                 # A setup that finds its master would work.
                 if name in ("setup", "setup_dummy", "init_all", "initAll"):
                     self.reset()
-                self.call(name, getattr(self.store, name), arguments)
+                self.calls.make(name, getattr(self.store, name), arguments)
             self.reset()
 
     def run_beside(self) -> None:
@@ -239,13 +275,15 @@ class Attack:
         config = module.ReplicateConfig()
         for name in [name for name in dir(config) if not name.startswith("_")]:
             for value in self.hostile:
-                self.call(f"config.{name} = ", functools.partial(setattr, config, name), (value,))
+                assign = functools.partial(setattr, config, name)
+                self.calls.make(f"config.{name} = ", assign, (value,))
         for callee in (
             *(module.MooncakeDistributedStore, module.ReplicateConfig, module.StoreEventInfo),
             *(allocator.alloc, allocator.free, module.bind_to_numa_node),
         ):
             for arguments in self.arguments(callee):
-                self.call(callee.__name__, callee, arguments)
+                also = EXHAUSTED if callee == allocator.alloc else ()
+                self.calls.make(callee.__name__, callee, arguments, also=also)
 
     def still_works(self) -> None:
         self.state = "open"
@@ -253,6 +291,10 @@ class Attack:
         assert self.store.put("last", b"word") == 0
         assert self.store.get("last") == b"word"
         self.store.close()
+
+
+def short(value: object) -> str:
+    return reprlib.repr(value)[:200]
 
 
 def faulty(answer: object) -> str | None:
@@ -271,10 +313,7 @@ def main() -> None:
     attack.run()
     attack.run_beside()
     attack.still_works()
-    for (_, fault), said in attack.faults.items():
-        print(f"{ascii(said)[:300]}: {fault}")
-    print(attack.calls)
-    sys.exit(bool(attack.faults))
+    attack.calls.report()
 
 
 if __name__ == "__main__":

@@ -4,10 +4,15 @@ use std::time::Duration;
 
 use mc_store::{ByteSize, ObjectKey, Put, ReplicateConfig};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMapping, PyString};
 
 use super::value::Value;
+use crate::items::gather;
+
+/// Most bytes of the texts of one argument, as much as a million keys of the longest kind.
+const MOST_TEXT: usize = 1 << 30;
 
 /// Longest time that an argument may name.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -66,12 +71,8 @@ impl<'py> FromPyObject<'_, 'py> for Texts {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         refuse_text(object)?;
-        let iterator = object.try_iter()?;
-        let mut texts = Vec::with_capacity(iterator.size_hint().0);
-        for text in iterator {
-            texts.push(text?.extract()?);
-        }
-        Ok(Self(texts))
+        let mut room = Room::default();
+        gather(&object, |text| room.text(&text)).map(Self)
     }
 }
 
@@ -81,7 +82,7 @@ pub(super) struct Parts(pub(super) Vec<Value>);
 
 impl Parts {
     pub(super) fn bytes(&self) -> usize {
-        self.0.iter().map(Value::len).sum()
+        sum(self.0.iter())
     }
 }
 
@@ -90,7 +91,7 @@ impl<'py> FromPyObject<'_, 'py> for Parts {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         refuse_text(object)?;
-        object.try_iter()?.map(|part| part?.extract()).collect::<PyResult<_>>().map(Self)
+        gather(&object, |part| part.extract()).map(Self)
     }
 }
 
@@ -100,7 +101,7 @@ pub(super) struct Pairs<T>(pub(super) Vec<(String, T)>);
 
 impl Pairs<Value> {
     pub(super) fn bytes(&self) -> usize {
-        self.0.iter().map(|(_, value)| value.len()).sum()
+        sum(self.0.iter().map(|(_, value)| value))
     }
 
     pub(super) fn into_puts(self) -> (Vec<String>, Vec<mc_store::Source>) {
@@ -116,15 +117,46 @@ where
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         refuse_text(object)?;
-        let pairs = match object.cast::<PyMapping>() {
-            Ok(mapping) => mapping.items()?.try_iter()?,
-            Err(_) => object.try_iter()?,
+        let pairs = if let Ok(dict) = object.cast::<PyDict>() {
+            // A copy: what takes a value may run any code.
+            dict.items().into_any()
+        } else if object.is_instance_of::<PyMapping>() {
+            object.call_method0(intern!(object.py(), "items"))?
+        } else {
+            object.to_owned()
         };
-        let pair = |pair: PyResult<Bound<'py, PyAny>>| {
-            let (key, value): (String, Bound<'py, PyAny>) = pair?.extract()?;
-            Ok((key, value.as_borrowed().extract()?))
+        let mut room = Room::default();
+        let pair = |pair: Bound<'py, PyAny>| {
+            let (key, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
+            Ok((room.text(&key)?, value.as_borrowed().extract()?))
         };
-        pairs.map(pair).collect::<PyResult<_>>().map(Self)
+        gather(&pairs, pair).map(Self)
+    }
+}
+
+/// How many bytes of values there are. The same memory may be given again and again, so that they
+/// may be more than memory can have.
+fn sum<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
+    values.fold(0, |sum, value| sum.saturating_add(value.len()))
+}
+
+/// Room for the texts of one argument, which are copied: a list may have one that is long many
+/// times.
+struct Room(usize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(MOST_TEXT)
+    }
+}
+
+impl Room {
+    fn text(&mut self, object: &Bound<'_, PyAny>) -> PyResult<String> {
+        let text = object.cast::<PyString>()?.to_cow()?;
+        self.0 = self.0.checked_sub(text.len()).ok_or_else(|| {
+            PyValueError::new_err(format!("the texts have more than {MOST_TEXT} bytes together"))
+        })?;
+        Ok(text.into_owned())
     }
 }
 

@@ -2,15 +2,13 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::ops::Deref;
-use std::vec;
 
-use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyBool, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyInt};
+
+pub(super) use crate::items::Items;
 
 /// An address or a number of bytes: an `int` that fits in 64 bits without a sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,64 +68,6 @@ impl<'py> IntoPyObject<'py> for Flag {
 impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0 { "True" } else { "False" })
-    }
-}
-
-/// The items of a sequence. A list knows how many it has; of anything else that is not believed,
-/// for memory would be taken for as many as it claims.
-#[derive(Clone, Default)]
-pub(super) struct Items<T>(Vec<T>);
-
-impl<T: fmt::Debug> fmt::Debug for Items<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl<T> Deref for Items<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.0
-    }
-}
-
-impl<T> IntoIterator for Items<T> {
-    type Item = T;
-    type IntoIter = vec::IntoIter<T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        if object.is_exact_instance_of::<PyList>() || object.is_exact_instance_of::<PyTuple>() {
-            return object.extract().map(Self);
-        }
-        // SAFETY: the object lives, and the interpreter is held.
-        let is_sequence = unsafe { ffi::PySequence_Check(object.as_ptr()) } != 0;
-        if !is_sequence || object.is_instance_of::<PyString>() {
-            return Err(PyTypeError::new_err("a list is required"));
-        }
-        let mut items = Vec::new();
-        for item in object.try_iter()? {
-            items.push(item?.extract().map_err(Into::into)?);
-        }
-        Ok(Self(items))
-    }
-}
-
-impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Items<T> {
-    type Target = PyAny;
-    type Output = Bound<'py, PyAny>;
-    type Error = PyErr;
-
-    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
-        self.0.into_pyobject(py)
     }
 }
 

@@ -1,0 +1,102 @@
+//! Arguments that are many: the items of a list, or of whatever else has some.
+
+use std::fmt;
+use std::ops::Deref;
+use std::vec;
+
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString, PyTuple};
+
+/// Most items of one argument, which an iterator without an end reaches in about a second.
+const MOST: usize = 1 << 22;
+
+/// After how many items a signal is looked for: an iterator may take its time.
+const LOOK: usize = 1 << 10;
+
+/// What `take` makes of each item that an iterable gives. A list knows how many it has; of
+/// anything else that is not believed, for memory would be taken for as many as it claims.
+///
+/// # Errors
+/// What the iterable, `take`, or the handler of a signal raises; a `ValueError` when there are
+/// more than [`MOST`], and a `MemoryError` when they do not fit.
+pub(crate) fn gather<'py, T>(
+    iterable: &Bound<'py, PyAny>,
+    mut take: impl FnMut(Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
+    let mut items = Vec::new();
+    if is_list(iterable) {
+        reserve(&mut items, iterable.len()?)?;
+    }
+    for item in iterable.try_iter()? {
+        reserve(&mut items, 1)?;
+        items.push(take(item?)?);
+        if items.len().is_multiple_of(LOOK) {
+            iterable.py().check_signals()?;
+        }
+    }
+    Ok(items)
+}
+
+fn is_list(object: &Bound<'_, PyAny>) -> bool {
+    object.is_exact_instance_of::<PyList>() || object.is_exact_instance_of::<PyTuple>()
+}
+
+fn reserve<T>(items: &mut Vec<T>, more: usize) -> PyResult<()> {
+    if items.len() + more > MOST {
+        return Err(PyValueError::new_err(format!("there are more than {MOST} items")));
+    }
+    items.try_reserve(more).map_err(|_| PyMemoryError::new_err(()))
+}
+
+/// The items of a sequence.
+#[derive(Clone, Default)]
+pub(crate) struct Items<T>(Vec<T>);
+
+impl<T: fmt::Debug> fmt::Debug for Items<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T> Deref for Items<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> IntoIterator for Items<T> {
+    type Item = T;
+    type IntoIter = vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        // SAFETY: the object lives, and the interpreter is held.
+        let is_sequence = unsafe { ffi::PySequence_Check(object.as_ptr()) } != 0;
+        if !is_sequence || object.is_instance_of::<PyString>() {
+            return Err(PyTypeError::new_err("a list is required"));
+        }
+        gather(&object, |item| item.extract().map_err(Into::into)).map(Self)
+    }
+}
+
+impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Items<T> {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Self::Output> {
+        self.0.into_pyobject(py)
+    }
+}
