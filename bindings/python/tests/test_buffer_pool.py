@@ -6,12 +6,13 @@ import gc
 import mmap
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from _cluster import Cluster
+from _cluster import Cluster, wait_until
 from conftest import NewStore
 from mc_store.mooncake.buffer_pool import (
     BufferLease,
@@ -55,6 +56,12 @@ def counting(store: MooncakeDistributedStore) -> Iterator[Counting]:
     # Whatever a test did, nothing of it may stay behind.
     gc.collect()
     assert counting.registered == {}
+
+
+def is_waiting(pool: BufferPool) -> bool:
+    """Whether a thread sleeps in `acquire` until something of the pool changes."""
+    sleepers: deque[object] = vars(pool._changed)["_waiters"]
+    return bool(sleepers)
 
 
 def test_lease(counting: Counting) -> None:
@@ -176,8 +183,9 @@ def test_waiting(counting: Counting) -> None:
 
         with ThreadPoolExecutor() as threads:
             waiting = threads.submit(pool.acquire, 5, timeout=30)
-            assert not waiting.done()
+            wait_until(lambda: is_waiting(pool), what="the other thread to wait for room")
             lease.release()
+            assert not is_waiting(pool)
             waiting.result(30).release()
 
 
@@ -186,9 +194,10 @@ def test_closing_wakes_those_who_wait(counting: Counting) -> None:
     lease = pool.acquire(MB)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(pool.acquire, 5, timeout=30)
-        while not waiting.running():
-            time.sleep(0.001)
+        wait_until(lambda: is_waiting(pool), what="the other thread to wait for room")
         pool.abandon()
+        # It was woken; a sleeper looks again for itself, too, but later.
+        assert not is_waiting(pool)
         with pytest.raises(RuntimeError, match="closed"):
             waiting.result(30)
     assert list(counting.registered) == [lease.ptr]
