@@ -119,6 +119,29 @@ impl ClientBuilder {
     /// # Panics
     /// On a thread that runs async tasks; see [`blocking`](crate::blocking).
     pub fn connect_blocking(self) -> Result<Client, StartError> {
+        self.connect_blocking_unless(|| false)
+    }
+
+    /// As [`connect_blocking`](Self::connect_blocking), until `give_up` says that nobody waits
+    /// any more, which is asked ten times a second.
+    ///
+    /// # Errors
+    /// As [`connect_blocking`](Self::connect_blocking), and [`StartError::GivenUp`].
+    ///
+    /// # Panics
+    /// On a thread that runs async tasks, and when `give_up` panics.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use mc_store::{Client, StartError};
+    /// // It accepts, as far as the system does that for it, and never answers.
+    /// let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let builder = Client::builder().master(silent.local_addr()?.to_string());
+    /// let error = builder.connect_blocking_unless(|| true).unwrap_err();
+    /// assert!(matches!(error, StartError::GivenUp(_)));
+    /// # Ok(()) }
+    /// ```
+    pub fn connect_blocking_unless(self, give_up: fn() -> bool) -> Result<Client, StartError> {
         let mut builder = if self.serves() {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(THREADS).thread_name("mc-client");
@@ -129,8 +152,40 @@ impl ClientBuilder {
             Builder::new_current_thread()
         };
         let runtime = builder.enable_all().build().map_err(StartError::Runtime)?;
-        let client = runtime.block_on(self.connect())?;
-        Ok(Client { inner: Arc::new(Inner { client, runtime: Some(runtime) }) })
+        let connected = runtime.block_on(unless(give_up, self.connect()));
+        match connected.map_err(StartError::from).flatten() {
+            Ok(client) => Ok(Client { inner: Arc::new(Inner { client, runtime: Some(runtime) }) }),
+            Err(error) => {
+                // A name may still be looked up, which nobody waits for.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Waits for a future until `give_up`, which is asked ten times a second, says that nobody does
+/// any more, which drops the future: for callers who have to answer to somebody else, as to
+/// Ctrl-C, and drive a future in a runtime of their own. Its clock must be enabled.
+///
+/// # Errors
+/// [`GivenUp`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use mc_store::blocking::{GivenUp, unless};
+/// assert_eq!(unless(|| true, async { 1 }).await, Ok(1));
+/// assert_eq!(unless(|| true, std::future::pending::<()>()).await, Err(GivenUp));
+/// # });
+/// ```
+pub async fn unless<F: Future>(give_up: fn() -> bool, future: F) -> Result<F::Output, GivenUp> {
+    let mut future = pin!(future);
+    loop {
+        match tokio::time::timeout(PATIENCE, future.as_mut()).await {
+            Ok(output) => return Ok(output),
+            Err(_) if give_up() => return Err(GivenUp),
+            Err(_) => {}
+        }
     }
 }
 
@@ -209,15 +264,7 @@ impl Client {
         let mut future = pin!(future);
         let output = match self.begin(future.as_mut(), give_up) {
             Poll::Ready(output) => output,
-            Poll::Pending => self.runtime().block_on(async {
-                loop {
-                    match tokio::time::timeout(PATIENCE, future.as_mut()).await {
-                        Ok(output) => return Ok(output),
-                        Err(_) if give_up() => return Err(GivenUp),
-                        Err(_) => {}
-                    }
-                }
-            })?,
+            Poll::Pending => self.runtime().block_on(unless(give_up, future))?,
         };
         Ok(output)
     }

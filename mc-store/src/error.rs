@@ -351,6 +351,10 @@ pub enum StartError {
     /// No thread for the heartbeat.
     #[error("cannot start the heartbeat's thread")]
     Thread(#[source] io::Error),
+    /// Nobody waited for a blocking client any more; see
+    /// [`connect_blocking_unless`](crate::ClientBuilder::connect_blocking_unless).
+    #[error(transparent)]
+    GivenUp(#[from] crate::blocking::GivenUp),
     /// No runtime for a blocking client.
     #[error("cannot start the runtime of a blocking client")]
     Runtime(#[source] io::Error),

@@ -124,6 +124,7 @@ impl From<StartError> for Failure {
         let code = match &error {
             StartError::Master(error) => error.code(),
             StartError::Segment(error) => error.code(),
+            StartError::GivenUp(_) => ErrorCode::Cancelled,
             StartError::Memory { .. } | StartError::LocalBuffer { .. } => ErrorCode::Internal,
             _ => ErrorCode::InvalidParams,
         };

@@ -1,6 +1,13 @@
 //! Calls that wait end when a signal's handler raises, as Ctrl-C's does.
 
+use std::cell::Cell;
+
 use pyo3::prelude::*;
+
+thread_local! {
+    /// What a handler of a signal has raised during the call of this thread.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
 
 /// Runs `work` with the interpreter released.
 ///
@@ -8,21 +15,21 @@ use pyo3::prelude::*;
 /// What a signal's handler raised while it waited, and what it answers is dropped then.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     let answer = py.detach(work);
-    match PyErr::take(py) {
+    match RAISED.take() {
         None => Ok(answer),
         Some(raised) => Err(raised),
     }
 }
 
-/// Whether a signal's handler raises something, which [`detached`] then finds. For threads that
-/// have released the interpreter; only the main one handles signals.
+/// Runs the handlers of signals that have come; whether one of them has raised something, which
+/// [`detached`] then finds. For threads that have released the interpreter by it; only the main
+/// one handles signals.
 pub(crate) fn is_interrupted() -> bool {
-    Python::try_attach(|py| match py.check_signals() {
-        Ok(()) => false,
-        Err(raised) => {
-            raised.restore(py);
-            true
-        }
-    })
-    .unwrap_or(false)
+    // Not while the interpreter ends: nobody is interrupted by anything then.
+    let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
+    let interrupted = raised.is_some();
+    if interrupted {
+        RAISED.set(raised);
+    }
+    interrupted
 }

@@ -1,7 +1,5 @@
 //! The client whose calls return when they are over.
 
-use std::cell::Cell;
-
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
 
@@ -11,6 +9,7 @@ use super::failure::Outcome;
 use super::member::{Member, Membership};
 use super::settings::Settings;
 use super::value;
+use crate::interrupt::{detached, is_interrupted};
 
 /// A member of a cluster, whose calls return when they are over.
 ///
@@ -56,7 +55,7 @@ pub(crate) struct Client {
 
 impl Client {
     fn connect(py: Python<'_>, settings: Settings) -> PyResult<Self> {
-        let member = py.detach(|| Member::join(settings, None))?;
+        let member = detached(py, || Member::join(settings, None))??;
         Ok(Self { membership: Membership::new(member) })
     }
 
@@ -88,28 +87,7 @@ where
     T: Send,
     F: Future<Output = Outcome<T>> + Send,
 {
-    let outcome = py.detach(|| member.block_on_unless(call, is_interrupted));
-    match INTERRUPT.take() {
-        Some(interrupt) => Err(interrupt),
-        None => Ok(outcome?),
-    }
-}
-
-thread_local! {
-    /// What a handler of a signal has raised during the call of this thread.
-    static INTERRUPT: Cell<Option<PyErr>> = const { Cell::new(None) };
-}
-
-/// Runs the handlers of signals that have come; whether one of them has raised something, as
-/// that of Ctrl-C does. Only the main thread runs any.
-fn is_interrupted() -> bool {
-    // Not while the interpreter ends: nobody is interrupted by anything then.
-    let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
-    let interrupted = raised.is_some();
-    if interrupted {
-        INTERRUPT.set(raised);
-    }
-    interrupted
+    Ok(detached(py, || member.block_on_unless(call, is_interrupted))??)
 }
 
 #[pymethods]
@@ -213,10 +191,10 @@ pub(crate) fn local(
     settings: Option<Settings>,
 ) -> PyResult<Client> {
     let settings = settings.unwrap_or_default().near(segment_size);
-    let member = py.detach(|| {
+    let member = detached(py, || {
         let master = Embedded::start(lease.map(|lease| lease.0))?;
         let settings = settings.master(Some(master.address().to_string()));
         Member::join(settings, Some(master))
-    });
-    Ok(Client { membership: Membership::new(member?) })
+    })??;
+    Ok(Client { membership: Membership::new(member) })
 }

@@ -230,6 +230,7 @@ impl From<StartError> for Failure {
             | StartError::NoAddress { .. } => (ErrorCode::InvalidParams, false),
             StartError::Master(cause) => (cause.code(), cause.is_retryable()),
             StartError::Segment(cause) => (cause.code(), cause.is_retryable()),
+            StartError::GivenUp(_) => (ErrorCode::Cancelled, true),
             _ => (ErrorCode::Internal, false),
         };
         Self::new(code, &error, retryable)

@@ -15,6 +15,7 @@ use super::embedded::Embedded;
 use super::failure::{Failure, Outcome};
 use super::settings::Settings;
 use crate::fork::Home;
+use crate::interrupt::is_interrupted;
 use crate::logging;
 
 /// Threads of an asynchronous client that only makes requests. On two shared cores `exists`
@@ -57,10 +58,11 @@ impl Drop for Driver {
 }
 
 impl Member {
-    /// Joins a cluster with a client whose callers wait. Blocks.
+    /// Joins a cluster with a client whose callers wait. Blocks, so the interpreter has to be
+    /// [released](crate::interrupt::detached).
     pub(super) fn join(settings: Settings, master: Option<Embedded>) -> Outcome<Arc<Self>> {
         logging::set_up();
-        let blocking = settings.builder()?.connect_blocking()?;
+        let blocking = settings.builder()?.connect_blocking_unless(is_interrupted)?;
         let client = blocking.as_async().clone();
         Ok(Self::known(Self { client, driver: Driver::Callers(blocking), _master: master }))
     }

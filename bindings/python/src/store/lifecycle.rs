@@ -10,6 +10,7 @@ use super::session::Session;
 use super::settings::{self, Settings};
 use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, OK, code_of};
+use crate::interrupt::detached;
 use crate::logging;
 
 #[pymethods]
@@ -139,7 +140,7 @@ impl Store {
             }
             let attached = Session::attach(server_address, mem_pool_size.0, local_buffer_size.0);
             attached.map_err(|failure| code = failure.code()).ok()
-        });
+        })?;
         Ok(code)
     }
 
@@ -162,12 +163,13 @@ impl Store {
         if !settings::is_known_protocol(protocol) {
             return Ok(Failure::INTERNAL.code());
         }
-        Ok(code_of(py.detach(|| {
+        let mounted = detached(py, || {
             if mount_segment_size.0 > 0 && session.segments().is_empty() {
                 session.mount(mount_segment_size.0, Default::default())?;
             }
             Ok(())
-        })))
+        });
+        Ok(code_of(mounted?))
     }
 
     /// close(self) -> int
@@ -176,14 +178,14 @@ impl Store {
     /// replica was there are gone. Calls of other threads that are under way end by themselves.
     /// Memory that was registered may be released after it. Returns 0, also when there is
     /// nothing to close; the store can be set up again.
-    fn close(&self, py: Python<'_>) -> i32 {
+    fn close(&self, py: Python<'_>) -> PyResult<i32> {
         self.change(py, |before| {
             if let Some(before) = before {
                 before.shut_down();
             }
             None
-        });
-        OK
+        })?;
+        Ok(OK)
     }
 
     /// health_check(self) -> int
@@ -192,7 +194,7 @@ impl Store {
     /// reached.
     fn health_check(&self, py: Python<'_>) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(1) };
-        Ok(if py.detach(|| session.backend.is_reachable()) { 0 } else { 2 })
+        Ok(if detached(py, || session.backend.is_reachable())? { 0 } else { 2 })
     }
 
     /// get_hostname(self) -> str
@@ -233,7 +235,7 @@ impl Store {
             let config = settings.into_config().map_err(StartError::from);
             let joined = config.and_then(Session::join).map_err(Failure::from);
             joined.map_err(|failure| code = failure.code()).ok()
-        });
+        })?;
         Ok(code)
     }
 }

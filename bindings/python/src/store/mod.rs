@@ -53,6 +53,7 @@ use self::session::Session;
 pub(crate) use self::tasks::QueryTaskResponse;
 use crate::error::Failure;
 use crate::fork::Home;
+use crate::interrupt::detached;
 
 /// What `MooncakeDistributedStore` is derived from: everything but tensors.
 ///
@@ -115,11 +116,14 @@ impl Store {
 
     /// Has `change` make another state of the present one, alone. The interpreter is released
     /// meanwhile; calls that come meanwhile find no session.
+    ///
+    /// # Errors
+    /// What a signal's handler raised; the store is closed then.
     fn change(
         &self,
         py: Python<'_>,
         change: impl FnOnce(Option<Arc<Session>>) -> Option<Session> + Send,
-    ) {
+    ) -> PyResult<()> {
         let before = loop {
             let mut state = self.state.lock();
             if !matches!(*state, State::Changing(home) if !home.was_left()) {
@@ -138,9 +142,10 @@ impl Store {
             State::Open(_, session) => Some(session),
             State::Closed | State::Changing(_) => None,
         };
-        if let Some(session) = py.detach(move || change(before)) {
+        if let Some(session) = detached(py, move || change(before))? {
             changed.becomes = State::Open(Home::here(), exit::watched(session));
         }
+        Ok(())
     }
 }
 

@@ -5,10 +5,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use mc_store::blocking::{self, GivenUp, unless};
 use mc_store::standalone::DummyClient;
 use mc_store::{
     ByteSize, ClientBuilder, ClientConfig, MountedSegment, SegmentId, SegmentOptions, StartError,
-    blocking,
 };
 use mc_transport::{Memory, MemoryOptions, MemorySlice};
 use parking_lot::Mutex;
@@ -16,6 +16,7 @@ use tokio::runtime;
 
 use super::backend::{Backend, Served};
 use crate::error::Failure;
+use crate::interrupt::is_interrupted;
 use crate::memory::Buffers;
 
 /// A client and the memory that it knows.
@@ -73,7 +74,16 @@ impl Session {
         if local_buffer_size > 0 {
             builder = builder.local_buffer(ByteSize::bytes(local_buffer_size as u64));
         }
-        let client = runtime.block_on(builder.connect())?;
+        let connected = runtime.block_on(unless(is_interrupted, builder.connect()));
+        let connected = connected.map_err(|GivenUp| Failure::GIVEN_UP);
+        let client = match connected.and_then(|outcome| outcome.map_err(Failure::from)) {
+            Ok(client) => client,
+            Err(failure) => {
+                // A name may still be looked up, which nobody waits for.
+                runtime.shutdown_background();
+                return Err(failure);
+            }
+        };
         let backend = Backend::Served(Served::new(client, runtime));
         let pool = match mem_pool_size {
             0 => None,
@@ -185,7 +195,7 @@ impl Session {
 /// Connects a client that has what `config` and, for details that it leaves open, the
 /// environment say.
 fn connect(config: &ClientConfig) -> Result<blocking::Client, StartError> {
-    ClientBuilder::from_config(config)?.connect_blocking()
+    ClientBuilder::from_config(config)?.connect_blocking_unless(is_interrupted)
 }
 
 /// Connects a client that accepts peers, with a segment or without.
@@ -195,8 +205,10 @@ fn serving(config: &ClientConfig) -> Result<blocking::Client, StartError> {
     // A name is looked up for a client that begins with a segment only.
     let host = config.local_hostname.as_deref().unwrap_or_default();
     match host.parse::<IpAddr>() {
-        Ok(address) if !address.is_unspecified() => builder.advertise(address).connect_blocking(),
-        _ => builder.connect_blocking(),
+        Ok(address) if !address.is_unspecified() => {
+            builder.advertise(address).connect_blocking_unless(is_interrupted)
+        }
+        _ => builder.connect_blocking_unless(is_interrupted),
     }
 }
 
