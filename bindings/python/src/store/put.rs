@@ -20,162 +20,155 @@ pub(super) fn plan(config: &Config<'_>, count: usize) -> Result<Plan, Failure> {
     config.as_ref().map_or_else(|| Ok(Plan::default()), |config| config.plan(count))
 }
 
+/// Makes two methods of each call that is described: one that puts, and one that upserts. What
+/// they do is said as a function of the store, the interpreter, how values are to be kept, and
+/// which of the two it is. `$count` is how many keys there are.
+macro_rules! pairs {
+    ($(
+        $(#[$signature:meta])*
+        put { $(#[$put_doc:meta])* $put:ident }
+        upsert { $(#[$upsert_doc:meta])* $upsert:ident }
+        ($($argument:ident: $type:ty),*) [$count:expr] -> $answer:ty = $work:expr;
+    )*) => {$(
+        #[pymethods]
+        impl Store {
+            $(#[$put_doc])*
+            $(#[$signature])*
+            fn $put(
+                &self,
+                py: Python<'_>,
+                $($argument: $type,)*
+                config: Config<'_>,
+                store_event_infos: Option<&Bound<'_, PyAny>>,
+            ) -> PyResult<$answer> {
+                events::check(store_event_infos, $count)?;
+                let work = $work;
+                work(self, py, &config, Mode::Put)
+            }
+
+            $(#[$upsert_doc])*
+            $(#[$signature])*
+            fn $upsert(
+                &self,
+                py: Python<'_>,
+                $($argument: $type,)*
+                config: Config<'_>,
+                store_event_infos: Option<&Bound<'_, PyAny>>,
+            ) -> PyResult<$answer> {
+                events::check(store_event_infos, $count)?;
+                let work = $work;
+                work(self, py, &config, Mode::Upsert)
+            }
+        }
+    )*};
+}
+
+pairs! {
+    #[pyo3(signature = (key, value, config = None, store_event_infos = None))]
+    #[pyo3(text_signature = "($self, key, value, config=None, store_event_infos=None)")]
+    put {
+        /// put(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        ///
+        /// Stores the bytes of value, any object with the buffer protocol, under key. They are sent
+        /// from where they are. A key that has a value keeps it, which is no failure. Returns 0;
+        /// -600 for an empty key, an empty value, and a config with prefer_alloc_in_same_node; -200
+        /// when there is no room.
+        ///
+        /// store_event_infos, of this and of every call that stores, is a list with one
+        /// StoreEventInfo for each key. They are checked and carried no further yet.
+        put
+    }
+    upsert {
+        /// upsert(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        ///
+        /// put that replaces the value that the key has. Readers get the old one or the new one.
+        upsert
+    }
+    (key: &str, value: &Bound<'_, PyAny>) [1] -> i32 = |store: &Self, py, config, mode| {
+        let refused = Failure::INVALID_PARAMS.code();
+        store.store_one(py, key, [value.clone()], config, mode, refused)
+    };
+
+    #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
+    #[pyo3(text_signature = "($self, key, *values, config=None, store_event_infos=None)")]
+    put {
+        /// put_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        ///
+        /// put of the bytes of several objects, one after the other, as one value. Without any bytes
+        /// it stores nothing and returns 0.
+        put_parts
+    }
+    upsert {
+        /// upsert_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        ///
+        /// put_parts that replaces the value that the key has.
+        upsert_parts
+    }
+    (key: &str, values: &Bound<'_, PyTuple>) [1] -> i32 = |store: &Self, py, config, mode| {
+        store.store_one(py, key, values, config, mode, OK)
+    };
+
+    #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
+    #[pyo3(text_signature = "($self, keys, values, config=None, store_event_infos=None)")]
+    put {
+        /// put_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        ///
+        /// put of many values at once, each under a key of its own. Returns 0 when all are stored,
+        /// and otherwise the number of the first failure; the others are stored all the same.
+        put_batch
+    }
+    upsert {
+        /// upsert_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        ///
+        /// put_batch that replaces the values that keys have.
+        upsert_batch
+    }
+    (keys: Texts, values: Items<Bound<'_, PyAny>>) [keys.len()] -> i32 = |store: &Self, py, config, mode| {
+        store.store_many(py, &keys, &values, config, mode)
+    };
+
+    #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
+    #[pyo3(text_signature = "($self, key, buffer_ptr, size, config=None, store_event_infos=None)")]
+    put {
+        /// put_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        ///
+        /// put of the size bytes at buffer_ptr: straight from there when they are registered, and by
+        /// way of a copy otherwise. Returns -600 when they cannot be read.
+        put_from
+    }
+    upsert {
+        /// upsert_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        ///
+        /// put_from that replaces the value that the key has.
+        upsert_from
+    }
+    (key: &str, buffer_ptr: Size, size: Size) [1] -> i32 = |store: &Self, py, config, mode| {
+        store.store_pieces(py, key, &[(buffer_ptr, size)], config, mode)
+    };
+
+    #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None, store_event_infos = None))]
+    #[pyo3(
+        text_signature = "($self, keys, buffer_ptrs, sizes, config=None, store_event_infos=None)"
+    )]
+    put {
+        /// batch_put_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
+        ///
+        /// put_from of many values at once. Returns 0 or a negative number for each key.
+        batch_put_from
+    }
+    upsert {
+        /// batch_upsert_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
+        ///
+        /// batch_put_from that replaces the values that keys have.
+        batch_upsert_from
+    }
+    (keys: Texts, buffer_ptrs: Items<Size>, sizes: Items<Size>) [keys.len()] -> Vec<i32> = |store: &Self, py, config, mode| {
+        store.store_ranges(py, &keys, &buffer_ptrs, &sizes, config, mode)
+    };
+}
+
 #[pymethods]
 impl Store {
-    /// put(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
-    ///
-    /// Stores the bytes of value, any object with the buffer protocol, under key. They are sent
-    /// from where they are. A key that has a value keeps it, which is no failure. Returns 0;
-    /// -600 for an empty key, an empty value, and a config with prefer_alloc_in_same_node; -200
-    /// when there is no room.
-    ///
-    /// store_event_infos, of this and of every call that stores, is a list with one
-    /// StoreEventInfo for each key. They are checked and carried no further yet.
-    #[pyo3(signature = (key, value, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, key, value, config=None, store_event_infos=None)")]
-    fn put(
-        &self,
-        py: Python<'_>,
-        key: &str,
-        value: &Bound<'_, PyAny>,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<i32> {
-        events::check(store_event_infos, 1)?;
-        self.store_one(py, key, [value.clone()], &config, Mode::Put, Failure::INVALID_PARAMS.code())
-    }
-
-    /// put_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
-    ///
-    /// put of the bytes of several objects, one after the other, as one value. Without any bytes
-    /// it stores nothing and returns 0.
-    #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, key, *values, config=None, store_event_infos=None)")]
-    fn put_parts(
-        &self,
-        py: Python<'_>,
-        key: &str,
-        values: &Bound<'_, PyTuple>,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<i32> {
-        events::check(store_event_infos, 1)?;
-        self.store_one(py, key, values, &config, Mode::Put, OK)
-    }
-
-    /// put_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
-    ///
-    /// put of many values at once, each under a key of its own. Returns 0 when all are stored,
-    /// and otherwise the number of the first failure; the others are stored all the same.
-    #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, keys, values, config=None, store_event_infos=None)")]
-    fn put_batch(
-        &self,
-        py: Python<'_>,
-        keys: Texts,
-        values: Items<Bound<'_, PyAny>>,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<i32> {
-        events::check(store_event_infos, keys.len())?;
-        self.store_many(py, &keys, &values, &config, Mode::Put)
-    }
-
-    /// upsert(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
-    ///
-    /// put that replaces the value that the key has. Readers get the old one or the new one.
-    #[pyo3(signature = (key, value, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, key, value, config=None, store_event_infos=None)")]
-    fn upsert(
-        &self,
-        py: Python<'_>,
-        key: &str,
-        value: &Bound<'_, PyAny>,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<i32> {
-        events::check(store_event_infos, 1)?;
-        self.store_one(
-            py,
-            key,
-            [value.clone()],
-            &config,
-            Mode::Upsert,
-            Failure::INVALID_PARAMS.code(),
-        )
-    }
-
-    /// upsert_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
-    ///
-    /// put_parts that replaces the value that the key has.
-    #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, key, *values, config=None, store_event_infos=None)")]
-    fn upsert_parts(
-        &self,
-        py: Python<'_>,
-        key: &str,
-        values: &Bound<'_, PyTuple>,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<i32> {
-        events::check(store_event_infos, 1)?;
-        self.store_one(py, key, values, &config, Mode::Upsert, OK)
-    }
-
-    /// upsert_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
-    ///
-    /// put_batch that replaces the values that keys have.
-    #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, keys, values, config=None, store_event_infos=None)")]
-    fn upsert_batch(
-        &self,
-        py: Python<'_>,
-        keys: Texts,
-        values: Items<Bound<'_, PyAny>>,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<i32> {
-        events::check(store_event_infos, keys.len())?;
-        self.store_many(py, &keys, &values, &config, Mode::Upsert)
-    }
-
-    /// put_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
-    ///
-    /// put of the size bytes at buffer_ptr: straight from there when they are registered, and by
-    /// way of a copy otherwise. Returns -600 when they cannot be read.
-    #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, key, buffer_ptr, size, config=None, store_event_infos=None)")]
-    fn put_from(
-        &self,
-        py: Python<'_>,
-        key: &str,
-        buffer_ptr: Size,
-        size: Size,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<i32> {
-        events::check(store_event_infos, 1)?;
-        self.store_pieces(py, key, &[(buffer_ptr, size)], &config, Mode::Put)
-    }
-
-    /// upsert_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
-    ///
-    /// put_from that replaces the value that the key has.
-    #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
-    #[pyo3(text_signature = "($self, key, buffer_ptr, size, config=None, store_event_infos=None)")]
-    fn upsert_from(
-        &self,
-        py: Python<'_>,
-        key: &str,
-        buffer_ptr: Size,
-        size: Size,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<i32> {
-        events::check(store_event_infos, 1)?;
-        self.store_pieces(py, key, &[(buffer_ptr, size)], &config, Mode::Upsert)
-    }
-
     /// put_from_with_metadata(self, key: str, buffer_ptr: int, metadata_buffer_ptr: int, size: int, metadata_size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
     ///
     /// put_from of the metadata_size bytes at metadata_buffer_ptr, followed by the size bytes at
@@ -201,46 +194,6 @@ impl Store {
         events::check(store_event_infos, 1)?;
         let pieces = [(metadata_buffer_ptr, metadata_size), (buffer_ptr, size)];
         self.store_pieces(py, key, &pieces, &config, Mode::Put)
-    }
-
-    /// batch_put_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
-    ///
-    /// put_from of many values at once. Returns 0 or a negative number for each key.
-    #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, keys, buffer_ptrs, sizes, config=None, store_event_infos=None)"
-    )]
-    fn batch_put_from(
-        &self,
-        py: Python<'_>,
-        keys: Texts,
-        buffer_ptrs: Items<Size>,
-        sizes: Items<Size>,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Vec<i32>> {
-        events::check(store_event_infos, keys.len())?;
-        self.store_ranges(py, &keys, &buffer_ptrs, &sizes, &config, Mode::Put)
-    }
-
-    /// batch_upsert_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
-    ///
-    /// batch_put_from that replaces the values that keys have.
-    #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None, store_event_infos = None))]
-    #[pyo3(
-        text_signature = "($self, keys, buffer_ptrs, sizes, config=None, store_event_infos=None)"
-    )]
-    fn batch_upsert_from(
-        &self,
-        py: Python<'_>,
-        keys: Texts,
-        buffer_ptrs: Items<Size>,
-        sizes: Items<Size>,
-        config: Config<'_>,
-        store_event_infos: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Vec<i32>> {
-        events::check(store_event_infos, keys.len())?;
-        self.store_ranges(py, &keys, &buffer_ptrs, &sizes, &config, Mode::Upsert)
     }
 
     /// batch_put_from_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]], all_sizes: list[list[int]], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]

@@ -18,6 +18,7 @@ from .byte_store import (
     refused,
 )
 from .layout import TensorError, TensorMetadata, parse
+from .pairs import Operation, put_and_upsert
 from .parallelism import MODES
 from .part_writes import Stages, object_stages, tensor_stages
 from .ranks import RankTensorMethods
@@ -42,8 +43,9 @@ class PartTensorMethods(RankTensorMethods):
     exist. Beside the parts lies a manifest, so that readers need not know how a tensor was cut.
     """
 
-    def put_tensor_with_parallelism(
+    def _store_part(
         self,
+        to: Operation,
         key: str,
         tensor: object,
         parallelism: Any = None,
@@ -55,28 +57,15 @@ class PartTensorMethods(RankTensorMethods):
         Returns 0, -600 if the tensor or the request is refused, or the code of the put.
         """
         stages_of = partial(tensor_stages, key, tensor)
-        name = "put_tensor_with_parallelism"
-        return self._write_part(
-            name, key, stages_of, parallelism, config, writer_partition, update=False
-        )
+        return self._write_part(to, key, stages_of, parallelism, config, writer_partition)
 
-    def upsert_tensor_with_parallelism(
-        self,
-        key: str,
-        tensor: object,
-        parallelism: Any = None,
-        config: ReplicateConfig | None = None,
-        writer_partition: Any = None,
-    ) -> int:
-        """`put_tensor_with_parallelism` that replaces what is there."""
-        stages_of = partial(tensor_stages, key, tensor)
-        name = "upsert_tensor_with_parallelism"
-        return self._write_part(
-            name, key, stages_of, parallelism, config, writer_partition, update=True
-        )
+    put_tensor_with_parallelism, upsert_tensor_with_parallelism = put_and_upsert(
+        "put_tensor_with_parallelism", _store_part
+    )
 
-    def put_tensor_with_parallelism_from(
+    def _store_part_from(
         self,
+        to: Operation,
         key: str,
         buffer_ptr: int,
         size: int,
@@ -90,29 +79,15 @@ class PartTensorMethods(RankTensorMethods):
         Returns 0, -600 if the object or the request is refused, or the first code that a put gave.
         """
         stages_of = partial(object_stages, key, *memory.checked(buffer_ptr, size))
-        name = "put_tensor_with_parallelism_from"
-        return self._write_part(
-            name, key, stages_of, parallelism, config, writer_partition, update=False
-        )
+        return self._write_part(to, key, stages_of, parallelism, config, writer_partition)
 
-    def upsert_tensor_with_parallelism_from(
-        self,
-        key: str,
-        buffer_ptr: int,
-        size: int,
-        parallelism: Any = None,
-        config: ReplicateConfig | None = None,
-        writer_partition: Any = None,
-    ) -> int:
-        """`put_tensor_with_parallelism_from` that replaces what is there."""
-        stages_of = partial(object_stages, key, *memory.checked(buffer_ptr, size))
-        name = "upsert_tensor_with_parallelism_from"
-        return self._write_part(
-            name, key, stages_of, parallelism, config, writer_partition, update=True
-        )
+    put_tensor_with_parallelism_from, upsert_tensor_with_parallelism_from = put_and_upsert(
+        "put_tensor_with_parallelism_from", _store_part_from
+    )
 
-    def batch_put_tensor_with_parallelism(
+    def _store_parts(
         self,
+        to: Operation,
         keys: Sequence[str],
         tensors_list: Sequence[object],
         parallelisms: Sequence[Any] | None = None,
@@ -124,45 +99,19 @@ class PartTensorMethods(RankTensorMethods):
         `parallelisms` and `writer_partitions` exclude each other; each has an element, or `None`,
         for each key.
         """
-        name = "batch_put_tensor_with_parallelism"
         if parallelisms is None and writer_partitions is None:
-            return self._write_tensors(name, keys, tensors_list, config, update=False)
+            return self._write_tensors(to.name, keys, tensors_list, config, update=to.update)
         tensors = checked_list(tensors_list, "tensors_list")
-        return self._write_parts(
-            name,
-            keys,
-            [(tensor_stages, (tensor,)) for tensor in tensors],
-            parallelisms,
-            config,
-            writer_partitions,
-            update=False,
-        )
+        sources = [(tensor_stages, (tensor,)) for tensor in tensors]
+        return self._write_parts(to, keys, sources, parallelisms, config, writer_partitions)
 
-    def batch_upsert_tensor_with_parallelism(
-        self,
-        keys: Sequence[str],
-        tensors_list: Sequence[object],
-        parallelisms: Sequence[Any] | None = None,
-        config: ReplicateConfig | None = None,
-        writer_partitions: Sequence[Any] | None = None,
-    ) -> list[int]:
-        """`batch_put_tensor_with_parallelism` that replaces what is there."""
-        name = "batch_upsert_tensor_with_parallelism"
-        if parallelisms is None and writer_partitions is None:
-            return self._write_tensors(name, keys, tensors_list, config, update=True)
-        tensors = checked_list(tensors_list, "tensors_list")
-        return self._write_parts(
-            name,
-            keys,
-            [(tensor_stages, (tensor,)) for tensor in tensors],
-            parallelisms,
-            config,
-            writer_partitions,
-            update=True,
-        )
+    batch_put_tensor_with_parallelism, batch_upsert_tensor_with_parallelism = put_and_upsert(
+        "batch_put_tensor_with_parallelism", _store_parts
+    )
 
-    def batch_put_tensor_with_parallelism_from(
+    def _store_parts_from(
         self,
+        to: Operation,
         keys: Sequence[str],
         buffer_ptrs: Sequence[int],
         sizes: Sequence[int],
@@ -171,54 +120,24 @@ class PartTensorMethods(RankTensorMethods):
         writer_partitions: Sequence[Any] | None = None,
     ) -> list[int]:
         """`put_tensor_with_parallelism_from` for many: a code for each."""
-        name = "batch_put_tensor_with_parallelism_from"
         if parallelisms is None and writer_partitions is None:
-            return self._write_objects(name, keys, buffer_ptrs, sizes, config, update=False)
+            return self._write_objects(to.name, keys, buffer_ptrs, sizes, config, update=to.update)
         parts = checked_parts(buffer_ptrs, sizes) or []
-        return self._write_parts(
-            name,
-            keys,
-            [(object_stages, tuple(part)) for part in parts],
-            parallelisms,
-            config,
-            writer_partitions,
-            update=False,
-        )
+        sources = [(object_stages, tuple(part)) for part in parts]
+        return self._write_parts(to, keys, sources, parallelisms, config, writer_partitions)
 
-    def batch_upsert_tensor_with_parallelism_from(
-        self,
-        keys: Sequence[str],
-        buffer_ptrs: Sequence[int],
-        sizes: Sequence[int],
-        parallelisms: Sequence[Any] | None = None,
-        config: ReplicateConfig | None = None,
-        writer_partitions: Sequence[Any] | None = None,
-    ) -> list[int]:
-        """`batch_put_tensor_with_parallelism_from` that replaces what is there."""
-        name = "batch_upsert_tensor_with_parallelism_from"
-        if parallelisms is None and writer_partitions is None:
-            return self._write_objects(name, keys, buffer_ptrs, sizes, config, update=True)
-        parts = checked_parts(buffer_ptrs, sizes) or []
-        return self._write_parts(
-            name,
-            keys,
-            [(object_stages, tuple(part)) for part in parts],
-            parallelisms,
-            config,
-            writer_partitions,
-            update=True,
-        )
+    batch_put_tensor_with_parallelism_from, batch_upsert_tensor_with_parallelism_from = (
+        put_and_upsert("batch_put_tensor_with_parallelism_from", _store_parts_from)
+    )
 
     def _write_part(
         self,
-        operation: str,
+        to: Operation,
         key: str,
         stages_of: _StagesOf,
         parallelism: Any,
         config: ReplicateConfig | None,
         writer_partition: Any,
-        *,
-        update: bool,
     ) -> int:
         checked_key(key)
         try:
@@ -226,41 +145,39 @@ class PartTensorMethods(RankTensorMethods):
             if not group_ids_fit(config, 1):
                 raise TensorError("not one group id for one key")
         except TensorError as error:
-            refused(operation, key, error)
+            refused(to.name, key, error)
             return INVALID_PARAMS
         for stage in stages:
             shared = config_of(config, [0] * len(stage))
-            failed = next((code for code in write(self, stage, shared, update=update) if code), 0)
+            codes = write(self, stage, shared, update=to.update)
+            failed = next((code for code in codes if code), 0)
             if failed:
                 return failed
         return 0
 
     def _write_parts(
         self,
-        operation: str,
+        to: Operation,
         keys: Sequence[str],
-        sources: list[tuple[Callable[..., Stages], tuple[Any, ...]]],
+        sources: Sequence[tuple[Callable[..., Stages], tuple[Any, ...]]],
         parallelisms: Sequence[Any] | None,
         config: ReplicateConfig | None,
         writer_partitions: Sequence[Any] | None,
-        *,
-        update: bool,
     ) -> list[int]:
         names = checked_keys(keys)
         count = len(names)
         requests = _one_each(parallelisms, writer_partitions, count)
         if requests is None or len(sources) != count or not group_ids_fit(config, count):
-            refused(operation, names, "not one tensor, request and group id for each key")
+            refused(to.name, names, "not one tensor, request and group id for each key")
             return [INVALID_PARAMS] * count
         return [
             self._write_part(
-                operation,
+                to,
                 name,
                 partial(stages_of, name, *source),
                 parallelism,
                 config_of(config, [place]),
                 writer_partition,
-                update=update,
             )
             for place, (name, (stages_of, source), (parallelism, writer_partition)) in enumerate(
                 zip(names, sources, requests, strict=True)
