@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from _cluster import Cluster, wait_until
 from conftest import NewStore
+from mc_store.mooncake import store as store_module
 from mc_store.mooncake.buffer_pool import (
     BufferLease,
     BufferPool,
@@ -382,7 +383,14 @@ def test_what_is_no_store() -> None:
         BufferPool(MooncakeDistributedStore())
     with pytest.raises(TypeError, match=r"BufferPool\.acquire"):
         BufferLease()
-    assert RegisteredBufferPool is BufferPool
+
+
+def test_other_names_are_of_the_same(counting: Counting) -> None:
+    assert store_module.RegisteredBufferPool is RegisteredBufferPool is BufferPool
+    assert store_module.RegisteredBufferLease is BufferLease
+    assert store_module.RegisteredBufferLeaseView is store_module.BufferLeaseView
+    with BufferPool(counting) as pool, pool.acquire(1) as lease:
+        assert isinstance(lease.buffer, store_module.BufferLeaseView)
 
 
 def test_many_threads(counting: Counting) -> None:

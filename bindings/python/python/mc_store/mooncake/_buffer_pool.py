@@ -495,7 +495,10 @@ class BufferPool:
         self._unregister(victims)
 
 
+# Other names that the reference system has. A view is there what a lease's memory is seen through.
 RegisteredBufferPool = BufferPool
+RegisteredBufferLease = BufferLease
+BufferLeaseView = RegisteredBufferLeaseView = memoryview
 
 
 def _default_bound(store: RegistersMemory) -> int:
@@ -527,8 +530,11 @@ def _seconds(name: str, value: float | None) -> float | None:
 
 __all__ = [
     "BufferLease",
+    "BufferLeaseView",
     "BufferPool",
     "PoolExhausted",
     "PoolTimeout",
+    "RegisteredBufferLease",
+    "RegisteredBufferLeaseView",
     "RegisteredBufferPool",
 ]

@@ -19,7 +19,14 @@ from mc_store._native import (
     TaskType,
     bind_to_numa_node,
 )
-from mc_store.mooncake._buffer_pool import BufferLease, BufferPool, RegisteredBufferPool
+from mc_store.mooncake._buffer_pool import (
+    BufferLease,
+    BufferLeaseView,
+    BufferPool,
+    RegisteredBufferLease,
+    RegisteredBufferLeaseView,
+    RegisteredBufferPool,
+)
 from mc_store.mooncake._store import MooncakeDistributedStore
 from mc_store.mooncake._tensors import (
     ParallelAxis,
@@ -76,6 +83,7 @@ __all__ = [
     "WEIGHT",
     "BufferHandle",
     "BufferLease",
+    "BufferLeaseView",
     "BufferPool",
     "Descriptor",
     "DiskDescriptor",
@@ -86,6 +94,8 @@ __all__ = [
     "ParallelAxis",
     "QueryTaskResponse",
     "ReadTarget",
+    "RegisteredBufferLease",
+    "RegisteredBufferLeaseView",
     "RegisteredBufferPool",
     "ReplicaDescriptor",
     "ReplicaStatus",
