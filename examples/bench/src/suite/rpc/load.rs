@@ -11,7 +11,7 @@ use mc_types::{ByteSize, ClientId, KeyRef, SegmentId};
 use super::super::alloc::check_disjoint;
 use super::super::keys::KeyWriter;
 use super::super::segments;
-use super::stub::{Stub, StubKind};
+use super::stub::{Over, Stub, StubKind};
 use crate::error::BenchError;
 use crate::latency::Latencies;
 use crate::placement::{self, Placement};
@@ -219,7 +219,7 @@ impl Load {
     ) -> Result<Outcome, BenchError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let master = self.stub().connect(&node.master).await;
+            let master = self.stub().connect(&node.master, Over::Tcp).await;
             // Also when there is no connection: the others wait for this one.
             barrier.wait();
             let master = master?;

@@ -7,12 +7,12 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
+use mc_rpc::MasterClient;
 use mc_rpc::frame::HEADER_LEN;
-use mc_rpc::{ClientConfig, MasterClient};
 use tokio::runtime::Runtime;
 
 use self::load::{Load, Operation, Outcome};
-use self::stub::StubKind;
+use self::stub::{Over, StubKind};
 use super::keys::KeyWriter;
 use super::store::{MasterAddress, MasterTask};
 use crate::error::BenchError;
@@ -163,24 +163,27 @@ fn single_threaded() -> Result<Runtime, BenchError> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// One call in flight, and a raw ping-pong of the same size beside it.
+/// One call in flight, and a raw ping-pong over TCP of the same size beside it.
 fn latency<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let count = scale.pick(100_000, 20_000, 100);
     let task = MasterTask::at(Placement::Same);
     let (_master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
     for place in placement::possible(&[Placement::Same, Placement::Cross])? {
         // In turns, so that a slow moment of the machine hits all.
-        let (mut blocking, mut tasks) = (Latencies::default(), Latencies::default());
+        let mut stubs: Vec<(StubKind, Over, Latencies)> = Vec::new();
+        for over in [Over::Tcp, Over::Unix] {
+            let kinds = [StubKind::Blocking, StubKind::Async];
+            stubs.extend(kinds.map(|kind| (kind, over, Latencies::default())));
+        }
         let mut raws = Latencies::default();
         let master = said.master.to_string();
         for _ in 0..4 {
             raws.merge(placement::on_client_cpu(place, || {
                 Ok(raw::ping_pong(said.raw, EXIST_REQUEST, EXIST_REPLY, 0, count / 4)?)
             })?);
-            for (kind, ours) in [(StubKind::Blocking, &mut blocking), (StubKind::Async, &mut tasks)]
-            {
+            for (kind, over, ours) in &mut stubs {
                 ours.merge(placement::on_client_cpu(place, || {
-                    single_threaded()?.block_on(exists(kind, &master, count / 4))
+                    single_threaded()?.block_on(exists(*kind, *over, &master, count / 4))
                 })?);
             }
         }
@@ -188,8 +191,10 @@ fn latency<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchEr
         let placed = |name, value| {
             Figure::new(name, value, "µs").with("placement", place.name()).with("calls", count)
         };
-        for (kind, ours) in [(StubKind::Blocking, blocking), (StubKind::Async, tasks)] {
-            let with = |name, value| placed(name, value).with("stub", kind.name());
+        for (kind, over, ours) in stubs {
+            let with = |name, value| {
+                placed(name, value).with("stub", kind.name()).with("over", over.name())
+            };
             let p50 = with("exist_p50_us", ours.clone().p50_us());
             report.add(p50.versus("raw ping-pong", raw_p50))?;
             report.add(with("exist_p99_us", ours.clone().quantile_us(0.99)))?;
@@ -199,8 +204,13 @@ fn latency<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchEr
     Ok(())
 }
 
-async fn exists(kind: StubKind, master: &str, count: usize) -> Result<Latencies, BenchError> {
-    let client = kind.connect(master).await?;
+async fn exists(
+    kind: StubKind,
+    over: Over,
+    master: &str,
+    count: usize,
+) -> Result<Latencies, BenchError> {
+    let client = kind.connect(master, over).await?;
     let mut keys = KeyWriter::new(99);
     let mut latencies = Latencies::default();
     for turn in 0..count + count / 10 {
@@ -227,13 +237,13 @@ fn idle<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError
         scale.pick(Duration::from_secs(3), Duration::from_secs(1), Duration::from_millis(50));
     let (bytes, cpu) = single_threaded()?.block_on(async {
         // The first connection makes what all others share.
-        let first = MasterClient::connect(&address, ClientConfig::default()).await?;
+        let first = MasterClient::connect(&address, Over::Tcp.config()).await?;
         ask(&first).await?;
         let before = peer.resident_bytes()?;
         let mut clients = Vec::with_capacity(count);
         for _ in 0..count.div_ceil(50) {
             let more = (0..50.min(count - clients.len())).map(|_| async {
-                let client = MasterClient::connect(&address, ClientConfig::default()).await?;
+                let client = MasterClient::connect(&address, Over::Tcp.config()).await?;
                 // One call each: an idle connection has been used.
                 ask(&client).await?;
                 Ok::<_, BenchError>(client)

@@ -23,12 +23,36 @@ impl StubKind {
         }
     }
 
-    pub(super) async fn connect(self, master: &str) -> Result<Stub, RpcError> {
-        let config = ClientConfig::default();
+    pub(super) async fn connect(self, master: &str, over: Over) -> Result<Stub, RpcError> {
+        let config = over.config();
         Ok(match self {
             Self::Blocking => Stub::Blocking(blocking::MasterClient::connect(master, config)?),
             Self::Async => Stub::Async(MasterClient::connect(master, config).await?),
         })
+    }
+}
+
+/// What calls travel over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// As between hosts.
+    Tcp,
+    /// The Unix socket that clients of the master's host find.
+    Unix,
+}
+
+impl Over {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Unix => "unix",
+        }
+    }
+
+    pub(super) fn config(self) -> ClientConfig {
+        let mut config = ClientConfig::default();
+        config.local_socket = self == Self::Unix;
+        config
     }
 }
 
