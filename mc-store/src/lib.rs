@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocking;
+mod by_key;
 mod client;
 mod config;
 #[doc(hidden)]

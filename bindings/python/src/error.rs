@@ -23,6 +23,8 @@ impl Failure {
     pub(crate) const INVALID_PARAMS: Self = Self::of(ErrorCode::InvalidParams);
     /// No object has the key.
     pub(crate) const NOT_FOUND: Self = Self::of(ErrorCode::ObjectNotFound);
+    /// The object went away while it was read, or another put has replaced it.
+    pub(crate) const LEASE_EXPIRED: Self = Self::of(ErrorCode::LeaseExpired);
     /// What is not said by any other number.
     pub(crate) const INTERNAL: Self = Self::of(ErrorCode::Internal);
     /// A transfer failed.
@@ -48,9 +50,10 @@ impl Failure {
         Self::INVALID_PARAMS
     }
 
-    fn logged(code: ErrorCode, error: &dyn Error) -> Self {
+    fn logged(code: ErrorCode, error: &(dyn Error + 'static)) -> Self {
         let text = Chain(error);
         match code {
+            _ if is_replaced(error) => tracing::debug!(%code, "{text}"),
             ErrorCode::ObjectNotFound
             | ErrorCode::ObjectHasLease
             | ErrorCode::ObjectAlreadyExists
@@ -68,6 +71,13 @@ impl Failure {
         let code = if code == ErrorCode::InvalidKey { ErrorCode::InvalidParams } else { code };
         Self::of(code)
     }
+}
+
+/// Whether another put than the one that was asked for is there. Who asks for one put lives with
+/// that; a lease that is too short, which has the same number, should be seen.
+fn is_replaced(error: &(dyn Error + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(GetError::Replaced))
+        || matches!(error.downcast_ref(), Some(DummyError::Replaced))
 }
 
 /// An error's text and those of the causes behind it.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import inspect
 import mmap
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -121,6 +123,150 @@ def test_number_of_get_sessions_is_bounded(
     assert store.batch_get_session_start(keys[:2]) == [0, 0]
     assert store.batch_get_session_end(keys[:1]) == 0
     assert store.batch_get_session_start(keys[2:]) == [0]
+
+
+# ---- reading while objects are replaced
+
+
+@pytest.fixture(params=["member", "dummy"])
+def reader(
+    request: pytest.FixtureRequest, cluster: Cluster, new_store: NewStore
+) -> Iterator[MooncakeDistributedStore]:
+    """A member of the cluster, and one that has the real client of its host read."""
+    if request.param == "member":
+        yield new_store(cluster)
+        return
+    dummy = MooncakeDistributedStore()
+    assert dummy.setup_dummy(SIZE, 16 << 20, cluster.nodes[0].dummy_address) == 0
+    yield dummy
+    dummy.close()
+
+
+@pytest.fixture(params=["straight", "by copy", "both"])
+def places(
+    request: pytest.FixtureRequest, reader: MooncakeDistributedStore
+) -> Iterator[tuple[int, int]]:
+    """Two addresses of SIZE bytes: memory that `reader` reads straight into, and memory that it
+    knows nothing of."""
+    known = reader.alloc_from_mem_pool(SIZE)
+    registered = None if known else Memory(reader)
+    unknown = ctypes.create_string_buffer(SIZE)
+    straight = registered.ptr if registered else known
+    by_copy = ctypes.addressof(unknown)
+    yield {
+        "straight": (straight, straight + SIZE // 2),
+        "by copy": (by_copy, by_copy + SIZE // 2),
+        "both": (straight, by_copy),
+    }[request.param]
+    if registered:
+        registered.close()
+
+
+def test_object_that_is_replaced_ends_its_session(
+    reader: MooncakeDistributedStore,
+    store: MooncakeDistributedStore,
+    places: tuple[int, int],
+    key: str,
+) -> None:
+    first, second = places
+    assert store.put(key, b"old value") == 0
+    assert store.put(key + "stays", b"what stays") == 0
+    keys = [key, key + "stays"]
+    assert reader.batch_get_session_start(keys) == [0, 0]
+
+    def read(offset: int) -> list[int]:
+        return reader.batch_get_into_multi_buffer_ranges(
+            keys,
+            [[first, second], [second + 100]],
+            [[2, 2], [4]],
+            [[offset, offset + 2], [6]],
+        )
+
+    assert read(0) == [4, 4]
+    assert ctypes.string_at(first, 2) + ctypes.string_at(second, 2) == b"old "
+    # As long as the old one, so that only the put tells them apart.
+    assert store.upsert(key, b"new value") == 0
+    assert read(4) == [-707, 4]
+    assert read(4) == [-600, 4]
+    assert reader.batch_get_session_start([key]) == [0]
+    assert read(0) == [4, 4]
+    assert ctypes.string_at(first, 2) + ctypes.string_at(second, 2) == b"new "
+    # Neither is the same value that comes back the one that was there.
+    assert store.remove(key, force=True) == 0
+    assert store.put(key, b"new value") == 0
+    assert read(4) == [-707, 4]
+    assert ctypes.string_at(second + 100, 4) == b"tays"
+    assert reader.batch_get_session_end(keys) == 0
+
+
+def test_bytes_of_two_puts_are_never_mixed(
+    reader: MooncakeDistributedStore,
+    store: MooncakeDistributedStore,
+    places: tuple[int, int],
+    key: str,
+) -> None:
+    first, second = places
+    size, count = 4096, 4
+    assert store.put(key, bytes(size)) == 0
+    over = threading.Event()
+
+    def replace() -> int:
+        puts = 0
+        while not over.is_set():
+            puts += 1
+            assert store.upsert(key, bytes([puts % 256]) * size) == 0
+            # A reader that copies makes a call for each range.
+            over.wait(0.002)
+        return puts
+
+    ptrs = [first, second] * count
+    offsets = [number * 100 for number in range(2 * count)]
+    sizes = [100 + number for number in range(2 * count)]
+    spread = [number * 200 for number in range(2 * count)]
+
+    def found() -> set[int]:
+        pieces = zip(ptrs, spread, sizes, strict=True)
+        return set(b"".join(ctypes.string_at(ptr + at, length) for ptr, at, length in pieces))
+
+    def read_at_once() -> set[int]:
+        starts = [ptr + at for ptr, at in zip(ptrs, spread, strict=True)]
+        [[codes]] = reader.get_into_ranges([0], [[key]], [[starts]], [[offsets]], [[sizes]])
+        if codes == sizes:
+            return found()
+        # Replaced again and again, so that some of it could not be read.
+        assert {code for code in codes if code < 0} == {-707}
+        return set()
+
+    def read_in_a_session() -> tuple[set[int], bool]:
+        values: set[int] = set()
+        assert reader.batch_get_session_start([key]) == [0]
+        for ptr, size, offset in zip(ptrs, sizes, offsets, strict=True):
+            code = reader.batch_get_into_multi_buffer_ranges([key], [[ptr]], [[size]], [[offset]])
+            if code == [-707]:
+                return values, True
+            assert code == [size]
+            values.update(ctypes.string_at(ptr, size))
+        return values, False
+
+    seen = set()
+    expired = 0
+    with ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(replace)
+        try:
+            end = time.monotonic() + 1.0
+            while time.monotonic() < end:
+                values = read_at_once()
+                assert len(values) <= 1
+                seen |= values
+                values, is_over = read_in_a_session()
+                assert len(values) <= 1
+                expired += is_over
+        finally:
+            over.set()
+        puts = writing.result()
+    assert puts > 10
+    assert len(seen) > 1
+    assert expired > 0
 
 
 # ---- writing

@@ -1,8 +1,6 @@
 //! How objects are read: a leased replica list from the master, bytes from a replica, and
 //! proof that they are the ones that were put.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,6 +15,7 @@ use mc_types::{Checksum, ErrorCode, Generation, KeyRef, Time};
 
 use super::Core;
 use super::data::{Job, Moved, match_checksums, prefix};
+use crate::by_key::by_key;
 use crate::error::GetError;
 
 /// Objects asked for in one call, and parts of objects read at a time.
@@ -175,25 +174,11 @@ impl<'a> Item<'a> {
     }
 }
 
-/// The items by their keys. Those that have an outcome already, for their keys are none, are
-/// in no object.
-fn by_key<'a>(items: &[Item<'a>]) -> Vec<Object<'a>> {
-    let mut objects = Vec::with_capacity(items.len());
-    let mut known = HashMap::with_capacity(items.len());
-    for (at, item) in items.iter().enumerate() {
-        let Ok(key) = KeyRef::new(item.key) else { continue };
-        match known.entry(item.key) {
-            Entry::Vacant(entry) => {
-                entry.insert(objects.len());
-                objects.push(Object { key, items: vec![at], attempts: 0, is_open: true });
-            }
-            Entry::Occupied(entry) => objects[*entry.get()].items.push(at),
-        }
+impl<'a> Object<'a> {
+    fn new(key: KeyRef<'a>, items: Vec<usize>) -> Self {
+        Self { key, items, attempts: 0, is_open: true }
     }
-    objects
-}
 
-impl Object<'_> {
     fn fail(&mut self, items: &mut [Item<'_>], error: &GetError) {
         self.is_open = false;
         self.items.iter().for_each(|&at| items[at].outcome = Some(Err(error.clone())));
@@ -224,7 +209,11 @@ impl Core {
             items.iter_mut().for_each(|item| item.outcome = Some(Err(why.into())));
             return;
         }
-        for chunk in by_key(items).chunks_mut(CHUNK) {
+        let groups = by_key(items.iter().map(|item| item.key)).into_iter();
+        // Items whose keys are none have their outcome.
+        let object = |(key, items)| Some(Object::new(KeyRef::new(key).ok()?, items));
+        let mut objects: Vec<Object<'_>> = groups.filter_map(object).collect();
+        for chunk in objects.chunks_mut(CHUNK) {
             while chunk.iter().any(|object| object.is_open) {
                 self.get_round(chunk, items).await;
             }

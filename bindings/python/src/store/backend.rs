@@ -9,8 +9,8 @@ use bytes::Bytes;
 use mc_store::blocking::{self, GivenUp};
 use mc_store::standalone::DummyClient;
 use mc_store::{
-    GetInto, ObjectKey, Put, PutOutcome, ReplicaDescription, ReplicateConfig, Source, TaskId,
-    TaskReport,
+    Generation, GetInto, ObjectKey, Put, PutOutcome, ReplicaDescription, ReplicateConfig, Source,
+    Stat, TaskId, TaskReport,
 };
 use mc_transport::{Memory, MemorySlice};
 use tokio::runtime::Runtime;
@@ -151,8 +151,18 @@ impl Backend {
         wait!(self, client => client.get(key), one).flatten()
     }
 
-    pub(super) fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, Failure> {
-        wait!(self, client => client.get_range(key, range), one).flatten()
+    /// Some bytes of a value; only of this put, if one is named: of another one the failure is
+    /// [`Failure::LEASE_EXPIRED`].
+    pub(super) fn get_range(
+        &self,
+        key: &str,
+        generation: Option<Generation>,
+        range: Range<u64>,
+    ) -> Result<Bytes, Failure> {
+        let Some(put) = generation else {
+            return wait!(self, client => client.get_range(key, range), one).flatten();
+        };
+        wait!(self, client => client.get_range_of(key, put, range), one).flatten()
     }
 
     pub(super) fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, Failure>> {
@@ -180,6 +190,17 @@ impl Backend {
 
     pub(super) fn size(&self, key: &str) -> Result<u64, Failure> {
         wait!(self, client => client.size(key), one).flatten()
+    }
+
+    pub(super) fn stat(&self, key: &str) -> Result<Stat, Failure> {
+        wait!(self, client => client.stat(key), one).flatten()
+    }
+
+    pub(super) fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Failure>>, Failure> {
+        match self {
+            Self::Own(own) => Ok(each(wait_for(own, own.as_async().batch_stat(keys))??)),
+            Self::Served(served) => Ok(each(served.wait(served.client.batch_stat(keys))??)),
+        }
     }
 
     pub(super) fn remove(&self, key: &str, force: bool) -> Result<(), Failure> {

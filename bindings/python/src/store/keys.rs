@@ -1,6 +1,6 @@
 //! What is known of keys, and forgetting them.
 
-use mc_store::MAX_KEY_LEN;
+use mc_store::{MAX_KEY_LEN, Stat};
 use pyo3::prelude::*;
 
 use super::arguments::{Flag, Texts};
@@ -48,6 +48,25 @@ impl Store {
             return Ok(Failure::NOT_FOUND.code().into());
         }
         Ok(count_of(detached(py, || session.backend.size(key))?))
+    }
+
+    /// _batch_stat(self, keys: list[str]) -> list[tuple[int, int]]
+    ///
+    /// How many bytes each value has, or a negative number, and the generation of its put, for
+    /// _get_ranges_of. The values will not be evicted for the time of a lease.
+    #[pyo3(name = "_batch_stat")]
+    fn batch_stat(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<(i64, u64)>> {
+        let Some(session) = self.session()? else {
+            return Ok(vec![(NOT_SET_UP.code().into(), 0); keys.len()]);
+        };
+        let keys = keys.as_strs();
+        let found = detached(py, || session.stat(&keys))?.into_iter();
+        Ok(found
+            .map(|found| {
+                let generation = found.map_or(0, |stat| stat.generation.as_u64());
+                (count_of(found.map(|stat| stat.len)), generation)
+            })
+            .collect())
     }
 
     /// remove(self, key: str, force: bool = False) -> int
@@ -110,6 +129,20 @@ impl Session {
         };
         let mut found = found.into_iter().map(i32::from);
         let answer = |key: &&str| if is_possible(key) { found.next().unwrap_or(0) } else { 0 };
+        keys.iter().map(answer).collect()
+    }
+
+    fn stat(&self, keys: &[&str]) -> Vec<Result<Stat, Failure>> {
+        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_possible(key)).collect();
+        let found = match self.backend.batch_stat(&asked) {
+            Ok(found) => found,
+            Err(failure) => return vec![Err(failure); keys.len()],
+        };
+        let mut found = found.into_iter();
+        let missing = Err(Failure::NOT_FOUND);
+        let answer = |key: &&str| {
+            if is_possible(key) { found.next().unwrap_or(missing) } else { missing }
+        };
         keys.iter().map(answer).collect()
     }
 

@@ -1,7 +1,6 @@
 //! Gets: the real client reads right into shared memory.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::mem::take;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +13,7 @@ use tokio::time::Instant;
 use super::DummyClient;
 use super::shared::Shared;
 use crate::GetInto;
+use crate::by_key::by_key;
 use crate::standalone::error::DummyError;
 use crate::standalone::wire::{
     Call, Failure, MAX_OBJECTS, MAX_PIECES, MAX_PIECES_OF_CALL, Object, Reply, Wanted,
@@ -116,12 +116,11 @@ impl DummyClient {
     /// value.
     pub async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, DummyError>> {
         let shared = &self.core.shared;
-        let mut named = Groups::default();
-        keys.iter().enumerate().for_each(|(at, key)| named.add(key, at));
-        let guess = shared.guess.len(named.groups.len(), shared.arena.memory().len());
-        let items = named.groups.iter().map(|(key, _)| Item::new(key, guess)).collect();
+        let named = by_key(keys.iter().copied());
+        let guess = shared.guess.len(named.len(), shared.arena.memory().len());
+        let items = named.iter().map(|(key, _)| Item::new(key, guess)).collect();
         let mut values: Vec<Option<Result<Bytes, DummyError>>> = vec![None; keys.len()];
-        for ((_, places), value) in named.groups.iter().zip(shared.read_all(items).await) {
+        for ((_, places), value) in named.iter().zip(shared.read_all(items).await) {
             places.iter().for_each(|&at| values[at] = Some(value.clone()));
         }
         values.into_iter().map(|value| value.expect("every key is in a group")).collect()
@@ -136,23 +135,6 @@ impl DummyClient {
     pub async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, DummyError>> {
         let shared = &self.core.shared;
         shared.read_into(&gets, shared.deadline()).await
-    }
-}
-
-/// What is asked for, by its key: the places of the requests, in order.
-#[derive(Default)]
-struct Groups<'a> {
-    groups: Vec<(&'a str, Vec<usize>)>,
-    known: HashMap<&'a str, usize>,
-}
-
-impl<'a> Groups<'a> {
-    fn add(&mut self, key: &'a str, place: usize) {
-        let group = *self.known.entry(key).or_insert_with(|| {
-            self.groups.push((key, Vec::new()));
-            self.groups.len() - 1
-        });
-        self.groups[group].1.push(place);
     }
 }
 
@@ -252,10 +234,8 @@ impl Shared {
         deadline: Instant,
     ) -> Vec<Result<u64, DummyError>> {
         let mut lengths: Vec<Option<Result<u64, DummyError>>> = vec![None; gets.len()];
-        let mut wanted = Groups::default();
-        gets.iter().enumerate().for_each(|(at, get)| wanted.add(get.key, at));
         let mut chunk = Chunk::default();
-        for (key, places) in wanted.groups {
+        for (key, places) in by_key(gets.iter().map(|get| get.key)) {
             let pieces = places.iter().map(|&at| gets[at].into.len()).sum();
             if !Chunk::default().has_room_for(places.len(), pieces) {
                 self.read_long(gets, key, &places, deadline, &mut lengths).await;

@@ -1,8 +1,8 @@
 """Objects read and written range by range: get sessions and put sessions.
 
-A *get session* remembers that a key was there and how large it is; every ranged read of it finds
-the object anew. An object that went in the meantime answers ``LEASE_EXPIRED``, which ends its
-session.
+A *get session* remembers which put a key had and how large it is; every ranged read of it finds
+the object anew and reads of that put only. An object that went in the meantime, or was replaced,
+answers ``LEASE_EXPIRED``, which ends its session.
 
 A *put session* collects an object in memory that is registered with the store, and puts it as a
 whole at the end: nobody sees a part of it, and nothing stays behind after a revoke. Room in the
@@ -29,6 +29,7 @@ from mc_store.mooncake._buffer_pool import BufferLease, BufferPool
 _NO_AVAILABLE_HANDLE = -200
 _INVALID_PARAMS = -600
 _INVALID_REPLICA = -702
+_REPLICA_IS_NOT_READY = -703
 _OBJECT_NOT_FOUND = -704
 _OBJECT_ALREADY_EXISTS = -705
 _LEASE_EXPIRED = -707
@@ -114,7 +115,8 @@ class SessionMethods(_native.Store):
         bytes, from which byte of the object.
 
         ``INVALID_PARAMS``: no session, a range beyond the object, or lists of different lengths.
-        ``LEASE_EXPIRED``: the object is gone, and so is its session.
+        All bytes that a session reads are of one put. ``LEASE_EXPIRED``: the object is gone, or
+        was replaced, and its session has ended.
         """
         batch = _batch(_names(keys), all_buffer_ptrs, all_sizes, all_src_offsets)
         return self._get_sessions.read(self, batch)
@@ -170,72 +172,67 @@ class SessionMethods(_native.Store):
 
 
 class _GetSessions:
-    """Which keys have a get session, and the sizes of their objects."""
+    """Which keys have a get session, with the size and the put's generation of each object."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sizes: dict[str, int] = {}
+        self._objects: dict[str, tuple[int, int]] = {}
 
     def start(self, store: SessionMethods, keys: list[str]) -> list[int]:
         # Also leases the objects, so that they stay for a while.
-        found = store.batch_is_exist(keys)
-        if len(found) != len(keys):
-            return [_INVALID_PARAMS] * len(keys)
-        return [self._start(store, key, found) for key, found in zip(keys, found, strict=True)]
+        found = store._batch_stat(keys)
+        return [self._start(key, *answer) for key, answer in zip(keys, found, strict=True)]
 
-    def _start(self, store: SessionMethods, key: str, found: int) -> int:
-        if found != 1:
-            return _OBJECT_NOT_FOUND if found == 0 else found
-        size = store.get_size(key)
+    def _start(self, key: str, size: int, generation: int) -> int:
         if size < 0:
-            return size
+            # What cannot be read now is not there.
+            return _OBJECT_NOT_FOUND if size == _REPLICA_IS_NOT_READY else size
         with self._lock:
-            if len(self._sizes) >= _MAX_GET_SESSIONS and key not in self._sizes:
+            if len(self._objects) >= _MAX_GET_SESSIONS and key not in self._objects:
                 return _NO_AVAILABLE_HANDLE
-            self._sizes[key] = size
+            self._objects[key] = size, generation
         return 0
 
     def read(self, store: SessionMethods, batch: _Batch) -> list[int]:
         with self._lock:
-            sizes = [self._sizes.get(key) for key, _ in batch]
-        codes = [
-            _INVALID_PARAMS if size is None or not _fit(ranges, size) else 0
-            for (_, ranges), size in zip(batch, sizes, strict=True)
-        ]
-        # One call for all of them: each range is a buffer of its own.
+            objects = [self._objects.get(key) for key, _ in batch]
+        codes = [_INVALID_PARAMS] * len(batch)
         asked = [
-            (position, key, *piece)
-            for position, (key, ranges) in enumerate(batch)
-            if codes[position] == 0
-            for piece in ranges or ()
-            if piece[1] > 0
+            (position, key, found, ranges)
+            for position, ((key, ranges), found) in enumerate(zip(batch, objects, strict=True))
+            if found is not None and ranges is not None and _fit(ranges, found[0])
         ]
         if not asked:
             return codes
-        answers = store.get_into_ranges(
-            [ptr for _, _, ptr, _, _ in asked],
-            [[key] for _, key, _, _, _ in asked],
-            [[[0]] for _ in asked],
-            [[[offset]] for _, _, _, _, offset in asked],
-            [[[size]] for _, _, _, size, _ in asked],
+        answers = store._get_ranges_of(
+            [key for _, key, _, _ in asked],
+            [generation for _, _, (_, generation), _ in asked],
+            [[ptr for ptr, _, _ in ranges] for *_, ranges in asked],
+            [[offset for _, _, offset in ranges] for *_, ranges in asked],
+            [[size for _, size, _ in ranges] for *_, ranges in asked],
         )
-        for (position, key, *_), [[answer]] in zip(asked, answers, strict=True):
-            if answer == _OBJECT_NOT_FOUND:
-                self.end([key])
-                answer = _LEASE_EXPIRED
-            if codes[position] >= 0:
-                codes[position] = answer if answer < 0 else codes[position] + answer
+        for (position, key, found, _), lengths in zip(asked, answers, strict=True):
+            code = next((length for length in lengths if length < 0), sum(lengths))
+            if _OBJECT_NOT_FOUND in lengths or _LEASE_EXPIRED in lengths:
+                self._expire(key, found)
+            codes[position] = _LEASE_EXPIRED if code == _OBJECT_NOT_FOUND else code
         return codes
+
+    def _expire(self, key: str, found: tuple[int, int]) -> None:
+        with self._lock:
+            # It may have begun anew meanwhile.
+            if self._objects.get(key) == found:
+                del self._objects[key]
 
     def end(self, keys: list[str]) -> int:
         with self._lock:
             for key in keys:
-                self._sizes.pop(key, None)
+                self._objects.pop(key, None)
         return 0
 
     def clear(self) -> None:
         with self._lock:
-            self._sizes.clear()
+            self._objects.clear()
 
 
 class _PutSessions:
@@ -433,9 +430,9 @@ class _Registered:
         return False
 
 
-def _fit(ranges: _Ranges | None, size: int) -> bool:
-    """Whether the lists made ranges at all, and these lie within ``size`` bytes."""
-    return ranges is not None and all(
+def _fit(ranges: _Ranges, size: int) -> bool:
+    """Whether they lie within ``size`` bytes."""
+    return all(
         offset + length <= size and (ptr != 0 or length == 0) for ptr, length, offset in ranges
     )
 
