@@ -359,6 +359,7 @@ async fn parts_of_one_call_are_of_one_put() {
     let app = host.app().await;
     let len = 10_000;
     host.real.upsert("k", vec![0; len]).await.unwrap();
+    host.real.upsert("l", vec![0; len]).await.unwrap();
     let (real, over) = (host.real.clone(), Arc::new(AtomicBool::new(false)));
     let stop = Arc::clone(&over);
     let writing = tokio::spawn(async move {
