@@ -216,7 +216,7 @@ def test_bytes_of_two_puts_are_never_mixed(
             puts += 1
             assert store.upsert(key, bytes([puts % 256]) * size) == 0
             # A reader that copies makes a call for each range.
-            over.wait(0.002)
+            over.wait(0.01)
         return puts
 
     ptrs = [first, second] * count
@@ -248,13 +248,13 @@ def test_bytes_of_two_puts_are_never_mixed(
             values.update(ctypes.string_at(ptr, size))
         return values, False
 
-    seen = set()
+    seen: set[int] = set()
     expired = 0
     with ThreadPoolExecutor(1) as thread:
         writing = thread.submit(replace)
         try:
-            end = time.monotonic() + 1.0
-            while time.monotonic() < end:
+            end = time.monotonic() + 20
+            while (len(seen) < 10 or expired < 10) and time.monotonic() < end:
                 values = read_at_once()
                 assert len(values) <= 1
                 seen |= values
@@ -265,8 +265,8 @@ def test_bytes_of_two_puts_are_never_mixed(
             over.set()
         puts = writing.result()
     assert puts > 10
-    assert len(seen) > 1
-    assert expired > 0
+    assert len(seen) >= 10
+    assert expired >= 10
 
 
 # ---- writing
