@@ -2,11 +2,9 @@
 
 use std::future::Future;
 use std::ops::Range;
-use std::pin::pin;
-use std::time::Duration;
 
 use bytes::Bytes;
-use mc_store::blocking::{self, GivenUp};
+use mc_store::blocking::{self, GivenUp, unless};
 use mc_store::standalone::DummyClient;
 use mc_store::{
     Generation, GetInto, ObjectKey, Put, PutOutcome, ReplicaDescription, ReplicateConfig, Source,
@@ -14,7 +12,6 @@ use mc_store::{
 };
 use mc_transport::{Memory, MemorySlice};
 use tokio::runtime::Runtime;
-use tokio::time::timeout;
 
 use crate::error::Failure;
 use crate::interrupt::is_interrupted;
@@ -43,21 +40,9 @@ impl Served {
 
     fn wait<F: Future>(&self, future: F) -> Result<F::Output, Failure> {
         let runtime = self.runtime.as_ref().expect("taken only when this is dropped");
-        runtime.block_on(async {
-            let mut future = pin!(future);
-            loop {
-                match timeout(PATIENCE, future.as_mut()).await {
-                    Ok(output) => return Ok(output),
-                    Err(_) if is_interrupted() => return Err(Failure::GIVEN_UP),
-                    Err(_) => {}
-                }
-            }
-        })
+        runtime.block_on(unless(is_interrupted, future)).map_err(|GivenUp| Failure::GIVEN_UP)
     }
 }
-
-/// How often a call that waits looks for signals.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Drop for Served {
     fn drop(&mut self) {
