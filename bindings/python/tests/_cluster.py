@@ -25,6 +25,10 @@ PATIENCE = 30.0
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
+# The tests read what programs log as they do by default.
+for _name in ("MC_LOG", "MC_LOG_FORMAT"):
+    os.environ.pop(_name, None)
+
 
 def wait_until(condition: Callable[[], T], *, seconds: float = PATIENCE, what: str = "") -> T:
     """Calls `condition` until it returns something true, and returns that.
@@ -109,7 +113,7 @@ class Program:
         return self._process.poll() is None
 
     def expect(self, pattern: str, *, seconds: float = PATIENCE) -> re.Match[str]:
-        """Waits until it has printed `pattern`.
+        """Waits until it has printed `pattern`; ends it when that fails.
 
         Raises:
             RuntimeError: it ended before, or did not within `seconds`; with what it printed.
@@ -127,6 +131,7 @@ class Program:
             match = False
         if isinstance(match, bool):
             state = "ended" if match else f"ran {seconds} s"
+            self.kill()
             raise RuntimeError(f"{self.command} {state} without {pattern!r}:\n{self.output}")
         return match
 

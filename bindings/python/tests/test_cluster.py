@@ -34,9 +34,13 @@ def test_cluster_survives_a_node_and_ends_whole(new_cluster: Callable[..., Clust
     assert not any(node.is_running for node in cluster.nodes)
 
 
-def test_program_that_ends_is_not_waited_for() -> None:
+def test_program_that_is_not_ready_is_not_left_behind() -> None:
     with pytest.raises(RuntimeError, match="ended without 'ready'"):
         Program(["sh", "-c", "echo no"]).expect("ready")
+    waits = Program(["sh", "-c", "echo no; exec sleep 1000"])
+    with pytest.raises(RuntimeError, match="ran 0 s without 'ready'"):
+        waits.expect("ready", seconds=0)
+    assert not waits.is_running
 
 
 def test_run_python_tells_how_it_ended() -> None:

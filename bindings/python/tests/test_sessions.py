@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import itertools
 import mmap
 import threading
 import time
@@ -210,14 +211,12 @@ def test_bytes_of_two_puts_are_never_mixed(
     assert store.put(key, bytes(size)) == 0
     over = threading.Event()
 
-    def replace() -> int:
-        puts = 0
-        while not over.is_set():
-            puts += 1
-            assert store.upsert(key, bytes([puts % 256]) * size) == 0
+    def replace() -> None:
+        for number in itertools.count(1):
+            assert store.upsert(key, bytes([number % 256]) * size) == 0
             # A reader that copies makes a call for each range.
-            over.wait(0.01)
-        return puts
+            if over.wait(0.01):
+                return
 
     ptrs = [first, second] * count
     offsets = [number * 100 for number in range(2 * count)]
@@ -253,7 +252,7 @@ def test_bytes_of_two_puts_are_never_mixed(
     with ThreadPoolExecutor(1) as thread:
         writing = thread.submit(replace)
         try:
-            end = time.monotonic() + 20
+            end = time.monotonic() + 60
             while (len(seen) < 10 or expired < 10) and time.monotonic() < end:
                 values = read_at_once()
                 assert len(values) <= 1
@@ -263,8 +262,7 @@ def test_bytes_of_two_puts_are_never_mixed(
                 expired += is_over
         finally:
             over.set()
-        puts = writing.result()
-    assert puts > 10
+        writing.result()
     assert len(seen) >= 10
     assert expired >= 10
 
