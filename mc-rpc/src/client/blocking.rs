@@ -5,6 +5,7 @@
 mod connection;
 mod in_place;
 mod pool;
+mod spin;
 mod stream;
 
 use core::time::Duration;

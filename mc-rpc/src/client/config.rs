@@ -36,6 +36,11 @@ pub struct ClientConfig {
     /// Most connections of a blocking client, each of which carries one call at a time;
     /// more callers wait for their turn. Default 64.
     pub connections_max: usize,
+    /// How long a thread that waits for an answer of a blocking client looks for it, giving way to
+    /// other threads of its CPU, before it sleeps: being woken can take longer than the answer.
+    /// One thread of a process at a time does so, and rarely while answers take longer, nor with
+    /// TLS. Zero: always sleep. Default 100 µs.
+    pub spin: Duration,
     /// Whether a client that finds itself on the master's host goes on over a Unix socket
     /// that the master offers, over which calls take half the time. Never with TLS, nor
     /// through a proxy. Default yes.
@@ -71,6 +76,7 @@ impl Default for ClientConfig {
             max_in_flight: 4096,
             connections: 1,
             connections_max: 64,
+            spin: Duration::from_micros(100),
             local_socket: true,
             max_payload: DEFAULT_MAX_PAYLOAD,
             min_backoff: Duration::from_millis(50),

@@ -9,6 +9,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 
 use super::in_place::{PATIENCE, is_wanted, was_given_up};
+use super::spin::Spin;
 use super::stream::Stream;
 use crate::client::address::Address;
 use crate::client::backoff::bounded;
@@ -42,6 +43,7 @@ pub(super) struct Connection {
     answer: Range<usize>,
     /// The socket's time-out now.
     timeout: Duration,
+    spin: Spin,
     /// Largest request that the master accepts.
     pub(super) max_request: usize,
     /// Largest answer that this side accepts.
@@ -116,6 +118,7 @@ impl Connection {
             inbox: vec![0; INBOX_BYTES],
             answer: 0..0,
             timeout: Duration::ZERO,
+            spin: Spin::new(config.spin),
             max_request: 0,
             max_answer: config.max_payload.max(MIN_MAX_PAYLOAD),
             last_id: 0,
@@ -221,9 +224,8 @@ impl Connection {
                 // A frame's end is bounded, and so is the room for it.
                 self.inbox.resize(2 * filled, 0);
             }
-            // What is left of the socket's time-out after the request is as good as all.
             let read = match filled {
-                0 => self.read_once(0..self.inbox.len(), deadline)?,
+                0 => self.read_first(deadline)?,
                 _ => self.receive(filled..self.inbox.len(), deadline)?,
             };
             if read == 0 {
@@ -295,6 +297,16 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
             self.allow(deadline.saturating_duration_since(Instant::now()))?;
+        }
+    }
+
+    /// Reads the first bytes of an answer, most often all of it.
+    fn read_first(&mut self, deadline: Instant) -> Result<usize, Broken> {
+        let Self { spin, stream, inbox, .. } = self;
+        match spin.wait(|| stream.try_read(inbox)) {
+            Some(read) => Ok(read?),
+            // What is left of the socket's time-out after the request is as good as all.
+            None => self.read_once(0..self.inbox.len(), deadline),
         }
     }
 

@@ -4,6 +4,8 @@ use core::time::Duration;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 #[cfg(unix)]
+use std::os::fd::AsFd;
+#[cfg(unix)]
 use std::os::unix::net::UnixStream;
 #[cfg(feature = "tls")]
 use std::sync::Arc;
@@ -11,6 +13,10 @@ use std::time::Instant;
 
 #[cfg(feature = "tls")]
 use mc_tls::rustls::{ClientConnection, StreamOwned};
+#[cfg(unix)]
+use rustix::io::Errno;
+#[cfg(unix)]
+use rustix::net::{RecvFlags, recv};
 use socket2::SockRef;
 #[cfg(unix)]
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -73,6 +79,30 @@ impl Stream {
             Self::Unix(_) => None,
             #[cfg(feature = "tls")]
             Self::Tls(_) => None,
+        }
+    }
+
+    /// Reads what is here now, if anything is or an error. Never with TLS, whose records are read
+    /// by those who wait for them.
+    pub(super) fn try_read(&self, into: &mut [u8]) -> Option<io::Result<usize>> {
+        #[cfg(unix)]
+        {
+            let socket = match self {
+                Self::Tcp(stream) => stream.as_fd(),
+                Self::Unix(stream) => stream.as_fd(),
+                #[cfg(feature = "tls")]
+                Self::Tls(_) => return None,
+            };
+            match recv(socket, into, RecvFlags::DONTWAIT) {
+                Ok((read, _)) => Some(Ok(read)),
+                Err(Errno::AGAIN | Errno::INTR) => None,
+                Err(error) => Some(Err(error.into())),
+            }
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = into;
+            None
         }
     }
 
