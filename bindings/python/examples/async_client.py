@@ -31,7 +31,7 @@ async def get_soon(client: mc_store.AsyncClient, key: str) -> bytes | None:
 
 # %%
 async def main(master: str) -> None:
-    async with mc_store.AsyncClient.connect(master) as client:
+    async with mc_store.AsyncClient(master) as client:
         sizes = await asyncio.gather(*(serve(client, request) for request in range(16)))
         print(f"{len(sizes)} requests, {sum(sizes)} bytes")
         assert await get_soon(client, "prompt-0/block-0") == b"prompt-0/block-0" * 1000

@@ -42,6 +42,8 @@ def blocking(store: mc_store.Client) -> None:
 
 
 async def asynchronous(master: str) -> None:
+    async with mc_store.AsyncClient(master, segment_size=1 << 20) as opened:
+        assert_type(opened, mc_store.AsyncClient)
     async with mc_store.AsyncClient.connect(master, segment_size=1 << 20) as client:
         assert_type(client, mc_store.AsyncClient)
         assert_type(await client.put("k", b"v", soft_pin=True), bool)

@@ -43,6 +43,23 @@ def connect(master: str, **settings: Any) -> mc_store._native.Connecting:
     return mc_store.AsyncClient.connect(master, **settings)
 
 
+def test_the_constructor_connects(run: Run[None], master: str, key: str) -> None:
+    async def main() -> None:
+        async with mc_store.AsyncClient(master, segment_size="1MB") as client:
+            assert await client.put(key, b"value")
+            assert client.segment_name
+        assert client.closed
+        other = await mc_store.AsyncClient(master)
+        assert isinstance(other, mc_store.AsyncClient)
+        await other.close()
+        with pytest.raises(TypeError, match="segment_sise"):
+            mc_store.AsyncClient(master, segment_sise="1MB")  # type: ignore[call-arg]
+        with pytest.raises(mc_store.StoreError):
+            await mc_store.AsyncClient("127.0.0.1:1")
+
+    run(main())
+
+
 def test_calls_are_those_of_the_blocking_client(run: Run[None], master: str, key: str) -> None:
     async def main() -> None:
         async with connect(master) as client:

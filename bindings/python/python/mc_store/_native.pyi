@@ -765,6 +765,18 @@ class Connecting(Call[AsyncClient]):
 
 @final
 class AsyncClient:
+    def __new__(  # type: ignore[misc]
+        cls,
+        master: str | None = None,
+        *,
+        segment_size: _Size | None = None,
+        local_buffer: _Size | None = None,
+        listen: str | None = None,
+        segment_name: str | None = None,
+        hot_cache: _Size | None = None,
+        put_wait: float | None = None,
+        config: _Config | None = None,
+    ) -> Connecting: ...
     @staticmethod
     def connect(
         master: str | None = None,

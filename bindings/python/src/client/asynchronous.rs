@@ -31,7 +31,7 @@ const AT_ONCE: usize = 64 << 10;
 /// to its end without its caller; buffers that were given stay in use until then.
 ///
 /// >>> async def main(master):
-/// ...     async with mc_store.AsyncClient.connect(master) as client:
+/// ...     async with mc_store.AsyncClient(master) as client:
 /// ...         await client.put("block", b"keys and values")
 /// ...         return bytes(await client.get("block"))
 /// >>> asyncio.run(main(store.master_addr))
@@ -84,8 +84,22 @@ impl AsyncClient {
 
 #[pymethods]
 impl AsyncClient {
-    /// Joins a cluster; the arguments are those of :class:`Client`. Await it, or use it in an
-    /// ``async with`` statement, at whose end the client is closed.
+    // What there is to await comes first, the client after that.
+    #[new]
+    #[pyo3(
+        signature = (master=None, **settings),
+        text_signature = "(master=None, *, segment_size=None, local_buffer=None, listen=None, segment_name=None, hot_cache=None, put_wait=None, config=None)"
+    )]
+    fn construct(
+        py: Python<'_>,
+        master: Option<String>,
+        settings: Option<Settings>,
+    ) -> PyResult<Py<Connecting>> {
+        Self::connect(py, master, settings)
+    }
+
+    /// Joins a cluster, as the constructor does; the arguments are those of :class:`Client`. Await
+    /// it, or use it in an ``async with`` statement, at whose end the client is closed.
     #[staticmethod]
     #[pyo3(
         signature = (master=None, **settings),
