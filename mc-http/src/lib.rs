@@ -2,12 +2,17 @@
 #![forbid(unsafe_code)]
 
 mod page;
+mod request;
 
+use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -16,7 +21,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
+pub use http::{Method, Request, StatusCode, Uri};
 pub use page::Page;
+
+use page::Whole;
 
 /// Connections at a time; more wait to be accepted. Scrapers and probes are few.
 const MAX_CONNECTIONS: usize = 64;
@@ -36,6 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct HttpPort {
     listener: TcpListener,
     address: SocketAddr,
+    max_connections: usize,
 }
 
 /// Why a port is not open.
@@ -71,7 +80,9 @@ impl HttpPort {
         let bound = TcpListener::bind(address).await;
         let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
         match bound {
-            Ok((address, listener)) => Ok(Self { listener, address }),
+            Ok((address, listener)) => {
+                Ok(Self { listener, address, max_connections: MAX_CONNECTIONS })
+            }
             Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
                 Err(BindError::InUse { address, source })
             }
@@ -85,6 +96,13 @@ impl HttpPort {
         self.address
     }
 
+    /// Serves so many connections at a time in place of 64; more wait to be accepted.
+    #[must_use]
+    pub const fn max_connections(mut self, max: usize) -> Self {
+        self.max_connections = max;
+        self
+    }
+
     /// Answers with what `pages` has for each path until `stop` is over, then lets the
     /// answers under way come to their end, which takes half a second at most.
     ///
@@ -95,7 +113,41 @@ impl HttpPort {
         P: Fn(&str) -> Option<Page> + Send + Sync + 'static,
     {
         let pages = Arc::new(pages);
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        self.attend(move |request| ready(page::answer(&request, &*pages)), stop).await;
+    }
+
+    /// As [`serve`](Self::serve), but answers every request with what `answer` makes of it, its
+    /// body included. One with a body of more than `max_body` bytes is refused with the status 413,
+    /// one whose body takes longer than 30 seconds with the status 408.
+    ///
+    /// `answer` must not block either.
+    ///
+    /// # Cancellation
+    /// Dropping the future closes everything at once.
+    pub async fn serve_requests<A>(self, max_body: usize, answer: A, stop: impl Future<Output = ()>)
+    where
+        A: Fn(&Request<Bytes>) -> Page + Send + Sync + 'static,
+    {
+        let answer = Arc::new(answer);
+        let service = move |request| {
+            let answer = Arc::clone(&answer);
+            async move {
+                let whole = request::whole(request, max_body, REQUEST_PATIENCE);
+                match whole.await {
+                    Ok(request) => page::response(answer(&request)),
+                    Err(refusal) => page::last_response(refusal),
+                }
+            }
+        };
+        self.attend(service, stop).await;
+    }
+
+    async fn attend<S, F>(self, service: S, stop: impl Future<Output = ()>)
+    where
+        S: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = http::Response<Whole>> + Send + 'static,
+    {
+        let places = Arc::new(Semaphore::new(self.max_connections));
         let (stopping, stopped) = watch::channel(());
         let mut connections = JoinSet::new();
         let mut stop = std::pin::pin!(stop);
@@ -112,9 +164,9 @@ impl HttpPort {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let (pages, stopped) = (Arc::clone(&pages), stopped.clone());
+                    let (service, stopped) = (service.clone(), stopped.clone());
                     connections.spawn(async move {
-                        if let Err(error) = converse(stream, pages, stopped).await {
+                        if let Err(error) = converse(stream, service, stopped).await {
                             debug!(%peer, %error, "a connection for pages failed");
                         }
                         drop(place);
@@ -133,17 +185,18 @@ impl HttpPort {
 }
 
 /// One connection, from its first byte to its last.
-async fn converse<P>(
+async fn converse<S, F>(
     stream: TcpStream,
-    pages: Arc<P>,
+    service: S,
     mut stop: watch::Receiver<()>,
 ) -> Result<(), hyper::Error>
 where
-    P: Fn(&str) -> Option<Page> + Send + Sync + 'static,
+    S: Fn(Request<Incoming>) -> F + Send + 'static,
+    F: Future<Output = http::Response<Whole>> + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let answer = page::answer(&request, &*pages);
-        async move { Ok::<_, std::convert::Infallible>(answer) }
+        let answer = service(request);
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
@@ -38,8 +38,14 @@ impl Page {
 
     /// The same, with the status 503: a probe takes it for a no.
     #[must_use]
-    pub fn unavailable(mut self) -> Self {
-        self.status = StatusCode::SERVICE_UNAVAILABLE;
+    pub fn unavailable(self) -> Self {
+        self.status(StatusCode::SERVICE_UNAVAILABLE)
+    }
+
+    /// The same, with this status in place of 200.
+    #[must_use]
+    pub fn status(mut self, status: StatusCode) -> Self {
+        self.status = status;
         self
     }
 
@@ -65,15 +71,20 @@ pub(crate) fn answer<B>(
 }
 
 fn refusal(status: StatusCode, text: &'static str) -> Response<Whole> {
-    let mut page = Page::text(text);
-    page.status = status;
-    response(page)
+    response(Page::text(text).status(status))
 }
 
-fn response(page: Page) -> Response<Whole> {
+pub(crate) fn response(page: Page) -> Response<Whole> {
     let mut response = Response::new(Whole(page.body));
     *response.status_mut() = page.status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+    response
+}
+
+/// A response to a request of which not all was read, after which the connection ends.
+pub(crate) fn last_response(page: Page) -> Response<Whole> {
+    let mut response = response(page);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mc_http::{BindError, HttpPort, Page};
+use mc_http::{BindError, HttpPort, Page, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -91,4 +91,33 @@ async fn connections_that_say_nothing_do_not_hold_the_end_up() {
     drop(silent);
     // The port is free again.
     HttpPort::bind(address).await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_with_bodies() {
+    let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap().max_connections(2);
+    let address = port.local_addr();
+    let echo = |request: &mc_http::Request<_>| {
+        let what = format!("{} {} {:?}", request.method(), request.uri(), request.body());
+        Page::text(what).status(StatusCode::ACCEPTED)
+    };
+    tokio::spawn(port.serve_requests(10, echo, std::future::pending()));
+
+    let put = |rest: &str| format!("PUT /a?b=c HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{rest}");
+    let answer = ask(address, &put("content-length: 10\r\n\r\n0123456789")).await;
+    assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\nPUT /a?b=c b\"0123456789\""), "{answer}");
+    let chunked = "transfer-encoding: chunked\r\n\r\n6\r\n012345\r\n";
+    let answer = ask(address, &put(&format!("{chunked}4\r\n6789\r\n0\r\n\r\n"))).await;
+    assert!(answer.ends_with("b\"0123456789\""), "{answer}");
+    let answer = ask(address, &put(&format!("{chunked}5\r\n67890\r\n0\r\n\r\n"))).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    // What comes after is not read, so the connection cannot be used again.
+    let kept = put("content-length: 1099511627776\r\n\r\n").replace("connection: close\r\n", "");
+    let answer = ask(address, &kept).await;
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("connection: close"), "{answer}");
+    let answer = ask(address, &put("transfer-encoding: chunked\r\n\r\nnonsense\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    let answer = ask(address, &get("/?").replace("GET", "DELETE")).await;
+    assert!(answer.ends_with("DELETE /? b\"\""), "{answer}");
 }

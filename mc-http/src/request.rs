@@ -1,0 +1,86 @@
+//! Requests with bodies.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, StatusCode};
+use http_body::Body;
+
+use crate::page::Page;
+
+/// The request with all of its body, which has at most `max` bytes and is there in time; or what
+/// to answer instead.
+pub(crate) async fn whole<B>(
+    request: Request<B>,
+    max: usize,
+    patience: Duration,
+) -> Result<Request<Bytes>, Page>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let (head, body) = request.into_parts();
+    let body = tokio::time::timeout(patience, collect(body, max)).await;
+    let body = body.unwrap_or_else(|_| {
+        Err(Page::text("the body took too long\n").status(StatusCode::REQUEST_TIMEOUT))
+    })?;
+    Ok(Request::from_parts(head, body))
+}
+
+async fn collect<B>(mut body: B, max: usize) -> Result<Bytes, Page>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let too_large = || {
+        let text = format!("the body is larger than {max} bytes\n");
+        Err(Page::text(text).status(StatusCode::PAYLOAD_TOO_LARGE))
+    };
+    if body.size_hint().lower() > max as u64 {
+        return too_large();
+    }
+    let mut whole = BytesMut::new();
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        let Ok(frame) = frame else {
+            return Err(Page::text("the body broke off\n").status(StatusCode::BAD_REQUEST));
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        if data.len() > max - whole.len() {
+            return too_large();
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
+    use super::*;
+
+    /// A body of which nothing comes.
+    struct Never;
+
+    impl Body for Never {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_is_not_waited_for() {
+        let refused = whole(Request::new(Never), 10, Duration::from_millis(1)).await.unwrap_err();
+        let expected = Page::text("the body took too long\n").status(StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(refused, expected);
+    }
+}
