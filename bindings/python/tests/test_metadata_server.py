@@ -1,4 +1,4 @@
-"""The metadata server: values by key over HTTP."""
+"""The metadata servers, a program's own and that of `mc-master`: values by key over HTTP."""
 
 from __future__ import annotations
 
@@ -9,21 +9,33 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from _cluster import Program, free_port
+from _cluster import Master, Program, free_port
 from mc_store.mooncake.http_metadata_server import KVBootstrapServer, KVPoll
 
+FLAGS = (
+    "--enable_http_metadata_server=true",
+    "--http_metadata_server_host=127.0.0.1",
+)
+
+
+@pytest.fixture(params=["of its own", "of mc-master"])
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    if request.param == "of its own":
+        server = KVBootstrapServer(0, "127.0.0.1")
+        server.run()
+        yield server.port
+        server.close()
+        return
+    master = Master([*FLAGS, "--http_metadata_server_port=0"])
+    try:
+        yield int(master.expect(r"metadata server at http://127.0.0.1:(\d+)/metadata")[1])
+    finally:
+        master.kill()
+
 
 @pytest.fixture
-def server() -> Iterator[KVBootstrapServer]:
-    server = KVBootstrapServer(0, "127.0.0.1")
-    server.run()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def connection(server: KVBootstrapServer) -> Iterator[http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+def connection(port: int) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     yield connection
     connection.close()
 
@@ -80,19 +92,25 @@ def test_bodies(connection: http.client.HTTPConnection) -> None:
     assert answer.status == 413
     answer.read()
     # The connection went; the next request takes a new one.
-    connection.putrequest("PUT", "/metadata?key=a")
-    connection.putheader("Transfer-Encoding", "chunked")
-    connection.endheaders()
-    answer = connection.getresponse()
-    assert answer.status == 411
-    answer.read()
     assert ask(connection, "GET", "/metadata?key=a", b"ignored") == (200, largest.decode())
     assert ask(connection, "GET", "/metadata?key=a") == (200, largest.decode())
 
 
-def test_many_clients(server: KVBootstrapServer) -> None:
+def test_length_is_required() -> None:
+    server = KVBootstrapServer(0, "127.0.0.1")
+    server.run()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.putrequest("PUT", "/metadata?key=a")
+    connection.putheader("Transfer-Encoding", "chunked")
+    connection.endheaders()
+    assert connection.getresponse().status == 411
+    connection.close()
+    server.close()
+
+
+def test_many_clients(port: int) -> None:
     def write(number: int) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         status, _ = ask(connection, "PUT", "/metadata?key=rpc_meta", str(number).encode())
         connection.close()
         return status
@@ -113,6 +131,14 @@ def test_states() -> None:
     server.close()
     server.close()
     assert server.poll() is KVPoll.Failed
+
+
+def test_master_whose_port_is_taken() -> None:
+    server = KVBootstrapServer(0, "127.0.0.1")
+    server.run()
+    with pytest.raises(RuntimeError, match=r"check --http_metadata_server_host"):
+        Master([*FLAGS, f"--http_metadata_server_port={server.port}"])
+    server.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -72,6 +72,35 @@ pub(crate) struct Args {
     )]
     pub(crate) metric_reporting: bool,
 
+    /// Keep small values for clients of the reference system, which find each other's memory by
+    /// them: GET, PUT and DELETE of /metadata?key=… over HTTP. This system's own clients need none.
+    #[arg(
+        long = "enable_http_metadata_server",
+        default_value_t = false,
+        num_args = 0..=1,
+        default_missing_value = "true",
+        action = ArgAction::Set,
+        help_heading = "General"
+    )]
+    metadata_server: bool,
+    /// Port of these values; 0 takes a free one.
+    #[arg(
+        long = "http_metadata_server_port",
+        value_name = "PORT",
+        default_value_t = 8080,
+        help_heading = "General"
+    )]
+    metadata_port: u16,
+    /// Address of that port.
+    #[arg(
+        long = "http_metadata_server_host",
+        value_name = "IP",
+        default_value = "0.0.0.0",
+        value_parser = parse_ip,
+        help_heading = "General"
+    )]
+    metadata_host: IpAddr,
+
     #[command(flatten)]
     pub(crate) access: AccessArgs,
 
@@ -283,6 +312,11 @@ impl Args {
     /// Where to show figures.
     pub(crate) fn metrics_address(&self) -> SocketAddr {
         SocketAddr::new(self.metrics_host, self.metrics_port)
+    }
+
+    /// Where to keep values for clients of the reference system, if anywhere.
+    pub(crate) fn metadata_address(&self) -> Option<SocketAddr> {
+        self.metadata_server.then(|| SocketAddr::new(self.metadata_host, self.metadata_port))
     }
 
     /// How to keep objects.

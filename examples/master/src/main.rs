@@ -6,6 +6,7 @@ mod args;
 mod change_log;
 mod figures;
 mod http;
+mod metadata;
 mod serve;
 
 use std::process::ExitCode;

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use mc_cli::{LogError, Shutdown};
 use mc_http::{BindError, HttpPort};
 use mc_store::{Master, MasterStartError};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tracing::{Level, info, warn};
 
 use crate::access::UnusableFile;
 use crate::args::Args;
 use crate::change_log::{ChangeLog, change_log};
+use crate::metadata::{self, Values};
 use crate::{figures, http};
 
 /// How often the summary is logged.
@@ -31,6 +32,10 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     let mut shutdown = Shutdown::listen().map_err(ServeError::Signals)?;
     let metrics = HttpPort::bind(args.metrics_address()).await?;
     let metrics_address = metrics.local_addr();
+    let metadata = match args.metadata_address() {
+        Some(address) => Some(HttpPort::bind(address).await.map_err(ServeError::Metadata)?),
+        None => None,
+    };
     let (changes, log) = change_log();
     let mut builder = Master::builder()
         .listen(args.rpc_address())
@@ -43,7 +48,10 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     let master = builder.start().await?;
     announce(master.local_addr(), args.threads);
     info!("metrics at http://{metrics_address}/metrics");
-    let attendants = Attendants::start(&master, metrics, log, args.metric_reporting);
+    if let Some(port) = &metadata {
+        info!("metadata server at http://{}/metadata", port.local_addr());
+    }
+    let attendants = Attendants::start(&master, metrics, metadata, log, args.metric_reporting);
 
     let signal = shutdown.requested().await;
     info!(%signal, "shutting down");
@@ -69,29 +77,46 @@ fn announce(address: SocketAddr, threads: usize) {
 
 /// What runs beside the master.
 struct Attendants {
-    stop: oneshot::Sender<()>,
+    stop: watch::Sender<()>,
     metrics: tokio::task::JoinHandle<()>,
+    metadata: Option<tokio::task::JoinHandle<()>>,
     summaries: Option<tokio::task::JoinHandle<()>>,
     log: tokio::task::JoinHandle<()>,
 }
 
 impl Attendants {
-    fn start(master: &Master, metrics: HttpPort, log: ChangeLog, report: bool) -> Self {
-        let (stop, stopped) = oneshot::channel();
+    fn start(
+        master: &Master,
+        metrics: HttpPort,
+        metadata: Option<HttpPort>,
+        log: ChangeLog,
+        report: bool,
+    ) -> Self {
+        let (stop, stopped) = watch::channel(());
+        let stopped = || {
+            let mut stopped = stopped.clone();
+            async move {
+                // It fails when the sender is gone, which is what says stop.
+                let _ = stopped.changed().await;
+            }
+        };
         let state = master.state();
         let pages = http::pages(Arc::clone(state), master.rpc_watch());
-        let metrics = tokio::spawn(metrics.serve(pages, async move {
-            // It fails when the sender is gone, which means the same.
-            let _ = stopped.await;
-        }));
+        let metrics = tokio::spawn(metrics.serve(pages, stopped()));
+        let metadata = metadata.map(|port| {
+            let (port, values) =
+                (port.max_connections(metadata::MAX_CONNECTIONS), Values::default());
+            let answer = move |request: &_| values.answer(request);
+            tokio::spawn(port.serve_requests(metadata::MAX_VALUE, answer, stopped()))
+        });
         let summaries = report.then(|| tokio::spawn(log_summaries(Arc::clone(state))));
-        Self { stop, metrics, summaries, log: tokio::spawn(log.run()) }
+        Self { stop, metrics, metadata, summaries, log: tokio::spawn(log.run()) }
     }
 }
 
 /// Ends everything in order. Cancelling it leaves the rest to the process's end.
 async fn end(master: Master, attendants: Attendants) {
-    let Attendants { stop, metrics, summaries, log } = attendants;
+    let Attendants { stop, metrics, metadata, summaries, log } = attendants;
     drop(stop);
     if let Some(summaries) = summaries {
         summaries.abort();
@@ -101,6 +126,9 @@ async fn end(master: Master, attendants: Attendants) {
     // Each fails only if it panicked, which was reported then. The log ends when
     // nobody can change the master any more.
     let _ = metrics.await;
+    if let Some(metadata) = metadata {
+        let _ = metadata.await;
+    }
     let _ = log.await;
 }
 
@@ -131,6 +159,11 @@ pub(crate) enum ServeError {
     Access(#[from] UnusableFile),
     #[error("cannot open the metrics port; check --metrics_host and --metrics_port")]
     Metrics(#[from] BindError),
+    #[error(
+        "cannot open the port of the metadata server; check --http_metadata_server_host and \
+         --http_metadata_server_port"
+    )]
+    Metadata(#[source] BindError),
     #[error("cannot start the master")]
     Master(#[from] MasterStartError),
 }
