@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -38,6 +39,15 @@ with mc_store.Client(sys.argv[1]) as client:
 """
         assert run_python(code, store.master_addr).stdout == "six times seven\n"
         assert store["answer"] == b"42"
+
+
+def test_a_local_cluster_is_gone_when_it_is_closed() -> None:
+    for _ in range(20):
+        with mc_store.local(segment_size="1MB") as store, mc_store.Client(store.master_addr):
+            host, _, port = store.master_addr.rpartition(":")
+        # From another address: a socket can be connected to itself.
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0))
 
 
 def test_a_node_that_is_gone_is_a_connection_error(new_cluster: Callable[..., Cluster]) -> None:

@@ -183,7 +183,7 @@ fn close(membership: &Arc<Membership>) -> Call {
         Ok(Begun::Pending(Box::new(move |ticket| {
             let kept = Arc::clone(&member);
             member.spawn(async move {
-                kept.client().shutdown().await;
+                kept.shutdown().await;
                 membership.end();
                 ticket.send(Box::new(Outcome::Ok(Done)));
             })

@@ -122,9 +122,8 @@ impl Client {
     /// stay valid. Closing twice changes nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Ok(member) = self.membership.member() else { return Ok(()) };
-        let client = member.client().clone();
-        wait(py, &member, async move {
-            client.shutdown().await;
+        wait(py, &member, async {
+            member.shutdown().await;
             Ok(())
         })?;
         self.membership.end();

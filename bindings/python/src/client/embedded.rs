@@ -1,12 +1,17 @@
 //! A master inside this process.
 
 use std::net::SocketAddr;
+use std::thread;
 use std::time::Duration;
 
 use mc_store::{Master, MasterConfig};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 
 use super::failure::{Failure, Outcome};
+
+/// How long what is being done just then may take.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A master and the thread that serves it.
 #[derive(Debug)]
@@ -38,6 +43,24 @@ impl Embedded {
     /// Where it is.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Ends it: when this is over, nobody is at its address any more. Calls of other clients are
+    /// cut off.
+    pub(super) async fn end(mut self) {
+        let (ended, end) = oneshot::channel();
+        let wait = move || {
+            drop(self.master.take());
+            if let Some(runtime) = self.runtime.take() {
+                runtime.shutdown_timeout(PATIENCE);
+            }
+            // Whoever does not wait any more does not want to know.
+            let _ = ended.send(());
+        };
+        // Without a thread it ends by itself, a little later.
+        drop(thread::Builder::new().name("mc-leave".into()).spawn(wait));
+        // Fails when there was none.
+        let _ = end.await;
     }
 }
 

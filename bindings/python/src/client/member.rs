@@ -35,7 +35,7 @@ pub(super) struct Member {
     client: mc_store::Client,
     driver: Driver,
     /// The cluster's, when this process is all of it; ends with the client.
-    _master: Option<Embedded>,
+    master: Mutex<Option<Embedded>>,
 }
 
 #[derive(Debug)]
@@ -64,7 +64,11 @@ impl Member {
         logging::set_up();
         let blocking = settings.builder()?.connect_blocking_unless(is_interrupted)?;
         let client = blocking.as_async().clone();
-        Ok(Self::known(Self { client, driver: Driver::Callers(blocking), _master: master }))
+        Ok(Self::known(Self {
+            client,
+            driver: Driver::Callers(blocking),
+            master: Mutex::new(master),
+        }))
     }
 
     /// Joins a cluster with a client whose calls run on threads of its own, without waiting
@@ -96,7 +100,7 @@ impl Member {
                 .await
                 .map_err(|_| Failure::closed("the client was closed before it was connected"))??;
             let client = builder.connect().await?;
-            Ok(Self::known(Self { client, driver, _master: master }))
+            Ok(Self::known(Self { client, driver, master: Mutex::new(master) }))
         };
         Ok(spawner.spawn(async move { ended(work.await) }).abort_handle())
     }
@@ -113,9 +117,18 @@ impl Member {
         &self.client
     }
 
+    /// Leaves the cluster, and ends it if it is this process's own.
+    pub(super) async fn shutdown(&self) {
+        self.client.shutdown().await;
+        let master = self.master.lock().take();
+        if let Some(master) = master {
+            master.end().await;
+        }
+    }
+
     /// Leaves the cluster if that takes no longer than `limit`.
     fn leave(&self, limit: Duration) {
-        let shutdown = async { tokio::time::timeout(limit, self.client.shutdown()).await };
+        let shutdown = async { tokio::time::timeout(limit, self.shutdown()).await };
         // Too long: the master will find out.
         let _ = self.block_on(shutdown);
     }
