@@ -15,7 +15,7 @@ use crate::completion::{Completions, Drive, Outcome, Transferred};
 use crate::error::TransferError;
 use crate::operation::{Operation, RemoteSpan};
 use crate::region::Access;
-use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder, View};
+use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH, Ordering as OperationOrder, View};
 
 /// Settings of a [`Bundle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +145,19 @@ impl Link for Bundle {
         self.rails.rails.read().iter().any(|rail| rail.link.is_healthy())
     }
 
+    fn ids(&self) -> Vec<LinkId> {
+        self.rails.rails.read().iter().flat_map(|rail| rail.link.ids()).collect()
+    }
+
+    fn fence(&self, lost: LinkId) -> Completions {
+        match self.rails.idlest(None) {
+            Some(rail) => rail.link.fence(lost),
+            None => Completions::ready(vec![Err(TransferError::LinkLost {
+                source: Arc::new(std::io::ErrorKind::NotConnected.into()),
+            })]),
+        }
+    }
+
     /// What every link of the bundle can do.
     fn capabilities(&self) -> Capabilities {
         let rails = self.rails.rails.read();
@@ -156,6 +169,7 @@ impl Link for Bundle {
             ordering: OperationOrder::None,
             views: a.views || b.views,
             encrypted: a.encrypted && b.encrypted,
+            tickets: a.tickets && b.tickets,
         });
         all.unwrap_or(Capabilities::new(0))
     }

@@ -3,42 +3,58 @@
 use mc_types::Checksum;
 
 use crate::checksum::Digest;
+use crate::error::TransferError;
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Source};
 
-/// Bytes copied before they are summed, while the second cache still has them.
-const SUMMED_CHUNK: usize = 128 << 10;
+/// Bytes copied before they are summed, while the second cache still has them, and before
+/// it is asked again whether the copy may go on.
+const CHUNK: usize = 128 << 10;
 
-/// Moves the bytes of `operation`, whose remote side is `remote`; their checksum if
-/// it asks for one.
+/// Moves the bytes of `operation`, whose remote side is `remote`; their checksum if it asks
+/// for one. `may_go_on` is asked before each 128 KiB.
+///
+/// # Errors
+/// What `may_go_on` refuses with; part of the bytes may have been moved then.
 ///
 /// # Panics
 /// When the two sides differ in length, which [`Operation::validate`] excludes.
-pub(crate) fn copy(operation: &Operation, remote: &MemorySlice) -> Option<Checksum> {
+pub(crate) fn copy(
+    operation: &Operation,
+    remote: &MemorySlice,
+    may_go_on: impl Fn() -> Result<(), TransferError>,
+) -> Result<Option<Checksum>, TransferError> {
     let mut digest = operation.is_checksummed().then(Digest::new);
     let mut rest = Rest { remote, at: 0 };
     match operation {
         Operation::Read { into, .. } => {
             for piece in into.iter() {
-                copy_piece(&rest.take(piece.len()), piece, piece, digest.as_mut());
+                let from = rest.take(piece.len());
+                copy_piece(&from, piece, piece, digest.as_mut(), &may_go_on)?;
             }
         }
         Operation::Write { from, .. } => {
             for source in from.iter() {
                 let target = rest.take(source.len());
                 match source {
-                    Source::Memory(slice) => copy_piece(slice, &target, slice, digest.as_mut()),
+                    Source::Memory(slice) => {
+                        copy_piece(slice, &target, slice, digest.as_mut(), &may_go_on)?;
+                    }
                     Source::Bytes(bytes) => {
-                        target.copy_from(0, bytes).expect("the part has the length of the piece");
-                        if let Some(digest) = &mut digest {
-                            digest.update(bytes);
+                        for (nth, chunk) in bytes.chunks(CHUNK).enumerate() {
+                            may_go_on()?;
+                            let copied = target.copy_from(nth * CHUNK, chunk);
+                            copied.expect("the part has the length of the piece");
+                            if let Some(digest) = &mut digest {
+                                digest.update(chunk);
+                            }
                         }
                     }
                 }
             }
         }
     }
-    digest.map(|digest| digest.finish())
+    Ok(digest.map(|digest| digest.finish()))
 }
 
 /// What is left of the remote side.
@@ -61,16 +77,17 @@ fn copy_piece(
     from: &MemorySlice,
     to: &MemorySlice,
     local: &MemorySlice,
-    digest: Option<&mut Digest>,
-) {
-    let Some(digest) = digest else {
-        from.copy_to_slice(to).expect("the part has the length of the piece");
-        return;
-    };
-    for start in (0..from.len()).step_by(SUMMED_CHUNK) {
-        let len = SUMMED_CHUNK.min(from.len() - start);
+    mut digest: Option<&mut Digest>,
+    may_go_on: &impl Fn() -> Result<(), TransferError>,
+) -> Result<(), TransferError> {
+    for start in (0..from.len()).step_by(CHUNK) {
+        may_go_on()?;
+        let len = CHUNK.min(from.len() - start);
         let part = |slice: &MemorySlice| slice.part(start, len).expect("the loop stays inside");
         part(from).copy_to_slice(&part(to)).expect("parts of one length");
-        digest.update_part(local, start, len);
+        if let Some(digest) = &mut digest {
+            digest.update_part(local, start, len);
+        }
     }
+    Ok(())
 }

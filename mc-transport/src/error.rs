@@ -21,6 +21,9 @@ pub enum RegisterError {
     /// The memory is mapped for reading only, and peers were to write it.
     #[error("the memory is mapped for reading only; register it for reading")]
     ReadOnly,
+    /// This transport does not verify tickets.
+    #[error("this transport does not verify tickets; register the memory under a plain key")]
+    NoTickets,
     /// The transport was shut down.
     #[error("the transport was shut down; register with a running one")]
     Closed,
@@ -183,9 +186,13 @@ pub enum TransferError {
     /// The operation contradicts itself; nothing was sent.
     #[error("the operation is not valid")]
     InvalidOperation(#[source] InvalidOperation),
-    /// No region of the peer has this key: it was never given out, or withdrawn.
+    /// No region of the peer has this key: it was never given out, or withdrawn. Or the
+    /// ticket is not one for this region and direction.
     #[error("the peer has no region with this key; ask for the object's place again")]
     KeyRefused,
+    /// The grant of these bytes has ended: its time was over before they were moved.
+    #[error("the grant for these bytes has ended; ask for the object's place again")]
+    GrantEnded,
     /// The region is not open for this kind of operation.
     #[error("the region is not open to {wanted:?}")]
     AccessDenied {
@@ -251,6 +258,17 @@ impl TransferError {
         matches!(self, Self::LinkLost { .. } | Self::TimedOut { .. })
     }
 
+    /// Whether bytes of a write that failed so may still arrive: nobody knows how far it
+    /// came. Its target has no other use until the peer has [fenced](crate::Link::fence)
+    /// the link, or the write's grant has ended.
+    #[must_use]
+    pub fn leaves_late_writes(&self) -> bool {
+        matches!(
+            self,
+            Self::LinkLost { .. } | Self::TimedOut { .. } | Self::Protocol(_) | Self::Closed
+        )
+    }
+
     /// The cause as it travels between nodes.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
@@ -260,6 +278,7 @@ impl TransferError {
             | Self::BatchTooLarge { .. }
             | Self::Unsupported { .. } => ErrorCode::InvalidParams,
             Self::KeyRefused
+            | Self::GrantEnded
             | Self::AccessDenied { .. }
             | Self::OutOfBounds { .. }
             | Self::LinkLost { .. }

@@ -1,9 +1,16 @@
 //! The headers of requests and answers, as `docs/tcp-wire.md` and `docs/quic-wire.md`
 //! define them.
 
-use mc_types::RemoteKey;
+use mc_ticket::Ticket;
+use mc_types::{Extent, RemoteKey, Time};
+
+use crate::error::TransferError;
 
 pub(crate) const REQUEST_LEN: usize = 40;
+/// Bytes of the ticket that follows a request which shows one.
+pub(crate) const TICKET_LEN: usize = 40;
+/// Bytes of the longest request, without its payload.
+pub(crate) const MAX_REQUEST_LEN: usize = REQUEST_LEN + TICKET_LEN;
 pub(crate) const RESPONSE_LEN: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +26,8 @@ pub(crate) enum Opcode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHeader {
     pub(crate) opcode: Opcode,
+    /// A ticket follows. Never with a fence.
+    pub(crate) has_ticket: bool,
     pub(crate) id: u32,
     pub(crate) key: RemoteKey,
     pub(crate) offset: u64,
@@ -36,6 +45,7 @@ impl RequestHeader {
     pub(crate) fn encode(&self) -> [u8; REQUEST_LEN] {
         let mut bytes = [0; REQUEST_LEN];
         bytes[0] = self.opcode as u8;
+        bytes[1] = u8::from(self.has_ticket);
         bytes[4..8].copy_from_slice(&self.id.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.key.to_bytes());
         bytes[24..32].copy_from_slice(&self.offset.to_le_bytes());
@@ -45,20 +55,38 @@ impl RequestHeader {
 
     pub(crate) fn decode(bytes: &[u8; REQUEST_LEN]) -> Result<Self, Malformed> {
         let id = u32::from_le_bytes(field(bytes, 4));
-        let opcode = match bytes[0..4] {
-            [1, 0, 0, 0] => Opcode::Read,
-            [2, 0, 0, 0] => Opcode::Write,
-            [3, 0, 0, 0] => Opcode::Fence,
+        let (opcode, has_ticket) = match bytes[0..4] {
+            [1, ticket @ (0 | 1), 0, 0] => (Opcode::Read, ticket == 1),
+            [2, ticket @ (0 | 1), 0, 0] => (Opcode::Write, ticket == 1),
+            [3, 0, 0, 0] => (Opcode::Fence, false),
             _ => return Err(Malformed { id }),
         };
         Ok(Self {
             opcode,
+            has_ticket,
             id,
             key: RemoteKey::from_bytes(field(bytes, 8)),
             offset: u64::from_le_bytes(field(bytes, 24)),
             len: u64::from_le_bytes(field(bytes, 32)),
         })
     }
+}
+
+/// A ticket as it follows a request.
+pub(crate) fn encode_ticket(ticket: &Ticket) -> [u8; TICKET_LEN] {
+    let mut bytes = [0; TICKET_LEN];
+    bytes[0..8].copy_from_slice(&ticket.extent.offset().to_le_bytes());
+    bytes[8..16].copy_from_slice(&ticket.extent.len().to_le_bytes());
+    bytes[16..24].copy_from_slice(&ticket.until.as_millis().to_le_bytes());
+    bytes[24..40].copy_from_slice(&ticket.tag);
+    bytes
+}
+
+/// The ticket that follows a request; `None` when its extent is none.
+pub(crate) fn decode_ticket(bytes: &[u8; TICKET_LEN]) -> Option<Ticket> {
+    let [offset, len, until] = [0, 8, 16].map(|at| u64::from_le_bytes(field(bytes, at)));
+    let extent = Extent::new(offset, len)?;
+    Some(Ticket { extent, until: Time::from_millis(until), tag: field(bytes, 24) })
 }
 
 /// How an operation went.
@@ -73,6 +101,20 @@ pub(crate) enum Status {
     TooLarge = 4,
     /// Not a request of this version; the connection ends.
     Malformed = 5,
+    /// The ticket's time is over.
+    GrantEnded = 6,
+}
+
+impl Status {
+    /// The answer to an operation that the region table refused.
+    pub(crate) fn of(refusal: &TransferError) -> Self {
+        match refusal {
+            TransferError::AccessDenied { .. } => Self::AccessDenied,
+            TransferError::OutOfBounds { .. } => Self::OutOfBounds,
+            TransferError::GrantEnded => Self::GrantEnded,
+            _ => Self::KeyRefused,
+        }
+    }
 }
 
 /// Answers one operation; the payload of a read that is done follows.
@@ -108,6 +150,7 @@ impl ResponseHeader {
             3 => Status::OutOfBounds,
             4 => Status::TooLarge,
             5 => Status::Malformed,
+            6 => Status::GrantEnded,
             other => return Err(BadResponse::Status(other)),
         };
         if bytes[1..4] != [0; 3] {
@@ -134,6 +177,7 @@ mod tests {
     fn request_bytes() {
         let request = RequestHeader {
             opcode: Opcode::Write,
+            has_ticket: false,
             id: 7,
             key: RemoteKey::from_bytes(*b"0123456789abcdef"),
             offset: 0x1000,
@@ -143,11 +187,27 @@ mod tests {
             \x00\x10\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00";
         assert_eq!(request.encode(), bytes);
         assert_eq!(RequestHeader::decode(&bytes), Ok(request));
-        for (at, value) in [(0, 0), (0, 4), (1, 1), (2, 1), (3, 1)] {
+        for (at, value) in [(0, 0), (0, 4), (1, 2), (2, 1), (3, 1)] {
             let kept = std::mem::replace(&mut bytes[at], value);
             assert_eq!(RequestHeader::decode(&bytes), Err(Malformed { id: 7 }));
             bytes[at] = kept;
         }
+    }
+
+    #[test]
+    fn ticket_bytes() {
+        let ticket = Ticket {
+            extent: Extent::new(0x1000, 0x2000).unwrap(),
+            until: Time::from_millis(5_000),
+            tag: *b"0123456789abcdef",
+        };
+        let bytes = *b"\x00\x10\x00\x00\x00\x00\x00\x00\x00\x20\x00\x00\x00\x00\x00\x00\
+            \x88\x13\x00\x00\x00\x00\x00\x000123456789abcdef";
+        assert_eq!(encode_ticket(&ticket), bytes);
+        assert_eq!(decode_ticket(&bytes), Some(ticket));
+        let mut endless = bytes;
+        endless[8..16].fill(0xff);
+        assert_eq!(decode_ticket(&endless), None);
     }
 
     #[test]
@@ -158,17 +218,18 @@ mod tests {
         assert_eq!(ResponseHeader::decode(&bytes), Ok(response));
         bytes[3] = 1;
         assert_eq!(ResponseHeader::decode(&bytes), Err(BadResponse::Reserved));
-        bytes[0] = 6;
-        assert_eq!(ResponseHeader::decode(&bytes), Err(BadResponse::Status(6)));
+        bytes[0] = 7;
+        assert_eq!(ResponseHeader::decode(&bytes), Err(BadResponse::Status(7)));
     }
 
     proptest! {
         #[test]
         fn what_decodes_encodes_to_the_same_bytes(
-            request in any::<[u8; 32]>(), op in 0u8..5, response in any::<[u8; 12]>(), status in 0u8..8
+            request in any::<[u8; 32]>(), op in 0u8..5, flag in 0u8..3,
+            response in any::<[u8; 12]>(), status in 0u8..8
         ) {
             let mut bytes = [0; REQUEST_LEN];
-            bytes[0] = op;
+            (bytes[0], bytes[1]) = (op, flag);
             bytes[8..].copy_from_slice(&request);
             if let Ok(header) = RequestHeader::decode(&bytes) {
                 prop_assert_eq!(header.encode(), bytes);

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod boot_time;
 mod breaker;
 mod bundle;
 mod checksum;
@@ -31,6 +32,7 @@ mod tls_failure;
 pub mod topology;
 mod transport;
 
+pub use boot_time::BootTime;
 pub use breaker::{Breaker, BreakerConfig};
 pub use bundle::{Bundle, BundleConfig};
 pub use checksum::{Digest, checksum, combined};
@@ -47,7 +49,7 @@ pub use node::{Node, NodeConfig, NodeError, NodeLink};
 pub use operation::{Operation, Pieces, RemoteSpan, Source};
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfig, QuicLink, QuicTransport};
-pub use region::{Access, Region, RegionTable};
+pub use region::{Access, Admitted, MasterClock, Region, RegionTable, Registration, Tickets};
 pub use region_cache::RegionCache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use shm::{ShmConfig, ShmLink, ShmTransport};

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use crate::completion::{Completions, Outcome, Transferred};
 use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
-use crate::memory::{Memory, MemorySlice};
+use crate::memory::Memory;
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, Region, RegionTable};
+use crate::region::{Access, Admitted, Region, RegionTable, Tickets};
 use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering, Transport, View};
 
 const SCHEME: &str = "mem";
@@ -96,6 +96,15 @@ impl Transport for MemTransport {
         self.node.regions.register(memory, access)
     }
 
+    fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        self.node.regions.register_with_tickets(memory, access, tickets)
+    }
+
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<MemLink>, ConnectError> {
         if endpoint.scheme() != SCHEME {
             let endpoint = endpoint.clone();
@@ -136,19 +145,22 @@ impl Node {
         self.open.load(Acquire)
     }
 
-    /// The memory that `span` names, when a peer may have it.
-    fn resolve(&self, span: RemoteSpan, wanted: Access) -> Result<MemorySlice, TransferError> {
+    /// Lets an operation in to the memory that `span` names, when a peer may have it.
+    fn admit(&self, span: RemoteSpan, wanted: Access) -> Result<Admitted, TransferError> {
         if !self.is_open() {
             let source = Arc::new(std::io::ErrorKind::ConnectionReset.into());
             return Err(TransferError::LinkLost { source });
         }
-        self.regions.resolve(span.key, span.extent.offset(), span.extent.len(), wanted)
+        let (offset, len) = (span.extent.offset(), span.extent.len());
+        self.regions.admit(span.key, offset, len, wanted, span.ticket.as_ref())
     }
 
     fn execute(&self, operation: &Operation) -> Outcome {
         operation.validate()?;
-        let remote = self.resolve(operation.remote(), operation.access())?;
-        Ok(Transferred::new(copy(operation, &remote)))
+        let remote = operation.remote();
+        let admitted = self.admit(remote, operation.access())?;
+        let may_go_on = || remote.check_time().and_then(|()| admitted.check());
+        copy(operation, admitted.memory(), may_go_on).map(Transferred::new)
     }
 }
 
@@ -169,13 +181,21 @@ impl Link for MemLink {
 
     fn capabilities(&self) -> Capabilities {
         let ordering = Ordering::Submission;
-        Capabilities { zero_copy: true, views: true, ordering, ..Capabilities::new(u64::MAX) }
+        Capabilities {
+            zero_copy: true,
+            views: true,
+            ordering,
+            tickets: true,
+            ..Capabilities::new(u64::MAX)
+        }
     }
 
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
-        let bytes = self.peer.resolve(span, Access::Read)?;
+        // The view does not hold up a withdrawal: the memory stays mapped, and who looks asks
+        // whether it was withdrawn.
+        let bytes = self.peer.admit(span, Access::Read)?.memory().clone();
         let peer = Arc::clone(&self.peer);
-        Ok(View::new(bytes, Arc::new(move || peer.resolve(span, Access::Read).is_ok())))
+        Ok(View::new(bytes, Arc::new(move || peer.admit(span, Access::Read).is_ok())))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::completion::Completions;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::{Memory, MemoryError};
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, Region, RegionTable};
+use crate::region::{Access, Admitted, Region, RegionTable, Tickets};
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use crate::shm::{self, ShmConfig, ShmListen, ShmSecret, ShmTransport};
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -154,6 +154,14 @@ impl Node {
         self.tcp.forgive(endpoint);
     }
 
+    /// Lets an operation of this process in to memory that it registered here itself.
+    ///
+    /// # Errors
+    /// As [`RegionTable::admit_owner`].
+    pub fn admit_owner(&self, span: RemoteSpan, wanted: Access) -> Result<Admitted, TransferError> {
+        self.regions.admit_owner(span.key, span.extent.offset(), span.extent.len(), wanted)
+    }
+
     /// Ends every connection and task, and waits until they are gone. Operations
     /// under way fail; registering and connecting fail from now on.
     ///
@@ -234,6 +242,15 @@ impl Transport for Node {
         Transport::register(&self.tcp, memory, access)
     }
 
+    fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        Transport::register_with_tickets(&self.tcp, memory, access, tickets)
+    }
+
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<NodeLink>, ConnectError> {
         let tcp = Transport::connect(&self.tcp, endpoint).await?;
         let shm = self.shared(endpoint).await;
@@ -283,6 +300,11 @@ impl Link for NodeLink {
 
     fn id(&self) -> Option<LinkId> {
         self.best().id()
+    }
+
+    fn ids(&self) -> Vec<LinkId> {
+        let shm = self.shm.iter().flat_map(|shm| shm.ids());
+        self.tcp.ids().into_iter().chain(shm).collect()
     }
 
     fn fence(&self, lost: LinkId) -> Completions {

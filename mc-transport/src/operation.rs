@@ -3,26 +3,64 @@
 use std::ops::Deref;
 
 use bytes::Bytes;
+use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
 
+use crate::boot_time::BootTime;
 use crate::error::{InvalidOperation, TransferError};
 use crate::memory::MemorySlice;
 use crate::region::Access;
 
-/// A range of bytes in a region of a peer.
+/// A range of bytes in a region of a peer, and what opens it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RemoteSpan {
-    /// The key that opens the region.
+    /// The key of the region. It opens the whole of it, unless the peer asks for tickets.
     pub key: RemoteKey,
     /// The range, counted in bytes from the region's first byte.
     pub extent: Extent,
+    /// The ticket that opens the range, or more, at a peer that asks for one.
+    pub ticket: Option<Ticket>,
+    /// When this side gives the operation up, so that it touches nothing that the range
+    /// was given to afterwards. Links that copy in this process look at it, again and again
+    /// while they copy; a peer that serves its memory goes by the ticket.
+    pub until: Option<BootTime>,
 }
 
 impl RemoteSpan {
     /// The range `extent` of the region that `key` opens.
     #[must_use]
     pub const fn new(key: RemoteKey, extent: Extent) -> Self {
-        Self { key, extent }
+        Self { key, extent, ticket: None, until: None }
+    }
+
+    /// The same range, opened by `ticket`, where there is one.
+    #[must_use]
+    pub const fn with_ticket(self, ticket: Option<Ticket>) -> Self {
+        Self { ticket, ..self }
+    }
+
+    /// The same range, given up by this side at `until`.
+    #[must_use]
+    pub const fn until(self, until: BootTime) -> Self {
+        Self { until: Some(until), ..self }
+    }
+
+    /// `len` bytes of the range from `start`; `None` when they do not lie inside.
+    #[must_use]
+    pub fn part(self, start: u64, len: u64) -> Option<Self> {
+        Some(Self { extent: self.extent.part(start, len)?, ..self })
+    }
+
+    /// Checks that this side has not given the range up.
+    ///
+    /// # Errors
+    /// [`TransferError::GrantEnded`] when it has.
+    pub fn check_time(&self) -> Result<(), TransferError> {
+        match self.until {
+            Some(until) if until.has_passed() => Err(TransferError::GrantEnded),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -211,8 +249,7 @@ impl Operation {
         let cuts = (0..len).step_by(usize::try_from(max).unwrap_or(usize::MAX));
         let part = |start: u64| {
             let len = max.min(len - start);
-            let extent = span.extent.part(start, len).expect("the cuts lie inside the extent");
-            let remote = RemoteSpan::new(span.key, extent);
+            let remote = span.part(start, len).expect("the cuts lie inside the extent");
             // Valid operations have as many bytes on this side, so they can be
             // counted in `usize`.
             let (start, len) = (start as usize, len as usize);

@@ -1,13 +1,31 @@
 //! Memory opened to peers, and the keys that open it.
 
+mod gate;
+mod ticket;
+
+#[cfg(all(feature = "shm", target_os = "linux"))]
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use std::future::poll_fn;
+use std::pin::Pin;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use std::pin::pin;
 use std::sync::Arc;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use std::task::Poll;
 
+use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
 use parking_lot::RwLock;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use tokio::sync::Notify;
 
+use self::gate::{Gate, Pass};
+use self::ticket::GrantEnd;
+pub use self::ticket::{MasterClock, Tickets};
 use crate::error::{RegisterError, TransferError};
 use crate::memory::{Memory, MemorySlice};
 #[cfg(feature = "tcp")]
@@ -32,24 +50,33 @@ impl Access {
     }
 }
 
-/// Memory that peers may reach while this value lives. Dropping it withdraws the
-/// key at once; operations that were under way keep the memory alive and may
-/// still finish.
+/// Memory that peers may reach while this value lives. Dropping it withdraws the key at
+/// once; operations that are under way keep the memory alive and end soon.
+/// [`withdraw`](Self::withdraw) waits for that.
 #[must_use = "dropping a region withdraws its key at once"]
 pub struct Region {
     key: RemoteKey,
     memory: Memory,
     /// Withdraws the key when dropped.
-    _registration: Box<dyn Any + Send + Sync>,
+    registration: Box<dyn Registration>,
+}
+
+/// What opens a region to peers. Dropping it withdraws the region's key.
+pub trait Registration: Send + Sync + 'static {
+    /// Withdraws the key, asks the operations of peers that are under way to end, and waits
+    /// until none of them touches the region's memory any more.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up the waiting only.
+    fn withdraw(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 impl Region {
     /// Ties `key` and `memory` together, for implementations of
-    /// [`Transport`](crate::Transport); `registration` is whatever withdraws the
-    /// key when it is dropped.
-    pub fn new(key: RemoteKey, memory: Memory, registration: impl Any + Send + Sync) -> Self {
+    /// [`Transport`](crate::Transport).
+    pub fn new(key: RemoteKey, memory: Memory, registration: impl Registration) -> Self {
         memory.expose();
-        Self { key, memory, _registration: Box::new(registration) }
+        Self { key, memory, registration: Box::new(registration) }
     }
 
     /// The key to give to those who may reach the memory.
@@ -64,13 +91,75 @@ impl Region {
         &self.memory
     }
 
-    /// Withdraws the key, as dropping does.
+    /// Withdraws the key, as dropping does, and does not wait.
     pub fn revoke(self) {}
+
+    /// Withdraws the key, ends the operations of peers that are under way and waits until
+    /// none of them touches the memory any more. Writes that were ended fail, and so do
+    /// reads. From then on the memory may have another use.
+    ///
+    /// That holds for peers that are served by this node. A process that
+    /// [maps](Memory::map_shared) the memory touches it without asking anybody: when the
+    /// memory [was lent](Memory::was_lent), give the new life other pages.
+    ///
+    /// # Cancellation
+    /// The key is withdrawn by the call. Dropping the future gives up the waiting only.
+    pub fn withdraw(self) -> impl Future<Output = ()> + Send + 'static {
+        self.registration.withdraw()
+    }
 }
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region").field("memory", &self.memory).finish_non_exhaustive()
+    }
+}
+
+/// Memory that an operation of a peer was let in to. While this lives, a region that is
+/// being withdrawn waits for it. Hold it for as long as the operation touches the memory,
+/// [check](Self::check) it before each step, and let it go when that fails.
+#[derive(Clone)]
+#[must_use = "the memory may have another use once this is dropped"]
+pub struct Admitted {
+    memory: MemorySlice,
+    pass: Pass,
+    /// Of a write under a ticket.
+    end: Option<GrantEnd>,
+}
+
+impl Admitted {
+    /// The bytes that the operation names.
+    #[must_use]
+    pub fn memory(&self) -> &MemorySlice {
+        &self.memory
+    }
+
+    /// Checks that the operation may still touch the memory. To be called before each part
+    /// of the bytes is moved.
+    ///
+    /// A read that was let in is served to its end, as long as the region is there: what it
+    /// brings late is found by the reader's lease and checksums.
+    ///
+    /// # Errors
+    /// [`TransferError::KeyRefused`] when the region was withdrawn, and
+    /// [`TransferError::GrantEnded`] when the ticket of a write has ended.
+    pub fn check(&self) -> Result<(), TransferError> {
+        if self.is_withdrawn() {
+            return Err(TransferError::KeyRefused);
+        }
+        self.end.as_ref().map_or(Ok(()), GrantEnd::check)
+    }
+
+    /// Whether the region was withdrawn.
+    #[must_use]
+    pub fn is_withdrawn(&self) -> bool {
+        self.pass.is_closed()
+    }
+}
+
+impl fmt::Debug for Admitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admitted").field("memory", &self.memory).finish_non_exhaustive()
     }
 }
 
@@ -85,11 +174,16 @@ pub struct RegionTable {
     /// that a peer that lost one may have it ended over any other.
     #[cfg(feature = "tcp")]
     connections: Connections,
+    /// Told of each withdrawal, for those who wait for something else meanwhile.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    withdrawals: Arc<Notify>,
 }
 
 pub(crate) struct OpenRegion {
     pub(crate) memory: Memory,
     pub(crate) access: Access,
+    tickets: Option<Tickets>,
+    gate: Arc<Gate>,
     /// What transports hang on the region. Dropped before whoever withdraws the key
     /// goes on, so that they learn of it in time.
     #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -109,6 +203,29 @@ impl RegionTable {
     /// [`RegisterError::ReadOnly`] when peers could write what this process
     /// cannot, and [`RegisterError::NoRandomness`].
     pub fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
+        self.open(memory, access, None)
+    }
+
+    /// Opens `memory` to peers that show a ticket for what they touch, under a new random
+    /// key that opens nothing without one.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    pub fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        self.open(memory, access, Some(tickets))
+    }
+
+    fn open(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
         if access != Access::Read && !memory.is_writable() {
             return Err(RegisterError::ReadOnly);
         }
@@ -116,30 +233,68 @@ impl RegionTable {
         getrandom::fill(&mut bits)
             .map_err(|error| RegisterError::NoRandomness { source: error.into() })?;
         let key = RemoteKey::from_bytes(bits);
+        let gate = Arc::default();
         let open = OpenRegion {
             memory: memory.clone(),
             access,
+            tickets,
+            gate: Arc::clone(&gate),
             #[cfg(all(feature = "shm", target_os = "linux"))]
             attached: Vec::new(),
         };
         self.regions.write().insert(key, open);
-        Ok(Region::new(key, memory.clone(), Registration { table: self.clone(), key }))
+        Ok(Region::new(key, memory.clone(), Entry { table: self.clone(), key, gate }))
     }
 
-    /// The memory that an operation of a peer names, when it may have it.
+    /// Lets an operation of a peer in to the memory that it names, when it may have it.
     ///
-    /// `offset` and `len` count bytes from the region's first.
+    /// `offset` and `len` count bytes from the region's first. A region that asks for
+    /// tickets opens to `ticket` only, which others ignore.
     ///
     /// # Errors
-    /// [`TransferError::KeyRefused`], [`TransferError::AccessDenied`] or
-    /// [`TransferError::OutOfBounds`], checked in this order.
-    pub fn resolve(
+    /// [`TransferError::KeyRefused`], also for a ticket that is not good here,
+    /// [`TransferError::GrantEnded`], [`TransferError::AccessDenied`] or
+    /// [`TransferError::OutOfBounds`].
+    pub fn admit(
         &self,
         key: RemoteKey,
         offset: u64,
         len: u64,
         wanted: Access,
-    ) -> Result<MemorySlice, TransferError> {
+        ticket: Option<&Ticket>,
+    ) -> Result<Admitted, TransferError> {
+        self.admit_checked(key, offset, len, wanted, |region, extent| match &region.tickets {
+            None => Ok(None),
+            Some(tickets) => {
+                let ticket = ticket.ok_or(TransferError::KeyRefused)?;
+                tickets.check(key, extent, wanted, ticket).map(Some)
+            }
+        })
+    }
+
+    /// [`admit`](Self::admit) for an operation of this process itself, which owns the memory
+    /// and needs no ticket.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn admit_owner(
+        &self,
+        key: RemoteKey,
+        offset: u64,
+        len: u64,
+        wanted: Access,
+    ) -> Result<Admitted, TransferError> {
+        self.admit_checked(key, offset, len, wanted, |_, _| Ok(None))
+    }
+
+    fn admit_checked(
+        &self,
+        key: RemoteKey,
+        offset: u64,
+        len: u64,
+        wanted: Access,
+        grant: impl FnOnce(&OpenRegion, Extent) -> Result<Option<GrantEnd>, TransferError>,
+    ) -> Result<Admitted, TransferError> {
         let regions = self.regions.read();
         let region = regions.get(&key).ok_or(TransferError::KeyRefused)?;
         if !region.access.allows(wanted) {
@@ -149,13 +304,43 @@ impl RegionTable {
         let inside = Extent::new(0, region.memory.len() as u64)
             .and_then(|whole| whole.part(offset, len))
             .ok_or(out_of_bounds)?;
+        let end = grant(region, inside)?.filter(|_| wanted != Access::Read);
         // Both fit in usize because they lie inside memory of this process.
-        let slice = region.memory.slice(inside.offset() as usize, inside.len() as usize);
-        let slice = slice.expect("the extent was found to lie inside the memory");
+        let memory = region.memory.slice(inside.offset() as usize, inside.len() as usize);
+        let memory = memory.expect("the extent was found to lie inside the memory");
+        // Whoever withdraws the region takes it out under this lock before.
+        let pass = region.gate.enter();
+        drop(regions);
         if wanted == Access::Write {
-            slice.populate_behind();
+            memory.populate_behind();
         }
-        Ok(slice)
+        Ok(Admitted { memory, pass, end })
+    }
+
+    /// Waits for `event` unless `is_withdrawn` says that a region was withdrawn which the
+    /// caller is using.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    pub(crate) async fn unless_withdrawn<T>(
+        &self,
+        event: impl Future<Output = T>,
+        is_withdrawn: impl Fn() -> bool,
+    ) -> Result<T, Withdrawn> {
+        let mut event = pin!(event);
+        loop {
+            let mut withdrawal = pin!(self.withdrawals.notified());
+            // Registered before the question, so that no withdrawal falls in between.
+            withdrawal.as_mut().enable();
+            if is_withdrawn() {
+                return Err(Withdrawn);
+            }
+            let happened = poll_fn(|cx| match event.as_mut().poll(cx) {
+                Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+                Poll::Pending => withdrawal.as_mut().poll(cx).map(|()| None),
+            });
+            if let Some(outcome) = happened.await {
+                return Ok(outcome);
+            }
+        }
     }
 
     /// Shows the region to `visit`, while nobody can withdraw it; `None` when no region
@@ -191,7 +376,16 @@ impl RegionTable {
     pub(crate) fn clear(&self) {
         // Dropped after the lock: releasing foreign memory runs code of its owner.
         let withdrawn = std::mem::take(&mut *self.regions.write());
+        for region in withdrawn.values() {
+            region.gate.close();
+        }
+        self.told_of_withdrawal();
         drop(withdrawn);
+    }
+
+    fn told_of_withdrawal(&self) {
+        #[cfg(any(feature = "quic", feature = "tcp"))]
+        self.withdrawals.notify_waiters();
     }
 }
 
@@ -201,16 +395,32 @@ impl fmt::Debug for RegionTable {
     }
 }
 
-/// Withdraws a key of a [`RegionTable`] when dropped.
-struct Registration {
+/// A region was withdrawn that somebody was using.
+#[cfg(any(feature = "quic", feature = "tcp"))]
+#[derive(Debug)]
+pub(crate) struct Withdrawn;
+
+/// A key of a [`RegionTable`], withdrawn when this is dropped.
+struct Entry {
     table: RegionTable,
     key: RemoteKey,
+    gate: Arc<Gate>,
 }
 
-impl Drop for Registration {
+impl Registration for Entry {
+    fn withdraw(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let gate = Arc::clone(&self.gate);
+        drop(self);
+        Box::pin(async move { gate.emptied().await })
+    }
+}
+
+impl Drop for Entry {
     fn drop(&mut self) {
         // Dropped after the lock: releasing foreign memory runs code of its owner.
         let withdrawn = self.table.regions.write().remove(&self.key);
+        self.gate.close();
+        self.table.told_of_withdrawal();
         drop(withdrawn);
     }
 }
@@ -225,16 +435,16 @@ mod tests {
         let memory = Memory::allocate(100).unwrap();
         let region = table.register(&memory, Access::Read).unwrap();
         let key = region.key();
-        assert_eq!(table.resolve(key, 40, 60, Access::Read).unwrap().len(), 60);
-        assert_eq!(table.resolve(key, 100, 0, Access::Read).unwrap().len(), 0);
+        assert_eq!(table.admit(key, 40, 60, Access::Read, None).unwrap().memory().len(), 60);
+        assert_eq!(table.admit(key, 100, 0, Access::Read, None).unwrap().memory().len(), 0);
         for (offset, len) in [(40, 61), (101, 0), (u64::MAX, 1), (1, u64::MAX), (0, u64::MAX)] {
-            let refused = table.resolve(key, offset, len, Access::Read);
+            let refused = table.admit(key, offset, len, Access::Read, None);
             assert!(matches!(refused, Err(TransferError::OutOfBounds { .. })), "{offset} {len}");
         }
-        let denied = table.resolve(key, 0, 1, Access::Write);
+        let denied = table.admit(key, 0, 1, Access::Write, None);
         assert!(matches!(denied, Err(TransferError::AccessDenied { .. })));
         region.revoke();
-        let gone = table.resolve(key, 0, 1, Access::Read);
+        let gone = table.admit(key, 0, 1, Access::Read, None);
         assert!(matches!(gone, Err(TransferError::KeyRefused)));
         assert!(table.is_empty());
     }
@@ -247,6 +457,6 @@ mod tests {
         let second = table.register(&memory, Access::ReadWrite).unwrap();
         assert_ne!(first.key(), second.key());
         drop(first);
-        assert!(table.resolve(second.key(), 0, 8, Access::Write).is_ok());
+        assert!(table.admit(second.key(), 0, 8, Access::Write, None).is_ok());
     }
 }

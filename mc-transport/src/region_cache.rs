@@ -313,8 +313,8 @@ mod tests {
             });
             region.unwrap().key()
         });
-        assert!(table.resolve(keys[1], 0, 8, Access::Write).is_err());
-        assert!(table.resolve(keys[2], 0, 8, Access::Read).is_err());
+        assert!(table.admit(keys[1], 0, 8, Access::Write, None).is_err());
+        assert!(table.admit(keys[2], 0, 8, Access::Read, None).is_err());
         for (access, key) in accesses.into_iter().zip(keys) {
             assert_eq!(cache.region(&memory, access, never).unwrap().key(), key);
         }

@@ -11,7 +11,7 @@ use crate::completion::Completions;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::{Memory, MemoryError, MemorySlice};
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, Region};
+use crate::region::{Access, Region, Tickets};
 
 /// Most operations of one batch, unless a link's [`Capabilities`] say less.
 pub const MAX_BATCH: usize = 65_536;
@@ -53,6 +53,26 @@ pub trait Transport: Send + Sync + 'static {
     /// [`RegisterError`] when no key can be made or the transport was shut down.
     fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError>;
 
+    /// Opens `memory` to every peer that shows a ticket for what it touches: for an extent,
+    /// a direction and a time. The region's key opens nothing without one.
+    ///
+    /// The owner of the memory verifies each operation, and writes again before each part of
+    /// their bytes is applied. Where peers copy by themselves, as over shared memory, the
+    /// tickets cannot be verified; see the transport.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; [`RegisterError::NoTickets`] from transports that do not verify
+    /// them.
+    fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        let _ = (memory, access, tickets);
+        Err(RegisterError::NoTickets)
+    }
+
     /// A link to the peer at `endpoint`. A healthy link that exists already is
     /// used again, so calling this for every batch is the normal use.
     ///
@@ -88,6 +108,20 @@ pub trait DynTransport: Send + Sync + 'static {
     /// As there.
     fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError>;
 
+    /// See [`Transport::register_with_tickets`].
+    ///
+    /// # Errors
+    /// As there.
+    fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        let _ = (memory, access, tickets);
+        Err(RegisterError::NoTickets)
+    }
+
     /// See [`Transport::connect`].
     ///
     /// # Errors
@@ -111,6 +145,15 @@ impl<T: Transport> DynTransport for T {
 
     fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
         Transport::register(self, memory, access)
+    }
+
+    fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        Transport::register_with_tickets(self, memory, access, tickets)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
@@ -145,6 +188,12 @@ pub trait Link: Send + Sync + 'static {
     /// where nothing of a lost link can still be on its way.
     fn id(&self) -> Option<LinkId> {
         None
+    }
+
+    /// The names of every link that operations given to this one may travel over; for links
+    /// that are made of others. To [fence](Self::fence) each is to fence them all.
+    fn ids(&self) -> Vec<LinkId> {
+        self.id().into_iter().collect()
     }
 
     /// Makes the peer end `lost`, another link to it, and says when that is so: from then
@@ -219,10 +268,14 @@ pub struct Capabilities {
     pub views: bool,
     /// What passes is encrypted, and the peer is who it says.
     pub encrypted: bool,
+    /// The peer verifies the tickets of operations, where a region asks for them. Where this
+    /// is `false`, as over shared memory, whoever has a region's key reaches all of it.
+    pub tickets: bool,
 }
 
 impl Capabilities {
-    /// A plain link: every buffer in between, no order, no views, not encrypted.
+    /// A plain link: every buffer in between, no order, no views, not encrypted, no
+    /// tickets.
     #[must_use]
     pub const fn new(max_operation: u64) -> Self {
         Self {
@@ -232,6 +285,7 @@ impl Capabilities {
             ordering: Ordering::None,
             views: false,
             encrypted: false,
+            tickets: false,
         }
     }
 }

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mc_transport::tcp::StartError;
+use mc_ticket::{ClockEpoch, Rights, TicketKey};
 use mc_transport::{
-    Access, Bundle, ConnectError, Link, Memory, Operation, Outcome, ProtocolViolation,
-    RegisterError, RemoteSpan, TcpConfig, TcpTransport, TransferError, Transport,
+    Access, BootTime, Bundle, ConnectError, Link, MasterClock, Memory, Operation, Outcome,
+    ProtocolViolation, RegisterError, RemoteSpan, TcpConfig, TcpTransport, Tickets, TransferError,
+    Transport,
 };
-use mc_types::{ByteSize, Endpoint, Extent, RemoteKey};
+use mc_types::{ByteSize, Endpoint, Extent, RemoteKey, Time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
@@ -25,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Timeouts of the nodes under test, where a test waits for one.
 const SHORT: Duration = Duration::from_millis(200);
 
-const WELCOME: &[u8; 16] = b"MCT1\x02\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
+const WELCOME: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
 
 /// What a server says of itself behind it.
 const DESCRIPTION: &[u8; 42] = b"\x26\0\0\0node 00112233445566778899aabbccddeeff\n";
@@ -278,13 +280,13 @@ async fn what_greets_wrongly_is_no_peer() {
         |len: u32, description: &[u8]| [WELCOME, &len.to_le_bytes()[..], description].concat();
     let cases: [(&[u8], Expected); 8] = [
         (b"HTTP/1.1 400 Bad Request\r\n", |error| matches!(error, ConnectError::NotAPeer { .. })),
-        (b"MCT1\x03\x00\x02\x00\0\0\0\0\0\0\0\0", |error| {
-            matches!(error, ConnectError::VersionMismatch { ours: 2, theirs: 3, .. })
+        (b"MCT1\x04\x00\x02\x00\0\0\0\0\0\0\0\0", |error| {
+            matches!(error, ConnectError::VersionMismatch { ours: 3, theirs: 4, .. })
         }),
-        (b"MCT1\x02\x00\x01\x00\0\0\0\0\0\0\0\0", |error| {
+        (b"MCT1\x03\x00\x01\x00\0\0\0\0\0\0\0\0", |error| {
             matches!(error, ConnectError::Busy { .. }) && error.is_retryable()
         }),
-        (b"MCT1\x02", |error| matches!(error, ConnectError::TimedOut { after: SHORT, .. })),
+        (b"MCT1\x03", |error| matches!(error, ConnectError::TimedOut { after: SHORT, .. })),
         (&with_description(4097, &[b'x'; 4097]), |error| {
             matches!(error, ConnectError::NotAPeer { .. })
         }),
@@ -433,10 +435,109 @@ async fn a_fence_ends_what_a_lost_connection_began() {
     eventually("nobody is left", || server.stats().connections == 0).await;
 }
 
+/// A write of `len` bytes has begun with a hundred of them; the peer's end of it.
+async fn half_written(server: &TcpTransport, memory: &Memory, begin: &[u8]) -> TcpStream {
+    let mut raw = fake_client(server.local_address().unwrap()).await;
+    raw.write_all(begin).await.unwrap();
+    raw.write_all(&[1; 100]).await.unwrap();
+    eventually("the write has begun", || memory.slice(99, 1).unwrap().to_vec() == [1]).await;
+    raw
+}
+
+async fn answer(raw: &mut TcpStream) -> Vec<u8> {
+    let mut answer = [0; 16];
+    timeout(DEADLINE, raw.read_exact(&mut answer)).await.expect("in time").unwrap();
+    answer.to_vec()
+}
+
+#[tokio::test]
+async fn a_stalled_write_is_ended_with_its_region() {
+    const LEN: u64 = 1 << 20;
+    let server = TcpTransport::start(listening(TcpConfig::default())).await.unwrap();
+    let memory = Memory::allocate(LEN as usize).unwrap();
+    let region = server.register(&memory, Access::ReadWrite).unwrap();
+    let begin = request(2, 1, region.key(), 0, LEN);
+    let mut raw = half_written(&server, &memory, &begin).await;
+    // Long before the peer's patience is over.
+    timeout(Duration::from_secs(5), region.withdraw()).await.expect("it does not wait for peers");
+    memory.whole().copy_from(0, &vec![7; LEN as usize]).unwrap();
+    let region = server.register(&memory, Access::ReadWrite).unwrap();
+    raw.write_all(&vec![1; LEN as usize - 100]).await.unwrap();
+    assert_eq!(answer(&mut raw).await, response(1, 1, 0), "the key is refused");
+    assert!(memory.whole().to_vec().iter().all(|&byte| byte == 7), "late bytes arrived");
+    // The connection is as good as before.
+    raw.write_all(&request(2, 2, region.key(), 0, 0)).await.unwrap();
+    assert_eq!(answer(&mut raw).await, response(0, 2, 0));
+}
+
+#[tokio::test]
+async fn a_stalled_read_is_broken_off_with_its_region() {
+    const LEN: u64 = 32 << 20;
+    let server = TcpTransport::start(listening(TcpConfig::default())).await.unwrap();
+    let memory = Memory::allocate(LEN as usize).unwrap();
+    let region = server.register(&memory, Access::Read).unwrap();
+    let mut raw = fake_client(server.local_address().unwrap()).await;
+    let reads = [request(1, 1, region.key(), 0, LEN), request(1, 2, region.key(), 0, 10)];
+    raw.write_all(&reads.concat()).await.unwrap();
+    // The first bytes have come: the rest fills the buffers between, and waits.
+    assert_eq!(answer(&mut raw).await, response(0, 1, LEN));
+    timeout(Duration::from_secs(5), region.withdraw()).await.expect("it does not wait for peers");
+    memory.whole().copy_from(0, &vec![7; LEN as usize]).unwrap();
+    let read = rest(&mut raw).await;
+    assert!((read.len() as u64) < LEN, "it was broken off");
+    assert!(read.iter().all(|&byte| byte == 0), "bytes of the memory's next life were read");
+}
+
+#[tokio::test]
+async fn a_write_under_a_ticket_ends_with_its_time() {
+    const LEN: u64 = 1 << 20;
+    let server = TcpTransport::start(listening(TcpConfig::default())).await.unwrap();
+    let memory = Memory::allocate(LEN as usize).unwrap();
+    let (key, epoch) = (TicketKey::from_bytes([3; 16]), ClockEpoch::new(7));
+    let clock = Arc::new(MasterClock::new());
+    clock.observe(BootTime::now(), epoch, Time::from_millis(10_000));
+    let tickets = Tickets { key, clock };
+    let region = server.register_with_tickets(&memory, Access::ReadWrite, tickets).unwrap();
+    let until = BootTime::now() + Duration::from_millis(700);
+    let extent = Extent::new(0, LEN).unwrap();
+    let time = Time::from_millis(10_700);
+    let ticket = key.sign(epoch, region.key(), extent, Rights::Write, time);
+    let shown = |id, len| {
+        let mut bytes = request(2, id, region.key(), 0, len);
+        bytes[1] = 1;
+        for number in [0, LEN, time.as_millis()] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(ticket.tag);
+        bytes
+    };
+    let mut raw = half_written(&server, &memory, &shown(1, LEN)).await;
+    // One whose header comes in pieces.
+    let mut slow = fake_client(server.local_address().unwrap()).await;
+    for byte in shown(1, 0) {
+        slow.write_all(&[byte]).await.unwrap();
+    }
+    assert_eq!(answer(&mut slow).await, response(0, 1, 0));
+
+    eventually("the grant has ended", || until.has_passed()).await;
+    raw.write_all(&vec![1; LEN as usize - 100]).await.unwrap();
+    assert_eq!(answer(&mut raw).await, response(6, 1, 0), "the grant has ended");
+    let written = memory.whole().to_vec();
+    assert!(written[100..].iter().all(|&byte| byte == 0), "late bytes arrived");
+    raw.write_all(&shown(2, 0)).await.unwrap();
+    assert_eq!(answer(&mut raw).await, response(6, 2, 0));
+    // A ticket that names no extent ends the connection.
+    let mut endless = shown(3, 0);
+    endless[48..56].fill(0xff);
+    endless[40] = 1;
+    raw.write_all(&endless).await.unwrap();
+    assert_eq!(rest(&mut raw).await, response(5, 3, 0));
+}
+
 #[tokio::test]
 async fn malformed_requests_end_the_connection() {
     let server = TcpTransport::start(listening(TcpConfig::default())).await.unwrap();
-    for (at, value) in [(0, 0), (0, 4), (1, 1), (2, 1), (3, 0x80)] {
+    for (at, value) in [(0, 0), (0, 4), (1, 2), (2, 1), (3, 0x80)] {
         let mut raw = fake_client(server.local_address().unwrap()).await;
         let mut bytes = request(1, 9, KEY, 0, 0);
         bytes[at] = value;
@@ -469,8 +570,8 @@ async fn foreign_and_future_clients_are_turned_away() {
     http.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     assert_eq!(rest(&mut http).await, b"");
     let mut newer = TcpStream::connect(address).await.unwrap();
-    newer.write_all(b"MCT1\x03\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff").await.unwrap();
-    assert_eq!(rest(&mut newer).await, b"MCT1\x02\x00\x02\x00\x00\x00\x00\x40\x00\x00\x00\x00");
+    newer.write_all(b"MCT1\x04\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff").await.unwrap();
+    assert_eq!(rest(&mut newer).await, b"MCT1\x03\x00\x02\x00\x00\x00\x00\x40\x00\x00\x00\x00");
     eventually("both are closed", || server.stats().connections == 0).await;
 }
 

@@ -26,7 +26,9 @@ mod batches;
 mod endings;
 mod refusals;
 mod rig;
+mod tickets;
 mod transfers;
+mod withdrawal;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -105,6 +107,15 @@ cases! {
     a_lost_peer_fails_operations,
     an_owner_may_end_while_operations_run,
     a_peer_may_end_while_its_operations_run,;
+    withdrawal:
+    what_is_withdrawn_is_touched_no_more,
+    a_withdrawn_read_brings_no_foreign_bytes,
+    the_memory_serves_again_under_another_key,;
+    tickets:
+    a_ticket_opens_its_extent_in_its_direction,
+    a_ticket_ends_with_its_time,
+    a_plain_key_needs_no_ticket,
+    operations_end_with_the_time_of_this_side,;
 }
 
 /// Runs every case on a fresh pair.

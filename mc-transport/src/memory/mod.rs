@@ -72,6 +72,9 @@ struct Block {
     /// Set by the first registration and never cleared: a peer, or a device that
     /// remembers the address, may have written these bytes behind our back.
     exposed: AtomicBool,
+    /// Set when another process is given the memory and never cleared: it may touch the
+    /// memory for as long as it likes.
+    lent: AtomicBool,
     writable: bool,
     /// For pages that are populated when they are touched.
     ahead: Option<Ahead>,
@@ -164,7 +167,10 @@ impl Memory {
             let writable = access != Access::Read;
             let ahead = Ahead::of(len).filter(|_| writable);
             let exposed = AtomicBool::new(true);
-            Ok(Self { block: Arc::new(Block { base, len, exposed, writable, ahead, backing }) })
+            let lent = AtomicBool::new(true);
+            Ok(Self {
+                block: Arc::new(Block { base, len, exposed, lent, writable, ahead, backing }),
+            })
         }
         #[cfg(not(target_os = "linux"))]
         {
@@ -205,8 +211,9 @@ impl Memory {
         owner: impl Send + Sync + 'static,
     ) -> Self {
         let backing = Backing::Foreign { _owner: Box::new(owner) };
-        let (exposed, ahead) = (AtomicBool::new(false), None);
-        Self { block: Arc::new(Block { base, len, exposed, writable: false, ahead, backing }) }
+        let (exposed, lent) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (writable, ahead) = (false, None);
+        Self { block: Arc::new(Block { base, len, exposed, lent, writable, ahead, backing }) }
     }
 
     fn new(base: NonNull<u8>, len: usize, backing: Backing) -> Self {
@@ -214,8 +221,9 @@ impl Memory {
     }
 
     fn with(base: NonNull<u8>, len: usize, ahead: Option<Ahead>, backing: Backing) -> Self {
-        let exposed = AtomicBool::new(false);
-        Self { block: Arc::new(Block { base, len, exposed, writable: true, ahead, backing }) }
+        let (exposed, lent) = (AtomicBool::new(false), AtomicBool::new(false));
+        let writable = true;
+        Self { block: Arc::new(Block { base, len, exposed, lent, writable, ahead, backing }) }
     }
 
     /// Bytes in the block.
@@ -301,6 +309,7 @@ impl Memory {
         let Backing::Shared { file, .. } = &self.block.backing else {
             return Err(MemoryError::NotShareable);
         };
+        self.block.lent.store(true, Ordering::Release);
         #[cfg(target_os = "linux")]
         {
             shared::reopen(file, access).map_err(|source| MemoryError::ShareRefused { source })
@@ -309,6 +318,29 @@ impl Memory {
         {
             let _ = (file, access);
             Err(MemoryError::Unsupported { wanted: "shared memory" })
+        }
+    }
+
+    /// Whether another process was ever [given](Self::share) the memory, or this process was.
+    /// It may touch the bytes for as long as it likes, whatever it was told since.
+    #[must_use]
+    pub fn was_lent(&self) -> bool {
+        match &self.block.backing {
+            Backing::Carved { of, .. } => of.memory.was_lent(),
+            _ => self.block.lent.load(Ordering::Acquire),
+        }
+    }
+
+    /// Gives the pages of memory that can be [shared](Self::share) back to the system; its
+    /// bytes are zeros from then on. For memory that is of no use any more but that other
+    /// processes may go on mapping: what they write takes new pages, which go when they let
+    /// go of it. Does nothing to other memory.
+    pub fn discard(&self) {
+        #[cfg(target_os = "linux")]
+        if let Backing::Shared { file, .. } = &self.block.backing
+            && let Err(error) = shared::punch(file)
+        {
+            tracing::debug!(%error, "pages of discarded memory stay until it is unmapped");
         }
     }
 

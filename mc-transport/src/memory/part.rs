@@ -35,7 +35,8 @@ impl MemorySlice {
         let backing = Backing::Carved { of: self, _owner: Box::new(owner) };
         let exposed = AtomicBool::new(false);
         let ahead = None; // of the whole
-        Memory { block: Arc::new(Block { base, len, exposed, writable, ahead, backing }) }
+        let lent = AtomicBool::new(false);
+        Memory { block: Arc::new(Block { base, len, exposed, lent, writable, ahead, backing }) }
     }
 }
 

@@ -6,7 +6,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
+    memfd_create,
+};
 use rustix::io::Errno;
 
 use super::MemoryError;
@@ -53,6 +56,18 @@ pub(super) fn reopen(file: &File, access: Access) -> io::Result<OwnedFd> {
         }
         // A mapping that can be written can be read, too.
         Access::Write | Access::ReadWrite => file.as_fd().try_clone_to_owned(),
+    }
+}
+
+/// Gives every page of `file` back to the system.
+pub(super) fn punch(file: &File) -> io::Result<()> {
+    let len = file.metadata()?.len();
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    loop {
+        match fallocate(file, flags, 0, len) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
+use mc_ticket::Ticket;
 use mc_types::{Checksum, Extent, RemoteKey};
 
 use super::clock::Clock;
@@ -17,7 +18,9 @@ use super::parts::Outlet;
 use crate::checksum::Digest;
 use crate::completion::Transferred;
 use crate::error::{ProtocolViolation, TransferError};
-use crate::headers::{BadResponse, Opcode, RESPONSE_LEN, RequestHeader, ResponseHeader, Status};
+use crate::headers::{
+    BadResponse, Opcode, RESPONSE_LEN, RequestHeader, ResponseHeader, Status, encode_ticket,
+};
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Pieces, Source};
 use crate::region::Access;
@@ -38,6 +41,7 @@ pub(super) struct Exchange {
 /// A request to be sent.
 struct Outgoing {
     header: RequestHeader,
+    ticket: Option<Ticket>,
     from: Pieces<Source>,
     /// Where the checksum of the bytes goes, if one is asked for.
     checksum: Option<Arc<OnceLock<Checksum>>>,
@@ -164,19 +168,22 @@ fn prepare(id: u32, order: Order) -> (Outgoing, Awaited) {
             (Opcode::Write, from, Vec::new().into(), 0, checksum)
         }
     };
-    let header = RequestHeader { opcode, id, key: remote.key, offset, len: requested };
+    let (key, ticket) = (remote.key, remote.ticket);
+    let has_ticket = ticket.is_some();
+    let header = RequestHeader { opcode, has_ticket, id, key, offset, len: requested };
     let place = match &checksum {
         Summed::Sent(place) => Some(Arc::clone(place)),
         _ => None,
     };
-    let outgoing = Outgoing { header, from, checksum: place };
+    let outgoing = Outgoing { header, ticket, from, checksum: place };
     (outgoing, Awaited { id, len, into, whole, access, checksum, outlet })
 }
 
 fn prepare_fence(id: u32, lost: LinkId, whole: Extent, outlet: Outlet) -> (Outgoing, Awaited) {
     let key = RemoteKey::from_bytes(lost.to_bytes());
-    let header = RequestHeader { opcode: Opcode::Fence, id, key, offset: 0, len: 0 };
-    let outgoing = Outgoing { header, from: Vec::new().into(), checksum: None };
+    let (opcode, has_ticket) = (Opcode::Fence, false);
+    let header = RequestHeader { opcode, has_ticket, id, key, offset: 0, len: 0 };
+    let outgoing = Outgoing { header, ticket: None, from: Vec::new().into(), checksum: None };
     let (into, access) = (Vec::new().into(), Access::Write);
     (outgoing, Awaited { id, len: 0, into, whole, access, checksum: Summed::No, outlet })
 }
@@ -205,8 +212,11 @@ async fn send_all(
     outgoing: Vec<Outgoing>,
     sent: &AtomicUsize,
 ) -> Result<(), Fault> {
-    for Outgoing { header, from, checksum } in outgoing {
+    for Outgoing { header, ticket, from, checksum } in outgoing {
         flow.header(&header.encode()).await?;
+        if let Some(ticket) = ticket {
+            flow.header(&encode_ticket(&ticket)).await?;
+        }
         let mut digest = checksum.is_some().then(Digest::new);
         for source in from.iter() {
             flow.payload(source, digest.as_mut()).await?;
@@ -289,6 +299,7 @@ fn outcome_of(status: Status, due: &Awaited) -> Result<Result<(), TransferError>
     Ok(match status {
         Status::Done => Ok(()),
         Status::KeyRefused => Err(TransferError::KeyRefused),
+        Status::GrantEnded => Err(TransferError::GrantEnded),
         Status::AccessDenied => Err(TransferError::AccessDenied { wanted: due.access }),
         Status::OutOfBounds => Err(TransferError::OutOfBounds { offset, len }),
         // We respect the limit that the peer named, and encode what we send.

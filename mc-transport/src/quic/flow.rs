@@ -117,7 +117,10 @@ impl<'a> Inflow<'a> {
     }
 
     /// At most `most` bytes, of one chunk; `None` at the end of the stream.
-    async fn take(&mut self, most: usize) -> Result<Option<Bytes>, FlowError> {
+    ///
+    /// # Cancellation
+    /// Dropping the future loses nothing.
+    pub(super) async fn take(&mut self, most: usize) -> Result<Option<Bytes>, FlowError> {
         loop {
             if let Some(chunk) = self.chunks[..self.filled].get_mut(self.next) {
                 if chunk.len() > most {

@@ -175,7 +175,8 @@ impl Link for QuicLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { encrypted: true, ..Capabilities::new(self.shared.limits.max_operation) }
+        let plain = Capabilities::new(self.shared.limits.max_operation);
+        Capabilities { encrypted: true, tickets: true, ..plain }
     }
 }
 
@@ -197,6 +198,7 @@ impl Drop for QuicLink {
 /// What can be known to fail before anything is sent.
 fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
     operation.validate()?;
+    operation.remote().check_time()?;
     let len = operation.remote().extent.len();
     if len > max { Err(TransferError::TooLarge { len, max }) } else { Ok(()) }
 }

@@ -43,14 +43,14 @@ pub use self::sockets::RebindError;
 use self::sockets::Sockets;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
-use crate::region::{Access, Region, RegionTable};
+use crate::region::{Access, Region, RegionTable, Tickets};
 use crate::tasks::Tasks;
 use crate::transport::Transport;
 
 const SCHEME: &str = "quic";
 
 /// What the protocol asks of TLS.
-const PROTOCOL: Protocol = Protocol::new(&[b"mc-transport/2"]).tls13_only();
+const PROTOCOL: Protocol = Protocol::new(&[b"mc-transport/3"]).tls13_only();
 
 /// How long a node that ends lets its peers take note. It tells them once; those that do
 /// not hear it find out by themselves.
@@ -259,6 +259,18 @@ impl Transport for QuicTransport {
             return Err(RegisterError::Closed);
         }
         self.regions.register(memory, access)
+    }
+
+    fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        if self.tasks.is_ended() {
+            return Err(RegisterError::Closed);
+        }
+        self.regions.register_with_tickets(memory, access, tickets)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<QuicLink>, ConnectError> {

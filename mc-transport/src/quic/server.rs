@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mc_ticket::Ticket;
 use mc_tls::ServerTls;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{
@@ -25,8 +26,10 @@ use super::served::{Entry, Served};
 use super::tuning::Paths;
 use super::{Counters, PROTOCOL};
 use crate::error::TransferError;
-use crate::headers::{Opcode, REQUEST_LEN, RequestHeader, ResponseHeader, Status};
-use crate::region::{Access, RegionTable};
+use crate::headers::{
+    Opcode, REQUEST_LEN, RequestHeader, ResponseHeader, Status, TICKET_LEN, decode_ticket,
+};
+use crate::region::{Access, Admitted, RegionTable};
 use crate::tasks::{Counted, Tasks};
 use crate::transport::LinkId;
 
@@ -130,6 +133,8 @@ enum End {
     Malformed,
     #[error("the peer asked for {len} bytes at once")]
     TooLarge { len: u64 },
+    #[error("a region was withdrawn while the peer was reading it")]
+    Withdrawn,
 }
 
 impl From<Stalled> for End {
@@ -200,10 +205,17 @@ async fn serve_stream(
     match end {
         End::Malformed => connection.close(MALFORMED, b"not a request of this version"),
         End::TooLarge { .. } => connection.close(MALFORMED, b"more than this node said it takes"),
-        End::Stalled(_) => stream.abandon(),
+        End::Stalled(_) | End::Withdrawn => stream.abandon(),
         // Whoever ended it knows.
         _ => {}
     }
+}
+
+/// A write that ended early.
+struct Refused {
+    refusal: TransferError,
+    /// Bytes of its payload that were not received.
+    missing: u64,
 }
 
 struct Stream<'a> {
@@ -247,26 +259,70 @@ impl Stream<'_> {
             Opcode::Write => Access::Write,
             Opcode::Fence => return self.fence(&request).await,
         };
-        let memory = self.regions.resolve(request.key, request.offset, request.len, wanted);
-        match (wanted, memory) {
-            (Access::Read, Ok(memory)) => {
-                self.answer(Status::Done, request.id, request.len).await?;
-                self.answers.memory(&memory, None).await?;
+        let ticket = match request.has_ticket {
+            true => Some(self.ticket().await?),
+            false => None,
+        };
+        let RequestHeader { id, key, offset, len, .. } = request;
+        let admitted = self.regions.admit(key, offset, len, wanted, ticket.as_ref());
+        match (wanted, admitted) {
+            (Access::Read, Ok(admitted)) => {
+                self.answer(Status::Done, id, len).await?;
+                let sent = self.answers.memory(admitted.memory(), None);
+                let is_withdrawn = || admitted.is_withdrawn();
+                let sent = self.regions.unless_withdrawn(sent, is_withdrawn).await;
+                sent.map_err(|_| End::Withdrawn)??;
             }
             (Access::Read, Err(refusal)) => {
-                self.answer(status_of(&refusal), request.id, 0).await?;
+                self.answer(Status::of(&refusal), id, 0).await?;
             }
-            (_, Ok(memory)) => {
-                self.received.payload(std::slice::from_ref(&memory), None).await?;
-                drop(memory);
-                self.answer(Status::Done, request.id, 0).await?;
+            (_, Ok(admitted)) => {
+                let status = match self.receive(admitted).await? {
+                    Ok(()) => Status::Done,
+                    Err(Refused { refusal, missing }) => {
+                        self.received.discard(missing).await?;
+                        Status::of(&refusal)
+                    }
+                };
+                self.answer(status, id, 0).await?;
             }
             (_, Err(refusal)) => {
-                self.received.discard(request.len).await?;
-                self.answer(status_of(&refusal), request.id, 0).await?;
+                self.received.discard(len).await?;
+                self.answer(Status::of(&refusal), id, 0).await?;
             }
         }
         Ok(())
+    }
+
+    async fn ticket(&mut self) -> Result<Ticket, End> {
+        let bytes = self.received.header::<TICKET_LEN>().await?;
+        let bytes = bytes.ok_or(FlowError::Truncated)?;
+        decode_ticket(&bytes).ok_or(End::Malformed)
+    }
+
+    /// Receives the payload of a write. It ends early when the region is withdrawn or the
+    /// grant ends, with nothing applied from then on.
+    async fn receive(&mut self, admitted: Admitted) -> Result<Result<(), Refused>, End> {
+        let memory = admitted.memory();
+        let mut at = 0;
+        while at < memory.len() {
+            let missing = memory.len() - at;
+            let next = self.received.take(missing);
+            let next = self.regions.unless_withdrawn(next, || admitted.is_withdrawn()).await;
+            let Ok(next) = next else {
+                let (refusal, missing) = (TransferError::KeyRefused, missing as u64);
+                return Ok(Err(Refused { refusal, missing }));
+            };
+            let bytes = next?.ok_or(FlowError::Truncated)?;
+            if let Err(refusal) = admitted.check() {
+                let missing = (missing - bytes.len()) as u64;
+                return Ok(Err(Refused { refusal, missing }));
+            }
+            let copied = memory.copy_from(at, &bytes);
+            copied.expect("the bytes were cut to what the memory, which can be written, has left");
+            at += bytes.len();
+        }
+        Ok(Ok(()))
     }
 
     /// Ends another link.
@@ -288,14 +344,5 @@ impl Stream<'_> {
     fn abandon(&mut self) {
         self.received.stop(STALLED);
         self.answers.reset(STALLED);
-    }
-}
-
-/// The answer to an operation that the region table refused.
-fn status_of(refusal: &TransferError) -> Status {
-    match refusal {
-        TransferError::AccessDenied { .. } => Status::AccessDenied,
-        TransferError::OutOfBounds { .. } => Status::OutOfBounds,
-        _ => Status::KeyRefused,
     }
 }

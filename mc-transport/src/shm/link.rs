@@ -317,8 +317,11 @@ impl Reach {
         }
         self.check(operation)?;
         let copied = || {
-            let remote = mapped.resolve(operation.remote(), operation.access())?;
-            let checksum = copy(operation, &remote);
+            let span = operation.remote();
+            let remote = mapped.resolve(span, operation.access())?;
+            // A withdrawn region and a grant that has ended end the copy in its middle.
+            let may_go_on = || span.check_time().and_then(|()| mapped.confirm());
+            let checksum = copy(operation, &remote, may_go_on)?;
             // Otherwise the owner may have put other bytes there while we copied.
             mapped.confirm()?;
             Ok(Transferred::new(checksum))

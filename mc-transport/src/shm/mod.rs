@@ -65,7 +65,7 @@ pub use self::proof::ShmSecret;
 use self::server::Server;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::{Memory, MemoryError};
-use crate::region::{Access, Region, RegionTable};
+use crate::region::{Access, Region, RegionTable, Tickets};
 use crate::tcp::description::Description;
 use crate::tcp::server::Service;
 use crate::tcp::tasks::Tasks;
@@ -278,6 +278,18 @@ impl Transport for ShmTransport {
             return Err(RegisterError::Closed);
         }
         self.regions.register(memory, access)
+    }
+
+    fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        if self.tasks.is_ended() {
+            return Err(RegisterError::Closed);
+        }
+        self.regions.register_with_tickets(memory, access, tickets)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<ShmLink>, ConnectError> {

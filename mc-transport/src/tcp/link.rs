@@ -128,7 +128,8 @@ impl Link for TcpLink {
     fn capabilities(&self) -> Capabilities {
         let ordering = OperationOrder::Submission;
         let zero_copy = self.channel.stream.is_zero_copy();
-        Capabilities { zero_copy, ordering, ..Capabilities::new(self.channel.max_operation) }
+        let plain = Capabilities::new(self.channel.max_operation);
+        Capabilities { zero_copy, ordering, tickets: true, ..plain }
     }
 }
 
@@ -150,6 +151,7 @@ impl Drop for TcpLink {
 /// What can be known to fail before anything is sent.
 fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
     operation.validate()?;
+    operation.remote().check_time()?;
     let len = operation.remote().extent.len();
     if len > max { Err(TransferError::TooLarge { len, max }) } else { Ok(()) }
 }
@@ -416,8 +418,9 @@ impl Outbox {
                 (Opcode::Write, from, Vec::new().into(), 0, checksum)
             }
         };
-        let header = RequestHeader { opcode, id, key: remote.key, offset, len: requested };
-        let frame = Frame::new(&header.encode(), payload);
+        let (key, has_ticket) = (remote.key, remote.ticket.is_some());
+        let header = RequestHeader { opcode, has_ticket, id, key, offset, len: requested };
+        let frame = Frame::request(&header, remote.ticket.as_ref(), payload);
         self.frames.push(match &checksum {
             Summed::Sent(place) => frame.summed(Arc::clone(place)),
             _ => frame,
@@ -440,7 +443,8 @@ impl Outbox {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         let key = RemoteKey::from_bytes(lost.to_bytes());
-        let header = RequestHeader { opcode: Opcode::Fence, id, key, offset: 0, len: 0 };
+        let (opcode, has_ticket) = (Opcode::Fence, false);
+        let header = RequestHeader { opcode, has_ticket, id, key, offset: 0, len: 0 };
         self.frames.push(Frame::bare(&header.encode()));
         self.awaited.push_back(Awaited {
             id,

@@ -48,7 +48,7 @@ pub use self::tls::TlsFailure;
 use crate::bundle::Bundle;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
-use crate::region::{Access, Region, RegionTable};
+use crate::region::{Access, Region, RegionTable, Tickets};
 pub(crate) use crate::tasks;
 use crate::tasks::Tasks;
 use crate::transport::Transport;
@@ -232,6 +232,18 @@ impl Transport for TcpTransport {
             return Err(RegisterError::Closed);
         }
         self.regions.register(memory, access)
+    }
+
+    fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        if self.tasks.is_ended() {
+            return Err(RegisterError::Closed);
+        }
+        self.regions.register_with_tickets(memory, access, tickets)
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {

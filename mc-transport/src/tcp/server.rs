@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use mc_ticket::Ticket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
@@ -30,12 +31,11 @@ use super::tasks::{Counted, Tasks};
 #[cfg(feature = "tls")]
 use super::tls::{HandshakeError, admit};
 use super::wire::{
-    Opcode, PREFACE_LEN, Preface, REQUEST_LEN, RequestHeader, ResponseHeader, Status,
-    TLS_HANDSHAKE, VERSION, Verdict,
+    MAX_REQUEST_LEN, Opcode, PREFACE_LEN, Preface, REQUEST_LEN, RequestHeader, ResponseHeader,
+    Status, TICKET_LEN, TLS_HANDSHAKE, VERSION, Verdict, decode_ticket,
 };
 use crate::error::TransferError;
-use crate::memory::MemorySlice;
-use crate::region::{Access, RegionTable};
+use crate::region::{Access, Admitted, RegionTable};
 use crate::transport::LinkId;
 
 /// Answers collected before they are sent, at most.
@@ -177,12 +177,21 @@ pub(crate) enum End {
     Malformed,
     #[error("the peer asked for {len} bytes at once")]
     TooLarge { len: u64 },
+    #[error("a region was withdrawn while the peer was reading it")]
+    Withdrawn,
 }
 
 impl From<Stalled> for End {
     fn from(stalled: Stalled) -> Self {
         Self::Stalled(stalled.after)
     }
+}
+
+/// A write that ended early.
+struct Refused {
+    refusal: TransferError,
+    /// Bytes of its payload that were not received.
+    missing: u64,
 }
 
 struct Connection {
@@ -195,9 +204,10 @@ struct Connection {
     patience: Patience,
     /// Bytes moved since other tasks had a turn.
     since_yield: usize,
-    /// The last request was a large write: the next may be one too, so its
-    /// payload is left in the socket until its target is known.
-    expect_large: bool,
+    /// Bytes to receive of the next request before its target is known: after a large write
+    /// its header only, since the next may be one too, whose payload is better left in the
+    /// socket.
+    expected: usize,
 }
 
 impl Connection {
@@ -212,7 +222,7 @@ impl Connection {
             answers: SendQueue::default(),
             patience: Patience::new(service.connect_timeout),
             since_yield: 0,
-            expect_large: false,
+            expected: usize::MAX,
         };
         let (theirs, speaks_tls) = loop {
             if let Some(bytes) = connection.received.take::<PREFACE_LEN>() {
@@ -263,13 +273,12 @@ impl Connection {
                 return Err(end);
             }
             self.flush().await?;
-            let limit = if self.expect_large { REQUEST_LEN } else { usize::MAX };
             if self.received.len() == 0 {
                 // Between requests a peer may be silent for as long as it likes.
-                self.receive_whenever(limit).await?;
+                self.receive_whenever(self.expected).await?;
                 self.patience.renew();
             } else {
-                self.receive(limit).await?;
+                self.receive(self.expected).await?;
             }
         }
     }
@@ -294,47 +303,94 @@ impl Connection {
             self.answer(Status::TooLarge, request.id).await?;
             return Err(End::TooLarge { len: request.len });
         }
+        let ticket = match request.has_ticket {
+            true => Some(self.ticket(request.id).await?),
+            false => None,
+        };
         let is_write = request.opcode == Opcode::Write;
         let wanted = if is_write { Access::Write } else { Access::Read };
-        let memory = self.regions.resolve(request.key, request.offset, request.len, wanted);
-        self.expect_large = is_write && request.len >= DIRECT;
-        match (is_write, memory) {
-            (false, Ok(memory)) => {
-                let header =
-                    ResponseHeader { status: Status::Done, id: request.id, len: request.len };
-                self.push(Frame::new(&header.encode(), memory.into())).await
+        let RequestHeader { id, key, offset, len, .. } = request;
+        let admitted = self.regions.admit(key, offset, len, wanted, ticket.as_ref());
+        self.expected = match (is_write && len >= DIRECT, request.has_ticket) {
+            (false, _) => usize::MAX,
+            (true, false) => REQUEST_LEN,
+            (true, true) => MAX_REQUEST_LEN,
+        };
+        match (is_write, admitted) {
+            (false, Ok(admitted)) => {
+                let header = ResponseHeader { status: Status::Done, id, len };
+                self.push(Frame::of_region(&header.encode(), admitted)).await
             }
-            (false, Err(refusal)) => self.answer(status_of(&refusal), request.id).await,
-            (true, Ok(memory)) => {
-                self.receive_payload(&memory).await?;
-                self.answer(Status::Done, request.id).await
+            (false, Err(refusal)) => self.answer(Status::of(&refusal), id).await,
+            (true, Ok(admitted)) => {
+                let status = match self.receive_payload(admitted).await? {
+                    Ok(()) => Status::Done,
+                    Err(Refused { refusal, missing }) => {
+                        self.discard_payload(missing).await?;
+                        Status::of(&refusal)
+                    }
+                };
+                self.answer(status, id).await
             }
             (true, Err(refusal)) => {
-                self.discard_payload(request.len).await?;
-                self.answer(status_of(&refusal), request.id).await
+                self.discard_payload(len).await?;
+                self.answer(Status::of(&refusal), id).await
             }
         }
     }
 
-    async fn receive_payload(&mut self, memory: &MemorySlice) -> Result<(), End> {
+    async fn ticket(&mut self, id: u32) -> Result<Ticket, End> {
+        let bytes = loop {
+            if let Some(bytes) = self.received.take::<TICKET_LEN>() {
+                break bytes;
+            }
+            // The peer may be waiting for these before it sends more.
+            self.flush().await?;
+            self.receive(TICKET_LEN - self.received.len()).await?;
+        };
+        match decode_ticket(&bytes) {
+            Some(ticket) => Ok(ticket),
+            None => {
+                self.answer(Status::Malformed, id).await?;
+                Err(End::Malformed)
+            }
+        }
+    }
+
+    /// Receives the payload of a write. It ends early when the region is withdrawn or the
+    /// grant ends, with nothing applied from then on.
+    async fn receive_payload(&mut self, admitted: Admitted) -> Result<Result<(), Refused>, End> {
+        let memory = admitted.memory();
         let mut target = Target::new(std::slice::from_ref(memory), memory.len() as u64);
+        let behind = self.expected;
         self.received.drain_to(&mut target);
-        let behind = if self.expect_large { REQUEST_LEN } else { usize::MAX };
         while target.missing() > 0 {
+            if let Err(refusal) = admitted.check() {
+                return Ok(Err(Refused { refusal, missing: target.missing() }));
+            }
             match self.received.try_receive_payload(&self.stream, &mut target, behind) {
                 Ok(moved) => {
                     self.patience.moved(moved);
                     self.moved(moved).await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let is_withdrawn = || admitted.is_withdrawn();
+                    let regions = self.regions.clone();
                     // The peer may be waiting for these before it sends more.
-                    self.flush().await?;
-                    self.patience.wait(self.stream.readable()).await??;
+                    if let Ok(flushed) = regions.unless_withdrawn(self.flush(), is_withdrawn).await
+                    {
+                        flushed?;
+                        let readable = self.stream.readable();
+                        let event = regions.unless_withdrawn(readable, is_withdrawn);
+                        if let Ok(readable) = self.patience.wait(event).await? {
+                            readable?;
+                        }
+                    }
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Receives the payload of a refused write into the buffer, and drops it.
@@ -365,13 +421,21 @@ impl Connection {
     /// Sends every answer.
     async fn flush(&mut self) -> Result<(), End> {
         while !self.answers.is_empty() {
+            if self.answers.are_withdrawn() && !self.answers.refuse_withdrawn(&self.stream) {
+                // A payload that is half sent can only be broken off.
+                return Err(End::Withdrawn);
+            }
             match self.answers.try_send(&self.stream) {
                 Ok(moved) => {
                     self.patience.moved(moved);
                     self.moved(moved).await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.patience.wait(self.stream.writable()).await??;
+                    let is_withdrawn = || self.answers.are_withdrawn();
+                    let event = self.regions.unless_withdrawn(self.stream.writable(), is_withdrawn);
+                    if let Ok(writable) = self.patience.wait(event).await? {
+                        writable?;
+                    }
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -425,13 +489,4 @@ pub(super) async fn linger(stream: &Stream) {
     let dropping = stream.socket().drop_incoming(LINGER_BYTES);
     // Whether the peer closes or the time is over is the same to us.
     let _ = tokio::time::timeout(LINGER, dropping).await;
-}
-
-/// The answer to an operation that the region table refused.
-fn status_of(refusal: &TransferError) -> Status {
-    match refusal {
-        TransferError::AccessDenied { .. } => Status::AccessDenied,
-        TransferError::OutOfBounds { .. } => Status::OutOfBounds,
-        _ => Status::KeyRefused,
-    }
 }

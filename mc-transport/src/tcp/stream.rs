@@ -4,14 +4,20 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use mc_ticket::Ticket;
 use mc_types::Checksum;
 
 use super::plain::PlainSocket;
 use super::raw_io::{ToFill, ToSend};
 use super::socket::Stream;
+use super::wire::{
+    MAX_REQUEST_LEN, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader, Status,
+    encode_ticket,
+};
 use crate::checksum::Digest;
 use crate::memory::MemorySlice;
 use crate::operation::{Pieces, Source};
+use crate::region::Admitted;
 
 /// Bytes received ahead of their parsing, per connection. Payloads that fit are
 /// copied out of here, which is cheaper than a system call for each; what is
@@ -28,7 +34,7 @@ pub(super) const DIRECT: u64 = 16 << 10;
 const CHUNK: usize = 256 << 10;
 
 /// Longest header of either direction.
-const MAX_HEADER: usize = super::wire::REQUEST_LEN;
+const MAX_HEADER: usize = MAX_REQUEST_LEN;
 
 /// A header and the payload behind it, partly sent.
 pub(super) struct Frame {
@@ -38,6 +44,8 @@ pub(super) struct Frame {
     payload: Pieces<Source>,
     cursor: Cursor,
     summed: Option<Box<Summing>>,
+    /// The claim to the payload, where that is memory of a region.
+    admitted: Option<Admitted>,
 }
 
 /// The checksum of a payload on its way out.
@@ -51,8 +59,28 @@ impl Frame {
     pub(super) fn new<const N: usize>(header: &[u8; N], payload: Pieces<Source>) -> Self {
         let mut bytes = [0; MAX_HEADER];
         bytes[..N].copy_from_slice(header);
-        let cursor = Cursor::default();
-        Self { header: bytes, header_len: N, header_sent: 0, payload, cursor, summed: None }
+        let (cursor, summed, admitted) = (Cursor::default(), None, None);
+        Self { header: bytes, header_len: N, header_sent: 0, payload, cursor, summed, admitted }
+    }
+
+    /// A request, with the ticket that it shows.
+    pub(super) fn request(
+        header: &RequestHeader,
+        ticket: Option<&Ticket>,
+        payload: Pieces<Source>,
+    ) -> Self {
+        let mut frame = Self::new(&header.encode(), payload);
+        if let Some(ticket) = ticket {
+            frame.header[REQUEST_LEN..].copy_from_slice(&encode_ticket(ticket));
+            frame.header_len = MAX_REQUEST_LEN;
+        }
+        frame
+    }
+
+    /// An answer that brings memory of a region.
+    pub(super) fn of_region<const N: usize>(header: &[u8; N], admitted: Admitted) -> Self {
+        let payload = admitted.memory().clone().into();
+        Self { admitted: Some(admitted), ..Self::new(header, payload) }
     }
 
     /// The same, with the payload's checksum put in `place` once all of it is sent.
@@ -128,6 +156,30 @@ impl SendQueue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
+    }
+
+    /// Whether a region was withdrawn whose bytes are among those to be sent.
+    pub(super) fn are_withdrawn(&self) -> bool {
+        let mut admitted = self.frames.iter().filter_map(|frame| frame.admitted.as_ref());
+        admitted.any(Admitted::is_withdrawn)
+    }
+
+    /// Turns the answers into refusals whose regions were withdrawn, and of which nothing
+    /// has left; `false` when that is too late for one.
+    pub(super) fn refuse_withdrawn(&mut self, stream: &Stream) -> bool {
+        // What TLS has encrypted may be on its way, whatever was counted as sent.
+        let can_refuse = matches!(stream, Stream::Plain(_));
+        let is_withdrawn =
+            |frame: &&mut Frame| frame.admitted.as_ref().is_some_and(Admitted::is_withdrawn);
+        self.frames.iter_mut().filter(is_withdrawn).all(|frame| {
+            let header = frame.header.first_chunk::<RESPONSE_LEN>().map(ResponseHeader::decode);
+            let Some(Ok(header)) = header.filter(|_| can_refuse && frame.header_sent == 0) else {
+                return false;
+            };
+            let refusal = ResponseHeader { status: Status::KeyRefused, len: 0, ..header };
+            *frame = Frame::bare(&refusal.encode());
+            true
+        })
     }
 
     /// Sends as much as one system call can, many small frames together; the

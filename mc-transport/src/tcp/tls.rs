@@ -29,7 +29,7 @@ pub use crate::tls_failure::TlsFailure;
 pub(super) const PROTOCOL: Protocol = Protocol::new(&[ALPN]).tls13_only();
 
 /// Its name in ALPN (RFC 7301).
-const ALPN: &[u8] = b"mc-transport/2";
+const ALPN: &[u8] = b"mc-transport/3";
 
 /// Plaintext of the largest record (RFC 8446, section 5.1).
 const RECORD: usize = 16 << 10;

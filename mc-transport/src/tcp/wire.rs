@@ -1,13 +1,14 @@
 //! The bytes on the wire, as `docs/tcp-wire.md` defines them.
 
 pub(super) use crate::headers::{
-    BadResponse, Opcode, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader, Status,
+    BadResponse, MAX_REQUEST_LEN, Opcode, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader,
+    Status, TICKET_LEN, decode_ticket, encode_ticket,
 };
 
 /// First bytes of both prefaces.
 pub(super) const MAGIC: [u8; 4] = *b"MCT1";
 /// Version of the protocol that this code speaks.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// First byte of whoever begins with TLS: a record of a handshake (RFC 8446, section 5.1).
 pub(super) const TLS_HANDSHAKE: u8 = 22;
@@ -66,8 +67,8 @@ mod tests {
 
     #[test]
     fn preface_bytes() {
-        let preface = Preface { version: 2, verdict: 0, max_operation: 1 << 30 };
-        let bytes = *b"MCT1\x02\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
+        let preface = Preface { version: 3, verdict: 0, max_operation: 1 << 30 };
+        let bytes = *b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
         assert_eq!(preface.encode(), bytes);
         assert_eq!(Preface::decode(&bytes), Some(preface));
         assert_eq!(Preface::decode(b"PRI * HTTP/2.0\r\n"), None);

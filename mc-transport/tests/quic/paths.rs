@@ -249,7 +249,7 @@ async fn transports_of_one_node_share_their_regions() {
     assert_eq!(table.len(), 1, "the end of one leaves the others their regions");
     still_serves(&over_quic, &authority, &region).await;
     let extent = Extent::new(0, 1).unwrap();
-    assert!(table.resolve(region.key(), extent.offset(), 1, Access::Read).is_ok());
+    assert!(table.admit(region.key(), extent.offset(), 1, Access::Read, None).is_ok());
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::nodes::DEADLINE;
 use crate::pki::Authority;
 
-pub(crate) const OURS: Protocol = Protocol::new(&[b"mc-transport/2"]).tls13_only();
+pub(crate) const OURS: Protocol = Protocol::new(&[b"mc-transport/3"]).tls13_only();
 
 /// The hello of a server that takes operations of up to 1 GiB.
 pub(crate) const HELLO: &[u8; 32] = b"\x00\x00\x00\x40\0\0\0\0\0\0\0\0\0\0\0\0\
