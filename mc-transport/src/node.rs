@@ -16,11 +16,12 @@ use tracing::{debug, info};
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use crate::breaker::{Breaker, BreakerConfig};
 use crate::bundle::Bundle;
-use crate::completion::Completions;
+use crate::completion::{Completions, Outcome, Transferred};
+use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::{Memory, MemoryError};
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, Admitted, Region, RegionTable, Tickets};
+use crate::region::{Access, Region, RegionTable, Tickets};
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use crate::shm::{self, ShmConfig, ShmListen, ShmSecret, ShmTransport};
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -154,12 +155,24 @@ impl Node {
         self.tcp.forgive(endpoint);
     }
 
-    /// Lets an operation of this process in to memory that it registered here itself.
-    ///
-    /// # Errors
-    /// As [`RegionTable::admit_owner`].
-    pub fn admit_owner(&self, span: RemoteSpan, wanted: Access) -> Result<Admitted, TransferError> {
-        self.regions.admit_owner(span.key, span.extent.offset(), span.extent.len(), wanted)
+    /// Carries an operation out on memory that is registered with this node itself, by
+    /// copying it here and now; `None` when its key is another node's. It needs no ticket:
+    /// the memory is this process's own.
+    #[must_use]
+    pub fn copy_own(&self, operation: &Operation) -> Option<Outcome> {
+        let span = operation.remote();
+        let (offset, len) = (span.extent.offset(), span.extent.len());
+        let admitted = self.regions.admit_owner(span.key, offset, len, operation.access());
+        if matches!(admitted, Err(TransferError::KeyRefused)) {
+            return None;
+        }
+        let copied = || {
+            operation.validate()?;
+            let admitted = admitted?;
+            let may_go_on = || span.check_time().and_then(|()| admitted.check());
+            copy(operation, admitted.memory(), may_go_on).map(Transferred::new)
+        };
+        Some(copied())
     }
 
     /// Ends every connection and task, and waits until they are gone. Operations
@@ -302,6 +315,7 @@ impl Link for NodeLink {
         self.best().id()
     }
 
+    /// Of all ways: what was given to one may have gone another.
     fn ids(&self) -> Vec<LinkId> {
         let shm = self.shm.iter().flat_map(|shm| shm.ids());
         self.tcp.ids().into_iter().chain(shm).collect()

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mc_transport::tcp::StartError;
 use mc_ticket::{ClockEpoch, Rights, TicketKey};
+use mc_transport::tcp::StartError;
 use mc_transport::{
     Access, BootTime, Bundle, ConnectError, Link, MasterClock, Memory, Operation, Outcome,
     ProtocolViolation, RegisterError, RemoteSpan, TcpConfig, TcpTransport, Tickets, TransferError,

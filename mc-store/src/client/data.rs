@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use mc_transport::{
-    Digest, Link as _, MemorySlice, Operation, Source, TransferError, Transferred, Transport,
-};
+use mc_transport::{Digest, Link as _, MemorySlice, Operation, Outcome, Source, Transport};
 use mc_types::{Checksum, Endpoint, RemoteKey};
 
 use super::Core;
@@ -35,7 +33,8 @@ impl Core {
         let mut results: Vec<Moved> = vec![Ok(None); jobs.len()];
         let mut batches: HashMap<Endpoint, (Vec<usize>, Vec<Operation>)> = HashMap::new();
         for (at, Job { endpoint, operation }) in jobs.into_iter().enumerate() {
-            if self.settings.local_copy && self.copy_locally(&operation) {
+            if let Some(moved) = self.copy_locally(&endpoint, &operation) {
+                results[at] = moved;
                 continue;
             }
             let (places, operations) = batches.entry(endpoint).or_default();
@@ -96,45 +95,25 @@ impl Core {
         if !link.is_healthy() {
             self.peers.failed(endpoint, keys);
         }
-        let name =
-            |source: TransferError| PeerError::Transfer { endpoint: endpoint.clone(), source };
-        let checksum = |done: Transferred| done.checksum;
-        outcomes.into_iter().map(|outcome| outcome.map(checksum).map_err(name)).collect()
+        outcomes.into_iter().map(|outcome| moved(endpoint, outcome)).collect()
     }
 
     /// Does the operation by copying, if its bytes are in our own segment.
-    fn copy_locally(&self, operation: &Operation) -> bool {
-        let span = operation.remote();
-        let Some(own) = self.segments.local(span.key, span.extent) else { return false };
-        if operation.validate().is_err() {
-            return false; // the transport names what is wrong with it
+    fn copy_locally(&self, endpoint: &Endpoint, operation: &Operation) -> Option<Moved> {
+        let may = self.settings.local_copy && self.transport.endpoint() == Some(endpoint);
+        let outcome = may.then(|| self.transport.copy_own(operation)).flatten()?;
+        if outcome.is_ok() {
+            let (direction, bytes) = size(operation);
+            self.metrics.moved(DataPath::OwnMemory, direction, bytes);
         }
-        let mut at = 0;
-        let fits = "a valid operation is as long as its extent";
-        match operation {
-            Operation::Read { into, .. } => {
-                for target in into.iter() {
-                    own.part(at, target.len()).expect(fits).copy_to_slice(target).expect(fits);
-                    at += target.len();
-                }
-            }
-            Operation::Write { from, .. } => {
-                for source in from.iter() {
-                    match source {
-                        Source::Bytes(bytes) => own.copy_from(at, bytes).expect(fits),
-                        Source::Memory(slice) => {
-                            let target = own.part(at, slice.len()).expect(fits);
-                            slice.copy_to_slice(&target).expect(fits);
-                        }
-                    }
-                    at += source.len();
-                }
-            }
-            _ => return false,
-        }
-        let (direction, bytes) = size(operation);
-        self.metrics.moved(DataPath::OwnMemory, direction, bytes);
-        true
+        Some(moved(endpoint, outcome))
+    }
+}
+
+fn moved(endpoint: &Endpoint, outcome: Outcome) -> Moved {
+    match outcome {
+        Ok(done) => Ok(done.checksum),
+        Err(source) => Err(PeerError::Transfer { endpoint: endpoint.clone(), source }),
     }
 }
 

@@ -13,11 +13,19 @@
 //!
 //! # Withdrawn regions
 //! The owner says on a page that all its peers map for reading which regions are open.
-//! Peers look before and after each copy. A read that began after
-//! [`Region::revoke`] returned fails, and so does one during which
-//! the region was withdrawn, since its bytes may be foreign. A *write* that was under
-//! way cannot be taken back: it may still reach the memory for as long as the copy
-//! takes. Let leases expire before memory is given to something else.
+//! Peers look before, during and after each copy, every 128 KiB. A read that began after
+//! [`Region::revoke`] was called fails, and so does one during which the region was
+//! withdrawn, since its bytes may be foreign. A *write* that was under way ends within
+//! 128 KiB. But nobody waits for it, not even [`Region::withdraw`]: a peer that is stopped
+//! in the middle of its copy writes the rest of these 128 KiB whenever it goes on. So
+//! memory that [was lent](Memory::was_lent) must not have another use. Give the next life
+//! fresh memory, and the old pages [back to the system](Memory::discard): what a late
+//! peer writes then goes into pages that nobody else has.
+//!
+//! # Tickets
+//! A peer that has mapped a region copies by itself: nobody verifies its tickets. It
+//! respects the end of its grant while it copies, as said above. One that does not
+//! cooperate reaches all of the region. (Streams verify tickets as TCP does.)
 //!
 //! # Whom to trust
 //! A process that was given a region has its memory until it unmaps it, whatever the

@@ -102,6 +102,9 @@ pub enum SegmentError {
         /// Why.
         source: MemoryError,
     },
+    /// There is no memory for its next life.
+    #[error("cannot take fresh memory for a segment that is mounted anew; contribute less")]
+    FreshMemory(#[source] MemoryError),
     /// It cannot be opened to peers.
     #[error(transparent)]
     Register(#[from] RegisterError),
@@ -129,9 +132,11 @@ impl SegmentError {
             Self::NotFound { .. } => ErrorCode::SegmentNotFound,
             Self::Rpc(error) => error.code(),
             Self::Closed => ErrorCode::UnavailableInCurrentStatus,
-            Self::Memory { .. } | Self::Register(_) | Self::NoRandomness(_) | Self::Thread(_) => {
-                ErrorCode::Internal
-            }
+            Self::Memory { .. }
+            | Self::FreshMemory(_)
+            | Self::Register(_)
+            | Self::NoRandomness(_)
+            | Self::Thread(_) => ErrorCode::Internal,
         }
     }
 
@@ -140,7 +145,7 @@ impl SegmentError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Rpc(error) => error.is_retryable(),
-            Self::Memory { .. } | Self::Thread(_) => true,
+            Self::Memory { .. } | Self::FreshMemory(_) | Self::Thread(_) => true,
             _ => false,
         }
     }
@@ -155,6 +160,10 @@ pub(super) enum MountFailure {
     Rpc(#[from] RpcError),
     #[error("the system gave no random bytes for an identity")]
     NoRandomness(#[source] io::Error),
+    #[error("cannot take fresh memory for a segment that is mounted anew")]
+    Memory(#[from] MemoryError),
+    #[error("the client's runtime ends")]
+    Ending,
 }
 
 impl From<MountFailure> for SegmentError {
@@ -163,6 +172,8 @@ impl From<MountFailure> for SegmentError {
             MountFailure::Register(error) => Self::Register(error),
             MountFailure::Rpc(error) => Self::Rpc(error),
             MountFailure::NoRandomness(error) => Self::NoRandomness(error),
+            MountFailure::Memory(source) => Self::FreshMemory(source),
+            MountFailure::Ending => Self::Closed,
         }
     }
 }
@@ -276,7 +287,7 @@ impl Core {
             return Err(SegmentError::NotListening);
         }
         let memory = self.settings.shareable(memory);
-        let len = usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
+        let (len, options) = (usize::try_from(size.as_u64()).unwrap_or(usize::MAX), memory.clone());
         // Pages may be populated here, which takes seconds for many gigabytes.
         let taken = tokio::task::spawn_blocking(move || memory.allocate(len)).await;
         let memory = match taken {
@@ -286,7 +297,7 @@ impl Core {
                 Err(_) => return Err(SegmentError::Closed),
             },
         };
-        let id = self.segments.add(&self.master, self.id, name, memory).await?;
+        let id = self.segments.add(&self.master, self.id, name, options, memory).await?;
         if let Err(error) = self.start_heartbeat() {
             // Without one it would be taken for dead soon.
             let _ = self.segments.remove(&self.master, self.id, id, Duration::ZERO).await;

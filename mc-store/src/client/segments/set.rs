@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use mc_meta::SegmentSpec;
 use mc_rpc::{MasterClient, RpcError};
-use mc_transport::{Access, Memory, MemorySlice, Node, Region, Transport};
+use mc_transport::{Access, Memory, MemoryOptions, MemorySlice, Node, Region, Transport};
 use mc_types::{ByteSize, ClientId, Endpoint, ErrorCode, Extent, RemoteKey, SegmentId};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
@@ -51,6 +51,9 @@ struct Segment {
     first: SegmentId,
     name: Box<str>,
     endpoint: Endpoint,
+    /// What memory it is made of.
+    options: MemoryOptions,
+    /// That of its present life.
     memory: Memory,
 }
 
@@ -63,6 +66,19 @@ struct Mounted {
 }
 
 impl Segment {
+    /// The same segment in fresh memory. The old pages go back to the system first: there
+    /// may not be enough for both.
+    async fn renewed(&self) -> Result<Self, MountFailure> {
+        self.memory.discard();
+        let (options, len) = (self.options.clone(), self.memory.len());
+        // Pages may be populated here, which takes seconds for many gigabytes.
+        let taken = tokio::task::spawn_blocking(move || options.allocate(len)).await;
+        // It fails when the runtime ends, and this task with it.
+        let memory = taken.map_err(|_| MountFailure::Ending)??;
+        let (name, endpoint) = (self.name.clone(), self.endpoint.clone());
+        Ok(Self { first: self.first, name, endpoint, options: self.options.clone(), memory })
+    }
+
     fn spec(&self, id: SegmentId, remote_key: RemoteKey) -> SegmentSpec {
         SegmentSpec {
             id,
@@ -123,6 +139,7 @@ impl Segments {
         master: &MasterClient,
         client: ClientId,
         name: Option<String>,
+        options: MemoryOptions,
         memory: Memory,
     ) -> Result<SegmentId, SegmentError> {
         let endpoint = self.transport.endpoint().ok_or(SegmentError::NotListening)?.clone();
@@ -132,7 +149,7 @@ impl Segments {
         }
         let name = self.name(name, &endpoint)?;
         let first = random_id()?;
-        let segment = Arc::new(Segment { first, name, endpoint, memory });
+        let segment = Arc::new(Segment { first, name, endpoint, options, memory });
         let own = Own { segment, mounted: None, attached: false, leaves: None };
         self.own.write().push(own);
         if let Err(failure) = self.mount(master, client, first, first).await {
@@ -167,8 +184,10 @@ impl Segments {
     }
 
     /// Mounts a segment under a new id and a new key. Whatever it held before is given
-    /// up: the old key is withdrawn first, so that no late writer of the past can touch
-    /// what is put from now on. Changes must be locked.
+    /// up, and nothing of the past touches what is put from now on: the old key is
+    /// withdrawn, and the operations under it have ended before the memory serves again.
+    /// Where other processes have mapped the memory, whom nobody can make let go, the new
+    /// life gets fresh pages. Changes must be locked.
     async fn mount(
         &self,
         master: &MasterClient,
@@ -176,12 +195,21 @@ impl Segments {
         which: SegmentId,
         id: SegmentId,
     ) -> Result<(), MountFailure> {
-        let Some(segment) = self.change(which, |own| {
-            own.mounted = None;
+        let Some((segment, before)) = self.change(which, |own| {
             own.attached = false;
-            Arc::clone(&own.segment)
+            (Arc::clone(&own.segment), own.mounted.take())
         }) else {
             return Ok(());
+        };
+        if let Some(before) = before {
+            before.region.withdraw().await;
+        }
+        let segment = if segment.memory.was_lent() {
+            let renewed = Arc::new(segment.renewed().await?);
+            self.change(which, |own| own.segment = Arc::clone(&renewed));
+            renewed
+        } else {
+            segment
         };
         let region = self.transport.register(&segment.memory, Access::ReadWrite)?;
         let spec = segment.spec(id, region.key());
