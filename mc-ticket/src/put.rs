@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use crate::{Purpose, keyed_hash};
+use siphasher::sip::SipHasher24;
+
+use crate::Purpose;
 
 /// The secret from which a master derives the tokens of its puts, so that it need not
 /// keep one for each. `Debug` shows none of it.
@@ -37,8 +39,10 @@ impl GrantSecret {
     /// ```
     #[must_use]
     pub fn token(&self, number: u64) -> PutToken {
-        // A 128-bit pseudo-random value, cut to what a guesser cannot hit.
-        PutToken(keyed_hash(&self.0, Purpose::PutToken, &number.to_le_bytes()) as u64)
+        // Each put costs two of these: a message in one piece takes 13 ns, in several 26.
+        let mut message = [Purpose::PutToken as u8; 9];
+        message[..8].copy_from_slice(&number.to_le_bytes());
+        PutToken(SipHasher24::new_with_key(&self.0).hash(&message))
     }
 }
 
