@@ -32,6 +32,7 @@ fn master(room: u64) -> Master {
             size: (LIVE + room).div_ceil(SEGMENTS) * OBJECT,
             endpoint: format!("mem://node-{number}").parse().expect("a plain endpoint"),
             remote_key: RemoteKey::from_bytes([1; 16]),
+            ticket_key: None,
         };
         master.mount_segment(Time::ORIGIN, CLIENT, spec).expect("each name is used once");
     }
@@ -47,7 +48,7 @@ fn put(master: &Master, now: Time, name: &str) {
     let start = PutStart { key, slice_lengths: &[OBJECT], config: &config };
     let grant = master.put_start(now, CLIENT, &start).expect("there is room, or victims");
     let checksums = [Checksum::from_crc32c(1)];
-    let end = PutEnd { key, generation: Some(grant.generation), checksums: &checksums };
+    let end = PutEnd { key, handle: grant.handle, checksums: &checksums, prefixes: &[] };
     master.put_end(now, CLIENT, &end).expect("the put is open");
 }
 

@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 size: (objects / segments + 1) * OBJECT,
                 endpoint: format!("mem://node-{number}").parse()?,
                 remote_key: RemoteKey::from_bytes([1; 16]),
+                ticket_key: None,
             },
             client: CLIENT,
             status: SegmentStatus::Ok,

@@ -5,9 +5,9 @@
 //! item's failure is that item's alone. Between two items other threads'
 //! commands may take effect; a batch is no transaction.
 
-use mc_types::{ClientId, Generation, KeyRef, Time};
+use mc_types::{ClientId, KeyRef, Time};
 
-use crate::command::{PutEnd, PutGrant, PutStart};
+use crate::command::{PutEnd, PutGrant, PutRevoke, PutStart};
 use crate::error::{PutFinishError, PutStartError, RemoveError};
 use crate::master::Master;
 
@@ -32,15 +32,16 @@ impl Master {
         puts.iter().map(|put| self.put_end(now, client, put)).collect()
     }
 
-    /// [`put_revoke`](Self::put_revoke) for each of `puts`: a key and the put's
-    /// generation, if its writer kept it.
+    /// [`put_revoke`](Self::put_revoke) for each of `puts`.
     pub fn batch_put_revoke(
         &self,
         now: Time,
         client: ClientId,
-        puts: &[(KeyRef<'_>, Option<Generation>)],
+        puts: &[PutRevoke<'_>],
     ) -> Vec<Result<(), PutFinishError>> {
-        let revoke = |&(key, generation): &_| self.put_revoke(now, client, key, generation);
+        let revoke = |&PutRevoke { key, handle, late }: &PutRevoke<'_>| {
+            self.put_revoke(now, client, key, handle, late)
+        };
         puts.iter().map(revoke).collect()
     }
 

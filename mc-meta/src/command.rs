@@ -1,8 +1,10 @@
 //! What a caller tells the master and what the master answers.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::sync::Arc;
 
+use mc_ticket::PutToken;
 use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey};
 use smallvec::SmallVec;
 
@@ -21,6 +23,9 @@ pub const MAX_SLICES: usize = 1024;
 
 /// Longest name of a group, in bytes.
 pub const MAX_GROUP_NAME_LEN: usize = 256;
+
+/// Bytes between the places in a slice up to which prefix checksums are taken.
+pub const CHECKPOINT: u64 = 64 * 1024;
 
 /// Most segments one put can prefer, and most it can exclude.
 pub const MAX_NAMED_SEGMENTS: usize = 32;
@@ -125,17 +130,62 @@ pub struct PutStart<'a> {
     pub config: &'a ReplicateConfig,
 }
 
-/// Says that every replica has been written.
+/// Names a put, and proves that its holder began it: only the answer to the call that
+/// began the put tells the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PutHandle {
+    /// Names the put among all puts of the key.
+    pub generation: Generation,
+    /// Proves that the holder began it.
+    pub token: PutToken,
+}
+
+/// Names a copy, a move or the way of an object back into memory, and proves that its
+/// holder began it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TransferHandle {
+    /// Names the transfer among all transfers of the object.
+    pub id: Generation,
+    /// Proves that the holder began it.
+    pub token: PutToken,
+}
+
+/// Whether bytes of a write that failed may still arrive in the space of its grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LateWrites {
+    /// Every node that holds the space has confirmed that no write reaches it any more,
+    /// or nothing was sent. The space can be given out at once.
+    Impossible,
+    /// A write timed out, or its link was lost: the space is kept until the grant ends.
+    Possible,
+}
+
+/// Ends a put: every replica has been written.
 #[derive(Clone, Copy, Debug)]
 pub struct PutEnd<'a> {
     /// The object's key.
     pub key: KeyRef<'a>,
-    /// The put that is ended, as [`PutGrant::generation`] named it. `None` ends
-    /// whatever put of this client is open, for callers that do not keep it.
-    pub generation: Option<Generation>,
+    /// The put, as [`PutGrant::handle`] named it.
+    pub handle: PutHandle,
     /// One checksum for each slice of the put; empty when the writer has none,
     /// which leaves readers without a way to verify.
     pub checksums: &'a [Checksum],
+    /// The checksums of the prefixes of each slice that end at a multiple of
+    /// [`CHECKPOINT`] bytes inside the slice, slice after slice: `(len - 1) / CHECKPOINT`
+    /// for a slice of `len` bytes. With them, parts of a slice can be verified. Empty when
+    /// the writer has none. Prefixes without checksums are refused.
+    pub prefixes: &'a [Checksum],
+}
+
+/// Gives a put up.
+#[derive(Clone, Copy, Debug)]
+pub struct PutRevoke<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// The put, as [`PutGrant::handle`] named it.
+    pub handle: PutHandle,
+    /// Whether its writes may still arrive.
+    pub late: LateWrites,
 }
 
 /// Where one replica's bytes are.
@@ -153,8 +203,8 @@ pub type Placements = SmallVec<[Placement; 1]>;
 /// Space to write an object into.
 #[derive(Clone, Debug)]
 pub struct PutGrant {
-    /// Names this put among all puts of the key.
-    pub generation: Generation,
+    /// Names this put, and is needed to end it.
+    pub handle: PutHandle,
     /// One range for each replica, each as long as the object, all on distinct
     /// segments; at least one.
     pub placements: Placements,
@@ -163,6 +213,9 @@ pub struct PutGrant {
     /// [`disk_put_end`](crate::Master::disk_put_end) or
     /// [`disk_put_revoke`](crate::Master::disk_put_revoke).
     pub disk: bool,
+    /// How long from now on the space is the put's own. It may be given to others right
+    /// after that, so the writer must have stopped writing by then.
+    pub time_left: Duration,
 }
 
 /// One slice of an object.
@@ -215,6 +268,48 @@ pub struct ReplicaList {
     pub local_disks: Vec<LocalDiskReplica>,
     /// How long the master promises to keep these replicas from now on.
     pub lease: Duration,
+    /// For each range that was asked for the part of the object that contains it and can
+    /// be verified; `None` where nothing can. Empty when no range was asked for.
+    pub spans: Vec<Option<VerifiedSpan>>,
+}
+
+/// A read of parts of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct RangeRead<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// Its bytes that are wanted, counted from the object's first.
+    pub ranges: &'a [Range<u64>],
+}
+
+/// The smallest part of an object that contains a range and that a reader can verify.
+///
+/// The reader reads the whole span. In the slice that contains `start` it goes on from
+/// `head` over the span's bytes; in the slice that contains the byte before `end`, which
+/// may be the same, the result must be `tail`; the slices before that one must have their
+/// own checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifiedSpan {
+    /// The span's first byte, counted from the object's first. It is in the slice that
+    /// contains the range's first byte.
+    pub start: u64,
+    /// The byte after its last one. That is in the slice that contains the range's last
+    /// byte.
+    pub end: u64,
+    /// The CRC-32C of the bytes before `start` in its slice.
+    pub head: Checksum,
+    /// The CRC-32C of the bytes before `end` in its slice.
+    pub tail: Checksum,
+}
+
+/// A lease that was renewed, and what it protects.
+#[derive(Clone, Debug)]
+pub struct Renewed {
+    /// How long the lease lasts from now on.
+    pub lease: Duration,
+    /// The memory that it protects: where the object can be read now. A reader that reads
+    /// elsewhere has lost its replica and begins anew.
+    pub placements: Placements,
 }
 
 /// What the master thinks of a client that pings.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use mc_lease::Protection;
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
+use crate::command::{LateWrites, PutHandle};
 use crate::effect::{Effect, Removal};
 use crate::error::{DiskEvictError, PutFinishError};
 use crate::kinds::{FileState, ReplicaKind};
@@ -58,12 +59,12 @@ impl Master {
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
-        generation: Option<Generation>,
+        handle: PutHandle,
     ) -> Result<(), PutFinishError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
-        let (slot, _) = shard.find_put(key, client, generation, emit)?;
+        let (slot, _) = shard.find_put(key, self.putter(client, handle), emit)?;
         match shard.get_mut(slot).file() {
             FileState::Writing => {
                 // One that is to replace another is written, as by the end of its put.
@@ -73,7 +74,7 @@ impl Master {
                 shard.persist(slot, emit);
                 Ok(())
             }
-            FileState::Persisted => generation.map(|_| ()).ok_or(PutFinishError::NotOpen),
+            FileState::Persisted => Ok(()),
             FileState::None => Err(PutFinishError::NotOpen),
         }
     }
@@ -88,12 +89,12 @@ impl Master {
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
-        generation: Option<Generation>,
+        handle: PutHandle,
     ) -> Result<(), PutFinishError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
-        let (slot, _) = shard.find_put(key, client, generation, emit)?;
+        let (slot, _) = shard.find_put(key, self.putter(client, handle), emit)?;
         if shard.get_mut(slot).file() != FileState::Writing {
             return Err(PutFinishError::NotOpen);
         }
@@ -102,7 +103,8 @@ impl Master {
     }
 
     /// Gives up the memory of a put, and not the file: the object can be read when that
-    /// is written.
+    /// is written. The space comes back as by [`put_revoke`](Self::put_revoke), and calling
+    /// it again when no write can arrive any more gives kept space back, too.
     ///
     /// # Errors
     /// [`PutFinishError`] when the put is not open, or not this client's.
@@ -111,18 +113,30 @@ impl Master {
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
-        generation: Option<Generation>,
+        handle: PutHandle,
+        late: LateWrites,
     ) -> Result<(), PutFinishError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
-        let (slot, open) = shard.find_put(key, client, generation, emit)?;
-        if !open || !shard.get_mut(slot).has_memory() {
-            return Err(PutFinishError::NotOpen);
+        let putter = self.putter(client, handle);
+        let error = match shard.find_put(key, putter, emit) {
+            Ok((slot, true)) if shard.get_mut(slot).has_memory() => {
+                let until = self.kept_until(&shard, slot, late);
+                shard.revoke_memory(slot, until, emit);
+                shard.totals.put_revokes += 1;
+                if let Some(until) = until {
+                    self.release_not_before(until);
+                }
+                return Ok(());
+            }
+            Ok(_) => PutFinishError::NotOpen,
+            Err(error) => error,
+        };
+        if putter.is_genuine && shard.revoked_again(client, handle.generation, late, emit) {
+            return Ok(());
         }
-        shard.revoke_memory(slot, emit);
-        shard.totals.put_revokes += 1;
-        Ok(())
+        Err(error)
     }
 
     /// Notes that a client has deleted the file of an object, or the object from its
@@ -206,18 +220,21 @@ impl Shard {
     }
 
     /// Ends an unfinished put whose writer does not go on. What is on a disk already
-    /// stays; true when there was nothing, and the put is gone.
-    pub(crate) fn give_up_put(&mut self, slot: u32, emit: Emit<'_>) -> bool {
+    /// stays; true when there was nothing, and the put is gone. Its space is kept until
+    /// then, if a time is given.
+    pub(crate) fn give_up_put(&mut self, slot: u32, until: Option<Time>, emit: Emit<'_>) -> bool {
         let persisted = self.get_mut(slot).is_on_disk();
         if persisted {
-            self.revoke_memory(slot, emit);
+            self.revoke_memory(slot, until, emit);
             return false;
         }
+        self.keep_written(slot, until, emit);
         self.remove(slot, Removal::Requested, emit).cause == Removal::Requested
     }
 
-    /// Takes back the memory of an unfinished put.
-    fn revoke_memory(&mut self, slot: u32, emit: Emit<'_>) {
+    /// Takes back the memory of an unfinished put, or keeps it until then.
+    fn revoke_memory(&mut self, slot: u32, until: Option<Time>, emit: Emit<'_>) {
+        self.keep_written(slot, until, emit);
         let object = self.get_mut(slot);
         if !object.outlives_memory() {
             self.remove(slot, Removal::Requested, emit);
@@ -232,12 +249,23 @@ impl Shard {
         self.give_back(self.tenant(slot), memory);
     }
 
+    /// Keeps the memory of an unfinished put until then, because writes may still arrive.
+    fn keep_written(&mut self, slot: u32, until: Option<Time>, emit: Emit<'_>) {
+        let Some(until) = until else { return };
+        let object = self.get_mut(slot);
+        let (generation, replicas) = (object.generation, object.take_replicas());
+        let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
+        let space = Kept { tenant, replicas, writer };
+        self.keep_until(until, generation, space, emit);
+    }
+
     /// Ends an unfinished put that can be read from a disk. Its memory is kept until then,
     /// because its writer may still be writing.
     pub(crate) fn leave_to_disk(&mut self, slot: u32, until: Time, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         let (generation, memory) = (object.generation, object.take_replicas());
-        let memory = Kept { tenant: Some(self.tenant(slot)), replicas: memory };
+        let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
+        let memory = Kept { tenant, replicas: memory, writer };
         self.keep_until(until, generation, memory, emit);
         self.end_without_memory(slot, emit.now);
         self.emit_changed(slot, emit);

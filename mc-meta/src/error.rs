@@ -268,8 +268,8 @@ pub enum PutFinishError {
     /// have gone.
     #[error("no such object; its put was given up or its segments have gone")]
     NotFound,
-    /// Another client's put.
-    #[error("the object is being written by another client")]
+    /// Another client's put, or the token is not the one that its start gave.
+    #[error("the object is being written by another client, or the token is not the put's")]
     IllegalClient,
     /// The key has been put again meanwhile, or the put is already ended.
     #[error("this put does not own the object any more")]
@@ -282,6 +282,15 @@ pub enum PutFinishError {
         /// Slices of the put.
         slices: usize,
     },
+    /// The number of prefix checksums is neither zero nor that of the slices'
+    /// checkpoints, or there are prefixes without checksums.
+    #[error("{given} prefix checksums for slices with {checkpoints} checkpoints")]
+    PrefixCount {
+        /// Prefix checksums given.
+        given: usize,
+        /// Checkpoints inside the put's slices; zero when the slices have no checksums.
+        checkpoints: u64,
+    },
 }
 
 impl PutFinishError {
@@ -292,7 +301,7 @@ impl PutFinishError {
             Self::NotFound => ErrorCode::ObjectNotFound,
             Self::IllegalClient => ErrorCode::IllegalClient,
             Self::NotOpen => ErrorCode::InvalidWrite,
-            Self::ChecksumCount { .. } => ErrorCode::InvalidParams,
+            Self::ChecksumCount { .. } | Self::PrefixCount { .. } => ErrorCode::InvalidParams,
         }
     }
 

@@ -2,11 +2,12 @@
 
 use mc_types::{Generation, KeyRef, Time};
 
-use crate::command::ReplicaList;
+use crate::command::{RangeRead, ReplicaList};
 use crate::error::GetError;
 use crate::hash::HashedKey;
 use crate::master::Master;
 use crate::shard::{Emit, Shard};
+use crate::spans::spans;
 
 /// Keys that are looked up while a shard stays locked.
 const MAX_HELD: usize = 256;
@@ -34,7 +35,29 @@ impl Master {
         now: Time,
         keys: &[KeyRef<'_>],
     ) -> Vec<Result<ReplicaList, GetError>> {
-        self.look_up(now, keys, |shard, found| self.get_in(shard, found, now))
+        self.look_up(now, keys, |key| *key, |shard, found, _| self.get_in(shard, found, now))
+    }
+
+    /// [`get_replica_list`](Self::get_replica_list) for each of `reads`, in their order,
+    /// with a span for each range that verifies it. Ranges end with the object; one that
+    /// has no byte of it has no span.
+    pub fn batch_get_ranges(
+        &self,
+        now: Time,
+        reads: &[RangeRead<'_>],
+    ) -> Vec<Result<ReplicaList, GetError>> {
+        self.look_up(
+            now,
+            reads,
+            |read| read.key,
+            |shard, found, read| {
+                let mut list = self.get_in(shard, found, now)?;
+                if let Some(object) = found.and_then(|slot| shard.object(slot)) {
+                    list.spans = spans(&list.slices, object.prefixes(), read.ranges);
+                }
+                Ok(list)
+            },
+        )
     }
 
     fn get_in(
@@ -69,27 +92,29 @@ impl Master {
 
     /// [`exist`](Self::exist) for each of `keys`, in their order.
     pub fn batch_exist(&self, now: Time, keys: &[KeyRef<'_>]) -> Vec<bool> {
-        self.look_up(now, keys, |shard, found| shard.exist(found, now))
+        self.look_up(now, keys, |key| *key, |shard, found, _| shard.exist(found, now))
     }
 
-    /// Asks `each` about every key, given its shard and its object's slot there, and gives
-    /// the answers in the order of the keys.
+    /// Asks `each` about every item, given the shard of its key and its object's slot there,
+    /// and gives the answers in the order of the items.
     ///
     /// Each shard is locked once, and all of its keys are looked for before the first
     /// object is looked at: the processor then waits for many places in memory at a time.
-    fn look_up<T>(
+    fn look_up<'k, I, T>(
         &self,
         now: Time,
-        keys: &[KeyRef<'_>],
-        mut each: impl FnMut(&mut Shard, Option<u32>) -> T,
+        items: &'k [I],
+        key_of: impl Fn(&'k I) -> KeyRef<'k>,
+        mut each: impl FnMut(&mut Shard, Option<u32>, &I) -> T,
     ) -> Vec<T> {
         let emit = self.emit(now);
         let shards = self.shards().len();
-        let hashed: Vec<HashedKey<'_>> = keys.iter().map(|key| self.hashed(*key)).collect();
+        let hashed: Vec<HashedKey<'_>> =
+            items.iter().map(|item| self.hashed(key_of(item))).collect();
         let place = |(at, key): (usize, &HashedKey<'_>)| (key.shard(shards), at);
         let mut order: Vec<(usize, usize)> = hashed.iter().enumerate().map(place).collect();
         order.sort_unstable();
-        let mut answers: Vec<Option<T>> = keys.iter().map(|_| None).collect();
+        let mut answers: Vec<Option<T>> = items.iter().map(|_| None).collect();
         let mut found = Vec::new();
         for run in order.chunk_by(|a, b| a.0 == b.0).flat_map(|run| run.chunks(MAX_HELD)) {
             let mut shard = self.shards()[run[0].0].lock();
@@ -97,7 +122,7 @@ impl Master {
             found.extend(run.iter().map(|(_, at)| shard.find_generation(hashed[*at])));
             for ((_, at), &found) in run.iter().zip(&found) {
                 let slot = found.and_then(|found| shard.live_still(hashed[*at], found, emit));
-                answers[*at] = Some(each(&mut shard, slot));
+                answers[*at] = Some(each(&mut shard, slot, &items[*at]));
             }
         }
         answers.into_iter().map(|answer| answer.expect("each key is in one run")).collect()
@@ -173,6 +198,7 @@ impl Shard {
             disk: object.disk_replica(),
             local_disks: object.local_disk_replicas(),
             lease,
+            spans: Vec::new(),
         })
     }
 }

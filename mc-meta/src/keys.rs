@@ -378,7 +378,7 @@ mod tests {
         let keys: Vec<String> =
             (1..=MAX_KEY_LEN).chain(1..=MAX_KEY_LEN).map(|len| text(len, len as u64)).collect();
         let names: Vec<KeyName> = keys.iter().map(|key| insert(&mut arena, key)).collect();
-        assert_eq!(arena.live_bytes(), keys.iter().map(|key| key.len() as u64).sum());
+        assert_eq!(arena.live_bytes(), keys.iter().map(|key| key.len() as u64).sum::<u64>());
         for (key, &name) in keys.iter().zip(&names) {
             assert_eq!(arena.bytes(name), key.as_bytes());
             assert_eq!(arena.text(name).as_str(), key);

@@ -45,6 +45,7 @@ mod segment;
 mod shard;
 mod sketch;
 mod slab;
+mod spans;
 mod states;
 mod table;
 mod tasks;
@@ -57,9 +58,10 @@ mod view;
 
 pub use by_pattern::ReplicaPage;
 pub use command::{
-    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS,
-    MAX_REPLICAS, MAX_SLICES, MasterReport, Mounted, ObjectInfo, Placement, Placements, Pong,
-    PutEnd, PutGrant, PutStart, ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices,
+    CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_GROUP_NAME_LEN,
+    MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, MasterReport, Mounted, ObjectInfo, Placement,
+    Placements, Pong, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead, Renewed,
+    ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices, TransferHandle, VerifiedSpan,
 };
 pub use config::{
     AllocationStrategy, ConfigError, MasterConfig, MemoryAllocator, UnknownAllocator,
@@ -80,10 +82,11 @@ pub use kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind};
 pub use ledger::TenantSlot;
 pub use local_disk::{LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS};
 pub use master::Master;
+pub use mc_ticket::{GrantSecret, PutToken, TicketKey};
 pub use offload::{DiskJob, DiskUsage, MAX_DISKS, OffloadConfig, OffloadError, OffloadTotals};
 pub use offloading::{FoundError, FoundOnDisk, LocalDiskError, OffloadOutcome};
 pub use pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
-pub use promoting::PromotionStartError;
+pub use promoting::{PromotionGrant, PromotionStartError};
 pub use promotion::{PromotionConfig, PromotionError, PromotionTotals};
 pub use quota::{
     Charge, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas, TenantUsage,

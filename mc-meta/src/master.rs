@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_evict::Watermark;
 use mc_lease::Terms;
+use mc_ticket::{GrantSecret, PutToken};
 use mc_types::{ClientId, Generation, KeyRef, Time};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::clients::Clients;
-use crate::command::ReplicateConfig;
+use crate::command::{PutHandle, ReplicateConfig, TransferHandle};
 use crate::config::{ConfigError, MasterConfig};
 use crate::drain::DrainJobs;
 use crate::effect::EffectSink;
@@ -58,6 +59,7 @@ pub struct Master {
     hasher: KeyHasher,
     sink: Option<Box<dyn EffectSink>>,
     seed: u64,
+    secret: GrantSecret,
     pub(crate) generations: AtomicU64,
     /// No space of an unfinished put is due before this time, in milliseconds.
     pub(crate) next_release: AtomicU64,
@@ -81,7 +83,8 @@ pub(crate) fn count(counter: &AtomicU64, n: u64) {
 
 impl Master {
     /// An empty master. `seed` decides the hashing of keys, the placement of
-    /// replicas and the first generation; draw it at random in production.
+    /// replicas and the first generation; draw it at random in production. So does the
+    /// secret behind the tokens of puts, unless [`with_secret`](Self::with_secret) gives one.
     ///
     /// # Errors
     /// [`ConfigError`] when the settings make no sense.
@@ -122,6 +125,7 @@ impl Master {
             hasher,
             sink: None,
             seed,
+            secret: secret_of(seed),
             // Two masters in a row should not name two puts alike. Half of the
             // range is left to count in.
             generations: AtomicU64::new(mix(seed) >> 1),
@@ -136,6 +140,15 @@ impl Master {
     #[must_use]
     pub fn with_sink(mut self, sink: impl EffectSink + 'static) -> Self {
         self.sink = Some(Box::new(sink));
+        self
+    }
+
+    /// Derives the tokens of puts, copies and moves from `secret`, 16 bytes drawn at random,
+    /// instead of the seed. To be called before the first put: tokens of another secret are
+    /// worthless.
+    #[must_use]
+    pub const fn with_secret(mut self, secret: GrantSecret) -> Self {
+        self.secret = secret;
         self
     }
 
@@ -163,6 +176,23 @@ impl Master {
 
     pub(crate) fn next_generation(&self) -> Generation {
         Generation::new(self.generations.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The handle of a put that begins.
+    pub(crate) fn next_put(&self) -> PutHandle {
+        let generation = self.next_generation();
+        PutHandle { generation, token: self.secret.token(generation.as_u64()) }
+    }
+
+    /// The handle of a copy or move, or of a way back into memory, that begins.
+    pub(crate) fn next_transfer(&self) -> TransferHandle {
+        let id = self.next_generation();
+        TransferHandle { id, token: self.secret.token(id.as_u64()) }
+    }
+
+    /// Whether the holder of this token began what has this number.
+    pub(crate) fn is_genuine(&self, number: Generation, token: PutToken) -> bool {
+        self.secret.token(number.as_u64()) == token
     }
 
     /// The next number of the master's own random sequence.
@@ -207,6 +237,15 @@ impl Master {
         self.segments.read().place(&Demand { len, config, writer, strategy, turn, seed })
     }
 }
+
+/// What there is of a secret without better randomness than the seed.
+fn secret_of(seed: u64) -> GrantSecret {
+    let [low, high] = [1, 2].map(|number| mix(mix(seed ^ SECRET_DOMAIN).wrapping_add(number)));
+    GrantSecret::from_bytes((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
+}
+
+/// Keeps the secret apart from other numbers that are made of the seed.
+const SECRET_DOMAIN: u64 = 0x7365_6372_6574_2e31;
 
 impl fmt::Debug for Master {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,13 +7,15 @@
 //! order of eviction. Nothing is evicted to make room: while memory is above the
 //! watermark objects stay where they are, and are tried again a little later.
 
+use core::time::Duration;
+
 use mc_types::{ClientId, ErrorCode, Generation, KeyRef, Time};
 use thiserror::Error;
 
-use crate::command::{Placement, ReplicaList, ReplicateConfig};
+use crate::command::{LateWrites, Placement, ReplicaList, ReplicateConfig, TransferHandle};
 use crate::ledger::TenantSlot;
 use crate::master::Master;
-use crate::object::{Queue, Replica, Replicas, State};
+use crate::object::{Object, Queue, Replica, Replicas, State};
 use crate::offload::DiskJob;
 use crate::promotion::{DiskHit, EndedPromotion, PromotionError};
 use crate::shard::{Emit, Kept, Shard};
@@ -21,10 +23,24 @@ use crate::shard::{Emit, Kept, Shard};
 /// Tasks and candidates that one tick sees to.
 const TICK_JOBS: usize = 512;
 
+/// Space to read an object into that comes back into memory.
+#[derive(Clone, Debug)]
+pub struct PromotionGrant {
+    /// Names this way back, and is needed to end it.
+    pub handle: TransferHandle,
+    /// Where the object is to be read into.
+    pub placement: Placement,
+    /// How long from now on the space is the client's own. It may be given to others right
+    /// after that, so the client must have stopped writing by then.
+    pub time_left: Duration,
+}
+
 /// Space that an object on its way back into memory is read into.
 #[derive(Debug)]
 pub(crate) struct Promotion {
     pub(crate) space: Replica,
+    id: Generation,
+    client: ClientId,
     /// Until when its client may be writing there if it is not heard of.
     due: Time,
 }
@@ -61,7 +77,7 @@ impl Master {
         generation: Generation,
         len: u64,
         preferred: &[&str],
-    ) -> Result<Placement, PromotionStartError> {
+    ) -> Result<PromotionGrant, PromotionStartError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
@@ -85,12 +101,13 @@ impl Master {
             return Err(PromotionStartError::NoRoom { len });
         };
         let placement = space.placement();
-        let due = now + self.config.put_start_release_timeout;
-        let promotion = Promotion { space, due };
+        let time_left = self.config.put_start_release_timeout;
+        let (handle, due) = (self.next_transfer(), now + time_left);
+        let promotion = Promotion { space, id: handle.id, client, due };
         shard.get_mut(slot).change_extra(|extra| extra.promotion = Some(promotion));
         self.release_not_before(due);
         shard.emit_changed(slot, emit);
-        Ok(placement)
+        Ok(PromotionGrant { handle, placement, time_left })
     }
 
     /// Notes that an object is in the memory that was granted for it, which makes it
@@ -105,11 +122,13 @@ impl Master {
         client: ClientId,
         key: KeyRef<'_>,
         generation: Generation,
+        handle: TransferHandle,
     ) -> Result<(), PromotionError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
         let slot = shard.find_of_put(key, generation, emit).ok_or(PromotionError::NoTask)?;
+        self.check_promotion(&shard, slot, Some(handle))?;
         self.local.book.lock().promotions.finish(client, generation)?;
         let Some(Promotion { space, .. }) = shard.take_promotion(slot) else {
             return Err(PromotionError::NoTask);
@@ -125,30 +144,65 @@ impl Master {
         Ok(())
     }
 
-    /// Notes that a client does not bring an object back, and writes no more to the space
-    /// that was granted. Saying it twice is harmless.
+    /// Notes that a client does not bring an object back. `handle` names the space that was
+    /// granted, if any was. Where writes may still arrive there it is kept until the [time
+    /// of the grant](PromotionGrant::time_left) is over, or the failure is noted again when
+    /// none can. Saying it twice is harmless.
     ///
     /// # Errors
-    /// [`PromotionError::IllegalClient`].
+    /// [`PromotionError::IllegalClient`], also when the handle is not that of the space.
     pub fn notify_promotion_failure(
         &self,
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
         generation: Generation,
+        handle: Option<TransferHandle>,
+        late: LateWrites,
     ) -> Result<(), PromotionError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
         let slot = shard.find_of_put(key, generation, emit);
+        if let Some(slot) = slot {
+            self.check_promotion(&shard, slot, handle)?;
+        }
         self.local.book.lock().promotions.fail(client, generation)?;
-        if let Some(slot) = slot
-            && let Some(Promotion { space, .. }) = shard.take_promotion(slot)
-        {
-            shard.emit_changed(slot, emit);
-            shard.give_back(shard.tenant(slot), Replicas::from_iter([space]));
+        let pending = slot
+            .filter(|slot| shard.object(*slot).is_some_and(|object| object.promotion().is_some()));
+        match (pending, handle) {
+            (Some(slot), _) if late == LateWrites::Possible => {
+                // When its space is due was noted when it was granted.
+                shard.abandon_promotion(slot, emit);
+                shard.emit_changed(slot, emit);
+            }
+            (Some(slot), _) => {
+                if let Some(Promotion { space, .. }) = shard.take_promotion(slot) {
+                    shard.emit_changed(slot, emit);
+                    shard.give_back(shard.tenant(slot), Replicas::from_iter([space]));
+                }
+            }
+            (None, Some(TransferHandle { id, token })) if self.is_genuine(id, token) => {
+                shard.revoked_again(client, id, late, emit);
+            }
+            (None, _) => {}
         }
         Ok(())
+    }
+
+    /// Checks that the space that was granted for an object, if any was, is the one that
+    /// this handle names.
+    fn check_promotion(
+        &self,
+        shard: &Shard,
+        slot: u32,
+        handle: Option<TransferHandle>,
+    ) -> Result<(), PromotionError> {
+        let Some(promotion) = shard.object(slot).and_then(Object::promotion) else { return Ok(()) };
+        let own = handle.is_some_and(|handle| {
+            handle.id == promotion.id && self.is_genuine(handle.id, handle.token)
+        });
+        own.then_some(()).ok_or(PromotionError::IllegalClient)
     }
 
     /// Ends what took too long, and tries again what found no room; true when more is
@@ -226,11 +280,10 @@ impl Shard {
     /// Keeps the space of an object that does not come back into memory from others until
     /// its client writes no more; says until when, if it had any.
     fn abandon_promotion(&mut self, slot: u32, emit: Emit<'_>) -> Option<Time> {
-        let Promotion { space, due } = self.take_promotion(slot)?;
-        let generation = self.get_mut(slot).generation;
-        let space =
-            Kept { tenant: Some(self.tenant(slot)), replicas: Replicas::from_iter([space]) };
-        self.keep_until(due, generation, space, emit);
+        let Promotion { space, id, client, due } = self.take_promotion(slot)?;
+        let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
+        let space = Kept { tenant, replicas: Replicas::from_iter([space]), writer };
+        self.keep_until(due, id, space, emit);
         Some(due)
     }
 

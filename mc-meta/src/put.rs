@@ -3,8 +3,8 @@
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::{
-    MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant, PutStart,
-    Slice, Slices,
+    LateWrites, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant,
+    PutHandle, PutStart, Slice, Slices,
 };
 use crate::effect::Removal;
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
@@ -16,7 +16,8 @@ use crate::object::{Begun, Replicas, State};
 use crate::order::Evicted;
 use crate::place::NoRoom;
 use crate::quota::Charge;
-use crate::shard::{Emit, Shard};
+use crate::shard::{Emit, Retired, Shard};
+use crate::spans::checkpoints;
 
 /// Rounds of evicting before a put is refused. The amount doubles from round to round.
 const MAX_ROUNDS: u32 = 24;
@@ -74,11 +75,13 @@ impl Master {
                 match self.place_charged(put.key, len, put.config, client) {
                     Ok((replicas, charge)) => {
                         let grant = PutGrant {
-                            generation: self.next_generation(),
+                            handle: self.next_put(),
                             placements: replicas.placements(),
                             disk: self.plan_file(len),
+                            time_left: self.config.put_start_release_timeout,
                         };
-                        let mut begun = self.begun(put, &shard, grant.generation, replicas, charge);
+                        let generation = grant.handle.generation;
+                        let mut begun = self.begun(put, &shard, generation, replicas, charge);
                         begun.file = grant.disk;
                         shard.begin(key, client, begun, emit);
                         self.release_not_before(now + self.config.put_start_release_timeout);
@@ -192,7 +195,7 @@ impl Master {
             let Some(begun) = begun.or_else(|| shard.file_begun_at(slot)) else {
                 // All that is left of it is away with its client. Whoever puts the key
                 // now has it, and the cluster need not wait; who reads it may go on.
-                if let Some(until) = shard.retire(slot, Removal::SegmentLost, emit) {
+                if let Retired::Kept { until } = shard.retire(slot, Removal::SegmentLost, emit) {
                     self.release_not_before(until);
                 }
                 continue;
@@ -216,7 +219,8 @@ impl Master {
     /// read until now.
     ///
     /// # Errors
-    /// [`PutFinishError`] when the put is not open, or not this client's.
+    /// [`PutFinishError`] when the put is not open, or not this client's, or the number of
+    /// checksums or prefixes is wrong.
     pub fn put_end(
         &self,
         now: Time,
@@ -226,17 +230,24 @@ impl Master {
         let key = self.hashed(put.key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
-        let (slot, open) = shard.find_put(key, client, put.generation, emit)?;
+        let putter = self.putter(client, put.handle);
+        let (slot, open) = shard.find_put(key, putter, emit)?;
         if !open {
-            // An ended put is ended again only by whoever can name it.
-            return put.generation.map(|_| ()).ok_or(PutFinishError::NotOpen);
+            return Ok(());
         }
         let object = shard.get_mut(slot);
         if !object.has_memory() {
             return Err(PutFinishError::NotOpen);
         }
-        if let Some(slices) = verified(&object.slices(), put.checksums)? {
+        let slices = verified(&object.slices(), put.checksums)?;
+        let checkpoints = slices.as_ref().map_or(0, checkpoints);
+        let given = put.prefixes.len();
+        if given != 0 && given as u64 != checkpoints {
+            return Err(PutFinishError::PrefixCount { given, checkpoints });
+        }
+        if let Some(slices) = slices {
             object.set_slices(slices);
+            object.set_prefixes(put.prefixes.into());
         }
         if let Some(until) = shard.supersede(slot, emit) {
             self.release_not_before(until);
@@ -245,9 +256,13 @@ impl Master {
         Ok(())
     }
 
-    /// Gives up what is not finished of a put, memory and file, and takes its space back
-    /// at once: its writer says that it writes no more. A file that is written already
-    /// stays, and the object with it. What it was to replace can still be read.
+    /// Gives up what is not finished of a put, memory and file. A file that is written
+    /// already stays, and the object with it. What it was to replace can still be read.
+    ///
+    /// When no write of the put can arrive any more its space comes back at once, otherwise
+    /// when the [time of its grant](PutGrant::time_left) is over. A put that was given up
+    /// while writes were possible can be revoked again when they are not, which gives its
+    /// space back then; repeating that is harmless.
     ///
     /// # Errors
     /// [`PutFinishError`] when the put is not open, or not this client's.
@@ -256,41 +271,80 @@ impl Master {
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
-        generation: Option<Generation>,
+        handle: PutHandle,
+        late: LateWrites,
     ) -> Result<(), PutFinishError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
-        let (slot, open) = shard.find_put(key, client, generation, emit)?;
-        if !open {
-            return Err(PutFinishError::NotOpen);
+        let putter = self.putter(client, handle);
+        let error = match shard.find_put(key, putter, emit) {
+            Ok((slot, true)) => {
+                let until = self.kept_until(&shard, slot, late);
+                shard.give_up_put(slot, until, emit);
+                shard.totals.put_revokes += 1;
+                if let Some(until) = until {
+                    self.release_not_before(until);
+                }
+                return Ok(());
+            }
+            Ok((_, false)) => PutFinishError::NotOpen,
+            Err(error) => error,
+        };
+        // It may have been given up before.
+        if putter.is_genuine && shard.revoked_again(client, handle.generation, late, emit) {
+            return Ok(());
         }
-        shard.give_up_put(slot, emit);
-        shard.totals.put_revokes += 1;
-        Ok(())
+        Err(error)
+    }
+
+    /// A put as its client names it. Called before its shard is locked or after: it takes
+    /// no lock.
+    pub(crate) fn putter(&self, client: ClientId, handle: PutHandle) -> Putter {
+        let PutHandle { generation, token } = handle;
+        Putter { client, generation, is_genuine: self.is_genuine(generation, token) }
+    }
+
+    /// Until when the space of an unfinished put is kept when it is given up now.
+    pub(crate) fn kept_until(&self, shard: &Shard, slot: u32, late: LateWrites) -> Option<Time> {
+        let begun = shard.object(slot)?.begun_at()?;
+        match late {
+            LateWrites::Impossible => None,
+            LateWrites::Possible => Some(begun + self.config.put_start_release_timeout),
+        }
     }
 }
 
 impl Shard {
-    /// The put of `client` with this generation, and whether it is still open.
+    /// The put that its client names, and whether it is still open.
     pub(crate) fn find_put(
         &mut self,
         key: HashedKey<'_>,
-        client: ClientId,
-        generation: Option<Generation>,
+        putter: Putter,
         emit: Emit<'_>,
     ) -> Result<(u32, bool), PutFinishError> {
+        let Putter { client, generation, is_genuine } = putter;
         let (slot, _) = self.find_live(key, emit).ok_or(PutFinishError::NotFound)?;
         let slot = self.put_meant(slot, client, generation, emit);
         let object = self.object(slot).ok_or(PutFinishError::NotFound)?;
-        if self.client(object) != client {
+        // Who the client is it says itself; that it began the put it proves.
+        if !is_genuine || self.client(object) != client {
             return Err(PutFinishError::IllegalClient);
         }
-        if generation.is_some_and(|generation| generation != object.generation) {
+        if generation != object.generation {
             return Err(PutFinishError::NotOpen);
         }
         Ok((slot, object.state == State::Processing))
     }
+}
+
+/// A put as its client names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Putter {
+    pub(crate) client: ClientId,
+    pub(crate) generation: Generation,
+    /// Whether the client knows what only the put's start told.
+    pub(crate) is_genuine: bool,
 }
 
 /// Checks a put and adds its slices up.

@@ -187,9 +187,13 @@ impl Master {
         sampled.or_else(|| (0..shards).find_map(peek)).map(|(_, at)| at)
     }
 
-    /// Whether anything waits for its lease to end before it can be evicted.
+    /// Whether anything waits for its lease to end before it can be evicted, or gives its
+    /// space back when its lease ends.
     pub(crate) fn any_leased(&self) -> bool {
-        self.shards().iter().any(|shard| shard.lock().order.any_leased())
+        self.shards().iter().any(|shard| {
+            let shard = shard.lock();
+            shard.order.any_leased() || shard.keeps_for_readers()
+        })
     }
 
     pub(crate) fn start_sweep(&self) {

@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use mc_types::{ClientId, Extent, Generation, ObjectKey, SegmentId, Time};
+use mc_types::{Checksum, ClientId, Extent, Generation, ObjectKey, SegmentId, Time};
 use smallvec::SmallVec;
 
 use crate::command::{Placement, Placements, Slices};
@@ -111,6 +111,9 @@ pub struct ObjectRecord {
     pub complete: bool,
     /// Its slices with their checksums.
     pub slices: Slices,
+    /// The checksums of the slices' prefixes, as [`PutEnd::prefixes`](crate::PutEnd::prefixes)
+    /// gave them; empty when there are none.
+    pub prefixes: Box<[Checksum]>,
     /// Its memory replicas, each as long as the object, in segments of their own. When
     /// there are none and no file either, nothing of it outlasts a restart.
     pub replicas: Locations,
@@ -142,6 +145,7 @@ impl ObjectRecord {
             owner,
             complete: false,
             slices,
+            prefixes: Box::default(),
             replicas: Locations::new(),
             disk: None,
             reserved: Locations::new(),
@@ -214,6 +218,7 @@ impl ObjectView<'_> {
             owner: self.owner,
             complete: self.is_complete(),
             slices: object.slices(),
+            prefixes: object.prefixes().into(),
             replicas: located(&self.placements()),
             disk: self.disk(),
             reserved: located(&self.reserved()),

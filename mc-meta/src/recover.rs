@@ -12,6 +12,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use mc_alloc::RestoreError;
+use mc_ticket::GrantSecret;
 use mc_types::{Generation, KeyRef, SegmentId, Time};
 
 use self::space::{Claims, Many, Space};
@@ -26,6 +27,7 @@ use crate::record::{ObjectRecord, Record};
 use crate::segment::{MAX_SEGMENT_NAME_LEN, SegmentSpec};
 use crate::shard::Shard;
 use crate::slab::Slab;
+use crate::spans::checkpoints;
 use crate::tenant::TenantId;
 
 /// Generations from here on are taken for damage: masters begin to count below the
@@ -56,7 +58,7 @@ const RECENT: Time = Time::from_millis(1 << 62);
 ///   lease right before its end. The order in which they were last used is kept as far
 ///   as it is known: reads are not recorded.
 /// * Puts that were unfinished are unfinished, and count as just begun; their writers can
-///   end and revoke them.
+///   end and revoke them if the [secret](Self::with_secret) is the former master's.
 /// * Space that was kept from others is still kept, for as long as it was to be. So is
 ///   space that was reserved for something unfinished other than a put, for the time
 ///   after which a put's space is released: nobody can finish that any more.
@@ -165,6 +167,14 @@ impl Rebuild {
             claims,
             master,
         })
+    }
+
+    /// Derives the tokens of puts from this secret, as [`Master::with_secret`]: with the
+    /// former master's, the writers of unfinished puts can still end them.
+    #[must_use]
+    pub fn with_secret(mut self, secret: GrantSecret) -> Self {
+        self.master = self.master.with_secret(secret);
+        self
     }
 
     /// Applies the next record.
@@ -283,6 +293,7 @@ impl Rebuild {
         };
         let object = shard.get_mut(slot);
         object.set_file(file);
+        object.set_prefixes(record.prefixes.clone());
         if record.complete {
             object.state = State::Complete;
         }
@@ -348,6 +359,10 @@ fn is_segment(spec: &SegmentSpec) -> bool {
 
 fn is_object(record: &ObjectRecord) -> bool {
     let Some(len) = length(&record.slices) else { return false };
+    let prefixes = record.prefixes.len() as u64;
+    if prefixes != 0 && prefixes != checkpoints(&record.slices) {
+        return false;
+    }
     record.replicas.len() <= MAX_REPLICAS
         && record.replicas.iter().all(|replica| replica.extent.len() == len)
         && record.reserved.len() <= 2 * MAX_REPLICAS

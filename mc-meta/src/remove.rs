@@ -7,14 +7,16 @@ use crate::error::RemoveError;
 use crate::master::Master;
 use crate::object::State;
 use crate::pattern::Pattern;
+use crate::shard::{Emit, Gone, Retired, Shard};
 use crate::tenant::TenantId;
 
 /// Objects that one hold of a shard's lock may remove.
 const BATCH: u32 = 256;
 
 impl Master {
-    /// Removes an object and takes its space back. `force` disregards a lease;
-    /// whoever reads the object then finds out by its checksum.
+    /// Removes an object and takes its space back. `force` disregards a lease: nobody finds
+    /// the object from now on, and those who read it may go on until the lease ends, when
+    /// its space comes back.
     ///
     /// # Errors
     /// [`RemoveError`] when there is no object, or it may not go now.
@@ -33,8 +35,7 @@ impl Master {
         if !remaining.is_zero() && !force {
             return Err(RemoveError::Leased { remaining });
         }
-        shard.remove(slot, Removal::Requested, emit);
-        shard.totals.removed_objects += 1;
+        self.remove_requested(&mut shard, slot, emit);
         Ok(())
     }
 
@@ -61,6 +62,19 @@ impl Master {
         self.remove_matching(now, None, Some(pattern), force)
     }
 
+    /// Removes an object; false when it had lost its segments, and goes for that.
+    fn remove_requested(&self, shard: &mut Shard, slot: u32, emit: Emit<'_>) -> bool {
+        let requested = match shard.retire(slot, Removal::Requested, emit) {
+            Retired::Kept { until } => {
+                self.release_not_before(until);
+                true
+            }
+            Retired::Gone(Gone { cause, .. }) => cause == Removal::Requested,
+        };
+        shard.totals.removed_objects += u64::from(requested);
+        requested
+    }
+
     /// Removes objects of one tenant by their keys as it knows them, or of all by their
     /// keys as they are stored.
     pub(crate) fn remove_matching(
@@ -84,11 +98,7 @@ impl Master {
                         object.may_be_removed(&self.terms, now, force)
                             && (is_any || shard.key_for(object, tenant).is_some_and(is_meant))
                     });
-                    // What lost its segments goes, too, but not for being asked.
-                    if goes
-                        && shard.remove(slot, Removal::Requested, emit).cause == Removal::Requested
-                    {
-                        shard.totals.removed_objects += 1;
+                    if goes && self.remove_requested(&mut shard, slot, emit) {
                         removed += 1;
                     }
                 }

@@ -1,20 +1,19 @@
 //! Leases of long reads.
 
-use core::time::Duration;
-
 use mc_types::{Generation, KeyRef, Time};
 
+use crate::command::Renewed;
 use crate::error::RenewError;
 use crate::master::Master;
 
 impl Master {
-    /// Extends the lease under which the put of this generation is being read, and says
-    /// how long it lasts from now on. It counts as a use of the object but not as a read
-    /// that found it.
+    /// Extends the lease under which the put of this generation is being read. It counts as
+    /// a use of the object but not as a read that found it.
     ///
-    /// A lease that has ended is renewed as well: as long as the object is the same, so
-    /// are its bytes. A reader whose lease is not renewed has until its end, as far as it
-    /// was granted.
+    /// The answer says how long the lease lasts from now on and which memory it protects.
+    /// That may be other memory than the one that is being read: a move may have ended
+    /// meanwhile, or a replica may have gone after an earlier lease had ended. Such a
+    /// reader has until the end of its own lease, like one whose lease is not renewed.
     ///
     /// # Errors
     /// [`RenewError`] when the key leads to that put no more, or nobody who holds it is
@@ -24,7 +23,7 @@ impl Master {
         now: Time,
         key: KeyRef<'_>,
         generation: Generation,
-    ) -> Result<Duration, RenewError> {
+    ) -> Result<Renewed, RenewError> {
         let key = self.hashed(key);
         let mut shard = self.shard_of(key);
         let found = shard.find_live(key, self.emit(now));
@@ -38,7 +37,8 @@ impl Master {
         if !shard.access(slot, now) {
             return Err(RenewError::NotFound);
         }
-        Ok(self.terms.lease)
+        let object = shard.object(slot).ok_or(RenewError::NotFound)?;
+        Ok(Renewed { lease: self.terms.lease, placements: object.placements() })
     }
 
     /// [`renew_lease`](Self::renew_lease) for each of `reads`: a key and the generation
@@ -47,7 +47,7 @@ impl Master {
         &self,
         now: Time,
         reads: &[(KeyRef<'_>, Generation)],
-    ) -> Vec<Result<Duration, RenewError>> {
+    ) -> Vec<Result<Renewed, RenewError>> {
         reads.iter().map(|&(key, generation)| self.renew_lease(now, key, generation)).collect()
     }
 }

@@ -7,6 +7,7 @@ use mc_alloc::{
     AllocateError, Allocation, Allocator, OffsetAllocator, OffsetAllocatorBuilder, RestoreError,
     SlabAllocator, SlabAllocatorBuilder,
 };
+use mc_ticket::TicketKey;
 use mc_types::{ClientId, Endpoint, Extent, RemoteKey, SegmentId};
 use parking_lot::Mutex;
 
@@ -32,6 +33,9 @@ pub struct SegmentSpec {
     pub endpoint: Endpoint,
     /// What opens it.
     pub remote_key: RemoteKey,
+    /// With which the master signs what opens parts of it; `None` when `remote_key` opens
+    /// all of it. Drawn at random by the client for each mount.
+    pub ticket_key: Option<TicketKey>,
 }
 
 /// A mounted segment, shared by every replica in it.

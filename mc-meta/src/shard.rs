@@ -12,6 +12,7 @@ use mc_evict::{Item, PolicyKind};
 use mc_lease::{Protection, Terms};
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
 
+use crate::command::LateWrites;
 use crate::deadlines::OpenPuts;
 use crate::disk::OpenFiles;
 use crate::effect::{Effect, EffectSink, Removal};
@@ -100,6 +101,9 @@ pub(crate) struct Shard {
     /// Space that nobody can reach any more and that somebody may still be writing
     /// to or reading from, by when it can be given back.
     pub(crate) discarded: BTreeMap<(Time, Generation), Kept>,
+    /// When the space of those comes back that their writers have given up while writes
+    /// were possible.
+    late: BTreeMap<Generation, Time>,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
 }
@@ -110,6 +114,9 @@ pub(crate) struct Kept {
     /// Who is still charged for it; `None` for what was kept before the master began.
     pub(crate) tenant: Option<TenantSlot>,
     pub(crate) replicas: Replicas,
+    /// The client that can give it back before its time, because it alone may still be
+    /// writing there.
+    pub(crate) writer: Option<ClientId>,
 }
 
 /// What became of an object that was taken out.
@@ -118,6 +125,25 @@ pub(crate) struct Gone {
     pub(crate) cause: Removal,
     /// Bytes given back in segments that take new objects.
     pub(crate) bytes: u64,
+}
+
+/// What became of an object that others may be reading.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Retired {
+    /// Its space is kept until then.
+    Kept { until: Time },
+    /// Its space is given back.
+    Gone(Gone),
+}
+
+impl Retired {
+    /// Until when its space is kept.
+    pub(crate) const fn kept_until(self) -> Option<Time> {
+        match self {
+            Self::Kept { until } => Some(until),
+            Self::Gone(_) => None,
+        }
+    }
 }
 
 /// Slots given to this shard's own tables are occupied: they are taken out of every
@@ -139,6 +165,7 @@ impl Shard {
             files: OpenFiles::default(),
             expiring: Expiring::default(),
             discarded: BTreeMap::new(),
+            late: BTreeMap::new(),
             sweep: None,
             config,
         }
@@ -405,18 +432,17 @@ impl Shard {
         Gone { cause, bytes }
     }
 
-    /// Takes an object out of every table that others may be reading. Says until when
+    /// Takes an object out of every table that others may be reading. While it is leased
     /// its space is kept for them.
-    pub(crate) fn retire(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Option<Time> {
+    pub(crate) fn retire(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Retired {
         let terms = &self.config.terms;
         let object = self.objects.get(slot).expect(OCCUPIED);
         if object.is_live() && object.protection.is_leased(terms, emit.now) {
             let until = object.protection.lease_end(terms);
             self.discard(slot, until, cause, emit);
-            return Some(until);
+            return Retired::Kept { until };
         }
-        self.remove(slot, cause, emit);
-        None
+        Retired::Gone(self.remove(slot, cause, emit))
     }
 
     /// Takes an object out of every table and keeps its space until `release_at`,
@@ -424,7 +450,7 @@ impl Shard {
     pub(crate) fn discard(&mut self, slot: u32, release_at: Time, cause: Removal, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
-        let space = Kept { tenant: Some(self.tenant(slot)), replicas };
+        let space = Kept { tenant: Some(self.tenant(slot)), replicas, writer: self.writer(slot) };
         self.keep_until(release_at, generation, space, emit);
         // Its space was taken already.
         let _ = self.take_out(slot, cause, emit);
@@ -438,6 +464,12 @@ impl Shard {
         let mut object = self.detach(slot);
         self.config.quotas.release(self.tenant(slot), 0);
         object.take_replicas()
+    }
+
+    /// Who is writing the memory of an object: the client of an unfinished put.
+    pub(crate) fn writer(&self, slot: u32) -> Option<ClientId> {
+        let object = self.object(slot)?;
+        (object.state == State::Processing).then(|| self.client(object))
     }
 
     /// Keeps space until then. `generation` only tells entries of one time apart. To be
@@ -454,8 +486,54 @@ impl Shard {
             emit.effect(&Effect::SpaceKept { space: view, left });
             let kept = self.discarded.entry((until, generation)).or_default();
             kept.tenant = space.tenant;
+            kept.writer = space.writer;
             kept.replicas.extend(space.replicas);
+            if space.writer.is_some() {
+                self.late.insert(generation, until);
+            }
         }
+    }
+
+    /// Notes that a client which has given up what has this number writes no more, or
+    /// that it still may; false when none of its space is kept. The caller has seen proof
+    /// that the client began it.
+    pub(crate) fn revoked_again(
+        &mut self,
+        client: ClientId,
+        number: Generation,
+        late: LateWrites,
+        emit: Emit<'_>,
+    ) -> bool {
+        let Some(until) = self.late.get(&number).copied() else { return false };
+        let entry = (until, number);
+        if self.discarded.get(&entry).is_none_or(|kept| kept.writer != Some(client)) {
+            return false;
+        }
+        if late == LateWrites::Impossible
+            && let Some(kept) = self.discarded.remove(&entry)
+        {
+            self.free_kept(number, kept, emit);
+        }
+        true
+    }
+
+    /// Whether space is kept that only readers may still be using.
+    pub(crate) fn keeps_for_readers(&self) -> bool {
+        // All other space that is kept has a writer.
+        self.discarded.len() > self.late.len()
+    }
+
+    /// Gives space back that was kept.
+    fn free_kept(&mut self, number: Generation, kept: Kept, emit: Emit<'_>) {
+        let Kept { tenant, replicas, writer } = kept;
+        if writer.is_some() {
+            self.late.remove(&number);
+        }
+        emit.effect(&Effect::SpaceFreed { space: SpaceView { replicas: &replicas } });
+        match tenant {
+            Some(tenant) => self.give_back(tenant, replicas),
+            None => replicas.release_uncharged(),
+        };
     }
 
     fn emit_removed(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) {
@@ -546,12 +624,8 @@ impl Shard {
             && let Some(entry) = self.discarded.first_entry()
             && entry.key().0 <= emit.now
         {
-            let Kept { tenant, replicas } = entry.remove();
-            emit.effect(&Effect::SpaceFreed { space: SpaceView { replicas: &replicas } });
-            match tenant {
-                Some(tenant) => self.give_back(tenant, replicas),
-                None => replicas.release_uncharged(),
-            };
+            let ((_, number), kept) = entry.remove_entry();
+            self.free_kept(number, kept, emit);
             reclaimed += 1;
         }
         while reclaimed < limit
@@ -559,7 +633,7 @@ impl Shard {
             && begun + timeout <= emit.now
         {
             // One that lost its segments was not given up for its age.
-            self.totals.puts_discarded += u64::from(self.give_up_put(slot, emit));
+            self.totals.puts_discarded += u64::from(self.give_up_put(slot, None, emit));
             reclaimed += 1;
         }
         while reclaimed < limit

@@ -7,20 +7,21 @@
 //!
 //! * ended by its client: the targets become replicas. The space of a moved source comes
 //!   back when the object's lease is over, since somebody may be reading there;
-//! * revoked by its client, which then writes no more: the targets' space comes back at
-//!   once;
+//! * revoked by its client: the targets' space comes back at once if no write can arrive
+//!   there any more, otherwise when the transfer's time is up or the client says so;
 //! * given up `put_start_release_timeout` after it began, as unfinished puts are;
 //! * with the object, when that loses the last place that holds it, is replaced, or has
 //!   been kept as long as it should: the targets' space comes back when the transfer's
 //!   time is up, since its client may still be writing.
 
 use core::fmt;
+use core::time::Duration;
 use std::sync::Arc;
 
 use mc_types::{ClientId, Generation, KeyRef, Time};
 use smallvec::SmallVec;
 
-use crate::command::{MAX_REPLICAS, Placement, Placements, Slices};
+use crate::command::{LateWrites, MAX_REPLICAS, Placement, Placements, Slices, TransferHandle};
 use crate::hash::HashedKey;
 use crate::master::Master;
 use crate::object::{Object, Replica, Replicas, State};
@@ -53,8 +54,8 @@ impl fmt::Display for TransferKind {
 /// What to copy, and where to.
 #[derive(Clone, Debug)]
 pub struct TransferGrant {
-    /// Names this transfer among all transfers of the object.
-    pub transfer: Generation,
+    /// Names this transfer, and is needed to end it.
+    pub handle: TransferHandle,
     /// The put that the object comes from.
     pub generation: Generation,
     /// The object's slices, with the checksums that the bytes must have.
@@ -65,6 +66,9 @@ pub struct TransferGrant {
     /// hold a replica already have none here. A copy without any is over, and there is
     /// nothing to end; a move without any is still to be ended.
     pub targets: Placements,
+    /// How long from now on the targets are the transfer's own. They may be given to others
+    /// right after that, so the client must have stopped writing by then.
+    pub time_left: Duration,
 }
 
 /// A transfer that is under way.
@@ -121,7 +125,9 @@ struct Route<'a> {
 struct Named {
     kind: TransferKind,
     client: ClientId,
-    id: Option<Generation>,
+    id: Generation,
+    /// Whether the client knows what only the transfer's start told.
+    is_genuine: bool,
 }
 
 impl Master {
@@ -158,13 +164,14 @@ impl Master {
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
-        transfer: Option<Generation>,
+        handle: TransferHandle,
     ) -> Result<(), TransferFinishError> {
-        self.end_transfer(now, key, Named { kind: TransferKind::Copy, client, id: transfer })
+        self.end_transfer(now, key, self.named(TransferKind::Copy, client, handle))
     }
 
-    /// Gives a copy up. The targets' space comes back at once: its client says that it
-    /// writes no more.
+    /// Gives a copy up. The targets' space comes back at once when no write can arrive
+    /// there any more, otherwise when the [time of its grant](TransferGrant::time_left) is
+    /// over; revoking it again when no write can arrive gives it back then.
     ///
     /// # Errors
     /// [`TransferFinishError`]; nothing is changed then.
@@ -173,9 +180,10 @@ impl Master {
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
-        transfer: Option<Generation>,
+        handle: TransferHandle,
+        late: LateWrites,
     ) -> Result<(), TransferFinishError> {
-        self.revoke_transfer(now, key, Named { kind: TransferKind::Copy, client, id: transfer })
+        self.revoke_transfer(now, key, self.named(TransferKind::Copy, client, handle), late)
     }
 
     /// Begins to move an object's replica from the segment named `source` to the one
@@ -211,9 +219,9 @@ impl Master {
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
-        transfer: Option<Generation>,
+        handle: TransferHandle,
     ) -> Result<(), TransferFinishError> {
-        self.end_transfer(now, key, Named { kind: TransferKind::Move, client, id: transfer })
+        self.end_transfer(now, key, self.named(TransferKind::Move, client, handle))
     }
 
     /// Gives a move up; as [`copy_revoke`](Self::copy_revoke).
@@ -225,9 +233,10 @@ impl Master {
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
-        transfer: Option<Generation>,
+        handle: TransferHandle,
+        late: LateWrites,
     ) -> Result<(), TransferFinishError> {
-        self.revoke_transfer(now, key, Named { kind: TransferKind::Move, client, id: transfer })
+        self.revoke_transfer(now, key, self.named(TransferKind::Move, client, handle), late)
     }
 
     fn start_transfer(
@@ -269,11 +278,12 @@ impl Master {
         }
         let (source, targets) = self.segments.read().reserve(object, route)?;
         let grant = TransferGrant {
-            transfer: self.next_generation(),
+            handle: self.next_transfer(),
             generation: object.generation,
             slices: object.slices(),
             source: source.clone(),
             targets: targets.placements(),
+            time_left: self.config.put_start_release_timeout,
         };
         if targets.is_empty() && route.kind == TransferKind::Copy {
             return Ok(grant);
@@ -287,7 +297,7 @@ impl Master {
             }
         };
         let due = now + self.config.put_start_release_timeout;
-        let (id, kind, source) = (grant.transfer, route.kind, source.segment);
+        let (id, kind, source) = (grant.handle.id, route.kind, source.segment);
         let transfer = Transfer { id, kind, client, source, targets, due };
         // Its group may have been given up a moment ago.
         if let Err(transfer) = shard.begin_transfer(slot, transfer, emit) {
@@ -315,18 +325,40 @@ impl Master {
         Ok(())
     }
 
+    fn named(&self, kind: TransferKind, client: ClientId, handle: TransferHandle) -> Named {
+        let TransferHandle { id, token } = handle;
+        Named { kind, client, id, is_genuine: self.is_genuine(id, token) }
+    }
+
     fn revoke_transfer(
         &self,
         now: Time,
         key: KeyRef<'_>,
         named: Named,
+        late: LateWrites,
     ) -> Result<(), TransferFinishError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
-        let slot = shard.find_transfer(key, named, emit)?;
-        shard.give_up_transfer(slot, emit);
-        Ok(())
+        match shard.find_transfer(key, named, emit) {
+            Ok(slot) if late == LateWrites::Possible => {
+                // When its space is due was noted when it began.
+                shard.abandon_transfer(slot, emit);
+                shard.emit_changed(slot, emit);
+                Ok(())
+            }
+            Ok(slot) => {
+                shard.give_up_transfer(slot, emit);
+                Ok(())
+            }
+            // It may have been given up before.
+            Err(_)
+                if named.is_genuine && shard.revoked_again(named.client, named.id, late, emit) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -442,10 +474,10 @@ impl Shard {
     ) -> Result<u32, TransferFinishError> {
         let (slot, object) = self.find_live(key, emit).ok_or(TransferFinishError::NotFound)?;
         let transfer = object.transfer().ok_or(TransferFinishError::NotOpen)?;
-        if transfer.client != named.client {
+        if !named.is_genuine || transfer.client != named.client {
             return Err(TransferFinishError::IllegalClient);
         }
-        if named.id.is_some_and(|id| id != transfer.id) {
+        if named.id != transfer.id {
             return Err(TransferFinishError::NotOpen);
         }
         if transfer.kind != named.kind {
@@ -485,7 +517,8 @@ impl Shard {
             if complete {
                 let left = object.take_replicas_if(|replica| is_in(replica, &source));
                 if lease_end > emit.now {
-                    let left = Kept { tenant: Some(self.tenant(slot)), replicas: left };
+                    let tenant = Some(self.tenant(slot));
+                    let left = Kept { tenant, replicas: left, writer: None };
                     self.keep_until(lease_end, id, left, emit);
                     free_at = Some(lease_end);
                 } else {
@@ -506,11 +539,13 @@ impl Shard {
         }
     }
 
-    /// Ends the transfer of an object that goes. Its client does not know yet and may
-    /// still be writing.
+    /// Ends a transfer whose writes may still arrive: that of an object that goes, of which
+    /// its client does not know yet, or one that its client gave up. A later revoke of it
+    /// gives the space back.
     pub(crate) fn abandon_transfer(&mut self, slot: u32, emit: Emit<'_>) {
-        if let Some(Transfer { id, targets, due, .. }) = self.take_transfer(slot) {
-            let targets = Kept { tenant: Some(self.tenant(slot)), replicas: targets };
+        if let Some(Transfer { id, client, targets, due, .. }) = self.take_transfer(slot) {
+            let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
+            let targets = Kept { tenant, replicas: targets, writer };
             self.keep_until(due, id, targets, emit);
         }
     }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
-use crate::command::{PutEnd, PutGrant, PutStart, ReplicateConfig};
+use crate::command::{
+    LateWrites, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, ReplicateConfig,
+};
 use crate::effect::Removal;
 use crate::error::{PutFinishError, PutStartError};
 use crate::group::Group;
@@ -21,7 +23,7 @@ use crate::object::{Begun, Object, Replicas};
 use crate::place::NoRoom;
 use crate::put::{Pressure, validate};
 use crate::quota::Charge;
-use crate::shard::{Emit, Shard};
+use crate::shard::{Emit, Retired, Shard};
 
 impl Master {
     /// Grants space for a new value of a key, whether there is one or not.
@@ -120,9 +122,10 @@ impl Master {
         now: Time,
         client: ClientId,
         key: KeyRef<'_>,
-        generation: Option<Generation>,
+        handle: PutHandle,
+        late: LateWrites,
     ) -> Result<(), PutFinishError> {
-        self.put_revoke(now, client, key, generation)
+        self.put_revoke(now, client, key, handle, late)
     }
 
     /// [`upsert_start`](Self::upsert_start) for each of `puts`. Of a key that comes
@@ -151,7 +154,7 @@ impl Master {
         &self,
         now: Time,
         client: ClientId,
-        puts: &[(KeyRef<'_>, Option<Generation>)],
+        puts: &[PutRevoke<'_>],
     ) -> Vec<Result<(), PutFinishError>> {
         self.batch_put_revoke(now, client, puts)
     }
@@ -179,7 +182,7 @@ impl Master {
             if !object.is_readable() {
                 let pending = object.outlives_memory();
                 let cause = if pending { Removal::Replaced } else { Removal::SegmentLost };
-                if let Some(until) = shard.retire(slot, cause, emit) {
+                if let Retired::Kept { until } = shard.retire(slot, cause, emit) {
                     self.release_not_before(until);
                 }
                 continue;
@@ -218,7 +221,8 @@ impl Master {
         space: Space<'_>,
         emit: Emit<'_>,
     ) -> PutGrant {
-        let generation = self.next_generation();
+        let handle = self.next_put();
+        let generation = handle.generation;
         let mut begun = self.begun(put, shard, generation, space.replicas, space.charge);
         if let Some(old) = old {
             shard.inherit(old, &mut begun, emit.now);
@@ -233,7 +237,7 @@ impl Master {
         let placements = begun.replicas.placements();
         shard.begin(key, client, begun, emit);
         self.release_not_before(emit.now + self.config.put_start_release_timeout);
-        PutGrant { generation, placements, disk }
+        PutGrant { handle, placements, disk, time_left: self.config.put_start_release_timeout }
     }
 }
 
@@ -252,7 +256,7 @@ impl Shard {
         &mut self,
         slot: u32,
         client: ClientId,
-        generation: Option<Generation>,
+        generation: Generation,
         emit: Emit<'_>,
     ) -> u32 {
         let Some(replacement) = self.object(slot).and_then(Object::replacement) else {
@@ -261,7 +265,7 @@ impl Shard {
         if !self.is_live(replacement, emit) {
             return slot;
         }
-        let named = |slot| self.object(slot).is_some_and(|o| generation == Some(o.generation));
+        let named = |slot| self.object(slot).is_some_and(|o| generation == o.generation);
         let own = self.object(replacement).is_some_and(|put| self.client(put) == client);
         if named(replacement) || (own && !named(slot)) { replacement } else { slot }
     }
@@ -270,7 +274,7 @@ impl Shard {
     /// for those who read it.
     pub(crate) fn supersede(&mut self, slot: u32, emit: Emit<'_>) -> Option<Time> {
         let old = self.object(slot)?.replaces()?;
-        self.retire(old, Removal::Replaced, emit)
+        self.retire(old, Removal::Replaced, emit).kept_until()
     }
 
     /// Whether a new value may be written over the one in `slot`.

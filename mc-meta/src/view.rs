@@ -1,6 +1,6 @@
 //! Objects and space as others see them.
 
-use mc_types::{ClientId, Generation, KeyRef};
+use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use crate::command::{Placements, Slices};
 use crate::kinds::LocalDiskReplica;
@@ -52,6 +52,12 @@ impl<'a> ObjectView<'a> {
     #[must_use]
     pub fn slices(&self) -> Slices {
         self.object.slices()
+    }
+
+    /// The checksums of its slices' prefixes; empty when there are none.
+    #[must_use]
+    pub fn prefixes(&self) -> &'a [Checksum] {
+        self.object.prefixes()
     }
 
     /// The copy or move that is under way.

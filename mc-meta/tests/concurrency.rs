@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use mc_meta::{
-    Effect, EffectSink, ListCursor, Master, MasterConfig, Placement, PutEnd, PutGrant, PutStart,
-    ReplicateConfig, SegmentSpec, SegmentStatus, SpaceView,
+    Effect, EffectSink, LateWrites, ListCursor, Master, MasterConfig, Placement, PutEnd, PutGrant,
+    PutStart, ReplicateConfig, SegmentSpec, SegmentStatus, SpaceView,
 };
 use mc_types::{ClientId, Extent, Generation, KeyRef, RemoteKey, SegmentId, Time};
 
@@ -71,6 +71,7 @@ impl World {
             size: SEGMENT_SIZE,
             endpoint: format!("mem://node-{slot}").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([0; 16]),
+            ticket_key: None,
         };
         self.master.mount_segment(self.now(), client(slot), spec).unwrap();
     }
@@ -236,14 +237,19 @@ impl<'a> Worker<'a> {
             true => master.upsert_start(now, self.client, &start),
             false => master.put_start(now, self.client, &start),
         };
-        let Ok(PutGrant { generation, placements, .. }) = granted else { return };
+        let Ok(PutGrant { handle, placements, .. }) = granted else { return };
+        let generation = handle.generation;
         self.granted.push(generation);
         self.world.write(&placements, generation);
-        let (now, named) = (self.world.now(), Some(generation));
+        let now = self.world.now();
         if self.dice.below(8) == 0 {
-            let _ = master.put_revoke(now, self.client, key, named);
+            let late = match self.dice.below(2) {
+                0 => LateWrites::Possible,
+                _ => LateWrites::Impossible,
+            };
+            let _ = master.put_revoke(now, self.client, key, handle, late);
         } else {
-            let put = PutEnd { key, generation: named, checksums: &[] };
+            let put = PutEnd { key, handle, checksums: &[], prefixes: &[] };
             let _ = master.put_end(now, self.client, &put);
         }
     }
@@ -277,7 +283,7 @@ impl<'a> Worker<'a> {
         };
         let Ok(grant) = granted else { return };
         self.world.write(&grant.targets, grant.generation);
-        let (now, named) = (self.world.now(), Some(grant.transfer));
+        let (now, named) = (self.world.now(), grant.handle);
         let ended = match copies {
             true => master.copy_end(now, self.client, key, named),
             false => master.move_end(now, self.client, key, named),

@@ -23,6 +23,7 @@ fn full_master(mut settings: MasterConfig, objects: u64, config: &ReplicateConfi
         size: objects,
         endpoint: "mem://node".parse().unwrap(),
         remote_key: RemoteKey::from_bytes([0; 16]),
+        ticket_key: None,
     };
     master.mount_segment(Time::ORIGIN, CLIENT, spec).unwrap();
     for n in 0..objects {
@@ -39,7 +40,7 @@ fn put(
 ) -> Result<(), PutStartError> {
     let key = KeyRef::new(key).unwrap();
     let grant = master.put_start(now, CLIENT, &PutStart { key, slice_lengths: &[1], config })?;
-    let put = PutEnd { key, generation: Some(grant.generation), checksums: &[] };
+    let put = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
     master.put_end(now, CLIENT, &put).unwrap();
     Ok(())
 }
@@ -97,12 +98,13 @@ fn soft_pinned_objects_stay_while_one_call_cannot_look_at_all_others() {
     let mut settings = MasterConfig::default();
     settings.shards = 1;
     let master = full_master(settings, OBJECTS, &config);
-    lease_all(&master, OBJECTS, Time::ORIGIN);
-    let now = Time::from_millis(1);
-    // Both were put after the others were read, so they are warmer than those.
-    for n in 0..2 {
-        master.remove(now, KeyRef::new(&format!("{n}")).unwrap(), true).unwrap();
+    // Both are put after the others were read, so they are warmer than those.
+    for n in OBJECTS - 2..OBJECTS {
+        let key = format!("{n}");
+        master.remove(Time::ORIGIN, KeyRef::new(&key).unwrap(), false).unwrap();
     }
+    lease_all(&master, OBJECTS - 2, Time::ORIGIN);
+    let now = Time::from_millis(1);
     put(&master, now, "pinned", &config.clone().soft_pin()).unwrap();
     put(&master, now, "ordinary", &config).unwrap();
     let error = put(&master, now, "new", &config).unwrap_err();

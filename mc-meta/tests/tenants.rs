@@ -35,6 +35,7 @@ fn master(size: u64, shards: usize) -> Master {
             size: size / 2,
             endpoint: format!("mem://node-{number}").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([0; 16]),
+            ticket_key: None,
         };
         master.mount_segment(at(0), NODE, spec).unwrap();
     }
@@ -47,7 +48,7 @@ fn put(master: &Master, now: Time, name: &str, key: &str, len: u64) -> bool {
     let (key, config) = (stored.as_ref(), ReplicateConfig::default());
     let start = PutStart { key, slice_lengths: &[len], config: &config };
     let Ok(grant) = master.put_start(now, NODE, &start) else { return false };
-    let end = PutEnd { key, generation: Some(grant.generation), checksums: &[] };
+    let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
     master.put_end(now, NODE, &end).is_ok()
 }
 

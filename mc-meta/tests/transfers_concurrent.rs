@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use mc_meta::{
-    Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec, TaskKind, TaskStatus,
+    LateWrites, Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec, TaskKind,
+    TaskStatus, TransferHandle,
 };
 use mc_types::{ClientId, KeyRef, ObjectKey, RemoteKey, SegmentId, Time};
 
@@ -30,6 +31,7 @@ fn segment(number: u64) -> SegmentSpec {
         size: 4096,
         endpoint: format!("mem://node-{number}").parse().unwrap(),
         remote_key: RemoteKey::from_bytes([number as u8; 16]),
+        ticket_key: None,
     }
 }
 
@@ -45,8 +47,8 @@ fn put(master: &Master, now: Time, writer: ClientId, key: KeyRef<'_>, random: &m
     let config = ReplicateConfig::default().replicas(random.u32(1..3));
     let put = PutStart { key, slice_lengths: &[random.u64(1..200)], config: &config };
     if let Ok(grant) = master.put_start(now, writer, &put) {
-        let generation = Some(grant.generation);
-        let _ = master.put_end(now, writer, &PutEnd { key, generation, checksums: &[] });
+        let put = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+        let _ = master.put_end(now, writer, &put);
     }
 }
 
@@ -58,11 +60,11 @@ fn work(master: &Master, now: Time, client: ClientId) {
             TaskKind::Copy { source, targets } => {
                 let targets: Vec<&str> = targets.iter().map(|target| &**target).collect();
                 let grant = master.copy_start(now, client, key, source, &targets);
-                grant.is_ok_and(|it| master.copy_end(now, client, key, Some(it.transfer)).is_ok())
+                grant.is_ok_and(|it| master.copy_end(now, client, key, it.handle).is_ok())
             }
             TaskKind::Move { source, target } => {
                 let grant = master.move_start(now, client, key, source, target);
-                grant.is_ok_and(|it| master.move_end(now, client, key, Some(it.transfer)).is_ok())
+                grant.is_ok_and(|it| master.move_end(now, client, key, it.handle).is_ok())
             }
         };
         let status = if ended { TaskStatus::Success } else { TaskStatus::Failed };
@@ -70,18 +72,36 @@ fn work(master: &Master, now: Time, client: ClientId) {
     }
 }
 
-fn step(master: &Master, now: Time, me: ClientId, random: &mut fastrand::Rng) {
+/// What a thread has begun to copy and move, and may never end.
+type Begun = Vec<(ObjectKey, TransferHandle)>;
+
+fn step(master: &Master, now: Time, me: ClientId, random: &mut fastrand::Rng, begun: &mut Begun) {
     let name_of = key(random.u64(..KEYS));
     let key = name_of.as_ref();
     let (from, to) = (name(random.u64(..SEGMENTS)), name(random.u64(..SEGMENTS)));
     match random.u32(..100) {
         0..20 => put(master, now, me, key, random),
         20..35 => drop(master.get_replica_list(now, key)),
-        35..50 => drop(master.copy_start(now, me, key, &from, &[&to])),
-        50..60 => drop(master.move_start(now, me, key, &from, &to)),
-        60..70 => drop(master.copy_end(now, me, key, None)),
-        70..75 => drop(master.copy_revoke(now, me, key, None)),
-        75..80 => drop(master.move_end(now, me, key, None)),
+        at @ 35..60 => {
+            let grant = match at {
+                35..50 => master.copy_start(now, me, key, &from, &[&to]),
+                _ => master.move_start(now, me, key, &from, &to),
+            };
+            begun.extend(grant.map(|grant| (name_of.clone(), grant.handle)));
+        }
+        at @ 60..80 => {
+            if begun.is_empty() {
+                return;
+            }
+            let (key, transfer) = begun.swap_remove(random.usize(..begun.len()));
+            let key = key.as_ref();
+            let _ = match at {
+                60..70 => master.copy_end(now, me, key, transfer),
+                70..73 => master.copy_revoke(now, me, key, transfer, LateWrites::Impossible),
+                73..75 => master.copy_revoke(now, me, key, transfer, LateWrites::Possible),
+                _ => master.move_end(now, me, key, transfer),
+            };
+        }
         80..83 => drop(master.remove(now, key, random.bool())),
         83..86 => drop(master.create_copy_task(now, key, &[&to])),
         86..94 => (0..SEGMENTS).for_each(|number| work(master, now, client(number))),
@@ -117,9 +137,11 @@ fn nothing_is_lost_between_threads() {
         let (master, clock) = (Arc::clone(&master), Arc::clone(&clock));
         thread::spawn(move || {
             let mut random = fastrand::Rng::with_seed(thread);
+            let mut begun = Begun::new();
             for _ in 0..STEPS {
                 let now = Time::from_millis(clock.fetch_add(5, Ordering::Relaxed));
-                step(&master, now, client(random.u64(..SEGMENTS)), &mut random);
+                // The tokens prove who began a transfer; that clients differ is seen elsewhere.
+                step(&master, now, client(thread), &mut random, &mut begun);
                 if random.u32(..20) == 0 {
                     master.tick(now);
                     let report = master.report();

@@ -8,8 +8,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use mc_meta::{
-    GetError, Master, MasterConfig, Placement, PutEnd, PutFinishError, PutGrant, PutStart,
-    ReplicateConfig, SegmentSpec,
+    GetError, LateWrites, Master, MasterConfig, Placement, Placements, PutEnd, PutFinishError,
+    PutGrant, PutHandle, PutStart, ReplicateConfig, SegmentSpec,
 };
 use mc_types::{ClientId, Extent, Generation, KeyRef, RemoteKey, SegmentId, Time};
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ enum Op {
     /// Ends or revokes what was granted so many grants ago.
     Finish {
         back: usize,
-        revoke: bool,
+        revoke: Option<LateWrites>,
     },
     Get {
         key: usize,
@@ -64,6 +64,7 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     let (client, key) = (1u128..3, 0..KEYS.len());
+    let late = prop_oneof![Just(LateWrites::Possible), Just(LateWrites::Impossible)];
     // Few lengths, so that values are written over.
     let len = prop_oneof![Just(60u64), Just(90), 1u64..120];
     let start = (client.clone(), key.clone(), len, 1u32..3, prop::bool::weighted(0.7));
@@ -76,7 +77,7 @@ fn op() -> impl Strategy<Value = Op> {
     });
     prop_oneof![
         8 => start,
-        8 => (0usize..4, prop::bool::weighted(0.2))
+        8 => (0usize..4, prop::option::weighted(0.3, late))
             .prop_map(|(back, revoke)| Op::Finish { back, revoke }),
         6 => key.clone().prop_map(|key| Op::Get { key }),
         1 => (0usize..4).prop_map(|back| Op::Renew { back }),
@@ -110,7 +111,7 @@ struct InUse {
 struct Granted {
     client: ClientId,
     key: usize,
-    generation: Generation,
+    handle: PutHandle,
 }
 
 struct World {
@@ -172,6 +173,7 @@ impl World {
             size: SIZE,
             endpoint: format!("mem://node-{number}").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([1; 16]),
+            ticket_key: None,
         };
         self.master.mount_segment(self.now, node(), spec).unwrap();
         self.mounted.insert(number, id);
@@ -187,8 +189,8 @@ impl World {
                     && other.extent.overlaps(*extent)
             });
             assert!(used.is_none(), "{extent} was granted while {used:?} at {:?}", self.now);
-            let by = Use::Written(grant.generation);
-            let until = self.now + RELEASE;
+            let by = Use::Written(grant.handle.generation);
+            let until = self.now + grant.time_left;
             self.in_use.push(InUse { mounting, extent: *extent, until, by });
         }
     }
@@ -211,8 +213,8 @@ impl World {
         if let Ok(grant) = result {
             assert!(upsert || !readable, "a put replaces nothing");
             self.granted(&grant);
-            self.grants.push(Granted { client, key: at, generation: grant.generation });
-            self.newest.insert(at, grant.generation);
+            self.grants.push(Granted { client, key: at, handle: grant.handle });
+            self.newest.insert(at, grant.handle.generation);
         }
         // Room may have been made, and values written over.
         self.forget_lost();
@@ -223,22 +225,25 @@ impl World {
         self.value.retain(|at, _| self.master.longest_prefix(self.now, [key(*at)]) == 1);
     }
 
-    fn finish(&mut self, back: usize, revoke: bool) {
+    fn finish(&mut self, back: usize, revoke: Option<LateWrites>) {
         let Some(at) = self.grants.len().checked_sub(back + 1) else { return };
-        let Granted { client, key: at, generation } = self.grants[at];
-        let named = Some(generation);
-        let put = PutEnd { key: key(at), generation: named, checksums: &[] };
-        let result = if revoke {
-            self.master.upsert_revoke(self.now, client, key(at), named)
-        } else {
-            self.master.upsert_end(self.now, client, &put)
+        let Granted { client, key: at, handle } = self.grants[at];
+        let generation = handle.generation;
+        let put = PutEnd { key: key(at), handle, checksums: &[], prefixes: &[] };
+        let result = match revoke {
+            Some(late) => self.master.upsert_revoke(self.now, client, key(at), handle, late),
+            None => self.master.upsert_end(self.now, client, &put),
         };
         let newest = self.newest.get(&at) == Some(&generation);
         match result {
-            Ok(()) if revoke => {
-                assert!(newest, "one that was preempted is not open");
-                self.newest.remove(&at);
-                self.written(generation);
+            Ok(()) if revoke.is_some() => {
+                if newest {
+                    self.newest.remove(&at);
+                }
+                // Otherwise its bytes may arrive until its grant ends.
+                if revoke == Some(LateWrites::Impossible) {
+                    self.written(generation);
+                }
             }
             Ok(()) => {
                 let again = self.value.get(&at) == Some(&generation);
@@ -248,7 +253,7 @@ impl World {
             }
             Err(PutFinishError::NotOpen | PutFinishError::NotFound) => {
                 let ended = self.value.get(&at) == Some(&generation);
-                assert!(revoke || !ended, "what was ended may be ended again");
+                assert!(revoke.is_some() || !ended, "what was ended may be ended again");
             }
             Err(PutFinishError::IllegalClient) => assert!(!newest || self.owner(at) != client),
             Err(error) => panic!("{error:?}"),
@@ -264,17 +269,22 @@ impl World {
         match self.master.get_replica_list(self.now, key(at)) {
             Ok(list) => {
                 assert_eq!(Some(&list.generation), self.value.get(&at), "not the last value");
-                for Placement { segment, extent } in list.placements {
-                    let mounting = segment.spec().id.as_u128();
-                    assert!(self.mounted.values().any(|mounted| *mounted == mounting));
-                    let until = self.now + LEASE;
-                    self.in_use.push(InUse { mounting, extent, until, by: Use::Read });
-                }
+                self.reads(list.placements);
                 // Being read may end it at once.
                 self.forget_lost();
             }
             Err(GetError::NotFound | GetError::NotReady) => assert!(!self.value.contains_key(&at)),
             Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    /// Somebody reads there until the lease ends.
+    fn reads(&mut self, placements: Placements) {
+        for Placement { segment, extent } in placements {
+            let mounting = segment.spec().id.as_u128();
+            assert!(self.mounted.values().any(|mounted| *mounted == mounting));
+            let until = self.now + LEASE;
+            self.in_use.push(InUse { mounting, extent, until, by: Use::Read });
         }
     }
 
@@ -287,17 +297,15 @@ impl World {
             Op::Get { key } => self.get(key),
             Op::Renew { back } => {
                 let Some(at) = self.grants.len().checked_sub(back + 1) else { return };
-                let Granted { key: at, generation, .. } = self.grants[at];
-                let renewed = self.master.renew_lease(self.now, key(at), generation);
-                assert_eq!(renewed.is_ok(), self.value.get(&at) == Some(&generation));
+                let Granted { key: at, handle, .. } = self.grants[at];
+                let renewed = self.master.renew_lease(self.now, key(at), handle.generation);
+                assert_eq!(renewed.is_ok(), self.value.get(&at) == Some(&handle.generation));
+                self.reads(renewed.map(|renewed| renewed.placements).unwrap_or_default());
             }
             Op::Remove { key: at, force } => {
                 if self.master.remove(self.now, key(at), force).is_ok() {
+                    // Those who read it go on until their leases end.
                     assert!(self.value.remove(&at).is_some());
-                    if force {
-                        // Whoever reads it takes what it gets.
-                        self.in_use.retain(|used| used.by != Use::Read);
-                    }
                 }
             }
             Op::Clear { client, key: at, segment } => {

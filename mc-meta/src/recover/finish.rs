@@ -279,7 +279,7 @@ impl Rebuild {
         let shards = self.master.shards();
         let mut shard = shards[(number % shards.len() as u64) as usize].lock();
         let replicas = [replica].into_iter().collect();
-        let space = Kept { tenant: None, replicas };
+        let space = Kept { tenant: None, replicas, writer: None };
         shard.keep_until(now + left, Generation::new(number), space, Emit { now, sink: None });
         self.master.release_not_before(now + left);
     }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use core::time::Duration;
 
+use mc_ticket::PutToken;
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time};
 use proptest::prelude::*;
 
-use crate::command::{PutEnd, PutStart, ReplicateConfig};
+use crate::command::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, TransferHandle};
 use crate::config::MasterConfig;
 use crate::kinds::{DiskConfig, ReplicaKind};
 use crate::local_disk::LocalDiskConfig;
@@ -24,6 +25,14 @@ const KEYS: usize = 4;
 const SEGMENTS: u128 = 3;
 const SIZE: u64 = 400;
 const WRITER: ClientId = ClientId::from_u128(1);
+const NO_PUT: PutHandle =
+    PutHandle { generation: Generation::new(0), token: PutToken::from_u64(0) };
+const NO_TRANSFER: TransferHandle = TransferHandle { id: NO_PUT.generation, token: NO_PUT.token };
+
+/// Some of both.
+const fn late(how: u8) -> LateWrites {
+    if how.is_multiple_of(2) { LateWrites::Impossible } else { LateWrites::Possible }
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -106,6 +115,7 @@ fn spec(number: u128) -> SegmentSpec {
         size: SIZE,
         endpoint: format!("mem://node-{number}").parse().unwrap(),
         remote_key: RemoteKey::from_bytes([0; 16]),
+        ticket_key: None,
     }
 }
 
@@ -131,7 +141,8 @@ fn config(kind: u8) -> ReplicateConfig {
 struct Cluster {
     master: Master,
     now: Time,
-    opened: BTreeMap<usize, Generation>,
+    opened: BTreeMap<usize, PutHandle>,
+    transfers: BTreeMap<usize, TransferHandle>,
 }
 
 impl Cluster {
@@ -155,7 +166,8 @@ impl Cluster {
             ..MasterConfig::default()
         };
         let master = Master::new(config, 7).unwrap();
-        let mut cluster = Self { master, now: Time::ORIGIN, opened: BTreeMap::new() };
+        let mut cluster =
+            Self { master, now: Time::ORIGIN, opened: BTreeMap::new(), transfers: BTreeMap::new() };
         (0..NAMES.len()).for_each(|at| cluster.apply(Op::Policy(at, 600)));
         (0..SEGMENTS).for_each(|number| cluster.apply(Op::Mount(number)));
         (0..SEGMENTS).for_each(|number| cluster.apply(Op::MountDisk(number)));
@@ -215,7 +227,7 @@ impl Cluster {
                     self.master.put_start(now, WRITER, &put)
                 };
                 if let Ok(grant) = granted {
-                    self.opened.insert(key, grant.generation);
+                    self.opened.insert(key, grant.handle);
                 }
             }
             op => self.apply_to_key(op),
@@ -236,37 +248,44 @@ impl Cluster {
             let key = key.as_ref();
             let granted = master.promotion_alloc_start(now, client, key, generation, len, &[]);
             let _ = match (granted, how) {
-                (Ok(_), 0 | 1) => master.notify_promotion_success(now, client, key, generation),
-                (Ok(_), 2) => master.notify_promotion_failure(now, client, key, generation),
+                (Ok(grant), 0 | 1) => {
+                    master.notify_promotion_success(now, client, key, generation, grant.handle)
+                }
+                (Ok(grant), 2 | 3) => {
+                    let (handle, late) = (Some(grant.handle), late(how));
+                    master.notify_promotion_failure(now, client, key, generation, handle, late)
+                }
                 _ => Ok(()),
             };
         }
     }
 
-    fn apply_to_key(&self, op: Op) {
+    fn apply_to_key(&mut self, op: Op) {
         let (master, now) = (&self.master, self.now);
-        let named = |key: usize| (stored(key), self.opened.get(&key).copied());
+        let named = |key: usize| (stored(key), self.opened.get(&key).copied().unwrap_or(NO_PUT));
         match op {
             Op::End(key) => {
-                let (key, generation) = named(key);
-                let end = PutEnd { key: key.as_ref(), generation, checksums: &[] };
+                let (key, handle) = named(key);
+                let end = PutEnd { key: key.as_ref(), handle, checksums: &[], prefixes: &[] };
                 let _ = master.put_end(now, WRITER, &end);
             }
             Op::Revoke(key) => {
-                let (key, generation) = named(key);
-                let _ = master.put_revoke(now, WRITER, key.as_ref(), generation);
+                let (key, handle) = named(key);
+                let late = late((now.as_millis() % 4) as u8);
+                let _ = master.put_revoke(now, WRITER, key.as_ref(), handle, late);
             }
             Op::RevokeMemory(key) => {
-                let (key, generation) = named(key);
-                let _ = master.memory_put_revoke(now, WRITER, key.as_ref(), generation);
+                let (key, handle) = named(key);
+                let late = late((now.as_millis() % 4) as u8);
+                let _ = master.memory_put_revoke(now, WRITER, key.as_ref(), handle, late);
             }
             Op::FileEnd(key) => {
-                let (key, generation) = named(key);
-                let _ = master.disk_put_end(now, WRITER, key.as_ref(), generation);
+                let (key, handle) = named(key);
+                let _ = master.disk_put_end(now, WRITER, key.as_ref(), handle);
             }
             Op::FileRevoke(key) => {
-                let (key, generation) = named(key);
-                let _ = master.disk_put_revoke(now, WRITER, key.as_ref(), generation);
+                let (key, handle) = named(key);
+                let _ = master.disk_put_revoke(now, WRITER, key.as_ref(), handle);
             }
             Op::FileGone(key) => {
                 let (key, kind) = (stored(key), ReplicaKind::Disk);
@@ -283,20 +302,23 @@ impl Cluster {
                 master.batch_replica_clear(now, WRITER, &[key.as_ref()], segment.as_deref());
             }
             Op::Copy(key, from, to) => {
-                let (key, from, to) = (stored(key), name_of(from), name_of(to));
-                let _ = master.copy_start(now, WRITER, key.as_ref(), &from, &[&to]);
+                let (stored, from, to) = (stored(key), name_of(from), name_of(to));
+                let copy = master.copy_start(now, WRITER, stored.as_ref(), &from, &[&to]);
+                self.transfers.extend(copy.ok().map(|grant| (key, grant.handle)));
             }
             Op::Move(key, from, to) => {
-                let (key, from, to) = (stored(key), name_of(from), name_of(to));
-                let _ = master.move_start(now, WRITER, key.as_ref(), &from, &to);
+                let (stored, from, to) = (stored(key), name_of(from), name_of(to));
+                let moved = master.move_start(now, WRITER, stored.as_ref(), &from, &to);
+                self.transfers.extend(moved.ok().map(|grant| (key, grant.handle)));
             }
             Op::EndTransfer(key, how) => {
-                let key = stored(key);
+                let handle = self.transfers.get(&key).copied().unwrap_or(NO_TRANSFER);
+                let (key, late) = (stored(key), late((now.as_millis() % 4) as u8));
                 let _ = match how {
-                    0 => master.copy_revoke(now, WRITER, key.as_ref(), None),
-                    1 => master.move_revoke(now, WRITER, key.as_ref(), None),
-                    2 => master.copy_end(now, WRITER, key.as_ref(), None),
-                    _ => master.move_end(now, WRITER, key.as_ref(), None),
+                    0 => master.copy_revoke(now, WRITER, key.as_ref(), handle, late),
+                    1 => master.move_revoke(now, WRITER, key.as_ref(), handle, late),
+                    2 => master.copy_end(now, WRITER, key.as_ref(), handle),
+                    _ => master.move_end(now, WRITER, key.as_ref(), handle),
                 };
             }
             _ => {}

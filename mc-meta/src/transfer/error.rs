@@ -142,8 +142,8 @@ pub enum TransferFinishError {
     /// Nothing of the kind is under way: it is over, or its time was up.
     #[error("no such copy or move is under way; it is over, or its time was up")]
     NotOpen,
-    /// Another client's.
-    #[error("the object is being copied or moved by another client")]
+    /// Another client's, or the token is not the one that its start gave.
+    #[error("the object is being copied or moved by another client, or the token is not its")]
     IllegalClient,
     /// A copy is not ended as a move, nor a move as a copy.
     #[error("what is under way is a {kind}")]

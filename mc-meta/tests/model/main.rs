@@ -67,21 +67,21 @@ fn apply(oracle: &mut Oracle, settings: &Settings, op: &Op) {
         Op::PutEnd { client, key, which, checksums } => {
             let key = name(*key);
             let checksums = vec![Checksum::from_crc32c(5); *checksums];
-            let generation = oracle.generation(&key, *which);
-            let put = PutEnd { key: as_key(&key), generation, checksums: &checksums };
+            let (key, handle) = (as_key(&key), oracle.put_handle(&key, *which));
+            let put = PutEnd { key, handle, checksums: &checksums, prefixes: &[] };
             oracle.put_end(of(client), &put);
         }
-        Op::PutRevoke { client, key, which } => {
+        Op::PutRevoke { client, key, which, late } => {
             let key = name(*key);
-            let generation = oracle.generation(&key, *which);
-            oracle.put_revoke(of(client), as_key(&key), generation);
+            let handle = oracle.put_handle(&key, *which);
+            oracle.put_revoke(of(client), as_key(&key), handle, *late);
         }
         Op::Put { client, key, slices, wish } => {
             let (client, key) = (of(client), name(*key));
             let put = PutStart { key: as_key(&key), slice_lengths: slices, config: &wish.config() };
-            if let Some(generation) = oracle.put_start(client, &put) {
-                let generation = Some(generation);
-                oracle.put_end(client, &PutEnd { key: put.key, generation, checksums: &[] });
+            if let Some(handle) = oracle.put_start(client, &put) {
+                let end = PutEnd { key: put.key, handle, checksums: &[], prefixes: &[] };
+                oracle.put_end(client, &end);
             }
         }
         Op::UpsertStart { client, key, slices, wish } => {
@@ -92,9 +92,9 @@ fn apply(oracle: &mut Oracle, settings: &Settings, op: &Op) {
         Op::Upsert { client, key, slices, wish } => {
             let (client, key) = (of(client), name(*key));
             let put = PutStart { key: as_key(&key), slice_lengths: slices, config: &wish.config() };
-            if let Some(generation) = oracle.upsert_start(client, &put) {
-                let generation = Some(generation);
-                oracle.put_end(client, &PutEnd { key: put.key, generation, checksums: &[] });
+            if let Some(handle) = oracle.upsert_start(client, &put) {
+                let end = PutEnd { key: put.key, handle, checksums: &[], prefixes: &[] };
+                oracle.put_end(client, &end);
             }
         }
         Op::TransferStart { client, key, kind, from, to } => {
@@ -109,10 +109,10 @@ fn apply(oracle: &mut Oracle, settings: &Settings, op: &Op) {
             let id = oracle.transfer(&key, *which);
             oracle.transfer_end(of(client), as_key(&key), *kind, id);
         }
-        Op::TransferRevoke { client, key, kind, which } => {
+        Op::TransferRevoke { client, key, kind, which, late } => {
             let key = name(*key);
             let id = oracle.transfer(&key, *which);
-            oracle.transfer_revoke(of(client), as_key(&key), *kind, id);
+            oracle.transfer_revoke(of(client), as_key(&key), *kind, id, *late);
         }
         Op::Clear { client, keys, slot } => {
             let names: Vec<String> = keys.iter().map(|key| name(*key)).collect();

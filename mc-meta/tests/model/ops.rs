@@ -3,7 +3,9 @@
 use core::fmt;
 use core::time::Duration;
 
-use mc_meta::{AllocationStrategy, MasterConfig, ReplicateConfig, SegmentSpec, TransferKind};
+use mc_meta::{
+    AllocationStrategy, LateWrites, MasterConfig, ReplicateConfig, SegmentSpec, TransferKind,
+};
 use mc_types::{RemoteKey, SegmentId};
 use proptest::collection::vec;
 use proptest::option;
@@ -63,6 +65,7 @@ pub(crate) enum Op {
         client: u128,
         key: usize,
         which: Which,
+        late: LateWrites,
     },
     UpsertStart {
         client: u128,
@@ -95,6 +98,7 @@ pub(crate) enum Op {
         key: usize,
         kind: TransferKind,
         which: Which,
+        late: LateWrites,
     },
     Clear {
         client: u128,
@@ -290,8 +294,9 @@ fn object_op() -> impl Strategy<Value = Op> {
         8 => (client(), key(), which(), 0usize..3).prop_map(
             |(client, key, which, checksums)| Op::PutEnd { client, key, which, checksums }
         ),
-        2 => (client(), key(), which())
-            .prop_map(|(client, key, which)| Op::PutRevoke { client, key, which }),
+        4 => (client(), key(), which(), late()).prop_map(
+            |(client, key, which, late)| Op::PutRevoke { client, key, which, late }
+        ),
         20 => (client(), key(), slices(), wish()).prop_map(
             |(client, key, slices, wish)| Op::Put { client, key, slices, wish }
         ),
@@ -328,8 +333,8 @@ fn transfer_op() -> impl Strategy<Value = Op> {
         6 => (client(), key(), kind(), which()).prop_map(
             |(client, key, kind, which)| Op::TransferEnd { client, key, kind, which }
         ),
-        1 => (client(), key(), kind(), which()).prop_map(
-            |(client, key, kind, which)| Op::TransferRevoke { client, key, kind, which }
+        2 => (client(), key(), kind(), which(), late()).prop_map(
+            |(client, key, kind, which, late)| Op::TransferRevoke { client, key, kind, which, late }
         ),
     ]
 }
@@ -366,9 +371,13 @@ fn wish() -> impl Strategy<Value = Wish> {
 fn which() -> impl Strategy<Value = Which> {
     prop_oneof![
         4 => Just(Which::Current),
-        1 => Just(Which::Previous),
-        2 => Just(Which::Unnamed),
+        2 => Just(Which::Previous),
+        1 => Just(Which::Guessed),
     ]
+}
+
+fn late() -> impl Strategy<Value = LateWrites> {
+    prop_oneof![Just(LateWrites::Possible), Just(LateWrites::Impossible)]
 }
 
 /// The settings; prints only those that are drawn.
@@ -464,5 +473,6 @@ pub(crate) fn spec(settings: &Settings, slot: u8, epoch: u8, elsewhere: bool) ->
         // Two on each host.
         endpoint: format!("mem://{host}-{}:{slot}", slot % 2).parse().unwrap(),
         remote_key: RemoteKey::from_bytes([epoch; 16]),
+        ticket_key: None,
     }
 }

@@ -17,8 +17,11 @@ mod upserts;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use journal::Recorder;
-use mc_meta::{Master, MasterConfig, SegmentSpec, SegmentStatus, Slice, TransferKind};
+use journal::{Event, Recorder};
+use mc_meta::{
+    GrantSecret, LateWrites, Master, MasterConfig, PutHandle, PutToken, SegmentSpec, SegmentStatus,
+    Slice, TransferKind,
+};
 use mc_types::{ClientId, Extent, Generation, SegmentId, Time};
 
 /// Which put of a key a command names.
@@ -26,7 +29,8 @@ use mc_types::{ClientId, Extent, Generation, SegmentId, Time};
 pub(crate) enum Which {
     Current,
     Previous,
-    Unnamed,
+    /// The current one, with a token that its start did not give.
+    Guessed,
 }
 
 /// One mounting of a segment: a segment that is mounted anew is another one.
@@ -111,6 +115,28 @@ struct Discarded {
     /// The same as the effect told it: when it was kept, if that was later.
     told: Time,
     replicas: Vec<(Mounting, Extent)>,
+    /// Who may still be writing there, if nobody is reading.
+    writer: Option<Writer>,
+}
+
+/// A client and what it has begun.
+type Writer = (ClientId, Generation);
+
+/// The secret of every master.
+const SECRET: GrantSecret = GrantSecret::from_bytes([0x5a; 16]);
+
+/// What the client of a command knows of what has this number.
+pub(crate) fn token(number: Generation, which: Which) -> PutToken {
+    let token = SECRET.token(number.as_u64());
+    match which {
+        Which::Current | Which::Previous => token,
+        Which::Guessed => PutToken::from_u64(token.as_u64() ^ 1),
+    }
+}
+
+/// Whether the token is the one that the start gave.
+fn is_genuine(number: Generation, token: PutToken) -> bool {
+    token == SECRET.token(number.as_u64())
 }
 
 /// An object without replicas, of which the master has not told yet.
@@ -160,6 +186,13 @@ pub(crate) struct Oracle {
     discarded: Vec<Discarded>,
     lost: BTreeMap<(String, Generation), Lost>,
     previous: BTreeMap<String, Generation>,
+    /// The copy or move of each key that began last.
+    transfers: BTreeMap<String, Generation>,
+    /// Whoever may have been writing to space that was kept, even if that has gone with
+    /// its segments.
+    writers: BTreeSet<Writer>,
+    /// Whether space that was kept for readers has gone with its segment.
+    lost_kept: bool,
     generations: BTreeSet<Generation>,
     totals: Totals,
 }
@@ -167,7 +200,10 @@ pub(crate) struct Oracle {
 impl Oracle {
     pub(crate) fn new(config: MasterConfig, seed: u64, now: Time) -> Self {
         let recorder = Recorder::default();
-        let master = Master::new(config.clone(), seed).unwrap().with_sink(recorder.clone());
+        let master = Master::new(config.clone(), seed)
+            .unwrap()
+            .with_secret(SECRET)
+            .with_sink(recorder.clone());
         Self {
             master,
             recorder,
@@ -185,6 +221,9 @@ impl Oracle {
             discarded: Vec::new(),
             lost: BTreeMap::new(),
             previous: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            writers: BTreeSet::new(),
+            lost_kept: false,
             generations: BTreeSet::new(),
             totals: Totals::default(),
         }
@@ -200,14 +239,15 @@ impl Oracle {
         self.now = Time::from_millis(self.now.as_millis().saturating_sub(millis));
     }
 
-    pub(crate) fn generation(&self, key: &str, which: Which) -> Option<Generation> {
+    pub(crate) fn put_handle(&self, key: &str, which: Which) -> PutHandle {
         let objects = [self.replacements.get(key), self.objects.get(key)];
         let current = objects.into_iter().flatten().next().map(|object| object.generation);
-        match which {
-            Which::Unnamed => None,
-            Which::Current => current.or(Some(Generation::new(0))),
-            Which::Previous => self.previous.get(key).copied().or(Some(Generation::new(0))),
-        }
+        let generation = match which {
+            Which::Current | Which::Guessed => current,
+            Which::Previous => self.previous.get(key).copied(),
+        };
+        let generation = generation.unwrap_or(Generation::new(0));
+        PutHandle { generation, token: token(generation, which) }
     }
 
     /// Whether what is due must have been done. Where the clock goes back, it may wait
@@ -261,7 +301,8 @@ impl Oracle {
             self.objects.insert(key.to_owned(), replacement);
         }
         if let Some(transfer) = object.transfer.take() {
-            self.keep_until(transfer.due, transfer.targets);
+            let writer = (transfer.client, transfer.id);
+            self.keep_until(transfer.due, transfer.targets, Some(writer));
         }
         self.previous.insert(key.to_owned(), object.generation);
         self.drop_empty_groups();
@@ -282,11 +323,46 @@ impl Oracle {
     }
 
     /// Space that has no owner any more is kept.
-    fn keep_until(&mut self, release_at: Time, replicas: Vec<(Mounting, Extent)>) {
+    fn keep_until(
+        &mut self,
+        release_at: Time,
+        replicas: Vec<(Mounting, Extent)>,
+        writer: Option<Writer>,
+    ) {
+        self.writers.extend(writer);
         if !replicas.is_empty() {
             let told = release_at.max(self.now);
-            self.discarded.push(Discarded { release_at, told, replicas });
+            self.discarded.push(Discarded { release_at, told, replicas, writer });
         }
+    }
+
+    /// A client revokes what is not open: whether the answer is right, given that it would
+    /// be `error` otherwise, and what became of space that is kept.
+    fn revoked_again<E: PartialEq + core::fmt::Debug>(
+        &mut self,
+        result: &Result<(), E>,
+        error: E,
+        (writer, is_genuine): (Writer, bool),
+        late: LateWrites,
+        events: &[Event],
+    ) {
+        let kept = |discarded: &Discarded| discarded.writer == Some(writer);
+        let Some(at) = self.discarded.iter().position(kept).filter(|_| is_genuine) else {
+            assert_eq!(events, []);
+            // The master may still know of it, though none of its space is left.
+            let unseen = is_genuine && self.writers.contains(&writer);
+            assert!(*result == Err(error) || unseen && result.is_ok(), "{result:?}");
+            return;
+        };
+        assert_eq!(*result, Ok(()));
+        if late == LateWrites::Possible {
+            assert_eq!(events, []);
+            return;
+        }
+        let discarded = self.discarded.swap_remove(at);
+        let id = |mounting| self.segment(mounting).unwrap().spec.id;
+        let space = discarded.replicas.iter().map(|(at, extent)| (id(*at), *extent)).collect();
+        assert_eq!(events, [Event::Freed(space)]);
     }
 
     /// Groups are known by their members.

@@ -16,9 +16,10 @@ fn a_batch_answers_in_order_and_each_item_for_itself() {
     assert!(matches!(grants[2], Err(PutStartError::InProgress { .. })), "twice in one batch");
     assert!(matches!(grants[3], Err(PutStartError::TooLarge { .. })));
 
-    let generation = grants[0].as_ref().ok().map(|grant| grant.generation);
-    let end = |name, generation| PutEnd { key: key(name), generation, checksums: &[] };
-    let ends = [end("b", None), end("a", generation), end("a", generation), end("a", None)];
+    let put = grants[0].as_ref().unwrap().handle;
+    let other = handle(Generation::new(7));
+    let end = |name, handle| PutEnd { key: key(name), handle, checksums: &[], prefixes: &[] };
+    let ends = [end("b", put), end("a", put), end("a", put), end("a", other)];
     let ended = master.batch_put_end(at(0), WRITER, &ends);
     let expected = [Err(PutFinishError::NotFound), Ok(()), Ok(()), Err(PutFinishError::NotOpen)];
     assert_eq!(ended, expected);
@@ -27,7 +28,7 @@ fn a_batch_answers_in_order_and_each_item_for_itself() {
     assert_eq!(master.batch_exist(at(0), &keys), [false, true]);
     let lists = master.batch_get_replica_list(at(0), &keys);
     assert_eq!(lists[0].as_ref().unwrap_err(), &GetError::NotFound);
-    assert_eq!(Some(lists[1].as_ref().unwrap().generation), generation);
+    assert_eq!(lists[1].as_ref().unwrap().generation, put.generation);
 
     let keys = [key("a"), key("a"), key("b")];
     let removed = master.batch_remove(at(0), &keys, true);
@@ -39,9 +40,9 @@ fn a_batch_answers_in_order_and_each_item_for_itself() {
 #[test]
 fn a_batch_of_revocations_gives_the_space_back() {
     let master = master(&[100]);
-    let a = start(&master, at(0), "a", 10).unwrap().generation;
-    start(&master, at(0), "b", 10).unwrap();
-    let puts = [(key("a"), Some(a)), (key("b"), None), (key("a"), Some(a))];
+    let [a, b] = ["a", "b"].map(|name| start(&master, at(0), name, 10).unwrap().handle);
+    let revoke = |name, handle| PutRevoke { key: key(name), handle, late: LateWrites::Impossible };
+    let puts = [revoke("a", a), revoke("b", b), revoke("a", a)];
     let revoked = master.batch_put_revoke(at(0), WRITER, &puts);
     assert_eq!(revoked, [Ok(()), Ok(()), Err(PutFinishError::NotFound)]);
     assert_eq!(master.report().used, 0);

@@ -49,7 +49,7 @@ fn only_what_the_client_put_and_nobody_uses_is_cleared() {
     let config = ReplicateConfig::default().prefer("segment-0");
     let theirs = PutStart { key: key("theirs"), slice_lengths: &[10], config: &config };
     let grant = master.put_start(at(0), STRANGER, &theirs).unwrap();
-    let end = PutEnd { key: key("theirs"), generation: Some(grant.generation), checksums: &[] };
+    let end = PutEnd { key: key("theirs"), handle: grant.handle, checksums: &[], prefixes: &[] };
     master.put_end(at(0), STRANGER, &end).unwrap();
     for name in ["leased", "copied", "free"] {
         put_as(&master, at(0), name, 10, &config).unwrap();
@@ -61,7 +61,7 @@ fn only_what_the_client_put_and_nobody_uses_is_cleared() {
     assert_eq!(clear(&master, at(1), &all, Some("segment-0")), ["free"]);
     put_as(&master, at(1), "free", 10, &config).unwrap();
     assert_eq!(clear(&master, at(1), &all, None), ["free"]);
-    master.copy_end(at(2), NODE, key("copied"), Some(copy.transfer)).unwrap();
+    master.copy_end(at(2), NODE, key("copied"), copy.handle).unwrap();
     assert_eq!(clear(&master, secs(5), &all, None), ["leased", "copied"]);
     assert!(has(&master, "theirs"));
 }

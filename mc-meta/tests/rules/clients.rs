@@ -42,7 +42,7 @@ fn equal_seeds_and_commands_give_equal_answers() {
     let run = || {
         let mut config = settings();
         config.client_ttl = Duration::from_secs(10);
-        let master = Master::new(config, 9).unwrap();
+        let master = Master::new(config, 9).unwrap().with_secret(SECRET);
         for number in 0..20 {
             let client = ClientId::from_u128(number / 2);
             master.mount_segment(at(0), client, segment(number, 1000)).unwrap();
@@ -54,7 +54,7 @@ fn equal_seeds_and_commands_give_equal_answers() {
         master.tick(secs(11));
         let placed = |n: u32| {
             let grant = put(&master, secs(11), &format!("key-{n}"), 10).unwrap();
-            (grant.generation, grant.placements[0].segment.spec().id)
+            (grant.handle.generation, grant.placements[0].segment.spec().id)
         };
         (0..50).map(placed).collect::<Vec<_>>()
     };
@@ -145,14 +145,14 @@ fn an_open_put_outlives_the_loss_of_one_of_its_replicas() {
     let master = master(&[100, 100]);
     let grant = start_as(&master, at(0), "a", 10, &ReplicateConfig::default().replicas(2)).unwrap();
     master.unmount_segment(at(1), NODE, SegmentId::from_u128(0)).unwrap();
-    end(&master, at(2), "a", grant.generation).unwrap();
+    end(&master, at(2), "a", grant.handle.generation).unwrap();
     let list = master.get_replica_list(at(2), key("a")).unwrap();
     assert_eq!(list.placements.len(), 1);
     assert!(list.placements[0].segment.status().is_readable());
     // The other one goes, too: nothing is left to end.
     let grant = start(&master, at(2), "b", 10).unwrap();
     master.unmount_segment(at(3), NODE, SegmentId::from_u128(1)).unwrap();
-    assert_eq!(end(&master, at(3), "b", grant.generation), Err(PutFinishError::NotFound));
+    assert_eq!(end(&master, at(3), "b", grant.handle.generation), Err(PutFinishError::NotFound));
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn a_segment_goes_at_its_time_also_when_a_client_is_looked_at_then() {
 #[test]
 fn what_lost_its_segment_before_its_group_was_evicted_was_lost() {
     let events = Recorder::default();
-    let master = Master::new(settings(), 1).unwrap().with_sink(events.clone());
+    let master = Master::new(settings(), 1).unwrap().with_secret(SECRET).with_sink(events.clone());
     for number in 0..2 {
         master.mount_segment(at(0), NODE, segment(number, 100)).unwrap();
     }
@@ -370,7 +370,7 @@ fn what_was_lost_with_its_segment_is_neither_evicted_nor_removed() {
     let mut config = settings();
     config.shards = 4;
     let events = Recorder::default();
-    let master = Master::new(config, 1).unwrap().with_sink(events.clone());
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(events.clone());
     for number in 0..2 {
         master.mount_segment(at(0), NODE, segment(number, 100)).unwrap();
     }
@@ -391,7 +391,7 @@ fn what_was_lost_with_its_segment_is_neither_evicted_nor_removed() {
 
 #[test]
 fn the_hosts_of_clients_are_told_once_each() {
-    let master = Master::new(settings(), 1).unwrap();
+    let master = Master::new(settings(), 1).unwrap().with_secret(SECRET);
     let mount = |client, number, endpoint: &str| {
         let mut spec = segment(number, 100);
         spec.endpoint = endpoint.parse().unwrap();

@@ -47,7 +47,7 @@ impl EffectSink for Story {
 
 fn told(config: MasterConfig, size: u64) -> (Master, Story) {
     let story = Story::default();
-    let master = Master::new(config, 1).unwrap().with_sink(story.clone());
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(story.clone());
     master.mount_segment(at(0), NODE, segment(0, size)).unwrap();
     (master, story)
 }
@@ -58,15 +58,15 @@ fn disk_end(
     name: &str,
     generation: Generation,
 ) -> Result<(), PutFinishError> {
-    master.disk_put_end(now, WRITER, key(name), Some(generation))
+    master.disk_put_end(now, WRITER, key(name), handle(generation))
 }
 
 /// Puts an object with its file.
 fn put_both(master: &Master, now: Time, name: &str, len: u64) -> Generation {
     let grant = put(master, now, name, len).unwrap();
     assert!(grant.disk);
-    disk_end(master, now, name, grant.generation).unwrap();
-    grant.generation
+    disk_end(master, now, name, grant.handle.generation).unwrap();
+    grant.handle.generation
 }
 
 /// Whether it is read from memory, and whether from a file.
@@ -84,7 +84,10 @@ fn without_a_tier_no_put_plans_a_file() {
     let master = master(&[100]);
     let grant = put(&master, at(0), "a", 10).unwrap();
     assert!(!grant.disk);
-    assert_eq!(disk_end(&master, at(0), "a", grant.generation), Err(PutFinishError::NotOpen));
+    assert_eq!(
+        disk_end(&master, at(0), "a", grant.handle.generation),
+        Err(PutFinishError::NotOpen)
+    );
     assert_eq!((disk_used(&master), master.report().disk_capacity), (0, Some(0)));
 }
 
@@ -120,17 +123,17 @@ fn memory_and_file_end_in_any_order() {
     let (master, story) = told(with_disk(None), ROOM);
     let grant = start(&master, at(0), "a", 10).unwrap();
     assert_eq!(read(&master, at(0), "a"), Err(GetError::NotReady));
-    end(&master, at(0), "a", grant.generation).unwrap();
+    end(&master, at(0), "a", grant.handle.generation).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((true, false)));
-    disk_end(&master, at(0), "a", grant.generation).unwrap();
+    disk_end(&master, at(0), "a", grant.handle.generation).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((true, true)));
 
     let grant = start(&master, at(0), "b", 10).unwrap();
-    disk_end(&master, at(0), "b", grant.generation).unwrap();
+    disk_end(&master, at(0), "b", grant.handle.generation).unwrap();
     assert_eq!(read(&master, at(0), "b"), Ok((false, true)));
     assert_eq!(start(&master, at(0), "b", 10).unwrap_err(), PutStartError::AlreadyExists);
     assert_eq!(master.remove(at(0), key("b"), true), Err(RemoveError::NotReady));
-    end(&master, at(0), "b", grant.generation).unwrap();
+    end(&master, at(0), "b", grant.handle.generation).unwrap();
     assert_eq!(read(&master, at(0), "b"), Ok((true, true)));
     let list = master.get_replica_list(at(0), key("b")).unwrap();
     assert_eq!(list.disk, Some(DiskReplica { len: 10 }));
@@ -150,15 +153,19 @@ fn memory_and_file_end_in_any_order() {
 fn only_its_writer_ends_a_file_and_only_that_of_its_put() {
     let master = master_with(with_disk(None), &[ROOM]);
     let grant = put(&master, at(0), "a", 10).unwrap();
-    let (a, put) = (key("a"), Some(grant.generation));
+    let (a, put) = (key("a"), grant.handle);
     assert_eq!(master.disk_put_end(at(0), STRANGER, a, put), Err(PutFinishError::IllegalClient));
-    let other = Generation::new(grant.generation.as_u64() + 1);
+    let other = Generation::new(grant.handle.generation.as_u64() + 1);
     assert_eq!(disk_end(&master, at(0), "a", other), Err(PutFinishError::NotOpen));
     assert_eq!(disk_end(&master, at(0), "b", other), Err(PutFinishError::NotFound));
-    master.disk_put_end(at(0), WRITER, a, None).unwrap();
-    // Twice is harmless to whoever can name it.
-    assert_eq!(disk_end(&master, at(0), "a", grant.generation), Ok(()));
-    assert_eq!(master.disk_put_end(at(0), WRITER, a, None), Err(PutFinishError::NotOpen));
+    let guessed = PutHandle { token: PutToken::from_u64(put.token.as_u64() ^ 1), ..put };
+    for end in [Master::disk_put_end, Master::disk_put_revoke] {
+        let refused = end(&master, at(0), WRITER, a, guessed);
+        assert_eq!(refused, Err(PutFinishError::IllegalClient));
+    }
+    master.disk_put_end(at(0), WRITER, a, put).unwrap();
+    // Twice is harmless.
+    assert_eq!(disk_end(&master, at(0), "a", grant.handle.generation), Ok(()));
     let revoked = master.disk_put_revoke(at(0), WRITER, a, put);
     assert_eq!(revoked, Err(PutFinishError::NotOpen));
     assert_eq!(master.report().disk_put_ends, 1);
@@ -207,7 +214,7 @@ fn an_object_whose_file_is_pending_waits_for_it_when_its_memory_is_evicted() {
     let age = Duration::from_millis(2);
     assert_eq!(start(&master, at(2), "a", 1).unwrap_err(), PutStartError::InProgress { age });
     story.take();
-    disk_end(&master, at(2), "a", grant.generation).unwrap();
+    disk_end(&master, at(2), "a", grant.handle.generation).unwrap();
     assert_eq!(read(&master, at(2), "a"), Ok((false, true)));
     assert_eq!(story.take(), ["changed a memory Removed disk Complete"]);
 }
@@ -228,7 +235,7 @@ fn a_file_that_never_comes_is_given_up_after_the_release_time_out() {
     assert_eq!(story.take(), lines);
     assert_eq!(read(&master, secs(601), "stays"), Ok((true, false)));
     assert_eq!(read(&master, secs(601), "evicted"), Err(GetError::NotFound));
-    let late = disk_end(&master, secs(601), "evicted", gone.generation);
+    let late = disk_end(&master, secs(601), "evicted", gone.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotFound));
     assert_eq!((disk_used(&master), master.report().disk_processing), (60, 0));
 }
@@ -239,9 +246,12 @@ fn a_new_put_takes_the_place_of_one_that_waits_for_its_file_too_long() {
     let old = put(&master, at(0), "a", 100).unwrap();
     put(&master, at(1), "b", 100).unwrap();
     let new = start(&master, secs(30), "a", 50).unwrap();
-    assert_eq!(disk_end(&master, secs(30), "a", old.generation), Err(PutFinishError::NotOpen));
-    end(&master, secs(30), "a", new.generation).unwrap();
-    disk_end(&master, secs(30), "a", new.generation).unwrap();
+    assert_eq!(
+        disk_end(&master, secs(30), "a", old.handle.generation),
+        Err(PutFinishError::NotOpen)
+    );
+    end(&master, secs(30), "a", new.handle.generation).unwrap();
+    disk_end(&master, secs(30), "a", new.handle.generation).unwrap();
     // That of the one, and that of the object which made room for it.
     assert_eq!(disk_used(&master), 50 + 100);
 }
@@ -251,7 +261,7 @@ fn an_unfinished_put_with_its_file_written_is_over_at_the_time_out_and_stays() {
     let (master, story) = told(with_disk(None), 100);
     let grant = start(&master, secs(0), "a", 100).unwrap();
     start(&master, secs(0), "dead", 0).unwrap_err();
-    disk_end(&master, secs(0), "a", grant.generation).unwrap();
+    disk_end(&master, secs(0), "a", grant.handle.generation).unwrap();
     // Reads from the file move no time-out.
     for now in 1..60 {
         assert_eq!(read(&master, secs(now * 10), "a"), Ok((false, true)));
@@ -262,16 +272,22 @@ fn an_unfinished_put_with_its_file_written_is_over_at_the_time_out_and_stays() {
     let report = master.report();
     assert_eq!((report.used, report.processing, report.disk_only_objects), (0, 0, 1));
     assert_eq!(read(&master, secs(600), "a"), Ok((false, true)));
-    assert!(end(&master, secs(600), "a", grant.generation).is_ok(), "it is readable as it said");
+    assert!(
+        end(&master, secs(600), "a", grant.handle.generation).is_ok(),
+        "it is readable as it said"
+    );
 }
 
 #[test]
 fn a_revoked_put_goes_with_its_pending_file() {
     let (master, story) = told(with_disk(None), 100);
     let grant = start(&master, at(0), "a", 100).unwrap();
-    master.put_revoke(at(0), WRITER, key("a"), Some(grant.generation)).unwrap();
+    master.put_revoke(at(0), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
     assert_eq!((master.report().used, disk_used(&master), master.report().objects), (0, 0, 0));
-    assert_eq!(disk_end(&master, at(0), "a", grant.generation), Err(PutFinishError::NotFound));
+    assert_eq!(
+        disk_end(&master, at(0), "a", grant.handle.generation),
+        Err(PutFinishError::NotFound)
+    );
     let lines = [
         "began a memory Processing disk Processing",
         "abandoned a memory Processing disk Processing",
@@ -283,11 +299,11 @@ fn a_revoked_put_goes_with_its_pending_file() {
 fn a_revoked_put_whose_file_is_written_stays_with_it() {
     let master = master_with(with_disk(None), &[100]);
     let grant = start(&master, at(0), "a", 100).unwrap();
-    disk_end(&master, at(0), "a", grant.generation).unwrap();
-    master.put_revoke(at(0), WRITER, key("a"), Some(grant.generation)).unwrap();
+    disk_end(&master, at(0), "a", grant.handle.generation).unwrap();
+    master.put_revoke(at(0), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((false, true)));
     assert_eq!((master.report().used, master.report().processing), (0, 0));
-    let again = master.put_revoke(at(0), WRITER, key("a"), Some(grant.generation));
+    let again = master.put_revoke(at(0), WRITER, key("a"), grant.handle, LateWrites::Impossible);
     assert_eq!(again, Err(PutFinishError::NotOpen));
 }
 
@@ -295,14 +311,14 @@ fn a_revoked_put_whose_file_is_written_stays_with_it() {
 fn memory_alone_is_revoked_and_the_file_may_follow() {
     let master = master_with(with_disk(None), &[100]);
     let grant = start(&master, at(0), "a", 100).unwrap();
-    let put = Some(grant.generation);
-    master.memory_put_revoke(at(0), WRITER, key("a"), put).unwrap();
+    let put = grant.handle;
+    master.memory_put_revoke(at(0), WRITER, key("a"), put, LateWrites::Impossible).unwrap();
     assert_eq!((master.report().used, disk_used(&master)), (0, 100));
     assert_eq!(read(&master, at(0), "a"), Err(GetError::NotReady));
-    assert_eq!(end(&master, at(0), "a", grant.generation), Err(PutFinishError::NotOpen));
-    let again = master.memory_put_revoke(at(0), WRITER, key("a"), put);
+    assert_eq!(end(&master, at(0), "a", grant.handle.generation), Err(PutFinishError::NotOpen));
+    let again = master.memory_put_revoke(at(0), WRITER, key("a"), put, LateWrites::Impossible);
     assert_eq!(again, Err(PutFinishError::NotOpen));
-    disk_end(&master, at(1), "a", grant.generation).unwrap();
+    disk_end(&master, at(1), "a", grant.handle.generation).unwrap();
     assert_eq!(read(&master, at(1), "a"), Ok((false, true)));
     assert_eq!(master.report().disk_only_objects, 1);
 }
@@ -310,8 +326,8 @@ fn memory_alone_is_revoked_and_the_file_may_follow() {
 #[test]
 fn both_parts_revoked_leave_nothing() {
     let master = master_with(with_disk(None), &[100]);
-    let put = Some(start(&master, at(0), "a", 100).unwrap().generation);
-    master.memory_put_revoke(at(0), WRITER, key("a"), put).unwrap();
+    let put = start(&master, at(0), "a", 100).unwrap().handle;
+    master.memory_put_revoke(at(0), WRITER, key("a"), put, LateWrites::Impossible).unwrap();
     master.disk_put_revoke(at(0), WRITER, key("a"), put).unwrap();
     assert_eq!(read(&master, at(0), "a"), Err(GetError::NotFound));
     let report = master.report();
@@ -321,7 +337,7 @@ fn both_parts_revoked_leave_nothing() {
 #[test]
 fn a_revoked_file_leaves_the_memory() {
     let (master, story) = told(with_disk(None), 100);
-    let put = Some(put(&master, at(0), "a", 100).unwrap().generation);
+    let put = put(&master, at(0), "a", 100).unwrap().handle;
     story.take();
     master.disk_put_revoke(at(0), WRITER, key("a"), put).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((true, false)));
@@ -349,7 +365,7 @@ fn removal_takes_every_kind_and_says_what_there_was() {
     assert_eq!(story.take(), lines);
     assert_eq!((disk_used(&master), master.report().disk_only_objects), (80, 0));
     // Its writer is told to delete what it wrote.
-    let late = disk_end(&master, secs(10), "pending", pending.generation);
+    let late = disk_end(&master, secs(10), "pending", pending.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotFound));
 }
 
@@ -357,9 +373,9 @@ fn removal_takes_every_kind_and_says_what_there_was() {
 fn a_lease_protects_what_is_on_disk_from_removal() {
     let master = master_with(with_disk(None), &[100]);
     let grant = start(&master, secs(0), "early", 10).unwrap();
-    disk_end(&master, secs(0), "early", grant.generation).unwrap();
+    disk_end(&master, secs(0), "early", grant.handle.generation).unwrap();
     read(&master, secs(1), "early").unwrap();
-    end(&master, secs(1), "early", grant.generation).unwrap();
+    end(&master, secs(1), "early", grant.handle.generation).unwrap();
     assert!(matches!(master.remove(secs(5), key("early"), false), Err(RemoveError::Leased { .. })));
     put_both(&master, secs(10), "a", 100);
     put_both(&master, secs(10), "b", 100);
@@ -373,8 +389,8 @@ fn a_file_outlives_the_segment_of_its_object() {
     let (master, story) = told(with_disk(None), 100);
     put_both(&master, at(0), "both", 10);
     put(&master, at(0), "memory-only", 10).unwrap();
-    let revoked = Some(start(&master, at(0), "unwritten", 10).unwrap().generation);
-    let written = start(&master, at(0), "written", 10).unwrap().generation;
+    let revoked = start(&master, at(0), "unwritten", 10).unwrap().handle;
+    let written = start(&master, at(0), "written", 10).unwrap().handle.generation;
     disk_end(&master, at(0), "written", written).unwrap();
     story.take();
     master.unmount_segment(at(0), NODE, SegmentId::from_u128(0)).unwrap();
@@ -382,7 +398,9 @@ fn a_file_outlives_the_segment_of_its_object() {
     assert_eq!(read(&master, at(0), "both"), Ok((false, true)));
     // These wait for their files until the time-out.
     assert_eq!(read(&master, at(0), "memory-only"), Err(GetError::NotReady));
-    assert_eq!(master.put_revoke(at(0), WRITER, key("unwritten"), revoked), Ok(()));
+    let revoked =
+        master.put_revoke(at(0), WRITER, key("unwritten"), revoked, LateWrites::Impossible);
+    assert_eq!(revoked, Ok(()));
     assert_eq!((master.report().disk_only_objects, master.report().processing), (3, 0));
     assert_eq!(master.remove(at(0), key("written"), true), Ok(()));
     master.tick(secs(600));
@@ -397,7 +415,7 @@ fn a_file_outlives_a_group_and_leaves_it() {
     for name in ["a", "b"] {
         let grant = put_as(&master, at(0), name, 40, &group).unwrap();
         let revoke = name == "b";
-        let (name, put) = (key(name), Some(grant.generation));
+        let (name, put) = (key(name), grant.handle);
         if revoke {
             master.disk_put_revoke(at(0), WRITER, name, put).unwrap();
         } else {
@@ -444,7 +462,7 @@ fn describing_shows_the_state_of_the_file() {
     let grant = start(&master, at(0), "a", 10).unwrap();
     let disk = || master.describe(at(0), key("a")).unwrap().disk;
     assert_eq!(disk(), Some(ReplicaStatus::Processing));
-    disk_end(&master, at(0), "a", grant.generation).unwrap();
+    disk_end(&master, at(0), "a", grant.handle.generation).unwrap();
     assert_eq!(disk(), Some(ReplicaStatus::Complete));
 }
 
@@ -454,8 +472,8 @@ fn a_clock_that_leaps_leaves_the_books_right() {
     for now in [at(5), at(5), at(u64::MAX), at(u64::MAX), at(0), at(7)] {
         for name in ["a", "b"] {
             if let Ok(grant) = start(&master, now, name, 60) {
-                let _ = disk_end(&master, now, name, grant.generation);
-                let _ = end(&master, now, name, grant.generation);
+                let _ = disk_end(&master, now, name, grant.handle.generation);
+                let _ = end(&master, now, name, grant.handle.generation);
             }
         }
         let _ = start(&master, now, "open", 30);
@@ -484,9 +502,9 @@ fn a_new_value_has_a_file_of_its_own_and_the_old_one_goes_with_the_old_value() {
     assert!(grant.disk);
     assert_eq!((read(&master, secs(1), "a"), disk_used(&master)), (Ok((true, true)), 30));
     story.take();
-    end(&master, secs(10), "a", grant.generation).unwrap();
+    end(&master, secs(10), "a", grant.handle.generation).unwrap();
     assert_eq!((read(&master, secs(10), "a"), disk_used(&master)), (Ok((true, false)), 20));
-    disk_end(&master, secs(10), "a", grant.generation).unwrap();
+    disk_end(&master, secs(10), "a", grant.handle.generation).unwrap();
     let lines = [
         "removed Replaced a memory Complete disk Complete",
         "stored a memory Complete disk Processing",
@@ -499,13 +517,13 @@ fn a_new_value_has_a_file_of_its_own_and_the_old_one_goes_with_the_old_value() {
 fn a_new_value_takes_the_place_of_the_old_when_its_file_is_written() {
     let master = master_with(with_disk(None), &[100]);
     let old = put_both(&master, at(0), "a", 10);
-    let new = upsert(&master, at(1), "a", 20).generation;
+    let new = upsert(&master, at(1), "a", 20).handle.generation;
     assert_eq!(disk_end(&master, at(2), "a", old), Ok(()), "the old one has its file already");
     disk_end(&master, at(2), "a", new).unwrap();
     let list = master.get_replica_list(at(2), key("a")).unwrap();
     assert_eq!((list.generation, list.placements.len(), list.disk.is_some()), (new, 0, true));
     // The next one leaves it readable, and its memory alone: that may still be written.
-    let next = upsert(&master, at(3), "a", 30).generation;
+    let next = upsert(&master, at(3), "a", 30).handle.generation;
     assert_eq!(read(&master, at(3), "a"), Ok((false, true)));
     assert_eq!(master.report().used, 20 + 30);
     end(&master, at(4), "a", next).unwrap();
@@ -518,7 +536,7 @@ fn a_new_value_takes_the_place_of_the_old_when_its_file_is_written() {
 fn a_value_that_waits_for_its_file_gives_way_to_its_replacement() {
     let master = master_with(with_disk(None), &[100]);
     put(&master, at(0), "a", 60).unwrap();
-    let new = upsert(&master, at(1), "a", 40).generation;
+    let new = upsert(&master, at(1), "a", 40).handle.generation;
     put(&master, at(2), "b", 60).unwrap();
     assert_eq!(read(&master, at(2), "a"), Err(GetError::NotReady));
     // A put waits for the one, and then for the other.

@@ -24,7 +24,7 @@ fn id(number: u128) -> SegmentId {
 
 /// A master whose segments each belong to a client of their own.
 fn cluster_with(config: MasterConfig, sizes: &[u64]) -> Master {
-    let master = Master::new(config, 1).unwrap();
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
     for (number, size) in (0u128..).zip(sizes) {
         master.mount_segment(at(0), owner(number), segment(number, *size)).unwrap();
     }
@@ -79,7 +79,7 @@ fn perform(
     let key = task.key.as_ref();
     let grant = master.move_start(now, client, key, source, target).unwrap();
     copy(&grant.source, &grant.targets[0]);
-    master.move_end(now, client, key, Some(grant.transfer)).unwrap();
+    master.move_end(now, client, key, grant.handle).unwrap();
     master.mark_task_to_complete(now, client, task.id, TaskStatus::Success, "done").unwrap();
 }
 
@@ -313,8 +313,8 @@ fn what_cannot_be_moved_now_is_moved_later() {
     tick(&master, at(0));
     let info = master.query_drain_job(job).unwrap();
     assert_eq!((info.status, info.blocked, info.active), (JobStatus::Planning, 2, 0));
-    end(&master, secs(1), "open", open.generation).unwrap();
-    master.copy_end(secs(1), WRITER, key("copied"), Some(copy.transfer)).unwrap();
+    end(&master, secs(1), "open", open.handle.generation).unwrap();
+    master.copy_end(secs(1), WRITER, key("copied"), copy.handle).unwrap();
     let (_, info) = run(&master, secs(2), job);
     assert_eq!((info.status, info.moved, info.blocked), (JobStatus::Succeeded, 2, 0));
     assert_eq!(holders(&master, "copied"), [1, 2]);
@@ -610,7 +610,7 @@ impl EffectSink for Told {
 #[test]
 fn where_a_job_and_its_segments_are_is_told() {
     let told = Told::default();
-    let master = Master::new(settings(), 1).unwrap().with_sink(told.clone());
+    let master = Master::new(settings(), 1).unwrap().with_secret(SECRET).with_sink(told.clone());
     for number in 0..2 {
         master.mount_segment(at(0), owner(number), segment(number, 100)).unwrap();
     }

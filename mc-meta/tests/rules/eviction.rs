@@ -10,7 +10,7 @@ use crate::*;
 /// A master that tells of its victims.
 fn watched(config: MasterConfig, size: u64) -> (Master, Recorder) {
     let events = Recorder::default();
-    let master = Master::new(config, 1).unwrap().with_sink(events.clone());
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(events.clone());
     master.mount_segment(at(0), NODE, segment(0, size)).unwrap();
     (master, events)
 }
@@ -104,7 +104,7 @@ fn unfinished_puts_are_not_evicted() {
     let grant = start(&master, at(0), "open", 100).unwrap();
     assert_eq!(start(&master, secs(5), "new", 1).unwrap_err(), PutStartError::Full { len: 1 });
     master.tick(secs(5));
-    end(&master, secs(6), "open", grant.generation).unwrap();
+    end(&master, secs(6), "open", grant.handle.generation).unwrap();
     assert!(has(&master, "open"));
 }
 
@@ -169,6 +169,11 @@ fn force_and_only_force_disregards_a_lease() {
     assert_eq!(master.remove_all(at(0), false), 1);
     assert_eq!(master.remove_all(at(0), true), 1);
     assert_eq!(master.remove(at(0), key("open"), true), Err(RemoveError::NotReady));
+    // Nobody finds them, and those who read them go on until their leases end.
+    assert_eq!((master.report().objects, master.report().used), (1, 30));
+    master.tick(at(4999));
+    assert_eq!(master.report().used, 30);
+    master.tick(at(5000));
     assert_eq!(master.report().used, 10);
 }
 

@@ -69,7 +69,8 @@ fn who_reads_it_may_do_so_until_the_lease_ends() {
     get(&master, at(900), "a").unwrap();
     master.tick(at(1000));
     assert_eq!((master.report().objects, master.report().used), (0, 60));
-    assert_eq!(start(&master, at(1000), "b", 60).unwrap_err(), PutStartError::Full { len: 60 });
+    let leased = PutStartError::AllLeased { len: 60 };
+    assert_eq!(start(&master, at(1000), "b", 60).unwrap_err(), leased);
     master.tick(at(5899));
     assert_eq!(master.report().used, 60);
     master.tick(at(5900));
@@ -134,9 +135,9 @@ fn a_new_value_has_a_time_of_its_own() {
     let config = ReplicateConfig::default();
     let new = PutStart { key: key("a"), slice_lengths: &[10], config: &config };
     let new = master.upsert_start(at(500), WRITER, &new).unwrap();
-    end(&master, at(600), "a", new.generation).unwrap();
+    end(&master, at(600), "a", new.handle.generation).unwrap();
     master.tick(secs(100));
-    assert_eq!(get(&master, secs(100), "a"), Ok(new.generation));
+    assert_eq!(get(&master, secs(100), "a"), Ok(new.handle.generation));
     // Removed and put again is new as well.
     master.remove(secs(100), key("a"), true).unwrap();
     put(&master, secs(100), "a", 10).unwrap();
@@ -156,8 +157,8 @@ fn a_value_that_goes_leaves_its_key_to_its_replacement() {
     let new = PutStart { key: key("a"), slice_lengths: &[20], config: &config };
     let new = master.upsert_start(at(500), WRITER, &new).unwrap();
     assert_eq!(get(&master, at(1000), "a"), Err(GetError::NotReady));
-    end(&master, at(1001), "a", new.generation).unwrap();
-    assert_eq!(get(&master, at(1001), "a"), Ok(new.generation));
+    end(&master, at(1001), "a", new.handle.generation).unwrap();
+    assert_eq!(get(&master, at(1001), "a"), Ok(new.handle.generation));
 }
 
 #[test]
@@ -201,11 +202,11 @@ fn a_file_goes_with_the_rest_and_is_read_like_it() {
     let removals = Recorder::default();
     let master = master_with(config, &[100]).with_sink(removals.clone());
     let grant = start(&master, at(0), "a", 60).unwrap();
-    master.disk_put_end(at(0), WRITER, key("a"), Some(grant.generation)).unwrap();
+    master.disk_put_end(at(0), WRITER, key("a"), grant.handle).unwrap();
     // Its memory is still being written, so nothing of it goes for being read.
     get(&master, at(0), "a").unwrap();
     master.tick(secs(10));
-    end(&master, secs(10), "a", grant.generation).unwrap();
+    end(&master, secs(10), "a", grant.handle.generation).unwrap();
     get(&master, secs(10), "a").unwrap();
     master.tick(secs(11));
     assert_eq!(removals.removals(Removal::Expired), ["a"]);

@@ -10,11 +10,14 @@ mod drains;
 mod eviction;
 mod expiring;
 mod explain;
+mod grants;
+mod late_writes;
 mod offload;
 mod patterns;
 mod placement;
 mod promotion;
 mod puts;
+mod ranges;
 mod reads;
 mod recovery;
 mod renewals;
@@ -32,14 +35,43 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    AllocationStrategy, Effect, EffectSink, Master, MasterConfig, PutEnd, PutFinishError, PutGrant,
-    PutStart, PutStartError, Removal, ReplicateConfig, SegmentSpec,
+    AllocationStrategy, Effect, EffectSink, ExportCursor, GrantSecret, LateWrites, Master,
+    MasterConfig, PutEnd, PutFinishError, PutGrant, PutHandle, PutRevoke, PutStart, PutStartError,
+    PutToken, Record, Removal, ReplicateConfig, SegmentSpec, TransferHandle,
 };
 use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Time};
 
 const NODE: ClientId = ClientId::from_u128(100);
 const WRITER: ClientId = ClientId::from_u128(1);
 const STRANGER: ClientId = ClientId::from_u128(2);
+
+/// The masters' secret: with it a test makes every handle that it needs.
+const SECRET: GrantSecret = GrantSecret::from_bytes(*b"a secret of 16 b");
+
+/// The handle of the put of this generation.
+fn handle(generation: Generation) -> PutHandle {
+    PutHandle { generation, token: SECRET.token(generation.as_u64()) }
+}
+
+/// The number that was given out last, to a put, a copy or a move.
+fn newest(master: &Master) -> Generation {
+    let page = master.export(at(0), ExportCursor::default());
+    match page.records.first() {
+        Some(Record::Generations { next }) => Generation::new(next.as_u64() - 1),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The put that began last.
+fn newest_put(master: &Master) -> PutHandle {
+    handle(newest(master))
+}
+
+/// The copy or move that began last.
+fn newest_transfer(master: &Master) -> TransferHandle {
+    let PutHandle { generation: id, token } = newest_put(master);
+    TransferHandle { id, token }
+}
 
 fn at(millis: u64) -> Time {
     Time::from_millis(millis)
@@ -61,6 +93,7 @@ fn segment(number: u128, size: u64) -> SegmentSpec {
         size,
         endpoint: format!("mem://node-{number}").parse().unwrap(),
         remote_key: RemoteKey::from_bytes([number as u8; 16]),
+        ticket_key: None,
     }
 }
 
@@ -74,7 +107,7 @@ fn settings() -> MasterConfig {
 
 /// A master with segments of these sizes, all of one client.
 fn master_with(config: MasterConfig, sizes: &[u64]) -> Master {
-    let master = Master::new(config, 1).unwrap();
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
     for (number, size) in (0u128..).zip(sizes) {
         master.mount_segment(at(0), NODE, segment(number, *size)).unwrap();
     }
@@ -105,7 +138,7 @@ fn end(
     name: &str,
     generation: Generation,
 ) -> Result<(), PutFinishError> {
-    let put = PutEnd { key: key(name), generation: Some(generation), checksums: &[] };
+    let put = PutEnd { key: key(name), handle: handle(generation), checksums: &[], prefixes: &[] };
     master.put_end(now, WRITER, &put)
 }
 
@@ -117,7 +150,7 @@ fn put_as(
     config: &ReplicateConfig,
 ) -> Result<PutGrant, PutStartError> {
     let grant = start_as(master, now, name, len, config)?;
-    end(master, now, name, grant.generation).unwrap();
+    end(master, now, name, grant.handle.generation).unwrap();
     Ok(grant)
 }
 

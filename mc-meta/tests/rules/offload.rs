@@ -91,7 +91,7 @@ fn without_the_setting_no_disk_is_mounted() {
     let refused = master.mount_local_disk(at(0), NODE, endpoint(NODE), true);
     assert_eq!(refused, Err(LocalDiskError::Unsupported));
     assert_eq!(master.unmount_local_disk(at(0), NODE), Err(LocalDiskError::Unsupported));
-    let put = put(&master, at(0), "a", 10).unwrap().generation;
+    let put = put(&master, at(0), "a", 10).unwrap().handle.generation;
     assert_eq!(master.offload_heartbeat(at(0), NODE, true, 9), Err(OffloadError::NoDisk));
     assert_eq!(found(&master, NODE, "a", put, 10), Err(FoundError::NoDisk));
     assert!(master.local_disks().is_empty());
@@ -102,10 +102,10 @@ fn an_object_is_written_when_its_put_ends() {
     let master = with_disk(with_disks(false), 100);
     let grant = start(&master, at(0), "a", 10).unwrap();
     assert!(fetch(&master, at(0)).is_empty(), "not before");
-    end(&master, at(0), "a", grant.generation).unwrap();
+    end(&master, at(0), "a", grant.handle.generation).unwrap();
     let jobs = fetch(&master, at(0));
     let key = key("a").to_owned();
-    assert_eq!(jobs, [DiskJob { key, generation: grant.generation, len: 10 }]);
+    assert_eq!(jobs, [DiskJob { key, generation: grant.handle.generation, len: 10 }]);
     assert!(fetch(&master, at(0)).is_empty(), "handed out once");
     assert_eq!(read(&master, at(0), "a"), Ok((true, 0)));
     assert_eq!(notify(&master, at(0), &jobs, true), [Ok(())]);
@@ -185,9 +185,9 @@ fn an_object_that_goes_is_not_written() {
             let config = ReplicateConfig::default();
             let put = PutStart { key: key("a"), slice_lengths: &[20], config: &config };
             let new = master.upsert_start(at(0), WRITER, &put).unwrap();
-            end(master, at(0), "a", new.generation).unwrap();
+            end(master, at(0), "a", new.handle.generation).unwrap();
             let jobs = fetch(master, at(0));
-            assert_eq!(jobs[0].generation, new.generation, "the new value is");
+            assert_eq!(jobs[0].generation, new.handle.generation, "the new value is");
         },
     ] {
         let master = with_disk(with_disks(false), 100);
@@ -386,7 +386,7 @@ fn unmounting_drops_only_what_is_on_this_disk() {
     master.mount_local_disk(at(0), OTHER, endpoint(OTHER), true).unwrap();
     let put = put_as(&master, at(0), "a", 10, &ReplicateConfig::default().prefer("segment-0"));
     write_all(&master, at(0));
-    found(&master, OTHER, "a", put.unwrap().generation, 10).unwrap();
+    found(&master, OTHER, "a", put.unwrap().handle.generation, 10).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((true, 2)));
     master.unmount_local_disk(at(0), NODE).unwrap();
     assert_eq!(read(&master, at(0), "a"), Ok((true, 1)));
@@ -401,7 +401,7 @@ fn unmounting_drops_only_what_is_on_this_disk() {
 fn a_client_with_a_disk_alone_lives_by_its_pings() {
     let mut config = with_disks(false);
     config.client_ttl = Duration::from_secs(10);
-    let master = Master::new(config, 1).unwrap();
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
     let status = |now| master.ping(now, NODE).status;
     assert_eq!(status(at(0)), ClientStatus::NeedRemount);
     master.mount_local_disk(at(0), NODE, endpoint(NODE), true).unwrap();
@@ -419,8 +419,8 @@ fn a_client_with_a_disk_alone_lives_by_its_pings() {
 #[test]
 fn what_a_client_finds_on_its_disk_is_readable_again() {
     let master = with_disk(with_disks(false), 100);
-    let both = put(&master, at(0), "both", 30).unwrap().generation;
-    let lost = put(&master, at(0), "disk-only", 70).unwrap().generation;
+    let both = put(&master, at(0), "both", 30).unwrap().handle.generation;
+    let lost = put(&master, at(0), "disk-only", 70).unwrap().handle.generation;
     write_all(&master, at(0));
     master.exist(at(0), key("both"));
     put(&master, at(1), "new", 70).unwrap();
@@ -445,8 +445,8 @@ fn what_a_client_finds_on_its_disk_is_readable_again() {
 #[test]
 fn what_is_found_must_be_what_is_known() {
     let master = with_disk(with_disks(false), 100);
-    let put = put(&master, at(0), "a", 30).unwrap().generation;
-    let open = start(&master, at(0), "open", 30).unwrap().generation;
+    let put = put(&master, at(0), "a", 30).unwrap().handle.generation;
+    let open = start(&master, at(0), "open", 30).unwrap().handle.generation;
     let other = Generation::new(put.as_u64() - 1);
     let to_come = Generation::new(open.as_u64() + 1);
     assert_eq!(found(&master, NODE, "a", other, 30), Err(FoundError::OtherObject));

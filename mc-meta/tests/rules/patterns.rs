@@ -60,7 +60,7 @@ fn what_a_pattern_finds_is_under_lease_and_counted() {
         master.get_replica_list_by_regex(at(0), &pattern("fou"), ListCursor::default(), 5);
     assert_eq!(next, None);
     let [(_, list)] = &objects[..] else { panic!("one matches: {objects:?}") };
-    assert_eq!((list.generation, list.lease), (grant.generation, Duration::from_secs(5)));
+    assert_eq!((list.generation, list.lease), (grant.handle.generation, Duration::from_secs(5)));
     assert_eq!(list.placements[0].extent, grant.placements[0].extent);
     assert!(!master.describe(at(0), key("found")).unwrap().lease.is_zero());
     assert!(master.describe(at(0), key("other")).unwrap().lease.is_zero());

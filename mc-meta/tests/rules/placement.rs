@@ -124,7 +124,7 @@ fn each_want_of_room_is_an_error_of_its_own() {
     let first = start_as(&master, at(0), "first", 40, &on(0)).unwrap();
     start_as(&master, at(0), "second", 40, &on(0)).unwrap();
     assert_eq!(start(&master, at(0), "a", 21).unwrap_err(), PutStartError::Full { len: 21 });
-    master.put_revoke(at(0), WRITER, key("first"), Some(first.generation)).unwrap();
+    master.put_revoke(at(0), WRITER, key("first"), first.handle, LateWrites::Impossible).unwrap();
     let fragmented = PutStartError::Fragmented { len: 50, free: 60 };
     assert_eq!(start(&master, at(0), "a", 50).unwrap_err(), fragmented);
 
@@ -137,14 +137,19 @@ fn each_want_of_room_is_an_error_of_its_own() {
 }
 
 #[test]
-fn a_leased_object_that_was_removed_by_force_is_no_longer_waited_for() {
+fn the_space_of_a_leased_object_that_was_removed_by_force_is_waited_for() {
     let master = master(&[100]);
     put(&master, at(0), "a", 50).unwrap();
     assert!(master.exist(at(0), key("a")));
     start(&master, at(0), "open", 50).unwrap();
     assert_eq!(start(&master, at(0), "b", 60).unwrap_err(), PutStartError::AllLeased { len: 60 });
     master.remove(at(1), key("a"), true).unwrap();
-    assert_eq!(start(&master, at(1), "b", 60).unwrap_err(), PutStartError::Full { len: 60 });
+    assert_eq!(start(&master, at(1), "b", 50).unwrap_err(), PutStartError::AllLeased { len: 50 });
+    let still = start(&master, at(4999), "b", 50).unwrap_err();
+    assert_eq!(still, PutStartError::AllLeased { len: 50 });
+    // Nobody ticks.
+    start(&master, secs(5), "b", 50).unwrap();
+    assert_eq!(start(&master, secs(5), "c", 60).unwrap_err(), PutStartError::Full { len: 60 });
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Objects that come back from disks into memory.
 
 use mc_meta::{
-    DiskConfig, DiskJob, Effect, EffectSink, Master, Placement, PromotionConfig, PromotionError,
-    PromotionStartError, Record,
+    DiskConfig, DiskJob, Effect, EffectSink, Master, PromotionConfig, PromotionError,
+    PromotionGrant, PromotionStartError, Record,
 };
 use mc_types::{Generation, SegmentId, Time};
 
@@ -19,9 +19,9 @@ fn promoting() -> MasterConfig {
 }
 
 /// A master with an object of 60 bytes on its disk only, and 40 bytes of 100 in use.
-fn with_one_on_disk(config: MasterConfig) -> (Master, Generation) {
+pub(crate) fn with_one_on_disk(config: MasterConfig) -> (Master, Generation) {
     let master = with_disk(config, 100);
-    let generation = put(&master, at(0), "a", 60).unwrap().generation;
+    let generation = put(&master, at(0), "a", 60).unwrap().handle.generation;
     write_all(&master, at(0));
     put(&master, at(1), "b", 80).unwrap();
     write_all(&master, at(1));
@@ -41,19 +41,19 @@ fn begin(
     now: Time,
     generation: Generation,
     len: u64,
-) -> Result<Placement, PromotionStartError> {
+) -> Result<PromotionGrant, PromotionStartError> {
     master.promotion_alloc_start(now, NODE, key("a"), generation, len, &[])
 }
 
 /// Reads the object until it is to be brought back, and gives its space.
-fn begun(master: &Master, now: Time, generation: Generation) -> Placement {
+pub(crate) fn begun(master: &Master, now: Time, generation: Generation) -> PromotionGrant {
     read(master, now, "a").unwrap();
     assert_eq!(names(&fetch(master, now)), ["a"]);
     begin(master, now, generation, 60).unwrap()
 }
 
 fn ended(master: &Master, now: Time, generation: Generation) -> Result<(), PromotionError> {
-    master.notify_promotion_success(now, NODE, key("a"), generation)
+    master.notify_promotion_success(now, NODE, key("a"), generation, newest_transfer(master))
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn without_the_setting_nothing_comes_back() {
 fn an_object_read_often_enough_comes_back_and_is_evicted_again() {
     let (master, generation) = with_one_on_disk(promoting());
     assert!(fetch(&master, at(2)).is_empty(), "read once");
-    let space = begun(&master, at(2), generation);
+    let space = begun(&master, at(2), generation).placement;
     assert_eq!((space.segment.client(), space.extent.len()), (NODE, 60));
     assert_eq!((master.report().used, read(&master, at(3), "a")), (100, Ok((false, 1))));
     ended(&master, at(4), generation).unwrap();
@@ -150,7 +150,7 @@ fn the_segment_that_is_preferred_is_tried_first() {
     fetch(&master, at(2));
     let preferred = ["segment-3"];
     let space = master.promotion_alloc_start(at(2), NODE, key("a"), generation, 60, &preferred);
-    assert_eq!(&*space.unwrap().segment.spec().name, "segment-3");
+    assert_eq!(&*space.unwrap().placement.segment.spec().name, "segment-3");
 }
 
 #[test]
@@ -163,14 +163,25 @@ fn without_room_the_object_stays_on_its_disk() {
     assert_eq!(begin(&master, at(2), generation, 60).unwrap_err(), no_room);
     assert!(has(&master, "d"), "nothing is evicted for it");
     assert_eq!(read(&master, at(2), "a"), Ok((false, 1)));
-    master.notify_promotion_failure(at(2), NODE, key("a"), generation).unwrap();
+    let failed = master.notify_promotion_failure(
+        at(2),
+        NODE,
+        key("a"),
+        generation,
+        None,
+        LateWrites::Impossible,
+    );
+    failed.unwrap();
 }
 
 #[test]
 fn a_failure_gives_the_space_back_at_once_and_may_be_told_twice() {
     let (master, generation) = with_one_on_disk(promoting());
-    begun(&master, at(2), generation);
-    let fail = |client| master.notify_promotion_failure(at(2), client, key("a"), generation);
+    let handle = Some(begun(&master, at(2), generation).handle);
+    let fail = |client| {
+        let late = LateWrites::Impossible;
+        master.notify_promotion_failure(at(2), client, key("a"), generation, handle, late)
+    };
     assert_eq!(fail(OTHER), Err(PromotionError::IllegalClient));
     assert_eq!(fail(NODE), Ok(()));
     assert_eq!(fail(NODE), Ok(()));
@@ -225,7 +236,7 @@ fn a_file_is_brought_back_by_a_client_that_contributes_memory() {
     let master = master_with(config, &[100]);
     for name in ["a", "b"] {
         let grant = put(&master, at(0), name, 60).unwrap();
-        master.disk_put_end(at(0), WRITER, key(name), Some(grant.generation)).unwrap();
+        master.disk_put_end(at(0), WRITER, key(name), grant.handle).unwrap();
     }
     master.remove(at(0), key("b"), true).unwrap();
     (0..2).for_each(|_| assert!(read(&master, at(1), "a").is_ok()));
@@ -256,10 +267,10 @@ fn a_journal_knows_of_the_space_that_is_written_to() {
     let mut config = promoting();
     config.disk = Some(DiskConfig::default());
     let told = Reserved::default();
-    let master = Master::new(config, 1).unwrap().with_sink(told.clone());
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(told.clone());
     master.mount_segment(at(0), NODE, segment(0, 100)).unwrap();
     master.mount_local_disk(at(0), NODE, endpoint(NODE), true).unwrap();
-    let generation = put(&master, at(0), "a", 60).unwrap().generation;
+    let generation = put(&master, at(0), "a", 60).unwrap().handle.generation;
     write_all(&master, at(0));
     put(&master, at(1), "b", 60).unwrap();
     master.remove(at(1), key("b"), true).unwrap();

@@ -33,11 +33,11 @@ fn an_object_stays_as_it_is_until_it_is_removed() {
     assert_eq!(error, PutStartError::AlreadyExists);
     assert!(!error.is_retryable());
     let list = master.get_replica_list(secs(100), key("a")).unwrap();
-    assert_eq!((list.generation, list.slices.total_len()), (first.generation, 10));
+    assert_eq!((list.generation, list.slices.total_len()), (first.handle.generation, 10));
     assert_eq!(list.placements[0].extent, first.placements[0].extent);
     master.remove(secs(200), key("a"), false).unwrap();
     let second = put(&master, secs(200), "a", 20).unwrap();
-    assert_ne!(first.generation, second.generation);
+    assert_ne!(first.handle.generation, second.handle.generation);
     assert_eq!(master.remove(secs(200), key("b"), true), Err(RemoveError::NotFound));
 }
 
@@ -45,32 +45,32 @@ fn an_object_stays_as_it_is_until_it_is_removed() {
 fn a_put_is_ended_and_revoked_by_whoever_began_it() {
     let master = master(&[100]);
     let grant = start(&master, at(0), "a", 10).unwrap();
-    let theirs = |generation| PutEnd { key: key("a"), generation, checksums: &[] };
-    for generation in [None, Some(grant.generation), Some(Generation::new(7))] {
-        let refused = Err(PutFinishError::IllegalClient);
-        assert_eq!(master.put_end(at(0), STRANGER, &theirs(generation)), refused);
-        assert_eq!(master.put_revoke(at(0), STRANGER, key("a"), generation), refused);
+    let named = |handle| PutEnd { key: key("a"), handle, checksums: &[], prefixes: &[] };
+    let revoke =
+        |client, handle| master.put_revoke(at(0), client, key("a"), handle, LateWrites::Impossible);
+    let refused = Err(PutFinishError::IllegalClient);
+    for put in [grant.handle, handle(Generation::new(7))] {
+        assert_eq!(master.put_end(at(0), STRANGER, &named(put)), refused);
+        assert_eq!(revoke(STRANGER, put), refused);
     }
-    let other = Some(Generation::new(7));
-    assert_eq!(master.put_end(at(0), WRITER, &theirs(other)), Err(PutFinishError::NotOpen));
-    assert_eq!(master.put_revoke(at(0), WRITER, key("a"), other), Err(PutFinishError::NotOpen));
-    assert_eq!(master.put_end(at(0), WRITER, &theirs(None)), Ok(()));
+    let other = handle(Generation::new(7));
+    assert_eq!(master.put_end(at(0), WRITER, &named(other)), Err(PutFinishError::NotOpen));
+    assert_eq!(revoke(WRITER, other), Err(PutFinishError::NotOpen));
+    assert_eq!(master.put_end(at(0), WRITER, &named(grant.handle)), Ok(()));
 }
 
 #[test]
 fn an_ended_put_may_be_ended_again_but_not_revoked() {
     let master = master(&[100]);
     let grant = put(&master, at(0), "a", 10).unwrap();
-    assert_eq!(end(&master, at(0), "a", grant.generation), Ok(()));
-    let unnamed = PutEnd { key: key("a"), generation: None, checksums: &[] };
-    assert_eq!(master.put_end(at(0), WRITER, &unnamed), Err(PutFinishError::NotOpen));
-    for generation in [None, Some(grant.generation)] {
-        let refused = Err(PutFinishError::NotOpen);
-        assert_eq!(master.put_revoke(at(0), WRITER, key("a"), generation), refused);
+    assert_eq!(end(&master, at(0), "a", grant.handle.generation), Ok(()));
+    for late in [LateWrites::Impossible, LateWrites::Possible] {
+        let revoked = master.put_revoke(at(0), WRITER, key("a"), grant.handle, late);
+        assert_eq!(revoked, Err(PutFinishError::NotOpen));
     }
     assert!(has(&master, "a"));
     assert_eq!(master.report().put_ends, 1);
-    assert_eq!(end(&master, at(0), "b", grant.generation), Err(PutFinishError::NotFound));
+    assert_eq!(end(&master, at(0), "b", grant.handle.generation), Err(PutFinishError::NotFound));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn readers_get_the_slices_and_checksums_of_the_writer() {
     assert_eq!(grant.placements[0].extent.len(), 24);
     let sums: Vec<Checksum> = (0..4).map(Checksum::from_crc32c).collect();
     let finish = |checksums| {
-        let put = PutEnd { key: key("a"), generation: Some(grant.generation), checksums };
+        let put = PutEnd { key: key("a"), handle: grant.handle, checksums, prefixes: &[] };
         master.put_end(at(0), WRITER, &put)
     };
     for given in [1, 2, 4] {

@@ -18,8 +18,8 @@ fn nobody_reads_what_is_not_finished() {
     assert!(!has(&master, "a"));
     let info = master.describe(at(0), key("a")).unwrap();
     assert_eq!(info.replicas[0].status, ReplicaStatus::Processing);
-    end(&master, at(0), "a", grant.generation).unwrap();
-    assert_eq!(read(at(0)), Ok(grant.generation));
+    end(&master, at(0), "a", grant.handle.generation).unwrap();
+    assert_eq!(read(at(0)), Ok(grant.handle.generation));
     let info = master.describe(at(0), key("a")).unwrap();
     assert_eq!(info.replicas[0].status, ReplicaStatus::Complete);
     let report = master.report();

@@ -15,10 +15,10 @@ use crate::*;
 
 /// Keeps a record of every change.
 #[derive(Clone, Default)]
-struct Journal(Arc<Mutex<Vec<Record>>>);
+pub(crate) struct Journal(Arc<Mutex<Vec<Record>>>);
 
 impl Journal {
-    fn records(&self) -> Vec<Record> {
+    pub(crate) fn records(&self) -> Vec<Record> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -30,7 +30,7 @@ impl EffectSink for Journal {
 }
 
 /// All of an export.
-fn export(master: &Master, now: Time) -> Vec<Record> {
+pub(crate) fn export(master: &Master, now: Time) -> Vec<Record> {
     let mut records = Vec::new();
     let mut next = Some(ExportCursor::default());
     while let Some(cursor) = next {
@@ -41,8 +41,12 @@ fn export(master: &Master, now: Time) -> Vec<Record> {
     records
 }
 
-fn rebuild_with(config: MasterConfig, records: &[Record], now: Time) -> (Master, RebuildReport) {
-    let mut rebuild = Rebuild::new(config, 1).unwrap();
+pub(crate) fn rebuild_with(
+    config: MasterConfig,
+    records: &[Record],
+    now: Time,
+) -> (Master, RebuildReport) {
+    let mut rebuild = Rebuild::new(config, 1).unwrap().with_secret(SECRET);
     records.iter().for_each(|record| rebuild.apply(record));
     rebuild.finish(now).unwrap()
 }
@@ -126,7 +130,7 @@ fn remount_all(master: &Master, now: Time) {
 
 /// A master with something of everything.
 fn busy(config: MasterConfig, journal: &Journal) -> Master {
-    let master = Master::new(config, 1).unwrap().with_sink(journal.clone());
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(journal.clone());
     for number in 0..4 {
         let client = if number < 3 { NODE } else { STRANGER };
         master.mount_segment(at(0), client, segment(number, 256 << 20)).unwrap();
@@ -147,21 +151,23 @@ fn busy(config: MasterConfig, journal: &Journal) -> Master {
     let grant = master.put_start(at(50), WRITER, &sliced).unwrap();
     let checksums = [1, 2, 3].map(Checksum::from_crc32c);
     let end =
-        PutEnd { key: key("sliced"), generation: Some(grant.generation), checksums: &checksums };
+        PutEnd { key: key("sliced"), handle: grant.handle, checksums: &checksums, prefixes: &[] };
     master.put_end(at(50), WRITER, &end).unwrap();
     for n in 0..10 {
         master.remove(at(60), key(&format!("object-{}", n * 4)), true).unwrap();
     }
     start(&master, at(70), "unfinished", 500).unwrap();
     start(&master, at(70), "revoked", 500).unwrap();
-    master.put_revoke(at(71), WRITER, key("revoked"), None).unwrap();
+    master
+        .put_revoke(at(71), WRITER, key("revoked"), newest_put(&master), LateWrites::Impossible)
+        .unwrap();
     // The first of these puts is given up while its writer may still be writing.
     start(&master, at(80), "twice", 700).unwrap();
     let later = at(80) + master.config().put_start_discard_timeout;
     put(&master, later, "twice", 800).unwrap();
     let upsert = |name: &str| {
         let put = PutStart { key: key(name), slice_lengths: &[900], config: &config };
-        master.upsert_start(later, WRITER, &put).unwrap().generation
+        master.upsert_start(later, WRITER, &put).unwrap().handle.generation
     };
     master.get_replica_list(later, key("object-1")).unwrap();
     let generation = upsert("object-1");
@@ -174,7 +180,7 @@ fn busy(config: MasterConfig, journal: &Journal) -> Master {
         .unwrap();
     master.get_replica_list(later, key("object-7")).unwrap();
     master.move_start(later, WRITER, key("object-7"), &segments[1], other(&segments[1])).unwrap();
-    master.move_end(later, WRITER, key("object-7"), None).unwrap();
+    master.move_end(later, WRITER, key("object-7"), newest_transfer(&master)).unwrap();
     master.unmount_segment(later, STRANGER, SegmentId::from_u128(3)).unwrap();
     let graceful = SegmentId::from_u128(0);
     master.graceful_unmount_segment(later, NODE, graceful, Duration::from_secs(60)).unwrap();
@@ -204,7 +210,7 @@ fn an_export_says_segments_before_what_lies_in_them() {
     master.remove(now, key("gone"), true).unwrap();
     let records = export(&master, secs(3));
     let Record::Generations { next } = &records[0] else { panic!("{:?}", records[0]) };
-    assert_eq!(next.as_u64(), grant.generation.as_u64() + 3);
+    assert_eq!(next.as_u64(), grant.handle.generation.as_u64() + 3);
     let segments = &records[1..3];
     assert!(segments.iter().all(|r| matches!(r, Record::Segment { client: NODE, .. })));
     let objects: Vec<_> = records[3..]
@@ -349,9 +355,9 @@ fn an_unfinished_put_can_be_ended() {
     let grant = start(&former, at(0), "a", 100).unwrap();
     let second = start(&former, at(0), "b", 100).unwrap();
     let master = restart(&former, LATER);
-    assert_eq!(end(&master, LATER, "a", second.generation), Err(PutFinishError::NotOpen));
-    end(&master, LATER, "a", grant.generation).unwrap();
-    master.put_revoke(LATER, WRITER, key("b"), Some(second.generation)).unwrap();
+    assert_eq!(end(&master, LATER, "a", second.handle.generation), Err(PutFinishError::NotOpen));
+    end(&master, LATER, "a", grant.handle.generation).unwrap();
+    master.put_revoke(LATER, WRITER, key("b"), second.handle, LateWrites::Impossible).unwrap();
     remount_all(&master, LATER);
     assert!(has(&master, "a") && !has(&master, "b"));
     assert_eq!(master.report().used, 100);
@@ -396,7 +402,7 @@ fn nobody_can_finish_a_transfer_and_its_space_waits() {
     former.copy_start(at(0), NODE, key("a"), "segment-0", &["segment-1"]).unwrap();
     let master = restart(&former, LATER);
     remount_all(&master, LATER);
-    assert!(master.copy_end(LATER, NODE, key("a"), None).is_err());
+    assert!(master.copy_end(LATER, NODE, key("a"), newest_transfer(&master)).is_err());
     let config = ReplicateConfig::default().exclude("segment-0");
     let due = LATER + master.config().put_start_release_timeout;
     let fill = |now| start_as(&master, now, "b", 600, &config);
@@ -408,7 +414,8 @@ fn nobody_can_finish_a_transfer_and_its_space_waits() {
 fn a_value_that_was_being_replaced_is_there_and_so_is_the_other() {
     for use_journal in [false, true] {
         let journal = Journal::default();
-        let former = Master::new(settings(), 1).unwrap().with_sink(journal.clone());
+        let former =
+            Master::new(settings(), 1).unwrap().with_secret(SECRET).with_sink(journal.clone());
         former.mount_segment(at(0), NODE, segment(0, 1000)).unwrap();
         let old = put(&former, at(0), "a", 100).unwrap();
         let config = ReplicateConfig::default();
@@ -419,9 +426,9 @@ fn a_value_that_was_being_replaced_is_there_and_so_is_the_other() {
         assert_eq!((report.objects, report.unfinished), (2, 1));
         remount_all(&master, LATER);
         let generation = || master.get_replica_list(LATER, key("a")).unwrap().generation;
-        assert_eq!(generation(), old.generation);
-        end(&master, LATER, "a", new.generation).unwrap();
-        assert_eq!(generation(), new.generation);
+        assert_eq!(generation(), old.handle.generation);
+        end(&master, LATER, "a", new.handle.generation).unwrap();
+        assert_eq!(generation(), new.handle.generation);
     }
 }
 
@@ -432,7 +439,7 @@ fn no_generation_is_given_twice() {
     former.remove(at(0), key("a"), true).unwrap();
     let master = restart(&former, LATER);
     remount_all(&master, LATER);
-    assert!(put(&master, LATER, "a", 10).unwrap().generation > grant.generation);
+    assert!(put(&master, LATER, "a", 10).unwrap().handle.generation > grant.handle.generation);
 }
 
 #[test]
@@ -485,7 +492,7 @@ fn files_outlast_a_restart() {
     config.disk = Some(mc_meta::DiskConfig::with_capacity(100));
     let former = master_with(config.clone(), &[1000]);
     let written = put(&former, at(0), "written", 40).unwrap();
-    former.disk_put_end(at(0), WRITER, key("written"), Some(written.generation)).unwrap();
+    former.disk_put_end(at(0), WRITER, key("written"), written.handle).unwrap();
     let open = put(&former, at(0), "open", 50).unwrap();
     former.unmount_segment(at(0), NODE, SegmentId::from_u128(0)).unwrap();
     // Less room than there is in use gives nothing up.
@@ -496,7 +503,7 @@ fn files_outlast_a_restart() {
     assert_eq!((list.placements.len(), list.disk.map(|disk| disk.len)), (0, Some(40)));
     let not_yet = master.get_replica_list(LATER, key("open"));
     assert!(matches!(not_yet, Err(GetError::NotReady)));
-    master.disk_put_end(LATER, WRITER, key("open"), Some(open.generation)).unwrap();
+    master.disk_put_end(LATER, WRITER, key("open"), open.handle).unwrap();
     master.get_replica_list(LATER, key("open")).unwrap();
     let due = LATER + config.put_start_release_timeout;
     while master.tick(due) {}
@@ -513,7 +520,8 @@ fn tenants_are_charged_for_what_is_there() {
     let mut config = settings();
     config.multi_tenant = true;
     let journal = Journal::default();
-    let former = Master::new(config.clone(), 1).unwrap().with_sink(journal.clone());
+    let former =
+        Master::new(config.clone(), 1).unwrap().with_secret(SECRET).with_sink(journal.clone());
     former.mount_segment(at(0), NODE, segment(0, 1000)).unwrap();
     for (name, bytes) in [("a", 300), ("b", 200), ("gone", 100)] {
         former.set_tenant_quota(at(0), &tenant(name), bytes).unwrap();
@@ -534,6 +542,8 @@ fn tenants_are_charged_for_what_is_there() {
         assert!(put(&master, LATER, &stored("b", "z"), 1).is_err());
         put(&master, LATER, &stored("a", "z"), 150).unwrap();
         master.remove_all(LATER, true);
+        // A former master may have granted leases.
+        while master.tick(LATER + settings().lease_ttl) {}
         let after = master.tenant_quotas().unwrap();
         assert_eq!(after.mismatches, 0);
         assert!(after.tenants.iter().all(|row| (row.charged, row.objects) == (0, 0)));

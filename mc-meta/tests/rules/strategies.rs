@@ -10,7 +10,7 @@ use crate::*;
 fn with_strategy(strategy: AllocationStrategy) -> Master {
     let mut config = settings();
     config.allocation_strategy = strategy;
-    Master::new(config, 1).unwrap()
+    Master::new(config, 1).unwrap().with_secret(SECRET)
 }
 
 /// Mounts a segment of this size on this host.

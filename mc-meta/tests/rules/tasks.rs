@@ -28,7 +28,7 @@ fn fill(master: &Master, segments: u128) {
 
 /// A master whose segments of 1000 bytes each belong to a client of their own.
 fn cluster(segments: u128) -> Master {
-    let master = Master::new(settings(), 1).unwrap();
+    let master = Master::new(settings(), 1).unwrap().with_secret(SECRET);
     fill(&master, segments);
     master
 }
@@ -56,11 +56,11 @@ fn perform(master: &Master, now: Time, client: ClientId, task: &TaskAssignment) 
         TaskKind::Copy { source, targets } => {
             let targets: Vec<&str> = targets.iter().map(|name| &**name).collect();
             let grant = master.copy_start(now, client, key, source, &targets).unwrap();
-            master.copy_end(now, client, key, Some(grant.transfer)).unwrap();
+            master.copy_end(now, client, key, grant.handle).unwrap();
         }
         TaskKind::Move { source, target } => {
             let grant = master.move_start(now, client, key, source, target).unwrap();
-            master.move_end(now, client, key, Some(grant.transfer)).unwrap();
+            master.move_end(now, client, key, grant.handle).unwrap();
         }
     }
     let done = "Task completed successfully";
@@ -107,7 +107,7 @@ fn a_move_is_of_the_replica_that_it_names() {
 #[test]
 fn which_holder_copies_is_drawn_from_the_seed() {
     let assigned = |seed| {
-        let master = Master::new(settings(), seed).unwrap();
+        let master = Master::new(settings(), seed).unwrap().with_secret(SECRET);
         fill(&master, 3);
         put_in_two(&master, "a", [0, 1]);
         let tasks = (0..40).map(|_| copy_task(&master, "a", "segment-2"));
@@ -163,7 +163,7 @@ fn a_task_that_cannot_be_done_is_refused_for_its_cause() {
 fn no_more_tasks_wait_than_may() {
     let mut config = settings();
     config.tasks.max_pending = 2;
-    let master = Master::new(config, 1).unwrap();
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
     fill(&master, 2);
     put_in(&master, "a", 0);
     copy_task(&master, "a", "segment-1");
@@ -254,7 +254,7 @@ fn the_oldest_ended_tasks_are_forgotten() {
     let refused = Master::new(config.clone(), 1).unwrap_err();
     assert_eq!(refused, ConfigError::ZeroLimit { name: "tasks.max_finished" });
     config.tasks.max_finished = 1;
-    let master = Master::new(config, 1).unwrap();
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
     fill(&master, 2);
     put_in(&master, "a", 0);
     let tasks = [copy_task(&master, "a", "segment-1"), copy_task(&master, "a", "segment-1")];
@@ -295,7 +295,7 @@ fn the_tasks_of_a_client_that_leaves_go_to_others_or_fail() {
     for how in ["unmounts", "unmounts with grace", "is replaced", "is silent"] {
         let mut config: MasterConfig = settings();
         config.client_ttl = Duration::from_secs(10);
-        let master = Master::new(config, 1).unwrap();
+        let master = Master::new(config, 1).unwrap().with_secret(SECRET);
         fill(&master, 4);
         put_in_two(&master, "two", [0, 1]);
         put_in(&master, "one", 0);
@@ -328,7 +328,7 @@ fn the_tasks_of_a_client_that_leaves_go_to_others_or_fail() {
 
 #[test]
 fn a_client_that_keeps_a_segment_keeps_its_tasks() {
-    let master = Master::new(settings(), 1).unwrap();
+    let master = Master::new(settings(), 1).unwrap().with_secret(SECRET);
     fill(&master, 2);
     master.mount_segment(at(0), owner(0), segment(50, 1000)).unwrap();
     put_in(&master, "a", 0);
@@ -352,7 +352,7 @@ impl EffectSink for Told {
 #[test]
 fn every_change_of_a_task_is_told() {
     let told = Told::default();
-    let master = Master::new(settings(), 1).unwrap().with_sink(told.clone());
+    let master = Master::new(settings(), 1).unwrap().with_secret(SECRET).with_sink(told.clone());
     fill(&master, 3);
     put_in_two(&master, "a", [0, 1]);
     let next = || std::mem::take(&mut *told.0.lock().unwrap());

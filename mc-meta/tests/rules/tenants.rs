@@ -115,7 +115,7 @@ fn a_put_is_charged_for_each_replica_it_gets() {
     assert_eq!(grant.placements.len(), 2);
     assert_eq!(charged(&master, "a"), 200);
     assert_eq!(usage(&master, "a").objects, 1);
-    end(&master, at(0), &of("a", "k"), grant.generation).unwrap();
+    end(&master, at(0), &of("a", "k"), grant.handle.generation).unwrap();
     assert_eq!(charged(&master, "a"), 200);
 }
 
@@ -124,7 +124,9 @@ fn a_revoked_put_is_refunded() {
     let master = shared_by(&QUOTAS, &[1000]);
     start(&master, at(0), &of("a", "k"), 100).unwrap();
     assert_eq!(charged(&master, "a"), 100);
-    master.put_revoke(at(1), WRITER, key(&of("a", "k")), None).unwrap();
+    master
+        .put_revoke(at(1), WRITER, key(&of("a", "k")), newest_put(&master), LateWrites::Impossible)
+        .unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (0, 0));
 }
 
@@ -163,7 +165,8 @@ fn what_goes_with_its_segment_is_refunded() {
 #[test]
 fn a_tenant_makes_room_within_its_quota_out_of_its_own() {
     let recorder = Recorder::default();
-    let master = Master::new(with_tenants(), 1).unwrap().with_sink(recorder.clone());
+    let master =
+        Master::new(with_tenants(), 1).unwrap().with_secret(SECRET).with_sink(recorder.clone());
     master.mount_segment(at(0), NODE, segment(0, 1000)).unwrap();
     for (name, bytes) in QUOTAS {
         master.set_tenant_quota(at(0), &tenant(name), bytes).unwrap();
@@ -322,7 +325,9 @@ fn a_quota_is_deleted_only_when_nothing_is_left() {
     let refused = master.delete_tenant_quota(at(1), &tenant("a")).unwrap_err();
     assert_eq!(refused, PolicyError::NotEmpty { tenant: tenant("a"), charged: 100, objects: 1 });
     assert_eq!(refused.code(), ErrorCode::TenantNotEmpty);
-    master.put_revoke(at(2), WRITER, key(&of("a", "k")), None).unwrap();
+    master
+        .put_revoke(at(2), WRITER, key(&of("a", "k")), newest_put(&master), LateWrites::Impossible)
+        .unwrap();
     master.delete_tenant_quota(at(3), &tenant("a")).unwrap();
     let refused = master.delete_tenant_quota(at(4), &tenant("a")).unwrap_err();
     assert_eq!(refused, PolicyError::NotRegistered { tenant: tenant("a") });
@@ -344,6 +349,9 @@ fn a_tenant_that_loses_its_quota_keeps_what_it_has_and_can_clean_up() {
     assert!(master.tenant_quota(&tenant("b")).is_none(), "it had nothing");
     master.remove(at(3), key(&of("a", "l")), false).unwrap();
     assert_eq!(master.remove_all_of(at(3), &tenant("a"), true), 1);
+    // What readers may still be using is charged until their leases end.
+    assert_eq!(charged(&master, "a"), 100);
+    master.tick(at(5002));
     assert!(master.tenant_quota(&tenant("a")).is_none());
     assert!(has(&master, &of("c", "k")));
 }
@@ -373,10 +381,12 @@ fn a_copy_needs_quota_for_what_it_adds() {
     master.set_tenant_quota(at(1), &tenant("a"), 300).unwrap();
     copy().unwrap();
     assert_eq!(charged(&master, "a"), 300);
-    master.copy_revoke(at(2), WRITER, key(&stored), None).unwrap();
+    master
+        .copy_revoke(at(2), WRITER, key(&stored), newest_transfer(&master), LateWrites::Impossible)
+        .unwrap();
     assert_eq!(charged(&master, "a"), 200);
     copy().unwrap();
-    master.copy_end(at(3), WRITER, key(&stored), None).unwrap();
+    master.copy_end(at(3), WRITER, key(&stored), newest_transfer(&master)).unwrap();
     assert_eq!(charged(&master, "a"), 300);
     master.remove(at(4), key(&stored), false).unwrap();
     assert_eq!(charged(&master, "a"), 100);
@@ -391,7 +401,7 @@ fn a_move_is_charged_for_both_places_until_one_is_free() {
     assert!(master.exist(at(1), key(&stored)));
     master.move_start(at(1), WRITER, key(&stored), "segment-0", "segment-1").unwrap();
     assert_eq!(charged(&master, "a"), 200);
-    master.move_end(at(2), WRITER, key(&stored), None).unwrap();
+    master.move_end(at(2), WRITER, key(&stored), newest_transfer(&master)).unwrap();
     // Somebody may still be reading at the old place.
     assert_eq!(charged(&master, "a"), 200);
     master.tick(secs(6));
@@ -410,10 +420,12 @@ fn an_upsert_is_charged_beside_what_it_replaces() {
     };
     upsert(at(1), 150).unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (250, 2));
-    master.upsert_revoke(at(2), WRITER, key(&stored), None).unwrap();
+    master
+        .upsert_revoke(at(2), WRITER, key(&stored), newest_put(&master), LateWrites::Impossible)
+        .unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
     assert!(master.exist(at(3), key(&stored)));
-    let generation = upsert(at(4), 150).unwrap().generation;
+    let generation = upsert(at(4), 150).unwrap().handle.generation;
     end(&master, at(5), &stored, generation).unwrap();
     // The old value may be read until its lease is over.
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (250, 1));
@@ -435,7 +447,7 @@ fn an_upsert_without_quota_left_is_written_in_the_old_ones_place() {
     let put = PutStart { key: key(&stored), slice_lengths: &[100], config: &config };
     let grant = master.upsert_start(at(1), WRITER, &put).unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
-    end(&master, at(2), &stored, grant.generation).unwrap();
+    end(&master, at(2), &stored, grant.handle.generation).unwrap();
     assert!(has(&master, &stored));
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
     // Of another length it cannot be, and takes the place of what is evicted.
@@ -465,7 +477,7 @@ fn what_lies_on_a_disk_only_is_charged_nothing_and_still_there() {
     master.set_tenant_quota(at(0), &tenant("a"), 100).unwrap();
     let stored = of("a", "k");
     put(&master, at(0), &stored, 100).unwrap();
-    master.disk_put_end(at(1), WRITER, key(&stored), None).unwrap();
+    master.disk_put_end(at(1), WRITER, key(&stored), newest_put(&master)).unwrap();
     put(&master, at(2), &of("a", "l"), 60).unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (60, 2));
     assert!(has(&master, &stored), "its file is there");
@@ -477,7 +489,7 @@ fn what_lies_on_a_disk_only_is_charged_nothing_and_still_there() {
     let put = PutStart { key: key(&stored), slice_lengths: &[50], config: &config };
     let grant = master.upsert_start(at(4), WRITER, &put).unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (50, 2));
-    end(&master, at(5), &stored, grant.generation).unwrap();
+    end(&master, at(5), &stored, grant.handle.generation).unwrap();
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (50, 1));
 }
 
@@ -489,7 +501,7 @@ fn what_comes_back_from_a_disk_is_charged_from_the_moment_it_is_granted_memory()
     config.eviction_high_watermark_ratio = 1.0;
     let master = offload::with_disk(config, 1000);
     master.set_tenant_quota(at(0), &TenantId::DEFAULT, 100).unwrap();
-    let generation = put(&master, at(0), "k", 60).unwrap().generation;
+    let generation = put(&master, at(0), "k", 60).unwrap().handle.generation;
     offload::write_all(&master, at(0));
     put(&master, at(1), "l", 50).unwrap();
     assert_eq!((charged(&master, "default"), usage(&master, "default").objects), (50, 2));
@@ -503,12 +515,13 @@ fn what_comes_back_from_a_disk_is_charged_from_the_moment_it_is_granted_memory()
     assert_eq!(grant(at(2)).unwrap_err(), PromotionStartError::NoRoom { len: 60 });
     assert_eq!(charged(&master, "default"), 50);
     master.set_tenant_quota(at(3), &TenantId::DEFAULT, 200).unwrap();
-    grant(secs(60)).unwrap();
+    let failed = Some(grant(secs(60)).unwrap().handle);
     assert_eq!(charged(&master, "default"), 110);
-    master.notify_promotion_failure(secs(60), NODE, key("k"), generation).unwrap();
+    let late = LateWrites::Impossible;
+    master.notify_promotion_failure(secs(60), NODE, key("k"), generation, failed, late).unwrap();
     assert_eq!(charged(&master, "default"), 50);
-    grant(secs(120)).unwrap();
-    master.notify_promotion_success(secs(120), NODE, key("k"), generation).unwrap();
+    let done = grant(secs(120)).unwrap().handle;
+    master.notify_promotion_success(secs(120), NODE, key("k"), generation, done).unwrap();
     assert_eq!((charged(&master, "default"), usage(&master, "default").objects), (110, 2));
     master.remove(secs(200), key("k"), true).unwrap();
     assert_eq!((charged(&master, "default"), usage(&master, "default").objects), (50, 1));
@@ -581,7 +594,8 @@ fn changes_of_quotas_are_told() {
         }
     }
     let policies = Policies::default();
-    let master = Master::new(with_tenants(), 1).unwrap().with_sink(policies.clone());
+    let master =
+        Master::new(with_tenants(), 1).unwrap().with_secret(SECRET).with_sink(policies.clone());
     let told = || std::mem::take(&mut *policies.0.lock().unwrap());
     master.set_tenant_quota(at(0), &tenant("a"), 5).unwrap();
     assert!(master.set_tenant_quota(at(0), &tenant("b"), u64::MAX).is_err());

@@ -24,7 +24,8 @@ struct World {
     /// Puts that may be open, and whose files may be.
     puts: Vec<(String, Generation)>,
     offloads: Vec<(ClientId, DiskJob)>,
-    promotions: Vec<(ClientId, DiskJob)>,
+    /// With the space that was granted, if any was.
+    promotions: Vec<(ClientId, DiskJob, Option<TransferHandle>)>,
 }
 
 impl World {
@@ -43,7 +44,7 @@ impl World {
         config.local_disk = Some(disks);
         config.promotion = Some(PromotionConfig::default());
         config.eviction_high_watermark_ratio = 0.7 + 0.3 * random.f64();
-        Self::of(Arc::new(Master::new(config, seed).unwrap()), random)
+        Self::of(Arc::new(Master::new(config, seed).unwrap().with_secret(SECRET)), random)
     }
 
     fn of(master: Arc<Master>, random: fastrand::Rng) -> Self {
@@ -57,6 +58,10 @@ impl World {
 
     fn node(&mut self) -> ClientId {
         NODES[self.random.usize(0..NODES.len())]
+    }
+
+    fn late_writes(&mut self) -> LateWrites {
+        if self.random.bool() { LateWrites::Possible } else { LateWrites::Impossible }
     }
 
     fn some_put(&mut self) -> Option<(String, Generation)> {
@@ -88,21 +93,22 @@ impl World {
         };
         if let Ok(grant) = grant {
             if self.random.u8(0..4) > 0 {
-                let _ = end(&self.master, self.now, &name, grant.generation);
+                let _ = end(&self.master, self.now, &name, grant.handle.generation);
             }
-            self.puts.push((name, grant.generation));
+            self.puts.push((name, grant.handle.generation));
         }
     }
 
     fn finish(&mut self) {
         let Some((name, put)) = self.some_put() else { return };
-        let (master, now, key, put) = (&self.master, self.now, key(&name), Some(put));
+        let late = self.late_writes();
+        let (master, now, key, put) = (&self.master, self.now, key(&name), handle(put));
         let _ = match self.random.u8(0..6) {
             0 | 1 => master.disk_put_end(now, WRITER, key, put),
             2 => master.disk_put_revoke(now, WRITER, key, put),
-            3 => master.put_revoke(now, WRITER, key, put),
-            4 => master.memory_put_revoke(now, WRITER, key, put),
-            _ => end(master, now, &name, put.unwrap()),
+            3 => master.put_revoke(now, WRITER, key, put, late),
+            4 => master.memory_put_revoke(now, WRITER, key, put, late),
+            _ => end(master, now, &name, put.generation),
         };
     }
 
@@ -124,19 +130,31 @@ impl World {
     fn promote(&mut self) {
         let node = self.node();
         let jobs = self.master.promotion_heartbeat(self.now, node);
-        self.promotions.extend(jobs.into_iter().map(|job| (node, job)));
+        self.promotions.extend(jobs.into_iter().map(|job| (node, job, None)));
         if self.promotions.is_empty() {
             return;
         }
         let at = self.random.usize(0..self.promotions.len());
-        let (node, job) = self.promotions[at].clone();
+        let late = self.late_writes();
+        let (node, job, handle) = self.promotions[at].clone();
         let (master, now, key, put) = (&self.master, self.now, job.key.as_ref(), job.generation);
         match self.random.u8(0..5) {
-            0 | 1 => drop(master.promotion_alloc_start(now, node, key, put, job.len, &[])),
-            2 | 3 => drop(master.notify_promotion_success(now, node, key, put)),
+            0 | 1 => {
+                let granted = master.promotion_alloc_start(now, node, key, put, job.len, &[]);
+                if let Ok(grant) = granted {
+                    self.promotions[at].2 = Some(grant.handle);
+                }
+            }
+            2 | 3 => {
+                if let Some(handle) = handle {
+                    let _ = master.notify_promotion_success(now, node, key, put, handle);
+                }
+            }
             _ => {
-                let _ = master.notify_promotion_failure(now, node, key, put);
-                self.promotions.swap_remove(at);
+                let _ = master.notify_promotion_failure(now, node, key, put, handle, late);
+                if late == LateWrites::Impossible {
+                    self.promotions.swap_remove(at);
+                }
             }
         }
     }

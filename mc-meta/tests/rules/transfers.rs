@@ -17,7 +17,7 @@ const RELEASE: u64 = 600;
 /// A master whose segments each belong to a client of their own: segment 3 to
 /// [`owner`]\(3).
 fn cluster_with(config: MasterConfig, sizes: &[u64]) -> Master {
-    let master = Master::new(config, 1).unwrap();
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
     for (number, size) in (0u128..).zip(sizes) {
         master.mount_segment(at(0), owner(number), segment(number, *size)).unwrap();
     }
@@ -74,9 +74,10 @@ fn a_copy_makes_readable_replicas_when_it_ends() {
     let master = cluster(&[100, 100, 100]);
     let config = ReplicateConfig::default().prefer("segment-0");
     let put = PutStart { key: key("a"), slice_lengths: &[10, 20], config: &config };
-    let generation = master.put_start(at(0), WRITER, &put).unwrap().generation;
+    let generation = master.put_start(at(0), WRITER, &put).unwrap().handle.generation;
     let checksums = [1, 2].map(Checksum::from_crc32c);
-    let end = PutEnd { key: key("a"), generation: None, checksums: &checksums };
+    let end =
+        PutEnd { key: key("a"), handle: newest_put(&master), checksums: &checksums, prefixes: &[] };
     master.put_end(at(0), WRITER, &end).unwrap();
 
     let grant = copy(&master, at(1), "a", &["segment-1", "segment-2"]).unwrap();
@@ -93,7 +94,7 @@ fn a_copy_makes_readable_replicas_when_it_ends() {
     let written = info.replicas.iter().filter(|r| r.status == ReplicaStatus::Processing);
     assert_eq!((written.count(), master.report().transfers), (2, 1));
 
-    master.copy_end(at(2), WRITER, key("a"), Some(grant.transfer)).unwrap();
+    master.copy_end(at(2), WRITER, key("a"), grant.handle).unwrap();
     let list = master.get_replica_list(at(2), key("a")).unwrap();
     assert_eq!((list.generation, list.placements.len()), (generation, 3));
     let read: Vec<_> = list.placements.iter().map(|p| (p.segment.spec().id, p.extent)).collect();
@@ -101,7 +102,7 @@ fn a_copy_makes_readable_replicas_when_it_ends() {
         assert!(read.contains(&(target.segment.spec().id, target.extent)));
     }
     assert_eq!((master.report().used, master.report().transfers), (90, 0));
-    master.remove(at(2), key("a"), true).unwrap();
+    master.remove(secs(6), key("a"), false).unwrap();
     assert_eq!(master.report().used, 0);
 }
 
@@ -112,12 +113,12 @@ fn targets_that_hold_the_object_are_skipped() {
     let twice = ["segment-1", "segment-0", "segment-1"];
     let grant = copy(&master, at(0), "a", &twice).unwrap();
     assert_eq!(grant.targets.len(), 1);
-    master.copy_end(at(0), WRITER, key("a"), None).unwrap();
+    master.copy_end(at(0), WRITER, key("a"), newest_transfer(&master)).unwrap();
     assert_eq!(holders(&master, "a"), ["segment-0", "segment-1"]);
     // Nothing to do, nothing to end.
     let grant = copy(&master, at(0), "a", &twice).unwrap();
     assert!(grant.targets.is_empty());
-    let end = master.copy_end(at(0), WRITER, key("a"), Some(grant.transfer));
+    let end = master.copy_end(at(0), WRITER, key("a"), grant.handle);
     assert_eq!(end, Err(TransferFinishError::NotOpen));
     assert_eq!(TransferFinishError::NotOpen.code(), ErrorCode::ObjectNoReplicationTask);
     assert_eq!(master.report().used, 60);
@@ -133,7 +134,7 @@ fn an_object_has_one_transfer_at_a_time() {
     assert_eq!(again.code(), ErrorCode::ObjectHasReplicationTask);
     assert!(again.is_retryable());
     assert_eq!(a_move(&master, at(0), "a").unwrap_err(), TransferError::InTransfer);
-    master.copy_end(at(0), WRITER, key("a"), None).unwrap();
+    master.copy_end(at(0), WRITER, key("a"), newest_transfer(&master)).unwrap();
     copy(&master, at(0), "a", &["segment-2"]).unwrap();
 }
 
@@ -179,7 +180,7 @@ fn a_source_that_leaves_in_peace_can_still_be_copied_from() {
     let grace = Duration::from_secs(60);
     master.graceful_unmount_segment(at(0), owner(0), id(0), grace).unwrap();
     a_move(&master, at(1), "a").unwrap();
-    master.move_end(at(2), WRITER, key("a"), None).unwrap();
+    master.move_end(at(2), WRITER, key("a"), newest_transfer(&master)).unwrap();
     master.tick(secs(60));
     assert_eq!(holders(&master, "a"), ["segment-1"]);
 }
@@ -230,24 +231,33 @@ fn space_that_is_due_makes_room_for_a_copy() {
 fn only_who_began_a_transfer_can_name_its_end() {
     let master = cluster(&[100, 100]);
     put_in_first(&master, "a", 30);
-    let none = master.copy_end(at(0), WRITER, key("a"), None);
+    let none = master.copy_end(at(0), WRITER, key("a"), newest_transfer(&master));
     assert_eq!(none, Err(TransferFinishError::NotOpen));
-    let missing = master.copy_end(at(0), WRITER, key("none"), None);
+    let missing = master.copy_end(at(0), WRITER, key("none"), newest_transfer(&master));
     assert_eq!(missing, Err(TransferFinishError::NotFound));
     let grant = copy(&master, at(0), "a", &["segment-1"]).unwrap();
-    let other = Some(Generation::new(grant.transfer.as_u64() + 1));
-    for end in [Master::copy_end, Master::copy_revoke] {
-        let stranger = end(&master, at(0), STRANGER, key("a"), Some(grant.transfer));
-        assert_eq!(stranger, Err(TransferFinishError::IllegalClient));
-        assert_eq!(end(&master, at(0), WRITER, key("a"), other), Err(TransferFinishError::NotOpen));
+    let (ours, a) = (grant.handle, key("a"));
+    let next = handle(Generation::new(ours.id.as_u64() + 1));
+    let other = TransferHandle { id: next.generation, token: next.token };
+    let guessed = TransferHandle { token: PutToken::from_u64(ours.token.as_u64() ^ 1), ..ours };
+    let (late, now) = (LateWrites::Impossible, at(0));
+    for (client, named, error) in [
+        (STRANGER, ours, TransferFinishError::IllegalClient),
+        (WRITER, guessed, TransferFinishError::IllegalClient),
+        (WRITER, other, TransferFinishError::NotOpen),
+    ] {
+        assert_eq!(master.copy_end(now, client, a, named), Err(error));
+        assert_eq!(master.copy_revoke(now, client, a, named, late), Err(error));
     }
-    for end in [Master::move_end, Master::move_revoke] {
-        let wrong = end(&master, at(0), WRITER, key("a"), None).unwrap_err();
+    for wrong in [
+        master.move_end(now, WRITER, a, ours).unwrap_err(),
+        master.move_revoke(now, WRITER, a, ours, late).unwrap_err(),
+    ] {
         assert_eq!(wrong, TransferFinishError::WrongKind { kind: TransferKind::Copy });
         assert_eq!(wrong.code(), ErrorCode::InvalidParams);
     }
-    master.copy_end(at(0), WRITER, key("a"), Some(grant.transfer)).unwrap();
-    let again = master.copy_end(at(0), WRITER, key("a"), Some(grant.transfer));
+    master.copy_end(at(0), WRITER, key("a"), grant.handle).unwrap();
+    let again = master.copy_end(at(0), WRITER, key("a"), grant.handle);
     assert_eq!(again, Err(TransferFinishError::NotOpen));
 }
 
@@ -258,7 +268,7 @@ fn a_move_gives_the_source_up_when_nobody_can_be_reading_there() {
     let grant = a_move(&master, secs(1), "a").unwrap();
     assert_eq!(grant.targets.len(), 1);
     master.get_replica_list(secs(2), key("a")).unwrap();
-    master.move_end(secs(3), WRITER, key("a"), Some(grant.transfer)).unwrap();
+    master.move_end(secs(3), WRITER, key("a"), grant.handle).unwrap();
     assert_eq!(holders(&master, "a"), ["segment-1"]);
     // The reader that came at 2 s has until 7 s.
     master.tick(at(6_999));
@@ -272,7 +282,7 @@ fn a_move_of_what_nobody_reads_frees_the_source_at_once() {
     let master = cluster(&[100, 100]);
     put_in_first(&master, "a", 100);
     a_move(&master, secs(1), "a").unwrap();
-    master.move_end(secs(1), WRITER, key("a"), None).unwrap();
+    master.move_end(secs(1), WRITER, key("a"), newest_transfer(&master)).unwrap();
     assert_eq!((used(&master, 0), used(&master, 1)), (0, 100));
     assert_eq!(holders(&master, "a"), ["segment-1"]);
 }
@@ -282,11 +292,11 @@ fn a_move_to_where_a_replica_is_only_gives_the_source_up() {
     let master = cluster(&[100, 100]);
     put_in_first(&master, "a", 100);
     copy(&master, at(0), "a", &["segment-1"]).unwrap();
-    master.copy_end(at(0), WRITER, key("a"), None).unwrap();
+    master.copy_end(at(0), WRITER, key("a"), newest_transfer(&master)).unwrap();
     let grant = a_move(&master, at(0), "a").unwrap();
     assert!(grant.targets.is_empty());
     assert_eq!(holders(&master, "a"), ["segment-0", "segment-1"]);
-    master.move_end(at(0), WRITER, key("a"), Some(grant.transfer)).unwrap();
+    master.move_end(at(0), WRITER, key("a"), grant.handle).unwrap();
     assert_eq!(holders(&master, "a"), ["segment-1"]);
     assert_eq!(master.report().used, 100);
 }
@@ -303,7 +313,9 @@ fn nobody_removes_what_is_being_copied() {
         assert!(error.is_retryable());
         assert_eq!(master.remove_all(at(0), force), 0);
     }
-    master.copy_revoke(at(0), WRITER, key("a"), None).unwrap();
+    master
+        .copy_revoke(at(0), WRITER, key("a"), newest_transfer(&master), LateWrites::Impossible)
+        .unwrap();
     assert_eq!(master.remove_all(at(0), false), 1);
 }
 
@@ -321,14 +333,14 @@ fn what_is_being_copied_is_explained() {
 fn eviction_leaves_what_is_being_copied_alone() {
     let master = cluster(&[100, 100]);
     put_in_first(&master, "a", 60);
-    copy(&master, at(0), "a", &["segment-1"]).unwrap();
+    let copy = copy(&master, at(0), "a", &["segment-1"]).unwrap().handle;
     // Whatever the room, and however often it is asked for.
     for second in 0..100 {
         assert!(put(&master, secs(second), "b", 80).is_err());
         assert!(has(&master, "a"));
     }
     put(&master, secs(100), "small", 40).unwrap();
-    master.copy_end(secs(100), WRITER, key("a"), None).unwrap();
+    master.copy_end(secs(100), WRITER, key("a"), copy).unwrap();
     put(&master, secs(200), "b", 80).unwrap();
     assert!(!has(&master, "a"));
 }
@@ -344,7 +356,15 @@ fn a_copy_of_one_member_protects_its_group() {
         copy(&master, at(0), "a", &["segment-1"]).unwrap();
         assert!(put(&master, secs(1), "c", 80).is_err());
         assert!(has(&master, "a") && has(&master, "b"));
-        master.copy_revoke(secs(1), WRITER, key("a"), None).unwrap();
+        master
+            .copy_revoke(
+                secs(1),
+                WRITER,
+                key("a"),
+                newest_transfer(&master),
+                LateWrites::Impossible,
+            )
+            .unwrap();
         let pinned = ReplicateConfig::default().hard_pin();
         put_as(&master, secs(1), "d", 100, &pinned).unwrap();
         // A hard pin goes on protecting.
@@ -359,10 +379,12 @@ fn a_revoked_copy_gives_its_space_back_at_once() {
     put_in_first(&master, "a", 60);
     let grant = copy(&master, at(0), "a", &["segment-1"]).unwrap();
     assert_eq!(used(&master, 1), 60);
-    master.copy_revoke(at(0), WRITER, key("a"), Some(grant.transfer)).unwrap();
+    master.copy_revoke(at(0), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
     assert_eq!((used(&master, 0), used(&master, 1)), (60, 0));
     a_move(&master, at(0), "a").unwrap();
-    master.move_revoke(at(0), WRITER, key("a"), None).unwrap();
+    master
+        .move_revoke(at(0), WRITER, key("a"), newest_transfer(&master), LateWrites::Impossible)
+        .unwrap();
     assert_eq!((used(&master, 0), used(&master, 1)), (60, 0));
     assert_eq!(holders(&master, "a"), ["segment-0"]);
 }
@@ -376,7 +398,7 @@ fn a_forgotten_transfer_is_given_up_after_the_release_time_out() {
     assert_eq!(used(&master, 1), 60);
     master.tick(secs(RELEASE + 1));
     assert_eq!((used(&master, 0), used(&master, 1)), (60, 0));
-    let late = master.move_end(secs(RELEASE + 1), WRITER, key("a"), Some(grant.transfer));
+    let late = master.move_end(secs(RELEASE + 1), WRITER, key("a"), grant.handle);
     assert_eq!(late, Err(TransferFinishError::NotOpen));
     assert_eq!(holders(&master, "a"), ["segment-0"]);
     a_move(&master, secs(RELEASE + 1), "a").unwrap();
@@ -404,21 +426,17 @@ fn many_forgotten_transfers_are_given_up_over_several_ticks() {
 fn a_copy_whose_source_went_makes_no_replica() {
     let master = cluster(&[100, 100, 100]);
     let both = ReplicateConfig::default().replicas(2).prefer("segment-0").exclude("segment-2");
-    for (name, kind) in [("a", TransferKind::Copy), ("b", TransferKind::Move)] {
+    for name in ["a", "b"] {
         put_as(&master, at(0), name, 30, &both).unwrap();
-        match kind {
-            TransferKind::Copy => copy(&master, at(0), name, &["segment-2"]),
-            TransferKind::Move => {
-                master.move_start(at(0), WRITER, key(name), "segment-0", "segment-2")
-            }
-        }
-        .unwrap();
     }
+    let copied = copy(&master, at(0), "a", &["segment-2"]).unwrap().handle;
+    let moved = master.move_start(at(0), WRITER, key("b"), "segment-0", "segment-2");
+    let moved = moved.unwrap().handle;
     master.unmount_segment(at(0), owner(0), id(0)).unwrap();
-    let error = master.copy_end(at(0), WRITER, key("a"), None).unwrap_err();
+    let error = master.copy_end(at(0), WRITER, key("a"), copied).unwrap_err();
     assert_eq!(error, TransferFinishError::ReplicaIsGone);
     assert_eq!(error.code(), ErrorCode::ReplicaIsGone);
-    let error = master.move_end(at(0), WRITER, key("b"), None);
+    let error = master.move_end(at(0), WRITER, key("b"), moved);
     assert_eq!(error, Err(TransferFinishError::ReplicaIsGone));
     for name in ["a", "b"] {
         assert_eq!(holders(&master, name), ["segment-1"]);
@@ -432,7 +450,7 @@ fn a_target_that_went_leaves_the_others() {
     put_in_first(&master, "a", 30);
     copy(&master, at(0), "a", &["segment-1", "segment-2"]).unwrap();
     master.unmount_segment(at(0), owner(1), id(1)).unwrap();
-    let end = master.copy_end(at(0), WRITER, key("a"), None);
+    let end = master.copy_end(at(0), WRITER, key("a"), newest_transfer(&master));
     assert_eq!(end, Err(TransferFinishError::ReplicaIsGone));
     assert_eq!(holders(&master, "a"), ["segment-0", "segment-2"]);
     assert_eq!(master.report().used, 60);
@@ -447,12 +465,12 @@ fn a_move_whose_target_is_away_leaves_the_object_where_it_was() {
         put_in_first(&master, "a", 30);
         if target_already_holds {
             copy(&master, at(0), "a", &["segment-1"]).unwrap();
-            master.copy_end(at(0), WRITER, key("a"), None).unwrap();
+            master.copy_end(at(0), WRITER, key("a"), newest_transfer(&master)).unwrap();
         }
         a_move(&master, at(0), "a").unwrap();
         master.ping(secs(9), owner(0));
         master.tick(secs(11));
-        let end = master.move_end(secs(11), WRITER, key("a"), None);
+        let end = master.move_end(secs(11), WRITER, key("a"), newest_transfer(&master));
         assert_eq!(end, Err(TransferFinishError::ReplicaIsGone));
         let list = master.get_replica_list(secs(11), key("a")).unwrap();
         assert_eq!(list.placements[0].segment.spec().id, id(0));
@@ -469,7 +487,7 @@ fn an_object_that_goes_during_its_copy_keeps_the_target_from_being_used() {
     let grant = copy(&master, secs(1), "a", &["segment-1"]).unwrap();
     master.unmount_segment(secs(2), owner(0), id(0)).unwrap();
     assert!(!has(&master, "a"));
-    let end = master.copy_end(secs(2), WRITER, key("a"), Some(grant.transfer));
+    let end = master.copy_end(secs(2), WRITER, key("a"), grant.handle);
     assert_eq!(end, Err(TransferFinishError::NotFound));
     // Its client may still be writing there.
     assert!(put(&master, secs(3), "a", 10).is_err());
@@ -492,7 +510,7 @@ fn a_put_over_what_is_away_keeps_the_target_too() {
     let again = put(&master, secs(11), "a", 40).unwrap();
     assert_eq!(again.placements[0].extent.len(), 40);
     assert_eq!((used(&master, 1), master.report().transfers), (100, 0));
-    let end = master.copy_end(secs(11), WRITER, key("a"), None);
+    let end = master.copy_end(secs(11), WRITER, key("a"), newest_transfer(&master));
     assert_eq!(end, Err(TransferFinishError::NotOpen));
 }
 
@@ -543,19 +561,19 @@ impl EffectSink for Told {
 #[test]
 fn what_changes_is_told_with_the_whole_object() {
     let told = Told::default();
-    let master = Master::new(settings(), 1).unwrap().with_sink(told.clone());
+    let master = Master::new(settings(), 1).unwrap().with_secret(SECRET).with_sink(told.clone());
     for number in 0..3 {
         master.mount_segment(at(0), owner(number), segment(number, 100)).unwrap();
     }
     put_in_first(&master, "a", 30);
     copy(&master, at(0), "a", &["segment-1"]).unwrap();
-    master.copy_end(at(0), WRITER, key("a"), None).unwrap();
+    master.copy_end(at(0), WRITER, key("a"), newest_transfer(&master)).unwrap();
     let began = "changed: a in segment-0 copy to segment-1";
     assert_eq!(told.take(), [began, "changed: a in segment-0,segment-1"]);
 
     master.get_replica_list(at(0), key("a")).unwrap();
     master.move_start(at(0), WRITER, key("a"), "segment-0", "segment-2").unwrap();
-    master.move_end(secs(1), WRITER, key("a"), None).unwrap();
+    master.move_end(secs(1), WRITER, key("a"), newest_transfer(&master)).unwrap();
     let began = "changed: a in segment-0,segment-1 move to segment-2";
     let kept = "kept: segment-0 for 4s";
     assert_eq!(told.take(), [began, kept, "changed: a in segment-1,segment-2"]);
@@ -563,7 +581,9 @@ fn what_changes_is_told_with_the_whole_object() {
     assert_eq!(told.take(), ["freed"]);
 
     master.copy_start(secs(5), WRITER, key("a"), "segment-1", &["segment-0"]).unwrap();
-    master.copy_revoke(secs(5), WRITER, key("a"), None).unwrap();
+    master
+        .copy_revoke(secs(5), WRITER, key("a"), newest_transfer(&master), LateWrites::Impossible)
+        .unwrap();
     let began = "changed: a in segment-1,segment-2 copy to segment-0";
     assert_eq!(told.take(), [began, "changed: a in segment-1,segment-2"]);
 

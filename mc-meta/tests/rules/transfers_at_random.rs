@@ -34,6 +34,21 @@ enum Op {
         key: u8,
         force: bool,
     },
+    /// A put that is left unfinished.
+    Begin {
+        key: u8,
+        len: u64,
+        replace: bool,
+    },
+    /// The client of an unfinished put gives it up.
+    Revoke {
+        at: prop::sample::Index,
+        late: LateWrites,
+    },
+    /// Bytes of an unfinished put arrive, or of one that was given up while they could.
+    WritePut {
+        at: prop::sample::Index,
+    },
     Get {
         key: u8,
     },
@@ -45,7 +60,8 @@ enum Op {
     },
     Finish {
         at: prop::sample::Index,
-        end: bool,
+        /// `None` ends it.
+        revoke: Option<LateWrites>,
     },
     /// A client that has not been heard of for long writes after all.
     WriteLate {
@@ -84,6 +100,7 @@ fn op() -> impl Strategy<Value = Op> {
     let key = || 0..KEYS;
     let segment = || 0..SEGMENTS;
     let index = any::<prop::sample::Index>;
+    let late = || prop_oneof![Just(LateWrites::Possible), Just(LateWrites::Impossible)];
     let kind = prop_oneof![Just(TransferKind::Copy), Just(TransferKind::Move)];
     let targets = prop::collection::vec(segment(), 1..4);
     prop_oneof![
@@ -95,7 +112,12 @@ fn op() -> impl Strategy<Value = Op> {
         8 => key().prop_map(|key| Op::Get { key }),
         10 => (key(), kind, segment(), targets)
             .prop_map(|(key, kind, source, targets)| Op::Start { key, kind, source, targets }),
-        8 => (index(), prop::bool::weighted(0.8)).prop_map(|(at, end)| Op::Finish { at, end }),
+        8 => (index(), prop::option::weighted(0.3, late()))
+            .prop_map(|(at, revoke)| Op::Finish { at, revoke }),
+        4 => (key(), 1..90u64, any::<bool>())
+            .prop_map(|(key, len, replace)| Op::Begin { key, len, replace }),
+        3 => (index(), late()).prop_map(|(at, late)| Op::Revoke { at, late }),
+        3 => index().prop_map(|at| Op::WritePut { at }),
         3 => index().prop_map(|at| Op::WriteLate { at }),
         1 => (segment(), prop_oneof![Just(0), 1..20_000u64])
             .prop_map(|(segment, grace)| Op::Unmount { segment, grace }),
@@ -120,9 +142,15 @@ struct Open {
     due: Time,
 }
 
+/// A put that its client may be writing.
+struct Unfinished {
+    key: String,
+    grant: PutGrant,
+    due: Time,
+}
+
 /// Somebody who may read until the lease ends.
 struct Reader {
-    key: String,
     generation: Generation,
     place: Placement,
     until: Time,
@@ -135,6 +163,7 @@ struct World {
     memory: HashMap<*const Segment, (Arc<Segment>, Vec<u64>)>,
     silent: [bool; SEGMENTS as usize],
     open: Vec<Open>,
+    puts: Vec<Unfinished>,
     readers: Vec<Reader>,
     jobs: Vec<JobId>,
 }
@@ -153,13 +182,14 @@ impl World {
         config.client_ttl = Duration::from_secs(10);
         config.client_return_timeout = Duration::from_secs(60);
         config.shards = 2;
-        let master = Master::new(config, 1).unwrap();
+        let master = Master::new(config, 1).unwrap().with_secret(SECRET);
         let mut world = Self {
             master,
             now: at(0),
             memory: HashMap::new(),
             silent: [true; SEGMENTS as usize],
             open: Vec::new(),
+            puts: Vec::new(),
             readers: Vec::new(),
             jobs: Vec::new(),
         };
@@ -191,7 +221,7 @@ impl World {
         assert!(bytes.iter().all(|it| *it == generation.as_u64()), "{whose} finds {bytes:?}");
     }
 
-    fn put(&mut self, name: &str, len: u64, replicas: u32, replace: bool) {
+    fn put(&mut self, name: &str, len: u64, replicas: u32, replace: bool, ends: bool) {
         let config = ReplicateConfig::default().replicas(replicas);
         let put = PutStart { key: key(name), slice_lengths: &[len], config: &config };
         let granted = if replace {
@@ -199,11 +229,32 @@ impl World {
         } else {
             self.master.put_start(self.now, WRITER, &put)
         };
-        let Ok(PutGrant { generation, placements, .. }) = granted else { return };
-        for place in &placements {
+        let Ok(grant) = granted else { return };
+        if !ends {
+            let due = self.now + grant.time_left;
+            self.puts.push(Unfinished { key: name.into(), grant, due });
+            return;
+        }
+        let generation = grant.handle.generation;
+        for place in &grant.placements {
             self.write(place, generation);
         }
         end(&self.master, self.now, name, generation).unwrap();
+    }
+
+    fn write_put(&mut self, at: usize) {
+        let PutGrant { handle, placements, .. } = self.puts[at].grant.clone();
+        for place in &placements {
+            self.write(place, handle.generation);
+        }
+    }
+
+    fn revoke(&mut self, at: usize, late: LateWrites) {
+        let Unfinished { key: name, grant, .. } = &self.puts[at];
+        let _ = self.master.put_revoke(self.now, WRITER, key(name), grant.handle, late);
+        if late == LateWrites::Impossible {
+            self.puts.remove(at);
+        }
     }
 
     fn get(&mut self, name: &str) {
@@ -212,7 +263,7 @@ impl World {
         for place in list.placements {
             self.check(&place, list.generation, "a reader that comes");
             let (generation, until) = (list.generation, self.now + list.lease);
-            self.readers.push(Reader { key: name.into(), generation, place, until });
+            self.readers.push(Reader { generation, place, until });
         }
     }
 
@@ -235,7 +286,7 @@ impl World {
         let Ok(grant) = grant else { return false };
         self.check(&grant.source, grant.generation, "a copy");
         if kind == TransferKind::Move || !grant.targets.is_empty() {
-            let due = self.now + self.master.config().put_start_release_timeout;
+            let due = self.now + grant.time_left;
             self.open.push(Open { key: name.into(), kind, client, grant, due });
         }
         true
@@ -248,18 +299,23 @@ impl World {
         }
     }
 
-    fn finish(&mut self, at: usize, ends: bool) -> bool {
-        if ends {
+    fn finish(&mut self, at: usize, revoke: Option<LateWrites>) -> bool {
+        if revoke.is_none() {
             self.write_targets(at);
         }
-        let Open { key: name, kind, client, grant, .. } = self.open.remove(at);
-        let finish = match (kind, ends) {
-            (TransferKind::Copy, true) => Master::copy_end,
-            (TransferKind::Copy, false) => Master::copy_revoke,
-            (TransferKind::Move, true) => Master::move_end,
-            (TransferKind::Move, false) => Master::move_revoke,
+        let Open { key: name, kind, client, grant, .. } = &self.open[at];
+        let (master, now, key, handle) = (&self.master, self.now, key(name), grant.handle);
+        let result = match (kind, revoke) {
+            (TransferKind::Copy, None) => master.copy_end(now, *client, key, handle),
+            (TransferKind::Copy, Some(late)) => master.copy_revoke(now, *client, key, handle, late),
+            (TransferKind::Move, None) => master.move_end(now, *client, key, handle),
+            (TransferKind::Move, Some(late)) => master.move_revoke(now, *client, key, handle, late),
         };
-        finish(&self.master, self.now, client, key(&name), Some(grant.transfer)).is_ok()
+        // Bytes of what is given up like this may still arrive.
+        if revoke != Some(LateWrites::Possible) {
+            self.open.remove(at);
+        }
+        result.is_ok()
     }
 
     fn work(&mut self, number: u128, well: bool) {
@@ -281,7 +337,7 @@ impl World {
                 }
             };
             // A client that does not work well leaves what it has begun.
-            let done = begun && well && self.finish(self.open.len() - 1, true);
+            let done = begun && well && self.finish(self.open.len() - 1, None);
             let status = if done { TaskStatus::Success } else { TaskStatus::Failed };
             let _ = self.master.mark_task_to_complete(self.now, client, task.id, status, "");
         }
@@ -290,14 +346,18 @@ impl World {
     fn apply(&mut self, op: Op) {
         let name = |key: u8| format!("key-{key}");
         match op {
-            Op::Put { key, len, replicas } => self.put(&name(key), len, replicas, false),
-            Op::Upsert { key, len, replicas } => self.put(&name(key), len, replicas, true),
+            Op::Put { key, len, replicas } => self.put(&name(key), len, replicas, false, true),
+            Op::Upsert { key, len, replicas } => self.put(&name(key), len, replicas, true, true),
+            Op::Begin { key, len, replace } => self.put(&name(key), len, 2, replace, false),
+            Op::Revoke { at, late } if !self.puts.is_empty() => {
+                self.revoke(at.index(self.puts.len()), late);
+            }
+            Op::WritePut { at } if !self.puts.is_empty() => {
+                self.write_put(at.index(self.puts.len()));
+            }
             Op::Remove { key: number, force } => {
-                let name = name(number);
-                if self.master.remove(self.now, key(&name), force).is_ok() && force {
-                    // They were told that they could not rely on it.
-                    self.readers.retain(|reader| reader.key != name);
-                }
+                // Those who read it go on until their leases end.
+                let _ = self.master.remove(self.now, key(&name(number)), force);
             }
             Op::Get { key } => self.get(&name(key)),
             Op::Start { key, kind, source, targets } => {
@@ -305,8 +365,8 @@ impl World {
                 let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
                 self.begin(WRITER, &name(key), kind, &named(source), &targets);
             }
-            Op::Finish { at, end } if !self.open.is_empty() => {
-                self.finish(at.index(self.open.len()), end);
+            Op::Finish { at, revoke } if !self.open.is_empty() => {
+                self.finish(at.index(self.open.len()), revoke);
             }
             Op::WriteLate { at } if !self.open.is_empty() => {
                 self.write_targets(at.index(self.open.len()));
@@ -337,6 +397,7 @@ impl World {
             Op::Work { client, well } => self.work(client, well),
             Op::Pass { millis } => self.pass(millis),
             Op::Finish { .. } | Op::WriteLate { .. } | Op::Cancel { .. } => {}
+            Op::Revoke { .. } | Op::WritePut { .. } => {}
         }
         self.check_all();
     }
@@ -355,6 +416,7 @@ impl World {
         let now = self.now;
         self.readers.retain(|reader| reader.until > now);
         self.open.retain(|open| open.due > now);
+        self.puts.retain(|put| put.due > now);
     }
 
     fn check_all(&mut self) {

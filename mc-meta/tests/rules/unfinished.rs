@@ -18,18 +18,18 @@ fn an_unfinished_put_blocks_its_key_until_the_discard_time_out() {
     assert_eq!(error, PutStartError::InProgress { age });
     assert!(error.is_retryable());
     let second = start(&master, secs(1 + DISCARD), "a", 40).unwrap();
-    assert_ne!(first.generation, second.generation);
+    assert_ne!(first.handle.generation, second.handle.generation);
     // Its writer may still be writing, so the space is not used again.
     let overlaps = first.placements[0].extent.overlaps(second.placements[0].extent);
     assert!(!overlaps);
     let report = master.report();
     assert_eq!((report.used, report.objects, report.puts_discarded), (80, 1, 1));
     // The first writer is told that it came too late, the second one is not.
-    let late = end(&master, secs(32), "a", first.generation);
+    let late = end(&master, secs(32), "a", first.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotOpen));
-    end(&master, secs(32), "a", second.generation).unwrap();
+    end(&master, secs(32), "a", second.handle.generation).unwrap();
     let list = master.get_replica_list(secs(32), key("a")).unwrap();
-    assert_eq!(list.generation, second.generation);
+    assert_eq!(list.generation, second.handle.generation);
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_slow_put_that_nobody_preempts_may_end() {
     let master = master(&[100]);
     let grant = start(&master, secs(1), "a", 40).unwrap();
     master.tick(secs(RELEASE));
-    end(&master, secs(RELEASE), "a", grant.generation).unwrap();
+    end(&master, secs(RELEASE), "a", grant.handle.generation).unwrap();
     master.tick(secs(10 * RELEASE));
     assert!(has(&master, "a"));
 }
@@ -51,7 +51,7 @@ fn the_space_of_an_unfinished_put_comes_back_after_the_release_time_out() {
     master.tick(secs(RELEASE + 1));
     assert_eq!((master.report().used, master.report().objects), (0, 0));
     assert_eq!(master.report().puts_discarded, 1);
-    let late = end(&master, secs(RELEASE + 1), "a", grant.generation);
+    let late = end(&master, secs(RELEASE + 1), "a", grant.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotFound));
 }
 
@@ -114,9 +114,9 @@ fn a_revoked_put_gives_its_space_back_at_once() {
     let master: Master = master(&[100, 100]);
     let config = ReplicateConfig::default().replicas(2);
     let grant = start_as(&master, at(0), "a", 100, &config).unwrap();
-    master.put_revoke(at(1), WRITER, key("a"), Some(grant.generation)).unwrap();
+    master.put_revoke(at(1), WRITER, key("a"), grant.handle, LateWrites::Impossible).unwrap();
     assert_eq!(master.report().used, 0);
     put_as(&master, at(1), "a", 100, &config).unwrap();
-    let again = master.put_revoke(at(1), WRITER, key("a"), Some(grant.generation));
+    let again = master.put_revoke(at(1), WRITER, key("a"), grant.handle, LateWrites::Impossible);
     assert_eq!(again, Err(PutFinishError::NotOpen));
 }

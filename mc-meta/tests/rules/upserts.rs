@@ -57,8 +57,8 @@ fn an_upsert_of_a_new_key_is_a_put() {
     let master = master(&[100]);
     let grant = upsert(&master, at(0), "a", 40).unwrap();
     assert_eq!(list(&master, at(0), "a").unwrap_err(), GetError::NotReady);
-    end(&master, at(0), "a", grant.generation).unwrap();
-    assert_eq!(list(&master, at(0), "a").unwrap().generation, grant.generation);
+    end(&master, at(0), "a", grant.handle.generation).unwrap();
+    assert_eq!(list(&master, at(0), "a").unwrap().generation, grant.handle.generation);
 }
 
 #[test]
@@ -68,11 +68,11 @@ fn the_old_value_is_read_until_the_new_one_is_written() {
     let old = put(&master, at(0), "a", 40).unwrap();
     let new = upsert_as(&master, at(1), STRANGER, "a", 30, &ReplicateConfig::default()).unwrap();
     assert!(!old.placements[0].extent.overlaps(new.placements[0].extent));
-    assert_eq!(list(&master, at(2), "a").unwrap().generation, old.generation);
-    let finish = PutEnd { key: key("a"), generation: Some(new.generation), checksums: &[] };
+    assert_eq!(list(&master, at(2), "a").unwrap().generation, old.handle.generation);
+    let finish = PutEnd { key: key("a"), handle: new.handle, checksums: &[], prefixes: &[] };
     master.upsert_end(at(3), STRANGER, &finish).unwrap();
     let now = list(&master, at(3), "a").unwrap();
-    assert_eq!((now.generation, now.slices.total_len()), (new.generation, 30));
+    assert_eq!((now.generation, now.slices.total_len()), (new.handle.generation, 30));
     assert_eq!(now.placements[0].extent, new.placements[0].extent);
     assert_eq!(
         diary.lines(),
@@ -81,7 +81,7 @@ fn the_old_value_is_read_until_the_new_one_is_written() {
     assert_eq!(master.describe(at(3), key("a")).unwrap().owner, STRANGER);
     // Ending it again is harmless, and the first writer's put is over.
     assert_eq!(master.upsert_end(at(3), STRANGER, &finish), Ok(()));
-    assert_eq!(end(&master, at(3), "a", old.generation), Err(PutFinishError::IllegalClient));
+    assert_eq!(end(&master, at(3), "a", old.handle.generation), Err(PutFinishError::IllegalClient));
     assert_eq!(master.report().objects, 1);
 }
 
@@ -91,7 +91,7 @@ fn whoever_reads_the_old_value_may_do_so_until_the_lease_ends() {
     put(&master, at(0), "a", 40).unwrap();
     list(&master, secs(1), "a").unwrap();
     let new = upsert(&master, secs(2), "a", 40).unwrap();
-    end(&master, secs(2), "a", new.generation).unwrap();
+    end(&master, secs(2), "a", new.handle.generation).unwrap();
     assert_eq!(master.report().used, 80);
     master.tick(at(5_999));
     assert_eq!(master.report().used, 80);
@@ -100,7 +100,7 @@ fn whoever_reads_the_old_value_may_do_so_until_the_lease_ends() {
     // Without a reader it goes at once.
     let newer = upsert(&master, secs(20), "a", 40).unwrap();
     assert_eq!(master.report().used, 80);
-    end(&master, secs(20), "a", newer.generation).unwrap();
+    end(&master, secs(20), "a", newer.handle.generation).unwrap();
     assert_eq!(master.report().used, 40);
 }
 
@@ -112,18 +112,18 @@ fn without_room_a_value_of_the_same_length_is_written_in_its_place() {
     put(&master, at(0), "b", 40).unwrap();
     let new = upsert(&master, at(1), "a", 60).unwrap();
     assert_eq!(new.placements[0].extent, old.placements[0].extent);
-    assert_ne!(new.generation, old.generation);
+    assert_ne!(new.handle.generation, old.handle.generation);
     assert_eq!(list(&master, at(1), "a").unwrap_err(), GetError::NotReady);
     assert!(has(&master, "b"), "nothing was evicted");
-    end(&master, at(2), "a", new.generation).unwrap();
-    assert_eq!(list(&master, at(2), "a").unwrap().generation, new.generation);
+    end(&master, at(2), "a", new.handle.generation).unwrap();
+    assert_eq!(list(&master, at(2), "a").unwrap().generation, new.handle.generation);
     assert_eq!(
         diary.lines()[4..],
         ["removed a Replaced".to_owned(), "began a 60".into(), "stored a 60".into()]
     );
     // Revoked, it is lost.
     let third = upsert(&master, secs(10), "a", 60).unwrap();
-    master.upsert_revoke(secs(10), WRITER, key("a"), Some(third.generation)).unwrap();
+    master.upsert_revoke(secs(10), WRITER, key("a"), third.handle, LateWrites::Impossible).unwrap();
     assert_eq!(list(&master, secs(10), "a").unwrap_err(), GetError::NotFound);
     assert_eq!(master.report().used, 40);
 }
@@ -137,7 +137,7 @@ fn nothing_is_written_over_a_value_that_somebody_reads() {
     // There is room once "b" is gone, but not in one piece of 60.
     let error = upsert(&master, at(1), "a", 60).unwrap_err();
     assert_eq!(error, PutStartError::AllLeased { len: 60 });
-    assert_eq!(list(&master, at(1), "a").unwrap().generation, old.generation);
+    assert_eq!(list(&master, at(1), "a").unwrap().generation, old.handle.generation);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_value_with_fewer_replicas_than_wanted_is_as_good_as_the_cluster_offers() {
     put(&master, at(0), "a", 100).unwrap();
     let wide = ReplicateConfig::default().replicas(3);
     let grant = upsert_as(&master, at(1), WRITER, "a", 100, &wide).unwrap();
-    end(&master, at(1), "a", grant.generation).unwrap();
+    end(&master, at(1), "a", grant.handle.generation).unwrap();
     assert_eq!(master.report().evicted_objects, 0);
 }
 
@@ -181,12 +181,12 @@ fn an_upsert_evicts_when_it_must() {
     put(&master, at(1), "a", 50).unwrap();
     let grant = upsert(&master, at(2), "a", 40).unwrap();
     assert!(!has(&master, "cold") && has(&master, "a"));
-    end(&master, at(2), "a", grant.generation).unwrap();
+    end(&master, at(2), "a", grant.handle.generation).unwrap();
     assert_eq!(master.report().used, 40);
     // The old value itself goes if nothing else is left.
     let larger = upsert(&master, at(3), "a", 90).unwrap();
     assert!(!has(&master, "a"));
-    end(&master, at(3), "a", larger.generation).unwrap();
+    end(&master, at(3), "a", larger.handle.generation).unwrap();
     let impossible = upsert(&master, at(4), "a", 101).unwrap_err();
     assert_eq!(impossible, PutStartError::TooLarge { len: 101, largest_object: 100 });
     assert!(has(&master, "a"), "a refusal leaves the value as it is");
@@ -199,11 +199,11 @@ fn an_unfinished_put_gives_way_at_once() {
     let first = start(&master, secs(1), "a", 30).unwrap();
     let second = upsert(&master, secs(2), "a", 30).unwrap();
     assert!(!first.placements[0].extent.overlaps(second.placements[0].extent));
-    assert_eq!(end(&master, secs(2), "a", first.generation), Err(PutFinishError::NotOpen));
+    assert_eq!(end(&master, secs(2), "a", first.handle.generation), Err(PutFinishError::NotOpen));
     // The next one, by somebody else.
     let config = ReplicateConfig::default();
     upsert_as(&master, secs(3), STRANGER, "a", 30, &config).unwrap();
-    let late = end(&master, secs(3), "a", second.generation);
+    let late = end(&master, secs(3), "a", second.handle.generation);
     assert_eq!(late, Err(PutFinishError::IllegalClient));
     assert_eq!(
         diary.lines(),
@@ -225,11 +225,11 @@ fn a_pending_replacement_gives_way_to_the_next() {
     let first = upsert(&master, secs(1), "a", 20).unwrap();
     let second = upsert(&master, secs(2), "a", 20).unwrap();
     assert_eq!((master.report().used, master.report().objects), (60, 1));
-    assert_eq!(end(&master, secs(2), "a", first.generation), Err(PutFinishError::NotOpen));
-    let revoked = master.upsert_revoke(secs(2), WRITER, key("a"), Some(first.generation));
-    assert_eq!(revoked, Err(PutFinishError::NotOpen));
-    end(&master, secs(2), "a", second.generation).unwrap();
-    assert_eq!(list(&master, secs(2), "a").unwrap().generation, second.generation);
+    assert_eq!(end(&master, secs(2), "a", first.handle.generation), Err(PutFinishError::NotOpen));
+    // Its space is kept, because its writer may still be writing.
+    assert_eq!(master.report().used, 60);
+    end(&master, secs(2), "a", second.handle.generation).unwrap();
+    assert_eq!(list(&master, secs(2), "a").unwrap().generation, second.handle.generation);
     assert_eq!(diary.lines()[3..5], ["abandoned a".to_owned(), "began a 20".into()]);
     master.tick(secs(1 + RELEASE));
     assert_eq!(master.report().used, 20);
@@ -239,15 +239,13 @@ fn a_pending_replacement_gives_way_to_the_next() {
 fn a_revoked_replacement_leaves_the_old_value() {
     let master = master(&[100]);
     let old = put(&master, at(0), "a", 40).unwrap();
-    for named in [true, false] {
-        let new = upsert(&master, at(1), "a", 40).unwrap();
-        let generation = named.then_some(new.generation);
-        let theirs = master.upsert_revoke(at(1), STRANGER, key("a"), generation);
-        assert_eq!(theirs, Err(PutFinishError::IllegalClient));
-        master.upsert_revoke(at(1), WRITER, key("a"), generation).unwrap();
-        assert_eq!(list(&master, at(1), "a").unwrap().generation, old.generation);
-        assert_eq!((master.report().used, master.report().processing), (40, 0));
-    }
+    let new = upsert(&master, at(1), "a", 40).unwrap().handle;
+    let late = LateWrites::Impossible;
+    let theirs = master.upsert_revoke(at(1), STRANGER, key("a"), new, late);
+    assert_eq!(theirs, Err(PutFinishError::IllegalClient));
+    master.upsert_revoke(at(1), WRITER, key("a"), new, late).unwrap();
+    assert_eq!(list(&master, at(1), "a").unwrap().generation, old.handle.generation);
+    assert_eq!((master.report().used, master.report().processing), (40, 0));
 }
 
 #[test]
@@ -260,22 +258,22 @@ fn a_replacement_that_times_out_leaves_the_old_value() {
     assert_eq!(master.report().used, 80);
     master.tick(secs(1 + RELEASE));
     assert_eq!((master.report().used, master.report().puts_discarded), (40, 1));
-    let late = end(&master, secs(1 + RELEASE), "a", new.generation);
+    let late = end(&master, secs(1 + RELEASE), "a", new.handle.generation);
     assert_eq!(late, Err(PutFinishError::NotOpen));
-    assert_eq!(list(&master, secs(1 + RELEASE), "a").unwrap().generation, old.generation);
+    assert_eq!(list(&master, secs(1 + RELEASE), "a").unwrap().generation, old.handle.generation);
 }
 
 #[test]
-fn an_unnamed_end_means_the_upsert_of_its_client() {
+fn an_upsert_is_ended_by_its_client_alone() {
     let master = master(&[100]);
     put(&master, at(0), "a", 20).unwrap();
     let config = ReplicateConfig::default();
     let new = upsert_as(&master, at(0), STRANGER, "a", 20, &config).unwrap();
-    let unnamed = PutEnd { key: key("a"), generation: None, checksums: &[] };
-    assert_eq!(master.upsert_end(at(0), WRITER, &unnamed), Err(PutFinishError::NotOpen));
-    assert_eq!(master.upsert_end(at(0), NODE, &unnamed), Err(PutFinishError::IllegalClient));
-    master.upsert_end(at(0), STRANGER, &unnamed).unwrap();
-    assert_eq!(list(&master, at(0), "a").unwrap().generation, new.generation);
+    let named = PutEnd { key: key("a"), handle: new.handle, checksums: &[], prefixes: &[] };
+    assert_eq!(master.upsert_end(at(0), WRITER, &named), Err(PutFinishError::IllegalClient));
+    assert_eq!(master.upsert_end(at(0), NODE, &named), Err(PutFinishError::IllegalClient));
+    master.upsert_end(at(0), STRANGER, &named).unwrap();
+    assert_eq!(list(&master, at(0), "a").unwrap().generation, new.handle.generation);
 }
 
 #[test]
@@ -287,12 +285,12 @@ fn a_removal_takes_the_old_value_and_the_upsert_goes_on() {
     assert_eq!(list(&master, at(0), "a").unwrap_err(), GetError::NotReady);
     assert_eq!(master.remove(at(0), key("a"), true), Err(RemoveError::NotReady));
     assert_eq!((master.report().objects, master.report().used), (1, 30));
-    end(&master, at(0), "a", new.generation).unwrap();
-    assert_eq!(list(&master, at(0), "a").unwrap().generation, new.generation);
+    end(&master, at(0), "a", new.handle.generation).unwrap();
+    assert_eq!(list(&master, at(0), "a").unwrap().generation, new.handle.generation);
     // Everything at once does the same.
     let newer = upsert(&master, secs(10), "a", 10).unwrap();
     assert_eq!(master.remove_all(secs(10), true), 1);
-    end(&master, secs(10), "a", newer.generation).unwrap();
+    end(&master, secs(10), "a", newer.handle.generation).unwrap();
     assert_eq!((master.report().objects, master.report().used), (1, 10));
 }
 
@@ -305,8 +303,8 @@ fn the_key_of_an_evicted_value_goes_to_its_replacement() {
     assert_eq!(list(&master, at(1), "a").unwrap_err(), GetError::NotReady);
     let age = Duration::from_millis(1);
     assert_eq!(start(&master, at(1), "a", 1).unwrap_err(), PutStartError::InProgress { age });
-    end(&master, at(2), "a", new.generation).unwrap();
-    assert_eq!(list(&master, at(2), "a").unwrap().generation, new.generation);
+    end(&master, at(2), "a", new.handle.generation).unwrap();
+    assert_eq!(list(&master, at(2), "a").unwrap().generation, new.handle.generation);
 }
 
 #[test]
@@ -319,11 +317,14 @@ fn either_value_may_lose_its_segment() {
         master.unmount_segment(at(0), NODE, SegmentId::from_u128(lost)).unwrap();
         if lost == 0 {
             assert_eq!(list(&master, at(0), "a").unwrap_err(), GetError::NotReady);
-            end(&master, at(0), "a", new.generation).unwrap();
-            assert_eq!(list(&master, at(0), "a").unwrap().generation, new.generation);
+            end(&master, at(0), "a", new.handle.generation).unwrap();
+            assert_eq!(list(&master, at(0), "a").unwrap().generation, new.handle.generation);
         } else {
-            assert_eq!(end(&master, at(0), "a", new.generation), Err(PutFinishError::NotOpen));
-            assert_eq!(list(&master, at(0), "a").unwrap().generation, old.generation);
+            assert_eq!(
+                end(&master, at(0), "a", new.handle.generation),
+                Err(PutFinishError::NotOpen)
+            );
+            assert_eq!(list(&master, at(0), "a").unwrap().generation, old.handle.generation);
         }
         while master.tick(at(1)) {}
         assert_eq!((master.report().objects, master.report().used), (1, 10));
@@ -335,7 +336,7 @@ fn either_value_may_lose_its_segment() {
 fn a_value_whose_holder_is_away_counts_as_none() {
     let mut config = settings();
     config.client_ttl = Duration::from_secs(10);
-    let master = Master::new(config, 1).unwrap();
+    let master = Master::new(config, 1).unwrap().with_secret(SECRET);
     let on = |number: u32| ReplicateConfig::default().prefer(format!("segment-{number}"));
     master.mount_segment(at(0), STRANGER, segment(0, 100)).unwrap();
     master.mount_segment(at(0), NODE, segment(1, 100)).unwrap();
@@ -347,12 +348,12 @@ fn a_value_whose_holder_is_away_counts_as_none() {
     master.tick(secs(11));
     let new = upsert(&master, secs(11), "a", 20).unwrap();
     assert_eq!(list(&master, secs(11), "a").unwrap_err(), GetError::NotReady);
-    end(&master, secs(11), "a", new.generation).unwrap();
-    assert_eq!(list(&master, secs(11), "a").unwrap().generation, new.generation);
+    end(&master, secs(11), "a", new.handle.generation).unwrap();
+    assert_eq!(list(&master, secs(11), "a").unwrap().generation, new.handle.generation);
     // Whoever puts the other one meets the upsert.
     let age = Duration::from_secs(11);
     assert_eq!(start(&master, secs(11), "b", 1).unwrap_err(), PutStartError::InProgress { age });
-    end(&master, secs(11), "b", pending.generation).unwrap();
+    end(&master, secs(11), "b", pending.handle.generation).unwrap();
     assert!(has(&master, "b"));
 }
 
@@ -363,7 +364,7 @@ fn pins_are_inherited() {
     let master = master_with(config, &[100]);
     let renew = |name, config: &ReplicateConfig| {
         let grant = upsert_as(&master, at(1), WRITER, name, 20, config).unwrap();
-        end(&master, at(1), name, grant.generation).unwrap();
+        end(&master, at(1), name, grant.handle.generation).unwrap();
     };
     let plain = ReplicateConfig::default();
     put_as(&master, at(0), "soft", 20, &plain.clone().soft_pin()).unwrap();
@@ -377,7 +378,7 @@ fn pins_are_inherited() {
     // A soft pin that has lapsed is not.
     let now = secs(31 * 60);
     let grant = upsert(&master, now, "soft", 20).unwrap();
-    end(&master, now, "soft", grant.generation).unwrap();
+    end(&master, now, "soft", grant.handle.generation).unwrap();
     assert!(!master.describe(now, key("soft")).unwrap().soft_pinned);
     put(&master, now, "x", 60).unwrap();
     assert!(has(&master, "hard") && has(&master, "late") && !has(&master, "soft"));
@@ -400,9 +401,9 @@ fn a_group_is_kept_and_not_changed() {
     put(&master, at(7), "w", 20).unwrap();
     put(&master, at(7), "x", 20).unwrap();
     assert!(has(&master, "b") && !has(&master, "alone"));
-    end(&master, at(8), "a", new.generation).unwrap();
+    end(&master, at(8), "a", new.handle.generation).unwrap();
     let newer = upsert(&master, at(8), "a", 20).unwrap();
-    end(&master, at(8), "a", newer.generation).unwrap();
+    end(&master, at(8), "a", newer.handle.generation).unwrap();
     master.remove(at(9), key("x"), false).unwrap();
     master.remove(at(9), key("w"), false).unwrap();
     put(&master, at(9), "y", 81).unwrap();
@@ -422,7 +423,7 @@ fn a_member_of_a_group_is_written_in_its_place() {
     let new = upsert(&master, at(1), "a", 50).unwrap();
     let held = start(&master, at(2), "x", 50).unwrap_err();
     assert_eq!(held, PutStartError::AllLeased { len: 50 });
-    end(&master, at(3), "a", new.generation).unwrap();
+    end(&master, at(3), "a", new.handle.generation).unwrap();
     put(&master, secs(60), "x", 50).unwrap();
     assert!(!has(&master, "a") && !has(&master, "b"));
 }
@@ -434,17 +435,17 @@ fn slices_and_checksums_are_those_of_the_new_value() {
     let sum = Checksum::from_crc32c;
     let grant = start(&master, at(0), "a", 40).unwrap();
     let finish = |generation, checksums: &[Checksum]| {
-        let put = PutEnd { key: key("a"), generation: Some(generation), checksums };
+        let put = PutEnd { key: key("a"), handle: handle(generation), checksums, prefixes: &[] };
         master.upsert_end(at(0), WRITER, &put)
     };
-    finish(grant.generation, &[sum(1)]).unwrap();
+    finish(grant.handle.generation, &[sum(1)]).unwrap();
     // In place, since there is no room for both.
     let lens = [30, 10];
     let again = PutStart { key: key("a"), slice_lengths: &lens, config: &config };
     let grant = master.upsert_start(at(0), WRITER, &again).unwrap();
     let refused = PutFinishError::ChecksumCount { given: 1, slices: 2 };
-    assert_eq!(finish(grant.generation, &[sum(1)]), Err(refused));
-    finish(grant.generation, &[]).unwrap();
+    assert_eq!(finish(grant.handle.generation, &[sum(1)]), Err(refused));
+    finish(grant.handle.generation, &[]).unwrap();
     let slices = list(&master, at(0), "a").unwrap().slices;
     let slices: Vec<_> = slices.as_slice().iter().map(|s| (s.len, s.checksum)).collect();
     assert_eq!(slices, [(30, None), (10, None)]);
@@ -471,12 +472,13 @@ fn a_batch_answers_for_each_key_in_order() {
     let grants = master.batch_upsert_start(at(0), WRITER, &puts);
     let granted: Vec<bool> = grants.iter().map(Result::is_ok).collect();
     assert_eq!(granted, [true, false, true, false]);
-    let generation = |at: usize| grants[at].as_ref().map(|grant| grant.generation).ok();
-    let end = |at| PutEnd { key: key("a"), generation: generation(at), checksums: &[] };
+    let named = |at: usize| grants[at].as_ref().unwrap().handle;
+    let end = |at| PutEnd { key: key("a"), handle: named(at), checksums: &[], prefixes: &[] };
     let ends = master.batch_upsert_end(at(0), WRITER, &[end(0), end(2)]);
     assert_eq!(ends, [Err(PutFinishError::NotOpen), Ok(())]);
     let again = master.upsert_start(at(0), WRITER, &puts[0]).unwrap();
-    let revoked = [(key("a"), Some(again.generation)), (key("b"), None)];
+    let (handle, late) = (again.handle, LateWrites::Impossible);
+    let revoked = ["a", "b"].map(|name| PutRevoke { key: key(name), handle, late });
     let revoked = master.batch_upsert_revoke(at(0), WRITER, &revoked);
     assert_eq!(revoked, [Ok(()), Err(PutFinishError::NotFound)]);
     assert_eq!(list(&master, at(0), "a").unwrap().slices.total_len(), 20);
@@ -489,16 +491,15 @@ fn a_copy_of_the_old_value_is_over_with_it() {
     put_as(&master, at(0), "a", 60, &here).unwrap();
     let copy = master.copy_start(at(0), NODE, key("a"), "segment-0", &["segment-1"]).unwrap();
     // There is no room but where the old value lies, and that is being read.
-    start(&master, at(0), "b", 40).unwrap();
-    start(&master, at(0), "c", 40).unwrap();
+    let [b, c] = ["b", "c"].map(|name| start(&master, at(0), name, 40).unwrap().handle);
     let full = upsert_as(&master, at(1), WRITER, "a", 60, &here).unwrap_err();
     assert_eq!(full, PutStartError::AllLeased { len: 60 });
-    for name in ["b", "c"] {
-        master.put_revoke(at(1), WRITER, key(name), None).unwrap();
+    for (name, put) in [("b", b), ("c", c)] {
+        master.put_revoke(at(1), WRITER, key(name), put, LateWrites::Impossible).unwrap();
     }
     let new = upsert_as(&master, at(1), WRITER, "a", 40, &here).unwrap();
-    end(&master, at(2), "a", new.generation).unwrap();
-    let late = master.copy_end(at(2), NODE, key("a"), Some(copy.transfer));
+    end(&master, at(2), "a", new.handle.generation).unwrap();
+    let late = master.copy_end(at(2), NODE, key("a"), copy.handle);
     assert_eq!(late, Err(TransferFinishError::NotOpen));
     let placements = list(&master, at(2), "a").unwrap().placements;
     assert_eq!((placements.len(), placements[0].extent.len()), (1, 40));

@@ -1,6 +1,6 @@
 //! What must be true after every command.
 
-use mc_meta::{BufferStatus, PutStart, ReplicaStatus, ReplicateConfig, SegmentStatus};
+use mc_meta::{BufferStatus, LateWrites, PutStart, ReplicaStatus, ReplicateConfig, SegmentStatus};
 use mc_types::{ClientId, Extent, KeyRef, SegmentId, Time};
 
 use super::journal::{Seen, SegmentSeen, TransferSeen};
@@ -202,8 +202,9 @@ impl Oracle {
     pub(crate) fn finish(mut self) {
         self.tick();
         self.remove_all(true);
-        // Far enough for every unfinished put; the clients are kept alive.
-        self.now = self.latest + self.config.put_start_release_timeout;
+        // Far enough for every unfinished put and lease; the clients are kept alive.
+        let longest = self.config.put_start_release_timeout.max(self.config.lease_ttl);
+        self.now = self.latest + longest;
         for client in self.clients.keys().copied().collect::<Vec<ClientId>>() {
             self.ping(client);
         }
@@ -224,9 +225,9 @@ impl Oracle {
             let key = KeyRef::new("whole").unwrap();
             let lens = [segment.spec.size];
             let put = PutStart { key, slice_lengths: &lens, config: &config };
-            let generation = self.put_start(segment.client, &put).expect("the whole segment");
+            let handle = self.put_start(segment.client, &put).expect("the whole segment");
             assert_eq!(self.objects["whole"].replicas[0].0, segment.mounting);
-            self.put_revoke(segment.client, key, Some(generation));
+            self.put_revoke(segment.client, key, handle, LateWrites::Impossible);
         }
         assert!(self.master.report().segments.iter().all(|segment| segment.allocations == 0));
     }

@@ -6,7 +6,7 @@ use mc_meta::{ClientStatus, MountError, Mounted, SegmentSpec, SegmentStatus, Unm
 use mc_types::{ClientId, Generation, SegmentId, Time};
 
 use super::journal::Event;
-use super::{Client, Lost, Oracle, Segment};
+use super::{Client, Discarded, Lost, Oracle, Segment};
 
 impl Oracle {
     pub(crate) fn mount(&mut self, client: ClientId, spec: SegmentSpec) {
@@ -132,6 +132,8 @@ impl Oracle {
         for discarded in &mut self.discarded {
             discarded.replicas.retain(|(mounting, _)| *mounting != gone);
         }
+        let for_readers = |kept: &Discarded| kept.writer.is_none() && kept.replicas.is_empty();
+        self.lost_kept |= self.discarded.iter().any(for_readers);
         self.discarded.retain(|discarded| !discarded.replicas.is_empty());
         for object in self.objects.values_mut().chain(self.replacements.values_mut()) {
             object.replicas.retain(|(mounting, _)| *mounting != gone);

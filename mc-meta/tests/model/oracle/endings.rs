@@ -1,10 +1,10 @@
 //! How puts end.
 
-use mc_meta::{PutEnd, PutFinishError, Removal};
-use mc_types::{ClientId, Generation, KeyRef, Time};
+use mc_meta::{LateWrites, PutEnd, PutFinishError, PutHandle, Removal};
+use mc_types::{ClientId, KeyRef, Time};
 
 use super::journal::Event;
-use super::{Object, Oracle};
+use super::{Object, Oracle, is_genuine};
 
 impl Oracle {
     /// The put that a client means: what stands at the key, or its replacement.
@@ -12,18 +12,19 @@ impl Oracle {
         &self,
         key: &str,
         client: ClientId,
-        generation: Option<Generation>,
+        handle: PutHandle,
     ) -> Result<&Object, PutFinishError> {
+        let PutHandle { generation, token } = handle;
         let object = self.objects.get(key).ok_or(PutFinishError::NotFound)?;
-        let named = |object: &Object| generation == Some(object.generation);
+        let named = |object: &Object| generation == object.generation;
         let meant = match self.replacements.get(key) {
             Some(put) if named(put) || (put.owner == client && !named(object)) => put,
             _ => object,
         };
-        if meant.owner != client {
+        if meant.owner != client || !is_genuine(generation, token) {
             return Err(PutFinishError::IllegalClient);
         }
-        if generation.is_some_and(|generation| generation != meant.generation) {
+        if generation != meant.generation {
             return Err(PutFinishError::NotOpen);
         }
         Ok(meant)
@@ -32,10 +33,10 @@ impl Oracle {
     pub(crate) fn put_end(&mut self, client: ClientId, put: &PutEnd<'_>) {
         let result = self.master.put_end(self.now, client, put);
         let key = put.key.as_str();
-        let expected = self.meant(key, client, put.generation).and_then(|meant| {
+        let expected = self.meant(key, client, put.handle).and_then(|meant| {
             let (given, slices) = (put.checksums.len(), meant.slices.len());
             if meant.complete {
-                put.generation.map(|_| None).ok_or(PutFinishError::NotOpen)
+                Ok(None)
             } else if given != 0 && given != slices {
                 Err(PutFinishError::ChecksumCount { given, slices })
             } else {
@@ -61,7 +62,7 @@ impl Oracle {
     fn supersede(&mut self, key: &str) -> Event {
         let old = self.forget(key);
         if self.is_leased(&old) {
-            self.keep_until(old.touched + self.config.lease_ttl, old.replicas);
+            self.keep_until(old.touched + self.config.lease_ttl, old.replicas, None);
         }
         let (key, generation) = (key.to_owned(), old.generation);
         Event::Removed { key, generation, cause: Removal::Replaced }
@@ -85,21 +86,32 @@ impl Oracle {
         &mut self,
         client: ClientId,
         key: KeyRef<'_>,
-        generation: Option<Generation>,
+        handle: PutHandle,
+        late: LateWrites,
     ) {
-        let result = self.master.put_revoke(self.now, client, key, generation);
+        let result = self.master.put_revoke(self.now, client, key, handle, late);
         let key = key.as_str();
-        let expected = match self.meant(key, client, generation) {
+        let events = self.take_events();
+        self.expect_losses_told(key);
+        let expected = match self.meant(key, client, handle) {
             Ok(meant) if meant.complete => Err(PutFinishError::NotOpen),
             Ok(meant) => Ok(meant.generation),
             Err(error) => Err(error),
         };
-        assert_eq!(result, expected.map(|_| ()));
-        let Ok(generation) = expected else {
-            return self.expect_no_events_about(key);
+        let generation = match expected {
+            Ok(generation) => generation,
+            Err(error) => {
+                let PutHandle { generation, token } = handle;
+                let writer = ((client, generation), is_genuine(generation, token));
+                return self.revoked_again(&result, error, writer, late, &events);
+            }
         };
-        let events = self.take_events();
-        self.forget_put(key, generation);
+        assert_eq!(result, Ok(()));
+        let put = self.forget_put(key, generation);
+        if late == LateWrites::Possible {
+            let until = put.begun + self.config.put_start_release_timeout;
+            self.keep_until(until, put.replicas, Some((client, generation)));
+        }
         self.totals.put_revokes += 1;
         assert_eq!(events, [Event::Abandoned { key: key.to_owned(), generation }]);
     }

@@ -29,7 +29,8 @@ impl Oracle {
         let Some(lost) = self.lost.remove(&(key.clone(), *generation)) else { return false };
         assert_eq!(lost.complete, complete, "{event:?}");
         if let Some(transfer) = lost.transfer {
-            self.keep_until(transfer.due, transfer.targets);
+            let writer = (transfer.client, transfer.id);
+            self.keep_until(transfer.due, transfer.targets, Some(writer));
         }
         self.drop_empty_groups();
         true

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use mc_meta::{PutGrant, PutStart, PutStartError, Removal, Slice};
-use mc_types::{ClientId, Extent, Generation, Time};
+use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, Removal, Slice};
+use mc_types::{ClientId, Extent, Time};
 
 use super::journal::Event;
-use super::{Group, Mounting, Object, Oracle, Segment};
+use super::{Group, Mounting, Object, Oracle, Segment, is_genuine};
 
 impl Oracle {
-    pub(crate) fn put_start(&mut self, client: ClientId, put: &PutStart<'_>) -> Option<Generation> {
+    pub(crate) fn put_start(&mut self, client: ClientId, put: &PutStart<'_>) -> Option<PutHandle> {
         let result = self.master.put_start(self.now, client, put);
         let key = put.key.as_str();
         let mut events = self.take_events();
@@ -35,7 +35,7 @@ impl Oracle {
                 let seen = self.seen_as(key, &object);
                 assert_eq!(began, Some(Event::Began(seen)));
                 self.objects.insert(key.to_owned(), object);
-                Some(grant.generation)
+                Some(grant.handle)
             }
             Err(error) => {
                 self.totals.put_start_no_room += 1;
@@ -71,7 +71,7 @@ impl Oracle {
         if object.complete {
             // Whoever reads it may go on, should its holders come back.
             if self.is_leased(&object) {
-                self.keep_until(object.touched + self.config.lease_ttl, object.replicas);
+                self.keep_until(object.touched + self.config.lease_ttl, object.replicas, None);
             }
             return Event::Removed { key, generation, cause: Removal::SegmentLost };
         }
@@ -81,7 +81,8 @@ impl Oracle {
 
     /// Its writer may still be writing.
     pub(super) fn preempted(&mut self, put: Object) {
-        self.keep_until(put.begun + self.config.put_start_release_timeout, put.replicas);
+        let until = put.begun + self.config.put_start_release_timeout;
+        self.keep_until(until, put.replicas, Some((put.owner, put.generation)));
         self.totals.puts_discarded += 1;
     }
 
@@ -126,7 +127,7 @@ impl Oracle {
         Object {
             complete: false,
             owner: client,
-            generation: grant.generation,
+            generation: grant.handle.generation,
             slices: put.slice_lengths.iter().map(slice).collect(),
             replicas: self.extents(grant),
             begun: self.now,
@@ -168,7 +169,9 @@ impl Oracle {
 
     pub(super) fn check_grant(&mut self, put: &PutStart<'_>, grant: &PutGrant) {
         let len: u64 = put.slice_lengths.iter().sum();
-        assert!(self.generations.insert(grant.generation), "generations never repeat");
+        assert!(self.generations.insert(grant.handle.generation), "generations never repeat");
+        assert!(is_genuine(grant.handle.generation, grant.handle.token));
+        assert_eq!(grant.time_left, self.config.put_start_release_timeout);
         let wanted = put.config.replica_num as usize;
         assert!((1..=wanted).contains(&grant.placements.len()));
         let extents = self.extents(grant);
@@ -248,6 +251,8 @@ impl Oracle {
         // What was set aside and then lost its segment is taken for leased until the
         // next tick has swept it up; what was set aside for another reason is, too.
         let may = !self.lost.is_empty() || self.objects.values().any(|o| self.may_be_aside(o));
+        let must = must || self.discarded.iter().any(|kept| kept.writer.is_none());
+        let may = may || self.lost_kept;
         match must {
             true => assert_eq!(*error, leased),
             false => assert!(*error == otherwise || (may && *error == leased), "{error:?}"),

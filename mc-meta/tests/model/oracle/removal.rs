@@ -27,6 +27,7 @@ impl Oracle {
         }
         let events = self.take_events();
         let object = self.forget(key.as_str());
+        self.keep_for_readers(&object);
         self.totals.removed_objects += 1;
         let removed = Event::Removed {
             key: key.as_str().to_owned(),
@@ -52,11 +53,20 @@ impl Oracle {
             let Event::Removed { key, generation, cause: Removal::Requested } = event else {
                 panic!("{event:?} while everything is removed");
             };
-            self.forget(&key);
+            let object = self.forget(&key);
+            self.keep_for_readers(&object);
             assert!(expected.remove(&(key, generation)), "removed once");
         }
         assert!(expected.is_empty(), "told of every removal");
         self.totals.removed_objects += removed;
+    }
+
+    /// Those who read it go on until the lease ends, even if it was removed by force.
+    fn keep_for_readers(&mut self, object: &Object) {
+        if self.is_leased(object) {
+            let until = object.touched + self.config.lease_ttl;
+            self.keep_until(until, object.replicas.clone(), None);
+        }
     }
 
     pub(crate) fn clear(&mut self, client: ClientId, keys: &[String], segment: Option<&str>) {

@@ -1,10 +1,12 @@
 //! Copies, moves, and replicas that are taken back.
 
-use mc_meta::{TransferError, TransferFinishError, TransferGrant, TransferKind};
+use mc_meta::{
+    LateWrites, TransferError, TransferFinishError, TransferGrant, TransferHandle, TransferKind,
+};
 use mc_types::{ClientId, Extent, Generation, KeyRef};
 
 use super::journal::Event;
-use super::{Mounting, Object, Oracle, Segment, Transfer, Which};
+use super::{Mounting, Object, Oracle, Segment, Transfer, Which, is_genuine, token};
 
 /// What a client asks to be copied or moved.
 #[derive(Clone, Copy)]
@@ -16,13 +18,14 @@ pub(crate) struct Route<'a> {
 
 impl Oracle {
     /// Which transfer of an object a command names.
-    pub(crate) fn transfer(&self, key: &str, which: Which) -> Option<Generation> {
+    pub(crate) fn transfer(&self, key: &str, which: Which) -> TransferHandle {
         let open = self.objects.get(key).and_then(|object| object.transfer.as_ref());
-        match which {
-            Which::Unnamed => None,
-            Which::Current => open.map(|transfer| transfer.id).or(Some(Generation::new(0))),
-            Which::Previous => Some(Generation::new(0)),
-        }
+        let id = match which {
+            Which::Current | Which::Guessed => open.map(|transfer| transfer.id),
+            Which::Previous => self.transfers.get(key).copied(),
+        };
+        let id = id.unwrap_or(Generation::new(0));
+        TransferHandle { id, token: token(id, which) }
     }
 
     pub(crate) fn transfer_start(&mut self, client: ClientId, key: KeyRef<'_>, route: Route<'_>) {
@@ -54,8 +57,9 @@ impl Oracle {
         if is_open {
             let due = self.now + self.config.put_start_release_timeout;
             let targets = self.placed(&grant);
-            let id = grant.transfer;
+            let id = grant.handle.id;
             let transfer = Transfer { id, kind, client, source: from.0, targets, count, due };
+            self.transfers.insert(key.to_owned(), id);
             self.objects.get_mut(key).unwrap().transfer = Some(transfer);
             assert_eq!(opened, Some(Event::Altered(self.seen(key))));
         }
@@ -74,7 +78,9 @@ impl Oracle {
         from: (Mounting, Extent),
         to: &[Mounting],
     ) {
-        assert!(self.generations.insert(grant.transfer), "generations never repeat");
+        assert!(self.generations.insert(grant.handle.id), "generations never repeat");
+        assert!(is_genuine(grant.handle.id, grant.handle.token));
+        assert_eq!(grant.time_left, self.config.put_start_release_timeout);
         let object = &self.objects[key];
         assert_eq!(grant.generation, object.generation);
         assert_eq!(grant.slices.as_slice(), object.slices);
@@ -159,7 +165,7 @@ impl Oracle {
         client: ClientId,
         key: KeyRef<'_>,
         kind: TransferKind,
-        id: Option<Generation>,
+        id: TransferHandle,
     ) {
         let result = match kind {
             TransferKind::Copy => self.master.copy_end(self.now, client, key, id),
@@ -209,7 +215,7 @@ impl Oracle {
         if let Some(left) = left
             && until > self.now
         {
-            self.keep_until(until, vec![left]);
+            self.keep_until(until, vec![left], None);
         }
         self.objects.insert(key.to_owned(), object);
         complete
@@ -220,22 +226,30 @@ impl Oracle {
         client: ClientId,
         key: KeyRef<'_>,
         kind: TransferKind,
-        id: Option<Generation>,
+        handle: TransferHandle,
+        late: LateWrites,
     ) {
         let result = match kind {
-            TransferKind::Copy => self.master.copy_revoke(self.now, client, key, id),
-            TransferKind::Move => self.master.move_revoke(self.now, client, key, id),
+            TransferKind::Copy => self.master.copy_revoke(self.now, client, key, handle, late),
+            TransferKind::Move => self.master.move_revoke(self.now, client, key, handle, late),
         };
         let key = key.as_str();
         let events = self.take_events();
-        let expected = self.finishes(client, key, kind, id);
-        assert_eq!(result, expected);
-        match expected {
+        match self.finishes(client, key, kind, handle) {
             Ok(()) => {
-                self.objects.get_mut(key).unwrap().transfer = None;
+                assert_eq!(result, Ok(()));
+                let transfer = self.objects.get_mut(key).unwrap().transfer.take().unwrap();
                 assert_eq!(events, [Event::Altered(self.seen(key))]);
+                if late == LateWrites::Possible {
+                    let writer = (client, transfer.id);
+                    self.keep_until(transfer.due, transfer.targets, Some(writer));
+                }
             }
-            Err(_) => assert_eq!(events, []),
+            Err(error) => {
+                let TransferHandle { id, token } = handle;
+                let writer = ((client, id), is_genuine(id, token));
+                self.revoked_again(&result, error, writer, late, &events);
+            }
         }
         self.expect_losses_told(key);
     }
@@ -245,14 +259,14 @@ impl Oracle {
         client: ClientId,
         key: &str,
         kind: TransferKind,
-        id: Option<Generation>,
+        handle: TransferHandle,
     ) -> Result<(), TransferFinishError> {
         let object: &Object = self.objects.get(key).ok_or(TransferFinishError::NotFound)?;
         let transfer = object.transfer.as_ref().ok_or(TransferFinishError::NotOpen)?;
-        if transfer.client != client {
+        if transfer.client != client || !is_genuine(handle.id, handle.token) {
             return Err(TransferFinishError::IllegalClient);
         }
-        if id.is_some_and(|id| id != transfer.id) {
+        if handle.id != transfer.id {
             return Err(TransferFinishError::NotOpen);
         }
         if transfer.kind != kind {

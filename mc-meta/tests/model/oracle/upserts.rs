@@ -1,7 +1,7 @@
 //! Upserts.
 
-use mc_meta::{PutGrant, PutStart, PutStartError, Removal};
-use mc_types::{ClientId, Generation};
+use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, Removal};
+use mc_types::ClientId;
 
 use super::journal::Event;
 use super::{Object, Oracle};
@@ -11,7 +11,7 @@ impl Oracle {
         &mut self,
         client: ClientId,
         put: &PutStart<'_>,
-    ) -> Option<Generation> {
+    ) -> Option<PutHandle> {
         let key = put.key.as_str();
         // A replacement that was lost with its segment is preempted all the same.
         let readable = |object: &Object| self.is_readable(object);
@@ -55,7 +55,7 @@ impl Oracle {
         match result {
             Ok(grant) => {
                 self.begin_upsert(client, put, &grant, rewritten, began.as_ref());
-                Some(grant.generation)
+                Some(grant.handle)
             }
             Err(error) => {
                 self.totals.put_start_no_room += 1;
@@ -85,7 +85,7 @@ impl Oracle {
         let seen = self.seen_as(key, &object);
         assert_eq!(began, Some(&Event::Began(seen)));
         if rewritten {
-            assert!(self.generations.insert(grant.generation), "generations never repeat");
+            assert!(self.generations.insert(grant.handle.generation), "generations never repeat");
             let replacement = self.replacements.insert(key.to_owned(), object);
             assert!(replacement.is_none());
             self.forget(key);

@@ -287,6 +287,6 @@ fn strange_numbers_do_no_harm() {
     let (master, report) = rebuild_with(settings(), &records, Time::from_millis(u64::MAX));
     assert_eq!((report.objects, report.dropped.malformed), (1, 1));
     remount_all(&master, Time::from_millis(u64::MAX));
-    let generation = put(&master, Time::from_millis(u64::MAX), "b", 10).unwrap().generation;
+    let generation = put(&master, Time::from_millis(u64::MAX), "b", 10).unwrap().handle.generation;
     assert!(generation.as_u64() > 3 << 62);
 }

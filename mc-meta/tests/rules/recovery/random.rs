@@ -1,5 +1,7 @@
 //! Random commands, with masters made of what is recorded of them along the way.
 
+use std::collections::BTreeMap;
+
 use mc_meta::{AllocationStrategy, ExportPage};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -152,10 +154,17 @@ struct World {
     master: Master,
     journal: Journal,
     now: Time,
+    /// The last put of each key, and the last copy or move.
+    puts: BTreeMap<usize, PutHandle>,
+    transfers: BTreeMap<usize, TransferHandle>,
     pages: Option<Pages>,
     /// Bytes of each segment.
     size: u64,
 }
+
+const NO_PUT: PutHandle =
+    PutHandle { generation: Generation::new(0), token: PutToken::from_u64(0) };
+const NO_TRANSFER: TransferHandle = TransferHandle { id: NO_PUT.generation, token: NO_PUT.token };
 
 fn client(stranger: bool) -> ClientId {
     if stranger { STRANGER } else { NODE }
@@ -164,17 +173,20 @@ fn client(stranger: bool) -> ClientId {
 impl World {
     fn new(config: MasterConfig, size: u64) -> Self {
         let journal = Journal::default();
-        let master = Master::new(config, 1).unwrap().with_sink(journal.clone());
+        let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(journal.clone());
         for number in 0..SEGMENTS / 2 {
             master.mount_segment(at(0), NODE, segment(number, size)).unwrap();
         }
-        Self { master, journal, now: at(0), pages: None, size }
+        let (puts, transfers) = (BTreeMap::new(), BTreeMap::new());
+        Self { master, journal, now: at(0), puts, transfers, pages: None, size }
     }
 
     /// Answers are not looked at: what counts is that state and records agree.
     fn run(&mut self, op: &Op) {
-        let Self { master, now, size, .. } = self;
+        let Self { master, now, size, puts, transfers, .. } = self;
         let now = *now;
+        let put_of = |number: &usize| puts.get(number).copied().unwrap_or(NO_PUT);
+        let transfer_of = |number: &usize| transfers.get(number).copied().unwrap_or(NO_TRANSFER);
         let name = |number: &usize| format!("key-{number}");
         match op {
             Op::Mount { segment: number, stranger } => {
@@ -192,19 +204,31 @@ impl World {
                 let (name, lengths) = (name(number), [*len, 7]);
                 let put = PutStart { key: key(&name), slice_lengths: &lengths, config };
                 let client = client(*stranger);
-                let _ = if *upsert {
+                let granted = if *upsert {
                     master.upsert_start(now, client, &put)
                 } else {
                     master.put_start(now, client, &put)
                 };
+                puts.extend(granted.ok().map(|grant| (*number, grant.handle)));
             }
             Op::End { key: number, stranger } => {
                 let (name, checksums) = (name(number), [1, 2].map(Checksum::from_crc32c));
-                let put = PutEnd { key: key(&name), generation: None, checksums: &checksums };
+                let put = PutEnd {
+                    key: key(&name),
+                    handle: put_of(number),
+                    checksums: &checksums,
+                    prefixes: &[],
+                };
                 let _ = master.put_end(now, client(*stranger), &put);
             }
             Op::Revoke { key: number, stranger } => {
-                let _ = master.put_revoke(now, client(*stranger), key(&name(number)), None);
+                let _ = master.put_revoke(
+                    now,
+                    client(*stranger),
+                    key(&name(number)),
+                    put_of(number),
+                    LateWrites::Impossible,
+                );
             }
             Op::Put { key: number, len, config } => {
                 let _ = put_as(master, now, &name(number), *len, config);
@@ -220,26 +244,39 @@ impl World {
                 let Ok(info) = master.describe(now, key(&name)) else { return };
                 let Some(replica) = info.replicas.first() else { return };
                 let from = replica.placement.segment.spec().name.clone();
-                let _ = if matches!(op, Op::Copy { .. }) {
+                let granted = if matches!(op, Op::Copy { .. }) {
                     master.copy_start(now, WRITER, key(&name), &from, &[&to])
                 } else {
                     master.move_start(now, WRITER, key(&name), &from, &to)
                 };
+                transfers.extend(granted.ok().map(|grant| (*number, grant.handle)));
             }
             Op::EndTransfer { key: number } => {
-                let _ = master.copy_end(now, WRITER, key(&name(number)), None);
-                let _ = master.move_end(now, WRITER, key(&name(number)), None);
+                let _ = master.copy_end(now, WRITER, key(&name(number)), transfer_of(number));
+                let _ = master.move_end(now, WRITER, key(&name(number)), transfer_of(number));
             }
             Op::RevokeTransfer { key: number } => {
-                let _ = master.copy_revoke(now, WRITER, key(&name(number)), None);
+                let _ = master.copy_revoke(
+                    now,
+                    WRITER,
+                    key(&name(number)),
+                    transfer_of(number),
+                    LateWrites::Impossible,
+                );
             }
             Op::File { key: number, fate } => {
                 let name = name(number);
                 let name = key(&name);
                 let _ = match fate {
-                    0 => master.disk_put_end(now, WRITER, name, None),
-                    1 => master.disk_put_revoke(now, WRITER, name, None),
-                    2 => master.memory_put_revoke(now, WRITER, name, None),
+                    0 => master.disk_put_end(now, WRITER, name, put_of(number)),
+                    1 => master.disk_put_revoke(now, WRITER, name, put_of(number)),
+                    2 => master.memory_put_revoke(
+                        now,
+                        WRITER,
+                        name,
+                        put_of(number),
+                        LateWrites::Impossible,
+                    ),
                     _ => {
                         let kind = mc_meta::ReplicaKind::Disk;
                         let _ = master.evict_disk_replica(now, WRITER, name, None, kind);
