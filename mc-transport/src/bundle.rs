@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering::{self, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Context, Poll};
 
-use mc_types::{Checksum, Extent};
+use mc_types::Extent;
 use parking_lot::RwLock;
 
-use crate::checksum::combined;
 use crate::completion::{Completions, Drive, Outcome, Transferred};
 use crate::error::TransferError;
-use crate::operation::{Operation, RemoteSpan};
+use crate::operation::{Operation, RemoteSpan, Sums};
 use crate::region::Access;
+use crate::slice_sums::joined;
 use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH, Ordering as OperationOrder, View};
 
 /// Settings of a [`Bundle`].
@@ -226,9 +226,9 @@ struct Carrying {
 struct Whole {
     extent: Extent,
     missing: usize,
-    /// Of its parts, in order: bytes, and their checksum once they came.
-    sums: Vec<(u64, Option<Checksum>)>,
-    checksummed: bool,
+    /// Of its parts, in order: bytes, and their results once they came.
+    parts: Vec<(u64, Transferred)>,
+    sums: Sums,
     failed: Option<TransferError>,
 }
 
@@ -289,16 +289,17 @@ impl Carrying {
         let len = extent.len();
         if len > max && self.rails.are_there() {
             let failed = Some(TransferError::TooLarge { len, max });
-            let sums = Vec::new();
-            self.wholes.push(Whole { extent, missing: 0, sums, checksummed: false, failed });
+            let parts = Vec::new();
+            self.wholes.push(Whole { extent, missing: 0, parts, sums: Sums::None, failed });
             self.finished.push_back(whole);
             return;
         }
-        let checksummed = operation.is_checksummed();
+        let sums = operation.sums();
         let parts = operation.split(self.config.stripe);
-        let sums = parts.iter().map(|part| (part.remote().extent.len(), None)).collect();
+        let results = |part: &Operation| (part.remote().extent.len(), Transferred::default());
+        let results = parts.iter().map(results).collect();
         let missing = parts.len();
-        self.wholes.push(Whole { extent, missing, sums, checksummed, failed: None });
+        self.wholes.push(Whole { extent, missing, parts: results, sums, failed: None });
         for (place, operation) in parts.into_iter().enumerate() {
             self.route(Part { whole, place, operation, attempts: 0 }, None);
         }
@@ -429,7 +430,7 @@ impl Carrying {
     fn arrived(&mut self, part: &Part, outcome: Outcome) {
         let whole = &mut self.wholes[part.whole];
         match outcome {
-            Ok(transferred) => whole.sums[part.place].1 = transferred.checksum,
+            Ok(transferred) => whole.parts[part.place].1 = transferred,
             Err(error) => whole.failed = whole.failed.take().or(Some(error)),
         }
         whole.missing -= 1;
@@ -470,10 +471,6 @@ impl Whole {
                 other => other,
             });
         }
-        let checksum = self.sums.iter().copied().try_fold(None, |front, (len, sum)| {
-            let sum = sum?;
-            Some(Some(front.map_or(sum, |front| combined(front, sum, len))))
-        });
-        Ok(Transferred::new(if self.checksummed { checksum.flatten() } else { None }))
+        Ok(joined(&self.parts, self.sums))
     }
 }

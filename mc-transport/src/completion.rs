@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::error::TransferError;
 use crate::operation::Operation;
+use crate::slice_sums::SliceSums;
 
 /// Bytes that a batch moves in the caller's task before other tasks get a turn;
 /// about a millisecond of copying.
@@ -21,19 +22,28 @@ const YIELD_AFTER: u64 = 8 << 20;
 pub type Outcome = Result<Transferred, TransferError>;
 
 /// An operation that is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transferred {
     /// CRC-32C of the bytes that moved, taken while they did, when the operation
     /// [asked for it](Operation::checksummed).
     pub checksum: Option<Checksum>,
+    /// Checksums of the pieces of the local side, when the operation
+    /// [asked for them](Operation::checkpointed).
+    pub slices: Option<Arc<SliceSums>>,
 }
 
 impl Transferred {
     /// Done, with the checksum of the bytes if it was asked for.
     #[must_use]
     pub const fn new(checksum: Option<Checksum>) -> Self {
-        Self { checksum }
+        Self { checksum, slices: None }
+    }
+
+    /// Done, with the checksums of the pieces of the local side.
+    #[must_use]
+    pub fn with_slices(slices: SliceSums) -> Self {
+        Self { checksum: None, slices: Some(Arc::new(slices)) }
     }
 }
 

@@ -1,18 +1,17 @@
 //! One operation as a copy, for transports whose two sides share memory.
 
-use mc_types::Checksum;
-
-use crate::checksum::Digest;
+use crate::completion::Transferred;
 use crate::error::TransferError;
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Source};
+use crate::slice_sums::Summing;
 
 /// Bytes copied before they are summed, while the second cache still has them, and before
 /// it is asked again whether the copy may go on.
 const CHUNK: usize = 128 << 10;
 
-/// Moves the bytes of `operation`, whose remote side is `remote`; their checksum if it asks
-/// for one. `may_go_on` is asked before each 128 KiB.
+/// Moves the bytes of `operation`, whose remote side is `remote`; their checksums if it asks
+/// for any. `may_go_on` is asked before each 128 KiB.
 ///
 /// # Errors
 /// What `may_go_on` refuses with; part of the bytes may have been moved then.
@@ -23,14 +22,14 @@ pub(crate) fn copy(
     operation: &Operation,
     remote: &MemorySlice,
     may_go_on: impl Fn() -> Result<(), TransferError>,
-) -> Result<Option<Checksum>, TransferError> {
-    let mut digest = operation.is_checksummed().then(Digest::new);
+) -> Result<Transferred, TransferError> {
+    let mut digest = Summing::of(operation);
     let mut rest = Rest { remote, at: 0 };
     match operation {
         Operation::Read { into, .. } => {
             for piece in into.iter() {
                 let from = rest.take(piece.len());
-                copy_piece(&from, piece, piece, digest.as_mut(), &may_go_on)?;
+                copy_piece(&from, piece, piece, digest.as_deref_mut(), &may_go_on)?;
             }
         }
         Operation::Write { from, .. } => {
@@ -38,7 +37,7 @@ pub(crate) fn copy(
                 let target = rest.take(source.len());
                 match source {
                     Source::Memory(slice) => {
-                        copy_piece(slice, &target, slice, digest.as_mut(), &may_go_on)?;
+                        copy_piece(slice, &target, slice, digest.as_deref_mut(), &may_go_on)?;
                     }
                     Source::Bytes(bytes) => {
                         for (nth, chunk) in bytes.chunks(CHUNK).enumerate() {
@@ -54,7 +53,7 @@ pub(crate) fn copy(
             }
         }
     }
-    Ok(digest.map(|digest| digest.finish()))
+    Ok(digest.map(|digest| digest.finish()).unwrap_or_default())
 }
 
 /// What is left of the remote side.
@@ -77,7 +76,7 @@ fn copy_piece(
     from: &MemorySlice,
     to: &MemorySlice,
     local: &MemorySlice,
-    mut digest: Option<&mut Digest>,
+    mut digest: Option<&mut Summing>,
     may_go_on: &impl Fn() -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
     for start in (0..from.len()).step_by(CHUNK) {

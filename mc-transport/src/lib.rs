@@ -23,6 +23,7 @@ mod region;
 mod region_cache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shm;
+mod slice_sums;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod tasks;
 #[cfg(feature = "tcp")]
@@ -46,13 +47,14 @@ pub use memory::{
 };
 #[cfg(feature = "tcp")]
 pub use node::{Node, NodeConfig, NodeError, NodeLink};
-pub use operation::{Operation, Pieces, RemoteSpan, Source};
+pub use operation::{Operation, Pieces, RemoteSpan, Source, Sums};
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfig, QuicLink, QuicTransport};
 pub use region::{Access, Admitted, MasterClock, Region, RegionTable, Registration, Tickets};
 pub use region_cache::RegionCache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use shm::{ShmConfig, ShmLink, ShmTransport};
+pub use slice_sums::{CHECKPOINT, SliceDigest, SliceSums};
 #[cfg(feature = "tls")]
 pub use tcp::TcpTls;
 #[cfg(feature = "tcp")]

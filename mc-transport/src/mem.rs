@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use mc_types::{Endpoint, EndpointError};
 use parking_lot::Mutex;
 
-use crate::completion::{Completions, Outcome, Transferred};
+use crate::completion::{Completions, Outcome};
 use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::Memory;
@@ -160,7 +160,7 @@ impl Node {
         let remote = operation.remote();
         let admitted = self.admit(remote, operation.access())?;
         let may_go_on = || remote.check_time().and_then(|()| admitted.check());
-        copy(operation, admitted.memory(), may_go_on).map(Transferred::new)
+        copy(operation, admitted.memory(), may_go_on)
     }
 }
 

@@ -16,7 +16,7 @@ use tracing::{debug, info};
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use crate::breaker::{Breaker, BreakerConfig};
 use crate::bundle::Bundle;
-use crate::completion::{Completions, Outcome, Transferred};
+use crate::completion::{Completions, Outcome};
 use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::{Memory, MemoryError};
@@ -170,7 +170,7 @@ impl Node {
             operation.validate()?;
             let admitted = admitted?;
             let may_go_on = || span.check_time().and_then(|()| admitted.check());
-            copy(operation, admitted.memory(), may_go_on).map(Transferred::new)
+            copy(operation, admitted.memory(), may_go_on)
         };
         Some(copied())
     }

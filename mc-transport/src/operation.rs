@@ -154,6 +154,19 @@ impl From<MemorySlice> for Pieces<Source> {
     }
 }
 
+/// Which checksums the result of an operation brings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sums {
+    /// None.
+    #[default]
+    None,
+    /// That of all bytes; see [`Operation::checksummed`].
+    Whole,
+    /// Those of the pieces and their fronts; see [`Operation::checkpointed`].
+    Slices,
+}
+
 /// One one-sided transfer: the peer's memory is read or written without the
 /// peer's application taking part.
 #[derive(Clone, Debug)]
@@ -166,8 +179,8 @@ pub enum Operation {
         from: RemoteSpan,
         /// Where they go; as many bytes as `from` has.
         into: Pieces<MemorySlice>,
-        /// Whether the result brings their checksum.
-        checksummed: bool,
+        /// Which checksums of theirs the result brings.
+        sums: Sums,
     },
     /// Fills `to` with the bytes of `from`, piece after piece. When the write
     /// fails, what `to` holds is unspecified.
@@ -176,8 +189,8 @@ pub enum Operation {
         from: Pieces<Source>,
         /// Where they go in the peer's memory.
         to: RemoteSpan,
-        /// Whether the result brings their checksum.
-        checksummed: bool,
+        /// Which checksums of theirs the result brings.
+        sums: Sums,
     },
 }
 
@@ -185,13 +198,13 @@ impl Operation {
     /// A read of `from` into one slice of memory or several.
     #[must_use]
     pub fn read(from: RemoteSpan, into: impl Into<Pieces<MemorySlice>>) -> Self {
-        Self::Read { from, into: into.into(), checksummed: false }
+        Self::Read { from, into: into.into(), sums: Sums::None }
     }
 
     /// A write of [`Bytes`], one slice of memory, or several [`Source`]s to `to`.
     #[must_use]
     pub fn write(from: impl Into<Pieces<Source>>, to: RemoteSpan) -> Self {
-        Self::Write { from: from.into(), to, checksummed: false }
+        Self::Write { from: from.into(), to, sums: Sums::None }
     }
 
     /// The same operation, whose result brings the CRC-32C of the bytes that moved
@@ -201,16 +214,38 @@ impl Operation {
     #[must_use]
     pub fn checksummed(mut self) -> Self {
         match &mut self {
-            Self::Read { checksummed, .. } | Self::Write { checksummed, .. } => *checksummed = true,
+            Self::Read { sums, .. } | Self::Write { sums, .. } => *sums = Sums::Whole,
         }
         self
     }
 
-    /// Whether the result brings a checksum.
+    /// The same operation, whose result brings checksums of each piece of the local side
+    /// and of its fronts ([`Transferred::slices`](crate::Transferred)), taken as those of
+    /// [`checksummed`](Self::checksummed): for pieces that are the slices of an object.
+    ///
+    /// They are missing where the operation was divided at places that are no checkpoints;
+    /// [`SliceSums::of`](crate::SliceSums::of) takes them then.
     #[must_use]
-    pub fn is_checksummed(&self) -> bool {
+    pub fn checkpointed(mut self) -> Self {
+        match &mut self {
+            Self::Read { sums, .. } | Self::Write { sums, .. } => *sums = Sums::Slices,
+        }
+        self
+    }
+
+    /// Which checksums the result brings.
+    #[must_use]
+    pub fn sums(&self) -> Sums {
         match self {
-            Self::Read { checksummed, .. } | Self::Write { checksummed, .. } => *checksummed,
+            Self::Read { sums, .. } | Self::Write { sums, .. } => *sums,
+        }
+    }
+
+    /// Bytes of each piece of the local side.
+    pub(crate) fn piece_lens(&self) -> Vec<u64> {
+        match self {
+            Self::Read { into, .. } => into.iter().map(|piece| piece.len() as u64).collect(),
+            Self::Write { from, .. } => from.iter().map(|piece| piece.len() as u64).collect(),
         }
     }
 
@@ -246,6 +281,11 @@ impl Operation {
         if len <= max || self.validate().is_err() {
             return vec![self];
         }
+        let sums = match self.sums() {
+            // Parts know nothing of the slices that they begin or end in.
+            Sums::Slices if self.piece_lens().len() > 1 => Sums::None,
+            sums => sums,
+        };
         let cuts = (0..len).step_by(usize::try_from(max).unwrap_or(usize::MAX));
         let part = |start: u64| {
             let len = max.min(len - start);
@@ -253,11 +293,14 @@ impl Operation {
             // Valid operations have as many bytes on this side, so they can be
             // counted in `usize`.
             let (start, len) = (start as usize, len as usize);
-            let part = match &self {
-                Self::Read { into, .. } => Self::read(remote, cut(into, start, len)),
-                Self::Write { from, .. } => Self::write(cut(from, start, len), remote),
-            };
-            if self.is_checksummed() { part.checksummed() } else { part }
+            match &self {
+                Self::Read { into, .. } => {
+                    Self::Read { from: remote, into: cut(into, start, len).into(), sums }
+                }
+                Self::Write { from, .. } => {
+                    Self::Write { from: cut(from, start, len).into(), to: remote, sums }
+                }
+            }
         };
         cuts.map(part).collect()
     }

@@ -190,10 +190,12 @@ pub trait Link: Send + Sync + 'static {
         None
     }
 
-    /// The names of every link that operations given to this one may travel over; for links
-    /// that are made of others. To [fence](Self::fence) each is to fence them all.
+    /// The names of the healthy links that operations given to this one may travel over;
+    /// several, for links that are made of others. One that was among them when a write was
+    /// submitted, and is not when that has failed, was lost: it may still bring bytes until
+    /// the peer has [fenced](Self::fence) it.
     fn ids(&self) -> Vec<LinkId> {
-        self.id().into_iter().collect()
+        self.id().filter(|_| self.is_healthy()).into_iter().collect()
     }
 
     /// Makes the peer end `lost`, another link to it, and says when that is so: from then

@@ -75,6 +75,7 @@ cases! {
     pieces_are_gathered_and_scattered,
     a_source_may_be_memory_or_bytes,
     checksums_are_those_of_the_bytes,
+    slices_are_added_up_with_their_prefixes,
     memory_may_have_several_keys,
     capabilities_are_kept,;
     batches:

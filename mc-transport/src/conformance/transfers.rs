@@ -10,6 +10,7 @@ use crate::error::TransferError;
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, RemoteSpan, Source};
 use crate::region::Access;
+use crate::slice_sums::SliceSums;
 
 pub(super) async fn bytes_survive_round_trips_of_every_size(pair: Pair) {
     let rig = Rig::new(pair, (16 << 20) + 7, Access::ReadWrite).await;
@@ -113,6 +114,49 @@ pub(super) async fn checksums_are_those_of_the_bytes(pair: Pair) {
         let expected = Some(checksum(block));
         assert_eq!(written.expect("the write succeeds").checksum, expected);
         assert_eq!(read.expect("the read succeeds").checksum, expected);
+    }
+}
+
+pub(super) async fn slices_are_added_up_with_their_prefixes(pair: Pair) {
+    let rig = Rig::new(pair, 10 << 20, Access::ReadWrite).await;
+    let shapes: [&[usize]; 8] = [
+        &[],
+        &[1],
+        &[65_536],
+        &[65_537],
+        &[0, 70_000, 0, 200_001, 3],
+        &[131_072, 131_073, 1 << 20],
+        &[(9 << 20) + 5],
+        &[4 << 20, 0, 5 << 20],
+    ];
+    for lens in shapes {
+        let total = lens.iter().sum();
+        let bytes = pattern(total as u64 + 3, total);
+        let span = rig.span(0, total as u64);
+        let memory = allocate(total);
+        let (mut at, mut expected) = (0, SliceSums::default());
+        let (mut sources, mut targets): (Vec<Source>, Vec<MemorySlice>) = (Vec::new(), Vec::new());
+        for (nth, &len) in lens.iter().enumerate() {
+            let slice = &bytes[at..at + len];
+            expected.checksums.push(checksum(slice));
+            let inner = (1..).map(|n| n * 65_536).take_while(|&at| at < len);
+            expected.prefixes.extend(inner.map(|at| checksum(&slice[..at])));
+            sources.push(match nth % 2 {
+                0 => Bytes::copy_from_slice(slice).into(),
+                _ => filled(slice).into(),
+            });
+            targets.push(memory.slice(at, len).expect("the slices add up to the memory"));
+            at += len;
+        }
+        let write = rig.outcome(Operation::write(sources.clone(), span).checkpointed()).await;
+        let read = rig.outcome(Operation::read(span, targets).checkpointed()).await;
+        assert!(memory.whole().to_vec() == bytes, "{lens:?}");
+        for done in [write, read] {
+            let sums = done.expect("both succeed").slices;
+            // A link that divided the operation may know none.
+            assert!(sums.is_none_or(|sums| *sums == expected), "{lens:?}");
+        }
+        assert_eq!(SliceSums::of(&sources), expected, "{lens:?}");
     }
 }
 

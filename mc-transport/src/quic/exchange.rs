@@ -8,14 +8,13 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use mc_ticket::Ticket;
-use mc_types::{Checksum, Extent, RemoteKey};
+use mc_types::{Extent, RemoteKey};
 
 use super::clock::Clock;
 use super::fault::{broken, disconnected};
 use super::flow::{FlowError, Inflow, Outflow};
 use super::link::{Order, Request, Shared};
 use super::parts::Outlet;
-use crate::checksum::Digest;
 use crate::completion::Transferred;
 use crate::error::{ProtocolViolation, TransferError};
 use crate::headers::{
@@ -24,6 +23,7 @@ use crate::headers::{
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Pieces, Source};
 use crate::region::Access;
+use crate::slice_sums::Summing;
 use crate::transport::LinkId;
 
 /// Operations that share a stream. When it is dropped, those that were not answered
@@ -43,8 +43,8 @@ struct Outgoing {
     header: RequestHeader,
     ticket: Option<Ticket>,
     from: Pieces<Source>,
-    /// Where the checksum of the bytes goes, if one is asked for.
-    checksum: Option<Arc<OnceLock<Checksum>>>,
+    /// What adds the bytes up, if that is asked for, and where the checksums go.
+    summing: Option<(Box<Summing>, Arc<OnceLock<Transferred>>)>,
 }
 
 /// An operation whose answer is to come.
@@ -64,9 +64,9 @@ enum Summed {
     /// Nobody asked for one.
     No,
     /// The bytes of a read, as they arrive.
-    Received(Box<Digest>),
+    Received(Box<Summing>),
     /// The bytes of a write, as they leave.
-    Sent(Arc<OnceLock<Checksum>>),
+    Sent(Arc<OnceLock<Transferred>>),
 }
 
 impl Exchange {
@@ -131,7 +131,7 @@ impl Drop for Exchange {
 
 impl Awaited {
     fn complete(self, outcome: Result<(), TransferError>) {
-        let outcome = outcome.map(|()| Transferred::new(self.checksum.finish()));
+        let outcome = outcome.map(|()| self.checksum.finish());
         // As above.
         drop(self.into);
         self.outlet.complete(outcome);
@@ -139,11 +139,11 @@ impl Awaited {
 }
 
 impl Summed {
-    fn finish(&self) -> Option<Checksum> {
+    fn finish(self) -> Transferred {
         match self {
-            Self::No => None,
-            Self::Received(digest) => Some(digest.finish()),
-            Self::Sent(checksum) => checksum.get().copied(),
+            Self::No => Transferred::default(),
+            Self::Received(digest) => digest.finish(),
+            Self::Sent(sums) => sums.get().cloned().unwrap_or_default(),
         }
     }
 }
@@ -157,25 +157,23 @@ fn prepare(id: u32, order: Order) -> (Outgoing, Awaited) {
     };
     let (remote, access) = (operation.remote(), operation.access());
     let (offset, requested) = (remote.extent.offset(), remote.extent.len());
-    let summed = operation.is_checksummed();
-    let (opcode, from, into, len, checksum) = match operation {
-        Operation::Read { into, .. } => {
-            let checksum = if summed { Summed::Received(Box::default()) } else { Summed::No };
-            (Opcode::Read, Vec::new().into(), into, requested, checksum)
-        }
-        Operation::Write { from, .. } => {
-            let checksum = if summed { Summed::Sent(Arc::default()) } else { Summed::No };
-            (Opcode::Write, from, Vec::new().into(), 0, checksum)
-        }
+    let summing = Summing::of(&operation);
+    let (opcode, from, into, len) = match operation {
+        Operation::Read { into, .. } => (Opcode::Read, Vec::new().into(), into, requested),
+        Operation::Write { from, .. } => (Opcode::Write, from, Vec::new().into(), 0),
     };
     let (key, ticket) = (remote.key, remote.ticket);
     let has_ticket = ticket.is_some();
     let header = RequestHeader { opcode, has_ticket, id, key, offset, len: requested };
-    let place = match &checksum {
-        Summed::Sent(place) => Some(Arc::clone(place)),
-        _ => None,
+    let (summing, checksum) = match summing {
+        None => (None, Summed::No),
+        Some(summing) if access == Access::Read => (None, Summed::Received(summing)),
+        Some(summing) => {
+            let place = Arc::default();
+            (Some((summing, Arc::clone(&place))), Summed::Sent(place))
+        }
     };
-    let outgoing = Outgoing { header, ticket, from, checksum: place };
+    let outgoing = Outgoing { header, ticket, from, summing };
     (outgoing, Awaited { id, len, into, whole, access, checksum, outlet })
 }
 
@@ -183,7 +181,7 @@ fn prepare_fence(id: u32, lost: LinkId, whole: Extent, outlet: Outlet) -> (Outgo
     let key = RemoteKey::from_bytes(lost.to_bytes());
     let (opcode, has_ticket) = (Opcode::Fence, false);
     let header = RequestHeader { opcode, has_ticket, id, key, offset: 0, len: 0 };
-    let outgoing = Outgoing { header, ticket: None, from: Vec::new().into(), checksum: None };
+    let outgoing = Outgoing { header, ticket: None, from: Vec::new().into(), summing: None };
     let (into, access) = (Vec::new().into(), Access::Write);
     (outgoing, Awaited { id, len: 0, into, whole, access, checksum: Summed::No, outlet })
 }
@@ -212,17 +210,17 @@ async fn send_all(
     outgoing: Vec<Outgoing>,
     sent: &AtomicUsize,
 ) -> Result<(), Fault> {
-    for Outgoing { header, ticket, from, checksum } in outgoing {
+    for Outgoing { header, ticket, from, mut summing } in outgoing {
         flow.header(&header.encode()).await?;
         if let Some(ticket) = ticket {
             flow.header(&encode_ticket(&ticket)).await?;
         }
-        let mut digest = checksum.is_some().then(Digest::new);
         for source in from.iter() {
-            flow.payload(source, digest.as_mut()).await?;
+            let digest = summing.as_mut().map(|(digest, _)| &mut **digest);
+            flow.payload(source, digest).await?;
         }
         drop(from);
-        if let (Some(place), Some(digest)) = (checksum, digest) {
+        if let Some((digest, place)) = summing {
             // Nobody else has this place to fill.
             let _ = place.set(digest.finish());
         }

@@ -7,9 +7,9 @@ use tokio::task::yield_now;
 
 use super::clock::Clock;
 use super::fault::CLOSED;
-use crate::checksum::Digest;
 use crate::memory::MemorySlice;
 use crate::operation::Source;
+use crate::slice_sums::Summing;
 
 /// Chunks taken from a stream under one lock of its connection; each is about a packet.
 const CHUNKS: usize = 32;
@@ -78,7 +78,7 @@ impl<'a> Inflow<'a> {
     pub(super) async fn payload(
         &mut self,
         pieces: &[MemorySlice],
-        mut digest: Option<&mut Digest>,
+        mut digest: Option<&mut Summing>,
     ) -> Result<(), FlowError> {
         for piece in pieces {
             let mut at = 0;
@@ -178,7 +178,7 @@ impl<'a> Outflow<'a> {
     pub(super) async fn payload(
         &mut self,
         source: &Source,
-        digest: Option<&mut Digest>,
+        digest: Option<&mut Summing>,
     ) -> Result<(), FlowError> {
         match source {
             Source::Memory(slice) => self.memory(slice, digest).await,
@@ -199,7 +199,7 @@ impl<'a> Outflow<'a> {
     pub(super) async fn memory(
         &mut self,
         slice: &MemorySlice,
-        mut digest: Option<&mut Digest>,
+        mut digest: Option<&mut Summing>,
     ) -> Result<(), FlowError> {
         if slice.len() <= SMALL {
             if self.gathered.len() >= TOGETHER {

@@ -25,6 +25,7 @@ use super::tuning::STREAMS;
 use crate::completion::Completions;
 use crate::error::TransferError;
 use crate::operation::Operation;
+use crate::slice_sums::CHECKPOINT;
 use crate::tasks::{Counted, Tasks};
 use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH};
 
@@ -146,9 +147,11 @@ impl Link for QuicLink {
                 self.shared.collect(&mut lot, Order { request, whole, outlet });
                 continue;
             }
-            let parts = operation.split(whole.len().div_ceil(lanes));
+            // At checkpoints, so that checksums of the parts' fronts are those of the whole's.
+            let sums = operation.sums();
+            let parts = operation.split(whole.len().div_ceil(lanes).next_multiple_of(CHECKPOINT));
             let lens = parts.iter().map(|part| part.remote().extent.len()).collect();
-            for (operation, outlet) in parts.into_iter().zip(outlets(completion, lens)) {
+            for (operation, outlet) in parts.into_iter().zip(outlets(completion, lens, sums)) {
                 let request = Request::Operation(operation);
                 self.shared.collect(&mut lot, Order { request, whole, outlet });
             }

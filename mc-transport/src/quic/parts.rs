@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use mc_types::Checksum;
 use parking_lot::Mutex;
 
-use crate::checksum::combined;
 use crate::completion::{Completion, Outcome, Transferred};
 use crate::error::TransferError;
+use crate::operation::Sums;
+use crate::slice_sums::joined;
 
 /// Where the outcome of an operation goes, or of a part of one.
 pub(super) enum Outlet {
@@ -34,8 +34,10 @@ pub(super) struct Part {
 /// What is known of an operation that was cut.
 struct Joint {
     missing: usize,
-    /// Bytes and checksum of each part, in order.
-    parts: Vec<(u64, Option<Checksum>)>,
+    /// Bytes and result of each part, in order.
+    parts: Vec<(u64, Transferred)>,
+    /// What is asked for of all of them together.
+    sums: Sums,
     /// Why the first part failed that did.
     error: Option<TransferError>,
     /// `None` once the operation is complete.
@@ -45,10 +47,14 @@ struct Joint {
 /// Outlets for parts of the given lengths, in the order of their bytes, of one
 /// operation. It is complete when every one of them is, so that its memory is left
 /// alone by then.
-pub(super) fn outlets(completion: Completion, lens: Vec<u64>) -> impl Iterator<Item = Outlet> {
+pub(super) fn outlets(
+    completion: Completion,
+    lens: Vec<u64>,
+    sums: Sums,
+) -> impl Iterator<Item = Outlet> {
     let missing = lens.len();
-    let parts = lens.into_iter().map(|len| (len, None)).collect();
-    let joint = Joint { missing, parts, error: None, completion: Some(completion) };
+    let parts = lens.into_iter().map(|len| (len, Transferred::default())).collect();
+    let joint = Joint { missing, parts, sums, error: None, completion: Some(completion) };
     let joint = Arc::new(Mutex::new(joint));
     (0..missing).map(move |index| Outlet::Part(Part { joint: Some(Arc::clone(&joint)), index }))
 }
@@ -72,7 +78,7 @@ impl Drop for Part {
 fn finish(joint: &Mutex<Joint>, index: usize, outcome: Outcome) {
     let mut joint = joint.lock();
     match outcome {
-        Ok(transferred) => joint.parts[index].1 = transferred.checksum,
+        Ok(transferred) => joint.parts[index].1 = transferred,
         Err(error) => {
             joint.error.get_or_insert(error);
         }
@@ -83,20 +89,12 @@ fn finish(joint: &Mutex<Joint>, index: usize, outcome: Outcome) {
     }
     let outcome = match joint.error.take() {
         Some(error) => Err(error),
-        None => Ok(Transferred::new(joint.checksum())),
+        None => Ok(joined(&joint.parts, joint.sums)),
     };
     let completion = joint.completion.take();
     drop(joint);
     if let Some(completion) = completion {
         completion.complete(outcome);
-    }
-}
-
-impl Joint {
-    fn checksum(&self) -> Option<Checksum> {
-        let mut parts = self.parts.iter();
-        let &(_, first) = parts.next()?;
-        parts.try_fold(first?, |front, &(len, back)| Some(combined(front, back?, len)))
     }
 }
 
@@ -109,7 +107,7 @@ mod tests {
     fn cut(lens: &[u64]) -> (Vec<Option<Outlet>>, Completions) {
         let (mut to_complete, completions) = Completions::pending(1);
         let completion = to_complete.next().expect("there is one");
-        (outlets(completion, lens.to_vec()).map(Some).collect(), completions)
+        (outlets(completion, lens.to_vec(), Sums::Whole).map(Some).collect(), completions)
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::Counters;
 use super::control::Control;
 use super::known::{Mapped, Way};
-use crate::completion::{Completion, Completions, Outcome, Transferred};
+use crate::completion::{Completion, Completions, Outcome};
 use crate::copy::copy;
 use crate::error::{ConnectError, TransferError};
 use crate::operation::{Operation, RemoteSpan};
@@ -321,10 +321,10 @@ impl Reach {
             let remote = mapped.resolve(span, operation.access())?;
             // A withdrawn region and a grant that has ended end the copy in its middle.
             let may_go_on = || span.check_time().and_then(|()| mapped.confirm());
-            let checksum = copy(operation, &remote, may_go_on)?;
+            let transferred = copy(operation, &remote, may_go_on)?;
             // Otherwise the owner may have put other bytes there while we copied.
             mapped.confirm()?;
-            Ok(Transferred::new(checksum))
+            Ok(transferred)
         };
         copied().inspect_err(|error| {
             if matches!(error, TransferError::LinkLost { .. }) {

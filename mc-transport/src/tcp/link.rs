@@ -14,23 +14,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use mc_types::{Checksum, RemoteKey};
+use mc_types::RemoteKey;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::receiver::Receiver;
 use super::socket::Stream;
 use super::stream::{Frame, SendQueue};
 use super::tasks::{Counted, Tasks};
 use super::wire::{Opcode, RequestHeader};
-use crate::checksum::Digest;
+use crate::boot_time::BootTime;
 use crate::completion::{Completion, Completions, Transferred};
 use crate::error::TransferError;
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Pieces};
 use crate::region::Access;
+use crate::slice_sums::Summing;
 use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH, Ordering as OperationOrder};
 
 /// A link of a [`TcpTransport`](super::TcpTransport): a connection, and the tasks that
@@ -217,24 +218,24 @@ pub(super) enum Summed {
     /// Nobody asked for one.
     No,
     /// The bytes of a read, as they arrive.
-    Received(Box<Digest>),
+    Received(Box<Summing>),
     /// The bytes of a write, as they leave: whoever sends puts it here.
-    Sent(Arc<OnceLock<Checksum>>),
+    Sent(Arc<OnceLock<Transferred>>),
 }
 
 impl Summed {
-    fn finish(&self) -> Option<Checksum> {
+    fn finish(self) -> Transferred {
         match self {
-            Self::No => None,
-            Self::Received(digest) => Some(digest.finish()),
-            Self::Sent(checksum) => checksum.get().copied(),
+            Self::No => Transferred::default(),
+            Self::Received(digest) => digest.finish(),
+            Self::Sent(sums) => sums.get().cloned().unwrap_or_default(),
         }
     }
 }
 
 impl Awaited {
     pub(super) fn complete(self, outcome: Result<(), TransferError>) {
-        let outcome = outcome.map(|()| Transferred::new(self.checksum.finish()));
+        let outcome = outcome.map(|()| self.checksum.finish());
         // The caller may free or reuse its memory as soon as it has the outcome.
         drop(self.into);
         self.completion.complete(outcome);
@@ -307,6 +308,15 @@ impl Channel {
                     return Written::All;
                 }
                 sending.append(&mut outbox.frames);
+            }
+            if sending.until().is_some_and(BootTime::has_passed) {
+                // The rest would reach what the place was given to since. Nothing but the end
+                // of the link takes back what waits in the system's buffers.
+                *sending = SendQueue::default();
+                drop(sending);
+                let ended = io::Error::new(io::ErrorKind::TimedOut, "the grant of a write ended");
+                self.fail(TransferError::LinkLost { source: Arc::new(ended) });
+                return Written::Broken;
             }
             match sending.try_send(&self.stream) {
                 Ok(moved) => {
@@ -407,24 +417,23 @@ impl Outbox {
         self.next_id = id.wrapping_add(1);
         let (remote, access) = (operation.remote(), operation.access());
         let (offset, requested) = (remote.extent.offset(), remote.extent.len());
-        let summed = operation.is_checksummed();
-        let (opcode, payload, into, len, checksum) = match operation {
-            Operation::Read { into, .. } => {
-                let checksum = if summed { Summed::Received(Box::default()) } else { Summed::No };
-                (Opcode::Read, Vec::new().into(), into, requested, checksum)
-            }
-            Operation::Write { from, .. } => {
-                let checksum = if summed { Summed::Sent(Arc::default()) } else { Summed::No };
-                (Opcode::Write, from, Vec::new().into(), 0, checksum)
-            }
+        let summing = Summing::of(&operation);
+        let (opcode, payload, into, len) = match operation {
+            Operation::Read { into, .. } => (Opcode::Read, Vec::new().into(), into, requested),
+            Operation::Write { from, .. } => (Opcode::Write, from, Vec::new().into(), 0),
         };
         let (key, has_ticket) = (remote.key, remote.ticket.is_some());
         let header = RequestHeader { opcode, has_ticket, id, key, offset, len: requested };
-        let frame = Frame::request(&header, remote.ticket.as_ref(), payload);
-        self.frames.push(match &checksum {
-            Summed::Sent(place) => frame.summed(Arc::clone(place)),
-            _ => frame,
-        });
+        let frame = Frame::request(&header, &remote, payload);
+        let (frame, checksum) = match summing {
+            None => (frame, Summed::No),
+            Some(summing) if access == Access::Read => (frame, Summed::Received(summing)),
+            Some(summing) => {
+                let place = Arc::default();
+                (frame.summed(summing, Arc::clone(&place)), Summed::Sent(place))
+            }
+        };
+        self.frames.push(frame);
         self.awaited.push_back(Awaited {
             id,
             len,
@@ -474,7 +483,14 @@ async fn send(channel: Arc<Channel>) {
                 Written::Broken => return,
                 Written::Enough => yield_now().await,
                 Written::Blocked => {
-                    if let Err(error) = channel.stream.writable().await {
+                    let until = channel.sending.lock().until();
+                    let writable = channel.stream.writable();
+                    let outcome = match until {
+                        None => Ok(writable.await),
+                        Some(until) => timeout(until.remaining(), writable).await,
+                    };
+                    // The next attempt to write finds out that the time is over.
+                    if let Ok(Err(error)) = outcome {
                         channel.fail(TransferError::LinkLost { source: Arc::new(error) });
                         return;
                     }

@@ -4,20 +4,19 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use mc_ticket::Ticket;
-use mc_types::Checksum;
-
 use super::plain::PlainSocket;
 use super::raw_io::{ToFill, ToSend};
 use super::socket::Stream;
 use super::wire::{
-    MAX_REQUEST_LEN, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader, Status,
+    MAX_REQUEST_LEN, Opcode, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader, Status,
     encode_ticket,
 };
-use crate::checksum::Digest;
+use crate::boot_time::BootTime;
+use crate::completion::Transferred;
 use crate::memory::MemorySlice;
-use crate::operation::{Pieces, Source};
+use crate::operation::{Pieces, RemoteSpan, Source};
 use crate::region::Admitted;
+use crate::slice_sums::Summing;
 
 /// Bytes received ahead of their parsing, per connection. Payloads that fit are
 /// copied out of here, which is cheaper than a system call for each; what is
@@ -43,36 +42,49 @@ pub(super) struct Frame {
     header_sent: usize,
     payload: Pieces<Source>,
     cursor: Cursor,
-    summed: Option<Box<Summing>>,
+    summed: Option<SummedPayload>,
     /// The claim to the payload, where that is memory of a region.
     admitted: Option<Admitted>,
+    /// When nothing more of a write may leave.
+    until: Option<BootTime>,
 }
 
-/// The checksum of a payload on its way out.
-struct Summing {
-    digest: Digest,
-    /// Where it goes when all is sent.
-    place: Arc<OnceLock<Checksum>>,
+/// The checksums of a payload on its way out.
+struct SummedPayload {
+    digest: Box<Summing>,
+    /// Where they go when all is sent.
+    place: Arc<OnceLock<Transferred>>,
 }
 
 impl Frame {
     pub(super) fn new<const N: usize>(header: &[u8; N], payload: Pieces<Source>) -> Self {
         let mut bytes = [0; MAX_HEADER];
         bytes[..N].copy_from_slice(header);
-        let (cursor, summed, admitted) = (Cursor::default(), None, None);
-        Self { header: bytes, header_len: N, header_sent: 0, payload, cursor, summed, admitted }
+        Self {
+            header: bytes,
+            header_len: N,
+            header_sent: 0,
+            payload,
+            cursor: Cursor::default(),
+            summed: None,
+            admitted: None,
+            until: None,
+        }
     }
 
-    /// A request, with the ticket that it shows.
+    /// A request for `remote`, with the ticket that it shows, if any.
     pub(super) fn request(
         header: &RequestHeader,
-        ticket: Option<&Ticket>,
+        remote: &RemoteSpan,
         payload: Pieces<Source>,
     ) -> Self {
         let mut frame = Self::new(&header.encode(), payload);
-        if let Some(ticket) = ticket {
+        if let Some(ticket) = &remote.ticket {
             frame.header[REQUEST_LEN..].copy_from_slice(&encode_ticket(ticket));
             frame.header_len = MAX_REQUEST_LEN;
+        }
+        if header.opcode == Opcode::Write {
+            frame.until = remote.until;
         }
         frame
     }
@@ -83,9 +95,13 @@ impl Frame {
         Self { admitted: Some(admitted), ..Self::new(header, payload) }
     }
 
-    /// The same, with the payload's checksum put in `place` once all of it is sent.
-    pub(super) fn summed(mut self, place: Arc<OnceLock<Checksum>>) -> Self {
-        self.summed = Some(Box::new(Summing { digest: Digest::new(), place }));
+    /// The same, with the payload's checksums put in `place` once all of it is sent.
+    pub(super) fn summed(
+        mut self,
+        digest: Box<Summing>,
+        place: Arc<OnceLock<Transferred>>,
+    ) -> Self {
+        self.summed = Some(SummedPayload { digest, place });
         self
     }
 
@@ -156,6 +172,12 @@ impl SendQueue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.frames.is_empty()
+    }
+
+    /// When nothing more of the write may leave that is being sent; `None` for other
+    /// requests.
+    pub(super) fn until(&self) -> Option<BootTime> {
+        self.frames.front()?.until
     }
 
     /// Whether a region was withdrawn whose bytes are among those to be sent.
@@ -334,7 +356,7 @@ pub(super) struct Target<'a> {
     pieces: &'a [MemorySlice],
     cursor: Cursor,
     missing: u64,
-    digest: Option<&'a mut Digest>,
+    digest: Option<&'a mut Summing>,
 }
 
 impl<'a> Target<'a> {
@@ -343,7 +365,7 @@ impl<'a> Target<'a> {
     }
 
     /// The same, with what arrives added to `digest`.
-    pub(super) fn summed(self, digest: &'a mut Digest) -> Self {
+    pub(super) fn summed(self, digest: &'a mut Summing) -> Self {
         Self { digest: Some(digest), ..self }
     }
 
