@@ -55,13 +55,14 @@ async fn measure(addr: String) -> Result<(), Failure> {
         size: 64 << 30,
         endpoint: Endpoint::new("tcp", "10.0.0.1:50052")?,
         remote_key: RemoteKey::from_bytes([1; 16]),
+        ticket_key: None,
     };
     client.mount_segment(ME, &spec).await?;
     let config = ReplicateConfig::default();
     let put = PutStart { key, slice_lengths: &[65_536], config: &config };
     let grant = client.put_start(ME, &put).await?;
-    let generation = Some(grant.generation);
-    client.put_end(ME, &PutEnd { key, generation, checksums: &[] }).await?;
+    let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+    client.put_end(ME, &end).await?;
 
     for question in [Question::Exist, Question::GetReplicaList] {
         one_at_a_time(question, &client).await?;
@@ -184,9 +185,9 @@ async fn batches(client: &MasterClient) -> Result<(), Failure> {
     while begin.elapsed() < RUN {
         client.batch_remove(&keys, true).await?;
         let grants = client.batch_put_start(ME, &config, &items).await?;
-        let ends = grants.iter().zip(&keys).map(|(grant, &key)| {
-            let generation = grant.as_ref().ok().map(|grant| grant.generation);
-            PutEnd { key, generation, checksums: &[] }
+        let ends = grants.iter().zip(&keys).filter_map(|(grant, &key)| {
+            let handle = grant.as_ref().ok()?.handle;
+            Some(PutEnd { key, handle, checksums: &[], prefixes: &[] })
         });
         client.batch_put_end(ME, &ends.collect::<Vec<_>>()).await?;
         puts += keys.len();

@@ -15,16 +15,20 @@ mod transfers;
 use core::time::Duration;
 use std::sync::Arc;
 
-use mc_meta::{BufferStatus, DiskReplica, LocalDiskReplica, ReplicaStatus, Slices};
-use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId};
+use mc_meta::{
+    BufferStatus, ClientStatus, DiskReplica, LocalDiskReplica, PutHandle, ReplicaStatus, Slices,
+    VerifiedSpan,
+};
+use mc_ticket::{ClockEpoch, Ticket};
+use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId, Time};
 
 pub(crate) use read::{
     Answer, read_all_done, read_all_exist, read_cleared_keys, read_count, read_done, read_exists,
-    read_grant, read_grants, read_key_page, read_lease, read_leases, read_length, read_object,
-    read_pong, read_replica_list, read_replica_lists,
+    read_grant, read_grants, read_key_page, read_length, read_mounted, read_object, read_pong,
+    read_ranged_lists, read_renewal, read_renewals, read_replica_list, read_replica_lists,
 };
 
-pub use disks::{DiskJob, LocalDisks};
+pub use disks::{DiskJob, LocalDisks, PromotionGrant};
 pub(crate) use disks::{read_disk_jobs, read_local_disks, read_promotion};
 pub use drains::{DrainJob, DrainJobs};
 pub(crate) use drains::{read_drain_job, read_drain_jobs, read_job_id, read_job_status};
@@ -51,29 +55,84 @@ pub struct SegmentLocation {
     pub id: SegmentId,
     /// Where its bytes are served.
     pub endpoint: Endpoint,
-    /// What opens it.
+    /// Names its memory to the node that holds it, and opens it where ranges have no
+    /// [ticket](ReplicaLocation::ticket).
     pub remote_key: RemoteKey,
 }
 
-/// Where one replica's bytes are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where one replica's bytes are, and what opens them.
+///
+/// Two are equal when they are the same place, whatever their tickets: each answer signs
+/// its own.
+#[derive(Clone, Debug)]
 pub struct ReplicaLocation {
     /// The segment; the replicas of one answer share it.
     pub segment: Arc<SegmentLocation>,
     /// The range inside the segment.
     pub extent: Extent,
+    /// What opens the range, in the direction and for the time that the answer grants;
+    /// `None` where the segment's remote key does.
+    pub ticket: Option<Ticket>,
+}
+
+impl PartialEq for ReplicaLocation {
+    fn eq(&self, other: &Self) -> bool {
+        self.extent == other.extent
+            && (Arc::ptr_eq(&self.segment, &other.segment) || self.segment == other.segment)
+    }
+}
+
+impl Eq for ReplicaLocation {}
+
+/// What the master's clock showed when it wrote an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockReading {
+    /// Names the run of the clock; times of two runs cannot be compared.
+    pub epoch: ClockEpoch,
+    /// What it showed.
+    pub now: Time,
+}
+
+/// The answer to a ping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pong {
+    /// Changes whenever a segment is mounted or goes.
+    pub view: u64,
+    /// What to do next.
+    pub status: ClientStatus,
+    /// Tasks that wait for the client, at most
+    /// [`MAX_FETCHED_TASKS`](mc_meta::MAX_FETCHED_TASKS).
+    pub tasks: usize,
+    /// The master's clock.
+    pub clock: ClockReading,
+}
+
+/// A lease that was extended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// How long it lasts, counted from when the master wrote the answer: the reader counts
+    /// from before it asked.
+    pub lease: Duration,
+    /// The replicas in memory that it protects, those that the object has now. A reader
+    /// of another one, moved or evicted in the meantime, has only the lease before.
+    pub replicas: Vec<ReplicaLocation>,
 }
 
 /// Space to write an object into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PutGrant {
-    /// Names this put among all puts of the key.
-    pub generation: Generation,
+    /// Names this put among all puts of the key, and proves that its holder began it: only
+    /// this answer tells it.
+    pub handle: PutHandle,
     /// One range for each replica, each as long as the object; at least one.
     pub replicas: Vec<ReplicaLocation>,
     /// Whether the object is to be written to the shared tier of files as well; see
     /// [`mc_meta::PutGrant::disk`].
     pub disk: bool,
+    /// How long the space may be written to, counted from when the master wrote the
+    /// answer: the writer counts from before it asked, and ends its writes before.
+    pub time_left: Duration,
 }
 
 /// What a reader needs to read an object.
@@ -93,6 +152,9 @@ pub struct ReplicaList {
     /// How long the master keeps these replicas, counted from when it wrote the
     /// answer: the reader counts from before it asked.
     pub lease: Duration,
+    /// What to read and verify for each range that was asked for, in their order; `None`
+    /// where nothing verifies it. Each lies in the object and has its range in it.
+    pub spans: Vec<Option<VerifiedSpan>>,
 }
 
 /// One replica, as an administrator sees it.

@@ -8,14 +8,20 @@ mod explain;
 mod holders;
 mod leases;
 mod patterns;
+mod ranges;
 mod replicas;
+mod tickets;
 mod upserts;
 
 use core::time::Duration;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use mc_meta::{ListCursor, Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec};
+use mc_meta::{
+    LateWrites, ListCursor, Master, MasterConfig, PutEnd, PutHandle, PutStart, RangeRead,
+    ReplicateConfig, SegmentSpec,
+};
+use mc_ticket::PutToken;
 use mc_types::{
     Checksum, ClientId, Endpoint, ErrorCode, Generation, KeyRef, RemoteKey, SegmentId, Time,
 };
@@ -77,6 +83,7 @@ fn segment(number: u8) -> SegmentSpec {
         size: 1 << 20,
         endpoint: Endpoint::new("tcp", "10.0.0.1:1").unwrap(),
         remote_key: RemoteKey::from_bytes([number; 16]),
+        ticket_key: None,
     }
 }
 
@@ -103,12 +110,33 @@ fn call_as<T: Message + Default>(
 
 /// Puts an object of 64 bytes, and says which put that was.
 fn put(service: &MasterService<Still>, text: &str) -> u64 {
+    put_named(service, text).generation.as_u64()
+}
+
+/// [`put`], and what names the put.
+fn put_named(service: &MasterService<Still>, text: &str) -> PutHandle {
     let (master, now, config) = (service.master(), Still.now(), ReplicateConfig::default());
     let start = PutStart { key: key(text), slice_lengths: &[64], config: &config };
-    let generation = master.put_start(now, ME, &start).unwrap().generation;
-    let end = PutEnd { key: key(text), generation: Some(generation), checksums: &[] };
+    let handle = master.put_start(now, ME, &start).unwrap().handle;
+    let end = PutEnd { key: key(text), handle, checksums: &[], prefixes: &[] };
     master.put_end(now, ME, &end).unwrap();
-    generation.as_u64()
+    handle
+}
+
+/// The name of a put.
+fn named(generation: u64, token: u64) -> PutHandle {
+    PutHandle { generation: Generation::new(generation), token: PutToken::from_u64(token) }
+}
+
+/// What ends a put that was begun.
+fn end_of(text: &str, grant: &proto::PutStartResponse) -> proto::PutEndRequest {
+    proto::PutEndRequest {
+        key: text.into(),
+        client_id: me(),
+        generation: Some(grant.generation),
+        put_token: grant.put_token,
+        ..Default::default()
+    }
 }
 
 #[test]
@@ -157,6 +185,7 @@ fn golden_re_mount_segment() {
         client_id: me(),
         endpoint: spec.endpoint.to_string(),
         remote_key: spec.remote_key.to_bytes().to_vec(),
+        ticket_key: vec![],
     };
     assert_eq!(proto::ReMountSegmentRequest::decode(&bytes[..]).unwrap(), message);
 }
@@ -173,6 +202,7 @@ fn a_segment_is_attached_again_as_it_was_or_not_at_all() {
         client_id: me(),
         endpoint: spec.endpoint.to_string(),
         remote_key: spec.remote_key.to_bytes().to_vec(),
+        ticket_key: vec![],
     };
     let ask = |message: &proto::ReMountSegmentRequest| {
         call::<proto::ReMountSegmentResponse>(&service, Method::ReMountSegment, message)
@@ -182,6 +212,7 @@ fn a_segment_is_attached_again_as_it_was_or_not_at_all() {
         proto::ReMountSegmentRequest { client_id: vec![9; 16], ..known.clone() },
         proto::ReMountSegmentRequest { segment_id: vec![9; 16], ..known.clone() },
         proto::ReMountSegmentRequest { remote_key: vec![9; 16], ..known.clone() },
+        proto::ReMountSegmentRequest { ticket_key: vec![9; 16], ..known.clone() },
         proto::ReMountSegmentRequest { buffer: 0, ..known.clone() },
     ] {
         assert_eq!(ask(&other).unwrap_err().code, ErrorCode::SegmentNotFound);
@@ -196,19 +227,36 @@ fn single_key_requests_are_the_messages() {
     assert_eq!(proto::RemoveRequest::decode(&bytes[..]).unwrap(), message);
     assert_eq!(request::parse_remove(&message.encode_to_vec()).unwrap(), (key("a"), true));
 
-    let generation = Some(Generation::new(0));
-    let end = PutEnd { key: key("a"), generation, checksums: &[Checksum::from_crc32c(7)] };
+    let [checksums, prefixes] = [[7], [8]].map(|crcs| crcs.map(Checksum::from_crc32c));
+    let handle = named(0, 9);
+    let end = PutEnd { key: key("a"), handle, checksums: &checksums, prefixes: &prefixes };
     let bytes = written(|out| PutFinishRequest::write(out, ME, &end));
     let message = proto::PutEndRequest {
         key: "a".into(),
         client_id: me(),
         generation: Some(0),
         slice_checksums: vec![7],
+        put_token: 9,
+        prefix_checksums: vec![8],
     };
     assert_eq!(proto::PutEndRequest::decode(&bytes[..]).unwrap(), message);
     let parsed = PutFinishRequest::parse(&bytes).unwrap();
-    assert_eq!((parsed.client, parsed.key, parsed.generation), (ME, key("a"), generation));
-    assert_eq!(parsed.checksums, end.checksums);
+    assert_eq!((parsed.client, parsed.key, parsed.handle), (ME, key("a"), handle));
+    assert_eq!((&parsed.checksums[..], &parsed.prefixes[..]), (end.checksums, end.prefixes));
+
+    for late in [LateWrites::Impossible, LateWrites::Possible] {
+        let bytes = written(|out| PutFinishRequest::write_revoke(out, ME, key("a"), handle, late));
+        let message = proto::PutRevokeRequest {
+            key: "a".into(),
+            client_id: me(),
+            generation: Some(0),
+            put_token: 9,
+            late_writes: late == LateWrites::Possible,
+        };
+        assert_eq!(proto::PutRevokeRequest::decode(&bytes[..]).unwrap(), message);
+        let parsed = PutFinishRequest::parse(&bytes).unwrap();
+        assert_eq!((parsed.handle, parsed.late), (handle, late));
+    }
 
     let bytes = written(|out| ListKeysRequest::write(out, "p", ListCursor::from_u64(9), 3));
     let message = proto::ListKeysRequest { prefix: "p".into(), cursor: 9, limit: 3 };
@@ -227,6 +275,7 @@ fn segment_requests_are_the_messages() {
         client_id: me(),
         endpoint: spec.endpoint.to_string(),
         remote_key: spec.remote_key.to_bytes().to_vec(),
+        ticket_key: vec![],
     };
     assert_eq!(proto::MountSegmentRequest::decode(&bytes[..]).unwrap(), message);
     assert_eq!(request::parse_mount(&bytes).unwrap(), (ME, spec.clone()));
@@ -286,15 +335,10 @@ fn answers_are_the_messages() {
         assert_eq!((handle.size, handle.segment_id.len(), handle.remote_key.len()), (300, 16, 16));
         assert_eq!((&*handle.endpoint, handle.segment_index), ("tcp://10.0.0.1:1", 0));
     }
-    let end = proto::PutEndRequest {
-        key: "k".into(),
-        client_id: me(),
-        generation: Some(grant.generation),
-        slice_checksums: vec![0, 9],
-    };
+    let end = proto::PutEndRequest { slice_checksums: vec![0, 9], ..end_of("k", &grant) };
     let _: proto::PutEndResponse = call(&service, Method::PutEnd, &end).unwrap();
 
-    let get = proto::GetReplicaListRequest { key: "k".into() };
+    let get = proto::GetReplicaListRequest { key: "k".into(), ranges: vec![] };
     let list: proto::GetReplicaListResponse = call(&service, Method::GetReplicaList, &get).unwrap();
     assert_eq!((list.generation, list.lease_ttl_ms), (grant.generation, 5000));
     let slice = |length, checksum| proto::Slice { length, checksum: Some(checksum) };
@@ -350,16 +394,18 @@ fn a_batch_answer_describes_each_segment_once() {
         assert_eq!(places, [1, 2, 3]);
         assert!(item.replica_list.iter().all(|r| r.handles[0].segment_name.is_empty()));
     }
-    let puts = keys.iter().map(|key| proto::PutEndItem {
+    let puts = keys.iter().zip(&grants.items).map(|(key, grant)| proto::PutEndItem {
         key: key.clone(),
-        generation: None,
-        slice_checksums: vec![],
+        generation: Some(grant.generation),
+        put_token: grant.put_token,
+        ..Default::default()
     });
     let end = proto::BatchPutEndRequest { client_id: me(), puts: puts.collect() };
     let ended: proto::BatchPutEndResponse = call(&service, Method::BatchPutEnd, &end).unwrap();
     assert!(ended.items.iter().all(|item| item.status_code == 0));
 
-    let get = proto::BatchGetReplicaListRequest { keys: [&keys[..], &["absent".into()]].concat() };
+    let keys = [&keys[..], &["absent".into()]].concat();
+    let get = proto::BatchGetReplicaListRequest { keys, reads: vec![] };
     let lists: proto::BatchGetReplicaListResponse =
         call(&service, Method::BatchGetReplicaList, &get).unwrap();
     assert_eq!((lists.segments.len(), lists.items.len()), (3, 51));
@@ -421,14 +467,14 @@ proptest! {
 
     #[test]
     fn batch_requests_are_the_messages(
-        puts in prop::collection::vec((name(), prop::collection::vec(any::<u32>(), 0..5), any::<Option<u64>>()), 0..20),
+        puts in prop::collection::vec((name(), prop::collection::vec(any::<u32>(), 0..5), any::<(u64, u64)>()), 0..20),
     ) {
         let checksums: Vec<Vec<Checksum>> = puts.iter()
             .map(|(_, crcs, _)| crcs.iter().map(|crc| Checksum::from_crc32c(*crc)).collect())
             .collect();
         let ends: Vec<PutEnd<'_>> = puts.iter().zip(&checksums)
-            .map(|((name, _, generation), checksums)| PutEnd {
-                key: key(name), generation: generation.map(Generation::new), checksums,
+            .map(|((name, _, (generation, token)), checksums)| PutEnd {
+                key: key(name), handle: named(*generation, *token), checksums, prefixes: checksums,
             })
             .collect();
         let bytes = written(|out| BatchPutFinishRequest::write(out, ME, ends.iter().copied()));
@@ -436,9 +482,10 @@ proptest! {
         prop_assert_eq!(message.encode_to_vec(), &bytes[..]);
         let mut at = 0;
         BatchPutFinishRequest::parse(&bytes).unwrap().for_each(|end| {
-            let end = end.unwrap();
-            assert_eq!((end.key, end.generation, end.checksums),
-                (ends[at].key, ends[at].generation, ends[at].checksums));
+            let (end, late) = end.unwrap();
+            assert_eq!((end.key, end.handle, late),
+                (ends[at].key, ends[at].handle, LateWrites::Impossible));
+            assert_eq!((end.checksums, end.prefixes), (ends[at].checksums, ends[at].prefixes));
             at += 1;
         });
         prop_assert_eq!(at, puts.len());
@@ -505,7 +552,12 @@ proptest! {
         let _ = answer::read_report(&message);
         let _ = answer::read_replica_page(&message, 1);
         let _ = answer::read_hosts(&message, 1);
-        let _ = answer::read_leases(&message, 1);
+        let _ = answer::read_renewals(&message, 1);
+        let _ = answer::read_mounted(&message);
+        let _ = answer::read_transfer(&message);
+        let _ = answer::read_promotion(&message, 1);
+        let reads = [RangeRead { key: key("k"), ranges: &[0..1, 5..9] }];
+        let _ = answer::read_ranged_lists(&message, &reads);
         let _ = answer::read_explanation(&message);
         let _ = answer::read_cleared_keys(&message, 1);
     }

@@ -23,9 +23,10 @@ mod wire;
 
 pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
-    ClusterReport, DiskJob, DrainJob, DrainJobs, FetchedTasks, LocalDisks, ObjectDescription,
-    ObjectExplanation, PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage,
-    SegmentLocation, SegmentReport, Task, TaskReport, TenantQuotas, TransferGrant,
+    ClockReading, ClusterReport, DiskJob, DrainJob, DrainJobs, FetchedTasks, LocalDisks,
+    ObjectDescription, ObjectExplanation, Pong, PromotionGrant, PutGrant, Renewed,
+    ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, SegmentLocation, SegmentReport,
+    Task, TaskReport, TenantQuotas, TransferGrant,
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use client::{
@@ -38,7 +39,7 @@ pub use error::{
 };
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
-pub use request::{MAX_BATCH, MAX_PAGE, TenantKey};
+pub use request::{MAX_BATCH, MAX_PAGE, MAX_RANGES, TenantKey};
 pub use server::{MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch};
 pub use service::{Call, Clock, MasterService, Service, SystemClock};
 pub use wire::WireError;

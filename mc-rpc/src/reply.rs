@@ -7,6 +7,7 @@ mod drains;
 mod explain;
 mod patterns;
 mod report;
+mod sign;
 mod tasks;
 mod tenants;
 mod transfers;
@@ -18,19 +19,25 @@ use std::sync::Arc;
 use bytes::{BufMut, BytesMut};
 use mc_meta::{
     BufferStatus, ClientStatus, KeyPage, LocalDiskReplica, MAX_REPLICAS, ObjectInfo, Placement,
-    Pong, PutGrant, ReplicaList, ReplicaStatus, Segment, Slice,
+    Pong, PutGrant, Renewed, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
 };
+use mc_ticket::Rights;
 use mc_types::{ClientId, ErrorCode, Extent, KeyRef};
 
 use crate::error::Refusal;
 use crate::proto::ping_response;
-use crate::wire::{put_bytes, put_item_bytes, put_message, put_present_u64, put_u64, put_zeros};
+use crate::wire::{
+    put_bytes, put_fixed32, put_fixed64, put_item_bytes, put_message, put_present_u64, put_u64,
+    put_zeros,
+};
 
 pub(crate) use disks::{DISK_JOB_CEILING, write_disk_job, write_local_disks, write_promotion};
 pub(crate) use drains::{write_drain_job, write_drain_jobs, write_job_id, write_job_status};
 pub(crate) use explain::write_explanation;
 pub(crate) use patterns::MatchReply;
 pub(crate) use report::write_report;
+pub(crate) use sign::Signer;
+use sign::Terms;
 pub(crate) use tasks::{
     TASK_CEILING, write_task_id, write_task_info, write_task_status, write_tasks,
 };
@@ -41,9 +48,13 @@ pub(crate) use transfers::write_transfer;
 /// refusal without words.
 const ITEM_FLOOR: usize = 32;
 
-/// Most bytes that one handle with its replica takes when the segment is in the
-/// table.
-const HANDLE_CEILING: usize = 48;
+/// Most bytes that a grant takes beside its replicas: two numbers, a token, a flag, and
+/// their tags.
+const GRANT_FLOOR: usize = 48;
+
+/// Most bytes that one handle with its replica and its ticket takes when the segment is in
+/// the table.
+const HANDLE_CEILING: usize = 80;
 
 /// Most bytes that one segment of the table takes: its name, its endpoint, 32
 /// bytes of id and key, and their tags.
@@ -68,12 +79,14 @@ enum Names {
     Index(u32),
 }
 
+/// Writes a replica, with a ticket when `terms` say for what.
 fn put_replica(
     out: &mut BytesMut,
     number: u32,
     (segment, extent): (&Segment, Extent),
     status: ReplicaStatus,
     names: Names,
+    terms: Option<Terms>,
 ) {
     let handle = BufferStatus::of(status, segment.status());
     put_message(out, number, |out| {
@@ -93,6 +106,9 @@ fn put_replica(
             put_u64(out, 2, extent.len());
             put_u64(out, 3, extent.offset());
             put_enum(out, 4, handle as i32);
+            if let Some(terms) = terms {
+                terms.put_ticket(out, 9, segment.spec(), extent);
+            }
         });
         put_enum(out, 2, status as i32);
     });
@@ -133,12 +149,10 @@ fn put_replica_list<'a>(
     out: &mut BytesMut,
     number: u32,
     list: &'a ReplicaList,
-    mut names: impl FnMut(&'a Arc<Segment>) -> Names,
+    signer: Signer,
+    names: impl FnMut(&'a Arc<Segment>) -> Names,
 ) {
-    for Placement { segment, extent } in &list.placements {
-        let names = names(segment);
-        put_replica(out, number, (segment, *extent), ReplicaStatus::Complete, names);
-    }
+    put_placements(out, number, &list.placements, signer.reading(list.lease), names);
     put_u64(out, 3, list.generation.as_u64());
     put_slices(out, 4, list.slices.as_slice());
     put_u64(out, 5, millis(list.lease));
@@ -148,27 +162,86 @@ fn put_replica_list<'a>(
     put_local_disks(out, 7, &list.local_disks);
 }
 
+/// Writes placements that are granted: to readers those that are complete, to writers
+/// others.
+fn put_placements<'a>(
+    out: &mut BytesMut,
+    number: u32,
+    placements: &'a [Placement],
+    terms: Terms,
+    mut names: impl FnMut(&'a Arc<Segment>) -> Names,
+) {
+    let status = match terms.rights {
+        Rights::Read => ReplicaStatus::Complete,
+        Rights::Write => ReplicaStatus::Processing,
+    };
+    for Placement { segment, extent } in placements {
+        let names = names(segment);
+        put_replica(out, number, (segment, *extent), status, names, Some(terms));
+    }
+}
+
+/// One for each range that was asked for, an empty one where nothing verifies it.
+fn put_spans(out: &mut BytesMut, number: u32, spans: &[Option<VerifiedSpan>]) {
+    for span in spans {
+        put_message(out, number, |out| {
+            if let Some(VerifiedSpan { start, end, head, tail }) = *span {
+                put_u64(out, 1, start);
+                put_u64(out, 2, end);
+                put_fixed32(out, 3, head.as_u32());
+                put_fixed32(out, 4, tail.as_u32());
+            }
+        });
+    }
+}
+
 fn put_grant<'a>(
     out: &mut BytesMut,
     grant: &'a PutGrant,
-    mut names: impl FnMut(&'a Arc<Segment>) -> Names,
+    signer: Signer,
+    names: impl FnMut(&'a Arc<Segment>) -> Names,
 ) {
-    for Placement { segment, extent } in &grant.placements {
-        let names = names(segment);
-        put_replica(out, 2, (segment, *extent), ReplicaStatus::Processing, names);
-    }
-    put_u64(out, 3, grant.generation.as_u64());
+    put_placements(out, 2, &grant.placements, signer.writing(grant.time_left), names);
+    put_u64(out, 3, grant.handle.generation.as_u64());
     put_u64(out, 4, grant.disk.into());
+    put_u64(out, 5, millis(grant.time_left));
+    put_fixed64(out, 6, grant.handle.token.as_u64());
 }
 
 /// `GetReplicaListResponse`.
-pub(crate) fn write_replica_list(out: &mut BytesMut, list: &ReplicaList) {
-    put_replica_list(out, 2, list, |_| Names::Inline);
+pub(crate) fn write_replica_list(out: &mut BytesMut, list: &ReplicaList, signer: Signer) {
+    put_replica_list(out, 2, list, signer, |_| Names::Inline);
+    put_spans(out, 8, &list.spans);
 }
 
 /// `PutStartResponse`.
-pub(crate) fn write_grant(out: &mut BytesMut, grant: &PutGrant) {
-    put_grant(out, grant, |_| Names::Inline);
+pub(crate) fn write_grant(out: &mut BytesMut, grant: &PutGrant, signer: Signer) {
+    put_grant(out, grant, signer, |_| Names::Inline);
+}
+
+fn put_renewal<'a>(
+    out: &mut BytesMut,
+    renewed: &'a Renewed,
+    signer: Signer,
+    names: impl FnMut(&'a Arc<Segment>) -> Names,
+) {
+    put_u64(out, 2, millis(renewed.lease));
+    put_placements(out, 3, &renewed.placements, signer.reading(renewed.lease), names);
+}
+
+/// `RenewLeaseResponse`.
+pub(crate) fn write_renewal(out: &mut BytesMut, renewed: &Renewed, signer: Signer) {
+    put_renewal(out, renewed, signer, |_| Names::Inline);
+}
+
+/// `MountSegmentResponse` and `ReMountSegmentResponse`.
+pub(crate) fn write_mounted(out: &mut BytesMut, clock: Signer) {
+    put_clock(out, [2, 3], clock);
+}
+
+fn put_clock(out: &mut BytesMut, [epoch, now]: [u32; 2], clock: Signer) {
+    put_fixed64(out, epoch, clock.epoch.as_u64());
+    put_u64(out, now, clock.now.as_millis());
 }
 
 /// `RemoveAllResponse`, `RemoveByRegexResponse` and `LongestPrefixResponse`.
@@ -179,11 +252,6 @@ pub(crate) fn write_count(out: &mut BytesMut, count: u64) {
 /// `ExistKeyResponse` and `PollRemoveAllResponse`.
 pub(crate) fn write_exists(out: &mut BytesMut, exists: bool) {
     put_u64(out, 2, exists.into());
-}
-
-/// `RenewLeaseResponse`.
-pub(crate) fn write_lease(out: &mut BytesMut, lease: Duration) {
-    put_u64(out, 2, millis(lease));
 }
 
 /// One key of `BatchReplicaClearResponse`.
@@ -206,7 +274,7 @@ pub(crate) fn write_hosts(out: &mut BytesMut, clients: &[(ClientId, Vec<Box<str>
 }
 
 /// `PingResponse`.
-pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong) {
+pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong, clock: Signer) {
     let status = match pong.status {
         ClientStatus::Ok => ping_response::ClientStatus::Ok,
         ClientStatus::NeedRemount => ping_response::ClientStatus::NeedRemount,
@@ -214,13 +282,14 @@ pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong) {
     put_u64(out, 2, pong.view);
     put_enum(out, 3, status.into());
     put_u64(out, 4, pong.tasks as u64);
+    put_clock(out, [5, 6], clock);
 }
 
 /// `DescribeObjectResponse`.
 pub(crate) fn write_object_info(out: &mut BytesMut, info: &ObjectInfo) {
     for replica in &info.replicas {
         let Placement { segment, extent } = &replica.placement;
-        put_replica(out, 2, (segment, *extent), replica.status, Names::WithoutRemoteKey);
+        put_replica(out, 2, (segment, *extent), replica.status, Names::WithoutRemoteKey, None);
     }
     put_u64(out, 3, info.generation.as_u64());
     put_slices(out, 4, info.slices.as_slice());
@@ -258,7 +327,6 @@ pub(crate) struct BatchReply<'a> {
     /// `out` may not grow beyond this.
     end: usize,
     remaining: usize,
-    segments: SegmentTable,
 }
 
 impl<'a> BatchReply<'a> {
@@ -277,7 +345,7 @@ impl<'a> BatchReply<'a> {
             )));
         }
         let end = out.len() + max_reply;
-        Ok(Self { out, number, end, remaining: items, segments: SegmentTable::default() })
+        Ok(Self { out, number, end, remaining: items })
     }
 
     /// Bytes that the next item may take.
@@ -285,18 +353,9 @@ impl<'a> BatchReply<'a> {
         self.end - self.out.len() - self.remaining.saturating_sub(1) * ITEM_FLOOR
     }
 
-    pub(crate) fn has_room_for_grant(&self, replica_num: u32) -> bool {
-        replica_num as usize * (HANDLE_CEILING + SEGMENT_CEILING) + ITEM_FLOOR <= self.room()
-    }
-
     /// An item that only says that it went well.
     pub(crate) fn done(&mut self) {
         put_item_bytes(self.out, self.number, b"");
-        self.remaining -= 1;
-    }
-
-    pub(crate) fn lease(&mut self, lease: Duration) {
-        put_message(self.out, self.number, |out| write_lease(out, lease));
         self.remaining -= 1;
     }
 
@@ -312,39 +371,87 @@ impl<'a> BatchReply<'a> {
         self.remaining -= 1;
     }
 
-    pub(crate) fn full(&mut self) {
+    fn full(&mut self) {
         self.refused(&Refusal::new(
             ErrorCode::Overloaded,
             "the answer is full; ask again for the items without one",
         ));
     }
+}
+
+/// A [`BatchReply`] whose items have replicas: each segment is described once, and each
+/// replica has its ticket.
+pub(crate) struct PlacedReply<'a> {
+    batch: BatchReply<'a>,
+    segments: SegmentTable,
+    signer: Signer,
+}
+
+impl<'a> PlacedReply<'a> {
+    /// An answer to `items` items, which go into the repeated field `number`, and their
+    /// segments into the field `table_number`.
+    pub(crate) fn new(
+        out: &'a mut BytesMut,
+        [table_number, number]: [u32; 2],
+        items: usize,
+        max_reply: usize,
+        signer: Signer,
+    ) -> Result<Self, Refusal> {
+        let batch = BatchReply::new(out, number, items, max_reply)?;
+        Ok(Self { batch, segments: SegmentTable::new(table_number), signer })
+    }
+
+    pub(crate) fn has_room_for_grant(&self, replica_num: u32) -> bool {
+        let replicas = replica_num as usize * (HANDLE_CEILING + SEGMENT_CEILING);
+        replicas + GRANT_FLOOR <= self.batch.room()
+    }
+
+    pub(crate) fn refused(&mut self, refusal: &Refusal) {
+        self.batch.refused(refusal);
+    }
+
+    pub(crate) fn full(&mut self) {
+        self.batch.full();
+    }
 
     pub(crate) fn grant(&mut self, grant: &PutGrant) {
-        for placement in &grant.placements {
-            self.segments.describe(self.out, &placement.segment);
-        }
-        let segments = &self.segments;
-        put_message(self.out, self.number, |out| {
-            put_grant(out, grant, |segment| segments.name(segment));
+        self.placed(&grant.placements, |out, segments, signer| {
+            put_grant(out, grant, signer, |segment| segments.name(segment));
         });
-        self.remaining -= 1;
     }
 
     pub(crate) fn replica_list(&mut self, list: &ReplicaList) {
-        let (start, room, described) = (self.out.len(), self.room(), self.segments.len());
-        for placement in &list.placements {
-            self.segments.describe(self.out, &placement.segment);
-        }
-        let segments = &self.segments;
-        put_message(self.out, self.number, |out| {
-            put_replica_list(out, 2, list, |segment| segments.name(segment));
+        self.placed(&list.placements, |out, segments, signer| {
+            put_replica_list(out, 2, list, signer, |segment| segments.name(segment));
+            put_spans(out, 8, &list.spans);
         });
-        if self.out.len() - start > room {
-            self.out.truncate(start);
-            self.segments.truncate(described);
-            return self.full();
+    }
+
+    pub(crate) fn renewed(&mut self, renewed: &Renewed) {
+        self.placed(&renewed.placements, |out, segments, signer| {
+            put_renewal(out, renewed, signer, |segment| segments.name(segment));
+        });
+    }
+
+    /// Writes an item that `fill` fills and that names the segments of these placements,
+    /// or refuses it when it does not fit.
+    fn placed(
+        &mut self,
+        placements: &[Placement],
+        fill: impl FnOnce(&mut BytesMut, &SegmentTable, Signer),
+    ) {
+        let Self { batch, segments, signer } = self;
+        let (start, room, described) = (batch.out.len(), batch.room(), segments.len());
+        for placement in placements {
+            segments.describe(batch.out, &placement.segment);
         }
-        self.remaining -= 1;
+        put_message(batch.out, batch.number, |out| fill(out, segments, *signer));
+        if batch.out.len() - start > room {
+            batch.out.truncate(start);
+            segments.truncate(described);
+            return batch.full();
+        }
+        batch.remaining -= 1;
     }
 }
 
@@ -416,8 +523,9 @@ impl<'a> ExistReply<'a> {
 
 /// The segments that a batch answer has described so far, each with its place
 /// counted from 1.
-#[derive(Default)]
 struct SegmentTable {
+    /// The field that they are written into.
+    number: u32,
     /// Holds the segments, so that no address is used twice while the answer is
     /// written.
     described: Vec<Arc<Segment>>,
@@ -425,6 +533,10 @@ struct SegmentTable {
 }
 
 impl SegmentTable {
+    fn new(number: u32) -> Self {
+        Self { number, described: Vec::new(), places: HashMap::new() }
+    }
+
     fn len(&self) -> usize {
         self.described.len()
     }
@@ -436,7 +548,7 @@ impl SegmentTable {
         }
         self.described.push(Arc::clone(segment));
         self.places.insert(Arc::as_ptr(segment), self.described.len() as u32);
-        put_message(out, 2, |out| {
+        put_message(out, self.number, |out| {
             let spec = segment.spec();
             put_bytes(out, 1, spec.name.as_bytes());
             put_bytes(out, 2, &spec.id.to_bytes());

@@ -11,6 +11,7 @@ mod patterns;
 mod promotion;
 mod put;
 mod query_ip;
+mod reads;
 mod tasks;
 mod tenant_key;
 mod tenants;
@@ -20,6 +21,7 @@ use core::time::Duration;
 
 use bytes::BytesMut;
 use mc_meta::{ListCursor, MAX_SEGMENT_NAME_LEN, SegmentSpec};
+use mc_ticket::TicketKey;
 use mc_types::{ClientId, Endpoint, ErrorCode, KeyRef, MAX_KEY_LEN, RemoteKey, SegmentId};
 
 use crate::error::Refusal;
@@ -40,6 +42,8 @@ pub(crate) use put::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
 pub(crate) use query_ip::{parse_client_ids, write_client_ids};
+pub use reads::MAX_RANGES;
+pub(crate) use reads::{BatchReadRequest, RangedReads, parse_read, write_reads};
 pub(crate) use tasks::{
     CreateCopyTaskRequest, CreateMoveTaskRequest, MarkTaskRequest, parse_fetch_tasks,
     parse_query_task, task_status, task_status_number, write_fetch_tasks, write_query_task,
@@ -243,7 +247,8 @@ pub(crate) fn write_remove_all(out: &mut BytesMut, force: bool) {
 pub(crate) fn parse_mount(payload: &[u8]) -> Result<(ClientId, SegmentSpec), Refusal> {
     let mut fields = Fields::new(payload);
     let (mut base, mut size, mut name) = (0, 0, "");
-    let (mut id, mut who, mut served, mut remote_key) = (None, None, None, None);
+    let (mut id, mut who, mut served) = (None, None, None);
+    let (mut remote_key, mut ticket_key) = (None, None);
     while let Some(field) = fields.next()? {
         match field.number {
             1 => base = field.u64()?,
@@ -254,6 +259,10 @@ pub(crate) fn parse_mount(payload: &[u8]) -> Result<(ClientId, SegmentSpec), Ref
             6 => served = Some(endpoint(field)?),
             7 => {
                 remote_key = Some(RemoteKey::from_bytes(sixteen(field.bytes()?, "remote_key")?));
+            }
+            8 if field.bytes()?.is_empty() => ticket_key = None,
+            8 => {
+                ticket_key = Some(TicketKey::from_bytes(sixteen(field.bytes()?, "ticket_key")?));
             }
             _ => {}
         }
@@ -266,6 +275,7 @@ pub(crate) fn parse_mount(payload: &[u8]) -> Result<(ClientId, SegmentSpec), Ref
         size,
         endpoint: served.ok_or_else(missing("endpoint"))?,
         remote_key: remote_key.ok_or_else(missing("remote_key"))?,
+        ticket_key,
     };
     Ok((who.ok_or_else(no_client)?, spec))
 }
@@ -278,6 +288,9 @@ pub(crate) fn write_mount(out: &mut BytesMut, client: ClientId, spec: &SegmentSp
     put_bytes(out, 5, &client.to_bytes());
     put_bytes(out, 6, spec.endpoint.as_str().as_bytes());
     put_bytes(out, 7, &spec.remote_key.to_bytes());
+    if let Some(key) = &spec.ticket_key {
+        put_bytes(out, 8, &key.to_bytes());
+    }
 }
 
 /// How an `UnmountSegmentRequest` names the segment.

@@ -88,6 +88,13 @@ impl<'a> Field<'a> {
         }
     }
 
+    pub(crate) fn fixed64(self) -> Result<u64, WireError> {
+        match self.value {
+            Value::Fixed64(number) => Ok(number),
+            _ => Err(WireError::OtherType { number: self.number }),
+        }
+    }
+
     /// Calls `each` for every number of a repeated varint field, packed or not.
     pub(crate) fn each_varint<E: From<WireError>>(
         self,
@@ -107,6 +114,15 @@ impl<'a> Field<'a> {
                 Ok(())
             }
             _ => Err(WireError::OtherType { number: self.number }.into()),
+        }
+    }
+
+    /// How many numbers [`each_varint`](Self::each_varint) would find.
+    pub(crate) fn count_varints(self) -> usize {
+        match self.value {
+            // The last byte of each number, and no other, has its highest bit clear.
+            Value::Bytes(packed) => packed.iter().filter(|byte| **byte < 0x80).count(),
+            _ => 1,
         }
     }
 
@@ -240,12 +256,16 @@ pub(crate) fn put_present_u64(out: &mut BytesMut, number: u32, value: u64) {
 }
 
 /// Writes a packed repeated varint field, nothing when it is empty.
-pub(crate) fn put_varints(out: &mut BytesMut, number: u32, values: &[u64]) {
-    if !values.is_empty() {
-        let len = values.iter().map(|value| encoded_len_varint(*value) as u64).sum();
+pub(crate) fn put_varints(
+    out: &mut BytesMut,
+    number: u32,
+    values: impl Iterator<Item = u64> + Clone,
+) {
+    let len: u64 = values.clone().map(|value| encoded_len_varint(value) as u64).sum();
+    if len > 0 {
         Varints::field(number, 2).then(len).put(out);
         for value in values {
-            encode_varint(*value, out);
+            encode_varint(value, out);
         }
     }
 }
@@ -259,6 +279,22 @@ pub(crate) fn put_fixed32s(
     if values.len() != 0 {
         Varints::field(number, 2).then(values.len() as u64 * 4).put(out);
         values.for_each(|value| out.put_u32_le(value));
+    }
+}
+
+/// Writes a `fixed32` number, nothing when it is zero.
+pub(crate) fn put_fixed32(out: &mut BytesMut, number: u32, value: u32) {
+    if value != 0 {
+        Varints::field(number, 5).put(out);
+        out.put_u32_le(value);
+    }
+}
+
+/// Writes a `fixed64` number, nothing when it is zero.
+pub(crate) fn put_fixed64(out: &mut BytesMut, number: u32, value: u64) {
+    if value != 0 {
+        Varints::field(number, 1).put(out);
+        out.put_u64_le(value);
     }
 }
 
@@ -329,7 +365,7 @@ mod tests {
             put_bytes(&mut out, 1, b"0123456789abcdef");
             put_message(&mut out, 3, |out| {
                 put_bytes(out, 1, key.as_bytes());
-                put_varints(out, 3, &lengths);
+                put_varints(out, 3, lengths.iter().copied());
             });
             let decoded = proto::BatchPutStartRequest::decode(&out[..]).unwrap();
             prop_assert_eq!(&decoded.puts[0].key, &key);

@@ -62,8 +62,14 @@ async fn put(raw: &mut Raw, key: &str) -> Result<(), Refusal> {
         client_id: client_id.clone(),
         ..Default::default()
     };
-    ask::<proto::PutStartResponse>(raw, Method::PutStart, &start).await?;
-    let end = proto::PutEndRequest { key: key.into(), client_id, ..Default::default() };
+    let grant: proto::PutStartResponse = ask(raw, Method::PutStart, &start).await?;
+    let end = proto::PutEndRequest {
+        key: key.into(),
+        client_id,
+        generation: Some(grant.generation),
+        put_token: grant.put_token,
+        ..Default::default()
+    };
     ask::<proto::PutEndResponse>(raw, Method::PutEnd, &end).await?;
     Ok(())
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use common::{ME, PATIENCE, key, master, segment, serve, serve_at};
 use fake::{accept, listen, refuse};
-use mc_meta::{ClientStatus, ListCursor, Master, PutEnd, PutStart, ReplicateConfig};
+use mc_meta::{ClientStatus, LateWrites, ListCursor, Master, PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::blocking::{MasterClient, in_place};
 use mc_rpc::frame::{FrameHeader, Kind};
 use mc_rpc::{
@@ -69,18 +69,19 @@ fn every_family_of_calls() {
     let grant = client.put_start(ME, &put).unwrap();
     let refused = client.get_replica_list(key("a")).unwrap_err();
     assert_eq!(refused.code(), ErrorCode::ReplicaIsNotReady);
-    let end = PutEnd { key: key("a"), generation: Some(grant.generation), checksums: &[] };
+    let end = PutEnd { key: key("a"), handle: grant.handle, checksums: &[], prefixes: &[] };
     client.put_end(ME, &end).unwrap();
     let list = client.get_replica_list(key("a")).unwrap();
-    assert_eq!((list.generation, list.replicas.len()), (grant.generation, 1));
+    assert_eq!((list.generation, list.replicas.len()), (grant.handle.generation, 1));
     assert_eq!(client.describe(key("a")).unwrap().owner, ME);
 
     let items = [key("b"), key("c")].map(|key| PutStartItem { key, slice_lengths: &[7] });
     let grants = client.batch_put_start(ME, &config, &items).unwrap();
-    assert!(grants.iter().all(Result::is_ok));
-    let revoke = PutRevokeItem { key: key("c"), generation: None };
+    let handle = |at: usize| grants[at].as_ref().unwrap().handle;
+    let late = LateWrites::Impossible;
+    let revoke = PutRevokeItem { key: key("c"), handle: handle(1), late };
     client.batch_put_revoke(ME, &[revoke]).unwrap()[0].as_ref().unwrap();
-    let end = PutEnd { key: key("b"), generation: None, checksums: &[] };
+    let end = PutEnd { key: key("b"), handle: handle(0), checksums: &[], prefixes: &[] };
     client.batch_put_end(ME, &[end]).unwrap()[0].as_ref().unwrap();
     let exist: Vec<_> = client.batch_exist(&[key("a"), key("b"), key("c")]).unwrap();
     let exist: Vec<_> = exist.into_iter().map(Result::unwrap).collect();

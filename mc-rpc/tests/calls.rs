@@ -1,14 +1,19 @@
 //! Every call, through a real connection, against a real master.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::single_range_in_vec_init, reason = "a list of ranges may have one")]
 
 mod common;
 
 use std::time::Duration;
 
 use common::{ME, connect, key, master, segment, serve};
-use mc_meta::{ClientStatus, ListCursor, PutEnd, PutStart, ReplicaStatus, ReplicateConfig, Slice};
+use mc_meta::{
+    ClientStatus, LateWrites, ListCursor, PutEnd, PutHandle, PutStart, RangeRead, ReplicaStatus,
+    ReplicateConfig, SegmentSpec, Slice, VerifiedSpan,
+};
 use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, RpcError, ServerConfig};
+use mc_ticket::{PutToken, Rights, TicketKey};
 use mc_types::{Checksum, ClientId, ErrorCode, KeyRef, SegmentId};
 
 const MIB: u64 = 1 << 20;
@@ -24,7 +29,7 @@ async fn put(client: &MasterClient, text: &str, lengths: &[u64]) {
     let config = ReplicateConfig::default();
     let start = PutStart { key: key(text), slice_lengths: lengths, config: &config };
     let grant = client.put_start(ME, &start).await.unwrap();
-    let end = PutEnd { key: key(text), generation: Some(grant.generation), checksums: &[] };
+    let end = PutEnd { key: key(text), handle: grant.handle, checksums: &[], prefixes: &[] };
     client.put_end(ME, &end).await.unwrap();
 }
 
@@ -60,20 +65,20 @@ async fn an_object_lives_its_life() {
     assert_eq!(early.code(), ErrorCode::ReplicaIsNotReady);
 
     let checksums = [Checksum::from_crc32c(0), Checksum::from_crc32c(u32::MAX)];
-    let end = PutEnd { key: block, generation: Some(grant.generation), checksums: &checksums };
+    let end = PutEnd { key: block, handle: grant.handle, checksums: &checksums, prefixes: &[] };
     let stranger = client.put_end(ClientId::from_u128(1), &end).await.unwrap_err();
     assert_eq!(stranger.code(), ErrorCode::IllegalClient);
     client.put_end(ME, &end).await.unwrap();
 
     let list = client.get_replica_list(block).await.unwrap();
-    assert_eq!((list.generation, &list.replicas), (grant.generation, &grant.replicas));
+    assert_eq!((list.generation, &list.replicas), (grant.handle.generation, &grant.replicas));
     let slice = |len, checksum| Slice { len, checksum: Some(checksum) };
     assert_eq!(list.slices.as_slice(), [slice(4096, checksums[0]), slice(100, checksums[1])]);
     assert_eq!(list.lease, Duration::from_secs(5));
     assert!(client.exist(block).await.unwrap());
 
     let info = client.describe(block).await.unwrap();
-    assert_eq!((info.owner, info.generation), (ME, grant.generation));
+    assert_eq!((info.owner, info.generation), (ME, grant.handle.generation));
     assert_eq!(info.replicas.len(), 2);
     assert!(info.replicas.iter().all(|replica| replica.status == ReplicaStatus::Complete));
     assert_eq!(&*info.replicas[0].segment_name, "node-2");
@@ -112,6 +117,84 @@ async fn segments_come_and_go() {
 }
 
 #[tokio::test]
+async fn ranges_come_with_tickets_and_with_what_verifies_them() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    let key_of_node = TicketKey::from_bytes([7; 16]);
+    let spec = SegmentSpec { ticket_key: Some(key_of_node), ..segment(1, 64 * MIB) };
+    let mounted = client.mount_segment(ME, &spec).await.unwrap();
+    let again = client.remount_segment(ME, &spec).await.unwrap();
+    let pong = client.ping(ME).await.unwrap();
+    assert_eq!((again.epoch, pong.clock.epoch), (mounted.epoch, mounted.epoch));
+    assert!(mounted.now <= again.now && again.now <= pong.clock.now);
+
+    let slice_lengths = &[200 << 10];
+    let config = ReplicateConfig::default();
+    let start = PutStart { key: key("k"), slice_lengths, config: &config };
+    let grant = client.put_start(ME, &start).await.unwrap();
+    assert_eq!(grant.time_left, master.config().put_start_release_timeout);
+    let write = grant.replicas[0].ticket.unwrap();
+    let opens = |ticket, rights| key_of_node.verify(mounted.epoch, spec.remote_key, ticket, rights);
+    assert!(opens(&write, Rights::Write) && !opens(&write, Rights::Read));
+    assert!(write.until >= pong.clock.now + grant.time_left);
+
+    let [checksums, prefixes] = [&[1][..], &[10, 11, 12]]
+        .map(|crcs| crcs.iter().map(|crc| Checksum::from_crc32c(*crc)).collect::<Vec<_>>());
+    let end = PutEnd { key: key("k"), handle: grant.handle, checksums: &checksums, prefixes: &[] };
+    let end = PutEnd { prefixes: &prefixes, ..end };
+    client.put_end(ME, &end).await.unwrap();
+    let reads = [
+        RangeRead { key: key("k"), ranges: &[100_000..100_001, 0..(200 << 10), 7..7] },
+        RangeRead { key: key("absent"), ranges: &[0..1] },
+        RangeRead { key: key("k"), ranges: &[] },
+    ];
+    let lists = client.batch_get_ranges(&reads).await.unwrap();
+    let list = lists[0].as_ref().unwrap();
+    let span = |start, end, head: u32, tail: u32| {
+        let (head, tail) = (Checksum::from_crc32c(head), Checksum::from_crc32c(tail));
+        Some(VerifiedSpan { start, end, head, tail })
+    };
+    assert_eq!(list.spans, [span(65_536, 131_072, 10, 11), span(0, 200 << 10, 0, 1), None]);
+    assert_eq!(lists[1].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
+    assert!(lists[2].as_ref().unwrap().spans.is_empty());
+    let read = list.replicas[0].ticket.unwrap();
+    assert!(opens(&read, Rights::Read) && !opens(&read, Rights::Write));
+    let many = vec![0..1; mc_rpc::MAX_RANGES + 1];
+    let lists = client.batch_get_ranges(&[RangeRead { key: key("k"), ranges: &many }]).await;
+    assert_eq!(lists.unwrap()[0].as_ref().unwrap_err().code, ErrorCode::InvalidParams);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_put_is_ended_by_who_began_it_and_by_nobody_else() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    let config = ReplicateConfig::default();
+    let start = PutStart { key: key("k"), slice_lengths: &[100], config: &config };
+    let grant = client.put_start(ME, &start).await.unwrap();
+    // Everything that anybody can learn of the put.
+    let shown = client.describe(key("k")).await.unwrap();
+    assert_eq!((shown.owner, shown.generation), (ME, grant.handle.generation));
+    let token = PutToken::from_u64(grant.handle.token.as_u64() ^ 1);
+    let guess = PutHandle { token, ..grant.handle };
+    let end = PutEnd { key: key("k"), handle: guess, checksums: &[], prefixes: &[] };
+    let refused = client.put_end(ME, &end).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::IllegalClient);
+    for late in [LateWrites::Impossible, LateWrites::Possible] {
+        let refused = client.put_revoke(ME, key("k"), guess, late).await.unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::IllegalClient);
+    }
+    let unread = client.get_replica_list(key("k")).await.unwrap_err();
+    assert_eq!(unread.code(), ErrorCode::ReplicaIsNotReady);
+    client.put_end(ME, &PutEnd { handle: grant.handle, ..end }).await.unwrap();
+    assert!(client.exist(key("k")).await.unwrap());
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn batches_answer_item_by_item() {
     let master = master();
     let server = serve(&master, ServerConfig::default()).await;
@@ -137,14 +220,16 @@ async fn batches_answer_item_by_item() {
             }
         }
     }
-    let generation = |i: usize| grants[i].as_ref().ok().map(|grant| grant.generation);
+    // Of the put that was refused there is none; another one's does not end it.
+    let handle = |i: usize| grants[i].as_ref().or(grants[8].as_ref()).unwrap().handle;
 
+    let late = LateWrites::Impossible;
     let revokes: Vec<_> =
-        (0..2).map(|i| PutRevokeItem { key: keys[i], generation: generation(i) }).collect();
+        (0..2).map(|i| PutRevokeItem { key: keys[i], handle: handle(i), late }).collect();
     assert!(client.batch_put_revoke(ME, &revokes).await.unwrap().iter().all(Result::is_ok));
     let checksums = [Checksum::from_crc32c(1), Checksum::from_crc32c(2)];
     let ends: Vec<_> = (0..100)
-        .map(|i| PutEnd { key: keys[i], generation: generation(i), checksums: &checksums })
+        .map(|i| PutEnd { key: keys[i], handle: handle(i), checksums: &checksums, prefixes: &[] })
         .collect();
     let ended = client.batch_put_end(ME, &ends).await.unwrap();
     for (i, ended) in ended.iter().enumerate() {
@@ -161,7 +246,10 @@ async fn batches_answer_item_by_item() {
     for (i, (list, grant)) in lists.iter().zip(&grants).enumerate() {
         match (list, grant) {
             (Ok(list), Ok(grant)) => {
-                assert_eq!((list.generation, &list.replicas), (grant.generation, &grant.replicas));
+                assert_eq!(
+                    (list.generation, &list.replicas),
+                    (grant.handle.generation, &grant.replicas)
+                );
             }
             (Ok(list), Err(_)) => assert_eq!((i, list.slices.total_len()), (7, 10)),
             (Err(refusal), _) => {

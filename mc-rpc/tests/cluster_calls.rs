@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{ME, connect, key, master, segment, serve};
 use mc_meta::{
-    DiskConfig, JobStatus, LocalDiskConfig, Master, MasterConfig, PromotionConfig, PutEnd,
-    PutStart, ReplicaKind, ReplicateConfig, SegmentStatus, TaskKind, TaskStatus, TenantId,
+    DiskConfig, JobStatus, LateWrites, LocalDiskConfig, Master, MasterConfig, PromotionConfig,
+    PutEnd, PutStart, ReplicaKind, ReplicateConfig, SegmentStatus, TaskKind, TaskStatus, TenantId,
 };
 use mc_rpc::{
     Clock, EvictDiskItem, FoundItem, MasterClient, MasterService, OffloadItem, Server,
@@ -49,7 +49,7 @@ async fn put(client: &MasterClient, key: KeyRef<'_>) {
     let config = ReplicateConfig::default().prefer("node-1");
     let start = PutStart { key, slice_lengths: &[4096, 100], config: &config };
     let grant = client.put_start(ME, &start).await.unwrap();
-    let end = PutEnd { key, generation: Some(grant.generation), checksums: &[] };
+    let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
     client.put_end(ME, &end).await.unwrap();
 }
 
@@ -80,18 +80,19 @@ async fn a_copy_adds_replicas_and_a_move_takes_the_old_one_away() {
     let busy = client.copy_start(ME, &object, "node-1", &["node-3"]).await.unwrap_err();
     assert_eq!(busy.code(), ErrorCode::ObjectHasReplicationTask);
     assert!(busy.is_retryable());
-    let stranger = client.copy_end(ClientId::from_u128(9), &object, None).await.unwrap_err();
+    let handle = grant.handle;
+    let stranger = client.copy_end(ClientId::from_u128(9), &object, handle).await.unwrap_err();
     assert_eq!(stranger.code(), ErrorCode::IllegalClient);
-    client.copy_revoke(ME, &object, Some(grant.transfer)).await.unwrap();
+    client.copy_revoke(ME, &object, handle, LateWrites::Impossible).await.unwrap();
     assert_eq!(holders(&client, block).await, ["node-1"]);
     let grant = client.copy_start(ME, &object, "node-1", &["node-2"]).await.unwrap();
-    client.copy_end(ME, &object, Some(grant.transfer)).await.unwrap();
+    client.copy_end(ME, &object, grant.handle).await.unwrap();
     assert_eq!(holders(&client, block).await, ["node-1", "node-2"]);
 
     let grant = client.move_start(ME, &object, "node-1", "node-3").await.unwrap();
-    client.move_revoke(ME, &object, Some(grant.transfer)).await.unwrap();
-    client.move_start(ME, &object, "node-1", "node-3").await.unwrap();
-    client.move_end(ME, &object, None).await.unwrap();
+    client.move_revoke(ME, &object, grant.handle, LateWrites::Impossible).await.unwrap();
+    let grant = client.move_start(ME, &object, "node-1", "node-3").await.unwrap();
+    client.move_end(ME, &object, grant.handle).await.unwrap();
     assert_eq!(holders(&client, block).await, ["node-2", "node-3"]);
     server.shutdown().await;
 }
@@ -122,7 +123,7 @@ async fn tasks_are_created_fetched_and_reported_on() {
     let TaskKind::Copy { source, targets } = &task.kind else { panic!("{task:?}") };
     let targets: Vec<&str> = targets.iter().map(|name| &**name).collect();
     let grant = client.copy_start(ME, &task.object(), source, &targets).await.unwrap();
-    client.copy_end(ME, &task.object(), Some(grant.transfer)).await.unwrap();
+    client.copy_end(ME, &task.object(), grant.handle).await.unwrap();
     let ended = client.mark_task_to_complete(ME, copy, TaskStatus::Success, "").await.unwrap();
     assert_eq!(ended, TaskStatus::Success);
     let again = client.mark_task_to_complete(ME, copy, TaskStatus::Failed, "late").await.unwrap();
@@ -143,7 +144,7 @@ async fn do_moves(client: &MasterClient) {
     for task in client.fetch_tasks(ME, 0).await.unwrap().tasks {
         let TaskKind::Move { source, target } = &task.kind else { panic!("{task:?}") };
         let grant = client.move_start(ME, &task.object(), source, target).await.unwrap();
-        client.move_end(ME, &task.object(), Some(grant.transfer)).await.unwrap();
+        client.move_end(ME, &task.object(), grant.handle).await.unwrap();
         client.mark_task_to_complete(ME, task.id, TaskStatus::Success, "").await.unwrap();
     }
 }
@@ -268,9 +269,11 @@ async fn objects_go_to_disks_and_come_back() {
     }
     let back = client.promotion_heartbeat(ME).await.unwrap();
     assert_eq!(back, jobs[..1]);
-    client.promotion_alloc_start(ME, &object, generation, 4196, &["node-1"]).await.unwrap();
-    client.notify_promotion_success(ME, &object, generation).await.unwrap();
-    client.notify_promotion_failure(ME, &object, generation).await.unwrap();
+    let space = client.promotion_alloc_start(ME, &object, generation, 4196, &["node-1"]);
+    let handle = space.await.unwrap().handle;
+    client.notify_promotion_success(ME, &object, generation, handle).await.unwrap();
+    let late = LateWrites::Impossible;
+    client.notify_promotion_failure(ME, &object, generation, Some(handle), late).await.unwrap();
     assert_eq!(holders(&client, jobs[0].key.as_ref()).await, ["node-1"]);
 
     let evicted = EvictDiskItem { object, generation: Some(generation) };
@@ -295,13 +298,14 @@ async fn files_outlive_memory() {
     for (text, kept) in [("kept", true), ("lost", false)] {
         let config = ReplicateConfig::default();
         let start = PutStart { key: key(text), slice_lengths: &[64], config: &config };
-        let generation = Some(client.put_start(ME, &start).await.unwrap().generation);
+        let handle = client.put_start(ME, &start).await.unwrap().handle;
         if kept {
-            client.disk_put_end(ME, key(text), generation).await.unwrap();
+            client.disk_put_end(ME, key(text), handle).await.unwrap();
         } else {
-            client.disk_put_revoke(ME, key(text), generation).await.unwrap();
+            client.disk_put_revoke(ME, key(text), handle).await.unwrap();
         }
-        client.memory_put_revoke(ME, key(text), generation).await.unwrap();
+        let late = LateWrites::Impossible;
+        client.memory_put_revoke(ME, key(text), handle, late).await.unwrap();
         assert_eq!(client.exist(key(text)).await.unwrap(), kept);
     }
     assert_eq!(client.cluster_report().await.unwrap().disk_used, 64);

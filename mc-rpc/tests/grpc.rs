@@ -15,7 +15,7 @@ use mc_rpc::proto::{
     BatchExistKeyRequest, BatchExistKeyResponse, BatchGetReplicaListRequest,
     BatchGetReplicaListResponse, ExistKeyRequest, ExistKeyResponse, GetReplicaListRequest,
     GetReplicaListResponse, MountSegmentRequest, MountSegmentResponse, PutEndRequest,
-    PutEndResponse, PutStartRequest, PutStartResponse, RemoveRequest, RemoveResponse,
+    PutEndResponse, PutStartRequest, PutStartResponse, RemoveRequest, RemoveResponse, VerifiedSpan,
 };
 use mc_rpc::{ServerConfig, ServerHandle};
 use mc_types::ErrorCode;
@@ -67,6 +67,7 @@ fn mount(number: u8) -> MountSegmentRequest {
         client_id: ME.to_bytes().to_vec(),
         endpoint: spec.endpoint.as_str().to_owned(),
         remote_key: spec.remote_key.to_bytes().to_vec(),
+        ticket_key: vec![number; 16],
     }
 }
 
@@ -103,13 +104,23 @@ async fn an_object_lives_its_life() {
         client_id: ME.to_bytes().to_vec(),
         generation: Some(grant.generation),
         slice_checksums: vec![0x1234_5678],
+        put_token: grant.put_token,
+        prefix_checksums: vec![],
     };
+    // The token of a put is told to who began it alone.
+    let guess = PutEndRequest { put_token: grant.put_token ^ 1, ..end.clone() };
+    let refused = call::<_, PutEndResponse>(&channel, "PutEnd", guess).await;
+    assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
     let _: PutEndResponse = call(&channel, "PutEnd", end).await.unwrap();
 
-    let list = GetReplicaListRequest { key: "block".to_owned() };
+    let list = GetReplicaListRequest { key: "block".to_owned(), ranges: vec![8, 9, 5000, 6000] };
     let list: GetReplicaListResponse = call(&channel, "GetReplicaList", list).await.unwrap();
     assert_eq!(list.generation, grant.generation);
     assert_eq!(list.replica_list[0].handles[0].buffer, handle.buffer);
+    assert_eq!((handle.ticket.len(), list.replica_list[0].handles[0].ticket.len()), (24, 24));
+    assert_ne!(list.replica_list[0].handles[0].ticket, handle.ticket);
+    let span = VerifiedSpan { end: 4096, tail: 0x1234_5678, ..VerifiedSpan::default() };
+    assert_eq!(list.spans, [span, VerifiedSpan::default()]);
     assert_eq!(list.slices[0].checksum, Some(0x1234_5678));
     assert!(list.lease_ttl_ms > 0);
 
@@ -246,11 +257,12 @@ async fn answers_are_as_large_as_the_caller_says() {
     let keys: Vec<String> = (0..20_000).map(|i| format!("{i:0>300}")).collect();
     let path = "/mc.store.v1.MasterService/BatchGetReplicaList";
     // 20,000 refusals of 32 bytes do not fit into 64 KiB.
-    let mut request = Request::new(BatchGetReplicaListRequest { keys: keys.clone() });
+    let mut request =
+        Request::new(BatchGetReplicaListRequest { keys: keys.clone(), reads: vec![] });
     request.metadata_mut().insert("mc-max-reply", "65536".parse().unwrap());
     let refused = call_at::<_, BatchGetReplicaListResponse>(&channel, path, request).await;
     assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
-    let request = Request::new(BatchGetReplicaListRequest { keys });
+    let request = Request::new(BatchGetReplicaListRequest { keys, reads: vec![] });
     let answer: BatchGetReplicaListResponse = call_at(&channel, path, request).await.unwrap();
     assert_eq!(answer.items.len(), 20_000);
     server.shutdown().await;

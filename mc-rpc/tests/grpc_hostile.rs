@@ -267,8 +267,8 @@ async fn a_client_that_does_not_read_is_closed() {
     client.mount_segment(ME, &segment(1, 1 << 20)).await.unwrap();
     let replicate = ReplicateConfig::default();
     let start = PutStart { key: key("sliced"), slice_lengths: &[1; 1024], config: &replicate };
-    let generation = Some(client.put_start(ME, &start).await.unwrap().generation);
-    let end = PutEnd { key: key("sliced"), generation, checksums: &[] };
+    let handle = client.put_start(ME, &start).await.unwrap().handle;
+    let end = PutEnd { key: key("sliced"), handle, checksums: &[], prefixes: &[] };
     client.put_end(ME, &end).await.unwrap();
 
     // Never gives room for more than the first bytes of an answer.

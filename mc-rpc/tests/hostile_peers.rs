@@ -206,8 +206,8 @@ async fn put(master: &Arc<Master>, client: &MasterClient, name: &str, lengths: &
     let config = ReplicateConfig::default();
     assert_eq!(master.report().processing, 0);
     let start = PutStart { key: key(name), slice_lengths: lengths, config: &config };
-    let generation = Some(client.put_start(ME, &start).await.unwrap().generation);
-    let end = PutEnd { key: key(name), generation, checksums: &[] };
+    let handle = client.put_start(ME, &start).await.unwrap().handle;
+    let end = PutEnd { key: key(name), handle, checksums: &[], prefixes: &[] };
     client.put_end(ME, &end).await.unwrap();
 }
 

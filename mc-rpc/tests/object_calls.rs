@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{ME, connect, key, master, segment, serve};
-use mc_meta::{KeptBy, ListCursor, PutEnd, PutStart, Removal, ReplicateConfig, What};
+use mc_meta::{KeptBy, LateWrites, ListCursor, PutEnd, PutStart, Removal, ReplicateConfig, What};
 use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, ServerConfig};
 use mc_types::{ClientId, ErrorCode, Generation};
 
@@ -16,8 +16,8 @@ const MIB: u64 = 1 << 20;
 async fn put(client: &MasterClient, text: &str, replicas: u32) {
     let config = ReplicateConfig::default().replicas(replicas);
     let start = PutStart { key: key(text), slice_lengths: &[100], config: &config };
-    let generation = Some(client.put_start(ME, &start).await.unwrap().generation);
-    let end = PutEnd { key: key(text), generation, checksums: &[] };
+    let handle = client.put_start(ME, &start).await.unwrap().handle;
+    let end = PutEnd { key: key(text), handle, checksums: &[], prefixes: &[] };
     client.put_end(ME, &end).await.unwrap();
 }
 
@@ -33,22 +33,24 @@ async fn a_value_is_replaced_while_it_is_read() {
         slice_lengths: lengths,
         config: &config,
     };
-    let end = |generation| PutEnd { key: key("k"), generation: Some(generation), checksums: &[] };
+    let end = |handle| PutEnd { key: key("k"), handle, checksums: &[], prefixes: &[] };
 
     let old = client.upsert_start(ME, &start(&[100])).await.unwrap();
-    client.upsert_end(ME, &end(old.generation)).await.unwrap();
+    client.upsert_end(ME, &end(old.handle)).await.unwrap();
     let new = client.upsert_start(ME, &start(&[200, 50])).await.unwrap();
     let list = client.get_replica_list(key("k")).await.unwrap();
-    assert_eq!((list.generation, list.slices.total_len()), (old.generation, 100));
-    client.upsert_end(ME, &end(new.generation)).await.unwrap();
+    assert_eq!((list.generation, list.slices.total_len()), (old.handle.generation, 100));
+    client.upsert_end(ME, &end(new.handle)).await.unwrap();
     let list = client.get_replica_list(key("k")).await.unwrap();
-    assert_eq!((list.generation, list.slices.total_len()), (new.generation, 250));
+    assert_eq!((list.generation, list.slices.total_len()), (new.handle.generation, 250));
 
     let given_up = client.upsert_start(ME, &start(&[1])).await.unwrap();
-    client.upsert_revoke(ME, key("k"), Some(given_up.generation)).await.unwrap();
-    let gone = client.upsert_end(ME, &end(given_up.generation)).await.unwrap_err();
+    let late = LateWrites::Impossible;
+    client.upsert_revoke(ME, key("k"), given_up.handle, late).await.unwrap();
+    let gone = client.upsert_end(ME, &end(given_up.handle)).await.unwrap_err();
     assert_eq!(gone.code(), ErrorCode::InvalidWrite);
-    assert_eq!(client.get_replica_list(key("k")).await.unwrap().generation, new.generation);
+    let list = client.get_replica_list(key("k")).await.unwrap();
+    assert_eq!(list.generation, new.handle.generation);
 
     let other = ReplicateConfig::default().group("another");
     let put = PutStart { key: key("k"), slice_lengths: &[1], config: &other };
@@ -76,22 +78,22 @@ async fn many_values_are_replaced_item_by_item() {
         let grants = client.batch_upsert_start(ME, &config, &puts).await.unwrap();
         let grants: Vec<_> = grants.into_iter().map(Result::unwrap).collect();
         assert!(grants.iter().all(|grant| grant.replicas.len() == 2));
-        let named = |i: usize| (key(&names[i]), Some(grants[i].generation));
+        let named = |i: usize| (key(&names[i]), grants[i].handle);
         // The last ten of the second round are given up.
         let ended = if round == 0 { 50 } else { 40 };
         let ends: Vec<_> = (0..ended)
             .map(named)
-            .map(|(key, generation)| PutEnd { key, generation, checksums: &[] })
+            .map(|(key, handle)| PutEnd { key, handle, checksums: &[], prefixes: &[] })
             .collect();
         let answers = client.batch_upsert_end(ME, &ends).await.unwrap();
         assert!(answers.iter().all(Result::is_ok));
         let revokes: Vec<_> = (ended..50)
             .map(named)
-            .map(|(key, generation)| PutRevokeItem { key, generation })
+            .map(|(key, handle)| PutRevokeItem { key, handle, late: LateWrites::Impossible })
             .collect();
         let answers = client.batch_upsert_revoke(ME, &revokes).await.unwrap();
         assert!(answers.iter().all(Result::is_ok));
-        let generations = grants.iter().map(|grant| grant.generation);
+        let generations = grants.iter().map(|grant| grant.handle.generation);
         last = generations.chain(last).collect();
     }
     let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
@@ -172,15 +174,15 @@ async fn a_long_read_renews_its_lease() {
         put(&client, text, 1).await;
     }
     let list = client.get_replica_list(key("a")).await.unwrap();
-    let lease = client.renew_lease(key("a"), list.generation).await.unwrap();
-    assert_eq!(lease, list.lease);
+    let renewed = client.renew_lease(key("a"), list.generation).await.unwrap();
+    assert_eq!((renewed.lease, &renewed.replicas), (list.lease, &list.replicas));
     let other = Generation::new(list.generation.as_u64().wrapping_add(100));
     let replaced = client.renew_lease(key("a"), other).await.unwrap_err();
     assert_eq!(replaced.code(), ErrorCode::LeaseExpired);
     let reads = [(key("a"), list.generation), (key("a"), other), (key("c"), other)];
-    let renewed = client.batch_renew_lease(&reads).await.unwrap();
-    assert_eq!(renewed[0], Ok(lease));
-    let codes = renewed[1..].iter().map(|renewed| renewed.as_ref().unwrap_err().code);
+    let all = client.batch_renew_lease(&reads).await.unwrap();
+    assert_eq!(all[0].as_ref(), Ok(&renewed));
+    let codes = all[1..].iter().map(|renewed| renewed.as_ref().unwrap_err().code);
     assert!(codes.eq([ErrorCode::LeaseExpired, ErrorCode::ObjectNotFound]));
     server.shutdown().await;
 }

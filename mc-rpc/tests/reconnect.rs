@@ -110,8 +110,11 @@ async fn a_real_master_executes_a_lost_call_once() {
     direct.mount_segment(ME, &segment(1, 1 << 20)).await.unwrap();
     let config = ReplicateConfig::default();
     let put = PutStart { key: key("k"), slice_lengths: &[1], config: &config };
-    let generation = Some(direct.put_start(ME, &put).await.unwrap().generation);
-    direct.put_end(ME, &PutEnd { key: key("k"), generation, checksums: &[] }).await.unwrap();
+    let handle = direct.put_start(ME, &put).await.unwrap().handle;
+    direct
+        .put_end(ME, &PutEnd { key: key("k"), handle, checksums: &[], prefixes: &[] })
+        .await
+        .unwrap();
 
     let (listener, addr) = listen();
     let to = server.local_addr();

@@ -1,6 +1,9 @@
 //! What the client hands out about disks.
 
-use mc_meta::{DiskUsage, LocalDiskInfo, TenantId};
+use core::time::Duration;
+
+use mc_meta::{DiskUsage, LocalDiskInfo, TenantId, TransferHandle};
+use mc_ticket::PutToken;
 use mc_types::{ClientId, Generation, ObjectKey};
 
 use super::ReplicaLocation;
@@ -121,16 +124,31 @@ pub(crate) fn read_local_disks(message: &[u8]) -> Answer<LocalDisks> {
     })
 }
 
+/// Memory to bring an object back into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromotionGrant {
+    /// Names this way back, and proves that its holder began it: only this answer tells it.
+    pub handle: TransferHandle,
+    /// The replica to write, as long as the object.
+    pub replica: ReplicaLocation,
+    /// How long it may be written to, counted from when the master wrote the answer: the
+    /// client counts from before it asked.
+    pub time_left: Duration,
+}
+
 /// `PromotionAllocStartResponse` for an object of `len` bytes.
-pub(crate) fn read_promotion(message: &[u8], len: u64) -> Answer<ReplicaLocation> {
+pub(crate) fn read_promotion(message: &[u8], len: u64) -> Answer<PromotionGrant> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let mut replicas = Vec::new();
+    let (mut replicas, mut time_left, mut id, mut token) = (Vec::new(), 0, 0, 0);
     while let Some(field) = fields.next()? {
         match field.number {
             2 => {
                 replicas.clear();
                 push_replica(&mut replicas, field.bytes()?, &[])?;
             }
+            3 => time_left = field.u64()?,
+            4 => id = field.u64()?,
+            5 => token = field.fixed64()?,
             _ => status.read(field)?,
         }
     }
@@ -139,6 +157,8 @@ pub(crate) fn read_promotion(message: &[u8], len: u64) -> Answer<ReplicaLocation
         if replica.extent.len() != len {
             return Err(problem("replica", "is of another length than asked for"));
         }
-        Ok(replica)
+        let (id, token) = (Generation::new(id), PutToken::from_u64(token));
+        let handle = TransferHandle { id, token };
+        Ok(PromotionGrant { handle, replica, time_left: Duration::from_millis(time_left) })
     })
 }

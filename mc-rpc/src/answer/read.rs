@@ -2,23 +2,23 @@
 
 mod objects;
 
-use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_FETCHED_TASKS, MAX_SEGMENT_NAME_LEN, Pong,
+    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_FETCHED_TASKS, MAX_SEGMENT_NAME_LEN,
 };
-use mc_types::{Endpoint, ObjectKey, RemoteKey, SegmentId};
+use mc_ticket::ClockEpoch;
+use mc_types::{Endpoint, ObjectKey, RemoteKey, SegmentId, Time};
 
-use super::SegmentLocation;
+use super::{ClockReading, Pong, SegmentLocation};
 use crate::error::{MalformedReply, Refusal};
 use crate::proto::ping_response;
 use crate::request::MAX_PAGE;
 use crate::wire::{Field, Fields};
 
 pub(crate) use objects::{
-    ListParts, SliceList, push_replica, read_grant, read_grants, read_object, read_replica_list,
-    read_replica_lists,
+    ListParts, SliceList, push_replica, read_grant, read_grants, read_object, read_ranged_lists,
+    read_renewal, read_renewals, read_replica_list, read_replica_lists,
 };
 
 /// An answer that is either what was asked for or a refusal. Over the native
@@ -145,16 +145,6 @@ pub(crate) fn read_length(message: &[u8], asked: usize) -> Answer<usize> {
     Ok(length.map(|length| usize::try_from(length).map_or(asked, |length| length.min(asked))))
 }
 
-/// `RenewLeaseResponse`.
-pub(crate) fn read_lease(message: &[u8]) -> Answer<Duration> {
-    Ok(read_count(message)?.map(Duration::from_millis))
-}
-
-/// `BatchRenewLeaseResponse`.
-pub(crate) fn read_leases(message: &[u8], asked: usize) -> Answer<Items<Duration>> {
-    read_batch(message, 2, asked, |item, _| read_lease(item))
-}
-
 /// `ExistKeyResponse`.
 pub(crate) fn read_exists(message: &[u8]) -> Answer<bool> {
     Ok(read_count(message)?.map(|count| count != 0))
@@ -164,11 +154,14 @@ pub(crate) fn read_exists(message: &[u8]) -> Answer<bool> {
 pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
     let (mut view, mut client_status, mut tasks) = (0, 0, 0);
+    let mut clock = ClockParts::default();
     while let Some(field) = fields.next()? {
         match field.number {
             2 => view = field.u64()?,
             3 => client_status = field.i32()?,
             4 => tasks = field.u32()?,
+            5 => clock.epoch = field.fixed64()?,
+            6 => clock.now = field.u64()?,
             _ => status.read(field)?,
         }
     }
@@ -178,20 +171,49 @@ pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
             Ok(ping_response::ClientStatus::NeedRemount) => ClientStatus::NeedRemount,
             _ => return Err(problem("client_status", "is unknown")),
         };
-        let mut pong = Pong::new(view, status);
-        pong.tasks = (tasks as usize).min(MAX_FETCHED_TASKS);
-        Ok(pong)
+        let tasks = (tasks as usize).min(MAX_FETCHED_TASKS);
+        Ok(Pong { view, status, tasks, clock: clock.finish() })
     })
 }
+
+/// The master's clock as it arrives.
+#[derive(Default)]
+struct ClockParts {
+    epoch: u64,
+    now: u64,
+}
+
+impl ClockParts {
+    fn finish(self) -> ClockReading {
+        ClockReading { epoch: ClockEpoch::new(self.epoch), now: Time::from_millis(self.now) }
+    }
+}
+
+/// `MountSegmentResponse` and `ReMountSegmentResponse`.
+pub(crate) fn read_mounted(message: &[u8]) -> Answer<ClockReading> {
+    let (mut fields, mut status) = (Fields::new(message), Status::default());
+    let mut clock = ClockParts::default();
+    while let Some(field) = fields.next()? {
+        match field.number {
+            2 => clock.epoch = field.fixed64()?,
+            3 => clock.now = field.u64()?,
+            _ => status.read(field)?,
+        }
+    }
+    status.or(|| Ok(clock.finish()))
+}
+
+/// The fields of a batch answer whose items name no segments: 0 is no field's number.
+const NO_TABLE: [u32; 2] = [0, 2];
 
 /// What a batch answer says of each item, in the order of the request.
 pub(crate) type Items<T> = Vec<Result<T, Refusal>>;
 
-/// Reads a batch answer to `asked` items, which are in the repeated field
-/// `number`; field 2 before a field 3 is the table of segments.
+/// Reads a batch answer to `asked` items, which are in the repeated field `number`; the
+/// segments that they name are in the field `table_number`, if there are any.
 fn read_batch<'a, T>(
     message: &'a [u8],
-    number: u32,
+    [table_number, number]: [u32; 2],
     asked: usize,
     mut item: impl FnMut(&'a [u8], &[Arc<SegmentLocation>]) -> Answer<T>,
 ) -> Answer<Items<T>> {
@@ -200,7 +222,9 @@ fn read_batch<'a, T>(
     while let Some(field) = fields.next()? {
         match field.number {
             field_number if field_number == number => count += 1,
-            2 => table.push(read_segment(field.bytes()?)?),
+            field_number if field_number == table_number => {
+                table.push(read_segment(field.bytes()?)?);
+            }
             _ => status.read(field)?,
         }
     }
@@ -220,7 +244,7 @@ fn read_batch<'a, T>(
 
 /// `BatchPutEndResponse`, `BatchPutRevokeResponse`, `BatchRemoveResponse`.
 pub(crate) fn read_all_done(message: &[u8], asked: usize) -> Answer<Items<()>> {
-    read_batch(message, 2, asked, |item, _| read_done(item))
+    read_batch(message, NO_TABLE, asked, |item, _| read_done(item))
 }
 
 /// `BatchExistKeyResponse`.

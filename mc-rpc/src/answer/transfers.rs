@@ -1,6 +1,9 @@
 //! What the client hands out about copies and moves.
 
-use mc_meta::{MAX_REPLICAS, Slices};
+use core::time::Duration;
+
+use mc_meta::{MAX_REPLICAS, Slices, TransferHandle};
+use mc_ticket::PutToken;
 use mc_types::Generation;
 
 use super::ReplicaLocation;
@@ -10,8 +13,9 @@ use crate::wire::Fields;
 /// What to copy or move, and where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferGrant {
-    /// Names this copy or move among all those of the object.
-    pub transfer: Generation,
+    /// Names this copy or move among all those of the object, and proves that its holder
+    /// began it: only this answer tells it.
+    pub handle: TransferHandle,
     /// The put that the object came from.
     pub generation: Generation,
     /// The object's slices, with the checksums that the bytes must have.
@@ -22,16 +26,20 @@ pub struct TransferGrant {
     /// none here. A copy without any is over, and there is nothing to end; a move without
     /// any is still to be ended.
     pub targets: Vec<ReplicaLocation>,
+    /// How long the targets may be written to, and the source is kept, counted from when
+    /// the master wrote the answer: the client counts from before it asked.
+    pub time_left: Duration,
 }
 
 /// `CopyStartResponse` and `MoveStartResponse`.
 pub(crate) fn read_transfer(message: &[u8]) -> Answer<TransferGrant> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut transfer, mut generation, mut slices) = (0, 0, SliceList::default());
+    let (mut id, mut token, mut time_left) = (0, 0, 0);
+    let (mut generation, mut slices) = (0, SliceList::default());
     let (mut source, mut targets) = (Vec::new(), Vec::new());
     while let Some(field) = fields.next()? {
         match field.number {
-            2 => transfer = field.u64()?,
+            2 => id = field.u64()?,
             3 => generation = field.u64()?,
             4 => slices.push(field.bytes()?)?,
             5 => {
@@ -42,6 +50,8 @@ pub(crate) fn read_transfer(message: &[u8]) -> Answer<TransferGrant> {
                 return Err(problem("targets", "has too many replicas"));
             }
             6 => push_replica(&mut targets, field.bytes()?, &[])?,
+            7 => time_left = field.u64()?,
+            8 => token = field.fixed64()?,
             _ => status.read(field)?,
         }
     }
@@ -51,7 +61,9 @@ pub(crate) fn read_transfer(message: &[u8]) -> Answer<TransferGrant> {
         if targets.iter().chain([&source]).any(|replica| replica.extent.len() != total) {
             return Err(problem("targets", "has a replica of another length than the slices"));
         }
-        let (transfer, generation) = (Generation::new(transfer), Generation::new(generation));
-        Ok(TransferGrant { transfer, generation, slices, source, targets })
+        let (id, token) = (Generation::new(id), PutToken::from_u64(token));
+        let (handle, generation) = (TransferHandle { id, token }, Generation::new(generation));
+        let time_left = Duration::from_millis(time_left);
+        Ok(TransferGrant { handle, generation, slices, source, targets, time_left })
     })
 }

@@ -31,10 +31,10 @@ fn put(service: &MasterService<Still>, tenant: &TenantId, text: &str) -> Generat
     let key = master.scoped(tenant, key(text)).unwrap();
     let config = ReplicateConfig::default().prefer("node-1");
     let start = PutStart { key: key.as_ref(), slice_lengths: &[100, 200], config: &config };
-    let generation = master.put_start(now, ME, &start).unwrap().generation;
-    let end = PutEnd { key: key.as_ref(), generation: Some(generation), checksums: &[] };
+    let handle = master.put_start(now, ME, &start).unwrap().handle;
+    let end = PutEnd { key: key.as_ref(), handle, checksums: &[], prefixes: &[] };
     master.put_end(now, ME, &end).unwrap();
-    generation
+    handle.generation
 }
 
 /// What a call is refused with whose answer does not matter.

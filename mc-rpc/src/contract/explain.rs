@@ -31,7 +31,7 @@ fn what_keeps_an_object_and_what_became_of_one_is_told() {
     master.remove(now, key("k"), false).unwrap();
     let config = ReplicateConfig::default().hard_pin().soft_pin();
     let start = PutStart { key: key("k"), slice_lengths: &[64], config: &config };
-    let second = master.put_start(now, ME, &start).unwrap().generation;
+    let second = master.put_start(now, ME, &start).unwrap().handle.generation;
     let told = explain(&service, "k");
     let reasons: Vec<Reason> = told.kept_by.iter().map(proto::KeptBy::reason).collect();
     assert_eq!(reasons[..2], [Reason::Unfinished, Reason::HardPin]);

@@ -68,10 +68,17 @@ fn a_lease_is_renewed_for_the_put_that_is_read() {
     let codes: Vec<i32> = renewed.items.iter().map(|item| item.status_code).collect();
     let causes = [ErrorCode::LeaseExpired, ErrorCode::InvalidParams, ErrorCode::InvalidKey];
     assert_eq!((codes[0], &codes[1..]), (0, &causes.map(ErrorCode::code)[..]));
-    let read = answer::read_leases(&renewed.encode_to_vec(), 4).unwrap().unwrap();
-    assert_eq!(read[0], Ok(Duration::from_secs(5)));
+    let read = answer::read_renewals(&renewed.encode_to_vec(), 4).unwrap().unwrap();
+    let protected = read[0].as_ref().unwrap();
+    assert_eq!(protected.lease, Duration::from_secs(5));
+    // It names what it protects, each segment once.
+    let get = proto::GetReplicaListRequest { key: "k".into(), ranges: vec![] };
+    let list: proto::GetReplicaListResponse = call(&service, Method::GetReplicaList, &get).unwrap();
+    let list = answer::read_replica_list(&list.encode_to_vec()).unwrap().unwrap();
+    assert_eq!(protected.replicas, list.replicas);
+    assert_eq!((renewed.segments.len(), renewed.items[0].replica_list.len()), (1, 1));
     assert_eq!(read[1].as_ref().unwrap_err().code, ErrorCode::LeaseExpired);
-    assert!(answer::read_leases(&renewed.encode_to_vec(), 3).is_err());
+    assert!(answer::read_renewals(&renewed.encode_to_vec(), 3).is_err());
 
     let many = proto::BatchRenewLeaseRequest { reads: vec![item("k", Some(1)); 65_537] };
     let refused = call::<proto::BatchRenewLeaseResponse>(&service, Method::BatchRenewLease, &many);

@@ -6,7 +6,7 @@ use mc_meta::{ListCursor, MasterConfig, TenantId};
 use mc_types::{ErrorCode, Time};
 use prost::Message;
 
-use super::{MasterService, Still, call, call_as, me, put, service, service_with, written};
+use super::{MasterService, Still, call, call_as, end_of, me, put, service, service_with, written};
 use crate::request::{MatchRequest, parse_remove_by_regex, write_remove_by_regex};
 use crate::service::{Call, Service};
 use crate::{Caller, Method, Refusal, Role, answer, proto};
@@ -72,7 +72,7 @@ fn who_sets_the_pattern_alone_gets_everything_that_matches() {
     let found = get(&service, &matching("^a/")).unwrap();
     assert_eq!((found.object_map.len(), found.next_cursor), (300, None));
     let list = &found.object_map["a/17"];
-    let get_one = proto::GetReplicaListRequest { key: "a/17".into() };
+    let get_one = proto::GetReplicaListRequest { key: "a/17".into(), ranges: vec![] };
     let one: proto::GetReplicaListResponse =
         call(&service, Method::GetReplicaList, &get_one).unwrap();
     assert_eq!(list.replica_list, one.replica_list);
@@ -192,9 +192,9 @@ fn a_tenants_patterns_meet_its_own_keys() {
             client_id: me(),
             ..Default::default()
         };
-        let _: proto::PutStartResponse =
+        let grant: proto::PutStartResponse =
             call_as(&service, caller, Method::PutStart, &start).unwrap();
-        let end = proto::PutEndRequest { key: "k".into(), client_id: me(), ..Default::default() };
+        let end = end_of("k", &grant);
         let _: proto::PutEndResponse = call_as(&service, caller, Method::PutEnd, &end).unwrap();
     }
     let [a, b] = &callers;

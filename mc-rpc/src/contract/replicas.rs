@@ -1,10 +1,10 @@
 //! Where an object is: in memory, in a file, on clients' own disks.
 
 use mc_meta::{DiskConfig, FoundOnDisk, LocalDiskConfig, MasterConfig, ReplicaStatus};
-use mc_types::{ClientId, Generation, SegmentId};
+use mc_types::{ClientId, SegmentId};
 use prost::Message;
 
-use super::{Clock, ME, MasterService, Still, call, key, me, put, service_with};
+use super::{Clock, ME, MasterService, Still, call, key, me, put, put_named, service_with};
 use crate::{Method, answer, proto};
 
 const DISK_OWNER: ClientId = ClientId::from_u128(77);
@@ -34,14 +34,15 @@ fn on_disk() -> proto::LocalDiskReplica {
 }
 
 fn get(service: &MasterService<Still>, text: &str) -> proto::GetReplicaListResponse {
-    let get = proto::GetReplicaListRequest { key: text.into() };
+    let get = proto::GetReplicaListRequest { key: text.into(), ranges: vec![] };
     call(service, Method::GetReplicaList, &get).unwrap()
 }
 
 #[test]
 fn an_object_is_told_wherever_it_is() {
     let service = with_disks();
-    let generation = put(&service, "k");
+    let handle = put_named(&service, "k");
+    let generation = handle.generation;
     let describe = proto::DescribeObjectRequest { key: "k".into() };
     let object: proto::DescribeObjectResponse =
         call(&service, Method::DescribeObject, &describe).unwrap();
@@ -49,8 +50,8 @@ fn an_object_is_told_wherever_it_is() {
     assert_eq!(get(&service, "k").disk, None, "a file that is being written is not read");
 
     let (master, now) = (service.master(), Still.now());
-    master.disk_put_end(now, ME, key("k"), Some(Generation::new(generation))).unwrap();
-    let found = FoundOnDisk { key: key("k"), generation: Generation::new(generation), len: 64 };
+    master.disk_put_end(now, ME, key("k"), handle).unwrap();
+    let found = FoundOnDisk { key: key("k"), generation, len: 64 };
     master.report_local_disk(now, DISK_OWNER, &[found]).remove(0).unwrap();
     let complete = proto::DiskReplica {
         length: 64,
@@ -67,7 +68,7 @@ fn an_object_is_told_wherever_it_is() {
     assert!(read.replicas.is_empty());
     assert_eq!(read.disk.unwrap().len, 64);
     assert_eq!((read.local_disks[0].client, read.local_disks.len()), (DISK_OWNER, 1));
-    let batch = proto::BatchGetReplicaListRequest { keys: vec!["k".into()] };
+    let batch = proto::BatchGetReplicaListRequest { keys: vec!["k".into()], reads: vec![] };
     let lists: proto::BatchGetReplicaListResponse =
         call(&service, Method::BatchGetReplicaList, &batch).unwrap();
     assert_eq!((lists.segments.len(), &lists.items[0]), (0, &list));

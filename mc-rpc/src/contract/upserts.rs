@@ -1,10 +1,10 @@
 //! Upserts, and what a put can ask for.
 
-use mc_meta::{MasterConfig, PutEnd, PutStart, ReplicateConfig, TenantId};
-use mc_types::{ClientId, ErrorCode, Generation};
+use mc_meta::{LateWrites, MasterConfig, PutEnd, PutStart, ReplicateConfig, TenantId};
+use mc_types::{ClientId, ErrorCode};
 use prost::Message;
 
-use super::{ME, call, call_as, key, me, service, service_with, written};
+use super::{ME, call, call_as, key, me, named, service, service_with, written};
 use crate::request::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
@@ -19,13 +19,19 @@ fn start(text: &str, value_length: i64) -> proto::UpsertStartRequest {
     }
 }
 
-fn end(text: &str, generation: u64) -> proto::UpsertEndRequest {
+fn end(text: &str, [generation, put_token]: [u64; 2]) -> proto::UpsertEndRequest {
     proto::UpsertEndRequest {
         key: text.into(),
         client_id: me(),
         generation: Some(generation),
-        slice_checksums: vec![],
+        put_token,
+        ..Default::default()
     }
+}
+
+/// What names the put that was begun.
+fn handle(grant: &proto::UpsertStartResponse) -> [u64; 2] {
+    [grant.generation, grant.put_token]
 }
 
 #[test]
@@ -50,18 +56,29 @@ fn golden_upsert_start() {
 
 #[test]
 fn the_requests_of_an_upsert_are_the_messages() {
-    let put = PutEnd { key: key("k"), generation: Some(Generation::new(7)), checksums: &[] };
+    let handle = named(7, 9);
+    let put = PutEnd { key: key("k"), handle, checksums: &[], prefixes: &[] };
     let bytes = written(|out| PutFinishRequest::write(out, ME, &put));
-    assert_eq!(proto::UpsertEndRequest::decode(&bytes[..]).unwrap(), end("k", 7));
-    let revoke =
-        proto::UpsertRevokeRequest { key: "k".into(), client_id: me(), generation: Some(7) };
+    assert_eq!(proto::UpsertEndRequest::decode(&bytes[..]).unwrap(), end("k", [7, 9]));
+    let late = LateWrites::Possible;
+    let bytes = written(|out| PutFinishRequest::write_revoke(out, ME, key("k"), handle, late));
+    let revoke = proto::UpsertRevokeRequest {
+        key: "k".into(),
+        client_id: me(),
+        generation: Some(7),
+        put_token: 9,
+        late_writes: true,
+    };
     assert_eq!(proto::UpsertRevokeRequest::decode(&bytes[..]).unwrap(), revoke);
 
     let bytes = written(|out| BatchPutFinishRequest::write(out, ME, [put]));
     let ends = proto::BatchUpsertEndRequest::decode(&bytes[..]).unwrap();
     assert_eq!((ends.client_id, &*ends.puts[0].key, ends.puts.len()), (me(), "k", 1));
+    let revokes = [(key("k"), handle, late)];
+    let bytes = written(|out| BatchPutFinishRequest::write_revokes(out, ME, revokes));
     let revokes = proto::BatchUpsertRevokeRequest::decode(&bytes[..]).unwrap();
     assert_eq!((revokes.client_id, revokes.puts[0].generation), (me(), Some(7)));
+    assert_eq!((revokes.puts[0].put_token, revokes.puts[0].late_writes), (9, true));
 
     let config = ReplicateConfig::default().group("g");
     let puts = [(key("a"), &[1, 2][..]), (key("b"), &[3])];
@@ -79,7 +96,7 @@ fn a_new_value_takes_the_place_of_the_old_one_when_it_is_written() {
     let old: proto::UpsertStartResponse =
         call(&service, Method::UpsertStart, &start("k", 64)).unwrap();
     let _: proto::UpsertEndResponse =
-        call(&service, Method::UpsertEnd, &end("k", old.generation)).unwrap();
+        call(&service, Method::UpsertEnd, &end("k", handle(&old))).unwrap();
 
     let new: proto::UpsertStartResponse =
         call(&service, Method::UpsertStart, &start("k", 100)).unwrap();
@@ -88,7 +105,7 @@ fn a_new_value_takes_the_place_of_the_old_one_when_it_is_written() {
         proto::replica_info::ReplicaStatus::Processing,
         "{new:?}"
     );
-    let get = proto::GetReplicaListRequest { key: "k".into() };
+    let get = proto::GetReplicaListRequest { key: "k".into(), ranges: vec![] };
     let generation = || {
         let list: proto::GetReplicaListResponse =
             call(&service, Method::GetReplicaList, &get).unwrap();
@@ -96,9 +113,9 @@ fn a_new_value_takes_the_place_of_the_old_one_when_it_is_written() {
     };
     assert_eq!(generation(), old.generation);
     let read = answer::read_grant(&new.encode_to_vec(), 100).unwrap().unwrap();
-    assert_eq!(read.generation, Generation::new(new.generation));
+    assert_eq!(read.handle, named(new.generation, new.put_token));
     let _: proto::UpsertEndResponse =
-        call(&service, Method::UpsertEnd, &end("k", new.generation)).unwrap();
+        call(&service, Method::UpsertEnd, &end("k", handle(&new))).unwrap();
     assert_eq!(generation(), new.generation);
 
     let third: proto::UpsertStartResponse =
@@ -107,6 +124,8 @@ fn a_new_value_takes_the_place_of_the_old_one_when_it_is_written() {
         key: "k".into(),
         client_id: me(),
         generation: Some(third.generation),
+        put_token: third.put_token,
+        late_writes: false,
     };
     let _: proto::UpsertRevokeResponse = call(&service, Method::UpsertRevoke, &revoke).unwrap();
     assert_eq!(generation(), new.generation);
@@ -141,7 +160,7 @@ fn bad_upserts_are_refused() {
     let other = ClientId::from_u128(9).to_bytes().to_vec();
     let opened: proto::UpsertStartResponse =
         call(&service, Method::UpsertStart, &start("k", 64)).unwrap();
-    let end = proto::UpsertEndRequest { client_id: other, ..end("k", opened.generation) };
+    let end = proto::UpsertEndRequest { client_id: other, ..end("k", handle(&opened)) };
     let foreign = call::<proto::UpsertEndResponse>(&service, Method::UpsertEnd, &end);
     assert_eq!(foreign.unwrap_err().code, ErrorCode::IllegalClient);
 }

@@ -1,12 +1,14 @@
 //! Answers about the clients' own disks, and about what comes back from disks.
 
+use core::slice;
+
 use bytes::BytesMut;
-use mc_meta::{DiskJob, LocalDiskInfo, MAX_TENANT_LEN, Placement, ReplicaStatus};
+use mc_meta::{DiskJob, LocalDiskInfo, MAX_TENANT_LEN, PromotionGrant};
 use mc_types::{MAX_ENDPOINT_LEN, MAX_KEY_LEN};
 
 use super::tasks::put_object;
-use super::{Names, put_replica};
-use crate::wire::{put_bytes, put_message, put_u64};
+use super::{Names, Signer, millis, put_placements};
+use crate::wire::{put_bytes, put_fixed64, put_message, put_u64};
 
 /// Most bytes that one job takes: its key, its tenant, two numbers, and their tags.
 pub(crate) const DISK_JOB_CEILING: usize = MAX_KEY_LEN + MAX_TENANT_LEN + 40;
@@ -48,7 +50,10 @@ pub(crate) fn write_local_disks(
 }
 
 /// `PromotionAllocStartResponse`.
-pub(crate) fn write_promotion(out: &mut BytesMut, placement: &Placement) {
-    let Placement { segment, extent } = placement;
-    put_replica(out, 2, (segment, *extent), ReplicaStatus::Processing, Names::Inline);
+pub(crate) fn write_promotion(out: &mut BytesMut, grant: &PromotionGrant, signer: Signer) {
+    let (placements, terms) = (slice::from_ref(&grant.placement), signer.writing(grant.time_left));
+    put_placements(out, 2, placements, terms, |_| Names::Inline);
+    put_u64(out, 3, millis(grant.time_left));
+    put_u64(out, 4, grant.handle.id.as_u64());
+    put_fixed64(out, 5, grant.handle.token.as_u64());
 }

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use mc_meta::{ListCursor, ReplicaList};
 use mc_types::ObjectKey;
 
-use super::{Names, put_replica_list};
+use super::{Names, Signer, put_replica_list};
 use crate::wire::{put_item_bytes, put_message, put_present_u64};
 
 /// Bytes that the cursor takes at most.
@@ -17,13 +17,14 @@ pub(crate) struct MatchReply<'a> {
     start: usize,
     /// Objects may not make `out` grow beyond this.
     end: usize,
+    signer: Signer,
 }
 
 impl<'a> MatchReply<'a> {
-    pub(crate) fn new(out: &'a mut BytesMut, max_reply: usize) -> Self {
+    pub(crate) fn new(out: &'a mut BytesMut, max_reply: usize, signer: Signer) -> Self {
         let start = out.len();
         let end = start + max_reply.saturating_sub(CURSOR_CEILING);
-        Self { out, start, end }
+        Self { out, start, end, signer }
     }
 
     /// Whether no object has been written.
@@ -33,11 +34,13 @@ impl<'a> MatchReply<'a> {
 
     /// Adds all of these objects, or none and says false when they do not fit.
     pub(crate) fn objects(&mut self, objects: &[(ObjectKey, ReplicaList)]) -> bool {
-        let before = self.out.len();
+        let (before, signer) = (self.out.len(), self.signer);
         for (key, list) in objects {
             put_message(self.out, 2, |out| {
                 put_item_bytes(out, 1, key.as_str().as_bytes());
-                put_message(out, 2, |out| put_replica_list(out, 1, list, |_| Names::Inline));
+                put_message(out, 2, |out| {
+                    put_replica_list(out, 1, list, signer, |_| Names::Inline);
+                });
             });
             if self.out.len() > self.end {
                 self.out.truncate(before);

@@ -3,16 +3,17 @@
 
 use bytes::BytesMut;
 use mc_meta::{
-    MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutStart,
-    ReplicateConfig,
+    LateWrites, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd,
+    PutHandle, PutStart, ReplicateConfig,
 };
+use mc_ticket::PutToken;
 use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use super::{Items, client, key, missing_key, no_client, segment_name, write_key};
 use crate::error::Refusal;
 use crate::wire::{
-    Field, Fields, put_bytes, put_fixed32s, put_item_bytes, put_message, put_present_u64, put_u64,
-    put_varints,
+    Field, Fields, put_bytes, put_fixed32s, put_fixed64, put_item_bytes, put_message,
+    put_present_u64, put_u64, put_varints,
 };
 
 fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refusal> {
@@ -198,7 +199,7 @@ impl<'a> PutStartRequest<'a> {
 fn write_lengths(out: &mut BytesMut, lengths: &[u64], number: u32) {
     match lengths {
         [length] if *length <= i64::MAX as u64 => put_u64(out, 2, *length),
-        lengths => put_varints(out, number, lengths),
+        lengths => put_varints(out, number, lengths.iter().copied()),
     }
 }
 
@@ -278,57 +279,121 @@ fn parse_checksums(field: Field<'_>, checksums: &mut Vec<Checksum>) -> Result<()
     })
 }
 
+/// The checksums inside the slices. Their number is that of the request's bytes at most;
+/// the master takes no more of them than the object's length allows.
+fn parse_prefixes(field: Field<'_>, prefixes: &mut Vec<Checksum>) -> Result<(), Refusal> {
+    if let Ok(packed) = field.bytes() {
+        prefixes.reserve(packed.len() / 4);
+    }
+    field.each_fixed32(|crc| {
+        prefixes.push(Checksum::from_crc32c(crc));
+        Ok(())
+    })
+}
+
 fn write_checksums(out: &mut BytesMut, number: u32, checksums: &[Checksum]) {
     put_fixed32s(out, number, checksums.iter().map(|checksum| checksum.as_u32()));
 }
 
-fn write_generation(out: &mut BytesMut, number: u32, generation: Option<Generation>) {
-    if let Some(generation) = generation {
-        put_present_u64(out, number, generation.as_u64());
+/// A put's generation and token as they arrive. Both are required: without a token the
+/// handle is one that no put has.
+#[derive(Debug, Default)]
+pub(super) struct HandleParts {
+    generation: Option<Generation>,
+    token: u64,
+}
+
+impl HandleParts {
+    pub(super) fn generation(&mut self, field: Field<'_>) -> Result<(), Refusal> {
+        self.generation = Some(Generation::new(field.u64()?));
+        Ok(())
+    }
+
+    pub(super) fn token(&mut self, field: Field<'_>) -> Result<(), Refusal> {
+        self.token = field.fixed64()?;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<PutHandle, Refusal> {
+        let missing = || Refusal::invalid("generation is missing; it says which put is meant");
+        let generation = self.generation.ok_or_else(missing)?;
+        Ok(PutHandle { generation, token: PutToken::from_u64(self.token) })
     }
 }
 
-/// `PutEndRequest`, and `PutRevokeRequest`, whose fields are the first three; and those
-/// of an upsert.
+pub(super) fn late_writes(field: Field<'_>) -> Result<LateWrites, Refusal> {
+    Ok(if field.bool()? { LateWrites::Possible } else { LateWrites::Impossible })
+}
+
+pub(super) fn write_late_writes(out: &mut BytesMut, number: u32, late: LateWrites) {
+    put_u64(out, number, u64::from(late == LateWrites::Possible));
+}
+
+/// `PutEndRequest`, `PutRevokeRequest`, the same of an upsert, and those that end or give
+/// up a part of a put: their fields have the same numbers, and each lacks some.
 #[derive(Debug)]
 pub(crate) struct PutFinishRequest<'a> {
     pub(crate) client: ClientId,
     pub(crate) key: KeyRef<'a>,
-    pub(crate) generation: Option<Generation>,
+    pub(crate) handle: PutHandle,
     pub(crate) checksums: Vec<Checksum>,
+    pub(crate) prefixes: Vec<Checksum>,
+    pub(crate) late: LateWrites,
 }
 
 impl<'a> PutFinishRequest<'a> {
     pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
         let (mut fields, mut found, mut who) = (Fields::new(payload), None, None);
-        let (mut generation, mut checksums) = (None, Vec::new());
+        let (mut handle, mut late) = (HandleParts::default(), LateWrites::Impossible);
+        let (mut checksums, mut prefixes) = (Vec::new(), Vec::new());
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => found = Some(key(field, "key")?),
                 2 => who = Some(client(field)?),
-                3 => generation = Some(Generation::new(field.u64()?)),
+                3 => handle.generation(field)?,
                 4 => parse_checksums(field, &mut checksums)?,
+                5 => handle.token(field)?,
+                6 => parse_prefixes(field, &mut prefixes)?,
+                7 => late = late_writes(field)?,
                 _ => {}
             }
         }
         let (key, client) = (found.ok_or_else(missing_key)?, who.ok_or_else(no_client)?);
-        Ok(Self { client, key, generation, checksums })
+        Ok(Self { client, key, handle: handle.finish()?, checksums, prefixes, late })
     }
 
     pub(crate) fn end(&self) -> PutEnd<'_> {
-        PutEnd { key: self.key, generation: self.generation, checksums: &self.checksums }
+        let Self { key, handle, ref checksums, ref prefixes, .. } = *self;
+        PutEnd { key, handle, checksums, prefixes }
     }
 
     pub(crate) fn write(out: &mut BytesMut, client: ClientId, end: &PutEnd<'_>) {
         write_key(out, end.key);
         put_bytes(out, 2, &client.to_bytes());
-        write_generation(out, 3, end.generation);
+        put_present_u64(out, 3, end.handle.generation.as_u64());
         write_checksums(out, 4, end.checksums);
+        put_fixed64(out, 5, end.handle.token.as_u64());
+        write_checksums(out, 6, end.prefixes);
+    }
+
+    /// Writes a request that names a put, and whether it may still be written to.
+    pub(crate) fn write_revoke(
+        out: &mut BytesMut,
+        client: ClientId,
+        key: KeyRef<'_>,
+        handle: PutHandle,
+        late: LateWrites,
+    ) {
+        write_key(out, key);
+        put_bytes(out, 2, &client.to_bytes());
+        put_present_u64(out, 3, handle.generation.as_u64());
+        put_fixed64(out, 5, handle.token.as_u64());
+        write_late_writes(out, 7, late);
     }
 }
 
-/// `BatchPutEndRequest`, and `BatchPutRevokeRequest`, whose items lack checksums; and
-/// those of an upsert.
+/// `BatchPutEndRequest` and `BatchPutRevokeRequest`, and those of an upsert. The fields of
+/// their items have the same numbers, and each lacks some.
 #[derive(Debug)]
 pub(crate) struct BatchPutFinishRequest<'a> {
     pub(crate) client: ClientId,
@@ -347,30 +412,39 @@ impl<'a> BatchPutFinishRequest<'a> {
         Ok(Self { client: who.ok_or_else(no_client)?, puts })
     }
 
-    /// Calls `each` for every put, in order, with the put or why it is none.
-    pub(crate) fn for_each(&self, mut each: impl FnMut(Result<PutEnd<'_>, Refusal>)) {
-        let mut checksums = Vec::new();
+    /// Calls `each` for every put, in order, with the put or why it is none, and whether
+    /// it may still be written to.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(Result<(PutEnd<'_>, LateWrites), Refusal>)) {
+        let (mut checksums, mut prefixes) = (Vec::new(), Vec::new());
         for message in self.puts.messages() {
             checksums.clear();
-            let parsed = Self::parse_item(message, &mut checksums);
-            each(parsed.map(|(key, generation)| PutEnd { key, generation, checksums: &checksums }));
+            prefixes.clear();
+            let parsed = Self::parse_item(message, &mut checksums, &mut prefixes);
+            each(parsed.map(|(key, handle, late)| {
+                (PutEnd { key, handle, checksums: &checksums, prefixes: &prefixes }, late)
+            }));
         }
     }
 
     fn parse_item<'m>(
         message: &'m [u8],
         checksums: &mut Vec<Checksum>,
-    ) -> Result<(KeyRef<'m>, Option<Generation>), Refusal> {
-        let (mut fields, mut found, mut generation) = (Fields::new(message), None, None);
+        prefixes: &mut Vec<Checksum>,
+    ) -> Result<(KeyRef<'m>, PutHandle, LateWrites), Refusal> {
+        let (mut fields, mut found) = (Fields::new(message), None);
+        let (mut handle, mut late) = (HandleParts::default(), LateWrites::Impossible);
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => found = Some(key(field, "key")?),
-                2 => generation = Some(Generation::new(field.u64()?)),
+                2 => handle.generation(field)?,
                 3 => parse_checksums(field, checksums)?,
+                4 => handle.token(field)?,
+                5 => parse_prefixes(field, prefixes)?,
+                6 => late = late_writes(field)?,
                 _ => {}
             }
         }
-        Ok((found.ok_or_else(missing_key)?, generation))
+        Ok((found.ok_or_else(missing_key)?, handle.finish()?, late))
     }
 
     pub(crate) fn write<'k>(
@@ -382,8 +456,26 @@ impl<'a> BatchPutFinishRequest<'a> {
         for put in puts {
             put_message(out, 2, |out| {
                 write_key(out, put.key);
-                write_generation(out, 2, put.generation);
+                put_present_u64(out, 2, put.handle.generation.as_u64());
                 write_checksums(out, 3, put.checksums);
+                put_fixed64(out, 4, put.handle.token.as_u64());
+                write_checksums(out, 5, put.prefixes);
+            });
+        }
+    }
+
+    pub(crate) fn write_revokes<'k>(
+        out: &mut BytesMut,
+        client: ClientId,
+        puts: impl IntoIterator<Item = (KeyRef<'k>, PutHandle, LateWrites)>,
+    ) {
+        put_bytes(out, 1, &client.to_bytes());
+        for (key, handle, late) in puts {
+            put_message(out, 2, |out| {
+                write_key(out, key);
+                put_present_u64(out, 2, handle.generation.as_u64());
+                put_fixed64(out, 4, handle.token.as_u64());
+                write_late_writes(out, 6, late);
             });
         }
     }

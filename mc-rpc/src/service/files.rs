@@ -2,8 +2,8 @@
 //! them from a disk.
 
 use bytes::BytesMut;
-use mc_meta::{Master, PutFinishError, ReplicaKind};
-use mc_types::{ClientId, Generation, KeyRef, Time};
+use mc_meta::{LateWrites, Master, PutFinishError, PutHandle, ReplicaKind};
+use mc_types::{ClientId, KeyRef, Time};
 
 use super::Turn;
 use crate::error::Refusal;
@@ -12,15 +12,19 @@ use crate::request::{BatchEvictRequest, EvictItem, EvictRequest, PutFinishReques
 
 /// One of the master's ways to end part of a put.
 type FinishPart =
-    fn(&Master, Time, ClientId, KeyRef<'_>, Option<Generation>) -> Result<(), PutFinishError>;
+    fn(&Master, Time, ClientId, KeyRef<'_>, PutHandle, LateWrites) -> Result<(), PutFinishError>;
 
 impl Turn<'_> {
     pub(super) fn disk_put_end(self) -> Result<(), Refusal> {
-        self.finish_part(Master::disk_put_end)
+        self.finish_part(|master, now, client, key, handle, _| {
+            master.disk_put_end(now, client, key, handle)
+        })
     }
 
     pub(super) fn disk_put_revoke(self) -> Result<(), Refusal> {
-        self.finish_part(Master::disk_put_revoke)
+        self.finish_part(|master, now, client, key, handle, _| {
+            master.disk_put_revoke(now, client, key, handle)
+        })
     }
 
     pub(super) fn memory_put_revoke(self) -> Result<(), Refusal> {
@@ -28,10 +32,10 @@ impl Turn<'_> {
     }
 
     fn finish_part(self, finish: FinishPart) -> Result<(), Refusal> {
-        let PutFinishRequest { client, key, generation, .. } =
+        let PutFinishRequest { client, key, handle, late, .. } =
             PutFinishRequest::parse(self.payload)?;
         let key = self.scoped(key)?;
-        Ok(finish(self.master, self.now, client, key.as_ref(), generation)?)
+        Ok(finish(self.master, self.now, client, key.as_ref(), handle, late)?)
     }
 
     pub(super) fn evict_disk_replica(self) -> Result<(), Refusal> {

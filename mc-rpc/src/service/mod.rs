@@ -4,6 +4,7 @@
 
 mod admin;
 mod bunches;
+mod clock;
 mod disks;
 mod drains;
 mod files;
@@ -21,17 +22,20 @@ mod transfers;
 mod upserts;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::BytesMut;
 use mc_meta::{Master, ScopedKey, TenantId};
+use mc_ticket::ClockEpoch;
 use mc_types::{ClientId, ErrorCode, KeyRef, Time};
 
 use crate::caller::{Caller, Role};
 use crate::error::Refusal;
 use crate::method::Method;
+use crate::reply::Signer;
 use crate::request::TenantKey;
 use owners::Owners;
+
+pub use clock::{Clock, SystemClock};
 
 /// One call as it reached a server.
 #[derive(Clone, Copy, Debug)]
@@ -65,44 +69,6 @@ impl<S: Service + ?Sized> Service for Arc<S> {
     }
 }
 
-/// Tells the time to a state machine that has no clock of its own.
-pub trait Clock: Send + Sync + 'static {
-    /// The time now; never goes back.
-    fn now(&self) -> Time;
-}
-
-/// The system's monotonic clock; its origin is when it was made.
-#[derive(Clone, Copy, Debug)]
-pub struct SystemClock {
-    origin: Instant,
-}
-
-impl SystemClock {
-    /// A clock that begins now.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { origin: Instant::now() }
-    }
-}
-
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Clock for SystemClock {
-    fn now(&self) -> Time {
-        Time::ORIGIN + self.origin.elapsed()
-    }
-}
-
-impl<C: Clock + ?Sized> Clock for Arc<C> {
-    fn now(&self) -> Time {
-        (**self).now()
-    }
-}
-
 /// `MasterService` of the `.proto`, answered by a [`Master`].
 ///
 /// Every call is refused whose [role](Method::role) its caller does not have, and every
@@ -112,14 +78,36 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 pub struct MasterService<C = SystemClock> {
     master: Arc<Master>,
     clock: C,
+    epoch: ClockEpoch,
     owners: Owners,
 }
 
 impl<C: Clock> MasterService<C> {
-    /// Answers from `master`, whose time `clock` tells.
+    /// Answers from `master`, whose time `clock` tells. The clock's epoch is drawn here: a
+    /// master has one service, and clones of its [`Arc`] share it.
+    ///
+    /// # Panics
+    /// When the operating system gives no random numbers.
     #[must_use]
     pub fn new(master: Arc<Master>, clock: C) -> Self {
-        Self { master, clock, owners: Owners::default() }
+        let mut number = [0; 8];
+        getrandom::fill(&mut number).expect("the system gives random numbers");
+        let epoch = ClockEpoch::new(u64::from_le_bytes(number));
+        Self { master, clock, epoch, owners: Owners::default() }
+    }
+
+    /// Takes this epoch instead of one drawn at random: for simulations, in which the same
+    /// calls have the same answers.
+    #[must_use]
+    pub fn with_clock_epoch(mut self, epoch: ClockEpoch) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// Names the run of the clock by which the tickets of this service end.
+    #[must_use]
+    pub fn clock_epoch(&self) -> ClockEpoch {
+        self.epoch
     }
 
     /// The master behind it.
@@ -177,7 +165,8 @@ impl<C: Clock> MasterService<C> {
         let Call { method, payload, max_reply, caller } = call;
         let (master, tenant) = (&*self.master, caller.tenant());
         let (now, role) = (self.clock.now(), caller.role());
-        let turn = Turn { master, now, tenant, role, payload, max_reply };
+        let signer = Signer { epoch: self.epoch, now };
+        let turn = Turn { master, now, signer, tenant, role, payload, max_reply };
         match method {
             Method::GetReplicaList => turn.get_replica_list(out),
             Method::ExistKey => turn.exist(out),
@@ -261,6 +250,7 @@ impl<C: Clock> MasterService<C> {
 struct Turn<'a> {
     master: &'a Master,
     now: Time,
+    signer: Signer,
     tenant: &'a TenantId,
     role: Role,
     payload: &'a [u8],

@@ -1,7 +1,8 @@
 //! Whose the ids of clients are.
 //!
 //! Whoever knows a client's id could call in its name: take its segments out, fetch its
-//! tasks, end its puts. So an id under which somebody has contributed memory or a disk is
+//! tasks. (Not end its puts, copies and moves, which takes the token that only their start
+//! told.) So an id under which somebody has contributed memory or a disk is
 //! theirs for as long as that is there. Where nobody is authenticated nothing is kept.
 
 use std::collections::HashMap;
@@ -227,6 +228,7 @@ mod tests {
             size: 1 << 20,
             endpoint: Endpoint::new("tcp", "10.0.0.1:1").unwrap(),
             remote_key: RemoteKey::from_bytes([1; 16]),
+            ticket_key: None,
         }
     }
 

@@ -17,7 +17,7 @@ impl Turn<'_> {
     pub(super) fn get_replica_list_by_regex(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let MatchRequest { key_regex, cursor, limit } = MatchRequest::parse(self.payload)?;
         let pattern = Pattern::new(key_regex)?;
-        let mut reply = MatchReply::new(out, self.max_reply);
+        let mut reply = MatchReply::new(out, self.max_reply, self.signer);
         let (mut at, mut left, mut step) = (cursor, limit.unwrap_or(MAX_BATCH + 1), STEP);
         loop {
             let wanted = left.min(step);

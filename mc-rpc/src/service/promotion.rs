@@ -1,6 +1,7 @@
 //! Calls of those who bring objects back from disks into memory.
 
 use bytes::BytesMut;
+use mc_meta::LateWrites;
 
 use super::Turn;
 use crate::error::Refusal;
@@ -19,7 +20,8 @@ impl Turn<'_> {
         // they are tried again.
         for job in &jobs[fit..] {
             let key = job.key.as_ref();
-            self.master.notify_promotion_failure(self.now, client, key, job.generation)?;
+            let (generation, late) = (job.generation, LateWrites::Impossible);
+            self.master.notify_promotion_failure(self.now, client, key, generation, None, late)?;
         }
         Ok(())
     }
@@ -28,7 +30,7 @@ impl Turn<'_> {
         let PromotionStartRequest { client, object, generation, len, preferred } =
             PromotionStartRequest::parse(self.payload)?;
         let (key, now) = (self.scoped_of(&object)?, self.now);
-        let placement = self.master.promotion_alloc_start(
+        let grant = self.master.promotion_alloc_start(
             now,
             client,
             key.as_ref(),
@@ -36,21 +38,24 @@ impl Turn<'_> {
             len,
             &preferred,
         )?;
-        reply::write_promotion(out, &placement);
+        reply::write_promotion(out, &grant, self.signer);
         Ok(())
     }
 
     pub(super) fn notify_promotion_success(self) -> Result<(), Refusal> {
-        let PromotionFinishRequest { client, object, generation } =
+        let PromotionFinishRequest { client, object, generation, handle, .. } =
             PromotionFinishRequest::parse(self.payload)?;
-        let key = self.scoped_of(&object)?;
-        Ok(self.master.notify_promotion_success(self.now, client, key.as_ref(), generation)?)
+        let missing = || Refusal::invalid("transfer is missing; it says which memory is meant");
+        let (key, handle) = (self.scoped_of(&object)?, handle.ok_or_else(missing)?);
+        let (now, key) = (self.now, key.as_ref());
+        Ok(self.master.notify_promotion_success(now, client, key, generation, handle)?)
     }
 
     pub(super) fn notify_promotion_failure(self) -> Result<(), Refusal> {
-        let PromotionFinishRequest { client, object, generation } =
+        let PromotionFinishRequest { client, object, generation, handle, late } =
             PromotionFinishRequest::parse(self.payload)?;
         let key = self.scoped_of(&object)?;
-        Ok(self.master.notify_promotion_failure(self.now, client, key.as_ref(), generation)?)
+        let (now, key) = (self.now, key.as_ref());
+        Ok(self.master.notify_promotion_failure(now, client, key, generation, handle, late)?)
     }
 }

@@ -1,12 +1,14 @@
 //! Calls of those who store.
 
 use bytes::BytesMut;
-use mc_meta::{Master, PutEnd, PutFinishError, PutGrant, PutStart, PutStartError, ReplicateConfig};
+use mc_meta::{
+    LateWrites, Master, PutEnd, PutFinishError, PutGrant, PutStart, PutStartError, ReplicateConfig,
+};
 use mc_types::{ClientId, Time};
 
 use super::Turn;
 use crate::error::Refusal;
-use crate::reply::{self, BatchReply};
+use crate::reply::{self, BatchReply, PlacedReply};
 use crate::request::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
@@ -15,11 +17,14 @@ use crate::request::{
 pub(super) type Start =
     fn(&Master, Time, ClientId, &PutStart<'_>) -> Result<PutGrant, PutStartError>;
 
-/// A command that ends or gives up a put.
-pub(super) type Finish = fn(&Master, Time, ClientId, &PutEnd<'_>) -> Result<(), PutFinishError>;
+/// A command that ends or gives up a put; only the latter looks at what may arrive late.
+pub(super) type Finish =
+    fn(&Master, Time, ClientId, &PutEnd<'_>, LateWrites) -> Result<(), PutFinishError>;
+
+const END: Finish = |master, now, client, put, _| master.put_end(now, client, put);
 
 const REVOKE: Finish =
-    |master, now, client, put| master.put_revoke(now, client, put.key, put.generation);
+    |master, now, client, put, late| master.put_revoke(now, client, put.key, put.handle, late);
 
 impl Turn<'_> {
     pub(super) fn put_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
@@ -27,7 +32,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn put_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
-        self.finish(Master::put_end)
+        self.finish(END)
     }
 
     pub(super) fn put_revoke(self, _: &mut BytesMut) -> Result<(), Refusal> {
@@ -39,7 +44,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn batch_put_end(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        self.batch_finish(out, Master::put_end)
+        self.batch_finish(out, END)
     }
 
     pub(super) fn batch_put_revoke(self, out: &mut BytesMut) -> Result<(), Refusal> {
@@ -52,7 +57,8 @@ impl Turn<'_> {
         self.scope_parent(&mut put.config)?;
         let key = self.scoped(put.key)?;
         let command = PutStart { key: key.as_ref(), ..put.command() };
-        reply::write_grant(out, &start(self.master, self.now, put.client, &command)?);
+        let grant = start(self.master, self.now, put.client, &command)?;
+        reply::write_grant(out, &grant, self.signer);
         Ok(())
     }
 
@@ -61,14 +67,15 @@ impl Turn<'_> {
         let put = PutFinishRequest::parse(self.payload)?;
         let key = self.scoped(put.key)?;
         let end = PutEnd { key: key.as_ref(), ..put.end() };
-        Ok(finish(self.master, self.now, put.client, &end)?)
+        Ok(finish(self.master, self.now, put.client, &end, put.late)?)
     }
 
     /// Answers `BatchPutStartRequest`.
     pub(super) fn batch_start(self, out: &mut BytesMut, start: Start) -> Result<(), Refusal> {
         let mut batch = BatchPutStartRequest::parse(self.payload)?;
         self.scope_parent(&mut batch.config)?;
-        let mut reply = BatchReply::new(out, 3, batch.puts.len(), self.max_reply)?;
+        let (puts, max_reply) = (batch.puts.len(), self.max_reply);
+        let mut reply = PlacedReply::new(out, [2, 3], puts, max_reply, self.signer)?;
         batch.for_each(|put| {
             // Asked before space is taken: a grant that cannot be told would
             // block its key until the put is discarded.
@@ -93,10 +100,10 @@ impl Turn<'_> {
         let batch = BatchPutFinishRequest::parse(self.payload)?;
         let mut reply = BatchReply::new(out, 2, batch.puts.len(), self.max_reply)?;
         batch.for_each(|end| {
-            let finished = end.and_then(|end| {
+            let finished = end.and_then(|(end, late)| {
                 let key = self.scoped(end.key)?;
                 let end = PutEnd { key: key.as_ref(), ..end };
-                Ok(finish(self.master, self.now, batch.client, &end)?)
+                Ok(finish(self.master, self.now, batch.client, &end, late)?)
             });
             match finished {
                 Ok(()) => reply.done(),

@@ -1,31 +1,55 @@
 //! Calls of those who read.
 
 use bytes::BytesMut;
-use mc_meta::ScopedKey;
+use mc_meta::{RangeRead, ScopedKey};
 use mc_types::KeyRef;
 
 use super::Turn;
 use crate::error::Refusal;
-use crate::reply::{self, BatchReply, ExistReply};
-use crate::request;
+use crate::reply::{self, ExistReply, PlacedReply};
+use crate::request::{self, BatchReadRequest, RangedReads};
 
 impl Turn<'_> {
     pub(super) fn get_replica_list(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let key = self.scoped(request::parse_key(self.payload)?)?;
-        let list = self.master.get_replica_list(self.now, key.as_ref())?;
-        reply::write_replica_list(out, &list);
+        let mut ranges = Vec::new();
+        let key = self.scoped(request::parse_read(self.payload, &mut ranges)?)?;
+        let list = if ranges.is_empty() {
+            self.master.get_replica_list(self.now, key.as_ref())?
+        } else {
+            let read = RangeRead { key: key.as_ref(), ranges: &ranges };
+            let mut lists = self.master.batch_get_ranges(self.now, &[read]);
+            lists.pop().expect("the master answers for each read")?
+        };
+        reply::write_replica_list(out, &list, self.signer);
         Ok(())
     }
 
     pub(super) fn batch_get_replica_list(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let keys = request::parse_keys(self.payload)?;
-        let mut reply = BatchReply::new(out, 3, keys.len(), self.max_reply)?;
+        let keys = match BatchReadRequest::parse(self.payload)? {
+            BatchReadRequest::Keys(keys) => keys,
+            BatchReadRequest::Reads(reads) => return self.batch_get_ranges(&reads, out),
+        };
+        let mut reply = self.placed_reply(keys.len(), out)?;
         let ask = |keys: &[KeyRef<'_>]| self.master.batch_get_replica_list(self.now, keys);
         self.in_bunches(keys, ask, |list| match list.and_then(|list| Ok(list?)) {
             Ok(list) => reply.replica_list(&list),
             Err(refusal) => reply.refused(&refusal),
         });
         Ok(())
+    }
+
+    fn batch_get_ranges(self, reads: &RangedReads<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+        let mut reply = self.placed_reply(reads.len(), out)?;
+        let ask = |reads: &[RangeRead<'_>]| self.master.batch_get_ranges(self.now, reads);
+        self.in_ranged_bunches(reads, ask, |list| match list.and_then(|list| Ok(list?)) {
+            Ok(list) => reply.replica_list(&list),
+            Err(refusal) => reply.refused(&refusal),
+        });
+        Ok(())
+    }
+
+    fn placed_reply(self, items: usize, out: &mut BytesMut) -> Result<PlacedReply<'_>, Refusal> {
+        PlacedReply::new(out, [2, 3], items, self.max_reply, self.signer)
     }
 
     pub(super) fn exist(self, out: &mut BytesMut) -> Result<(), Refusal> {

@@ -9,15 +9,17 @@ use crate::reply;
 use crate::request::{self, SegmentName};
 
 impl Turn<'_> {
-    pub(super) fn mount_segment(self, _: &mut BytesMut) -> Result<(), Refusal> {
+    pub(super) fn mount_segment(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let (client, spec) = request::parse_mount(self.payload)?;
         self.master.mount_segment(self.now, client, spec)?;
+        reply::write_mounted(out, self.signer);
         Ok(())
     }
 
-    pub(super) fn remount_segment(self, _: &mut BytesMut) -> Result<(), Refusal> {
+    pub(super) fn remount_segment(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let (client, spec) = request::parse_mount(self.payload)?;
         self.master.reattach_segment(self.now, client, &spec)?;
+        reply::write_mounted(out, self.signer);
         Ok(())
     }
 
@@ -57,7 +59,7 @@ impl Turn<'_> {
 
     pub(super) fn ping(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let client = request::parse_ping(self.payload)?;
-        reply::write_pong(out, self.master.ping(self.now, client));
+        reply::write_pong(out, self.master.ping(self.now, client), self.signer);
         Ok(())
     }
 }

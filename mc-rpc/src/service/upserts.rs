@@ -7,8 +7,10 @@ use super::Turn;
 use super::puts::Finish;
 use crate::error::Refusal;
 
+const END: Finish = |master, now, client, put, _| master.upsert_end(now, client, put);
+
 const REVOKE: Finish =
-    |master, now, client, put| master.upsert_revoke(now, client, put.key, put.generation);
+    |master, now, client, put, late| master.upsert_revoke(now, client, put.key, put.handle, late);
 
 impl Turn<'_> {
     pub(super) fn upsert_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
@@ -16,7 +18,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn upsert_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
-        self.finish(Master::upsert_end)
+        self.finish(END)
     }
 
     pub(super) fn upsert_revoke(self, _: &mut BytesMut) -> Result<(), Refusal> {
@@ -28,7 +30,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn batch_upsert_end(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        self.batch_finish(out, Master::upsert_end)
+        self.batch_finish(out, END)
     }
 
     pub(super) fn batch_upsert_revoke(self, out: &mut BytesMut) -> Result<(), Refusal> {

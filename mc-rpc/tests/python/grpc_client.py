@@ -63,7 +63,7 @@ def details_of(error):
 
 def an_object_lives_its_life(stub, pb2):
     client = bytes(range(16))
-    stub.MountSegment(
+    mounted = stub.MountSegment(
         pb2.MountSegmentRequest(
             buffer=0x7F0000000000,
             size=64 * MIB,
@@ -72,14 +72,19 @@ def an_object_lives_its_life(stub, pb2):
             client_id=client,
             endpoint="tcp://10.0.0.9:50052",
             remote_key=b"r" * 16,
+            ticket_key=b"t" * 16,
         )
     )
-    assert stub.Ping(pb2.PingRequest(client_id=client)).client_status == pb2.PingResponse.OK
+    pong = stub.Ping(pb2.PingRequest(client_id=client))
+    assert pong.client_status == pb2.PingResponse.OK
+    assert pong.clock_epoch == mounted.clock_epoch != 0
+    assert pong.master_time_ms >= mounted.master_time_ms
 
     start = pb2.PutStartRequest(key="block", value_length=4096, client_id=client)
     grant = stub.PutStart(start)
     handle = grant.replica_list[0].handles[0]
     assert (handle.segment_name, handle.size) == ("python-node", 4096)
+    assert len(handle.ticket) == 24 and grant.grant_ttl_ms > 0
 
     # Nobody else may put it meanwhile, and hears when to try again.
     error = refusal(stub.PutStart, start)
@@ -88,12 +93,18 @@ def an_object_lives_its_life(stub, pb2):
     assert details["ErrorInfo"].reason == "PUT_IN_PROGRESS"
     assert details["RetryInfo"].retry_delay.ToMilliseconds() > 0
 
-    stub.PutEnd(
-        pb2.PutEndRequest(
-            key="block", client_id=client, generation=grant.generation, slice_checksums=[0xC0FFEE]
-        )
+    # Who knows the client and the put cannot end it: the grant told a token.
+    end = pb2.PutEndRequest(
+        key="block", client_id=client, generation=grant.generation, slice_checksums=[0xC0FFEE]
     )
-    found = stub.GetReplicaList(pb2.GetReplicaListRequest(key="block"))
+    error = refusal(stub.PutEnd, end)
+    assert details_of(error)["ErrorInfo"].reason == "ILLEGAL_CLIENT", error
+    end.put_token = grant.put_token
+    stub.PutEnd(end)
+    found = stub.GetReplicaList(pb2.GetReplicaListRequest(key="block", ranges=[0, 1, 9000, 9001]))
+    spans = [(span.start, span.end, span.tail) for span in found.spans]
+    assert spans == [(0, 4096, 0xC0FFEE), (0, 0, 0)], spans
+    assert len(found.replica_list[0].handles[0].ticket) == 24
     assert found.replica_list[0].handles[0].buffer == handle.buffer
     assert found.generation == grant.generation and found.lease_ttl_ms > 0
     assert [(part.length, part.checksum) for part in found.slices] == [(4096, 0xC0FFEE)]

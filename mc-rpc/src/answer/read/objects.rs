@@ -1,20 +1,23 @@
 //! Answers about objects and where they are.
 
+use core::ops::Range;
 use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    BufferStatus, DiskReplica, LocalDiskReplica, MAX_REPLICAS, MAX_SLICES, ReplicaStatus, Slice,
-    Slices,
+    BufferStatus, DiskReplica, LocalDiskReplica, MAX_REPLICAS, MAX_SLICES, PutHandle, RangeRead,
+    ReplicaStatus, Slice, Slices, VerifiedSpan,
 };
-use mc_types::{Checksum, ClientId, Extent, Generation, SegmentId};
+use mc_ticket::{PutToken, Ticket};
+use mc_types::{Checksum, ClientId, Extent, Generation, SegmentId, Time};
 
 use super::{
     Answer, Items, SegmentParts, Status, endpoint, name, problem, read_batch, read_remote_key,
     sixteen,
 };
 use crate::answer::{
-    ObjectDescription, PutGrant, ReplicaDescription, ReplicaList, ReplicaLocation, SegmentLocation,
+    ObjectDescription, PutGrant, Renewed, ReplicaDescription, ReplicaList, ReplicaLocation,
+    SegmentLocation,
 };
 use crate::error::MalformedReply;
 use crate::proto::buf_handle;
@@ -29,6 +32,7 @@ struct Handle {
     segment_index: u32,
     buffer_status: i32,
     replica_status: i32,
+    ticket: Option<(Time, [u8; 16])>,
 }
 
 impl Handle {
@@ -62,6 +66,7 @@ impl Handle {
                 6 => parts.endpoint = Some(endpoint(field)?),
                 7 => parts.remote_key = Some(read_remote_key(field)?),
                 8 => handle.segment_index = field.u32()?,
+                9 => handle.ticket = read_ticket(field)?,
                 _ => {}
             }
         }
@@ -74,14 +79,27 @@ impl Handle {
 
     fn location(self, table: &[Arc<SegmentLocation>]) -> Result<ReplicaLocation, MalformedReply> {
         let extent = self.extent()?;
+        let ticket = self.ticket.map(|(until, tag)| Ticket { extent, until, tag });
         let segment = match (self.segment_index as usize).checked_sub(1) {
             Some(at) => {
                 Arc::clone(table.get(at).ok_or(problem("segment_index", "names no segment"))?)
             }
             None => self.parts.finish()?,
         };
-        Ok(ReplicaLocation { segment, extent })
+        Ok(ReplicaLocation { segment, extent, ticket })
     }
+}
+
+/// The end of a ticket and its signature; its extent is the handle's.
+fn read_ticket(field: Field<'_>) -> Result<Option<(Time, [u8; 16])>, MalformedReply> {
+    let bytes = field.bytes()?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let bytes: &[u8; 24] = bytes.try_into().map_err(|_| problem("ticket", "has not 24 bytes"))?;
+    let (until, tag) = bytes.split_first_chunk().expect("24 bytes begin with 8");
+    let tag = tag.try_into().expect("and 16 are left");
+    Ok(Some((Time::from_millis(u64::from_le_bytes(*until)), tag)))
 }
 
 pub(crate) fn push_replica(
@@ -195,6 +213,7 @@ pub(crate) struct ListParts {
     lease: u64,
     disk: Option<(u64, ReplicaStatus)>,
     local_disks: Vec<LocalDiskReplica>,
+    spans: Vec<Option<VerifiedSpan>>,
 }
 
 impl ListParts {
@@ -211,8 +230,33 @@ impl ListParts {
         Ok(true)
     }
 
-    pub(crate) fn finish(self) -> Result<ReplicaList, MalformedReply> {
+    fn push_span(&mut self, message: &[u8], asked: usize) -> Result<(), MalformedReply> {
+        if self.spans.len() == asked {
+            return Err(problem("spans", "has more spans than ranges were asked for"));
+        }
+        if self.spans.is_empty() {
+            self.spans.reserve_exact(asked);
+        }
+        self.spans.push(read_span(message)?);
+        Ok(())
+    }
+
+    /// The list, in answer to a question for these ranges.
+    pub(crate) fn finish(self, ranges: &[Range<u64>]) -> Result<ReplicaList, MalformedReply> {
         let (slices, total) = self.slices.finish()?;
+        if self.spans.len() != ranges.len() {
+            return Err(problem("spans", "has fewer spans than ranges were asked for"));
+        }
+        let covers = |(span, range): (&Option<VerifiedSpan>, &Range<u64>)| match span {
+            None => true,
+            Some(span) => {
+                let (start, end) = (range.start.min(total), range.end.min(total));
+                span.end <= total && (start >= end || (span.start <= start && end <= span.end))
+            }
+        };
+        if !self.spans.iter().zip(ranges).all(covers) {
+            return Err(problem("spans", "lies outside the object or without its range"));
+        }
         if self.replicas.is_empty() && self.disk.is_none() && self.local_disks.is_empty() {
             return Err(problem("replica_list", "is missing"));
         }
@@ -229,36 +273,68 @@ impl ListParts {
             disk: self.disk.map(|(len, _)| DiskReplica { len }),
             local_disks: self.local_disks,
             lease: Duration::from_millis(self.lease),
+            spans: self.spans,
         })
     }
 }
 
-fn read_replica_list_with(message: &[u8], table: &[Arc<SegmentLocation>]) -> Answer<ReplicaList> {
+/// `VerifiedSpan`; `None` for the one that stands for none.
+fn read_span(message: &[u8]) -> Result<Option<VerifiedSpan>, MalformedReply> {
+    let (mut fields, mut start, mut end) = (Fields::new(message), 0, 0);
+    let (mut head, mut tail) = (0, 0);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => start = field.u64()?,
+            2 => end = field.u64()?,
+            3 => head = field.fixed32()?,
+            4 => tail = field.fixed32()?,
+            _ => {}
+        }
+    }
+    if (start, end, head, tail) == (0, 0, 0, 0) {
+        return Ok(None);
+    }
+    if start >= end {
+        return Err(problem("spans", "has an empty span"));
+    }
+    let (head, tail) = (Checksum::from_crc32c(head), Checksum::from_crc32c(tail));
+    Ok(Some(VerifiedSpan { start, end, head, tail }))
+}
+
+fn read_replica_list_with(
+    message: &[u8],
+    table: &[Arc<SegmentLocation>],
+    ranges: &[Range<u64>],
+) -> Answer<ReplicaList> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
     let mut parts = ListParts::default();
     while let Some(field) = fields.next()? {
         match field.number {
             2 => push_replica(&mut parts.replicas, field.bytes()?, table)?,
+            8 => parts.push_span(field.bytes()?, ranges.len())?,
             _ if parts.read(field)? => {}
             _ => status.read(field)?,
         }
     }
-    status.or(|| parts.finish())
+    status.or(|| parts.finish(ranges))
 }
 
 /// `GetReplicaListResponse`.
 pub(crate) fn read_replica_list(message: &[u8]) -> Answer<ReplicaList> {
-    read_replica_list_with(message, &[])
+    read_replica_list_with(message, &[], &[])
 }
 
 fn read_grant_with(message: &[u8], table: &[Arc<SegmentLocation>], asked: u64) -> Answer<PutGrant> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut replicas, mut generation, mut disk) = (Vec::new(), 0, false);
+    let (mut replicas, mut disk, mut time_left) = (Vec::new(), false, 0);
+    let (mut generation, mut token) = (0, 0);
     while let Some(field) = fields.next()? {
         match field.number {
             2 => push_replica(&mut replicas, field.bytes()?, table)?,
             3 => generation = field.u64()?,
             4 => disk = field.bool()?,
+            5 => time_left = field.u64()?,
+            6 => token = field.fixed64()?,
             _ => status.read(field)?,
         }
     }
@@ -269,7 +345,9 @@ fn read_grant_with(message: &[u8], table: &[Arc<SegmentLocation>], asked: u64) -
         if replicas.iter().any(|replica| replica.extent.len() != asked) {
             return Err(problem("replica_list", "has a replica of another length than asked for"));
         }
-        Ok(PutGrant { generation: Generation::new(generation), replicas, disk })
+        let (generation, token) = (Generation::new(generation), PutToken::from_u64(token));
+        let time_left = Duration::from_millis(time_left);
+        Ok(PutGrant { handle: PutHandle { generation, token }, replicas, disk, time_left })
     })
 }
 
@@ -280,7 +358,42 @@ pub(crate) fn read_grant(message: &[u8], asked: u64) -> Answer<PutGrant> {
 
 /// `BatchGetReplicaListResponse`.
 pub(crate) fn read_replica_lists(message: &[u8], asked: usize) -> Answer<Items<ReplicaList>> {
-    read_batch(message, 3, asked, read_replica_list_with)
+    read_batch(message, [2, 3], asked, |item, table| read_replica_list_with(item, table, &[]))
+}
+
+/// `BatchGetReplicaListResponse` to a question for ranges.
+pub(crate) fn read_ranged_lists(
+    message: &[u8],
+    reads: &[RangeRead<'_>],
+) -> Answer<Items<ReplicaList>> {
+    let mut asked = reads.iter();
+    read_batch(message, [2, 3], reads.len(), |item, table| {
+        // As many items as reads have come.
+        read_replica_list_with(item, table, asked.next().map_or(&[], |read| read.ranges))
+    })
+}
+
+fn read_renewal_with(message: &[u8], table: &[Arc<SegmentLocation>]) -> Answer<Renewed> {
+    let (mut fields, mut status) = (Fields::new(message), Status::default());
+    let (mut lease, mut replicas) = (0, Vec::new());
+    while let Some(field) = fields.next()? {
+        match field.number {
+            2 => lease = field.u64()?,
+            3 => push_replica(&mut replicas, field.bytes()?, table)?,
+            _ => status.read(field)?,
+        }
+    }
+    status.or(|| Ok(Renewed { lease: Duration::from_millis(lease), replicas }))
+}
+
+/// `RenewLeaseResponse`.
+pub(crate) fn read_renewal(message: &[u8]) -> Answer<Renewed> {
+    read_renewal_with(message, &[])
+}
+
+/// `BatchRenewLeaseResponse`.
+pub(crate) fn read_renewals(message: &[u8], asked: usize) -> Answer<Items<Renewed>> {
+    read_batch(message, [3, 2], asked, read_renewal_with)
 }
 
 /// `BatchPutStartResponse` to puts of `lengths` bytes.
@@ -289,7 +402,7 @@ pub(crate) fn read_grants(
     lengths: impl ExactSizeIterator<Item = u64>,
 ) -> Answer<Items<PutGrant>> {
     let (asked, mut lengths) = (lengths.len(), lengths);
-    read_batch(message, 3, asked, |item, table| {
+    read_batch(message, [2, 3], asked, |item, table| {
         // As many items as lengths have come.
         read_grant_with(item, table, lengths.next().unwrap_or_default())
     })

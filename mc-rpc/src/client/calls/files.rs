@@ -2,7 +2,7 @@
 //! them from a disk.
 
 use bytes::BytesMut;
-use mc_meta::{PutEnd, ReplicaKind};
+use mc_meta::{LateWrites, PutHandle, ReplicaKind};
 use mc_types::{ClientId, Generation, KeyRef};
 
 use super::calls;
@@ -19,16 +19,6 @@ pub struct EvictDiskItem<'a> {
     pub generation: Option<Generation>,
 }
 
-/// A request that names a put and nothing else.
-fn write_put(
-    out: &mut BytesMut,
-    client: ClientId,
-    key: KeyRef<'_>,
-    generation: Option<Generation>,
-) {
-    PutFinishRequest::write(out, client, &PutEnd { key, generation, checksums: &[] });
-}
-
 calls! {
     /// Says that the file of an object on the shared tier is written; before or after
     /// [`put_end`](Self::put_end). The object can be read from it then.
@@ -36,9 +26,9 @@ calls! {
     /// # Errors
     /// Refused with the codes of [`mc_meta::PutFinishError`]: whoever wrote the file
     /// deletes it then; or any other [`RpcError`].
-    fn disk_put_end(&self, client: ClientId, key: KeyRef<'_>, generation: Option<Generation>) -> () {
+    fn disk_put_end(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
         DiskPutEnd,
-        |out: &mut BytesMut| write_put(out, client, key, generation),
+        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, LateWrites::Impossible),
         answer::read_done,
     }
 
@@ -47,9 +37,9 @@ calls! {
     /// # Errors
     /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
     /// [`RpcError`].
-    fn disk_put_revoke(&self, client: ClientId, key: KeyRef<'_>, generation: Option<Generation>) -> () {
+    fn disk_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
         DiskPutRevoke,
-        |out: &mut BytesMut| write_put(out, client, key, generation),
+        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, LateWrites::Impossible),
         answer::read_done,
     }
 
@@ -59,9 +49,9 @@ calls! {
     /// # Errors
     /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
     /// [`RpcError`].
-    fn memory_put_revoke(&self, client: ClientId, key: KeyRef<'_>, generation: Option<Generation>) -> () {
+    fn memory_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
         MemoryPutRevoke,
-        |out: &mut BytesMut| write_put(out, client, key, generation),
+        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),
         answer::read_done,
     }
 

@@ -1,10 +1,11 @@
 //! Calls of those who bring objects back from disks into memory.
 
 use bytes::BytesMut;
+use mc_meta::{LateWrites, TransferHandle};
 use mc_types::{ClientId, Generation};
 
 use super::calls;
-use crate::answer::{self, DiskJob, ReplicaLocation};
+use crate::answer::{self, DiskJob, PromotionGrant};
 use crate::request::{self, PromotionFinishRequest, PromotionStartRequest, TenantKey};
 
 calls! {
@@ -24,7 +25,7 @@ calls! {
     /// # Errors
     /// Refused with the codes of [`mc_meta::PromotionStartError`], after which there is
     /// nothing more to do; or any other [`RpcError`].
-    fn promotion_alloc_start(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, len: u64, preferred: &[&str]) -> ReplicaLocation {
+    fn promotion_alloc_start(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, len: u64, preferred: &[&str]) -> PromotionGrant {
         PromotionAllocStart,
         |out: &mut BytesMut| PromotionStartRequest::write(out, client, object, generation, len, preferred),
         |message: &[u8]| answer::read_promotion(message, len),
@@ -36,21 +37,22 @@ calls! {
     /// # Errors
     /// Refused with the codes of [`mc_meta::PromotionError`]; or any other
     /// [`RpcError`].
-    fn notify_promotion_success(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation) -> () {
+    fn notify_promotion_success(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, handle: TransferHandle) -> () {
         NotifyPromotionSuccess,
-        |out: &mut BytesMut| PromotionFinishRequest::write(out, client, object, generation),
+        |out: &mut BytesMut| PromotionFinishRequest::write(out, client, object, generation, Some(handle), LateWrites::Impossible),
         answer::read_done,
     }
 
-    /// Says that a client does not bring an object back, and writes no more to the memory
-    /// that was granted.
+    /// Says that a client does not bring an object back; with the handle of the memory that
+    /// was granted for it, if any was. Where bytes may arrive late the memory is kept until
+    /// the grant's end, or until the same is said once more without them.
     ///
     /// # Errors
     /// Refused with the codes of [`mc_meta::PromotionError`]; or any other
     /// [`RpcError`].
-    fn notify_promotion_failure(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation) -> () {
+    fn notify_promotion_failure(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, handle: Option<TransferHandle>, late: LateWrites) -> () {
         NotifyPromotionFailure,
-        |out: &mut BytesMut| PromotionFinishRequest::write(out, client, object, generation),
+        |out: &mut BytesMut| PromotionFinishRequest::write(out, client, object, generation, handle, late),
         answer::read_done,
     }
 }

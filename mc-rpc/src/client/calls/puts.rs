@@ -1,8 +1,8 @@
 //! Calls of those who store.
 
 use bytes::BytesMut;
-use mc_meta::{PutEnd, PutStart, ReplicateConfig};
-use mc_types::{ClientId, Generation, KeyRef};
+use mc_meta::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig};
+use mc_types::{ClientId, KeyRef};
 
 use super::calls;
 use crate::answer::{self, PutGrant};
@@ -25,9 +25,10 @@ pub struct PutStartItem<'a> {
 pub struct PutRevokeItem<'a> {
     /// The object's key.
     pub key: KeyRef<'a>,
-    /// The put, as [`PutGrant::generation`] named it; `None` for whatever put of
-    /// the client is open.
-    pub generation: Option<Generation>,
+    /// The put, as [`PutGrant::handle`] named it.
+    pub handle: PutHandle,
+    /// Whether bytes that were sent for it may arrive later still.
+    pub late: LateWrites,
 }
 
 calls! {
@@ -54,14 +55,15 @@ calls! {
         answer::read_done,
     }
 
-    /// Gives up a put and its space.
+    /// Gives up a put and its space. Where bytes may arrive late the space is kept until
+    /// the grant's end, or until the put is given up once more without them.
     ///
     /// # Errors
     /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
     /// [`RpcError`].
-    fn put_revoke(&self, client: ClientId, key: KeyRef<'_>, generation: Option<Generation>) -> () {
+    fn put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
         PutRevoke,
-        |out: &mut BytesMut| { let put = PutEnd { key, generation, checksums: &[] }; PutFinishRequest::write(out, client, &put); },
+        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),
         answer::read_done,
     }
 
@@ -91,7 +93,7 @@ calls! {
     /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_put_revoke(&self, client: ClientId, puts: &[PutRevokeItem<'_>]) -> Vec<Result<(), Refusal>> {
         BatchPutRevoke,
-        |out: &mut BytesMut| { let puts = puts.iter().map(|put| PutEnd { key: put.key, generation: put.generation, checksums: &[] }); BatchPutFinishRequest::write(out, client, puts); },
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.handle, put.late)); BatchPutFinishRequest::write_revokes(out, client, puts); },
         |message: &[u8]| answer::read_all_done(message, puts.len()),
     }
 }

@@ -1,6 +1,7 @@
 //! Calls of those who read.
 
 use bytes::BytesMut;
+use mc_meta::RangeRead;
 use mc_types::KeyRef;
 
 use super::calls;
@@ -53,6 +54,20 @@ calls! {
         BatchGetReplicaList,
         |out: &mut BytesMut| request::write_keys(out, keys),
         |message: &[u8]| answer::read_replica_lists(message, keys.len()),
+    }
+
+    /// [`get_replica_list`](Self::get_replica_list) of many keys, and for each range of
+    /// them what to read to [verify](ReplicaList::spans) it. The answers are in the order
+    /// of the reads.
+    ///
+    /// # Errors
+    /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) keys or as many
+    /// ranges together; or any other [`RpcError`]. What concerns one key is in its item:
+    /// `InvalidParams` beyond [`MAX_RANGES`](crate::MAX_RANGES) ranges of it.
+    fn batch_get_ranges(&self, reads: &[RangeRead<'_>]) -> Vec<Result<ReplicaList, Refusal>> {
+        BatchGetReplicaList,
+        |out: &mut BytesMut| request::write_reads(out, reads),
+        |message: &[u8]| answer::read_ranged_lists(message, reads),
     }
 
     /// [`exist`](Self::exist) of many keys.

@@ -3,35 +3,36 @@
 use core::time::Duration;
 
 use bytes::BytesMut;
-use mc_meta::{Pong, SegmentSpec};
+use mc_meta::SegmentSpec;
 use mc_types::{ClientId, SegmentId};
 
 use super::calls;
-use crate::answer;
+use crate::answer::{self, ClockReading, Pong};
 use crate::request;
 
 calls! {
-    /// Contributes a segment.
+    /// Contributes a segment, and reads the master's clock.
     ///
     /// # Errors
     /// Refused with the codes of [`mc_meta::MountError`]; or any other
     /// [`RpcError`].
-    fn mount_segment(&self, client: ClientId, spec: &SegmentSpec) -> () {
+    fn mount_segment(&self, client: ClientId, spec: &SegmentSpec) -> ClockReading {
         MountSegment,
         |out: &mut BytesMut| request::write_mount(out, client, spec),
-        answer::read_done,
+        answer::read_mounted,
     }
 
-    /// Attaches a segment that was mounted before again, with all that it holds.
+    /// Attaches a segment that was mounted before again, with all that it holds, and reads
+    /// the master's clock.
     ///
     /// # Errors
     /// Refused with [`ErrorCode::SegmentNotFound`](mc_types::ErrorCode::SegmentNotFound)
     /// unless the master knows exactly this segment of `client`; or any other
     /// [`RpcError`].
-    fn remount_segment(&self, client: ClientId, spec: &SegmentSpec) -> () {
+    fn remount_segment(&self, client: ClientId, spec: &SegmentSpec) -> ClockReading {
         ReMountSegment,
         |out: &mut BytesMut| request::write_mount(out, client, spec),
-        answer::read_done,
+        answer::read_mounted,
     }
 
     /// Takes a segment back; the replicas in it are gone.
@@ -70,7 +71,7 @@ calls! {
         |message: &[u8]| answer::read_hosts(message, clients.len()),
     }
 
-    /// Says that `client` lives.
+    /// Says that `client` lives, and reads the master's clock.
     ///
     /// # Errors
     /// Any [`RpcError`].

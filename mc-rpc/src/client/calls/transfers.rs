@@ -1,7 +1,8 @@
 //! Calls of those who copy and move replicas.
 
 use bytes::BytesMut;
-use mc_types::{ClientId, Generation};
+use mc_meta::{LateWrites, TransferHandle};
+use mc_types::ClientId;
 
 use super::calls;
 use crate::answer::{self, TransferGrant};
@@ -21,25 +22,26 @@ calls! {
         answer::read_transfer,
     }
 
-    /// Makes the targets of a copy readable; `None` is whatever copy of the object this
-    /// client has under way.
+    /// Makes the targets of a copy readable.
     ///
     /// # Errors
     /// Refused with the codes of [`mc_meta::TransferFinishError`]; or any other
     /// [`RpcError`].
-    fn copy_end(&self, client: ClientId, object: &TenantKey<'_>, transfer: Option<Generation>) -> () {
+    fn copy_end(&self, client: ClientId, object: &TenantKey<'_>, handle: TransferHandle) -> () {
         CopyEnd,
-        |out: &mut BytesMut| TransferFinishRequest::write(out, client, object, transfer),
+        |out: &mut BytesMut| TransferFinishRequest::write(out, client, object, handle, LateWrites::Impossible),
         answer::read_done,
     }
 
-    /// Gives a copy up. The client writes no more to the targets.
+    /// Gives a copy up. The client writes no more to the targets; where bytes that it sent
+    /// may arrive late, their space is kept until the grant's end, or until the copy is
+    /// given up once more without them.
     ///
     /// # Errors
     /// As [`copy_end`](Self::copy_end).
-    fn copy_revoke(&self, client: ClientId, object: &TenantKey<'_>, transfer: Option<Generation>) -> () {
+    fn copy_revoke(&self, client: ClientId, object: &TenantKey<'_>, handle: TransferHandle, late: LateWrites) -> () {
         CopyRevoke,
-        |out: &mut BytesMut| TransferFinishRequest::write(out, client, object, transfer),
+        |out: &mut BytesMut| TransferFinishRequest::write(out, client, object, handle, late),
         answer::read_done,
     }
 
@@ -59,19 +61,19 @@ calls! {
     ///
     /// # Errors
     /// As [`copy_end`](Self::copy_end).
-    fn move_end(&self, client: ClientId, object: &TenantKey<'_>, transfer: Option<Generation>) -> () {
+    fn move_end(&self, client: ClientId, object: &TenantKey<'_>, handle: TransferHandle) -> () {
         MoveEnd,
-        |out: &mut BytesMut| TransferFinishRequest::write(out, client, object, transfer),
+        |out: &mut BytesMut| TransferFinishRequest::write(out, client, object, handle, LateWrites::Impossible),
         answer::read_done,
     }
 
-    /// Gives a move up. The client writes no more to the target.
+    /// Gives a move up, as [`copy_revoke`](Self::copy_revoke) does a copy.
     ///
     /// # Errors
     /// As [`copy_end`](Self::copy_end).
-    fn move_revoke(&self, client: ClientId, object: &TenantKey<'_>, transfer: Option<Generation>) -> () {
+    fn move_revoke(&self, client: ClientId, object: &TenantKey<'_>, handle: TransferHandle, late: LateWrites) -> () {
         MoveRevoke,
-        |out: &mut BytesMut| TransferFinishRequest::write(out, client, object, transfer),
+        |out: &mut BytesMut| TransferFinishRequest::write(out, client, object, handle, late),
         answer::read_done,
     }
 }

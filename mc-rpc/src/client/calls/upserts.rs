@@ -1,8 +1,8 @@
 //! Calls of those who store a new value of a key.
 
 use bytes::BytesMut;
-use mc_meta::{PutEnd, PutStart, ReplicateConfig};
-use mc_types::{ClientId, Generation, KeyRef};
+use mc_meta::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig};
+use mc_types::{ClientId, KeyRef};
 
 use super::calls;
 use super::puts::{PutRevokeItem, PutStartItem, total};
@@ -38,14 +38,15 @@ calls! {
         answer::read_done,
     }
 
-    /// Gives up an upsert and its space; what it was to replace can still be read.
+    /// Gives up an upsert and its space; what it was to replace can still be read. As
+    /// [`put_revoke`](Self::put_revoke).
     ///
     /// # Errors
     /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
     /// [`RpcError`].
-    fn upsert_revoke(&self, client: ClientId, key: KeyRef<'_>, generation: Option<Generation>) -> () {
+    fn upsert_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
         UpsertRevoke,
-        |out: &mut BytesMut| PutFinishRequest::write(out, client, &PutEnd { key, generation, checksums: &[] }),
+        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),
         answer::read_done,
     }
 
@@ -75,7 +76,7 @@ calls! {
     /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_upsert_revoke(&self, client: ClientId, puts: &[PutRevokeItem<'_>]) -> Vec<Result<(), Refusal>> {
         BatchUpsertRevoke,
-        |out: &mut BytesMut| { let puts = puts.iter().map(|put| PutEnd { key: put.key, generation: put.generation, checksums: &[] }); BatchPutFinishRequest::write(out, client, puts); },
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.handle, put.late)); BatchPutFinishRequest::write_revokes(out, client, puts); },
         |message: &[u8]| answer::read_all_done(message, puts.len()),
     }
 }

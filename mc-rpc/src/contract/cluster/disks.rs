@@ -1,9 +1,10 @@
 //! Disks, and what goes to them and comes back.
 
 use mc_meta::{
-    DiskConfig, FoundError, LocalDiskConfig, LocalDiskError, OffloadError, PromotionConfig,
-    PromotionError, PromotionStartError, ReplicaKind,
+    DiskConfig, FoundError, LateWrites, LocalDiskConfig, LocalDiskError, OffloadError,
+    PromotionConfig, PromotionError, PromotionStartError, ReplicaKind, TransferHandle,
 };
+use mc_ticket::PutToken;
 
 use super::*;
 use crate::request::{
@@ -20,10 +21,14 @@ fn objects() -> [(TenantKey<'static>, String); 2] {
 
 #[test]
 fn requests_about_files_are_the_messages() {
-    let put = PutEnd { key: key("k"), generation: Some(Generation::new(0)), checksums: &[] };
-    let bytes = written(|out| PutFinishRequest::write(out, ME, &put));
-    let message =
-        proto::DiskPutEndRequest { key: "k".into(), client_id: me(), generation: Some(0) };
+    let (handle, late) = (named(0, 9), LateWrites::Impossible);
+    let bytes = written(|out| PutFinishRequest::write_revoke(out, ME, key("k"), handle, late));
+    let message = proto::DiskPutEndRequest {
+        key: "k".into(),
+        client_id: me(),
+        generation: Some(0),
+        put_token: 9,
+    };
     assert_eq!(proto::DiskPutEndRequest::decode(&bytes[..]).unwrap(), message);
     let bytes = message.encode_to_vec();
     assert_eq!(proto::DiskPutRevokeRequest::decode(&bytes[..]).unwrap().encode_to_vec(), bytes);
@@ -170,20 +175,37 @@ fn requests_about_local_disks_are_the_messages() {
         assert_eq!((parsed.generation, parsed.len), (generation, 300));
         assert_eq!(parsed.preferred, ["a", "b"]);
 
-        let bytes = written(|out| PromotionFinishRequest::write(out, ME, &object, generation));
-        let message = proto::NotifyPromotionSuccessRequest {
-            key: "k".into(),
-            client_id: me(),
-            generation: 7,
-            tenant_id: tenant_id.clone(),
-        };
-        assert_eq!(proto::NotifyPromotionSuccessRequest::decode(&bytes[..]).unwrap(), message);
-        let bytes = message.encode_to_vec();
-        let again = proto::NotifyPromotionFailureRequest::decode(&bytes[..]).unwrap();
-        assert_eq!(again.encode_to_vec(), bytes);
-        let parsed = PromotionFinishRequest::parse(&bytes).unwrap();
-        assert_eq!((parsed.client, parsed.object), (ME, object));
-        assert_eq!(parsed.generation, generation);
+        let handle =
+            TransferHandle { id: Generation::new(9), token: PutToken::from_u64(0x1234_5678) };
+        for (handle, late) in [
+            (None, LateWrites::Impossible),
+            (Some(handle), LateWrites::Impossible),
+            (Some(handle), LateWrites::Possible),
+        ] {
+            let bytes = written(|out| {
+                PromotionFinishRequest::write(out, ME, &object, generation, handle, late);
+            });
+            let message = proto::NotifyPromotionFailureRequest {
+                key: "k".into(),
+                client_id: me(),
+                generation: 7,
+                tenant_id: tenant_id.clone(),
+                transfer: handle.map(|_| 9),
+                transfer_token: handle.map_or(0, |_| 0x1234_5678),
+                late_writes: late == LateWrites::Possible,
+            };
+            let read = proto::NotifyPromotionFailureRequest::decode(&bytes[..]).unwrap();
+            assert_eq!(read, message);
+            let bytes = message.encode_to_vec();
+            let again = proto::NotifyPromotionSuccessRequest::decode(&bytes[..]).unwrap();
+            assert_eq!(
+                (again.transfer, again.transfer_token),
+                (read.transfer, read.transfer_token)
+            );
+            let parsed = PromotionFinishRequest::parse(&bytes).unwrap();
+            assert_eq!((parsed.client, &parsed.object), (ME, &object));
+            assert_eq!((parsed.generation, parsed.handle, parsed.late), (generation, handle, late));
+        }
     }
 }
 
@@ -317,7 +339,9 @@ fn an_object_found_on_a_disk_comes_back_into_memory() {
     assert_eq!((&*handle.segment_name, handle.size), ("node-2", 300));
     let bytes = granted.encode_to_vec();
     let read = answer::read_promotion(&bytes, 300).unwrap().unwrap();
-    assert_eq!(&*read.segment.name, "node-2");
+    assert_eq!(&*read.replica.segment.name, "node-2");
+    assert_eq!(read.time_left, Duration::from_millis(granted.grant_ttl_ms));
+    assert_eq!(read.time_left, service.master().config().put_start_release_timeout);
     assert!(answer::read_promotion(&bytes, 301).is_err());
     assert!(answer::read_promotion(&[], 300).is_err());
     let finish = proto::NotifyPromotionSuccessRequest {
@@ -325,7 +349,23 @@ fn an_object_found_on_a_disk_comes_back_into_memory() {
         client_id: me(),
         generation,
         tenant_id: "blue".into(),
+        transfer: Some(granted.transfer),
+        transfer_token: granted.transfer_token,
     };
+    assert_eq!(
+        (read.handle.id.as_u64(), read.handle.token.as_u64()),
+        (granted.transfer, granted.transfer_token)
+    );
+    for stranger in [
+        proto::NotifyPromotionSuccessRequest { transfer_token: 1, ..finish.clone() },
+        proto::NotifyPromotionSuccessRequest { transfer: Some(1), ..finish.clone() },
+    ] {
+        let told = refused(&service, Method::NotifyPromotionSuccess, &stranger);
+        assert_eq!(told.0, ErrorCode::IllegalClient);
+    }
+    let unnamed = proto::NotifyPromotionSuccessRequest { transfer: None, ..finish.clone() };
+    let told = refused(&service, Method::NotifyPromotionSuccess, &unnamed);
+    assert_eq!(told.0, ErrorCode::InvalidParams);
     let _: proto::NotifyPromotionSuccessResponse =
         call(&service, Method::NotifyPromotionSuccess, &finish).unwrap();
     let over = refused(&service, Method::NotifyPromotionSuccess, &finish);
@@ -383,6 +423,7 @@ fn files_are_written_or_given_up() {
             key: name.into(),
             client_id: me(),
             generation: Some(grant.generation),
+            put_token: grant.put_token,
         }
     };
     let kept = put("kept");

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use mc_meta::{MAX_FETCHED_TASKS, TaskKind, TaskStatus, TransferKind};
+use mc_meta::{LateWrites, MAX_FETCHED_TASKS, TaskKind, TaskStatus, TransferHandle, TransferKind};
+use mc_ticket::PutToken;
 use mc_types::TaskId;
 
 use super::*;
@@ -63,25 +64,33 @@ fn requests_of_transfers_are_the_messages() {
         };
         assert_eq!(proto::MoveStartRequest::decode(&bytes[..]).unwrap(), message);
 
-        for transfer in [None, Some(Generation::new(0)), Some(Generation::new(u64::MAX))] {
-            let bytes = written(|out| TransferFinishRequest::write(out, ME, &object, transfer));
-            let message = proto::CopyEndRequest {
+        for (id, token, late) in
+            [(0, 1, LateWrites::Impossible), (u64::MAX, u64::MAX, LateWrites::Possible)]
+        {
+            let handle =
+                TransferHandle { id: Generation::new(id), token: PutToken::from_u64(token) };
+            let bytes = written(|out| TransferFinishRequest::write(out, ME, &object, handle, late));
+            let message = proto::CopyRevokeRequest {
                 key: "k".into(),
                 client_id: me(),
-                transfer: transfer.map(Generation::as_u64),
+                transfer: Some(id),
                 tenant_id: tenant_id.into(),
+                transfer_token: token,
+                late_writes: late == LateWrites::Possible,
             };
-            assert_eq!(proto::CopyEndRequest::decode(&bytes[..]).unwrap(), message);
+            assert_eq!(proto::CopyRevokeRequest::decode(&bytes[..]).unwrap(), message);
             let bytes = message.encode_to_vec();
             let parsed = TransferFinishRequest::parse(&bytes).unwrap();
-            assert_eq!((parsed.client, &parsed.object, parsed.transfer), (ME, &object, transfer));
-            for again in [
-                proto::CopyRevokeRequest::decode(&bytes[..]).unwrap().encode_to_vec(),
-                proto::MoveEndRequest::decode(&bytes[..]).unwrap().encode_to_vec(),
-                proto::MoveRevokeRequest::decode(&bytes[..]).unwrap().encode_to_vec(),
-            ] {
-                assert_eq!(again, bytes);
-            }
+            assert_eq!((parsed.client, &parsed.object), (ME, &object));
+            assert_eq!((parsed.handle, parsed.late), (handle, late));
+            let again = proto::MoveRevokeRequest::decode(&bytes[..]).unwrap().encode_to_vec();
+            assert_eq!(again, bytes);
+            let end = proto::CopyEndRequest::decode(&bytes[..]).unwrap();
+            assert_eq!((end.transfer, end.transfer_token), (Some(id), token));
+            let bytes = end.encode_to_vec();
+            assert_eq!(TransferFinishRequest::parse(&bytes).unwrap().handle, handle);
+            let again = proto::MoveEndRequest::decode(&bytes[..]).unwrap().encode_to_vec();
+            assert_eq!(again, bytes);
         }
 
         let bytes = written(|out| CreateCopyTaskRequest::write(out, &object, &["a"]));
@@ -176,16 +185,30 @@ fn a_copy_and_a_move_are_the_messages() {
         assert_eq!(target.status(), proto::replica_info::ReplicaStatus::Processing);
     }
     let read = answer::read_transfer(&grant.encode_to_vec()).unwrap().unwrap();
-    assert_eq!(read.transfer.as_u64(), grant.transfer);
+    assert_eq!(read.handle.id.as_u64(), grant.transfer);
+    assert_eq!(read.handle.token.as_u64(), grant.transfer_token);
+    assert_eq!(read.time_left, Duration::from_millis(grant.grant_ttl_ms));
+    assert_eq!(read.time_left, service.master().config().put_start_release_timeout);
     assert_eq!((&*read.source.segment.name, read.targets.len()), ("node-1", 2));
     let finish = proto::CopyEndRequest {
         key: "k".into(),
         client_id: me(),
         transfer: Some(grant.transfer),
         tenant_id: String::new(),
+        transfer_token: grant.transfer_token,
     };
+    for stranger in [
+        proto::CopyEndRequest { transfer_token: grant.transfer_token ^ 1, ..finish.clone() },
+        proto::CopyEndRequest { transfer_token: 0, ..finish.clone() },
+    ] {
+        assert_eq!(refused(&service, Method::CopyEnd, &stranger).0, ErrorCode::IllegalClient);
+        assert_eq!(refused(&service, Method::CopyRevoke, &stranger).0, ErrorCode::IllegalClient);
+    }
+    let unnamed = proto::CopyEndRequest { transfer: None, ..finish.clone() };
+    assert_eq!(refused(&service, Method::CopyEnd, &unnamed).0, ErrorCode::InvalidParams);
     let other = proto::CopyEndRequest { transfer: Some(grant.transfer + 1), ..finish.clone() };
-    assert_eq!(refused(&service, Method::CopyEnd, &other).0, ErrorCode::ObjectNoReplicationTask);
+    // The token is that of one copy alone.
+    assert_eq!(refused(&service, Method::CopyEnd, &other).0, ErrorCode::IllegalClient);
     assert_eq!(refused(&service, Method::MoveEnd, &finish).0, ErrorCode::InvalidParams);
     let _: proto::CopyEndResponse = call(&service, Method::CopyEnd, &finish).unwrap();
     assert_eq!(refused(&service, Method::CopyEnd, &finish).0, ErrorCode::ObjectNoReplicationTask);
@@ -201,15 +224,17 @@ fn a_copy_and_a_move_are_the_messages() {
     let grant: proto::MoveStartResponse = call(&service, Method::MoveStart, &start).unwrap();
     assert_eq!(grant.targets, []);
     assert!(answer::read_transfer(&grant.encode_to_vec()).unwrap().unwrap().targets.is_empty());
-    let finish = proto::MoveRevokeRequest {
+    let finish = |grant: &proto::MoveStartResponse| proto::MoveRevokeRequest {
         key: "k".into(),
         client_id: me(),
-        transfer: None,
+        transfer: Some(grant.transfer),
         tenant_id: String::new(),
+        transfer_token: grant.transfer_token,
+        late_writes: false,
     };
-    let _: proto::MoveRevokeResponse = call(&service, Method::MoveRevoke, &finish).unwrap();
-    let _: proto::MoveStartResponse = call(&service, Method::MoveStart, &start).unwrap();
-    let _: proto::MoveEndResponse = call(&service, Method::MoveEnd, &finish).unwrap();
+    let _: proto::MoveRevokeResponse = call(&service, Method::MoveRevoke, &finish(&grant)).unwrap();
+    let grant: proto::MoveStartResponse = call(&service, Method::MoveStart, &start).unwrap();
+    let _: proto::MoveEndResponse = call(&service, Method::MoveEnd, &finish(&grant)).unwrap();
     let object = service.master().describe(Still.now(), key("k")).unwrap();
     assert_eq!(object.replicas.len(), 2);
 }
