@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{Clock, MasterService, Server, ServerConfig, ServerHandle, ServerWatch, SystemClock};
+use mc_ticket::GrantSecret;
 
 use crate::error::MasterStartError;
 
@@ -132,7 +133,11 @@ impl MasterBuilder {
             None => getrandom::u64()
                 .map_err(|error| MasterStartError::NoRandomness(io::Error::other(error)))?,
         };
-        let mut state = mc_meta::Master::new(self.config, seed)?;
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret)
+            .map_err(|error| MasterStartError::NoRandomness(io::Error::other(error)))?;
+        let secret = GrantSecret::from_bytes(secret);
+        let mut state = mc_meta::Master::new(self.config, seed)?.with_secret(secret);
         if let Some(sink) = self.sink {
             state = state.with_sink(sink);
         }

@@ -212,6 +212,7 @@ async fn played_node(master: &MasterClient, id: u128, name: &str) -> ClientId {
         size: 1 << 20,
         endpoint: Endpoint::new("tcp", "127.0.0.1:9").unwrap(),
         remote_key: RemoteKey::from_bytes(id.to_be_bytes()),
+        ticket_key: None,
     };
     master.mount_segment(client, &spec).await.unwrap();
     client
@@ -226,8 +227,8 @@ async fn a_task_is_waited_for_until_it_ends_or_patience_does() {
     let config = ReplicateConfig::default();
     let start = PutStart { key, slice_lengths: &[5], config: &config };
     let grant = app.master().put_start(node, &start).await.unwrap();
-    let end =
-        PutEnd { key, generation: Some(grant.generation), checksums: &[Checksum::from_crc32c(7)] };
+    let checksums = &[Checksum::from_crc32c(7)];
+    let end = PutEnd { key, handle: grant.handle, checksums, prefixes: &[] };
     app.master().put_end(node, &end).await.unwrap();
     played_node(app.master(), 2, "there").await;
 
@@ -245,7 +246,8 @@ async fn a_task_is_waited_for_until_it_ends_or_patience_does() {
     app.master().mark_task_to_complete(node, task, failed, "only played").await.unwrap();
     let report = waits.await.unwrap().unwrap();
     assert_eq!((report.status, &*report.outcome), (TaskStatus::Failed, "only played"));
-    assert_eq!(app.task(task).await.unwrap(), report);
+    let again = app.task(task).await.unwrap();
+    assert_eq!((again.status, again.outcome), (report.status, report.outcome));
 
     let moved = app.move_to("k", "here", "there").await.unwrap();
     assert_eq!(app.task(moved).await.unwrap().task.key.as_str(), "k");

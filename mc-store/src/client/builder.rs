@@ -2,18 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_rpc::{ClientConfig, MasterClient};
 use mc_transport::tcp::TcpConfig;
-use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
+use mc_transport::{BootTime, BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
 use mc_types::{ByteSize, ClientId, Endpoint};
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::admission::Admission;
 use super::heartbeat::Pulse;
 use super::hot_cache::{HotCache, HotCacheConfig};
+use super::late::MAX_TASKS;
 use super::load::Loads;
 use super::metrics::Metrics;
 use super::peers::Peers;
@@ -33,8 +34,11 @@ pub(super) struct Settings {
     pub(super) put_wait: Duration,
     /// Whether replicas in this client's own segment are copied directly.
     pub(super) local_copy: bool,
-    /// Where this client's clock begins.
-    pub(super) origin: Instant,
+    /// Where this client's clock begins. It counts on while the host is suspended: leases
+    /// do, too.
+    pub(super) origin: BootTime,
+    /// Whether peers show tickets for what they touch in this client's segments.
+    pub(super) tickets: bool,
     /// Whether calls are counted and timed.
     pub(super) metrics: bool,
     /// How often a line of figures is logged; zero for never.
@@ -104,7 +108,8 @@ impl Default for ClientBuilder {
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 local_copy: true,
-                origin: Instant::now(),
+                origin: BootTime::now(),
+                tickets: true,
                 metrics: true,
                 metrics_interval: Duration::ZERO,
                 metrics_labels: Vec::new(),
@@ -123,6 +128,17 @@ impl ClientBuilder {
     /// Where the master is, as `host:port`.
     pub fn master(mut self, address: impl Into<String>) -> Self {
         self.master = Some(address.into());
+        self
+    }
+
+    /// Whether peers show a ticket of the master for every byte that they read or write in
+    /// this client's segments: for an extent, a direction and a time, which this client
+    /// verifies. They do unless this says `false`. Then whoever was told of one object in a
+    /// segment can read and write all of it until it is unmounted, and what a slow writer
+    /// sends after its grant has ended is not refused; for an application whose members all
+    /// trust each other, and that cannot spare 100 ns for each operation.
+    pub fn tickets(mut self, tickets: bool) -> Self {
+        self.settings.tickets = tickets;
         self
     }
 
@@ -339,7 +355,7 @@ impl ClientBuilder {
         let core = Arc::new(Core {
             id,
             master,
-            segments: Arc::new(Segments::new(Arc::clone(&transport))),
+            segments: Arc::new(Segments::new(Arc::clone(&transport), settings.tickets)),
             transport,
             peers: Peers::default(),
             loads: Loads::default(),
@@ -353,6 +369,7 @@ impl ClientBuilder {
             metrics: Metrics::new(settings.metrics),
             settings,
             background: Mutex::default(),
+            fencing: Arc::new(Semaphore::new(MAX_TASKS)),
             #[cfg(feature = "http")]
             http: http.as_ref().map(mc_http::HttpPort::local_addr),
             #[cfg(not(feature = "http"))]

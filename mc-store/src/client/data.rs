@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use mc_transport::{Digest, Link as _, MemorySlice, Operation, Outcome, Source, Transport};
+use mc_transport::{
+    Digest, Link as _, LinkId, MemorySlice, Operation, Outcome, TransferError, Transferred,
+    Transport,
+};
 use mc_types::{Checksum, Endpoint, RemoteKey};
 
 use super::Core;
@@ -21,16 +24,32 @@ pub(super) struct Job {
     pub(super) operation: Operation,
 }
 
-/// What a job came to. The checksum is there when the operation asked for it and the bytes
-/// were not moved in a way that knows none.
-pub(super) type Moved = Result<Option<Checksum>, PeerError>;
+/// What a job came to. The checksums that the operation asked for are there, unless the bytes
+/// were moved in a way that knows none.
+pub(super) type Moved = Result<Transferred, Failed>;
+
+/// Why a job failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    pub(super) error: PeerError,
+    /// Bytes of the write may still arrive, over these links.
+    pub(super) late: Option<Arc<LostLinks>>,
+}
+
+/// Links to a peer that were lost with writes under way.
+#[derive(Debug)]
+pub(super) struct LostLinks {
+    pub(super) endpoint: Endpoint,
+    /// Empty when it is not known which they were.
+    pub(super) ids: Vec<LinkId>,
+}
 
 impl Core {
     /// Carries the jobs out and gives one result for each. Jobs for one peer
     /// travel as one batch; peers are served at the same time. Bytes in this
     /// client's own segments are copied without a socket.
     pub(super) async fn transfer(&self, jobs: Vec<Job>) -> Vec<Moved> {
-        let mut results: Vec<Moved> = vec![Ok(None); jobs.len()];
+        let mut results: Vec<Moved> = vec![Ok(Transferred::default()); jobs.len()];
         let mut batches: HashMap<Endpoint, (Vec<usize>, Vec<Operation>)> = HashMap::new();
         for (at, Job { endpoint, operation }) in jobs.into_iter().enumerate() {
             if let Some(moved) = self.copy_locally(&endpoint, &operation) {
@@ -57,9 +76,8 @@ impl Core {
                 let divided = parts.iter().flatten().any(|&near| places.get(near) == Some(&at));
                 match outcome {
                     // The checksums of parts are not that of the whole.
-                    Ok(checksum) if results[at].is_ok() => {
-                        results[at] = Ok(checksum.filter(|_| !divided));
-                    }
+                    Ok(_) if divided => {}
+                    Ok(done) if results[at].is_ok() => results[at] = Ok(done),
                     Err(error) if results[at].is_ok() => results[at] = Err(error),
                     _ => {}
                 }
@@ -80,9 +98,12 @@ impl Core {
             Ok(link) => link,
             Err(error) => {
                 self.peers.failed(endpoint, keys);
-                return vec![Err(PeerError::Connect(error)); count];
+                let error = PeerError::Connect(error);
+                // Nothing was sent.
+                return vec![Err(Failed { error, late: None }); count];
             }
         };
+        let before = link.ids();
         let shared = link.is_shared();
         let path = if shared { DataPath::SharedMemory } else { DataPath::Tcp };
         let outcomes = link.submit(operations).await;
@@ -95,7 +116,20 @@ impl Core {
         if !link.is_healthy() {
             self.peers.failed(endpoint, keys);
         }
-        outcomes.into_iter().map(|outcome| moved(endpoint, outcome)).collect()
+        let is_late = |(outcome, &(direction, _)): (&Outcome, &(Direction, u64))| {
+            let failed = outcome.as_ref().err();
+            direction == Direction::Write && failed.is_some_and(TransferError::leaves_late_writes)
+        };
+        let late: Vec<bool> = outcomes.iter().zip(&sizes).map(is_late).collect();
+        let lost = late.contains(&true).then(|| {
+            let now = link.ids();
+            let ids = before.into_iter().filter(|id| !now.contains(id)).collect();
+            Arc::new(LostLinks { endpoint: endpoint.clone(), ids })
+        });
+        let outcomes = outcomes.into_iter().zip(late);
+        outcomes
+            .map(|(outcome, late)| moved(endpoint, outcome, lost.clone().filter(|_| late)))
+            .collect()
     }
 
     /// Does the operation by copying, if its bytes are in our own segment.
@@ -106,15 +140,15 @@ impl Core {
             let (direction, bytes) = size(operation);
             self.metrics.moved(DataPath::OwnMemory, direction, bytes);
         }
-        Some(moved(endpoint, outcome))
+        Some(moved(endpoint, outcome, None))
     }
 }
 
-fn moved(endpoint: &Endpoint, outcome: Outcome) -> Moved {
-    match outcome {
-        Ok(done) => Ok(done.checksum),
-        Err(source) => Err(PeerError::Transfer { endpoint: endpoint.clone(), source }),
-    }
+fn moved(endpoint: &Endpoint, outcome: Outcome, late: Option<Arc<LostLinks>>) -> Moved {
+    outcome.map_err(|source| {
+        let error = PeerError::Transfer { endpoint: endpoint.clone(), source };
+        Failed { error, late }
+    })
 }
 
 /// The keys that operations are to open memory with, hardly ever more than one.
@@ -136,14 +170,6 @@ fn size(operation: &Operation) -> (Direction, u64) {
         _ => Direction::Write,
     };
     (direction, operation.remote().extent.len())
-}
-
-/// The checksum of one piece of an object to put.
-pub(super) fn source_checksum(source: &Source) -> Checksum {
-    match source {
-        Source::Bytes(bytes) => mc_transport::checksum(bytes),
-        Source::Memory(slice) => slice.checksum(),
-    }
 }
 
 /// The first `len` bytes of `pieces`; `None` when they have fewer.

@@ -86,9 +86,10 @@ impl Client {
     }
 
     /// Some of the bytes of `key`'s value: those of `range`, fewer when the value ends
-    /// before. Only they are read. Slices that lie in the range whole are verified as by
-    /// [`get`](Self::get); what is read of others was put under this key, too, but a
-    /// memory that flips bits goes unnoticed there.
+    /// before. They are verified as by [`get`](Self::get): for that, what lies around them is
+    /// read as well, up to the next 64 KiB boundaries of their slices. Only in slices of more
+    /// than 4 MiB whose writer told no checksums of their parts, an older client, parts are
+    /// not verified.
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {

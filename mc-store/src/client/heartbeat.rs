@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mc_meta::ClientStatus;
 use mc_rpc::{ClientConfig, MasterClient};
+use mc_transport::BootTime;
 use mc_types::ClientId;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -123,7 +124,9 @@ async fn beat_once(
     segments: &Segments,
     waiting: &watch::Sender<usize>,
 ) -> Result<(), MountFailure> {
+    let asked = BootTime::now();
     let pong = master.ping(client).await?;
+    segments.observe(asked, pong.clock);
     if pong.tasks > 0 {
         waiting.send_replace(pong.tasks);
     }

@@ -13,6 +13,8 @@ use mc_transport::{BufferPool, MemoryError, MemorySlice};
 use mc_types::{ByteSize, Generation};
 use parking_lot::Mutex;
 
+use super::data::match_checksums;
+
 /// Most values given up to make room for one.
 const MAX_VICTIMS: usize = 64;
 
@@ -125,8 +127,9 @@ impl HotCache {
         value
     }
 
-    /// Keeps a copy of a value that was read whole and verified, if its key is asked for
-    /// often enough and there is room.
+    /// Keeps a copy of a value that was read whole, if its key is asked for often enough and
+    /// there is room. The copy is verified: other bytes may have come to where the value was
+    /// read to since. Values without checksums are not kept.
     pub(super) fn offer(
         &self,
         key: &str,
@@ -135,14 +138,15 @@ impl HotCache {
         pieces: &[MemorySlice],
     ) {
         let len = slices.total_len();
-        if len == 0 || len > self.config.max_object.as_u64() {
+        let is_summed = slices.as_slice().iter().all(|slice| slice.checksum.is_some());
+        if len == 0 || len > self.config.max_object.as_u64() || !is_summed {
             return;
         }
         let hash = self.hasher.hash_one(key);
         if self.state.lock().frequencies.of(hash) < self.config.admission {
             return;
         }
-        let Some(value) = self.copy(pieces, len as usize) else { return };
+        let Some(value) = self.copy(slices, pieces, len as usize) else { return };
         let entry = Entry { key: key.into(), generation, slices: slices.clone(), value };
         self.state.lock().insert(entry, hash);
     }
@@ -152,8 +156,9 @@ impl HotCache {
         (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
     }
 
-    /// A copy in memory of the cache; `None` when there is no room.
-    fn copy(&self, pieces: &[MemorySlice], len: usize) -> Option<Bytes> {
+    /// A verified copy in memory of the cache; `None` when there is no room, or the bytes are
+    /// not those of the value.
+    fn copy(&self, slices: &Slices, pieces: &[MemorySlice], len: usize) -> Option<Bytes> {
         let memory = self.pool.take(len).or_else(|| {
             // Space comes back when the last reader of a victim is done, so one may not
             // be enough, and none may be.
@@ -167,6 +172,10 @@ impl HotCache {
         for piece in pieces {
             piece.copy_to_slice(&memory.slice(at, piece.len())?).ok()?;
             at += piece.len();
+        }
+        let sums = slices.as_slice().iter().map(|slice| (slice.len, slice.checksum));
+        if !match_checksums(&[memory.slice(0, len)?], sums) {
+            return None;
         }
         memory.try_into_bytes(len).ok()
     }
@@ -263,8 +272,9 @@ mod tests {
     use mc_meta::Slice;
     use mc_transport::Memory;
 
-    fn slices(len: usize) -> Slices {
-        Slices::One(Slice { len: len as u64, checksum: None })
+    fn slices(text: &[u8]) -> Slices {
+        let checksum = Some(mc_transport::checksum(text));
+        Slices::One(Slice { len: text.len() as u64, checksum })
     }
 
     fn generation(number: u64) -> Generation {
@@ -280,9 +290,9 @@ mod tests {
 
     /// Asks for `key` and, as a client would, offers what it then read.
     fn ask(cache: &HotCache, key: &str, of: u64, text: &[u8]) -> Option<Bytes> {
-        let found = cache.get(key, generation(of), &slices(text.len()));
+        let found = cache.get(key, generation(of), &slices(text));
         if found.is_none() {
-            cache.offer(key, generation(of), &slices(text.len()), &pieces(text));
+            cache.offer(key, generation(of), &slices(text), &pieces(text));
         }
         found
     }
@@ -311,6 +321,20 @@ mod tests {
         assert_eq!(ask(&cache, "key", 2, b"new").unwrap(), "new");
         assert_eq!(ask(&cache, "key", 1, b"old"), None, "a put that is gone");
         assert_eq!(cache.state.lock().by_key.len(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_is_what_was_put() {
+        let config = HotCacheConfig { admission: 0, ..HotCacheConfig::new(ByteSize::mib(1)) };
+        let cache = HotCache::new(config).unwrap().unwrap();
+        let offer = |slices: &Slices| {
+            cache.offer("key", generation(1), slices, &pieces(b"other"));
+            cache.get("key", generation(1), slices)
+        };
+        assert_eq!(offer(&slices(b"value")), None);
+        let unknown = Slices::One(Slice { len: 5, checksum: None });
+        assert_eq!(offer(&unknown), None, "nothing tells whether it is the value");
+        assert_eq!(offer(&slices(b"other")).unwrap(), "other");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use mc_http::{HttpPort, Page};
+use mc_transport::BootTime;
 
 use super::Core;
 
@@ -27,7 +28,7 @@ fn page(core: &Weak<Core>, path: &str) -> Option<Page> {
                 "status": if ready { "ok" } else { "closing" },
                 "service_ready": ready,
                 "version": env!("CARGO_PKG_VERSION"),
-                "uptime_seconds": core.settings.origin.elapsed().as_secs(),
+                "uptime_seconds": BootTime::now().since(core.settings.origin).as_secs(),
                 "client_id": core.id.to_string(),
                 "segments": core.segments.list().len(),
             });

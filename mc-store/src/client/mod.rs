@@ -10,12 +10,15 @@ mod hot_cache;
 #[cfg(feature = "http")]
 mod http;
 mod keys;
+mod late;
 mod load;
 mod members;
 mod metrics;
+mod part;
 mod patterns;
 mod peers;
 mod put;
+mod ranges;
 mod read;
 mod replicas;
 mod segments;
@@ -32,7 +35,7 @@ use mc_transport::{BufferPool, Node, Transport as _};
 use mc_types::{ClientId, Endpoint};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinSet;
 
 pub use admission::ClientRole;
@@ -98,6 +101,8 @@ struct Core {
     runtime: Handle,
     /// What goes on by itself in the application's runtime; ends with the client.
     background: Mutex<JoinSet<()>>,
+    /// One for each task that asks peers for the end of lost links.
+    fencing: Arc<Semaphore>,
     /// Where its pages are.
     http: Option<SocketAddr>,
 }

@@ -4,19 +4,22 @@
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use mc_lease::ReaderLease;
-use mc_meta::Slices;
-use mc_rpc::ReplicaList;
-use mc_transport::{BufferPool, Memory, MemorySlice, Operation, RemoteSpan};
-use mc_types::{Checksum, ErrorCode, Generation, KeyRef, Time};
+use mc_meta::VerifiedSpan;
+use mc_rpc::{Refusal, ReplicaList, RpcError};
+use mc_transport::{
+    BootTime, BufferPool, Memory, MemorySlice, Operation, RemoteSpan, TransferError,
+};
+use mc_types::{ErrorCode, Generation, KeyRef, Time};
 
 use super::Core;
-use super::data::{Job, Moved, match_checksums, prefix};
+use super::data::{Job, Moved, prefix};
+use super::part::Part;
+use super::ranges::ask_for_ranges;
 use crate::by_key::by_key;
-use crate::error::GetError;
+use crate::error::{GetError, PeerError};
 
 /// Objects asked for in one call, and parts of objects read at a time.
 const CHUNK: usize = 1024;
@@ -68,17 +71,6 @@ struct Read {
     parts: Vec<Part>,
     /// The object went away while it was read.
     lost: bool,
-}
-
-/// What an item wants of the object.
-struct Part {
-    item: usize,
-    /// The first of the object's bytes that is read, and how many are.
-    start: u64,
-    len: u64,
-    pieces: Arc<[MemorySlice]>,
-    failure: Option<GetError>,
-    verified: bool,
 }
 
 impl<'a> Item<'a> {
@@ -196,7 +188,7 @@ impl<'a> Object<'a> {
         for part in read.parts {
             items[part.item].outcome = Some(match part.failure {
                 _ if read.lost => Err(GetError::LeaseExpired),
-                _ if part.verified => Ok(part.len),
+                _ if part.verified => Ok(part.len()),
                 failure => Err(failure.unwrap_or(GetError::NotFound)),
             });
         }
@@ -224,9 +216,8 @@ impl Core {
     /// left for another round, a bounded number of times.
     async fn get_round(&self, objects: &mut [Object<'_>], items: &mut [Item<'_>]) {
         let open: Vec<usize> = (0..objects.len()).filter(|&at| objects[at].is_open).collect();
-        let keys: Vec<KeyRef<'_>> = open.iter().map(|&at| objects[at].key).collect();
         let asked = self.now();
-        let answers = match self.master.batch_get_replica_list(&keys).await {
+        let answers = match self.ask(objects, &open, items).await {
             Ok(answers) => answers,
             Err(error) => {
                 let error = error.into();
@@ -253,12 +244,32 @@ impl Core {
         // since the master was asked: then the answer was old, not the bytes bad.
         self.renew(&mut reads, objects, |read, _| !read.parts.iter().all(|part| part.verified))
             .await;
-        for read in reads {
+        for mut read in reads {
+            read.lost |= read.ran_out_of_time();
             if !read.lost {
                 self.keep(&objects[read.object], &read);
             }
             objects[read.object].conclude(items, read);
         }
+    }
+
+    /// Asks for the objects, and for what verifies the parts of them that items want.
+    async fn ask(
+        &self,
+        objects: &[Object<'_>],
+        open: &[usize],
+        items: &[Item<'_>],
+    ) -> Result<Vec<Result<ReplicaList, Refusal>>, RpcError> {
+        let ranges = open.iter().map(|&at| {
+            let ranges = objects[at].items.iter().filter_map(|&item| items[item].range.clone());
+            (objects[at].key, ranges.collect())
+        });
+        let ranges: Vec<(KeyRef<'_>, Vec<Range<u64>>)> = ranges.collect();
+        if ranges.iter().all(|(_, ranges)| ranges.is_empty()) {
+            let keys: Vec<KeyRef<'_>> = ranges.iter().map(|(key, _)| *key).collect();
+            return self.master.batch_get_replica_list(&keys).await;
+        }
+        ask_for_ranges(&self.master, &ranges).await
     }
 
     /// What to read of an object that is as `list` says, for those items that do not get their
@@ -267,14 +278,16 @@ impl Core {
         let key = object.key.as_str();
         let cached = self.hot.as_ref().and_then(|hot| hot.get(key, list.generation, &list.slices));
         let mut parts = Vec::with_capacity(object.items.len());
+        let mut spans = list.spans.iter().copied();
         for &at in &object.items {
             let item = &mut items[at];
+            let span = item.range.as_ref().and_then(|_| spans.next()).flatten();
             if item.generation.is_some_and(|wanted| wanted != list.generation) {
                 item.outcome = Some(Err(GetError::Replaced));
             } else if let Some(value) = &cached {
                 item.outcome = Some(item.take_cached(value));
             } else {
-                match self.part(at, item, list) {
+                match self.part(at, item, list, span) {
                     Ok(part) => parts.push(part),
                     Err(error) => item.outcome = Some(Err(error)),
                 }
@@ -283,14 +296,24 @@ impl Core {
         parts
     }
 
-    fn part(&self, at: usize, item: &mut Item<'_>, list: &ReplicaList) -> Result<Part, GetError> {
+    fn part(
+        &self,
+        at: usize,
+        item: &mut Item<'_>,
+        list: &ReplicaList,
+        span: Option<VerifiedSpan>,
+    ) -> Result<Part, GetError> {
         if list.replicas.is_empty() {
             // The object is on disks only, which this client does not read.
             return Err(GetError::NotReady);
         }
         let (start, len) = item.part(list.slices.total_len())?;
         let pieces = item.pieces(len, &self.pool)?;
-        Ok(Part { item: at, start, len, pieces, failure: None, verified: false })
+        let part = Part::new(at, start..start + len, pieces, &list.slices);
+        Ok(match span {
+            Some(span) => part.verified_by(span, &list.slices),
+            None => part,
+        })
     }
 
     fn read(&self, object: usize, parts: Vec<Part>, list: ReplicaList, asked: Time) -> Read {
@@ -302,11 +325,11 @@ impl Core {
     /// Keeps what was read whole, if it is asked for often.
     fn keep(&self, object: &Object<'_>, read: &Read) {
         let ReplicaList { generation, slices, .. } = &read.list;
-        let is_whole = |part: &&Part| part.verified && part.len == slices.total_len();
+        let is_whole = |part: &&Part| part.verified && part.len() == slices.total_len();
         if let Some(cache) = &self.hot
             && let Some(whole) = read.parts.iter().find(is_whole)
         {
-            cache.offer(object.key.as_str(), *generation, slices, &whole.pieces);
+            cache.offer(object.key.as_str(), *generation, slices, whole.target());
         }
     }
 
@@ -340,8 +363,9 @@ impl Core {
                 open.extend(parts.filter(|(_, part)| !part.verified).map(|(nth, _)| (n, nth)));
             }
             for open in open.chunks(CHUNK) {
-                let open = open.iter().copied().filter(|&(n, _)| !reads[n].lost);
-                let open: Vec<(usize, usize)> = open.collect();
+                let mut is_ready = |&(n, nth): &(usize, usize)| reads[n].prepare(nth, &self.pool);
+                let open: Vec<(usize, usize)> =
+                    open.iter().copied().filter(&mut is_ready).collect();
                 let jobs = open.iter().map(|&(n, nth)| reads[n].job(nth, turn)).collect();
                 let results = self.transfer_under_lease(jobs, reads, objects).await;
                 for ((n, nth), result) in open.into_iter().zip(results) {
@@ -411,6 +435,7 @@ impl Core {
             match answer {
                 Ok(list) if read.is_still_in(&list) => {
                     read.lease = ReaderLease::granted(asked, list.lease);
+                    read.take_tickets(&list);
                 }
                 _ => read.lost = true,
             }
@@ -419,36 +444,67 @@ impl Core {
 
     /// This client's own clock, for leases.
     fn now(&self) -> Time {
-        let elapsed = Instant::now().duration_since(self.settings.origin);
-        Time::ORIGIN + elapsed
+        Time::ORIGIN + BootTime::now().since(self.settings.origin)
     }
 }
 
 impl Read {
+    /// Makes a part ready to be read; `false` when it cannot be any more.
+    fn prepare(&mut self, nth: usize, pool: &BufferPool) -> bool {
+        if self.lost {
+            return false;
+        }
+        let part = &mut self.parts[nth];
+        part.prepare(pool).map_err(|error| part.failure = Some(error)).is_ok()
+    }
+
     fn job(&self, nth: usize, turn: usize) -> Job {
         let part = &self.parts[nth];
         let replica = &self.list.replicas[self.order[turn]];
-        let extent = replica.extent.part(part.start, part.len).expect("a part of the object");
-        let from = RemoteSpan::new(replica.segment.remote_key, extent);
-        let operation = match &*part.pieces {
-            [piece] => Operation::read(from, piece.clone()),
-            pieces => Operation::read(from, pieces.to_vec()),
+        let read = part.read();
+        let extent = replica.extent.part(read.start, read.end - read.start);
+        let extent = extent.expect("a part of the object");
+        let from = RemoteSpan::new(replica.segment.remote_key, extent).with_ticket(replica.ticket);
+        let mut pieces = part.pieces();
+        let operation = match pieces.len() {
+            1 => Operation::read(from, pieces.remove(0)),
+            _ => Operation::read(from, pieces),
         };
-        let is_one_slice = part.checksum(&self.list.slices).is_some();
-        let operation = if is_one_slice { operation.checksummed() } else { operation };
-        Job { endpoint: replica.segment.endpoint.clone(), operation }
+        Job { endpoint: replica.segment.endpoint.clone(), operation: part.summed(operation) }
     }
 
     fn arrived(&mut self, nth: usize, turn: usize, result: Moved) {
         let part = &mut self.parts[nth];
         match result {
-            Ok(checksum) if part.is_intact(&self.list.slices, checksum) => part.verified = true,
+            Ok(done) if part.is_intact(&done) => part.verified = true,
             Ok(_) => {
                 let endpoint = self.list.replicas[self.order[turn]].segment.endpoint.clone();
                 part.failure = Some(GetError::ChecksumMismatch { endpoint });
             }
-            Err(error) => part.failure = Some(GetError::Peer(error)),
+            Err(failed) => part.failure = Some(GetError::Peer(failed.error)),
         }
+        part.release();
+    }
+
+    /// Takes the tickets of a newer answer that names the same replicas.
+    fn take_tickets(&mut self, newer: &ReplicaList) {
+        for replica in &mut self.list.replicas {
+            if let Some(same) = newer.replicas.iter().find(|other| *other == replica) {
+                replica.ticket = same.ticket;
+            }
+        }
+    }
+
+    /// Whether a ticket ended before its part was read: the object may be there still.
+    fn ran_out_of_time(&self) -> bool {
+        self.parts.iter().any(|part| {
+            matches!(
+                part.failure,
+                Some(GetError::Peer(PeerError::Transfer {
+                    source: TransferError::GrantEnded, ..
+                })) if !part.verified
+            )
+        })
     }
 
     /// Whether `list` names the put that is being read, and every replica that it
@@ -456,32 +512,5 @@ impl Read {
     fn is_still_in(&self, list: &ReplicaList) -> bool {
         list.generation == self.list.generation
             && self.list.replicas.iter().all(|replica| list.replicas.contains(replica))
-    }
-}
-
-impl Part {
-    /// The checksum that all bytes together must have, if that is one slice's.
-    fn checksum(&self, slices: &Slices) -> Option<Checksum> {
-        match slices.as_slice() {
-            [slice] if slice.len == self.len => slice.checksum,
-            _ => None,
-        }
-    }
-
-    /// Whether every slice that was read whole has the checksum that its writer gave.
-    /// `moved` is that of all bytes, when it was taken while they came.
-    fn is_intact(&self, slices: &Slices, moved: Option<Checksum>) -> bool {
-        if let (Some(expected), Some(found)) = (self.checksum(slices), moved) {
-            return expected == found;
-        }
-        let (start, end) = (self.start, self.start + self.len);
-        let mut at = 0;
-        let runs = slices.as_slice().iter().filter_map(|slice| {
-            let (from, to) = (at, at + slice.len);
-            at = to;
-            let read = to.min(end).checked_sub(from.max(start)).filter(|&read| read > 0)?;
-            Some((read, slice.checksum.filter(|_| read == slice.len)))
-        });
-        match_checksums(&self.pieces, runs)
     }
 }

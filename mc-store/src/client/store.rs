@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mc_meta::{MAX_NAMED_SEGMENTS, PutEnd, ReplicateConfig};
+use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig};
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
-use mc_transport::{Operation, RemoteSpan, Source};
-use mc_types::{Checksum, ErrorCode, Generation, KeyRef};
+use mc_transport::{BootTime, Operation, RemoteSpan, SliceSums, Source};
+use mc_types::{ErrorCode, KeyRef};
 
-use super::data::{Job, source_checksum};
+use super::data::{Job, LostLinks};
 use super::put::{Put, PutOutcome};
 use super::unstoppable::Unstoppable;
 use super::{Client, ClientOperation, Core};
@@ -68,7 +68,8 @@ struct Item {
     key: Box<str>,
     slices: Vec<Source>,
     lengths: Vec<u64>,
-    checksums: Vec<Checksum>,
+    /// The slices' checksums and prefixes, once they are known.
+    sums: Option<Arc<SliceSums>>,
     outcome: Option<Result<PutOutcome, PutError>>,
     placements: u32,
 }
@@ -82,7 +83,7 @@ impl Item {
         // An object has none; a caller's parts may happen to be empty.
         slices.retain(|slice| !slice.is_empty());
         let lengths = slices.iter().map(|slice| slice.len() as u64).collect();
-        Self { key, slices, lengths, checksums: Vec::new(), outcome, placements: 0 }
+        Self { key, slices, lengths, sums: None, outcome, placements: 0 }
     }
 
     fn key(&self) -> KeyRef<'_> {
@@ -99,27 +100,29 @@ impl Item {
         }
     }
 
-    /// Whether the checksum can be taken while the bytes are sent.
-    fn is_one_slice(&self) -> bool {
-        self.slices.len() == 1
-    }
-
-    /// Takes the checksums, once.
+    /// Takes the checksums, if they were not taken on the way.
     fn add_up(&mut self) {
-        if self.checksums.is_empty() {
-            self.checksums = self.slices.iter().map(source_checksum).collect();
-        }
+        self.sums.get_or_insert_with(|| Arc::new(SliceSums::of(&self.slices)));
     }
 
-    /// Writes a replica; of the first the checksum is taken on the way.
-    fn job(&self, nth: usize, replica: &ReplicaLocation) -> Job {
-        let to = RemoteSpan::new(replica.segment.remote_key, replica.extent);
+    /// What makes the object readable, once it is added up and written.
+    fn end(&self, handle: PutHandle) -> PutEnd<'_> {
+        let sums = self.sums.as_ref().expect("what was written is added up");
+        let (checksums, prefixes) = (&sums.checksums, &sums.prefixes);
+        PutEnd { key: self.key(), handle, checksums, prefixes }
+    }
+
+    /// Writes a replica; of the first the checksums are taken on the way.
+    fn job(&self, nth: usize, replica: &ReplicaLocation, until: BootTime) -> Job {
+        let to = RemoteSpan::new(replica.segment.remote_key, replica.extent)
+            .with_ticket(replica.ticket)
+            .until(until);
         let operation = match self.slices.as_slice() {
             [slice] => Operation::write(slice.clone(), to),
             slices => Operation::write(slices.to_vec(), to),
         };
-        let wanted = nth == 0 && self.is_one_slice() && self.checksums.is_empty();
-        let operation = if wanted { operation.checksummed() } else { operation };
+        let wanted = nth == 0 && self.sums.is_none();
+        let operation = if wanted { operation.checkpointed() } else { operation };
         Job { endpoint: replica.segment.endpoint.clone(), operation }
     }
 }
@@ -128,7 +131,7 @@ impl Core {
     /// Tries until every item has an outcome, or nobody waits for it any more and nothing
     /// is half done.
     async fn store_chunk(
-        &self,
+        self: &Arc<Self>,
         items: &mut [Item],
         config: &ReplicateConfig,
         mode: Mode,
@@ -191,11 +194,13 @@ impl Core {
         config: &ReplicateConfig,
         mode: Mode,
         patience: Patience,
-    ) -> Result<Vec<(usize, PutGrant)>, PutError> {
+    ) -> Result<Vec<Granted>, PutError> {
         let puts: Vec<PutStartItem<'_>> = open
             .iter()
             .map(|&at| PutStartItem { key: items[at].key(), slice_lengths: &items[at].lengths })
             .collect();
+        // The master counts from later on.
+        let asked = BootTime::now();
         let answers = match mode {
             Mode::Put => self.master.batch_put_start(self.id, config, &puts).await?,
             Mode::Upsert => self.master.batch_upsert_start(self.id, config, &puts).await?,
@@ -203,7 +208,10 @@ impl Core {
         let mut granted = Vec::new();
         for (&at, answer) in open.iter().zip(answers) {
             match answer {
-                Ok(grant) => granted.push((at, grant)),
+                Ok(grant) => {
+                    let until = asked + grant.time_left;
+                    granted.push(Granted { at, grant, until });
+                }
                 Err(refusal) => items[at].outcome = patience.refused(refusal),
             }
         }
@@ -211,83 +219,52 @@ impl Core {
     }
 
     /// Writes every replica of every granted item.
-    async fn write(
-        &self,
-        items: &mut [Item],
-        granted: Vec<(usize, PutGrant)>,
-    ) -> Vec<(usize, Generation, Result<(), PeerError>)> {
+    async fn write(&self, items: &mut [Item], granted: Vec<Granted>) -> Vec<Written> {
         let mut jobs = Vec::new();
-        for (at, grant) in &granted {
+        for Granted { at, grant, until } in &granted {
             let replicas = grant.replicas.iter().enumerate();
-            jobs.extend(replicas.map(|(nth, replica)| items[*at].job(nth, replica)));
+            jobs.extend(replicas.map(|(nth, replica)| items[*at].job(nth, replica, *until)));
         }
-        let transfer = self.transfer(jobs);
-        // While the bytes travel there is time to add up what cannot be on the way.
-        let (results, ()) = tokio::join!(transfer, async {
-            for (at, _) in &granted {
-                if !items[*at].is_one_slice() {
-                    items[*at].add_up();
-                }
-            }
-        });
-        let mut results = results.into_iter();
+        let mut results = self.transfer(jobs).await.into_iter();
         let mut written = Vec::with_capacity(granted.len());
-        for (at, grant) in granted {
-            let mut outcome = Ok(());
+        for Granted { at, grant, until } in granted {
+            let (mut outcome, mut late) = (Ok(()), Vec::new());
             // All of this object's results are taken, also after a failure.
             for (replica, result) in grant.replicas.iter().zip(results.by_ref()) {
                 match result {
-                    Ok(Some(checksum)) if items[at].checksums.is_empty() => {
-                        items[at].checksums.push(checksum);
-                    }
-                    Ok(_) => {}
-                    Err(error) => {
+                    Ok(done) => items[at].sums = items[at].sums.take().or(done.slices),
+                    Err(failed) => {
                         self.peers.holds(&replica.segment.endpoint, &replica.segment.name);
-                        outcome = Err(error);
+                        outcome = Err(failed.error);
+                        late.extend(failed.late);
                     }
                 }
             }
             if outcome.is_ok() {
                 items[at].add_up();
             }
-            written.push((at, grant.generation, outcome));
+            written.push(Written { at, handle: grant.handle, until, outcome, late });
         }
         written
     }
 
     /// Makes written items readable and gives the others up, to be placed anew if
     /// they have not been too often.
-    async fn finish(
-        &self,
-        items: &mut [Item],
-        written: Vec<(usize, Generation, Result<(), PeerError>)>,
-        mode: Mode,
-    ) {
-        let (mut whole, mut broken) = (Vec::new(), Vec::new());
-        for (at, generation, outcome) in written {
-            match outcome {
-                Ok(()) => whole.push((at, generation)),
-                Err(error) => broken.push((at, generation, error)),
-            }
-        }
-        let ends: Vec<PutEnd<'_>> = whole
-            .iter()
-            .map(|&(at, generation)| PutEnd {
-                key: items[at].key(),
-                generation: Some(generation),
-                checksums: &items[at].checksums,
-            })
-            .collect();
+    async fn finish(self: &Arc<Self>, items: &mut [Item], written: Vec<Written>, mode: Mode) {
+        let (whole, broken): (Vec<_>, Vec<_>) =
+            written.into_iter().partition(|written| written.outcome.is_ok());
+        let ends: Vec<PutEnd<'_>> =
+            whole.iter().map(|written| items[written.at].end(written.handle)).collect();
         let ended = if ends.is_empty() { Ok(Vec::new()) } else { self.end(&ends, mode).await };
         match ended {
             Ok(answers) => {
-                for ((at, _), answer) in whole.into_iter().zip(answers) {
+                for (Written { at, .. }, answer) in whole.into_iter().zip(answers) {
                     let outcome = answer.map(|()| PutOutcome::Stored).map_err(PutError::Refused);
                     items[at].outcome = Some(outcome);
                 }
             }
             Err(error) => {
-                for (at, _) in whole {
+                for Written { at, .. } in whole {
                     items[at].outcome = Some(Err(error.clone().into()));
                 }
             }
@@ -306,35 +283,70 @@ impl Core {
         }
     }
 
-    async fn give_up(
-        &self,
-        items: &mut [Item],
-        broken: Vec<(usize, Generation, PeerError)>,
-        mode: Mode,
-    ) {
+    async fn give_up(self: &Arc<Self>, items: &mut [Item], broken: Vec<Written>, mode: Mode) {
         if broken.is_empty() {
             return;
         }
         let revokes: Vec<PutRevokeItem<'_>> = broken
             .iter()
-            .map(|&(at, generation, _)| PutRevokeItem {
-                key: items[at].key(),
-                generation: Some(generation),
+            .map(|put| PutRevokeItem {
+                key: items[put.at].key(),
+                handle: put.handle,
+                late: match put.late.is_empty() {
+                    true => LateWrites::Impossible,
+                    false => LateWrites::Possible,
+                },
             })
             .collect();
         // A revoke that is lost only delays the space: the master's time-out
         // takes it back. But then the key is not free for another try.
-        let revoked = match mode {
-            Mode::Put => self.master.batch_put_revoke(self.id, &revokes).await.is_ok(),
-            Mode::Upsert => self.master.batch_upsert_revoke(self.id, &revokes).await.is_ok(),
-        };
-        for (at, _, error) in broken {
+        let revoked = self.revoke_puts(&revokes, mode).await.is_ok();
+        for Written { at, handle, until, outcome, late } in broken {
+            if !late.is_empty() {
+                let key = items[at].key.clone();
+                self.when_fenced(late, until, move |core| async move {
+                    let key = KeyRef::new(&key).expect("the key of a put that was begun");
+                    let late = LateWrites::Impossible;
+                    // If this is lost, the space comes back with the grant's end.
+                    let _ = core.revoke_puts(&[PutRevokeItem { key, handle, late }], mode).await;
+                });
+            }
             items[at].placements += 1;
-            if !revoked || items[at].placements >= PLACEMENTS {
+            if let Err(error) = outcome
+                && (!revoked || items[at].placements >= PLACEMENTS)
+            {
                 items[at].outcome = Some(Err(PutError::Peer(error)));
             }
         }
     }
+
+    async fn revoke_puts(
+        &self,
+        revokes: &[PutRevokeItem<'_>],
+        mode: Mode,
+    ) -> Result<Vec<Result<(), Refusal>>, RpcError> {
+        match mode {
+            Mode::Put => self.master.batch_put_revoke(self.id, revokes).await,
+            Mode::Upsert => self.master.batch_upsert_revoke(self.id, revokes).await,
+        }
+    }
+}
+
+/// An item that has space, until that time.
+struct Granted {
+    at: usize,
+    grant: PutGrant,
+    until: BootTime,
+}
+
+/// An item that was written, or not.
+struct Written {
+    at: usize,
+    handle: PutHandle,
+    until: BootTime,
+    outcome: Result<(), PeerError>,
+    /// What was lost with writes of it under way.
+    late: Vec<Arc<LostLinks>>,
 }
 
 /// What a refused put may still try.

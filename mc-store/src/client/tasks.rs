@@ -9,16 +9,16 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use mc_meta::{TaskKind, TaskStatus};
+use mc_meta::{LateWrites, TaskKind, TaskStatus, TransferHandle};
 use mc_rpc::{MasterClient, RpcError, Task, TransferGrant};
-use mc_transport::{MemorySlice, Operation, RemoteSpan};
-use mc_types::{Endpoint, Generation};
+use mc_transport::{BootTime, MemorySlice, Operation, RemoteSpan};
+use mc_types::Endpoint;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::Core;
-use super::data::{Job, match_checksums};
+use super::data::{Job, LostLinks, match_checksums};
 use crate::error::PeerError;
 
 /// Tasks at work at a time.
@@ -52,8 +52,12 @@ enum Failure {
     SourceGone,
     #[error("the bytes of the source are not those that were put")]
     Damaged,
-    #[error("a target could not be written: {0}")]
-    Write(#[source] PeerError),
+    #[error("a target could not be written: {error}")]
+    Write {
+        #[source]
+        error: PeerError,
+        late: Vec<Arc<LostLinks>>,
+    },
     #[error("could not end: {0}")]
     End(#[source] RpcError),
 }
@@ -99,7 +103,7 @@ pub(super) async fn run(core: Weak<Core>, mut waiting: watch::Receiver<usize>) {
 
 impl Core {
     /// Does a task and reports how it went.
-    async fn carry_out(&self, task: &Task, attempts: u32, room: &Semaphore) {
+    async fn carry_out(self: &Arc<Self>, task: &Task, attempts: u32, room: &Semaphore) {
         let (status, message) = match self.perform(task, attempts, room).await {
             Ok(message) => (TaskStatus::Success, message),
             Err(failure) => {
@@ -127,43 +131,66 @@ impl Core {
 
     /// Does a task; says what there was to do.
     async fn perform(
-        &self,
+        self: &Arc<Self>,
         task: &Task,
         attempts: u32,
         room: &Semaphore,
     ) -> Result<String, Failure> {
-        let grant = self.begin(task, attempts).await?;
+        let (grant, until) = self.begin(task, attempts).await?;
         let copies = grant.targets.len();
         let is_copy = matches!(task.kind, TaskKind::Copy { .. });
         if is_copy && copies == 0 {
             return Ok("every target has a replica already".into());
         }
-        let transfer = grant.transfer;
+        let transfer = grant.handle;
         let len = grant.slices.total_len();
-        if let Err(failure) = self.copy(grant, room).await {
-            // Nothing is written any more. When this is lost, the master's time-out gives
-            // the space back.
-            if let Err(error) = self.revoke(task, transfer).await {
+        if let Err(failure) = self.copy(grant, until, room).await {
+            let lost = match &failure {
+                Failure::Write { late, .. } => late.clone(),
+                _ => Vec::new(),
+            };
+            let late = match lost.is_empty() {
+                true => LateWrites::Impossible,
+                false => LateWrites::Possible,
+            };
+            // When this is lost, the master's time-out gives the space back.
+            if let Err(error) = self.revoke(task, transfer, late).await {
                 debug!(task = %task.id, %error, "could not give a transfer up");
+            }
+            if !lost.is_empty() {
+                let task = task.clone();
+                self.when_fenced(lost, until, move |core| async move {
+                    let _ = core.revoke(&task, transfer, LateWrites::Impossible).await;
+                });
             }
             return Err(failure);
         }
         let object = task.object();
         let ended = match task.kind {
-            TaskKind::Copy { .. } => self.master.copy_end(self.id, &object, Some(transfer)).await,
-            TaskKind::Move { .. } => self.master.move_end(self.id, &object, Some(transfer)).await,
+            TaskKind::Copy { .. } => self.master.copy_end(self.id, &object, transfer).await,
+            TaskKind::Move { .. } => self.master.move_end(self.id, &object, transfer).await,
         };
         ended.map_err(Failure::End)?;
         Ok(format!("{len} bytes to {copies} targets"))
     }
 
-    /// Asks for space in the targets, as often as the master says when there is none.
-    async fn begin(&self, task: &Task, attempts: u32) -> Result<TransferGrant, Failure> {
+    /// Asks for space in the targets, as often as the master says when there is none; it is
+    /// the task's until the time that is returned.
+    async fn begin(
+        &self,
+        task: &Task,
+        attempts: u32,
+    ) -> Result<(TransferGrant, BootTime), Failure> {
         let mut pause = FIRST_PAUSE;
         let mut tried = 0;
         loop {
+            // The master counts from later on.
+            let asked = BootTime::now();
             match start(&self.master, self.id, task).await {
-                Ok(grant) => return Ok(grant),
+                Ok(grant) => {
+                    let until = asked + grant.time_left;
+                    return Ok((grant, until));
+                }
                 Err(error) if error.is_retryable() && tried < attempts => {
                     tried += 1;
                     tokio::time::sleep(pause).await;
@@ -175,7 +202,12 @@ impl Core {
     }
 
     /// Brings the bytes to every target.
-    async fn copy(&self, grant: TransferGrant, room: &Semaphore) -> Result<(), Failure> {
+    async fn copy(
+        &self,
+        grant: TransferGrant,
+        until: BootTime,
+        room: &Semaphore,
+    ) -> Result<(), Failure> {
         let TransferGrant { slices, source, targets, .. } = grant;
         if targets.is_empty() {
             return Ok(());
@@ -199,18 +231,36 @@ impl Core {
             return Err(Failure::Damaged);
         }
         let jobs = targets.iter().map(|target| {
-            let to = RemoteSpan::new(target.segment.remote_key, target.extent);
+            let to = RemoteSpan::new(target.segment.remote_key, target.extent)
+                .with_ticket(target.ticket)
+                .until(until);
             write(target.segment.endpoint.clone(), own.clone(), to)
         });
-        let results = self.transfer(jobs.collect()).await;
-        results.into_iter().try_for_each(|moved| moved.map(drop)).map_err(Failure::Write)
+        let mut failure = None;
+        let mut late = Vec::new();
+        for moved in self.transfer(jobs.collect()).await {
+            if let Err(failed) = moved {
+                failure.get_or_insert(failed.error);
+                late.extend(failed.late);
+            }
+        }
+        failure.map_or(Ok(()), |error| Err(Failure::Write { error, late }))
     }
 
-    async fn revoke(&self, task: &Task, transfer: Generation) -> Result<(), RpcError> {
-        let (object, transfer) = (task.object(), Some(transfer));
+    async fn revoke(
+        &self,
+        task: &Task,
+        transfer: TransferHandle,
+        late: LateWrites,
+    ) -> Result<(), RpcError> {
+        let object = task.object();
         match task.kind {
-            TaskKind::Copy { .. } => self.master.copy_revoke(self.id, &object, transfer).await,
-            TaskKind::Move { .. } => self.master.move_revoke(self.id, &object, transfer).await,
+            TaskKind::Copy { .. } => {
+                self.master.copy_revoke(self.id, &object, transfer, late).await
+            }
+            TaskKind::Move { .. } => {
+                self.master.move_revoke(self.id, &object, transfer, late).await
+            }
         }
     }
 }

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mc_store::standalone::{DummyClient, DummyError, Server};
-use mc_store::{ByteSize, ErrorCode, GetInto, Memory, Put, PutOutcome, ReplicateConfig, Source};
+use mc_store::{
+    ByteSize, Client, ErrorCode, GetInto, HotCacheConfig, Memory, Put, PutOutcome, ReplicateConfig,
+    Source,
+};
 
 use crate::support::{Host, content, until};
 
@@ -169,7 +172,7 @@ async fn values_are_replaced_and_read_in_part() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_found_described_and_moved() {
     let host = Host::start().await;
-    let other = mc_store::Client::builder()
+    let other = Client::builder()
         .master(host.master.local_addr().to_string())
         .listen("127.0.0.1:0".parse().unwrap())
         .segment_name("other")
@@ -405,4 +408,33 @@ async fn parts_of_one_call_are_of_one_put() {
     over.store(true, Ordering::Relaxed);
     let puts = writing.await.unwrap();
     assert!(puts > 10 && found.len() > 5, "{puts} puts, of which {found:?} were seen");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_application_overwrites_is_not_cached_for_the_others() {
+    let host = Host::start().await;
+    let mut cache = HotCacheConfig::new(ByteSize::mib(1));
+    cache.admission = 1;
+    let real = Client::builder()
+        .master(host.master.local_addr().to_string())
+        .listen("127.0.0.1:0".parse().unwrap())
+        .hot_cache(cache)
+        .connect()
+        .await
+        .unwrap();
+    let server = Server::builder(real).listen("127.0.0.1:0".parse().unwrap());
+    let server = server.start().await.unwrap();
+    let address = server.local_addr().to_string();
+    let dummy = async || DummyClient::builder().server(address.clone()).connect().await.unwrap();
+    let (careless, other) = (dummy().await, dummy().await);
+    let [a, b] = ["a", "b"].map(|key| content(key, 50_000));
+    careless.put("a", a.clone()).await.unwrap();
+    careless.put("b", b.clone()).await.unwrap();
+    let block = careless.allocate(50_000).unwrap();
+    let into = |key| GetInto::new(key, block.whole());
+    for read in careless.batch_get_into(vec![into("a"), into("b")]).await {
+        read.unwrap();
+    }
+    assert!(other.get("a").await.unwrap() == a, "it has the bytes of another key");
+    assert!(other.get("b").await.unwrap() == b, "it has the bytes of another key");
 }

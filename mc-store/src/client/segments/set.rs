@@ -5,8 +5,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use mc_meta::SegmentSpec;
-use mc_rpc::{MasterClient, RpcError};
-use mc_transport::{Access, Memory, MemoryOptions, MemorySlice, Node, Region, Transport};
+use mc_rpc::{ClockReading, MasterClient, RpcError};
+use mc_ticket::TicketKey;
+use mc_transport::{
+    Access, BootTime, MasterClock, Memory, MemoryOptions, MemorySlice, Node, Region, Tickets,
+    Transport,
+};
 use mc_types::{ByteSize, ClientId, Endpoint, ErrorCode, Extent, RemoteKey, SegmentId};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
@@ -26,6 +30,10 @@ const BUSY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(in crate::client) struct Segments {
     transport: Arc<Node>,
+    /// The master's, by which tickets end.
+    clock: Arc<MasterClock>,
+    /// Whether peers show tickets.
+    tickets: bool,
     /// Read for every transfer, so it is written for as long as a field takes.
     own: RwLock<Vec<Own>>,
     /// Held while the master is told of a change; whether the client has ended.
@@ -63,6 +71,7 @@ struct Segment {
 struct Mounted {
     id: SegmentId,
     region: Region,
+    ticket_key: Option<TicketKey>,
 }
 
 impl Segment {
@@ -79,7 +88,12 @@ impl Segment {
         Ok(Self { first: self.first, name, endpoint, options: self.options.clone(), memory })
     }
 
-    fn spec(&self, id: SegmentId, remote_key: RemoteKey) -> SegmentSpec {
+    fn spec(
+        &self,
+        id: SegmentId,
+        remote_key: RemoteKey,
+        ticket_key: Option<TicketKey>,
+    ) -> SegmentSpec {
         SegmentSpec {
             id,
             name: self.name.clone(),
@@ -87,6 +101,7 @@ impl Segment {
             size: self.memory.len() as u64,
             endpoint: self.endpoint.clone(),
             remote_key,
+            ticket_key,
         }
     }
 }
@@ -102,13 +117,20 @@ impl Own {
 }
 
 impl Segments {
-    pub(in crate::client) fn new(transport: Arc<Node>) -> Self {
+    pub(in crate::client) fn new(transport: Arc<Node>, tickets: bool) -> Self {
         Self {
             transport,
+            clock: Arc::new(MasterClock::new()),
+            tickets,
             own: RwLock::default(),
             changes: Mutex::new(false),
             leaving: Notify::new(),
         }
+    }
+
+    /// Takes note of the master's clock, as it was in the answer to a question of `asked`.
+    pub(in crate::client) fn observe(&self, asked: BootTime, clock: ClockReading) {
+        self.clock.observe(asked, clock.epoch, clock.now);
     }
 
     /// The bytes at `extent` of the region that `key` opens, if it is ours.
@@ -211,10 +233,24 @@ impl Segments {
         } else {
             segment
         };
-        let region = self.transport.register(&segment.memory, Access::ReadWrite)?;
-        let spec = segment.spec(id, region.key());
+        let ticket_key = match self.tickets {
+            true => Some(TicketKey::from_bytes(random_id()?.to_bytes())),
+            false => None,
+        };
+        let region = match ticket_key {
+            Some(key) => {
+                // Known before the first ticket is shown, so that no peer is refused.
+                let asked = BootTime::now();
+                self.observe(asked, master.ping(client).await?.clock);
+                let tickets = Tickets { key, clock: Arc::clone(&self.clock) };
+                let memory = &segment.memory;
+                self.transport.register_with_tickets(memory, Access::ReadWrite, tickets)?
+            }
+            None => self.transport.register(&segment.memory, Access::ReadWrite)?,
+        };
+        let spec = segment.spec(id, region.key(), ticket_key);
         // Known before the master tells anybody, so that no peer is refused.
-        self.change(which, |own| own.mounted = Some(Mounted { id, region }));
+        self.change(which, |own| own.mounted = Some(Mounted { id, region, ticket_key }));
         master.mount_segment(client, &spec).await?;
         self.change(which, |own| own.attached = true);
         Ok(())
@@ -253,13 +289,14 @@ impl Segments {
         which: SegmentId,
     ) -> Result<(), MountFailure> {
         let described = self.change(which, |own| {
-            let mounted = own.mounted.as_ref().map(|now| (now.id, now.region.key()));
+            let mounted = own.mounted.as_ref();
+            let mounted = mounted.map(|now| (now.id, now.region.key(), now.ticket_key));
             (Arc::clone(&own.segment), mounted, own.leaves)
         });
         let Some((segment, mounted, leaves)) = described else { return Ok(()) };
-        if let Some((id, key)) = mounted {
-            match master.remount_segment(client, &segment.spec(id, key)).await {
-                Ok(()) => {
+        if let Some((id, key, ticket_key)) = mounted {
+            match master.remount_segment(client, &segment.spec(id, key, ticket_key)).await {
+                Ok(_) => {
                     info!(segment = %segment.name, "the segment is back with all that it holds");
                     if let Some(at) = leaves {
                         let grace = at.saturating_duration_since(Instant::now());

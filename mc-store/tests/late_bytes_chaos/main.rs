@@ -1,0 +1,314 @@
+//! Everything late at once: masters that are killed and know nothing afterwards, nodes and
+//! applications that are stopped and go on, links that pause and deliver after the close,
+//! removals by force. No wrong byte is returned as good, and no object that was stored is
+//! destroyed.
+//!
+//! Runs for 40 seconds. For ten minutes, or with the seed of a run that failed:
+//!
+//! ```sh
+//! CHAOS_SECONDS=600 CHAOS_SEED=7 cargo test -p mc-store --test late_bytes_chaos -- --nocapture
+//! ```
+//!
+//! Applications are stopped for less than a grant lasts: over shared memory one that is
+//! stopped for longer, in the middle of a copy, writes the rest of 128 KiB when it goes on,
+//! which nothing prevents (`docs/security.md`).
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
+
+mod link;
+mod process;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use link::SlowLink;
+use mc_store::{
+    ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, NodeConfig, PutOutcome,
+    ReplicateConfig,
+};
+use mc_transport::tcp::TcpConfig;
+use process::{Process, Role};
+
+const SEGMENT: ByteSize = ByteSize::mib(24);
+const NODES: usize = 2;
+const SLOW_NODES: usize = 2;
+const WORKERS: usize = 3;
+/// Values of a key that differ.
+const VERSIONS: u64 = 4;
+/// Keys of one worker, which the others read.
+const KEYS: u64 = 40;
+/// Longer than any process is stopped.
+const GRANT: Duration = Duration::from_secs(4);
+
+/// A number that follows from others (splitmix64, public domain, by Sebastiano Vigna).
+fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = mix(self.0);
+        self.0 % limit
+    }
+
+    fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below(to - from))
+    }
+}
+
+/// Bytes that tell key, version and place.
+fn content(key: &str, version: u64) -> Bytes {
+    let seed = key.bytes().fold(version, |hash, byte| mix(hash ^ u64::from(byte)));
+    let len = 64 << (mix(seed_of_length(key)) % 15);
+    (0..len / 8).flat_map(|n| mix(seed ^ n).to_le_bytes()).collect()
+}
+
+/// All versions of a key are as long.
+fn seed_of_length(key: &str) -> u64 {
+    key.bytes().fold(77, |hash, byte| mix(hash ^ u64::from(byte)))
+}
+
+fn key(worker: u64, number: u64) -> String {
+    format!("worker-{worker}/{number}")
+}
+
+fn config() -> MasterConfig {
+    let mut config = MasterConfig::default();
+    config.lease_ttl = Duration::from_millis(700);
+    config.put_start_discard_timeout = Duration::from_secs(2);
+    config.put_start_release_timeout = GRANT;
+    config.client_ttl = Duration::from_secs(2);
+    config.client_return_timeout = Duration::from_secs(4);
+    config
+}
+
+fn client(master: SocketAddr) -> ClientBuilder {
+    let mut node = NodeConfig::new(TcpConfig::default());
+    node.tcp.stall_timeout = Duration::from_millis(1500);
+    node.tcp.connect_timeout = Duration::from_millis(1500);
+    Client::builder()
+        .master(master.to_string())
+        .node(node)
+        .heartbeat_interval(Duration::from_millis(100))
+        .put_wait(Duration::from_millis(300))
+}
+
+/// What a worker has seen, by kind.
+type Counts = BTreeMap<String, u64>;
+
+/// Puts, replaces, reads and removes until it is told to end.
+async fn work(master: SocketAddr, number: u64, seed: u64) -> Counts {
+    let mut random = Random(mix(seed ^ number));
+    let mut counts = Counts::new();
+    let client = loop {
+        // The master may just have been killed.
+        match client(master).connect().await {
+            Ok(client) => break client,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let config = ReplicateConfig::default();
+    while !process::is_told_to_end() {
+        let mut count = |what: &str| *counts.entry(what.to_owned()).or_default() += 1;
+        let own = key(number, random.below(KEYS));
+        let any = key(random.below(WORKERS as u64), random.below(KEYS));
+        match random.below(10) {
+            0..=2 => {
+                let value = content(&own, random.below(VERSIONS));
+                match client.put_with(&own, value, &config).await {
+                    Ok(PutOutcome::Stored) => count("stored"),
+                    Ok(_) => count("not stored"),
+                    Err(_) => count("put failed"),
+                }
+            }
+            3 => {
+                let value = content(&own, random.below(VERSIONS));
+                match client.upsert(&own, value).await {
+                    Ok(()) => count("replaced"),
+                    Err(_) => count("upsert failed"),
+                }
+            }
+            4..=5 => match client.get(&any).await {
+                Ok(value) => {
+                    count("read");
+                    if !(0..VERSIONS).any(|version| value == content(&any, version)) {
+                        count("WRONG");
+                        eprintln!("wrong bytes as good: {any}");
+                    }
+                }
+                Err(GetError::NotFound | GetError::NotReady) => count("absent"),
+                Err(GetError::ChecksumMismatch { endpoint }) => {
+                    count("DESTROYED");
+                    eprintln!("destroyed: {any} at {endpoint}");
+                }
+                Err(_) => count("read failed"),
+            },
+            6..=8 => {
+                let len = content(&any, 0).len() as u64;
+                let start = random.below(len);
+                let end = start + 1 + random.below(len - start);
+                match client.get_range(&any, start..end).await {
+                    Ok(part) => {
+                        count("range read");
+                        let range = start as usize..end as usize;
+                        let right = |version| part == content(&any, version).slice(range.clone());
+                        if !(0..VERSIONS).any(right) {
+                            count("WRONG");
+                            eprintln!("wrong bytes as good: {any} {start}..{end}");
+                        }
+                    }
+                    Err(GetError::NotFound | GetError::NotReady) => count("absent"),
+                    Err(GetError::ChecksumMismatch { endpoint }) => {
+                        count("DESTROYED");
+                        eprintln!("destroyed: {any} at {endpoint}");
+                    }
+                    Err(_) => count("range failed"),
+                }
+            }
+            _ => match client.remove(&own, true).await {
+                Ok(()) => count("removed"),
+                Err(_) => count("not removed"),
+            },
+        }
+    }
+    client.shutdown().await;
+    counts
+}
+
+/// What each process is, of those that this test starts.
+#[test]
+fn process() {
+    let Some((role, master)) = process::role() else { return };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        match role {
+            Role::Master => {
+                let deadline = Instant::now() + Duration::from_secs(20);
+                let master = loop {
+                    let builder = Master::builder().config(config()).listen(master);
+                    match builder.start().await {
+                        Ok(master) => break master,
+                        Err(error) => assert!(Instant::now() < deadline, "{error}"),
+                    }
+                };
+                process::say(&format!("listening {}", master.local_addr()));
+                process::wait_for_the_end().await;
+            }
+            Role::Node => {
+                let node = client(master)
+                    .listen("127.0.0.1:0".parse().unwrap())
+                    .segment_size(SEGMENT)
+                    .connect()
+                    .await
+                    .unwrap();
+                process::say("ready");
+                process::wait_for_the_end().await;
+                drop(node);
+            }
+            Role::Worker { number, seed } => {
+                let counts = work(master, number, seed).await;
+                for (what, count) in counts {
+                    process::say(&format!("{count} {what}"));
+                }
+                process::say("done");
+            }
+        }
+    });
+}
+
+/// A node in this process, behind a link that pauses.
+async fn slow_node(master: SocketAddr) -> (Client, SlowLink) {
+    let node = client(master)
+        .listen("127.0.0.1:0".parse().unwrap())
+        .advertise("127.0.0.2".parse().unwrap())
+        .segment_size(SEGMENT)
+        .connect()
+        .await
+        .unwrap();
+    let endpoint = node.endpoint().unwrap();
+    let port = endpoint.address().parse::<SocketAddr>().unwrap().port();
+    let link = SlowLink::to(port).await;
+    (node, link)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_the_past_touches_reused_space() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let seed = number("CHAOS_SEED").unwrap_or_else(|| getrandom::u64().unwrap());
+    let time = Duration::from_secs(number("CHAOS_SECONDS").unwrap_or(40));
+    println!("CHAOS_SEED={seed}");
+    let mut random = Random(seed);
+    let any = "127.0.0.1:0".parse().unwrap();
+    let mut master = Process::start(Role::Master, any);
+    let address: SocketAddr = master.wait_for("listening ").parse().unwrap();
+    let mut nodes: Vec<Process> = (0..NODES).map(|_| Process::start(Role::Node, address)).collect();
+    nodes.iter_mut().for_each(|node| drop(node.wait_for("ready")));
+    let mut slow = Vec::new();
+    for _ in 0..SLOW_NODES {
+        slow.push(slow_node(address).await);
+    }
+    let mut workers: Vec<Process> = (0..WORKERS as u64)
+        .map(|number| Process::start(Role::Worker { number, seed }, address))
+        .collect();
+
+    let (mut kills, mut stops, mut pauses) = (0, 0, 0);
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        tokio::time::sleep(random.millis(50, 500)).await;
+        match random.below(8) {
+            0 => {
+                kills += 1;
+                master.kill();
+                tokio::time::sleep(random.millis(1, 700)).await;
+                master = Process::start(Role::Master, address);
+                master.wait_for("listening ");
+            }
+            1..=2 => {
+                stops += 1;
+                let node = &nodes[random.below(NODES as u64) as usize];
+                node.stop();
+                tokio::time::sleep(random.millis(50, 2500)).await;
+                node.go_on();
+            }
+            3..=4 => {
+                stops += 1;
+                let worker = &workers[random.below(WORKERS as u64) as usize];
+                worker.stop();
+                tokio::time::sleep(random.millis(50, 2500)).await;
+                worker.go_on();
+            }
+            _ => {
+                pauses += 1;
+                let (_, link) = &slow[random.below(SLOW_NODES as u64) as usize];
+                link.pause();
+                tokio::time::sleep(random.millis(50, 2500)).await;
+                link.go_on();
+            }
+        }
+    }
+    let mut counts = Counts::new();
+    for worker in &mut workers {
+        for line in worker.end() {
+            let Some((count, what)) = line.split_once(' ') else { continue };
+            if let Ok(count) = count.parse::<u64>() {
+                *counts.entry(what.to_owned()).or_default() += count;
+            }
+        }
+    }
+    println!("{kills} master kills, {stops} stops, {pauses} pauses; {counts:?}");
+    let of = |what: &str| counts.get(what).copied().unwrap_or(0);
+    assert_eq!((of("WRONG"), of("DESTROYED")), (0, 0), "CHAOS_SEED={seed}: {counts:?}");
+    // It was worth the while.
+    for what in ["stored", "replaced", "read", "range read", "removed"] {
+        assert!(of(what) > 100, "CHAOS_SEED={seed}, {what}: {counts:?}");
+    }
+}

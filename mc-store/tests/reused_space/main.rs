@@ -1,0 +1,329 @@
+//! Space that gets a second owner is touched by nobody who knew it under the first: with
+//! links that deliver late, masters that forget, grants that end and strangers who try.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
+
+mod proxy;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mc_meta::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig};
+use mc_store::{
+    ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, NodeConfig, PutOutcome,
+};
+use mc_ticket::PutToken;
+use mc_transport::tcp::TcpConfig;
+use mc_transport::{
+    Link, Memory, Operation, RemoteSpan, TcpTransport, TransferError, Transport as _,
+};
+use mc_types::{ClientId, ErrorCode, KeyRef};
+use proxy::{Hold, Proxy};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+const SEGMENT: u64 = 32 << 20;
+/// What the late write, or read, is about.
+const OLD: usize = 8 << 20;
+/// What lies there afterwards.
+const NEW: usize = 2 << 20;
+
+/// Bytes that tell their key and their place.
+fn content(key: &str, len: usize) -> Bytes {
+    let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
+    let word = |n: u64| (seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    (0..len as u64 / 8).flat_map(word).collect()
+}
+
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition().await {
+        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A master, and a node behind a slow link.
+struct Cluster {
+    config: MasterConfig,
+    master: Option<Master>,
+    address: SocketAddr,
+    _node: Client,
+    proxy: Proxy,
+}
+
+impl Cluster {
+    async fn start(change: impl FnOnce(&mut MasterConfig)) -> Self {
+        let mut config = MasterConfig::default();
+        config.eviction_high_watermark_ratio = 1.0;
+        change(&mut config);
+        let master = Master::builder().config(config.clone()).start().await.unwrap();
+        let address = master.local_addr();
+        let node = Client::builder()
+            .master(address.to_string())
+            .node(without_sharing())
+            .listen("127.0.0.1:0".parse().unwrap())
+            .advertise("127.0.0.2".parse().unwrap())
+            .segment_size(ByteSize::bytes(SEGMENT))
+            .heartbeat_interval(Duration::from_millis(20))
+            .connect()
+            .await
+            .unwrap();
+        let endpoint = node.endpoint().unwrap();
+        let port = endpoint.address().parse::<SocketAddr>().unwrap().port();
+        let proxy = Proxy::of(port).await;
+        Self { config, master: Some(master), address, _node: node, proxy }
+    }
+
+    fn client(&self) -> ClientBuilder {
+        Client::builder()
+            .master(self.address.to_string())
+            .node(without_sharing())
+            .put_wait(DEADLINE)
+    }
+
+    async fn app(&self) -> Client {
+        self.client().connect().await.unwrap()
+    }
+
+    /// Ends the master and starts another one, which knows nothing, in its place.
+    async fn restart_master(&mut self) {
+        self.master.take().unwrap().shutdown().await;
+        let mut master = None;
+        until("the master's address to be free", async || {
+            let builder = Master::builder().config(self.config.clone()).listen(self.address);
+            master = builder.start().await.ok();
+            master.is_some()
+        })
+        .await;
+        self.master = master;
+    }
+
+    /// Puts objects until the segment is full; their keys.
+    async fn fill(&self, app: &Client) -> Vec<String> {
+        let keys: Vec<String> =
+            (0..SEGMENT as usize / NEW - 1).map(|n| format!("new/{n}")).collect();
+        for key in &keys {
+            let put = app.put(key, content(key, NEW)).await.unwrap();
+            assert_eq!(put, PutOutcome::Stored, "{key}");
+        }
+        keys
+    }
+
+    async fn late_bytes_arrive(&self) {
+        self.proxy.release();
+        until("late bytes to be delivered", async || self.proxy.has_delivered()).await;
+    }
+}
+
+fn without_sharing() -> NodeConfig {
+    let mut config = NodeConfig::new(TcpConfig::default());
+    config.shm = None;
+    config
+}
+
+/// Fails when an object that was stored is not as it was put. Some may have made room for
+/// others.
+async fn all_intact(app: &Client, keys: &[String]) {
+    let (mut destroyed, mut intact) = (Vec::new(), 0);
+    for key in keys {
+        match app.get(key).await {
+            Ok(value) => {
+                assert!(value == content(key, NEW), "wrong bytes as good: {key}");
+                intact += 1;
+            }
+            Err(GetError::NotFound) => {}
+            Err(error) => destroyed.push(format!("{key}: {error}")),
+        }
+    }
+    assert!(
+        destroyed.is_empty(),
+        "{} of {} acknowledged objects destroyed: {destroyed:?}",
+        destroyed.len(),
+        keys.len()
+    );
+    assert!(intact > 0, "none of {} is left", keys.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_of_a_forgotten_past_touches_nothing_that_is_new() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    let writer = cluster.app().await;
+    cluster.proxy.hold(Hold::Sent(1 << 20));
+    let put = tokio::spawn(async move { writer.put("old", content("old", OLD)).await });
+    until("a write to be held up", async || cluster.proxy.held() == 1).await;
+    cluster.proxy.hold(Hold::Nothing);
+    cluster.restart_master().await;
+    let app = cluster.app().await;
+    until("the node to come back", async || {
+        app.cluster_report().await.is_ok_and(|report| report.segments.len() == 1)
+    })
+    .await;
+    let keys = cluster.fill(&app).await;
+    cluster.late_bytes_arrive().await;
+    // The writer may have put its value anew.
+    let _ = put.await.unwrap();
+    all_intact(&app, &keys).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_of_a_forgotten_past_brings_nothing_that_is_new() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    let app = cluster.app().await;
+    app.put("old", content("old", OLD)).await.unwrap();
+    cluster.proxy.hold(Hold::Answered(64 << 10));
+    let reader = cluster.app().await;
+    let range = 4096..OLD as u64 - 4096;
+    let expected = content("old", OLD).slice(4096..OLD - 4096);
+    let read = tokio::spawn(async move { reader.get_range("old", range).await });
+    until("a read to be held up", async || cluster.proxy.held() == 1).await;
+    cluster.proxy.hold(Hold::Nothing);
+    cluster.restart_master().await;
+    let app = cluster.app().await;
+    until("the node to come back", async || {
+        app.cluster_report().await.is_ok_and(|report| report.segments.len() == 1)
+    })
+    .await;
+    let keys = cluster.fill(&app).await;
+    cluster.late_bytes_arrive().await;
+    if let Ok(bytes) = read.await.unwrap() {
+        assert!(bytes == expected, "foreign bytes as good");
+    }
+    all_intact(&app, &keys).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn space_of_a_lost_write_comes_back_when_the_peer_has_ended_it() {
+    let cluster = Cluster::start(|_| {}).await;
+    let mut impatient = without_sharing();
+    impatient.tcp.stall_timeout = Duration::from_millis(300);
+    let writer = cluster.client().node(impatient).connect().await.unwrap();
+    // A fence passes, a value does not.
+    cluster.proxy.hold(Hold::Sent(1 << 20));
+    let put = writer.put("old", content("old", OLD)).await;
+    assert!(put.is_err(), "{put:?}");
+    assert!(!writer.exist("old").await.unwrap());
+    cluster.proxy.hold(Hold::Nothing);
+    let app = cluster.app().await;
+    // Needs all of the space, which stays ten minutes unless somebody knows better.
+    let keys = cluster.fill(&app).await;
+    cluster.late_bytes_arrive().await;
+    all_intact(&app, &keys).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_removed_by_force_stays_until_its_readers_are_done() {
+    let cluster = Cluster::start(|config| config.lease_ttl = Duration::from_secs(1)).await;
+    let app = cluster.app().await;
+    app.put("old", content("old", OLD)).await.unwrap();
+    cluster.proxy.hold(Hold::Answered(64 << 10));
+    let reader = cluster.app().await;
+    let range = 4096..OLD as u64 - 4096;
+    let expected = content("old", OLD).slice(4096..OLD - 4096);
+    let read = tokio::spawn(async move { reader.get_range("old", range).await });
+    until("a read to be held up", async || cluster.proxy.held() == 1).await;
+    cluster.proxy.hold(Hold::Nothing);
+    app.remove("old", true).await.unwrap();
+    assert!(!app.exist("old").await.unwrap(), "it is hidden at once");
+    let used = app.cluster_report().await.unwrap().used;
+    assert_eq!(used, OLD as u64, "its space is not free yet");
+    let keys = cluster.fill(&app).await;
+    cluster.late_bytes_arrive().await;
+    match read.await.unwrap() {
+        Ok(bytes) => assert!(bytes == expected, "foreign bytes as good"),
+        Err(GetError::NotFound | GetError::LeaseExpired) => {}
+        Err(error) => panic!("{error}"),
+    }
+    all_intact(&app, &keys).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_written_after_the_grant_has_ended() {
+    let cluster = Cluster::start(|config| {
+        config.put_start_discard_timeout = Duration::from_millis(500);
+        config.put_start_release_timeout = Duration::from_millis(1000);
+    })
+    .await;
+    let writer = cluster.app().await;
+    cluster.proxy.hold(Hold::Sent(1 << 20));
+    let put = tokio::spawn(async move { writer.put("old", content("old", OLD)).await });
+    until("a write to be held up", async || cluster.proxy.held() == 1).await;
+    cluster.proxy.hold(Hold::Nothing);
+    let app = cluster.app().await;
+    until("the grant to end", async || app.cluster_report().await.unwrap().used == 0).await;
+    let keys = cluster.fill(&app).await;
+    cluster.late_bytes_arrive().await;
+    // What it may not write there it writes elsewhere, or not at all.
+    let _ = put.await.unwrap();
+    all_intact(&app, &keys).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_ends_no_put() {
+    let cluster = Cluster::start(|_| {}).await;
+    let app = cluster.app().await;
+    let (master, me) = (app.master(), ClientId::from_u128(7));
+    let key = KeyRef::new("victim").unwrap();
+    let config = ReplicateConfig::default();
+    let put = PutStart { key, slice_lengths: &[4096], config: &config };
+    let grant = master.put_start(me, &put).await.unwrap();
+    // Everything that others are told of the put: its client and its generation.
+    let shown = master.describe(key).await.unwrap();
+    assert_eq!((shown.owner, shown.generation), (me, grant.handle.generation));
+    for token in [0, 1, u64::MAX, !grant.handle.token.as_u64()] {
+        let handle = PutHandle { token: PutToken::from_u64(token), ..grant.handle };
+        let end = PutEnd { key, handle, checksums: &[], prefixes: &[] };
+        let ended = master.put_end(me, &end).await.unwrap_err();
+        assert_eq!(ended.code(), ErrorCode::IllegalClient);
+        for late in [LateWrites::Impossible, LateWrites::Possible] {
+            let revoked = master.put_revoke(me, key, handle, late).await.unwrap_err();
+            assert_eq!(revoked.code(), ErrorCode::IllegalClient);
+        }
+    }
+    assert!(!app.exist("victim").await.unwrap(), "it is still unwritten");
+    let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+    master.put_end(me, &end).await.unwrap();
+    assert!(app.exist("victim").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_read_one_object_reaches_no_other() {
+    let cluster = Cluster::start(|_| {}).await;
+    let app = cluster.app().await;
+    app.put("mine", content("mine", NEW)).await.unwrap();
+    app.put("theirs", content("theirs", NEW)).await.unwrap();
+    let place = |key| {
+        let master = app.master();
+        async move {
+            let list = master.get_replica_list(KeyRef::new(key).unwrap()).await.unwrap();
+            list.replicas[0].clone()
+        }
+    };
+    let (mine, theirs) = (place("mine").await, place("theirs").await);
+    let key = mine.segment.remote_key;
+    assert!(mine.ticket.is_some() && key == theirs.segment.remote_key);
+    let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();
+    let link = tcp.connect(&mine.segment.endpoint).await.unwrap();
+    let memory = Memory::allocate(NEW).unwrap();
+    let span = |extent| RemoteSpan::new(key, extent).with_ticket(mine.ticket);
+    let read = |span| Operation::read(span, memory.whole());
+    let write = |span| Operation::write(memory.whole(), span);
+    let tried = [
+        read(span(theirs.extent)),
+        write(span(theirs.extent)),
+        write(span(mine.extent)),
+        read(RemoteSpan::new(key, theirs.extent)),
+        write(RemoteSpan::new(key, theirs.extent)),
+    ];
+    for (nth, outcome) in link.submit(tried.into()).await.into_iter().enumerate() {
+        let refused =
+            matches!(outcome, Err(TransferError::KeyRefused | TransferError::OutOfBounds { .. }));
+        assert!(refused, "{nth}: {outcome:?}");
+    }
+    let allowed = link.submit(vec![read(span(mine.extent))]).await.remove(0);
+    allowed.expect("what the ticket is for");
+    assert!(memory.whole().to_vec() == content("mine", NEW));
+    for key in ["mine", "theirs"] {
+        assert!(app.get(key).await.unwrap() == content(key, NEW));
+    }
+}

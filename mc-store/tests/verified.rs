@@ -1,0 +1,185 @@
+//! What a read returns was verified: parts of values, and what the hot cache keeps.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bytes::Bytes;
+use mc_meta::{PutEnd, ReplicateConfig};
+use mc_rpc::PutStartItem;
+use mc_store::{
+    ByteSize, Client, ClientBuilder, GetError, GetInto, HotCacheConfig, Master, MasterConfig,
+    Memory, NodeConfig, Put, Source,
+};
+use mc_transport::tcp::{TcpConfig, TcpTransport};
+use mc_transport::{Link as _, Operation, RemoteSpan, SliceSums, Transport as _};
+use mc_types::{ClientId, KeyRef};
+
+const BLOCK: usize = 65_536;
+
+async fn master() -> Master {
+    Master::builder().config(MasterConfig::default()).seed(7).start().await.unwrap()
+}
+
+fn client(master: &Master) -> ClientBuilder {
+    Client::builder().master(master.local_addr().to_string()).listen("127.0.0.1:0".parse().unwrap())
+}
+
+/// Bytes that differ from key to key and along the value.
+fn content(key: &str, len: usize) -> Bytes {
+    let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
+    (0..len as u64).map(|n| ((seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hot_cache_keeps_no_bytes_of_another_key() {
+    let master = master().await;
+    let node = client(&master).segment_size(ByteSize::mib(32)).connect().await.unwrap();
+    let mut cache = HotCacheConfig::new(ByteSize::mib(1));
+    cache.admission = 1;
+    let app = client(&master).hot_cache(cache).connect().await.unwrap();
+    let [a, b] = ["a", "b"].map(|key| content(key, 50_000));
+    node.put("a", a.clone()).await.unwrap();
+    node.put("b", b.clone()).await.unwrap();
+    // Both into the same memory: the bytes of one of them are there in the end.
+    let memory = Memory::allocate(50_000).unwrap();
+    let into = |key| GetInto::new(key, memory.whole());
+    for read in app.batch_get_into(vec![into("a"), into("b")]).await {
+        read.unwrap();
+    }
+    for (key, value) in [("a", a), ("b", b)] {
+        let found = app.get(key).await.unwrap();
+        let other = content(if key == "a" { "b" } else { "a" }, 50_000);
+        assert!(found == value, "{key} has the bytes of the other key: {}", found == other);
+    }
+}
+
+/// Puts slices, and then other bytes where they lie: a byte of each of `damaged`, as a bad
+/// memory module or a stray writer would leave it. A writer without `prefixes` is older.
+async fn put_damaged(
+    client: &Client,
+    key: &str,
+    slices: &[Bytes],
+    damaged: &[usize],
+    has_prefixes: bool,
+) {
+    let (id, key, master) = (ClientId::from_u128(9), KeyRef::new(key).unwrap(), client.master());
+    let slice_lengths: Vec<u64> = slices.iter().map(|slice| slice.len() as u64).collect();
+    let put = PutStartItem { key, slice_lengths: &slice_lengths };
+    let config = ReplicateConfig::default();
+    let grant = master.batch_put_start(id, &config, &[put]).await.unwrap().remove(0).unwrap();
+    let replica = &grant.replicas[0];
+    let mut bytes = slices.concat();
+    damaged.iter().for_each(|&at| bytes[at] ^= 1);
+    let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();
+    let link = tcp.connect(&replica.segment.endpoint).await.unwrap();
+    let to = RemoteSpan::new(replica.segment.remote_key, replica.extent);
+    let write = Operation::write(Bytes::from(bytes), to.with_ticket(replica.ticket));
+    link.submit(vec![write]).await.remove(0).unwrap();
+    let sources: Vec<Source> = slices.iter().cloned().map(Source::from).collect();
+    let sums = SliceSums::of(&sources);
+    let prefixes = if has_prefixes { &sums.prefixes[..] } else { &[] };
+    let end = PutEnd { key, handle: grant.handle, checksums: &sums.checksums, prefixes };
+    master.batch_put_end(id, &[end]).await.unwrap().remove(0).unwrap();
+}
+
+/// Whether every range is read as it was put, and refused where a damaged block is in it.
+async fn check(reader: &Client, key: &str, value: &Bytes, ranges: &[(usize, usize, bool)]) {
+    for &(start, end, is_intact) in ranges {
+        let found = reader.get_range(key, start as u64..end as u64).await;
+        match is_intact {
+            true => assert!(found.unwrap() == value.slice(start..end), "{key} {start}..{end}"),
+            false => assert!(
+                matches!(found, Err(GetError::ChecksumMismatch { .. })),
+                "{key} {start}..{end}: {:?}",
+                found.map(|bytes| bytes.len())
+            ),
+        }
+    }
+}
+
+/// Readers over shared memory, through a socket, and of the own segment.
+async fn readers(master: &Master) -> [Client; 3] {
+    let node = client(master).segment_size(ByteSize::mib(32)).connect().await.unwrap();
+    let shared = client(master).connect().await.unwrap();
+    let remote = client(master).node(NodeConfig::default()).connect().await.unwrap();
+    [node, shared, remote]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_byte_of_a_range_is_verified() {
+    let master = master().await;
+    let readers = readers(&master).await;
+    let value = content("blocks", 10 * BLOCK + 17);
+    // A byte of the second block, one of the last whole one, and nothing else.
+    let damaged = [BLOCK + 100, 9 * BLOCK + BLOCK - 1];
+    put_damaged(&readers[0], "one", std::slice::from_ref(&value), &damaged, true).await;
+    let one = [
+        (0, 10, true),
+        (BLOCK - 5, BLOCK, true),
+        (BLOCK - 5, BLOCK + 1, false),
+        (BLOCK, BLOCK + 1, false),
+        (2 * BLOCK - 1, 2 * BLOCK, false),
+        (2 * BLOCK, 2 * BLOCK + 1, true),
+        (2 * BLOCK + 7, 9 * BLOCK, true),
+        (3 * BLOCK, 9 * BLOCK + 1, false),
+        (10 * BLOCK - 1, 10 * BLOCK, false),
+        (10 * BLOCK, 10 * BLOCK + 17, true),
+        (10 * BLOCK + 3, 10 * BLOCK + 9, true),
+        (0, 10 * BLOCK + 17, false),
+    ];
+    let cuts = [0, 3, 3 * BLOCK, 3 * BLOCK + 100, value.len()];
+    let slices: Vec<Bytes> = cuts.windows(2).map(|cut| value.slice(cut[0]..cut[1])).collect();
+    // In the middle of the second slice, in the short third, behind a block of the fourth.
+    let damaged = [3 + BLOCK + 5, 3 * BLOCK + 50, 5 * BLOCK + 100];
+    put_damaged(&readers[0], "many", &slices, &damaged, true).await;
+    let many = [
+        (0, 3, true),
+        (1, BLOCK, true),
+        (1, BLOCK + 3, true),
+        (1, BLOCK + 4, false),
+        (2 * BLOCK + 3, 3 * BLOCK, true),
+        (3 * BLOCK - 1, 3 * BLOCK + 1, false),
+        (3 * BLOCK + 99, 3 * BLOCK + 100, false),
+        (3 * BLOCK + 100, 5 * BLOCK + 100, true),
+        (5 * BLOCK + 99, 5 * BLOCK + 101, false),
+        (6 * BLOCK + 100, 10 * BLOCK + 17, true),
+    ];
+    // Of a writer that tells no prefixes, slices are read whole.
+    put_damaged(&readers[0], "older", &slices, &[5 * BLOCK + 100], false).await;
+    let older = [(2, 3 * BLOCK + 1, true), (3 * BLOCK + 100, 3 * BLOCK + 101, false)];
+    for reader in &readers {
+        check(reader, "one", &value, &one).await;
+        check(reader, "many", &value, &many).await;
+        check(reader, "older", &value, &older).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_of_what_clients_put_are_exact_and_leave_the_rest_of_the_target_alone() {
+    let master = master().await;
+    let readers = readers(&master).await;
+    let value = content("put", 5 * BLOCK + 123);
+    let cuts = [0, 100_000, 100_001, 300_000, value.len()];
+    let slices = cuts.windows(2).map(|cut| Source::from(value.slice(cut[0]..cut[1]))).collect();
+    let put = Put { key: "put", slices };
+    readers[1].batch_put(vec![put], &ReplicateConfig::default()).await.remove(0).unwrap();
+    // More ranges of one key than the master answers at a time, in one call.
+    let ranges: Vec<(usize, usize)> = (0..1500)
+        .map(|n| {
+            let start = n * 7919 % value.len();
+            (start, (start + n * 31 % 3000).min(value.len()))
+        })
+        .collect();
+    for reader in &readers {
+        let memory = Memory::allocate(ranges.len() * 3000).unwrap();
+        let place = |n: usize| memory.slice(n * 3000, 3000).unwrap();
+        let gets = ranges.iter().enumerate().map(|(n, &(start, end))| {
+            GetInto::new("put", place(n)).range(start as u64..end as u64)
+        });
+        let read = reader.batch_get_into(gets.collect()).await;
+        for (n, (&(start, end), read)) in ranges.iter().zip(read).enumerate() {
+            assert_eq!(read.unwrap() as usize, end - start);
+            let found = place(n).to_vec();
+            assert!(found[..end - start] == value[start..end], "{start}..{end}");
+            assert!(found[end - start..].iter().all(|&byte| byte == 0), "{start}..{end}");
+        }
+    }
+}
