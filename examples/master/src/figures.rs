@@ -241,6 +241,7 @@ mod tests {
             size: 1 << 20,
             endpoint: "tcp://127.0.0.1:1".parse().unwrap(),
             remote_key: RemoteKey::from_bytes([1; 16]),
+            ticket_key: None,
         };
         master.mount_segment(Time::ORIGIN, ClientId::from_u128(1), spec).unwrap();
         master.report()

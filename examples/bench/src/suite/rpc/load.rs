@@ -332,7 +332,7 @@ impl Caller {
         let put = PutStart { key, slice_lengths: &[self.load.value_size], config: &config };
         let grant = self.master.put_start(self.writer, &put).await?;
         outcome.granted(&grant)?;
-        let end = PutEnd { key, generation: Some(grant.generation), checksums: &[] };
+        let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
         Ok(self.master.put_end(self.writer, &end).await?)
     }
 
@@ -365,7 +365,7 @@ impl Caller {
         for (key, grant) in keys.iter().zip(grants) {
             let grant = grant.map_err(refused)?;
             outcome.granted(&grant)?;
-            ends.push(PutEnd { key: *key, generation: Some(grant.generation), checksums: &[] });
+            ends.push(PutEnd { key: *key, handle: grant.handle, checksums: &[], prefixes: &[] });
         }
         for ended in self.master.batch_put_end(self.writer, &ends).await? {
             ended.map_err(refused)?;

@@ -35,7 +35,7 @@ impl Carrier {
         }
     }
 
-    fn node(self) -> NodeConfig {
+    pub(super) fn node(self) -> NodeConfig {
         match self {
             Self::Tcp => NodeConfig::default(),
             Self::Shm => NodeConfig::new(TcpConfig::default()),

@@ -3,10 +3,12 @@
 mod cluster;
 mod latency;
 mod pressure;
+mod range_verify;
 mod reference;
 mod relay;
 mod restart;
 mod slow_reader;
+mod ticket;
 
 use std::io::Write;
 
@@ -28,6 +30,8 @@ pub(crate) fn run<W: Write>(
 ) -> Result<(), BenchError> {
     let reference = reference.find()?;
     latency::run(scale, reference.as_ref(), report)?;
+    range_verify::run(scale, report)?;
+    ticket::run(scale, report)?;
     pressure::run(scale, report)?;
     slow_reader::run(scale, report)?;
     restart::run(scale, report)
