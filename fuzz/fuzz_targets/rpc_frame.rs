@@ -10,6 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use mc_meta::{Master, MasterConfig, SegmentSpec};
 use mc_rpc::frame::{self, ClientPreface, HEADER_LEN, Kind, ServerPreface};
 use mc_rpc::{Call, Caller, Clock, MasterService, Method, Service};
+use mc_ticket::TicketKey;
 use mc_types::{ClientId, Endpoint, RemoteKey, SegmentId, Time};
 
 /// Smaller than a server's limit, so that inputs reach it.
@@ -32,6 +33,7 @@ fn service() -> MasterService<Still> {
         size: 1 << 20,
         endpoint: Endpoint::new("tcp", "h:1").expect("a fixed good endpoint"),
         remote_key: RemoteKey::from_bytes([1; 16]),
+        ticket_key: Some(TicketKey::from_bytes([2; 16])),
     };
     master
         .mount_segment(Still.now(), ClientId::from_u128(0), spec)

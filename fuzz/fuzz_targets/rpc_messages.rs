@@ -18,12 +18,19 @@ use mc_meta::{
     ReplicateConfig, SegmentSpec, TenantId,
 };
 use mc_rpc::{Call, Caller, Clock, MAX_MESSAGE_LEN, MasterService, Method, Role, Service};
+use mc_ticket::{ClockEpoch, GrantSecret, TicketKey};
 use mc_types::{ClientId, Endpoint, JobId, KeyRef, RemoteKey, SegmentId, TaskId, Time};
 use protox::prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind};
 use protox::prost_reflect::{MessageDescriptor, ServiceDescriptor};
 
 const NODE: ClientId = ClientId::from_u128(1);
 const WRITER: ClientId = ClientId::from_u128(2);
+
+/// From which the master derives what ends a put.
+const SECRET: GrantSecret = GrantSecret::from_bytes([3; 16]);
+
+/// The request that names what is read in one of two ways.
+const BATCH_GET: &str = "BatchGetReplicaListRequest";
 
 /// Messages inside messages beyond this are empty.
 const MAX_DEPTH: usize = 6;
@@ -151,8 +158,22 @@ impl Ids {
         for field in kind.fields() {
             let at = u64::from(field.number());
             match (field.name(), field.kind()) {
+                ("after", _) if vary & 4 == 0 => {}
                 // What a call names when it means a certain put or copy.
-                ("generation" | "transfer" | "after", _) if vary & 4 == 0 => {}
+                ("put_token" | "transfer_token", _) => {
+                    put_varint(&mut out, at << 3 | 1);
+                    let token = SECRET.token(small(vary)).as_u64();
+                    out.extend_from_slice(&token.to_le_bytes());
+                }
+                ("ranges", _) => {
+                    for number in [small(vary), 64] {
+                        put_varint(&mut out, at << 3);
+                        put_varint(&mut out, number);
+                    }
+                }
+                // One of the two that say what is read.
+                ("keys", _) if vary & 4 != 0 && kind.name() == BATCH_GET => {}
+                ("reads", _) if vary & 4 == 0 && kind.name() == BATCH_GET => {}
                 (_, Kind::Message(kind)) if depth < MAX_DEPTH => {
                     put_bytes(&mut out, at, &self.filled(&kind, vary, depth + 1));
                 }
@@ -177,7 +198,7 @@ impl Ids {
                 (_, Kind::Fixed32 | Kind::Message(_)) => {}
                 (_, _) => {
                     put_varint(&mut out, at << 3);
-                    put_varint(&mut out, [0, 1, 3, 64][usize::from(vary >> 4) % 4]);
+                    put_varint(&mut out, small(vary));
                 }
             }
         }
@@ -275,6 +296,11 @@ impl Ids {
     }
 }
 
+/// A number that may be that of a put or a length.
+fn small(vary: u8) -> u64 {
+    [0, 1, 3, 64][usize::from(vary >> 4) % 4]
+}
+
 fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -306,6 +332,8 @@ fn segment(number: u8) -> SegmentSpec {
         size: 1 << 20,
         endpoint: Endpoint::new("tcp", "h:1").expect("a fixed good endpoint"),
         remote_key: RemoteKey::from_bytes([number; 16]),
+        // Tickets open the first one, its key alone the others.
+        ticket_key: (number == 1).then(|| TicketKey::from_bytes([9; 16])),
     }
 }
 
@@ -320,7 +348,7 @@ fn master(now: Time) -> (Master, TaskId, JobId) {
     config.disk = Some(DiskConfig::with_capacity(1 << 20));
     config.local_disk = Some(LocalDiskConfig::default());
     config.promotion = Some(PromotionConfig::default());
-    let master = Master::new(config, 7).expect("the settings make sense");
+    let master = Master::new(config, 7).expect("the settings make sense").with_secret(SECRET);
     let blue = TenantId::new("blue").expect("a fixed good name");
     for number in 1..=2 {
         master.mount_segment(now, NODE, segment(number)).expect("nothing like it is mounted");
@@ -333,8 +361,8 @@ fn master(now: Time) -> (Master, TaskId, JobId) {
             let config = ReplicateConfig::default().prefer("node-1");
             let start = PutStart { key: key.as_ref(), slice_lengths: &[64], config: &config };
             let grant = master.put_start(now, WRITER, &start).expect("there is room");
-            let generation = Some(grant.generation);
-            let end = PutEnd { key: key.as_ref(), generation, checksums: &[] };
+            let (key, handle) = (key.as_ref(), grant.handle);
+            let end = PutEnd { key, handle, checksums: &[], prefixes: &[] };
             master.put_end(now, WRITER, &end).expect("the put is open");
         }
     }
@@ -371,6 +399,7 @@ fn run(asks: &[Ask]) -> Vec<u8> {
         job.to_bytes(),
     ]);
     let service = MasterService::new(Arc::new(master), Arc::clone(&clock));
+    let service = service.with_clock_epoch(ClockEpoch::new(5));
     let (mut told, mut out) = (Vec::new(), BytesMut::new());
     for ask in asks {
         clock.0.fetch_add(ask.later.into(), Ordering::Relaxed);
