@@ -101,8 +101,8 @@ def test_buffers_that_are_too_small_get_nothing(
 def test_a_full_pool_is_back_pressure(
     new_cluster: Callable[..., Cluster], config_file: ConfigFile, prefill: Engine, decode: Engine
 ) -> None:
-    # What was looked up is not evicted as long as this test takes.
-    cluster = new_cluster(nodes=2, size="16MB", master_flags=["--default_kv_lease_ttl=600000"])
+    # What was looked up is not evicted before the reset, and not even then is its space given away.
+    cluster = new_cluster(nodes=2, size="16MB", master_flags=["--default_kv_lease_ttl=10000"])
     config = config_file(cluster)
     block = {"layer_bytes": 512 << 10}
     leased, more = hashes("1ea5ed", 24), hashes("f111", 24)
@@ -121,8 +121,13 @@ def test_a_full_pool_is_back_pressure(
 
         writer.reset()
         assert reader.lookup(leased) == 0
-        later = writer.save(dict(enumerate(leased)))
-        assert (later.stored, later.under_pressure) == (24, False)
+        assert writer.save(dict(enumerate(leased))).under_pressure
+
+        def saved_again() -> bool:
+            saved = writer.save(dict(enumerate(leased)))
+            return saved.stored + saved.present == 24
+
+        wait_until(saved_again, what="the end of the leases")
 
 
 def test_reset_removes_what_is_leased(
