@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 from mc_store.mooncake._tensors import ParallelAxis, ReadTarget, TensorParallelism
 
 #: Objects by name, as `MooncakeDistributedStore` of the reference system's wheel 0.3.13.post1
@@ -19,6 +21,12 @@ GOLDENS = {
         Path(__file__).with_name("tensor_goldens.json").read_text("ascii")
     ).items()
 }
+
+
+#: For tests in which tensors are made, whatever the library is that makes them.
+NEEDS_A_LIBRARY = pytest.mark.skipif(
+    not any(find_spec(library) for library in ("numpy", "torch")), reason="needs numpy or torch"
+)
 
 
 class Partition:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from _tensors import GOLDENS
+from _tensors import GOLDENS, NEEDS_A_LIBRARY
 from mc_store.mooncake import _tensors
 from mc_store.mooncake._tensor import memory
 from mc_store.mooncake._tensor.arrays import alias_tensor, array_library, elements_of, read_tensor
@@ -178,6 +178,7 @@ def test_arrays_are_taken_by_dlpack(library: str) -> None:
     assert held(Exporter(whole)) == GOLDENS["shape 4x6"]
 
 
+@NEEDS_A_LIBRARY
 def test_a_broken_export_by_dlpack_is_refused() -> None:
     class Broken:
         def __dlpack__(self, **options: Any) -> Any:

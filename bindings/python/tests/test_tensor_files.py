@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _tensors import GOLDENS
+from _tensors import GOLDENS, NEEDS_A_LIBRARY
 from mc_store.mooncake._tensor.layout import ELEMENT_TYPES, TensorError, element_type
 from mc_store.mooncake._tensor.safetensors import FileTensor, read_file, write_file
 
@@ -26,6 +26,7 @@ def entry(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
 
 
+@NEEDS_A_LIBRARY
 def test_files_are_those_of_the_reference(tmp_path: Path) -> None:
     golden = GOLDENS["safetensors shape 4x6"]
     elements = GOLDENS["shape 4x6"][304:]
@@ -39,6 +40,7 @@ def test_files_are_those_of_the_reference(tmp_path: Path) -> None:
     assert bytes(found.data) == elements
 
 
+@NEEDS_A_LIBRARY
 @pytest.mark.parametrize("element", ELEMENT_TYPES, ids=lambda element: str(element.name))
 def test_every_type_of_elements_has_a_spelling(tmp_path: Path, element: Any) -> None:
     path = str(tmp_path / "file")
@@ -63,6 +65,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+@NEEDS_A_LIBRARY
 def test_the_first_tensor_is_the_one_that_lies_first(tmp_path: Path) -> None:
     path = tmp_path / "file"
     header = {
@@ -121,6 +124,7 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
         read_file(str(tmp_path), "k")
 
 
+@NEEDS_A_LIBRARY
 def test_damaged_files_are_refused_or_read_within_their_bounds(tmp_path: Path) -> None:
     seed = time.time_ns()
     print(f"seed {seed}")
