@@ -21,10 +21,9 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     let clock = Arc::new(MasterClock::new());
     clock.observe(BootTime::now(), epoch, Time::from_millis(1_000));
     let (memory, table) = (Memory::allocate(MIB)?, RegionTable::new());
-    let plain = table.register(&memory, Access::ReadWrite).map_err(refused)?;
+    let plain = table.register(&memory, Access::ReadWrite)?;
     let tickets = Tickets { key, clock };
-    let ticketed =
-        table.register_with_tickets(&memory, Access::ReadWrite, tickets).map_err(refused)?;
+    let ticketed = table.register_with_tickets(&memory, Access::ReadWrite, tickets)?;
     let granted = Extent::new(4096, 65_536).expect("it does not overflow");
     let until = Time::from_millis(1 << 40);
     let ticket = key.sign(epoch, ticketed.key(), granted, Rights::Write, until);
@@ -45,8 +44,4 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
         }
     }
     report.add(Figure::new("ticket_ns", best[1] - best[0], "ns"))
-}
-
-fn refused(error: mc_transport::RegisterError) -> BenchError {
-    BenchError::wrong("register", error.to_string())
 }
