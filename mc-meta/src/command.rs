@@ -268,8 +268,15 @@ pub struct ReplicaList {
     pub local_disks: Vec<LocalDiskReplica>,
     /// How long the master promises to keep these replicas from now on.
     pub lease: Duration,
+}
+
+/// What a reader of parts of an object needs.
+#[derive(Clone, Debug)]
+pub struct RangedList {
+    /// What a reader of all of it needs.
+    pub list: ReplicaList,
     /// For each range that was asked for the part of the object that contains it and can
-    /// be verified; `None` where nothing can. Empty when no range was asked for.
+    /// be verified; `None` where nothing can.
     pub spans: Vec<Option<VerifiedSpan>>,
 }
 

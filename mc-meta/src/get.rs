@@ -2,7 +2,7 @@
 
 use mc_types::{Generation, KeyRef, Time};
 
-use crate::command::{RangeRead, ReplicaList};
+use crate::command::{RangeRead, RangedList, ReplicaList};
 use crate::error::GetError;
 use crate::hash::HashedKey;
 use crate::master::Master;
@@ -45,17 +45,17 @@ impl Master {
         &self,
         now: Time,
         reads: &[RangeRead<'_>],
-    ) -> Vec<Result<ReplicaList, GetError>> {
+    ) -> Vec<Result<RangedList, GetError>> {
         self.look_up(
             now,
             reads,
             |read| read.key,
             |shard, found, read| {
-                let mut list = self.get_in(shard, found, now)?;
-                if let Some(object) = found.and_then(|slot| shard.object(slot)) {
-                    list.spans = spans(&list.slices, object.prefixes(), read.ranges);
-                }
-                Ok(list)
+                let list = self.get_in(shard, found, now)?;
+                let object = found.and_then(|slot| shard.object(slot));
+                let prefixes = object.map_or(&[][..], |object| object.prefixes());
+                let spans = spans(&list.slices, prefixes, read.ranges);
+                Ok(RangedList { list, spans })
             },
         )
     }
@@ -198,7 +198,6 @@ impl Shard {
             disk: object.disk_replica(),
             local_disks: object.local_disk_replicas(),
             lease,
-            spans: Vec::new(),
         })
     }
 }

@@ -60,8 +60,9 @@ pub use by_pattern::ReplicaPage;
 pub use command::{
     CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_GROUP_NAME_LEN,
     MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, MasterReport, Mounted, ObjectInfo, Placement,
-    Placements, Pong, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead, Renewed,
-    ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices, TransferHandle, VerifiedSpan,
+    Placements, Pong, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead, RangedList,
+    Renewed, ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices, TransferHandle,
+    VerifiedSpan,
 };
 pub use config::{
     AllocationStrategy, ConfigError, MasterConfig, MemoryAllocator, UnknownAllocator,

@@ -152,6 +152,13 @@ pub struct ReplicaList {
     /// How long the master keeps these replicas, counted from when it wrote the
     /// answer: the reader counts from before it asked.
     pub lease: Duration,
+}
+
+/// What a reader of parts of an object needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangedList {
+    /// What a reader of all of it needs.
+    pub list: ReplicaList,
     /// What to read and verify for each range that was asked for, in their order; `None`
     /// where nothing verifies it. Each lies in the object and has its range in it.
     pub spans: Vec<Option<VerifiedSpan>>,

@@ -24,7 +24,7 @@ mod wire;
 pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
     ClockReading, ClusterReport, DiskJob, DrainJob, DrainJobs, FetchedTasks, LocalDisks,
-    ObjectDescription, ObjectExplanation, Pong, PromotionGrant, PutGrant, Renewed,
+    ObjectDescription, ObjectExplanation, Pong, PromotionGrant, PutGrant, RangedList, Renewed,
     ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, SegmentLocation, SegmentReport,
     Task, TaskReport, TenantQuotas, TransferGrant,
 };

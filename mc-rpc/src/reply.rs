@@ -19,7 +19,7 @@ use std::sync::Arc;
 use bytes::{BufMut, BytesMut};
 use mc_meta::{
     BufferStatus, ClientStatus, KeyPage, LocalDiskReplica, MAX_REPLICAS, ObjectInfo, Placement,
-    Pong, PutGrant, Renewed, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
+    Pong, PutGrant, RangedList, Renewed, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
 };
 use mc_ticket::Rights;
 use mc_types::{ClientId, ErrorCode, Extent, KeyRef};
@@ -211,7 +211,12 @@ fn put_grant<'a>(
 /// `GetReplicaListResponse`.
 pub(crate) fn write_replica_list(out: &mut BytesMut, list: &ReplicaList, signer: Signer) {
     put_replica_list(out, 2, list, signer, |_| Names::Inline);
-    put_spans(out, 8, &list.spans);
+}
+
+/// `GetReplicaListResponse` to a question for ranges.
+pub(crate) fn write_ranged_list(out: &mut BytesMut, ranged: &RangedList, signer: Signer) {
+    write_replica_list(out, &ranged.list, signer);
+    put_spans(out, 8, &ranged.spans);
 }
 
 /// `PutStartResponse`.
@@ -423,7 +428,13 @@ impl<'a> PlacedReply<'a> {
     pub(crate) fn replica_list(&mut self, list: &ReplicaList) {
         self.placed(&list.placements, |out, segments, signer| {
             put_replica_list(out, 2, list, signer, |segment| segments.name(segment));
-            put_spans(out, 8, &list.spans);
+        });
+    }
+
+    pub(crate) fn ranged_list(&mut self, RangedList { list, spans }: &RangedList) {
+        self.placed(&list.placements, |out, segments, signer| {
+            put_replica_list(out, 2, list, signer, |segment| segments.name(segment));
+            put_spans(out, 8, spans);
         });
     }
 

@@ -12,7 +12,7 @@ use mc_meta::{
     ClientStatus, LateWrites, ListCursor, PutEnd, PutHandle, PutStart, RangeRead, ReplicaStatus,
     ReplicateConfig, SegmentSpec, Slice, VerifiedSpan,
 };
-use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, RpcError, ServerConfig};
+use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, RangedList, RpcError, ServerConfig};
 use mc_ticket::{PutToken, Rights, TicketKey};
 use mc_types::{Checksum, ClientId, ErrorCode, KeyRef, SegmentId};
 
@@ -150,12 +150,12 @@ async fn ranges_come_with_tickets_and_with_what_verifies_them() {
         RangeRead { key: key("k"), ranges: &[] },
     ];
     let lists = client.batch_get_ranges(&reads).await.unwrap();
-    let list = lists[0].as_ref().unwrap();
+    let RangedList { list, spans } = lists[0].as_ref().unwrap();
     let span = |start, end, head: u32, tail: u32| {
         let (head, tail) = (Checksum::from_crc32c(head), Checksum::from_crc32c(tail));
         Some(VerifiedSpan { start, end, head, tail })
     };
-    assert_eq!(list.spans, [span(65_536, 131_072, 10, 11), span(0, 200 << 10, 0, 1), None]);
+    assert_eq!(*spans, [span(65_536, 131_072, 10, 11), span(0, 200 << 10, 0, 1), None]);
     assert_eq!(lists[1].as_ref().unwrap_err().code, ErrorCode::ObjectNotFound);
     assert!(lists[2].as_ref().unwrap().spans.is_empty());
     let read = list.replicas[0].ticket.unwrap();

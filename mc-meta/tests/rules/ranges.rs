@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use mc_meta::{CHECKPOINT, RangeRead, ReplicaList, Slice, VerifiedSpan};
+use mc_meta::{CHECKPOINT, RangeRead, RangedList, Slice, VerifiedSpan};
 use mc_types::Checksum;
 use proptest::prelude::*;
 
@@ -58,7 +58,7 @@ fn put_summed(master: &Master, name: &str, lens: &[u64]) {
     finish(master, name, handle, &checksums(lens), &prefixes(lens)).unwrap();
 }
 
-fn read(master: &Master, now: Time, name: &str, ranges: &[Range<u64>]) -> ReplicaList {
+fn read(master: &Master, now: Time, name: &str, ranges: &[Range<u64>]) -> RangedList {
     let read = RangeRead { key: key(name), ranges };
     master.batch_get_ranges(now, &[read]).remove(0).unwrap()
 }
@@ -97,11 +97,10 @@ fn ranges_end_with_the_object_and_those_without_a_byte_have_no_span() {
     let all = VerifiedSpan { start: 0, end: 100, head: sum(0), tail: sum_of(0, 100) };
     #[expect(clippy::reversed_empty_ranges, reason = "whatever a client asks for")]
     let ranges = [0..u64::MAX, 99..100, 100..101, 50..50, 60..40, u64::MAX..u64::MAX];
-    let list = read(&master, at(0), "a", &ranges);
-    assert_eq!(list.spans, [Some(all), Some(all), None, None, None, None]);
+    let RangedList { list, spans } = read(&master, at(0), "a", &ranges);
+    assert_eq!(spans, [Some(all), Some(all), None, None, None, None]);
     assert!(list.lease > Duration::ZERO && list.placements.len() == 1);
     assert!(read(&master, at(0), "a", &[]).spans.is_empty());
-    assert!(master.get_replica_list(at(0), key("a")).unwrap().spans.is_empty());
     let reads = ["b", "a"].map(|name| RangeRead { key: key(name), ranges: &ranges[..1] });
     let lists = master.batch_get_ranges(at(0), &reads);
     assert!(lists[0].is_err() && lists[1].as_ref().unwrap().spans == [Some(all)]);
@@ -294,8 +293,8 @@ proptest! {
         };
         let places: Vec<u64> = places.iter().map(place).collect();
         let ranges: Vec<Range<u64>> = places.windows(2).map(|pair| pair[0]..pair[1]).collect();
-        let list = read(&master, at(0), "a", &ranges);
-        for (range, span) in ranges.iter().zip(&list.spans) {
+        let RangedList { list, spans } = read(&master, at(0), "a", &ranges);
+        for (range, span) in ranges.iter().zip(&spans) {
             prop_assert_eq!(*span, slow(list.slices.as_slice(), known, range), "{:?}", range);
             if let Some(span) = span {
                 prop_assert!(span.start <= range.start && span.end >= range.end.min(total));

@@ -60,5 +60,5 @@ fn read_object_replica_list(message: &[u8]) -> Result<ReplicaList, MalformedRepl
             }
         }
     }
-    parts.finish(&[])
+    parts.finish()
 }

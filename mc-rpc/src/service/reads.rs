@@ -13,14 +13,15 @@ impl Turn<'_> {
     pub(super) fn get_replica_list(self, out: &mut BytesMut) -> Result<(), Refusal> {
         let mut ranges = Vec::new();
         let key = self.scoped(request::parse_read(self.payload, &mut ranges)?)?;
-        let list = if ranges.is_empty() {
-            self.master.get_replica_list(self.now, key.as_ref())?
+        if ranges.is_empty() {
+            let list = self.master.get_replica_list(self.now, key.as_ref())?;
+            reply::write_replica_list(out, &list, self.signer);
         } else {
             let read = RangeRead { key: key.as_ref(), ranges: &ranges };
             let mut lists = self.master.batch_get_ranges(self.now, &[read]);
-            lists.pop().expect("the master answers for each read")?
-        };
-        reply::write_replica_list(out, &list, self.signer);
+            let ranged = lists.pop().expect("the master answers for each read")?;
+            reply::write_ranged_list(out, &ranged, self.signer);
+        }
         Ok(())
     }
 
@@ -41,8 +42,8 @@ impl Turn<'_> {
     fn batch_get_ranges(self, reads: &RangedReads<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
         let mut reply = self.placed_reply(reads.len(), out)?;
         let ask = |reads: &[RangeRead<'_>]| self.master.batch_get_ranges(self.now, reads);
-        self.in_ranged_bunches(reads, ask, |list| match list.and_then(|list| Ok(list?)) {
-            Ok(list) => reply.replica_list(&list),
+        self.in_ranged_bunches(reads, ask, |ranged| match ranged.and_then(|ranged| Ok(ranged?)) {
+            Ok(ranged) => reply.ranged_list(&ranged),
             Err(refusal) => reply.refused(&refusal),
         });
         Ok(())

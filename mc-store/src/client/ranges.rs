@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use mc_meta::RangeRead;
-use mc_rpc::{MAX_BATCH, MAX_RANGES, MasterClient, Refusal, ReplicaList, RpcError};
+use mc_rpc::{MAX_BATCH, MAX_RANGES, MasterClient, RangedList, Refusal, RpcError};
 use mc_types::{ErrorCode, KeyRef};
 
 /// The replicas of each key, with what verifies each of its ranges; in the order of the keys.
@@ -13,8 +13,8 @@ use mc_types::{ErrorCode, KeyRef};
 pub(super) async fn ask_for_ranges(
     master: &MasterClient,
     wanted: &[(KeyRef<'_>, Vec<Range<u64>>)],
-) -> Result<Vec<Result<ReplicaList, Refusal>>, RpcError> {
-    let mut lists: Vec<Option<Result<ReplicaList, Refusal>>> = vec![None; wanted.len()];
+) -> Result<Vec<Result<RangedList, Refusal>>, RpcError> {
+    let mut lists: Vec<Option<Result<RangedList, Refusal>>> = vec![None; wanted.len()];
     for (places, reads) in calls(wanted) {
         let answers = master.batch_get_ranges(&reads).await?;
         for (at, answer) in places.into_iter().zip(answers) {
@@ -55,11 +55,11 @@ fn calls<'a>(wanted: &'a [(KeyRef<'a>, Vec<Range<u64>>)]) -> Vec<(Vec<usize>, Ve
 
 /// One answer of two about the same key, whose ranges follow each other.
 fn joined(
-    first: Result<ReplicaList, Refusal>,
-    next: Result<ReplicaList, Refusal>,
-) -> Result<ReplicaList, Refusal> {
+    first: Result<RangedList, Refusal>,
+    next: Result<RangedList, Refusal>,
+) -> Result<RangedList, Refusal> {
     let (mut first, next) = (first?, next?);
-    if first.generation != next.generation {
+    if first.list.generation != next.list.generation {
         // The key was replaced between two calls.
         return Err(Refusal::new(
             ErrorCode::LeaseExpired,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mc_lease::ReaderLease;
 use mc_meta::VerifiedSpan;
-use mc_rpc::{Refusal, ReplicaList, RpcError};
+use mc_rpc::{RangedList, Refusal, ReplicaList, RpcError};
 use mc_transport::{
     BootTime, BufferPool, Memory, MemorySlice, Operation, RemoteSpan, TransferError,
 };
@@ -57,6 +57,8 @@ pub(super) struct Item<'a> {
 struct Object<'a> {
     key: KeyRef<'a>,
     items: Vec<usize>,
+    /// What verifies the ranges that its items want, one for each in their order.
+    spans: Vec<Option<VerifiedSpan>>,
     attempts: u32,
     is_open: bool,
 }
@@ -168,7 +170,7 @@ impl<'a> Item<'a> {
 
 impl<'a> Object<'a> {
     fn new(key: KeyRef<'a>, items: Vec<usize>) -> Self {
-        Self { key, items, attempts: 0, is_open: true }
+        Self { key, items, spans: Vec::new(), attempts: 0, is_open: true }
     }
 
     fn fail(&mut self, items: &mut [Item<'_>], error: &GetError) {
@@ -256,7 +258,7 @@ impl Core {
     /// Asks for the objects, and for what verifies the parts of them that items want.
     async fn ask(
         &self,
-        objects: &[Object<'_>],
+        objects: &mut [Object<'_>],
         open: &[usize],
         items: &[Item<'_>],
     ) -> Result<Vec<Result<ReplicaList, Refusal>>, RpcError> {
@@ -269,7 +271,13 @@ impl Core {
             let keys: Vec<KeyRef<'_>> = ranges.iter().map(|(key, _)| *key).collect();
             return self.master.batch_get_replica_list(&keys).await;
         }
-        ask_for_ranges(&self.master, &ranges).await
+        let answers = ask_for_ranges(&self.master, &ranges).await?;
+        let answers = open.iter().zip(answers).map(|(&at, answer)| {
+            let RangedList { list, spans } = answer?;
+            objects[at].spans = spans;
+            Ok(list)
+        });
+        Ok(answers.collect())
     }
 
     /// What to read of an object that is as `list` says, for those items that do not get their
@@ -278,7 +286,7 @@ impl Core {
         let key = object.key.as_str();
         let cached = self.hot.as_ref().and_then(|hot| hot.get(key, list.generation, &list.slices));
         let mut parts = Vec::with_capacity(object.items.len());
-        let mut spans = list.spans.iter().copied();
+        let mut spans = object.spans.iter().copied();
         for &at in &object.items {
             let item = &mut items[at];
             let span = item.range.as_ref().and_then(|_| spans.next()).flatten();

@@ -16,8 +16,8 @@ use super::{
     sixteen,
 };
 use crate::answer::{
-    ObjectDescription, PutGrant, Renewed, ReplicaDescription, ReplicaList, ReplicaLocation,
-    SegmentLocation,
+    ObjectDescription, PutGrant, RangedList, Renewed, ReplicaDescription, ReplicaList,
+    ReplicaLocation, SegmentLocation,
 };
 use crate::error::MalformedReply;
 use crate::proto::buf_handle;
@@ -213,7 +213,6 @@ pub(crate) struct ListParts {
     lease: u64,
     disk: Option<(u64, ReplicaStatus)>,
     local_disks: Vec<LocalDiskReplica>,
-    spans: Vec<Option<VerifiedSpan>>,
 }
 
 impl ListParts {
@@ -230,33 +229,8 @@ impl ListParts {
         Ok(true)
     }
 
-    fn push_span(&mut self, message: &[u8], asked: usize) -> Result<(), MalformedReply> {
-        if self.spans.len() == asked {
-            return Err(problem("spans", "has more spans than ranges were asked for"));
-        }
-        if self.spans.is_empty() {
-            self.spans.reserve_exact(asked);
-        }
-        self.spans.push(read_span(message)?);
-        Ok(())
-    }
-
-    /// The list, in answer to a question for these ranges.
-    pub(crate) fn finish(self, ranges: &[Range<u64>]) -> Result<ReplicaList, MalformedReply> {
+    pub(crate) fn finish(self) -> Result<ReplicaList, MalformedReply> {
         let (slices, total) = self.slices.finish()?;
-        if self.spans.len() != ranges.len() {
-            return Err(problem("spans", "has fewer spans than ranges were asked for"));
-        }
-        let covers = |(span, range): (&Option<VerifiedSpan>, &Range<u64>)| match span {
-            None => true,
-            Some(span) => {
-                let (start, end) = (range.start.min(total), range.end.min(total));
-                span.end <= total && (start >= end || (span.start <= start && end <= span.end))
-            }
-        };
-        if !self.spans.iter().zip(ranges).all(covers) {
-            return Err(problem("spans", "lies outside the object or without its range"));
-        }
         if self.replicas.is_empty() && self.disk.is_none() && self.local_disks.is_empty() {
             return Err(problem("replica_list", "is missing"));
         }
@@ -273,7 +247,6 @@ impl ListParts {
             disk: self.disk.map(|(len, _)| DiskReplica { len }),
             local_disks: self.local_disks,
             lease: Duration::from_millis(self.lease),
-            spans: self.spans,
         })
     }
 }
@@ -301,27 +274,69 @@ fn read_span(message: &[u8]) -> Result<Option<VerifiedSpan>, MalformedReply> {
     Ok(Some(VerifiedSpan { start, end, head, tail }))
 }
 
+/// What verifies the ranges that were asked for, as it arrives.
+struct Spans<'a> {
+    asked: &'a [Range<u64>],
+    told: Vec<Option<VerifiedSpan>>,
+}
+
+impl<'a> Spans<'a> {
+    const fn of(asked: &'a [Range<u64>]) -> Self {
+        Self { asked, told: Vec::new() }
+    }
+
+    fn push(&mut self, message: &[u8]) -> Result<(), MalformedReply> {
+        if self.told.len() == self.asked.len() {
+            return Err(problem("spans", "has more spans than ranges were asked for"));
+        }
+        if self.told.is_empty() {
+            self.told.reserve_exact(self.asked.len());
+        }
+        self.told.push(read_span(message)?);
+        Ok(())
+    }
+
+    /// The spans, which are of the object that `list` describes.
+    fn finish(self, list: &ReplicaList) -> Result<Vec<Option<VerifiedSpan>>, MalformedReply> {
+        if self.told.len() != self.asked.len() {
+            return Err(problem("spans", "has fewer spans than ranges were asked for"));
+        }
+        let total = list.slices.as_slice().iter().map(|slice| slice.len).sum::<u64>();
+        let covers = |(span, range): (&Option<VerifiedSpan>, &Range<u64>)| match span {
+            None => true,
+            Some(span) => {
+                let (start, end) = (range.start.min(total), range.end.min(total));
+                span.end <= total && (start >= end || (span.start <= start && end <= span.end))
+            }
+        };
+        if !self.told.iter().zip(self.asked).all(covers) {
+            return Err(problem("spans", "lies outside the object or without its range"));
+        }
+        Ok(self.told)
+    }
+}
+
 fn read_replica_list_with(
     message: &[u8],
     table: &[Arc<SegmentLocation>],
-    ranges: &[Range<u64>],
+    spans: &mut Spans<'_>,
 ) -> Answer<ReplicaList> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
     let mut parts = ListParts::default();
     while let Some(field) = fields.next()? {
         match field.number {
             2 => push_replica(&mut parts.replicas, field.bytes()?, table)?,
-            8 => parts.push_span(field.bytes()?, ranges.len())?,
+            8 => spans.push(field.bytes()?)?,
             _ if parts.read(field)? => {}
             _ => status.read(field)?,
         }
     }
-    status.or(|| parts.finish(ranges))
+    status.or(|| parts.finish())
 }
 
 /// `GetReplicaListResponse`.
 pub(crate) fn read_replica_list(message: &[u8]) -> Answer<ReplicaList> {
-    read_replica_list_with(message, &[], &[])
+    read_replica_list_with(message, &[], &mut Spans::of(&[]))
 }
 
 fn read_grant_with(message: &[u8], table: &[Arc<SegmentLocation>], asked: u64) -> Answer<PutGrant> {
@@ -358,18 +373,24 @@ pub(crate) fn read_grant(message: &[u8], asked: u64) -> Answer<PutGrant> {
 
 /// `BatchGetReplicaListResponse`.
 pub(crate) fn read_replica_lists(message: &[u8], asked: usize) -> Answer<Items<ReplicaList>> {
-    read_batch(message, [2, 3], asked, |item, table| read_replica_list_with(item, table, &[]))
+    read_batch(message, [2, 3], asked, |item, table| {
+        read_replica_list_with(item, table, &mut Spans::of(&[]))
+    })
 }
 
 /// `BatchGetReplicaListResponse` to a question for ranges.
 pub(crate) fn read_ranged_lists(
     message: &[u8],
     reads: &[RangeRead<'_>],
-) -> Answer<Items<ReplicaList>> {
+) -> Answer<Items<RangedList>> {
     let mut asked = reads.iter();
     read_batch(message, [2, 3], reads.len(), |item, table| {
         // As many items as reads have come.
-        read_replica_list_with(item, table, asked.next().map_or(&[], |read| read.ranges))
+        let mut spans = Spans::of(asked.next().map_or(&[], |read| read.ranges));
+        match read_replica_list_with(item, table, &mut spans)? {
+            Ok(list) => Ok(Ok(RangedList { spans: spans.finish(&list)?, list })),
+            Err(refusal) => Ok(Err(refusal)),
+        }
     })
 }
 

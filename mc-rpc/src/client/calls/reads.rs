@@ -5,13 +5,13 @@ use mc_meta::RangeRead;
 use mc_types::KeyRef;
 
 use super::calls;
-use crate::answer::{self, ReplicaList};
+use crate::answer::{self, RangedList, ReplicaList};
 use crate::error::Refusal;
 use crate::request;
 
 calls! {
     /// Where to read an object. The master keeps it there for
-    /// [`ReplicaList::lease`].
+    /// [`RangedList, ReplicaList::lease`].
     ///
     /// # Errors
     /// Refused with `ObjectNotFound` or `ReplicaIsNotReady`; or any other
@@ -57,14 +57,14 @@ calls! {
     }
 
     /// [`get_replica_list`](Self::get_replica_list) of many keys, and for each range of
-    /// them what to read to [verify](ReplicaList::spans) it. The answers are in the order
+    /// them what to read to [verify](RangedList::spans) it. The answers are in the order
     /// of the reads.
     ///
     /// # Errors
     /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) keys or as many
     /// ranges together; or any other [`RpcError`]. What concerns one key is in its item:
     /// `InvalidParams` beyond [`MAX_RANGES`](crate::MAX_RANGES) ranges of it.
-    fn batch_get_ranges(&self, reads: &[RangeRead<'_>]) -> Vec<Result<ReplicaList, Refusal>> {
+    fn batch_get_ranges(&self, reads: &[RangeRead<'_>]) -> Vec<Result<RangedList, Refusal>> {
         BatchGetReplicaList,
         |out: &mut BytesMut| request::write_reads(out, reads),
         |message: &[u8]| answer::read_ranged_lists(message, reads),
