@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use mc_store::{Client, GetInto, Memory, Put, PutOutcome, ReplicateConfig};
 
-use super::cluster::{Carrier, Cluster, Plan};
+use super::cluster::{Carrier, Cluster, Plan, SHORT_LEASE};
 use super::reference::{Amounts, Measured, Reference};
 use super::{KIB, MIB};
 use crate::error::BenchError;
@@ -52,7 +52,8 @@ pub(super) fn run<W: Write>(
         for carrier in [Carrier::Tcp, Carrier::Shm] {
             // One for each place: the scheduler may move the processes of a free one.
             let segment = scale.pick(1 << 30, 1 << 30, 128 << 20);
-            let cluster = Plan::new(place, carrier, segment).start()?;
+            let plan = Plan::new(place, carrier, segment);
+            let cluster = Plan { lease: Some(SHORT_LEASE), ..plan }.start()?;
             for runtime in [ClientRuntime::Single, ClientRuntime::Multi] {
                 let setting = Setting { place, carrier, runtime, cluster: &cluster };
                 let figures = setting.measure(scale)?;

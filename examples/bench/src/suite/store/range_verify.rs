@@ -11,7 +11,7 @@ use mc_transport::{Link as _, Node, Operation, RemoteSpan, Transferred, Transpor
 use mc_types::{ClientId, KeyRef};
 
 use super::MIB;
-use super::cluster::{Carrier, Plan};
+use super::cluster::{Carrier, Plan, SHORT_LEASE};
 use crate::error::BenchError;
 use crate::figure::{Figure, Report};
 use crate::latency::Latencies;
@@ -22,16 +22,13 @@ use crate::scale::Scale;
 
 const SIZES: [usize; 2] = [MIB, 16 * MIB];
 
-/// A removed object keeps its space so long: less than the segment takes to be filled.
-const LEASE: Duration = Duration::from_millis(100);
-
 /// Prints by carrier and size which part of the throughput of put and get without checksums
 /// of the slices' fronts is left with them.
 pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let place = Placement::Same;
     for carrier in [Carrier::Tcp, Carrier::Shm] {
         let plan = Plan::new(place, carrier, scale.pick(1 << 30, 1 << 30, 512 << 20));
-        let cluster = Plan { lease: Some(LEASE), ..plan }.start()?;
+        let cluster = Plan { lease: Some(SHORT_LEASE), ..plan }.start()?;
         for size in SIZES {
             let bytes: usize = scale.pick(4 << 30, 1 << 30, 32 << 20);
             let turns = (bytes / size).clamp(2, 1_000);
