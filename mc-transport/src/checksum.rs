@@ -1,5 +1,7 @@
 //! CRC-32C, of bytes at rest and of memory that peers may be writing.
 
+use std::cell::RefCell;
+
 use mc_types::Checksum;
 
 use crate::memory::MemorySlice;
@@ -7,6 +9,11 @@ use crate::memory::MemorySlice;
 /// Bytes copied out of shared memory at a time: small enough to stay in the
 /// first-level cache, so that the copy costs little beside the checksum.
 const COPY_CHUNK: usize = 8 << 10;
+
+thread_local! {
+    /// What memory is copied to; to zero it each time takes as long as to add up a kilobyte.
+    static COPY: RefCell<Vec<u8>> = RefCell::new(vec![0; COPY_CHUNK]);
+}
 
 /// CRC-32C of `bytes`.
 ///
@@ -75,14 +82,15 @@ impl Digest {
     /// When they leave the slice.
     pub(crate) fn update_part(&mut self, slice: &MemorySlice, start: usize, len: usize) {
         assert!(start <= slice.len() && len <= slice.len() - start, "the part leaves the slice");
-        let mut chunk = [0; COPY_CHUNK];
-        let (mut at, end) = (start, start + len);
-        while at < end {
-            let piece = &mut chunk[..COPY_CHUNK.min(end - at)];
-            slice.copy_to(at, piece).expect("the loop stays inside the slice");
-            self.0.update(piece);
-            at += piece.len();
-        }
+        COPY.with_borrow_mut(|copy| {
+            let (mut at, end) = (start, start + len);
+            while at < end {
+                let piece = &mut copy[..COPY_CHUNK.min(end - at)];
+                slice.copy_to(at, piece).expect("the loop stays inside the slice");
+                self.0.update(piece);
+                at += piece.len();
+            }
+        });
     }
 
     /// The checksum of all that was added.

@@ -29,7 +29,7 @@ pub(crate) fn copy(
         Operation::Read { into, .. } => {
             for piece in into.iter() {
                 let from = rest.take(piece.len());
-                copy_piece(&from, piece, piece, digest.as_deref_mut(), &may_go_on)?;
+                copy_piece(&from, piece, piece, digest.as_mut(), &may_go_on)?;
             }
         }
         Operation::Write { from, .. } => {
@@ -37,7 +37,7 @@ pub(crate) fn copy(
                 let target = rest.take(source.len());
                 match source {
                     Source::Memory(slice) => {
-                        copy_piece(slice, &target, slice, digest.as_deref_mut(), &may_go_on)?;
+                        copy_piece(slice, &target, slice, digest.as_mut(), &may_go_on)?;
                     }
                     Source::Bytes(bytes) => {
                         for (nth, chunk) in bytes.chunks(CHUNK).enumerate() {
@@ -53,7 +53,7 @@ pub(crate) fn copy(
             }
         }
     }
-    Ok(digest.map(|digest| digest.finish()).unwrap_or_default())
+    Ok(digest.map(Summing::finish).unwrap_or_default())
 }
 
 /// What is left of the remote side.

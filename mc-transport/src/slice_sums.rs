@@ -188,13 +188,12 @@ pub(crate) enum Summing {
 
 impl Summing {
     /// What gives `operation` the checksums that it asks for, if any.
-    pub(crate) fn of(operation: &Operation) -> Option<Box<Self>> {
-        let summing = match operation.sums() {
-            Sums::None => return None,
-            Sums::Whole => Self::Whole(Digest::new()),
-            Sums::Slices => Self::Slices(SliceDigest::new(operation.piece_lens().into())),
-        };
-        Some(Box::new(summing))
+    pub(crate) fn of(operation: &Operation) -> Option<Self> {
+        match operation.sums() {
+            Sums::None => None,
+            Sums::Whole => Some(Self::Whole(Digest::new())),
+            Sums::Slices => Some(Self::Slices(SliceDigest::new(operation.piece_lens().into()))),
+        }
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {

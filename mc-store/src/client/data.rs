@@ -9,6 +9,7 @@ use mc_transport::{
     Transport,
 };
 use mc_types::{Checksum, Endpoint, RemoteKey};
+use smallvec::SmallVec;
 
 use super::Core;
 use super::metrics::{DataPath, Direction};
@@ -172,10 +173,13 @@ fn size(operation: &Operation) -> (Direction, u64) {
     (direction, operation.remote().extent.len())
 }
 
+/// Memory that bytes go to, hardly ever more than one piece.
+pub(super) type Pieces = SmallVec<[MemorySlice; 1]>;
+
 /// The first `len` bytes of `pieces`; `None` when they have fewer.
-pub(super) fn prefix(pieces: &[MemorySlice], len: u64) -> Option<Arc<[MemorySlice]>> {
+pub(super) fn prefix(pieces: &[MemorySlice], len: u64) -> Option<Pieces> {
     let mut left = usize::try_from(len).ok()?;
-    let mut taken = Vec::with_capacity(pieces.len());
+    let mut taken = Pieces::new();
     for piece in pieces {
         if left == 0 {
             break;
@@ -184,7 +188,7 @@ pub(super) fn prefix(pieces: &[MemorySlice], len: u64) -> Option<Arc<[MemorySlic
         left -= part.len();
         taken.push(part);
     }
-    (left == 0).then(|| taken.into())
+    (left == 0).then_some(taken)
 }
 
 /// Whether consecutive runs of `pieces`, each of so many bytes, have the checksums that are

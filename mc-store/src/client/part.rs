@@ -6,8 +6,9 @@ use std::sync::Arc;
 use mc_meta::{Slices, VerifiedSpan};
 use mc_transport::{BufferPool, Memory, MemorySlice, Operation, Transferred, combined};
 use mc_types::Checksum;
+use smallvec::SmallVec;
 
-use super::data::match_checksums;
+use super::data::{Pieces, match_checksums};
 use crate::error::GetError;
 
 /// A part of an object that is read for an item.
@@ -18,11 +19,11 @@ pub(super) struct Part {
     /// Those that are read: more, where only more can be verified.
     read: Range<u64>,
     /// Where the wanted bytes go.
-    target: Arc<[MemorySlice]>,
+    target: Pieces,
     /// Where the bytes around them go, while they are read.
     edges: Option<Memory>,
     /// The checksums of what is read, slice by slice; none where nothing verifies the bytes.
-    runs: Vec<(u64, Option<Checksum>)>,
+    runs: SmallVec<[(u64, Option<Checksum>); 1]>,
     pub(super) failure: Option<GetError>,
     pub(super) verified: bool,
 }
@@ -30,12 +31,7 @@ pub(super) struct Part {
 impl Part {
     /// The bytes `wanted` of an object, into a `target` of as many bytes. Slices that they have
     /// whole are verified.
-    pub(super) fn new(
-        item: usize,
-        wanted: Range<u64>,
-        target: Arc<[MemorySlice]>,
-        slices: &Slices,
-    ) -> Self {
+    pub(super) fn new(item: usize, wanted: Range<u64>, target: Pieces, slices: &Slices) -> Self {
         let whole = |run: Run| run.checksum.filter(|_| run.here == run.slice);
         let runs = runs(slices, &wanted).map(|run| (run.len(), whole(run))).collect();
         let read = wanted.clone();
@@ -93,7 +89,7 @@ impl Part {
 
     /// Where the bytes that are read go, in their order. No piece has bytes of two slices, so
     /// that each slice can be verified. The part is [prepared](Self::prepare).
-    pub(super) fn pieces(&self) -> Vec<MemorySlice> {
+    pub(super) fn pieces(&self) -> Pieces {
         let (before, behind) = (self.before() as usize, self.behind() as usize);
         let edge = |at, len| {
             let edge = self.edges.as_ref().and_then(|edges| edges.slice(at, len));
@@ -108,9 +104,9 @@ impl Part {
     }
 
     /// `pieces`, cut where slices end.
-    fn cut(&self, pieces: impl Iterator<Item = MemorySlice>) -> Vec<MemorySlice> {
+    fn cut(&self, pieces: impl Iterator<Item = MemorySlice>) -> Pieces {
         let mut runs = self.runs.iter().map(|&(len, _)| len as usize); // all are in memory
-        let (mut left, mut cut) = (0, Vec::new());
+        let (mut left, mut cut) = (0, Pieces::new());
         for piece in pieces {
             let mut at = 0;
             while at < piece.len() {

@@ -13,12 +13,13 @@ use mc_transport::{
     BootTime, BufferPool, Memory, MemorySlice, Operation, RemoteSpan, TransferError,
 };
 use mc_types::{ErrorCode, Generation, KeyRef, Time};
+use smallvec::{SmallVec, smallvec};
 
 use super::Core;
-use super::data::{Job, Moved, prefix};
+use super::data::{Job, Moved, Pieces, prefix};
 use super::part::Part;
 use super::ranges::ask_for_ranges;
-use crate::by_key::by_key;
+use crate::by_key::{Places, by_key};
 use crate::error::{GetError, PeerError};
 
 /// Objects asked for in one call, and parts of objects read at a time.
@@ -56,7 +57,7 @@ pub(super) struct Item<'a> {
 /// All items of one key. They are read together, so that their bytes are of one put.
 struct Object<'a> {
     key: KeyRef<'a>,
-    items: Vec<usize>,
+    items: Places,
     /// What verifies the ranges that its items want, one for each in their order.
     spans: Vec<Option<VerifiedSpan>>,
     attempts: u32,
@@ -69,7 +70,7 @@ struct Read {
     list: ReplicaList,
     lease: ReaderLease,
     /// Replicas in the order in which to try them.
-    order: Vec<usize>,
+    order: SmallVec<[usize; 2]>,
     parts: Vec<Part>,
     /// The object went away while it was read.
     lost: bool,
@@ -107,7 +108,7 @@ impl<'a> Item<'a> {
     }
 
     /// Memory for `len` bytes.
-    fn pieces(&mut self, len: u64, pool: &BufferPool) -> Result<Arc<[MemorySlice]>, GetError> {
+    fn pieces(&mut self, len: u64, pool: &BufferPool) -> Result<Pieces, GetError> {
         match &mut self.target {
             Target::Given(pieces) => prefix(pieces, len).ok_or_else(|| {
                 let given = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -120,7 +121,7 @@ impl<'a> Item<'a> {
                     *memory = Some(taken.map_err(|error| GetError::Memory(Arc::new(error)))?);
                 }
                 let memory = memory.as_ref().expect("taken above");
-                Ok([memory.whole()].into())
+                Ok(smallvec![memory.whole()])
             }
             Target::Cached(_) => unreachable!("what was cached has an outcome"),
         }
@@ -138,7 +139,7 @@ impl<'a> Item<'a> {
                     return Err(GetError::BufferTooSmall { needed: len, given });
                 };
                 let mut rest = &part[..];
-                for piece in &*pieces {
+                for piece in &pieces {
                     let (here, after) = rest.split_at(piece.len());
                     piece.copy_from(0, here).map_err(|_| GetError::TargetReadOnly)?;
                     rest = after;
@@ -169,7 +170,7 @@ impl<'a> Item<'a> {
 }
 
 impl<'a> Object<'a> {
-    fn new(key: KeyRef<'a>, items: Vec<usize>) -> Self {
+    fn new(key: KeyRef<'a>, items: Places) -> Self {
         Self { key, items, spans: Vec::new(), attempts: 0, is_open: true }
     }
 
@@ -180,15 +181,15 @@ impl<'a> Object<'a> {
 
     /// Ends with what was read, or begins again if the object went away too early. Of what was
     /// read then nothing stays: the rest of it will be of another put.
-    fn conclude(&mut self, items: &mut [Item<'_>], read: Read) {
+    fn conclude(&mut self, items: &mut [Item<'_>], read: &mut Read) {
         self.attempts += 1;
         self.is_open = read.lost && self.attempts < ATTEMPTS;
         if self.is_open {
             self.items.iter().for_each(|&at| items[at].outcome = None);
             return;
         }
-        for part in read.parts {
-            items[part.item].outcome = Some(match part.failure {
+        for part in &mut read.parts {
+            items[part.item].outcome = Some(match part.failure.take() {
                 _ if read.lost => Err(GetError::LeaseExpired),
                 _ if part.verified => Ok(part.len()),
                 failure => Err(failure.unwrap_or(GetError::NotFound)),
@@ -246,10 +247,10 @@ impl Core {
         // since the master was asked: then the answer was old, not the bytes bad.
         self.renew(&mut reads, objects, |read, _| !read.parts.iter().all(|part| part.verified))
             .await;
-        for mut read in reads {
+        for read in &mut reads {
             read.lost |= read.ran_out_of_time();
             if !read.lost {
-                self.keep(&objects[read.object], &read);
+                self.keep(&objects[read.object], read);
             }
             objects[read.object].conclude(items, read);
         }
@@ -344,13 +345,13 @@ impl Core {
     /// Replicas in our own memory first, then those whose node answered lately, of these
     /// those that share memory, are not busy and near; those that are alike in an order
     /// that differs from object to object, to spread the load.
-    fn order(&self, list: &ReplicaList) -> Vec<usize> {
+    fn order(&self, list: &ReplicaList) -> SmallVec<[usize; 2]> {
         let count = list.replicas.len();
         if count == 1 {
-            return vec![0];
+            return smallvec![0];
         }
         let first = list.generation.as_u64() as usize % count.max(1);
-        let mut order: Vec<usize> = (0..count).map(|n| (first + n) % count).collect();
+        let mut order: SmallVec<[usize; 2]> = (0..count).map(|n| (first + n) % count).collect();
         order.sort_by_cached_key(|&at| {
             let replica = &list.replicas[at];
             let endpoint = &replica.segment.endpoint;
@@ -476,7 +477,7 @@ impl Read {
         let mut pieces = part.pieces();
         let operation = match pieces.len() {
             1 => Operation::read(from, pieces.remove(0)),
-            _ => Operation::read(from, pieces),
+            _ => Operation::read(from, pieces.into_vec()),
         };
         Job { endpoint: replica.segment.endpoint.clone(), operation: part.summed(operation) }
     }

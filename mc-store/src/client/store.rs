@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig};
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
-use mc_transport::{BootTime, Operation, RemoteSpan, SliceSums, Source};
-use mc_types::{ErrorCode, KeyRef};
+use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
+use mc_types::{Checksum, ErrorCode, KeyRef};
 
 use super::data::{Job, LostLinks};
 use super::put::{Put, PutOutcome};
@@ -69,7 +69,7 @@ struct Item {
     slices: Vec<Source>,
     lengths: Vec<u64>,
     /// The slices' checksums and prefixes, once they are known.
-    sums: Option<Arc<SliceSums>>,
+    sums: Option<Sums>,
     outcome: Option<Result<PutOutcome, PutError>>,
     placements: u32,
 }
@@ -102,13 +102,18 @@ impl Item {
 
     /// Takes the checksums, if they were not taken on the way.
     fn add_up(&mut self) {
-        self.sums.get_or_insert_with(|| Arc::new(SliceSums::of(&self.slices)));
+        self.sums.get_or_insert_with(|| Sums::Slices(Arc::new(SliceSums::of(&self.slices))));
+    }
+
+    /// Whether its only checksum is that of all its bytes.
+    fn has_one_sum(&self) -> bool {
+        matches!(self.lengths[..], [len] if len <= CHECKPOINT)
     }
 
     /// What makes the object readable, once it is added up and written.
     fn end(&self, handle: PutHandle) -> PutEnd<'_> {
         let sums = self.sums.as_ref().expect("what was written is added up");
-        let (checksums, prefixes) = (&sums.checksums, &sums.prefixes);
+        let (checksums, prefixes) = sums.as_slices();
         PutEnd { key: self.key(), handle, checksums, prefixes }
     }
 
@@ -121,9 +126,34 @@ impl Item {
             [slice] => Operation::write(slice.clone(), to),
             slices => Operation::write(slices.to_vec(), to),
         };
-        let wanted = nth == 0 && self.sums.is_none();
-        let operation = if wanted { operation.checkpointed() } else { operation };
+        let is_summed = nth == 0 && self.sums.is_none();
+        let operation = match is_summed {
+            true if self.has_one_sum() => operation.checksummed(),
+            true => operation.checkpointed(),
+            false => operation,
+        };
         Job { endpoint: replica.segment.endpoint.clone(), operation }
+    }
+}
+
+/// Checksums of an object's slices, and their prefixes.
+enum Sums {
+    /// Of an object with one slice that has no prefixes.
+    Whole(Checksum),
+    Slices(Arc<SliceSums>),
+}
+
+impl Sums {
+    /// Those that were taken while the bytes moved, if any.
+    fn taken(done: Transferred) -> Option<Self> {
+        done.checksum.map(Self::Whole).or(done.slices.map(Self::Slices))
+    }
+
+    fn as_slices(&self) -> (&[Checksum], &[Checksum]) {
+        match self {
+            Self::Whole(checksum) => (std::slice::from_ref(checksum), &[]),
+            Self::Slices(sums) => (&sums.checksums, &sums.prefixes),
+        }
     }
 }
 
@@ -205,7 +235,7 @@ impl Core {
             Mode::Put => self.master.batch_put_start(self.id, config, &puts).await?,
             Mode::Upsert => self.master.batch_upsert_start(self.id, config, &puts).await?,
         };
-        let mut granted = Vec::new();
+        let mut granted = Vec::with_capacity(open.len());
         for (&at, answer) in open.iter().zip(answers) {
             match answer {
                 Ok(grant) => {
@@ -220,7 +250,7 @@ impl Core {
 
     /// Writes every replica of every granted item.
     async fn write(&self, items: &mut [Item], granted: Vec<Granted>) -> Vec<Written> {
-        let mut jobs = Vec::new();
+        let mut jobs = Vec::with_capacity(granted.len());
         for Granted { at, grant, until } in &granted {
             let replicas = grant.replicas.iter().enumerate();
             jobs.extend(replicas.map(|(nth, replica)| items[*at].job(nth, replica, *until)));
@@ -232,7 +262,7 @@ impl Core {
             // All of this object's results are taken, also after a failure.
             for (replica, result) in grant.replicas.iter().zip(results.by_ref()) {
                 match result {
-                    Ok(done) => items[at].sums = items[at].sums.take().or(done.slices),
+                    Ok(done) => items[at].sums = items[at].sums.take().or(Sums::taken(done)),
                     Err(failed) => {
                         self.peers.holds(&replica.segment.endpoint, &replica.segment.name);
                         outcome = Err(failed.error);
@@ -251,24 +281,24 @@ impl Core {
     /// Makes written items readable and gives the others up, to be placed anew if
     /// they have not been too often.
     async fn finish(self: &Arc<Self>, items: &mut [Item], written: Vec<Written>, mode: Mode) {
-        let (whole, broken): (Vec<_>, Vec<_>) =
-            written.into_iter().partition(|written| written.outcome.is_ok());
+        let whole = || written.iter().filter(|written| written.outcome.is_ok());
         let ends: Vec<PutEnd<'_>> =
-            whole.iter().map(|written| items[written.at].end(written.handle)).collect();
+            whole().map(|written| items[written.at].end(written.handle)).collect();
         let ended = if ends.is_empty() { Ok(Vec::new()) } else { self.end(&ends, mode).await };
         match ended {
             Ok(answers) => {
-                for (Written { at, .. }, answer) in whole.into_iter().zip(answers) {
+                for (&Written { at, .. }, answer) in whole().zip(answers) {
                     let outcome = answer.map(|()| PutOutcome::Stored).map_err(PutError::Refused);
                     items[at].outcome = Some(outcome);
                 }
             }
             Err(error) => {
-                for Written { at, .. } in whole {
+                for &Written { at, .. } in whole() {
                     items[at].outcome = Some(Err(error.clone().into()));
                 }
             }
         }
+        let broken = written.into_iter().filter(|written| written.outcome.is_err()).collect();
         self.give_up(items, broken, mode).await;
     }
 

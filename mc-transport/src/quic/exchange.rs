@@ -157,7 +157,7 @@ fn prepare(id: u32, order: Order) -> (Outgoing, Awaited) {
     };
     let (remote, access) = (operation.remote(), operation.access());
     let (offset, requested) = (remote.extent.offset(), remote.extent.len());
-    let summing = Summing::of(&operation);
+    let summing = Summing::of(&operation).map(Box::new);
     let (opcode, from, into, len) = match operation {
         Operation::Read { into, .. } => (Opcode::Read, Vec::new().into(), into, requested),
         Operation::Write { from, .. } => (Opcode::Write, from, Vec::new().into(), 0),

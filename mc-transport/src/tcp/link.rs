@@ -417,7 +417,7 @@ impl Outbox {
         self.next_id = id.wrapping_add(1);
         let (remote, access) = (operation.remote(), operation.access());
         let (offset, requested) = (remote.extent.offset(), remote.extent.len());
-        let summing = Summing::of(&operation);
+        let summing = Summing::of(&operation).map(Box::new);
         let (opcode, payload, into, len) = match operation {
             Operation::Read { into, .. } => (Opcode::Read, Vec::new().into(), into, requested),
             Operation::Write { from, .. } => (Opcode::Write, from, Vec::new().into(), 0),
