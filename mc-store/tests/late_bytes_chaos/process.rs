@@ -17,7 +17,12 @@ const PREFIX: &str = "| ";
 pub(crate) enum Role {
     Master,
     Node,
-    Worker { number: u64, seed: u64 },
+    Worker {
+        number: u64,
+        seed: u64,
+    },
+    /// Puts large objects, one after the other, and says when each has ended.
+    Writer,
 }
 
 /// What this process is, and where its master is; `None` for the test itself.
@@ -27,6 +32,7 @@ pub(crate) fn role() -> Option<(Role, SocketAddr)> {
     let role = match words[0] {
         "master" => Role::Master,
         "node" => Role::Node,
+        "writer" => Role::Writer,
         _ => Role::Worker { number: words[2].parse().unwrap(), seed: words[3].parse().unwrap() },
     };
     Some((role, words[1].parse().unwrap()))
@@ -70,6 +76,7 @@ impl Process {
         let text = match role {
             Role::Master => format!("master {master}"),
             Role::Node => format!("node {master}"),
+            Role::Writer => format!("writer {master}"),
             Role::Worker { number, seed } => format!("worker {master} {number} {seed}"),
         };
         let mut child = Command::new(std::env::current_exe().unwrap())

@@ -213,6 +213,18 @@ async fn space_of_a_lost_write_comes_back_when_the_peer_has_ended_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_removed_by_force_stays_until_its_readers_are_done() {
+    what_is_removed_stays_for_its_readers(async |app| app.remove("old", true).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_removed_with_all_others_stays_until_its_readers_are_done() {
+    what_is_removed_stays_for_its_readers(async |app| {
+        assert_eq!(app.remove_all(true).await.unwrap(), 1);
+    })
+    .await;
+}
+
+async fn what_is_removed_stays_for_its_readers(remove: impl AsyncFnOnce(&Client)) {
     let cluster = Cluster::start(|config| config.lease_ttl = Duration::from_secs(1)).await;
     let app = cluster.app().await;
     app.put("old", content("old", OLD)).await.unwrap();
@@ -223,7 +235,7 @@ async fn what_is_removed_by_force_stays_until_its_readers_are_done() {
     let read = tokio::spawn(async move { reader.get_range("old", range).await });
     until("a read to be held up", async || cluster.proxy.held() == 1).await;
     cluster.proxy.hold(Hold::Nothing);
-    app.remove("old", true).await.unwrap();
+    remove(&app).await;
     assert!(!app.exist("old").await.unwrap(), "it is hidden at once");
     let used = app.cluster_report().await.unwrap().used;
     assert_eq!(used, OLD as u64, "its space is not free yet");
