@@ -51,8 +51,7 @@ pub(super) fn run<W: Write>(
         let mut ours = Vec::new();
         for carrier in [Carrier::Tcp, Carrier::Shm] {
             // One for each place: the scheduler may move the processes of a free one.
-            let segment = scale.pick(1 << 30, 1 << 30, 128 << 20);
-            let plan = Plan::new(place, carrier, segment);
+            let plan = Plan::new(place, carrier, segment(scale));
             let cluster = Plan { lease: Some(SHORT_LEASE), ..plan }.start()?;
             for runtime in [ClientRuntime::Single, ClientRuntime::Multi] {
                 let setting = Setting { place, carrier, runtime, cluster: &cluster };
@@ -118,30 +117,14 @@ struct Setting<'a> {
 
 impl Setting<'_> {
     fn measure(&self, scale: Scale) -> Result<Vec<Figure>, BenchError> {
-        let mut figures = Vec::new();
-        for size in SIZES {
-            let count = count(scale, size);
-            let mut timed = self.with_client(async |client| singles(client, size, count).await)?;
-            let both = [
-                ("get_into_p50_us", "get_into_p99_us", &mut timed.get_into),
-                ("get_p50_us", "get_p99_us", &mut timed.get),
-                ("put_p50_us", "put_p99_us", &mut timed.put),
-            ];
-            for (p50, p99, latencies) in both {
-                figures.push(Figure::new(p50, latencies.p50_us(), "µs").with("size", size));
-                let p99 = Figure::new(p99, latencies.quantile_us(0.99), "µs");
-                figures.push(p99.with("size", size));
-            }
-        }
-        let calls = exist_calls(scale);
-        let mut exist = self.with_client(async |client| exist(client, calls).await)?;
-        figures.push(Figure::new("exist_p50_us", exist.p50_us(), "µs"));
-        let rounds = rounds(scale);
-        let (puts, gets) = self.with_client(async |client| batches(client, rounds).await)?;
-        for (name, rate) in [("put_batch_per_s", puts), ("get_batch_per_s", gets)] {
-            let figure = Figure::new(name, rate, "values/s").with("batch", BATCH);
-            figures.push(figure.with("size", BATCH_VALUE));
-        }
+        let figures = placement::on_client_cpu(self.place, || {
+            self.runtime.start()?.block_on(async {
+                let client = self.cluster.client().await?;
+                let figures = figures(&client, scale).await;
+                client.shutdown().await;
+                figures
+            })
+        })?;
         Ok(figures.into_iter().map(|figure| self.on(figure)).collect())
     }
 
@@ -151,21 +134,65 @@ impl Setting<'_> {
             .with("placement", self.place.name())
             .with("runtime", self.runtime.name())
     }
+}
 
-    /// Runs `work` with a client of its own at the client's place.
-    fn with_client<T: Send>(
-        &self,
-        work: impl AsyncFnOnce(&Client) -> Result<T, BenchError> + Send,
-    ) -> Result<T, BenchError> {
-        placement::on_client_cpu(self.place, || {
-            self.runtime.start()?.block_on(async {
-                let client = self.cluster.client().await?;
-                let outcome = work(&client).await;
-                client.shutdown().await;
-                outcome
-            })
-        })
+/// All that is measured with one client.
+async fn figures(client: &Client, scale: Scale) -> Result<Vec<Figure>, BenchError> {
+    let mut figures = Vec::new();
+    touch(client, segment(scale)).await?;
+    for size in SIZES {
+        let mut timed = singles(client, size, count(scale, size)).await?;
+        let both = [
+            ("get_into_p50_us", "get_into_p99_us", &mut timed.get_into),
+            ("get_p50_us", "get_p99_us", &mut timed.get),
+            ("put_p50_us", "put_p99_us", &mut timed.put),
+        ];
+        for (p50, p99, latencies) in both {
+            figures.push(Figure::new(p50, latencies.p50_us(), "µs").with("size", size));
+            let p99 = Figure::new(p99, latencies.quantile_us(0.99), "µs");
+            figures.push(p99.with("size", size));
+        }
+        clear(client).await?;
     }
+    let mut exist = exist(client, exist_calls(scale)).await?;
+    figures.push(Figure::new("exist_p50_us", exist.p50_us(), "µs"));
+    let (puts, gets) = batches(client, rounds(scale)).await?;
+    for (name, rate) in [("put_batch_per_s", puts), ("get_batch_per_s", gets)] {
+        let figure = Figure::new(name, rate, "values/s").with("batch", BATCH);
+        figures.push(figure.with("size", BATCH_VALUE));
+    }
+    clear(client).await?;
+    Ok(figures)
+}
+
+/// Bytes of the node's segment: room for all that a run puts.
+fn segment(scale: Scale) -> usize {
+    scale.pick(1 << 30, 1 << 30, 128 << 20)
+}
+
+/// Writes to most of the segment, so that no measured call is the first to touch a page:
+/// a store that has been up for a while has touched all of them.
+async fn touch(client: &Client, segment: usize) -> Result<(), BenchError> {
+    const SIZE: usize = 16 * MIB;
+    let value: Bytes = Pattern::new(0).bytes(SIZE).into();
+    // No more than what makes the master evict.
+    for n in 0..segment / SIZE * 9 / 10 {
+        client.put(&format!("touch-{n}"), value.clone()).await?;
+    }
+    clear(client).await
+}
+
+/// Removes everything, and waits until its space is free again.
+async fn clear(client: &Client) -> Result<(), BenchError> {
+    let start = Instant::now();
+    client.remove_all(true).await?;
+    while client.cluster_report().await?.used > 0 {
+        if start.elapsed() > 100 * SHORT_LEASE {
+            return Err(BenchError::wrong("remove_all", "its space does not come back"));
+        }
+        tokio::time::sleep(SHORT_LEASE / 10).await;
+    }
+    Ok(())
 }
 
 /// How often to ask whether a key is there.
@@ -191,7 +218,7 @@ struct Timed {
     get: Latencies,
 }
 
-/// Puts a value, gets it back in both ways, checks it and removes it, over and over.
+/// Puts values, gets each back in both ways and checks it. They stay.
 async fn singles(client: &Client, size: usize, count: usize) -> Result<Timed, BenchError> {
     let target = Memory::allocate(size)?;
     let mut found = vec![0; size];
@@ -228,7 +255,6 @@ async fn singles(client: &Client, size: usize, count: usize) -> Result<Timed, Be
             return Err(BenchError::wrong("get", format!("{} of {size} bytes", got.len())));
         }
         pattern.check("get", 0, &got)?;
-        client.remove(&key, true).await?;
         if turn >= warm_up {
             timed.put.add(put);
             timed.get_into.add(get_into);
@@ -254,11 +280,10 @@ async fn exist(client: &Client, count: usize) -> Result<Latencies, BenchError> {
             latencies.add(took);
         }
     }
-    client.remove("exist", true).await?;
     Ok(latencies)
 }
 
-/// Values per second, put and got in batches.
+/// Values per second, put and got in batches. They stay.
 async fn batches(client: &Client, rounds: usize) -> Result<(f64, f64), BenchError> {
     const SIZE: usize = BATCH_VALUE;
     let config = ReplicateConfig::default();
@@ -294,10 +319,6 @@ async fn batches(client: &Client, rounds: usize) -> Result<(f64, f64), BenchErro
         if round >= rounds / 10 {
             put.add(put_took);
             get.add(get_took);
-        }
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        for removed in client.batch_remove(&keys, true).await? {
-            removed.map_err(|refusal| BenchError::wrong("batch_remove", refusal.to_string()))?;
         }
     }
     Ok((put.rate_of(BATCH as f64), get.rate_of(BATCH as f64)))
