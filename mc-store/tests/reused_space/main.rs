@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mc_meta::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig};
 use mc_store::{
-    ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, NodeConfig, PutOutcome,
+    ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, NodeConfig, PutError,
+    PutOutcome,
 };
 use mc_ticket::PutToken;
 use mc_transport::tcp::TcpConfig;
@@ -20,11 +21,14 @@ use mc_transport::{
 };
 use mc_types::{ClientId, ErrorCode, KeyRef};
 use proxy::{Hold, Proxy};
+use tokio::task::JoinHandle;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const SEGMENT: u64 = 32 << 20;
 /// What the late write, or read, is about.
 const OLD: usize = 8 << 20;
+/// What a read leaves out on both sides.
+const EDGE: usize = 4096;
 /// What lies there afterwards.
 const NEW: usize = 2 << 20;
 
@@ -110,10 +114,38 @@ impl Cluster {
         keys
     }
 
+    /// A put of `old` whose bytes have arrived to the first MiB.
+    async fn held_up_put(&self) -> JoinHandle<Result<PutOutcome, PutError>> {
+        let writer = self.app().await;
+        self.proxy.hold(Hold::Sent(1 << 20));
+        let put = tokio::spawn(async move { writer.put("old", content("old", OLD)).await });
+        until("a write to be held up", async || self.proxy.held() == 1).await;
+        self.proxy.hold(Hold::Nothing);
+        put
+    }
+
+    /// A read of the [middle](middle_of_old) of `old` whose bytes have arrived to the first
+    /// 64 KiB.
+    async fn held_up_read(&self) -> JoinHandle<Result<Bytes, GetError>> {
+        let reader = self.app().await;
+        self.proxy.hold(Hold::Answered(64 << 10));
+        let read =
+            tokio::spawn(
+                async move { reader.get_range("old", EDGE as u64..(OLD - EDGE) as u64).await },
+            );
+        until("a read to be held up", async || self.proxy.held() == 1).await;
+        self.proxy.hold(Hold::Nothing);
+        read
+    }
+
     async fn late_bytes_arrive(&self) {
         self.proxy.release();
         until("late bytes to be delivered", async || self.proxy.has_delivered()).await;
     }
+}
+
+fn middle_of_old() -> Bytes {
+    content("old", OLD).slice(EDGE..OLD - EDGE)
 }
 
 fn without_sharing() -> NodeConfig {
@@ -148,11 +180,7 @@ async fn all_intact(app: &Client, keys: &[String]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_of_a_forgotten_past_touches_nothing_that_is_new() {
     let mut cluster = Cluster::start(|_| {}).await;
-    let writer = cluster.app().await;
-    cluster.proxy.hold(Hold::Sent(1 << 20));
-    let put = tokio::spawn(async move { writer.put("old", content("old", OLD)).await });
-    until("a write to be held up", async || cluster.proxy.held() == 1).await;
-    cluster.proxy.hold(Hold::Nothing);
+    let put = cluster.held_up_put().await;
     cluster.restart_master().await;
     let app = cluster.app().await;
     until("the node to come back", async || {
@@ -171,13 +199,7 @@ async fn a_read_of_a_forgotten_past_brings_nothing_that_is_new() {
     let mut cluster = Cluster::start(|_| {}).await;
     let app = cluster.app().await;
     app.put("old", content("old", OLD)).await.unwrap();
-    cluster.proxy.hold(Hold::Answered(64 << 10));
-    let reader = cluster.app().await;
-    let range = 4096..OLD as u64 - 4096;
-    let expected = content("old", OLD).slice(4096..OLD - 4096);
-    let read = tokio::spawn(async move { reader.get_range("old", range).await });
-    until("a read to be held up", async || cluster.proxy.held() == 1).await;
-    cluster.proxy.hold(Hold::Nothing);
+    let read = cluster.held_up_read().await;
     cluster.restart_master().await;
     let app = cluster.app().await;
     until("the node to come back", async || {
@@ -187,7 +209,7 @@ async fn a_read_of_a_forgotten_past_brings_nothing_that_is_new() {
     let keys = cluster.fill(&app).await;
     cluster.late_bytes_arrive().await;
     if let Ok(bytes) = read.await.unwrap() {
-        assert!(bytes == expected, "foreign bytes as good");
+        assert!(bytes == middle_of_old(), "foreign bytes as good");
     }
     all_intact(&app, &keys).await;
 }
@@ -228,13 +250,7 @@ async fn what_is_removed_stays_for_its_readers(remove: impl AsyncFnOnce(&Client)
     let cluster = Cluster::start(|config| config.lease_ttl = Duration::from_secs(1)).await;
     let app = cluster.app().await;
     app.put("old", content("old", OLD)).await.unwrap();
-    cluster.proxy.hold(Hold::Answered(64 << 10));
-    let reader = cluster.app().await;
-    let range = 4096..OLD as u64 - 4096;
-    let expected = content("old", OLD).slice(4096..OLD - 4096);
-    let read = tokio::spawn(async move { reader.get_range("old", range).await });
-    until("a read to be held up", async || cluster.proxy.held() == 1).await;
-    cluster.proxy.hold(Hold::Nothing);
+    let read = cluster.held_up_read().await;
     remove(&app).await;
     assert!(!app.exist("old").await.unwrap(), "it is hidden at once");
     let used = app.cluster_report().await.unwrap().used;
@@ -242,7 +258,7 @@ async fn what_is_removed_stays_for_its_readers(remove: impl AsyncFnOnce(&Client)
     let keys = cluster.fill(&app).await;
     cluster.late_bytes_arrive().await;
     match read.await.unwrap() {
-        Ok(bytes) => assert!(bytes == expected, "foreign bytes as good"),
+        Ok(bytes) => assert!(bytes == middle_of_old(), "foreign bytes as good"),
         Err(GetError::NotFound | GetError::LeaseExpired) => {}
         Err(error) => panic!("{error}"),
     }
@@ -256,11 +272,7 @@ async fn nothing_is_written_after_the_grant_has_ended() {
         config.put_start_release_timeout = Duration::from_millis(1000);
     })
     .await;
-    let writer = cluster.app().await;
-    cluster.proxy.hold(Hold::Sent(1 << 20));
-    let put = tokio::spawn(async move { writer.put("old", content("old", OLD)).await });
-    until("a write to be held up", async || cluster.proxy.held() == 1).await;
-    cluster.proxy.hold(Hold::Nothing);
+    let put = cluster.held_up_put().await;
     let app = cluster.app().await;
     until("the grant to end", async || app.cluster_report().await.unwrap().used == 0).await;
     let keys = cluster.fill(&app).await;
