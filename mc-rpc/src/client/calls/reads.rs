@@ -11,7 +11,7 @@ use crate::request;
 
 calls! {
     /// Where to read an object. The master keeps it there for
-    /// [`RangedList, ReplicaList::lease`].
+    /// [`ReplicaList::lease`].
     ///
     /// # Errors
     /// Refused with `ObjectNotFound` or `ReplicaIsNotReady`; or any other
