@@ -387,7 +387,9 @@ for call in [
     lambda: store.put_batch(["c"], [b"x"]),
 ]:
     os.kill({cluster.master.pid}, signal.SIGSTOP)
+    deadline = time.monotonic() + 30
     while is_running({cluster.master.pid}):
+        assert time.monotonic() < deadline, "the master is not stopped"
         time.sleep(0.001)
     timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
     begun = time.monotonic()

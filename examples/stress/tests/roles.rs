@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mc_store::{Client, Master};
 use tokio::runtime::Runtime;
@@ -115,7 +115,9 @@ fn a_wrong_value_is_found() {
     let replaced = async {
         let client = Client::builder().master(cluster.address()).connect().await.unwrap();
         let key = "stress/5/100000/17";
+        let begun = Instant::now();
         while client.longest_prefix(&["stress/5/100000/39", key]).await.unwrap() < 2 {
+            assert!(begun.elapsed() < DEADLINE, "the values are not there yet");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         client.remove(key, true).await.unwrap();

@@ -17,9 +17,8 @@ use crate::raw;
 /// nobody else uses.
 const RELAYED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// A lease for runs that remove what they read, over and over: what was removed keeps its
-/// space as long as readers may still read it, and the runs are to use the same memory again
-/// before they have touched all of the segment.
+/// A lease for runs that remove by force what they have just read: its space stays until the
+/// lease ends, and the run waits for it, or needs as much more of the segment.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(100);
 
 /// How bytes travel between clients and the storage node.

@@ -175,7 +175,7 @@ fn segment(scale: Scale) -> usize {
 async fn touch(client: &Client, segment: usize) -> Result<(), BenchError> {
     const SIZE: usize = 16 * MIB;
     let value: Bytes = Pattern::new(0).bytes(SIZE).into();
-    // No more than what makes the master evict.
+    // Less than makes the master evict.
     for n in 0..segment / SIZE * 9 / 10 {
         client.put(&format!("touch-{n}"), value.clone()).await?;
     }
