@@ -8,6 +8,7 @@ use mc_ticket::PutToken;
 use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey};
 use smallvec::SmallVec;
 
+use crate::damage::DamageTotals;
 use crate::kinds::{DiskReplica, LocalDiskReplica};
 use crate::local_disk::LocalDiskInfo;
 use crate::offload::OffloadTotals;
@@ -493,6 +494,8 @@ pub struct MasterReport {
     pub removed_objects: u64,
     /// Objects that went for having been read.
     pub expired_objects: u64,
+    /// What became of reports that replicas are damaged.
+    pub damage: DamageTotals,
     /// Clients given up for dead.
     pub expired_clients: u64,
     /// Bytes of the files on the shared tier, those being written included.

@@ -171,13 +171,11 @@ impl Master {
                 if !object.local_disks().iter().any(|disk| disk.client() == client) {
                     return Err(DiskEvictError::NoReplica);
                 }
-                object.change_extra(|e| e.local_disks.retain(|disk| disk.client() != client));
-                let len = object.len();
-                shard.config.local.book.lock().offloads.freed(client, len);
+                shard.leave_disk_of(slot, client);
             }
         }
         shard.totals.disk_evictions += 1;
-        shard.lost_from_disk(slot, emit);
+        shard.lost_from_disk(slot, Removal::DiskLost, emit);
         Ok(())
     }
 
@@ -337,7 +335,29 @@ impl Shard {
     /// The file of an object will not come.
     pub(crate) fn give_up_file(&mut self, slot: u32, emit: Emit<'_>) {
         self.drop_file(slot);
-        self.lost_from_disk(slot, emit);
+        self.lost_from_disk(slot, Removal::DiskLost, emit);
+    }
+
+    /// Takes a replica away that is damaged: on the disk of this client, or else the file.
+    pub(crate) fn drop_damaged_from_disk(
+        &mut self,
+        slot: u32,
+        client: Option<ClientId>,
+        emit: Emit<'_>,
+    ) {
+        match client {
+            Some(client) => self.leave_disk_of(slot, client),
+            None => self.drop_file(slot),
+        }
+        self.lost_from_disk(slot, Removal::Damaged, emit);
+    }
+
+    /// An object is not on the disk of this client any more.
+    fn leave_disk_of(&mut self, slot: u32, client: ClientId) {
+        let object = self.get_mut(slot);
+        object.change_extra(|e| e.local_disks.retain(|disk| disk.client() != client));
+        let len = object.len();
+        self.config.local.book.lock().offloads.freed(client, len);
     }
 
     /// Forgets the file of an object.
@@ -358,12 +378,12 @@ impl Shard {
     }
 
     /// An object is on one disk less; it goes when that was all there was of it.
-    fn lost_from_disk(&mut self, slot: u32, emit: Emit<'_>) {
+    fn lost_from_disk(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         if object.has_memory() || object.outlives_memory() {
             self.emit_given_up(slot, emit);
         } else {
-            self.remove(slot, Removal::DiskLost, emit);
+            self.remove(slot, cause, emit);
         }
     }
 

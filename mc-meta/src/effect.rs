@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
+use crate::damage::ReplicaPlace;
 use crate::drain::DrainJobInfo;
 use crate::segment::Segment;
 use crate::states::SegmentStatus;
@@ -92,6 +93,19 @@ pub enum Effect<'a> {
         /// The object as it was, with what it still had.
         object: ObjectView<'a>,
     },
+    /// A replica was found to be damaged, and goes. Told before the object is
+    /// [`Changed`](Self::Changed) or [`Removed`](Self::Removed), so that whoever logs knows
+    /// which replica it was.
+    Damaged {
+        /// The object's key.
+        key: KeyRef<'a>,
+        /// Its put.
+        generation: Generation,
+        /// The replica.
+        place: ReplicaPlace,
+        /// Its segment, when it is in memory.
+        segment: Option<&'a Segment>,
+    },
     /// A task was created, fetched, given to another client or ended. Of those that have
     /// ended the last [`max_finished`](crate::TaskConfig::max_finished) stay known.
     Task {
@@ -150,4 +164,6 @@ pub enum Removal {
     DiskLost,
     /// Its time after it was first read was over.
     Expired,
+    /// Its last replica had bytes that were not put there.
+    Damaged,
 }

@@ -8,6 +8,8 @@ mod clear;
 mod clients;
 mod command;
 mod config;
+mod credits;
+mod damage;
 mod deadlines;
 mod disk;
 mod drain;
@@ -67,6 +69,10 @@ pub use command::{
 pub use config::{
     AllocationStrategy, ConfigError, MasterConfig, MemoryAllocator, UnknownAllocator,
     UnknownStrategy,
+};
+pub use damage::{
+    DamageReport, DamageTotals, MAX_HANDED_CHECKS, ReplicaCheck, ReplicaPlace, ReportOutcome,
+    Verdict,
 };
 pub use drain::{
     DEFAULT_DRAIN_CONCURRENCY, DrainError, DrainJobInfo, JobStatus, MAX_DRAIN_CONCURRENCY,

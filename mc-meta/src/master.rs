@@ -14,6 +14,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use crate::clients::Clients;
 use crate::command::{PutHandle, ReplicateConfig, TransferHandle};
 use crate::config::{ConfigError, MasterConfig};
+use crate::damage::Damage;
 use crate::drain::DrainJobs;
 use crate::effect::EffectSink;
 use crate::group::{Group, Groups};
@@ -51,6 +52,8 @@ pub struct Master {
     /// The clients' own disks.
     pub(crate) local: Arc<LocalDisks>,
     pub(crate) drain_jobs: Mutex<DrainJobs>,
+    /// Replicas that were reported to be damaged.
+    pub(crate) damage: Mutex<Damage>,
     pub(crate) quotas: Arc<Quotas>,
     /// Held while a policy is changed and told of.
     pub(crate) policies: Mutex<()>,
@@ -118,6 +121,7 @@ impl Master {
             clients: Mutex::default(),
             groups: Mutex::default(),
             drain_jobs: Mutex::default(),
+            damage: Mutex::default(),
             tasks: Mutex::new(TaskBook::new(config.tasks.clone())),
             files,
             local,

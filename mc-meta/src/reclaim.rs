@@ -37,6 +37,7 @@ impl Master {
         let mut more = self.expire_offloads(now) | self.expire_promotions(now);
         more |= self.reclaim_unfinished(now).1;
         more |= self.expire_tasks(now);
+        self.run_checks(now);
         more |= self.run_drain_jobs(now);
         for shard in self.shards() {
             let mut shard = shard.lock();

@@ -187,7 +187,8 @@ impl Record {
             // What becomes of its segments is told, too.
             Effect::ClientExpired { .. } => return None,
             // Whoever wants a copy or move asks again when it is not heard of any more.
-            Effect::Task { .. } | Effect::DrainJob { .. } => return None,
+            // What goes with the replica is told as a change or a removal.
+            Effect::Task { .. } | Effect::DrainJob { .. } | Effect::Damaged { .. } => return None,
         })
     }
 

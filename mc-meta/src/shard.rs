@@ -410,7 +410,7 @@ impl Shard {
         let live = object.is_live();
         let lost = object.replicas().all(|replica| replica.segment.is_gone());
         let cause = match (live || object.outlives_memory(), lost) {
-            _ if cause == Removal::DiskLost => cause,
+            _ if matches!(cause, Removal::DiskLost | Removal::Damaged) => cause,
             (true, _) => cause,
             (false, true) => Removal::SegmentLost,
             // Given up with its group.

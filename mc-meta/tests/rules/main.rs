@@ -5,6 +5,7 @@
 mod batches;
 mod clearing;
 mod clients;
+mod damage;
 mod disk;
 mod drains;
 mod eviction;
