@@ -16,8 +16,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    BufferStatus, ClientStatus, DiskReplica, LocalDiskReplica, PutHandle, ReplicaStatus, Slices,
-    VerifiedSpan,
+    BufferStatus, ClientStatus, DiskReplica, LocalDiskReplica, PutHandle, ReplicaCheck,
+    ReplicaStatus, Slices, VerifiedSpan,
 };
 use mc_ticket::{ClockEpoch, Ticket};
 use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId, Time};
@@ -26,6 +26,7 @@ pub(crate) use read::{
     Answer, read_all_done, read_all_exist, read_cleared_keys, read_count, read_done, read_exists,
     read_grant, read_grants, read_key_page, read_length, read_mounted, read_object, read_pong,
     read_ranged_lists, read_renewal, read_renewals, read_replica_list, read_replica_lists,
+    read_reported,
 };
 
 pub use disks::{DiskJob, LocalDisks, PromotionGrant};
@@ -94,7 +95,7 @@ pub struct ClockReading {
 }
 
 /// The answer to a ping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pong {
     /// Changes whenever a segment is mounted or goes.
@@ -106,6 +107,20 @@ pub struct Pong {
     pub tasks: usize,
     /// The master's clock.
     pub clock: ClockReading,
+    /// Replicas that the client is to check, if it said that it
+    /// [takes such questions](crate::Heartbeat::takes_checks).
+    pub checks: Vec<ReplicaCheck>,
+}
+
+/// What becomes of the failures of a report, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// Somebody looks into these, or did before.
+    pub noted: u64,
+    /// These are of what is not there any more, or nothing verifies them.
+    pub stale: u64,
+    /// The master does not listen to so many.
+    pub limited: u64,
 }
 
 /// A lease that was extended.

@@ -5,6 +5,7 @@
 mod cluster;
 mod exist;
 mod explain;
+mod failures;
 mod holders;
 mod leases;
 mod patterns;
@@ -103,7 +104,10 @@ fn call_as<T: Message + Default>(
 ) -> Result<T, Refusal> {
     let mut out = BytesMut::from(&b"before"[..]);
     let payload = request.encode_to_vec();
-    service.call(Call { method, payload: &payload, max_reply: 1 << 20, caller }, &mut out)?;
+    service.call(
+        Call { method, payload: &payload, max_reply: 1 << 20, caller, from: None },
+        &mut out,
+    )?;
     assert_eq!(&out[..6], b"before");
     Ok(T::decode(&out[6..]).unwrap())
 }
@@ -366,7 +370,8 @@ fn answers_are_the_messages() {
     assert_eq!((read.put_ends, read.used), (1, report.used));
 
     let pong: proto::PingResponse =
-        call(&service, Method::Ping, &proto::PingRequest { client_id: me() }).unwrap();
+        call(&service, Method::Ping, &proto::PingRequest { client_id: me(), ..Default::default() })
+            .unwrap();
     assert_eq!(pong.client_status(), proto::ping_response::ClientStatus::Ok);
 }
 
@@ -530,7 +535,7 @@ proptest! {
         for payload in [&payload, &shaped] {
             for &method in Method::ALL {
                 let mut out = BytesMut::new();
-                let _ = service.call(Call { method, payload, max_reply: 4096, caller: &Caller::ANYBODY }, &mut out);
+                let _ = service.call(Call { method, payload, max_reply: 4096, caller: &Caller::ANYBODY, from: None }, &mut out);
             }
         }
     }
@@ -560,5 +565,6 @@ proptest! {
         let _ = answer::read_ranged_lists(&message, &reads);
         let _ = answer::read_explanation(&message);
         let _ = answer::read_cleared_keys(&message, 1);
+        let _ = answer::read_reported(&message);
     }
 }

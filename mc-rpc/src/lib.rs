@@ -25,8 +25,8 @@ pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Prese
 pub use answer::{
     ClockReading, ClusterReport, DiskJob, DrainJob, DrainJobs, FetchedTasks, LocalDisks,
     ObjectDescription, ObjectExplanation, Pong, PromotionGrant, PutGrant, RangedList, Renewed,
-    ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, SegmentLocation, SegmentReport,
-    Task, TaskReport, TenantQuotas, TransferGrant,
+    ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, Reported, SegmentLocation,
+    SegmentReport, Task, TaskReport, TenantQuotas, TransferGrant,
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use client::{
@@ -39,7 +39,7 @@ pub use error::{
 };
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
-pub use request::{MAX_BATCH, MAX_PAGE, MAX_RANGES, TenantKey};
+pub use request::{Failure, Heartbeat, MAX_BATCH, MAX_FAILURES, MAX_PAGE, MAX_RANGES, TenantKey};
 pub use server::{MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch};
 pub use service::{Call, Clock, MasterService, Service, SystemClock};
 pub use wire::WireError;

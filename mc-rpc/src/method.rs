@@ -218,6 +218,8 @@ methods! {
     NotifyPromotionSuccess = 86: Node, Tracked, Short;
     /// An object is not brought back.
     NotifyPromotionFailure = 87: Node, Harmless, Short;
+    /// What could not be read or reached.
+    ReportFailures = 88: Reader, Harmless, Short;
 }
 
 impl Method {

@@ -19,11 +19,13 @@ use std::sync::Arc;
 use bytes::{BufMut, BytesMut};
 use mc_meta::{
     BufferStatus, ClientStatus, KeyPage, LocalDiskReplica, MAX_REPLICAS, ObjectInfo, Placement,
-    Pong, PutGrant, RangedList, Renewed, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
+    Pong, PutGrant, RangedList, Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice,
+    VerifiedSpan,
 };
 use mc_ticket::Rights;
 use mc_types::{ClientId, ErrorCode, Extent, KeyRef};
 
+use crate::answer::Reported;
 use crate::error::Refusal;
 use crate::proto::ping_response;
 use crate::wire::{
@@ -279,7 +281,7 @@ pub(crate) fn write_hosts(out: &mut BytesMut, clients: &[(ClientId, Vec<Box<str>
 }
 
 /// `PingResponse`.
-pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong, clock: Signer) {
+pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong, checks: &[ReplicaCheck], clock: Signer) {
     let status = match pong.status {
         ClientStatus::Ok => ping_response::ClientStatus::Ok,
         ClientStatus::NeedRemount => ping_response::ClientStatus::NeedRemount,
@@ -288,6 +290,22 @@ pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong, clock: Signer) {
     put_enum(out, 3, status.into());
     put_u64(out, 4, pong.tasks as u64);
     put_clock(out, [5, 6], clock);
+    for check in checks {
+        put_message(out, 7, |out| {
+            put_u64(out, 1, check.id);
+            put_bytes(out, 2, &check.segment.to_bytes());
+            put_u64(out, 3, check.extent.offset());
+            put_u64(out, 4, check.extent.len());
+            put_slices(out, 5, check.slices.as_slice());
+        });
+    }
+}
+
+/// `ReportFailuresResponse`.
+pub(crate) fn write_reported(out: &mut BytesMut, reported: Reported) {
+    put_u64(out, 2, reported.noted);
+    put_u64(out, 3, reported.stale);
+    put_u64(out, 4, reported.limited);
 }
 
 /// `DescribeObjectResponse`.

@@ -5,7 +5,9 @@
 mod clear;
 mod disks;
 mod drains;
+mod failures;
 mod files;
+mod heartbeat;
 mod leases;
 mod patterns;
 mod promotion;
@@ -34,7 +36,11 @@ pub(crate) use disks::{
     write_offload_heartbeat, write_ssd_capacity,
 };
 pub(crate) use drains::{CreateDrainJobRequest, parse_job, parse_reopen, write_job, write_reopen};
+pub use failures::{Failure, MAX_FAILURES};
+pub(crate) use failures::{ReportedFailure, parse_failures, write_failures};
 pub(crate) use files::{BatchEvictRequest, EvictItem, EvictRequest};
+pub use heartbeat::Heartbeat;
+pub(crate) use heartbeat::{PingRequest, write_heartbeat};
 pub(crate) use leases::{BatchRenewRequest, parse_renew, write_renew};
 pub(crate) use patterns::{MatchRequest, parse_remove_by_regex, write_remove_by_regex};
 pub(crate) use promotion::{PromotionFinishRequest, PromotionStartRequest};
@@ -359,7 +365,7 @@ pub(crate) fn write_graceful_unmount(
     put_u64(out, 4, u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
 }
 
-/// `PingRequest`, and every other request that names a client and nothing else.
+/// Every request that names a client and nothing else.
 pub(crate) fn parse_ping(payload: &[u8]) -> Result<ClientId, Refusal> {
     let (mut fields, mut who) = (Fields::new(payload), None);
     while let Some(field) = fields.next()? {

@@ -100,6 +100,7 @@ fn read_happening(message: &[u8]) -> Result<Option<Happening>, MalformedReply> {
         Ok(Event::Replaced) => removed(Removal::Replaced),
         Ok(Event::DiskLost) => removed(Removal::DiskLost),
         Ok(Event::Expired) => removed(Removal::Expired),
+        Ok(Event::Damaged) => removed(Removal::Damaged),
         Ok(Event::Refused) => {
             What::Refused { code: ErrorCode::from_code(code).unwrap_or(ErrorCode::Internal) }
         }

@@ -5,12 +5,13 @@ mod objects;
 use std::sync::Arc;
 
 use mc_meta::{
-    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_FETCHED_TASKS, MAX_SEGMENT_NAME_LEN,
+    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_FETCHED_TASKS, MAX_HANDED_CHECKS,
+    MAX_SEGMENT_NAME_LEN, ReplicaCheck,
 };
 use mc_ticket::ClockEpoch;
-use mc_types::{Endpoint, ObjectKey, RemoteKey, SegmentId, Time};
+use mc_types::{Endpoint, Extent, ObjectKey, RemoteKey, SegmentId, Time};
 
-use super::{ClockReading, Pong, SegmentLocation};
+use super::{ClockReading, Pong, Reported, SegmentLocation};
 use crate::error::{MalformedReply, Refusal};
 use crate::proto::ping_response;
 use crate::request::MAX_PAGE;
@@ -154,7 +155,7 @@ pub(crate) fn read_exists(message: &[u8]) -> Answer<bool> {
 pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
     let (mut fields, mut status) = (Fields::new(message), Status::default());
     let (mut view, mut client_status, mut tasks) = (0, 0, 0);
-    let mut clock = ClockParts::default();
+    let (mut clock, mut checks) = (ClockParts::default(), Vec::new());
     while let Some(field) = fields.next()? {
         match field.number {
             2 => view = field.u64()?,
@@ -162,6 +163,10 @@ pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
             4 => tasks = field.u32()?,
             5 => clock.epoch = field.fixed64()?,
             6 => clock.now = field.u64()?,
+            7 if checks.len() == MAX_HANDED_CHECKS => {
+                return Err(problem("checks", "has too many checks"));
+            }
+            7 => checks.push(read_check(field.bytes()?)?),
             _ => status.read(field)?,
         }
     }
@@ -172,8 +177,49 @@ pub(crate) fn read_pong(message: &[u8]) -> Answer<Pong> {
             _ => return Err(problem("client_status", "is unknown")),
         };
         let tasks = (tasks as usize).min(MAX_FETCHED_TASKS);
-        Ok(Pong { view, status, tasks, clock: clock.finish() })
+        Ok(Pong { view, status, tasks, clock: clock.finish(), checks })
     })
+}
+
+/// `ReplicaCheck`.
+fn read_check(message: &[u8]) -> Result<ReplicaCheck, MalformedReply> {
+    let (mut fields, mut slices) = (Fields::new(message), SliceList::default());
+    let (mut id, mut segment, mut offset, mut len) = (0, None, 0, 0);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => id = field.u64()?,
+            2 => segment = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
+            3 => offset = field.u64()?,
+            4 => len = field.u64()?,
+            5 => slices.push(field.bytes()?)?,
+            _ => {}
+        }
+    }
+    let (slices, total) = slices.finish()?;
+    if total != len {
+        return Err(problem("slices", "are not as long as the replica"));
+    }
+    Ok(ReplicaCheck {
+        id,
+        segment: segment.ok_or(problem("segment_id", "is missing"))?,
+        extent: Extent::new(offset, len).ok_or(problem("offset", "is too large"))?,
+        slices,
+    })
+}
+
+/// `ReportFailuresResponse`.
+pub(crate) fn read_reported(message: &[u8]) -> Answer<Reported> {
+    let (mut fields, mut status) = (Fields::new(message), Status::default());
+    let mut reported = Reported::default();
+    while let Some(field) = fields.next()? {
+        match field.number {
+            2 => reported.noted = field.u64()?,
+            3 => reported.stale = field.u64()?,
+            4 => reported.limited = field.u64()?,
+            _ => status.read(field)?,
+        }
+    }
+    status.or(|| Ok(reported))
 }
 
 /// The master's clock as it arrives.

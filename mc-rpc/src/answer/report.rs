@@ -1,6 +1,6 @@
 //! The master's totals, as the client hands them out.
 
-use mc_meta::{OffloadTotals, PromotionTotals, SegmentStatus};
+use mc_meta::{DamageTotals, OffloadTotals, PromotionTotals, SegmentStatus};
 use mc_types::{ClientId, Endpoint, SegmentId};
 
 use super::read::{Answer, Status, endpoint, name, problem, sixteen};
@@ -111,6 +111,8 @@ pub struct ClusterReport {
     pub promotions_pending: u64,
     /// Objects that wait for room to be queued to come back.
     pub promotion_candidates: u64,
+    /// What became of reports that replicas are damaged.
+    pub damage: DamageTotals,
 }
 
 /// `ClusterReportResponse`.
@@ -165,6 +167,10 @@ pub(crate) fn read_report(message: &[u8]) -> Answer<ClusterReport> {
             }
             44 => &mut report.promotions_pending,
             45 => &mut report.promotion_candidates,
+            46 => {
+                report.damage = read_damage_totals(field.bytes()?)?;
+                continue;
+            }
             _ => {
                 status.read(field)?;
                 continue;
@@ -173,6 +179,22 @@ pub(crate) fn read_report(message: &[u8]) -> Answer<ClusterReport> {
         *total = field.u64()?;
     }
     status.or(|| Ok(report))
+}
+
+/// `DamageTotals`.
+fn read_damage_totals(message: &[u8]) -> Result<DamageTotals, MalformedReply> {
+    let (mut fields, mut totals) = (Fields::new(message), DamageTotals::default());
+    while let Some(field) = fields.next()? {
+        *match field.number {
+            1 => &mut totals.reports,
+            2 => &mut totals.dropped,
+            3 => &mut totals.denied,
+            4 => &mut totals.confirmed,
+            5 => &mut totals.removed,
+            _ => continue,
+        } = field.u64()?;
+    }
+    Ok(totals)
 }
 
 /// `SegmentReport`.

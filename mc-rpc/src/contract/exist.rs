@@ -19,7 +19,8 @@ fn ask(
     let payload = proto::BatchExistKeyRequest { keys }.encode_to_vec();
     let mut out = BytesMut::new();
     let caller = &Caller::ANYBODY;
-    let call = Call { method: Method::BatchExistKey, payload: &payload, max_reply, caller };
+    let call =
+        Call { method: Method::BatchExistKey, payload: &payload, max_reply, caller, from: None };
     service.call(call, &mut out).map(|()| out)
 }
 

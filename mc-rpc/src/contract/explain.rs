@@ -74,6 +74,7 @@ fn every_reason_and_happening_goes_over_the_wire() {
         Removal::Replaced,
         Removal::DiskLost,
         Removal::Expired,
+        Removal::Damaged,
     ];
     let removed = |cause| What::Removed { generation: Generation::new(3), cause };
     let refused = What::Refused { code: ErrorCode::Fragmented };
@@ -83,8 +84,8 @@ fn every_reason_and_happening_goes_over_the_wire() {
     let told = Explanation { object: None, kept_by: kept_by.clone(), history: history.clone() };
     reply::write_explanation(&mut out, &told);
     let message = proto::ExplainObjectResponse::decode(&out[..]).unwrap();
-    assert_eq!((message.kept_by.len(), message.history.len()), (9, 7));
-    assert_eq!(message.history[6].refusal_code, ErrorCode::Fragmented.code());
+    assert_eq!((message.kept_by.len(), message.history.len()), (9, 8));
+    assert_eq!(message.history[7].refusal_code, ErrorCode::Fragmented.code());
     assert_eq!(message.encode_to_vec(), &out[..]);
     let read = answer::read_explanation(&out).unwrap().unwrap();
     assert_eq!((read.object, read.kept_by, read.history), (None, kept_by, history));

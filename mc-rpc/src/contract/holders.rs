@@ -82,7 +82,8 @@ fn bad_clearings_are_refused_and_clear_nothing() {
     }
     let (payload, mut out) = (good.encode_to_vec(), bytes::BytesMut::new());
     let (method, caller, max_reply) = (Method::BatchReplicaClear, &Caller::ANYBODY, 16);
-    let small = service.call(Call { method, payload: &payload, max_reply, caller }, &mut out);
+    let small =
+        service.call(Call { method, payload: &payload, max_reply, caller, from: None }, &mut out);
     assert_eq!(small.unwrap_err().code, ErrorCode::InvalidParams);
     assert_eq!(cleared(&service, &good), ["a"]);
 }

@@ -335,7 +335,13 @@ fn the_key_for_tickets_goes_to_the_master_and_nowhere_else() {
     ] {
         let caller = &crate::Caller::ANYBODY;
         let mut out = bytes::BytesMut::new();
-        let call = crate::service::Call { method, payload: &payload, max_reply: 1 << 20, caller };
+        let call = crate::service::Call {
+            method,
+            payload: &payload,
+            max_reply: 1 << 20,
+            caller,
+            from: None,
+        };
         crate::service::Service::call(&service, call, &mut out).unwrap();
         for secret in secrets.iter().chain([&token]) {
             assert!(!out.windows(secret.len()).any(|part| part == secret), "{method}");
@@ -352,7 +358,8 @@ fn the_masters_clock_is_told() {
     let service = sealed_service();
     let clock = answer_clock(&service);
     let ping: proto::PingResponse =
-        call(&service, Method::Ping, &proto::PingRequest { client_id: me() }).unwrap();
+        call(&service, Method::Ping, &proto::PingRequest { client_id: me(), ..Default::default() })
+            .unwrap();
     assert_eq!((ping.clock_epoch, ping.master_time_ms), clock);
     let read = answer::read_pong(&ping.encode_to_vec()).unwrap().unwrap();
     assert_eq!((read.clock.epoch, read.clock.now), (service.clock_epoch(), Still.now()));

@@ -50,6 +50,7 @@ fn put_happening(out: &mut BytesMut, happening: &Happening) {
                 Removal::Replaced => Event::Replaced,
                 Removal::DiskLost => Event::DiskLost,
                 Removal::Expired => Event::Expired,
+                Removal::Damaged => Event::Damaged,
                 _ => Event::Undefined,
             };
             put_enum(out, 2, event.into());

@@ -95,4 +95,13 @@ pub(crate) fn write_report(out: &mut BytesMut, report: &MasterReport) {
         (12, totals.expired),
     ];
     put_message(out, 43, |out| put_totals(out, promotion));
+    let totals = &report.damage;
+    let damage = [
+        (1, totals.reports),
+        (2, totals.dropped),
+        (3, totals.denied),
+        (4, totals.confirmed),
+        (5, totals.removed),
+    ];
+    put_message(out, 46, |out| put_totals(out, damage));
 }

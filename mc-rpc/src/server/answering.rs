@@ -1,5 +1,6 @@
 //! From a call in a frame to the frame that answers it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,6 +20,8 @@ use crate::service::{Call, Service};
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     pub(super) caller: Arc<Caller>,
+    /// The host that it is on, where the connection tells.
+    pub(super) from: Option<IpAddr>,
     /// `None` when it tracks no calls.
     pub(super) session: Option<Arc<Session>>,
     /// Most bytes that it accepts as an answer.
@@ -83,9 +86,9 @@ fn call<S: Service>(
     payload: &[u8],
     out: &mut BytesMut,
 ) {
-    let (max_reply, caller) = (asker.max_reply, &*asker.caller);
+    let (max_reply, caller, from) = (asker.max_reply, &*asker.caller, asker.from);
     let answered = append_frame(out, header.id, header.method, Kind::Reply, |out| {
-        answer(shared, Call { method, payload, max_reply, caller }, out)
+        answer(shared, Call { method, payload, max_reply, caller, from }, out)
     });
     if let Err(refusal) = answered {
         append_refusal(out, header.id, header.method, &refusal);

@@ -166,7 +166,8 @@ async fn greet<S: Service>(
             0 => None,
             id => Some(shared.sessions.open(id, &caller)?),
         };
-        let asker = Asker { caller, session, max_reply: client.max_payload as usize };
+        let (from, max_reply) = (shown.from(), client.max_payload as usize);
+        let asker = Asker { caller, from, session, max_reply };
         Ok((asker, hello.local))
     });
     let (asker, local) = match known {

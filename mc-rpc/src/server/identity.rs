@@ -1,5 +1,6 @@
 //! What a server knows of a peer before it says a word, and who that makes it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use mc_meta::TenantId;
@@ -16,12 +17,14 @@ pub(super) struct Shown {
     certificate: Vec<Box<str>>,
     certified: bool,
     uid: Option<u32>,
+    /// The host, where the connection comes over IP.
+    from: Option<IpAddr>,
 }
 
 impl Shown {
     pub(super) fn by(peer: Peer) -> Self {
         match peer {
-            Peer::Ip(_) => Self::default(),
+            Peer::Ip(address) => Self { from: Some(address.ip()), ..Self::default() },
             #[cfg(unix)]
             Peer::Local { uid } => Self { uid, ..Self::default() },
         }
@@ -35,6 +38,11 @@ impl Shown {
     ) -> Self {
         let certified = connection.peer_certificates().is_some();
         Self { certificate: crate::tls::client_names(connection), certified, ..self }
+    }
+
+    /// The host that the connection comes from, where it tells.
+    pub(super) const fn from(&self) -> Option<IpAddr> {
+        self.from
     }
 
     /// Who calls, given what they say.

@@ -7,6 +7,7 @@ mod bunches;
 mod clock;
 mod disks;
 mod drains;
+mod failures;
 mod files;
 mod leases;
 mod owners;
@@ -21,6 +22,7 @@ mod tenants;
 mod transfers;
 mod upserts;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -48,6 +50,8 @@ pub struct Call<'a> {
     pub max_reply: usize,
     /// Who calls. The server has made sure that it is them, not that they may.
     pub caller: &'a Caller,
+    /// The host that it comes from, where the connection tells.
+    pub from: Option<IpAddr>,
 }
 
 /// Answers calls. A server runs short calls on the thread that reads the
@@ -162,11 +166,11 @@ impl<C: Clock> MasterService<C> {
     }
 
     fn answer(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
-        let Call { method, payload, max_reply, caller } = call;
+        let Call { method, payload, max_reply, caller, from } = call;
         let (master, tenant) = (&*self.master, caller.tenant());
         let (now, role) = (self.clock.now(), caller.role());
         let signer = Signer { epoch: self.epoch, now };
-        let turn = Turn { master, now, signer, tenant, role, payload, max_reply };
+        let turn = Turn { master, now, signer, tenant, role, caller, from, payload, max_reply };
         match method {
             Method::GetReplicaList => turn.get_replica_list(out),
             Method::ExistKey => turn.exist(out),
@@ -241,6 +245,7 @@ impl<C: Clock> MasterService<C> {
             Method::PromotionAllocStart => turn.promotion_alloc_start(out),
             Method::NotifyPromotionSuccess => turn.notify_promotion_success(),
             Method::NotifyPromotionFailure => turn.notify_promotion_failure(),
+            Method::ReportFailures => turn.report_failures(out),
         }
     }
 }
@@ -253,6 +258,8 @@ struct Turn<'a> {
     signer: Signer,
     tenant: &'a TenantId,
     role: Role,
+    caller: &'a Caller,
+    from: Option<IpAddr>,
     payload: &'a [u8],
     /// Most bytes that the answer may have.
     max_reply: usize,

@@ -240,7 +240,7 @@ mod tests {
     ) -> Result<(), ErrorCode> {
         let (mut payload, mut out) = (BytesMut::new(), BytesMut::new());
         write(&mut payload);
-        let call = Call { method, payload: &payload, max_reply: 1 << 20, caller };
+        let call = Call { method, payload: &payload, max_reply: 1 << 20, caller, from: None };
         service.call(call, &mut out).map_err(|refusal| refusal.code)
     }
 

@@ -6,7 +6,7 @@ use mc_types::{ErrorCode, SegmentId};
 use super::Turn;
 use crate::error::Refusal;
 use crate::reply;
-use crate::request::{self, SegmentName};
+use crate::request::{self, PingRequest, SegmentName};
 
 impl Turn<'_> {
     pub(super) fn mount_segment(self, out: &mut BytesMut) -> Result<(), Refusal> {
@@ -58,8 +58,16 @@ impl Turn<'_> {
     }
 
     pub(super) fn ping(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let client = request::parse_ping(self.payload)?;
-        reply::write_pong(out, self.master.ping(self.now, client), self.signer);
+        let PingRequest { client, takes_checks, outcomes } = PingRequest::parse(self.payload)?;
+        for (check, verdict) in outcomes {
+            self.master.checked(self.now, client, check, verdict);
+        }
+        let pong = self.master.ping(self.now, client);
+        let checks = match takes_checks {
+            true => self.master.checks_for(self.now, client),
+            false => Vec::new(),
+        };
+        reply::write_pong(out, pong, &checks, self.signer);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod disks;
 mod drains;
+mod failures;
 mod files;
 mod leases;
 mod patterns;

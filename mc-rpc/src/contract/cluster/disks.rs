@@ -399,7 +399,7 @@ fn promotions_that_do_not_fit_into_the_answer_are_given_up() {
     let (mut out, caller) = (BytesMut::new(), &Caller::ANYBODY);
     let method = Method::PromotionHeartbeat;
     service
-        .call(Call { method, payload: &payload, max_reply: 64 << 10, caller }, &mut out)
+        .call(Call { method, payload: &payload, max_reply: 64 << 10, caller, from: None }, &mut out)
         .unwrap();
     let told = answer::read_disk_jobs(&out).unwrap().unwrap();
     assert!((1..100).contains(&told.len()));

@@ -119,6 +119,8 @@ fn a_report_is_the_message() {
         cancelled: 210,
         expired: 211,
     };
+    let damage =
+        proto::DamageTotals { reports: 1, dropped: 2, denied: 3, confirmed: 4, removed: 5 };
     let message = proto::ClusterReportResponse {
         status_code: 0,
         segments: vec![],
@@ -159,6 +161,7 @@ fn a_report_is_the_message() {
         promotion: Some(promotion),
         promotions_pending: 44,
         promotion_candidates: 45,
+        damage: Some(damage),
     };
     let read = answer::read_report(&message.encode_to_vec()).unwrap().unwrap();
     // The master's own report, with those numbers.
@@ -199,6 +202,7 @@ fn a_report_is_the_message() {
     report.promotion = read.promotion;
     report.promotions_pending = read.promotions_pending;
     report.promotion_candidates = read.promotion_candidates;
+    report.damage = read.damage;
     let bytes = written(|out| crate::reply::write_report(out, &report));
     assert_eq!(proto::ClusterReportResponse::decode(&bytes[..]).unwrap(), message);
 }

@@ -281,7 +281,8 @@ fn a_task_is_told_with_its_tenant_and_found_by_its_own() {
     // A node of the default tenant gets it and does it.
     let node = Caller::new("node", Role::Node);
     let pong: proto::PingResponse =
-        call(&service, Method::Ping, &proto::PingRequest { client_id: me() }).unwrap();
+        call(&service, Method::Ping, &proto::PingRequest { client_id: me(), ..Default::default() })
+            .unwrap();
     assert_eq!(pong.tasks, 1);
     assert_eq!(answer::read_pong(&pong.encode_to_vec()).unwrap().unwrap().tasks, 1);
     let fetch = proto::FetchTasksRequest { client_id: me(), max_tasks: 8 };
@@ -437,8 +438,13 @@ fn no_more_tasks_are_fetched_than_fit_into_the_answer() {
     let mut seen = 0;
     for _ in 0..20 {
         let mut out = BytesMut::new();
-        let call =
-            Call { method: Method::FetchTasks, payload: &payload, max_reply: 64 << 10, caller };
+        let call = Call {
+            method: Method::FetchTasks,
+            payload: &payload,
+            max_reply: 64 << 10,
+            caller,
+            from: None,
+        };
         service.call(call, &mut out).unwrap();
         let fetched = answer::read_tasks(&out).unwrap().unwrap();
         assert!(fetched.tasks.len() < 20);

@@ -1,6 +1,7 @@
 //! One call, from its request to its answer.
 
 use core::time::Duration;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -75,6 +76,7 @@ impl<S: Service> Connection<S> {
             shared: Arc::clone(&self.shared),
             method,
             caller: self.identify(headers)?,
+            from: self.shown.from(),
             deadline: metadata::deadline(headers, arrived)?,
             max_reply: metadata::max_reply(headers, self.shared.config.max_payload)?,
         })
@@ -121,6 +123,7 @@ struct Ready<S> {
     shared: Arc<Shared<S>>,
     method: Method,
     caller: Arc<Caller>,
+    from: Option<IpAddr>,
     deadline: Option<Instant>,
     max_reply: usize,
 }
@@ -131,9 +134,9 @@ impl<S: Service> Ready<S> {
         if is_late(self.deadline) {
             return Err(too_late(&self.shared.counters));
         }
-        let &Self { method, max_reply, .. } = self;
+        let &Self { method, from, max_reply, .. } = self;
         let mut out = BytesMut::zeroed(PREFIX_LEN);
-        let call = Call { method, payload, max_reply, caller: &self.caller };
+        let call = Call { method, payload, max_reply, caller: &self.caller, from };
         answer(&self.shared, call, &mut out)?;
         seal(&mut out);
         Ok(out)

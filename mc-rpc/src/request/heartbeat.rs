@@ -1,0 +1,106 @@
+//! `PingRequest`: what a client says of itself when it says that it lives.
+
+use bytes::BytesMut;
+use mc_meta::Verdict;
+use mc_types::ClientId;
+
+use super::{client, no_client, write_ping};
+use crate::error::Refusal;
+use crate::proto::check_outcome;
+use crate::wire::{Fields, put_message, put_u64};
+
+/// Most outcomes of checks in one call.
+pub(crate) const MAX_OUTCOMES: usize = 64;
+
+/// What a client says of itself when it says that it lives.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Heartbeat<'a> {
+    client: ClientId,
+    takes_checks: bool,
+    outcomes: &'a [(u64, Verdict)],
+}
+
+impl<'a> Heartbeat<'a> {
+    /// It lives.
+    pub const fn new(client: ClientId) -> Self {
+        Self { client, takes_checks: false, outcomes: &[] }
+    }
+
+    /// It checks replicas that it holds when the answer [asks](crate::Pong::checks), and says
+    /// in a later heartbeat what it found.
+    pub const fn takes_checks(mut self) -> Self {
+        self.takes_checks = true;
+        self
+    }
+
+    /// What it found, by the numbers of the checks. Of more than 64 the first are told.
+    pub const fn outcomes(mut self, outcomes: &'a [(u64, Verdict)]) -> Self {
+        self.outcomes = outcomes;
+        self
+    }
+}
+
+/// `PingRequest`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PingRequest {
+    pub(crate) client: ClientId,
+    pub(crate) takes_checks: bool,
+    pub(crate) outcomes: Vec<(u64, Verdict)>,
+}
+
+impl PingRequest {
+    pub(crate) fn parse(payload: &[u8]) -> Result<Self, Refusal> {
+        let mut fields = Fields::new(payload);
+        let (mut who, mut takes_checks, mut outcomes) = (None, false, Vec::new());
+        while let Some(field) = fields.next()? {
+            match field.number {
+                1 => who = Some(client(field)?),
+                3 => takes_checks = field.bool()?,
+                4 if outcomes.len() == MAX_OUTCOMES => {
+                    return Err(Refusal::invalid(format!(
+                        "outcomes has more than {MAX_OUTCOMES} items; send them in several calls"
+                    )));
+                }
+                4 => outcomes.push(parse_outcome(field.bytes()?)?),
+                _ => {}
+            }
+        }
+        Ok(Self { client: who.ok_or_else(no_client)?, takes_checks, outcomes })
+    }
+}
+
+/// `CheckOutcome`.
+fn parse_outcome(message: &[u8]) -> Result<(u64, Verdict), Refusal> {
+    let (mut fields, mut id, mut verdict) = (Fields::new(message), 0, 0);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => id = field.u64()?,
+            2 => verdict = field.i32()?,
+            _ => {}
+        }
+    }
+    let verdict = match check_outcome::Verdict::try_from(verdict) {
+        Ok(check_outcome::Verdict::Intact) => Verdict::Intact,
+        Ok(check_outcome::Verdict::Damaged) => Verdict::Damaged,
+        // A word that this master does not know decides nothing.
+        _ => Verdict::Unknown,
+    };
+    Ok((id, verdict))
+}
+
+pub(crate) fn write_heartbeat(out: &mut BytesMut, beat: &Heartbeat<'_>) {
+    write_ping(out, beat.client);
+    put_u64(out, 3, beat.takes_checks.into());
+    for &(id, verdict) in beat.outcomes.iter().take(MAX_OUTCOMES) {
+        let verdict = match verdict {
+            Verdict::Intact => check_outcome::Verdict::Intact,
+            Verdict::Damaged => check_outcome::Verdict::Damaged,
+            _ => check_outcome::Verdict::Unknown,
+        };
+        put_message(out, 4, |out| {
+            put_u64(out, 1, id);
+            put_u64(out, 2, verdict as u64); // none is negative
+        });
+    }
+}
