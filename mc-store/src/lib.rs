@@ -15,7 +15,7 @@ pub mod standalone;
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
     GetInto, HotCacheConfig, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put,
-    PutOutcome, SegmentError, SegmentOptions, Stat,
+    PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat,
 };
 pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mc_meta::{Effect, EffectSink, Segment, SegmentStatus};
-use mc_types::{ByteSize, ClientId, Time};
+use mc_meta::{Effect, EffectSink, ReplicaPlace, Segment, SegmentStatus};
+use mc_types::{ByteSize, ClientId, Generation, Time};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -34,6 +34,15 @@ enum Change {
     Status(SegmentIdentity, SegmentStatus),
     Gone(SegmentIdentity),
     Expired(ClientId),
+    Damaged(DamagedReplica),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct DamagedReplica {
+    key: Box<str>,
+    generation: Generation,
+    place: ReplicaPlace,
+    segment: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +69,14 @@ impl EffectSink for ChangeQueue {
             }
             Effect::SegmentGone { segment } => Change::Gone(SegmentIdentity::of(segment)),
             Effect::ClientExpired { client } => Change::Expired(*client),
+            Effect::Damaged { key, generation, place, segment } => {
+                Change::Damaged(DamagedReplica {
+                    key: key.as_str().into(),
+                    generation: *generation,
+                    place: *place,
+                    segment: segment.map(|segment| segment.spec().name.clone()),
+                })
+            }
             // Objects come and go by the million a minute; the metrics count them.
             _ => return,
         };
@@ -76,7 +93,7 @@ impl ChangeLog {
             change.log();
             let dropped = self.dropped.swap(0, Ordering::Relaxed);
             if dropped > 0 {
-                warn!(dropped, "too many changes at once; some segments' changes are not logged");
+                warn!(dropped, "too many changes at once; some are not logged");
             }
         }
     }
@@ -136,6 +153,16 @@ impl Change {
             Self::Expired(client) => {
                 warn!(%client, "client was silent too long");
             }
+            Self::Damaged(DamagedReplica { key, generation, place, segment }) => match segment {
+                Some(segment) => warn!(
+                    ?key, %generation, ?segment, ?place,
+                    "a replica was damaged and is removed; if this goes on, the node's memory is bad"
+                ),
+                None => warn!(
+                    ?key, %generation, ?place,
+                    "a replica on a disk was damaged and is removed"
+                ),
+            },
         }
     }
 }
@@ -204,6 +231,7 @@ mod tests {
                 Change::Mounted(_) => "mounted",
                 Change::Gone(_) => "gone",
                 Change::Expired(_) => "expired",
+                Change::Damaged(_) => "damaged",
             })
             .collect();
         assert_eq!(

@@ -122,6 +122,27 @@ fn counters(text: &mut String, report: &MasterReport) {
             "Files and objects that clients deleted from disks to make room",
             report.disk_evictions,
         ),
+        ("master_damage_reports_total", "Reports of damaged replicas", report.damage.reports),
+        (
+            "master_damage_reports_dropped_total",
+            "Reports of replicas that are not there, or beyond the limits",
+            report.damage.dropped,
+        ),
+        (
+            "master_damage_denied_total",
+            "Reported replicas that a second look found intact",
+            report.damage.denied,
+        ),
+        (
+            "master_damage_confirmed_total",
+            "Reported replicas that a second look found damaged",
+            report.damage.confirmed,
+        ),
+        (
+            "master_damaged_replicas_removed_total",
+            "Damaged replicas removed",
+            report.damage.removed,
+        ),
     ] {
         metric(text, name, "counter", help);
         let _ = writeln!(text, "{name} {value}");

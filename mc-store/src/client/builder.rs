@@ -18,6 +18,7 @@ use super::late::MAX_TASKS;
 use super::load::Loads;
 use super::metrics::Metrics;
 use super::peers::Peers;
+use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::{Client, Core};
 use crate::error::StartError;
@@ -359,6 +360,7 @@ impl ClientBuilder {
             transport,
             peers: Peers::default(),
             loads: Loads::default(),
+            reports: Reports::default(),
             pool,
             hot,
             runtime: tokio::runtime::Handle::current(),
@@ -390,6 +392,7 @@ impl ClientBuilder {
             warn_of_loopback(listen, core.transport.endpoint());
         }
         core.log_figures();
+        core.send_reports();
         #[cfg(feature = "http")]
         if let Some(port) = http {
             core.serve_pages(port);

@@ -13,6 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
+use super::checks::Checks;
 use super::segments::{MountFailure, Segments};
 use super::{Core, tasks};
 
@@ -93,16 +94,18 @@ async fn beat(
     let master = MasterClient::lazy(&pulse.master, pulse.rpc.clone());
     let mut timer = tokio::time::interval(pulse.interval);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut silent = false;
+    let (mut silent, mut checks) = (false, Checks::default());
     loop {
         tokio::select! {
             _ = timer.tick() => {}
+            // What was found is told at once.
+            () = checks.ended() => {}
             () = segments.departure() => {
                 segments.depart(&master, client).await;
                 continue;
             }
         }
-        match beat_once(&master, client, segments, waiting).await {
+        match beat_once(&master, client, segments, waiting, &mut checks).await {
             Ok(()) if silent => {
                 silent = false;
                 info!(master = %pulse.master, "heartbeat is back");
@@ -123,9 +126,14 @@ async fn beat_once(
     client: ClientId,
     segments: &Segments,
     waiting: &watch::Sender<usize>,
+    checks: &mut Checks,
 ) -> Result<(), MountFailure> {
     let asked = BootTime::now();
-    let pong = master.ping(client).await?;
+    let beat = mc_rpc::Heartbeat::new(client).outcomes(checks.outcomes());
+    let beat = if checks.is_idle() { beat.takes_checks() } else { beat };
+    let pong = master.heartbeat(&beat).await?;
+    checks.told();
+    checks.begin(segments, pong.checks);
     segments.observe(asked, pong.clock);
     if pong.tasks > 0 {
         waiting.send_replace(pong.tasks);

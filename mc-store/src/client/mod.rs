@@ -2,6 +2,7 @@
 
 mod admission;
 mod builder;
+mod checks;
 mod data;
 mod drain;
 mod get;
@@ -21,6 +22,7 @@ mod put;
 mod ranges;
 mod read;
 mod replicas;
+mod reports;
 mod segments;
 mod store;
 mod tasks;
@@ -48,6 +50,7 @@ pub use metrics::{
     ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics, PathMetrics,
 };
 pub use put::{Put, PutOutcome};
+pub use reports::ReportMetrics;
 pub use segments::{MountedSegment, SegmentError, SegmentOptions};
 
 use admission::Admission;
@@ -56,6 +59,7 @@ use hot_cache::HotCache;
 use load::Loads;
 use metrics::Metrics;
 use peers::Peers;
+use reports::Reports;
 use segments::Segments;
 
 use crate::error::Unusable;
@@ -89,6 +93,7 @@ struct Core {
     /// The name of the segment that it began with.
     first_segment: OnceLock<Box<str>>,
     loads: Loads,
+    reports: Reports,
     /// Memory that values are read into.
     pool: BufferPool,
     hot: Option<HotCache>,

@@ -74,6 +74,8 @@ struct Read {
     parts: Vec<Part>,
     /// The object went away while it was read.
     lost: bool,
+    /// Replicas whose bytes were not those that were put.
+    damaged: SmallVec<[usize; 1]>,
 }
 
 impl<'a> Item<'a> {
@@ -251,6 +253,7 @@ impl Core {
             read.lost |= read.ran_out_of_time();
             if !read.lost {
                 self.keep(&objects[read.object], read);
+                self.report(&objects[read.object], read);
             }
             objects[read.object].conclude(items, read);
         }
@@ -328,7 +331,14 @@ impl Core {
     fn read(&self, object: usize, parts: Vec<Part>, list: ReplicaList, asked: Time) -> Read {
         let lease = ReaderLease::granted(asked, list.lease);
         let order = self.order(&list);
-        Read { object, list, lease, order, parts, lost: false }
+        Read { object, list, lease, order, parts, lost: false, damaged: SmallVec::new() }
+    }
+
+    /// Reports the replicas that were damaged while the object was there.
+    fn report(&self, object: &Object<'_>, read: &Read) {
+        for &at in &read.damaged {
+            self.reports.damaged(object.key, read.list.generation, &read.list.replicas[at]);
+        }
     }
 
     /// Keeps what was read whole, if it is asked for often.
@@ -487,7 +497,11 @@ impl Read {
         match result {
             Ok(done) if part.is_intact(&done) => part.verified = true,
             Ok(_) => {
-                let endpoint = self.list.replicas[self.order[turn]].segment.endpoint.clone();
+                let at = self.order[turn];
+                if !self.damaged.contains(&at) {
+                    self.damaged.push(at);
+                }
+                let endpoint = self.list.replicas[at].segment.endpoint.clone();
                 part.failure = Some(GetError::ChecksumMismatch { endpoint });
             }
             Err(failed) => part.failure = Some(GetError::Peer(failed.error)),

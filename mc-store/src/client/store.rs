@@ -242,6 +242,11 @@ impl Core {
                     let until = asked + grant.time_left;
                     granted.push(Granted { at, grant, until });
                 }
+                // What is there was damaged a moment ago, and may be gone soon.
+                Err(refusal)
+                    if refusal.code == ErrorCode::ObjectAlreadyExists
+                        && Instant::now() < patience.deadline
+                        && self.reports.is_doubtful(&items[at].key) => {}
                 Err(refusal) => items[at].outcome = patience.refused(refusal),
             }
         }

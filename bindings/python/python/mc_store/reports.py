@@ -199,8 +199,8 @@ class Happening:
     ago: float
     """How many seconds ago."""
     event: str
-    """``removed``, ``evicted``, ``segment_lost``, ``replaced``, ``disk_lost``, ``expired``, or
-    ``refused`` for a put."""
+    """``removed``, ``evicted``, ``segment_lost``, ``replaced``, ``disk_lost``, ``expired``,
+    ``damaged``, or ``refused`` for a put."""
     generation: int | None
     """The put of the object that went; ``None`` for a refusal."""
     code: int | None

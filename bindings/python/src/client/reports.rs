@@ -265,6 +265,7 @@ fn event(what: What) -> &'static str {
         What::Removed { cause: Removal::Replaced, .. } => "replaced",
         What::Removed { cause: Removal::DiskLost, .. } => "disk_lost",
         What::Removed { cause: Removal::Expired, .. } => "expired",
+        What::Removed { cause: Removal::Damaged, .. } => "damaged",
         What::Refused { .. } => "refused",
         _ => "unknown",
     }

@@ -11,6 +11,7 @@ use mc_types::ErrorCode;
 
 use super::Client;
 use super::hot_cache::HotCache;
+use super::reports::ReportMetrics;
 use crate::error::CallError;
 pub use histogram::LatencyHistogram;
 use histogram::Recorder;
@@ -287,6 +288,8 @@ pub struct ClientMetrics {
     pub tasks_failed: u64,
     /// Objects that the hot cache had, and objects that it had not.
     pub hot_cache: (u64, u64),
+    /// Damaged replicas that were found, and what the master was told of them.
+    pub reports: ReportMetrics,
     /// Calls of the master.
     pub rpc: mc_rpc::ClientMetrics,
     /// Labels that every figure carries in [`prometheus`](Self::prometheus).
@@ -373,6 +376,7 @@ impl super::Core {
     pub(super) fn metrics(&self) -> ClientMetrics {
         ClientMetrics {
             rpc: self.master.metrics(),
+            reports: self.reports.metrics(),
             labels: self.settings.metrics_labels.clone(),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()

@@ -20,6 +20,7 @@ impl ClientMetrics {
         self.transfers(&mut page);
         self.operations(&mut page);
         self.hot_cache(&mut page);
+        self.reports(&mut page);
         self.calls(&mut page);
         page.text
     }
@@ -90,6 +91,17 @@ impl ClientMetrics {
         let name = "mooncake_client_hot_cache_total";
         page.metric(name, "counter", "Objects looked for in the client's own cache");
         for (outcome, value) in [("hit", self.hot_cache.0), ("miss", self.hot_cache.1)] {
+            page.sample(name, &[("outcome", outcome)], value);
+        }
+    }
+
+    fn reports(&self, page: &mut Page) {
+        let name = "mooncake_client_damaged_reads_total";
+        page.metric(name, "counter", "Reads of replicas whose bytes were not those that were put");
+        page.sample(name, &[], self.reports.damaged);
+        let name = "mooncake_client_reports_total";
+        page.metric(name, "counter", "Reports of what could not be read, by what became of them");
+        for (outcome, value) in [("sent", self.reports.sent), ("lost", self.reports.lost)] {
             page.sample(name, &[("outcome", outcome)], value);
         }
     }

@@ -142,6 +142,15 @@ impl Segments {
         memory.slice(offset, usize::try_from(extent.len()).ok()?)
     }
 
+    /// The bytes at `extent` of the segment that the master knows by this id, if it is ours.
+    pub(in crate::client) fn held(&self, id: SegmentId, extent: Extent) -> Option<MemorySlice> {
+        let own = self.own.read();
+        let mut mounted = own.iter().filter_map(|own| own.mounted.as_ref());
+        let memory = mounted.find(|mounted| mounted.id == id)?.region.memory();
+        let offset = usize::try_from(extent.offset()).ok()?;
+        memory.slice(offset, usize::try_from(extent.len()).ok()?)
+    }
+
     pub(in crate::client) fn list(&self) -> Vec<MountedSegment> {
         let now = Instant::now();
         let own = self.own.read();

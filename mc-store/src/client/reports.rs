@@ -1,0 +1,208 @@
+//! Tells the master what this client could not read, so that it has somebody else look and
+//! takes the replica away.
+//!
+//! Reports wait in one bounded queue for a task that sends them. Whoever reads or writes never
+//! waits for that; what does not fit is left to the next reader.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use mc_meta::ReplicaPlace;
+use mc_rpc::{Failure, MasterClient, ReplicaLocation, RpcError};
+use mc_types::{ClientId, ErrorCode, Generation, KeyRef, ObjectKey};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::mpsc;
+use tracing::{debug, info, warn};
+
+use super::Core;
+
+/// Reports that wait.
+const QUEUE: usize = 256;
+
+/// Keys whose reports are remembered.
+const MAX_KEYS: usize = 1024;
+
+/// How long the same is not reported again. The owner of a replica looks at it within this
+/// time, when it is well.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// A replica that was damaged.
+#[derive(Debug)]
+struct Damaged {
+    key: ObjectKey,
+    generation: Generation,
+    place: ReplicaPlace,
+}
+
+/// The failures that this client has to tell of, and those that it told of lately.
+#[derive(Debug)]
+pub(super) struct Reports {
+    queue: mpsc::Sender<Damaged>,
+    /// Taken by the task that sends them.
+    waiting: Mutex<Option<mpsc::Receiver<Damaged>>>,
+    recent: Mutex<HashMap<Box<str>, SmallVec<[Recent; 1]>>>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug)]
+struct Recent {
+    generation: Generation,
+    place: ReplicaPlace,
+    at: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    damaged: AtomicU64,
+    sent: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What a client found damaged, and what became of its reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReportMetrics {
+    /// Reads of replicas whose bytes were not those that were put.
+    pub damaged: u64,
+    /// Reports that the master has.
+    pub sent: u64,
+    /// Reports that it has not: there were too many, or it could not be told.
+    pub lost: u64,
+}
+
+impl Default for Reports {
+    fn default() -> Self {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let (waiting, counts) = (Mutex::new(Some(waiting)), Arc::default());
+        Self { queue, waiting, recent: Mutex::default(), counts }
+    }
+}
+
+impl Reports {
+    /// Takes note that a replica has not the bytes that were put.
+    pub(super) fn damaged(
+        &self,
+        key: KeyRef<'_>,
+        generation: Generation,
+        replica: &ReplicaLocation,
+    ) {
+        self.counts.damaged.fetch_add(1, Ordering::Relaxed);
+        let (segment, extent) = (replica.segment.id, replica.extent);
+        let place = ReplicaPlace::Memory { segment, extent };
+        if !self.is_news(key, generation, place) {
+            return;
+        }
+        warn!(
+            %key, %generation, segment = %replica.segment.name, offset = extent.offset(),
+            "a replica is damaged; the master is told"
+        );
+        if self.queue.try_send(Damaged { key: key.to_owned(), generation, place }).is_err() {
+            self.counts.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this was not reported a moment ago.
+    fn is_news(&self, key: KeyRef<'_>, generation: Generation, place: ReplicaPlace) -> bool {
+        let now = Instant::now();
+        let mut recent = self.recent.lock();
+        if recent.len() >= MAX_KEYS && !recent.contains_key(key.as_str()) {
+            recent.retain(|_, all| all.iter().any(|one| now - one.at < PAUSE));
+            if recent.len() >= MAX_KEYS {
+                self.counts.lost.fetch_add(1, Ordering::Relaxed);
+                return false;
+            }
+        }
+        let all = recent.entry(key.as_str().into()).or_default();
+        all.retain(|one| now - one.at < PAUSE);
+        if all.iter().any(|one| one.generation == generation && one.place == place) {
+            return false;
+        }
+        all.push(Recent { generation, place, at: now });
+        true
+    }
+
+    /// Whether this client found the key's object damaged a moment ago, so that it may be gone
+    /// soon.
+    pub(super) fn is_doubtful(&self, key: &str) -> bool {
+        let recent = self.recent.lock();
+        let all = recent.get(key);
+        all.is_some_and(|all| all.iter().any(|one| one.at.elapsed() < PAUSE))
+    }
+
+    pub(super) fn metrics(&self) -> ReportMetrics {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counts { damaged, sent, lost } = &*self.counts;
+        ReportMetrics { damaged: load(damaged), sent: load(sent), lost: load(lost) }
+    }
+}
+
+impl Core {
+    /// Starts the task that sends reports; it ends with the client.
+    pub(super) fn send_reports(&self) {
+        if let Some(waiting) = self.reports.waiting.lock().take() {
+            let counts = Arc::clone(&self.reports.counts);
+            let task = send(self.master.clone(), self.id, waiting, counts);
+            self.background.lock().spawn_on(task, &self.runtime);
+        }
+    }
+}
+
+/// Sends what waits until the client is gone, or a master does not know the call.
+async fn send(
+    master: MasterClient,
+    client: ClientId,
+    mut waiting: mpsc::Receiver<Damaged>,
+    counts: Arc<Counts>,
+) {
+    let mut reports = Vec::with_capacity(QUEUE);
+    while waiting.recv_many(&mut reports, QUEUE).await > 0 {
+        let failures = reports.iter().map(|report| Failure::Damaged {
+            object: report.key.as_ref().into(),
+            generation: report.generation,
+            place: report.place,
+        });
+        let failures: Vec<Failure<'_>> = failures.collect();
+        let told = master.report_failures(client, &failures).await;
+        let counter = if told.is_ok() { &counts.sent } else { &counts.lost };
+        counter.fetch_add(failures.len() as u64, Ordering::Relaxed);
+        match told {
+            Ok(reported) => debug!(?reported, "told of damaged replicas"),
+            Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::NotSupported => {
+                info!("the master takes no reports of damaged replicas; it is an older one");
+                return;
+            }
+            // The next reader reports it again.
+            Err(error) => debug!(%error, "could not tell of damaged replicas"),
+        }
+        reports.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mc_types::{Extent, SegmentId};
+
+    use super::*;
+
+    #[test]
+    fn the_same_is_reported_once_in_a_while_and_keys_are_bounded() {
+        let reports = Reports::default();
+        let segment = SegmentId::from_u128(1);
+        let place = |at| ReplicaPlace::Memory { segment, extent: Extent::new(at, 10).unwrap() };
+        let (one, two) = (Generation::new(1), Generation::new(2));
+        let key = KeyRef::new("k").unwrap();
+        assert!(!reports.is_doubtful("k"));
+        assert!(reports.is_news(key, one, place(0)));
+        assert!(!reports.is_news(key, one, place(0)));
+        assert!(reports.is_news(key, one, place(10)));
+        assert!(reports.is_news(key, two, place(0)));
+        assert!(reports.is_doubtful("k") && !reports.is_doubtful("other"));
+        for n in 0..2 * MAX_KEYS {
+            reports.is_news(KeyRef::new(&format!("k{n}")).unwrap(), one, place(0));
+        }
+        assert_eq!(reports.recent.lock().len(), MAX_KEYS);
+    }
+}

@@ -1,0 +1,192 @@
+//! Damaged replicas: whoever reads one reports it, its owner looks, and the key is free again.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mc_meta::{PutEnd, ReplicaPlace, ReplicateConfig};
+use mc_rpc::{Failure, PutStartItem};
+use mc_store::{
+    ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, PutOutcome, Source,
+};
+use mc_transport::tcp::{TcpConfig, TcpTransport};
+use mc_transport::{Link as _, Operation, RemoteSpan, SliceSums, Transport as _};
+use mc_types::{ClientId, Generation, KeyRef};
+
+/// Long enough for a loaded machine; a test that needs it has failed.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+const BLOCK: usize = 65_536;
+
+fn client(master: &Master) -> ClientBuilder {
+    Client::builder()
+        .master(master.local_addr().to_string())
+        .listen("127.0.0.1:0".parse().unwrap())
+        .heartbeat_interval(Duration::from_millis(100))
+}
+
+async fn cluster(nodes: usize) -> (Master, Vec<Client>) {
+    let master = Master::builder().config(MasterConfig::default()).seed(7).start().await.unwrap();
+    let mut all = Vec::new();
+    for n in 0..nodes {
+        let node = client(&master).segment_name(format!("node-{n}"));
+        all.push(node.segment_size(ByteSize::mib(16)).connect().await.unwrap());
+    }
+    (master, all)
+}
+
+async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn content(len: usize) -> Bytes {
+    (0..len as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+/// Puts a value of which those replicas are other bytes than the checksums say, as a bad
+/// memory module or a stray writer would leave them.
+async fn put_damaged(client: &Client, key: &str, value: &Bytes, replicas: u32, damaged: &[usize]) {
+    let (id, key, master) = (ClientId::from_u128(9), KeyRef::new(key).unwrap(), client.master());
+    let lengths = [value.len() as u64];
+    let put = PutStartItem { key, slice_lengths: &lengths };
+    let config = ReplicateConfig::default().replicas(replicas);
+    let grant = master.batch_put_start(id, &config, &[put]).await.unwrap().remove(0).unwrap();
+    let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();
+    for (nth, replica) in grant.replicas.iter().enumerate() {
+        let mut bytes = value.to_vec();
+        if damaged.contains(&nth) {
+            bytes[BLOCK + 100] ^= 1;
+        }
+        let link = tcp.connect(&replica.segment.endpoint).await.unwrap();
+        let to = RemoteSpan::new(replica.segment.remote_key, replica.extent);
+        let write = Operation::write(Bytes::from(bytes), to.with_ticket(replica.ticket));
+        link.submit(vec![write]).await.remove(0).unwrap();
+    }
+    let sums = SliceSums::of(&[Source::from(value.clone())]);
+    let (checksums, prefixes) = (&sums.checksums, &sums.prefixes);
+    let end = PutEnd { key, handle: grant.handle, checksums, prefixes };
+    master.batch_put_end(id, &[end]).await.unwrap().remove(0).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_of_a_damaged_object_is_free_again() {
+    let (master, nodes) = cluster(1).await;
+    let app = client(&master).connect().await.unwrap();
+    let value = content(3 * BLOCK);
+    put_damaged(&app, "k", &value, 1, &[0]).await;
+    assert!(matches!(app.get("k").await, Err(GetError::ChecksumMismatch { .. })));
+    let begun = Instant::now();
+    until("the key to be free", async || match app.put("k", value.clone()).await.unwrap() {
+        PutOutcome::Stored => Some(()),
+        other => {
+            eprintln!("after {:.1?}: put says {other:?}", begun.elapsed());
+            None
+        }
+    })
+    .await;
+    eprintln!("free after {:.1?}", begun.elapsed());
+    assert_eq!(app.get("k").await.unwrap(), value);
+    let damage = master.report().damage;
+    assert_eq!((damage.confirmed, damage.removed, damage.denied), (1, 1, 0));
+    let reports = app.metrics().reports;
+    assert_eq!((reports.damaged, reports.sent, reports.lost), (1, 1, 0));
+    let page = app.metrics().prometheus();
+    assert!(page.contains("mooncake_client_damaged_reads_total 1"), "{page}");
+    let history = app.master().explain(KeyRef::new("k").unwrap()).await.unwrap().history;
+    assert!(format!("{history:?}").contains("Damaged"), "{history:?}");
+    drop(nodes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_range_over_damaged_bytes_fails_and_frees_the_key_as_well() {
+    let (master, nodes) = cluster(1).await;
+    let app = client(&master).connect().await.unwrap();
+    let value = content(3 * BLOCK);
+    put_damaged(&app, "k", &value, 1, &[0]).await;
+    assert_eq!(app.get_range("k", 0..10).await.unwrap(), value.slice(..10));
+    let second = BLOCK as u64;
+    let failed = app.get_range("k", second + 5..second + 10).await;
+    assert!(matches!(failed, Err(GetError::ChecksumMismatch { .. })));
+    until("the object to go", async || (!app.exist("k").await.unwrap()).then_some(())).await;
+    // What others read went with it.
+    assert!(matches!(nodes[0].get_range("k", 0..10).await, Err(GetError::NotFound)));
+    assert_eq!(app.put("k", value).await.unwrap(), PutOutcome::Stored);
+    assert_eq!(master.report().damage.removed, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_replicas_the_damaged_one_goes_and_the_other_serves() {
+    let (master, _nodes) = cluster(2).await;
+    let app = client(&master).connect().await.unwrap();
+    let value = content(3 * BLOCK);
+    // Whichever replica of a key is read first, of one of them it is the damaged one.
+    let keys: Vec<String> = (0..8).map(|n| format!("k{n}")).collect();
+    for (n, key) in keys.iter().enumerate() {
+        put_damaged(&app, key, &value, 2, &[n / 2 % 2]).await;
+    }
+    for key in &keys {
+        assert_eq!(app.get(key).await.unwrap(), value);
+    }
+    let found = app.metrics().reports.damaged;
+    assert!(found > 0, "no read began with a damaged replica");
+    until("the damaged replicas to go", async || {
+        (master.report().damage.removed == found).then_some(())
+    })
+    .await;
+    let mut left = 0;
+    for key in &keys {
+        let replicas = app.replicas(key).await.unwrap().len() as u64;
+        left += replicas;
+        assert_eq!(app.get(key).await.unwrap(), value);
+        assert!(replicas > 0);
+    }
+    assert_eq!(left, 16 - found);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lying_reader_deletes_nothing_and_is_soon_not_heard() {
+    let (master, _nodes) = cluster(1).await;
+    let app = client(&master).connect().await.unwrap();
+    let value = content(1000);
+    let mut lies = Vec::new();
+    let keys: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
+    for key in &keys {
+        app.put(key, value.clone()).await.unwrap();
+        let list = app.master().get_replica_list(KeyRef::new(key).unwrap()).await.unwrap();
+        let replica = &list.replicas[0];
+        let place = ReplicaPlace::Memory { segment: replica.segment.id, extent: replica.extent };
+        lies.push((KeyRef::new(key).unwrap(), list.generation, place));
+    }
+    let liar = ClientId::from_u128(77);
+    let failures: Vec<Failure<'_>> = lies
+        .iter()
+        .map(|&(key, generation, place)| Failure::Damaged { object: key.into(), generation, place })
+        .collect();
+    let first = app.master().report_failures(liar, &failures).await.unwrap();
+    assert_eq!((first.noted + first.limited, first.stale), (200, 0));
+    assert!(first.noted <= 70, "{first:?}");
+    until("the owner to look", async || {
+        (master.report().damage.denied == first.noted).then_some(())
+    })
+    .await;
+    // Another name does not help: it comes from the same host.
+    let again = app.master().report_failures(ClientId::from_u128(78), &failures).await.unwrap();
+    assert_eq!((again.noted, again.limited), (0, 200));
+    let old = Failure::Damaged {
+        object: lies[0].0.into(),
+        generation: Generation::new(lies[0].1.as_u64() ^ 1),
+        place: lies[0].2,
+    };
+    assert_eq!(app.master().report_failures(liar, &[old]).await.unwrap().stale, 1);
+    for key in &keys {
+        assert_eq!(app.get(key).await.unwrap(), value);
+    }
+    assert_eq!(master.report().damage.removed, 0);
+}
