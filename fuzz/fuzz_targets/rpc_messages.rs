@@ -419,8 +419,10 @@ fn run(asks: &[Ask]) -> Vec<u8> {
         let caller = caller(ask.who);
         out.clear();
         out.extend_from_slice(b"before");
-        match service.call(Call { method, payload: &payload, max_reply, caller: &caller, from: None }, &mut out)
-        {
+        match service.call(
+            Call { method, payload: &payload, max_reply, caller: &caller, from: None },
+            &mut out,
+        ) {
             Ok(()) => {
                 assert_eq!(&out[..6], b"before");
                 let answer = DynamicMessage::decode(rpc.output(), &out[6..])
