@@ -147,6 +147,7 @@ impl Master {
             report.promotions_pending = book.promotions.tasks() as u64;
             report.promotion_candidates = book.promotions.candidates() as u64;
         }
+        report.suspicion = self.suspicion.lock().totals();
         report.damage = self.damage.lock().totals();
         report.disk_used = self.files.used();
         report.disk_capacity = self.config.disk.map_or(Some(0), |disk| disk.capacity);

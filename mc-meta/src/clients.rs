@@ -61,6 +61,11 @@ impl Clients {
         self.known.get(&client).is_some_and(|known| !known.away)
     }
 
+    /// When a client was last heard of.
+    pub(crate) fn last_heard(&self, client: ClientId) -> Time {
+        self.known.get(&client).map_or(Time::ORIGIN, |known| known.since)
+    }
+
     /// Notes that a client was heard of. Of two calls that overtook each other the
     /// later time counts.
     fn heard(&mut self, client: ClientId, now: Time, ttl: Duration) {
@@ -321,6 +326,7 @@ impl Master {
         } else {
             ClientStatus::NeedRemount
         };
+        self.clear_doubts(client, now);
         let tasks = self.tasks.lock().waiting(client, MAX_FETCHED_TASKS);
         Pong { view: self.segments.read().view(), status, tasks }
     }

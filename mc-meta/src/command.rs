@@ -15,6 +15,7 @@ use crate::offload::OffloadTotals;
 use crate::promotion::PromotionTotals;
 use crate::segment::{Segment, SegmentInfo};
 use crate::states::{BufferStatus, ReplicaStatus};
+use crate::suspicion::SuspicionTotals;
 
 /// Most replicas one object can have.
 pub const MAX_REPLICAS: usize = 32;
@@ -263,6 +264,8 @@ pub struct ReplicaList {
     pub slices: Slices,
     /// Readable replicas in memory. Empty when the object is on disks only.
     pub placements: Placements,
+    /// How many of those, the last ones, are in segments that clients could not reach lately.
+    pub suspects: usize,
     /// Its file on the shared tier, if that can be read.
     pub disk: Option<DiskReplica>,
     /// The clients' own disks that it is on.
@@ -496,6 +499,8 @@ pub struct MasterReport {
     pub expired_objects: u64,
     /// What became of reports that replicas are damaged.
     pub damage: DamageTotals,
+    /// What became of reports that segments cannot be reached.
+    pub suspicion: SuspicionTotals,
     /// Clients given up for dead.
     pub expired_clients: u64,
     /// Bytes of the files on the shared tier, those being written included.

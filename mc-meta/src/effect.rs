@@ -134,6 +134,14 @@ pub enum Effect<'a> {
         /// Its status now.
         status: SegmentStatus,
     },
+    /// Clients could not reach a segment, and nothing is placed there until its node is heard
+    /// of; or it was heard of.
+    SegmentSuspected {
+        /// The segment.
+        segment: &'a Segment,
+        /// Whether it is suspect now.
+        is_suspect: bool,
+    },
     /// A tenant has this quota from now on, or none.
     TenantPolicy {
         /// The tenant.

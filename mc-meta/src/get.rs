@@ -191,10 +191,13 @@ impl Shard {
         self.totals.get_hits += 1;
         let lease = self.config.terms.lease;
         let object = self.object(slot)?;
+        let placements = object.placements();
+        let suspects = placements.iter().rev().take_while(|at| at.segment.is_suspect()).count();
         Some(ReplicaList {
             generation: object.generation,
             slices: object.slices(),
-            placements: object.placements(),
+            placements,
+            suspects,
             disk: object.disk_replica(),
             local_disks: object.local_disk_replicas(),
             lease,

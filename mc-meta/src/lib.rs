@@ -49,6 +49,7 @@ mod sketch;
 mod slab;
 mod spans;
 mod states;
+mod suspicion;
 mod table;
 mod tasks;
 mod tenant;
@@ -102,6 +103,7 @@ pub use record::{Location, Locations, ObjectRecord, Record};
 pub use recover::{Dropped, Rebuild, RebuildError, RebuildReport};
 pub use segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};
 pub use states::{BufferStatus, ReplicaStatus, SegmentStatus};
+pub use suspicion::SuspicionTotals;
 pub use tasks::{
     CreateTaskError, MAX_FETCHED_TASKS, MAX_TASK_MESSAGE_LEN, TaskAssignment, TaskConfig,
     TaskError, TaskInfo, TaskKind, TaskStatus,

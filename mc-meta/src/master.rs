@@ -25,6 +25,7 @@ use crate::object::Replicas;
 use crate::place::{Demand, NoRoom};
 use crate::quota::Quotas;
 use crate::shard::{Emit, Shard, ShardConfig};
+use crate::suspicion::Suspicion;
 use crate::table::SegmentTable;
 use crate::tasks::TaskBook;
 
@@ -38,7 +39,7 @@ use crate::tasks::TaskBook;
 /// table's for reading, then one segment's allocator, or the table of groups and then
 /// one group. The book of tasks is locked last of all, and so are that of local disks and
 /// the tenants' accounts; the drain jobs before all else. The client table is locked before the segment table and
-/// never together with a shard.
+/// never together with a shard; doubts about segments after both.
 pub struct Master {
     pub(crate) config: MasterConfig,
     pub(crate) terms: Terms,
@@ -54,6 +55,8 @@ pub struct Master {
     pub(crate) drain_jobs: Mutex<DrainJobs>,
     /// Replicas that were reported to be damaged.
     pub(crate) damage: Mutex<Damage>,
+    /// Segments that clients could not reach.
+    pub(crate) suspicion: Mutex<Suspicion>,
     pub(crate) quotas: Arc<Quotas>,
     /// Held while a policy is changed and told of.
     pub(crate) policies: Mutex<()>,
@@ -122,6 +125,7 @@ impl Master {
             groups: Mutex::default(),
             drain_jobs: Mutex::default(),
             damage: Mutex::default(),
+            suspicion: Mutex::default(),
             tasks: Mutex::new(TaskBook::new(config.tasks.clone())),
             files,
             local,

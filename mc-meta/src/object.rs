@@ -379,10 +379,20 @@ impl Object {
         self.first.iter().chain(more)
     }
 
-    /// Where it can be read in memory now.
+    /// Where it can be read in memory now, suspect segments last.
     pub(crate) fn placements(&self) -> Placements {
         let mut placements = Placements::new();
-        placements.extend(self.readable().map(Replica::placement));
+        let mut is_any_suspect = false;
+        for replica in self.readable() {
+            match replica.segment.is_suspect() {
+                true => is_any_suspect = true,
+                false => placements.push(replica.placement()),
+            }
+        }
+        if is_any_suspect {
+            let suspects = self.readable().filter(|replica| replica.segment.is_suspect());
+            placements.extend(suspects.map(Replica::placement));
+        }
         placements
     }
 

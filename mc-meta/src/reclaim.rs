@@ -38,6 +38,7 @@ impl Master {
         more |= self.reclaim_unfinished(now).1;
         more |= self.expire_tasks(now);
         self.run_checks(now);
+        self.run_doubts(now);
         more |= self.run_drain_jobs(now);
         for shard in self.shards() {
             let mut shard = shard.lock();

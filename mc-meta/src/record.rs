@@ -188,7 +188,10 @@ impl Record {
             Effect::ClientExpired { .. } => return None,
             // Whoever wants a copy or move asks again when it is not heard of any more.
             // What goes with the replica is told as a change or a removal.
-            Effect::Task { .. } | Effect::DrainJob { .. } | Effect::Damaged { .. } => return None,
+            Effect::Task { .. }
+            | Effect::DrainJob { .. }
+            | Effect::Damaged { .. }
+            | Effect::SegmentSuspected { .. } => return None,
         })
     }
 

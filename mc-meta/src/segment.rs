@@ -1,7 +1,7 @@
 //! Segments: the memory that clients contribute.
 
 use core::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use mc_alloc::{
     AllocateError, Allocation, Allocator, OffsetAllocator, OffsetAllocatorBuilder, RestoreError,
@@ -43,6 +43,8 @@ pub struct Segment {
     spec: SegmentSpec,
     client: ClientId,
     status: AtomicU8,
+    /// Clients could not reach it lately.
+    suspect: AtomicBool,
     /// Free bytes, to pass over a full segment without locking it.
     free: AtomicU64,
     /// Bytes of the largest object that fits while nothing else is there.
@@ -92,6 +94,7 @@ impl Segment {
         Self {
             client,
             status: AtomicU8::new(status as u8),
+            suspect: AtomicBool::new(false),
             free: AtomicU64::new(allocator.available()),
             largest_object: allocator.max_allocation(),
             allocator: Mutex::new(allocator),
@@ -127,7 +130,19 @@ impl Segment {
     }
 
     pub(crate) fn is_allocatable(&self) -> bool {
-        self.status().is_allocatable()
+        self.status().is_allocatable() && !self.is_suspect()
+    }
+
+    /// Whether clients could not reach it since its node was last heard of: what it holds is
+    /// read last, and nothing new is put there.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Relaxed)
+    }
+
+    /// Called under the segment table's lock.
+    pub(crate) fn set_suspect(&self, is_suspect: bool) {
+        self.suspect.store(is_suspect, Ordering::Relaxed);
     }
 
     /// Changes the status, if `next` may follow. Called under the segment table's lock.
@@ -187,6 +202,7 @@ impl Segment {
             spec: self.spec.clone(),
             client: self.client,
             status: self.status(),
+            is_suspect: self.is_suspect(),
             used: allocator.used(),
             largest_free: allocator.largest_free(),
             allocations: allocator.live() as u64,
@@ -242,6 +258,9 @@ pub struct SegmentInfo {
     pub client: ClientId,
     /// Where it is in its life.
     pub status: SegmentStatus,
+    /// Whether clients could not reach it since its client was last heard of: nothing new is
+    /// put there.
+    pub is_suspect: bool,
     /// Bytes allocated.
     pub used: u64,
     /// The longest free run of bytes, at least.

@@ -129,11 +129,33 @@ impl SegmentTable {
         if status == SegmentStatus::Unmounted || !segment.set_status(status) {
             return None;
         }
+        // It was heard of, or takes no new objects in any case.
+        segment.set_suspect(false);
         if status.is_allocatable() {
             self.parked.remove(&id);
             self.place_in(Arc::clone(&segment));
         } else if let Some(segment) = self.take_out(id) {
             self.parked.insert(id, segment);
+        }
+        self.recount();
+        Some(segment)
+    }
+
+    /// Takes a segment out of those that take new objects because nobody can reach it, or back
+    /// among them; `None` when nothing changes.
+    pub(crate) fn set_suspect(&mut self, id: SegmentId, is_suspect: bool) -> Option<Arc<Segment>> {
+        let segment = Arc::clone(self.by_id(id)?);
+        if segment.is_suspect() == is_suspect {
+            return None;
+        }
+        segment.set_suspect(is_suspect);
+        if is_suspect {
+            if let Some(segment) = self.take_out(id) {
+                self.parked.insert(id, segment);
+            }
+        } else if segment.is_allocatable() {
+            self.parked.remove(&id);
+            self.place_in(Arc::clone(&segment));
         }
         self.recount();
         Some(segment)

@@ -160,6 +160,8 @@ pub struct ReplicaList {
     /// Readable replicas in memory, each as long as the slices together. Empty when the
     /// object is on disks only; it is somewhere.
     pub replicas: Vec<ReplicaLocation>,
+    /// How many of those, the last ones, are in segments that clients could not reach lately.
+    pub suspects: usize,
     /// Its file on the shared tier, if that can be read.
     pub disk: Option<DiskReplica>,
     /// Clients' own disks that it is on, at most as many as there can be replicas.

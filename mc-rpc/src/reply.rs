@@ -162,6 +162,7 @@ fn put_replica_list<'a>(
         put_disk(out, 6, disk.len, ReplicaStatus::Complete);
     }
     put_local_disks(out, 7, &list.local_disks);
+    put_u64(out, 9, list.suspects as u64);
 }
 
 /// Writes placements that are granted: to readers those that are complete, to writers

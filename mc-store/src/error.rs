@@ -31,6 +31,21 @@ impl PeerError {
     pub const fn code(&self) -> ErrorCode {
         ErrorCode::TransferFail
     }
+
+    /// Whether the peer gave no answer, and not one that says no.
+    pub(crate) const fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(
+                ConnectError::Unreachable { .. }
+                    | ConnectError::TimedOut { .. }
+                    | ConnectError::CircuitOpen { .. }
+            ) | Self::Transfer {
+                source: TransferError::LinkLost { .. } | TransferError::TimedOut { .. },
+                ..
+            }
+        )
+    }
 }
 
 /// Why a client makes no requests: what the variants `Closed` and `PureServer` of the

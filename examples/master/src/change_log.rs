@@ -35,6 +35,8 @@ enum Change {
     Gone(SegmentIdentity),
     Expired(ClientId),
     Damaged(DamagedReplica),
+    /// Whether nobody can reach it.
+    Suspected(SegmentIdentity, bool),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -76,6 +78,9 @@ impl EffectSink for ChangeQueue {
                     place: *place,
                     segment: segment.map(|segment| segment.spec().name.clone()),
                 })
+            }
+            Effect::SegmentSuspected { segment, is_suspect } => {
+                Change::Suspected(SegmentIdentity::of(segment), *is_suspect)
             }
             // Objects come and go by the million a minute; the metrics count them.
             _ => return,
@@ -152,6 +157,13 @@ impl Change {
             }
             Self::Expired(client) => {
                 warn!(%client, "client was silent too long");
+            }
+            Self::Suspected(SegmentIdentity { name, endpoint, client, .. }, true) => warn!(
+                segment = ?name, ?endpoint, %client,
+                "clients cannot reach a segment: nothing new is put there until its node is heard of"
+            ),
+            Self::Suspected(SegmentIdentity { name, endpoint, client, .. }, false) => {
+                info!(segment = ?name, ?endpoint, %client, "segment takes new objects again");
             }
             Self::Damaged(DamagedReplica { key, generation, place, segment }) => match segment {
                 Some(segment) => warn!(
@@ -232,6 +244,7 @@ mod tests {
                 Change::Gone(_) => "gone",
                 Change::Expired(_) => "expired",
                 Change::Damaged(_) => "damaged",
+                Change::Suspected(..) => "suspected",
             })
             .collect();
         assert_eq!(

@@ -27,6 +27,11 @@ pub(crate) fn prometheus(report: &MasterReport) -> String {
         ("master_pending_task_count", "Tasks that wait for their clients", report.tasks_pending),
         ("master_processing_task_count", "Tasks at work", report.tasks_processing),
         ("master_finished_task_count", "Tasks that ended, still known", report.tasks_finished),
+        (
+            "master_suspect_segment_count",
+            "Segments that clients cannot reach, since their nodes were last heard of",
+            report.suspicion.suspects,
+        ),
     ] {
         metric(&mut text, name, "gauge", help);
         let _ = writeln!(text, "{name} {value}");
@@ -121,6 +126,26 @@ fn counters(text: &mut String, report: &MasterReport) {
             "master_file_evicted_total",
             "Files and objects that clients deleted from disks to make room",
             report.disk_evictions,
+        ),
+        (
+            "master_unreachable_reports_total",
+            "Reports that a segment cannot be reached",
+            report.suspicion.reports,
+        ),
+        (
+            "master_unreachable_reports_dropped_total",
+            "Those of segments that take no new objects, or beyond the limits",
+            report.suspicion.dropped,
+        ),
+        (
+            "master_suspected_segments_total",
+            "Segments that became suspect",
+            report.suspicion.suspected,
+        ),
+        (
+            "master_cleared_doubts_total",
+            "Doubts about segments that a heartbeat ended",
+            report.suspicion.cleared,
         ),
         ("master_damage_reports_total", "Reports of damaged replicas", report.damage.reports),
         (

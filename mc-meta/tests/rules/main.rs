@@ -24,6 +24,7 @@ mod recovery;
 mod renewals;
 mod slabs;
 mod strategies;
+mod suspicion;
 mod tasks;
 mod tenants;
 mod tiers;

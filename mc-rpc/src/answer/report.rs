@@ -1,6 +1,6 @@
 //! The master's totals, as the client hands them out.
 
-use mc_meta::{DamageTotals, OffloadTotals, PromotionTotals, SegmentStatus};
+use mc_meta::{DamageTotals, OffloadTotals, PromotionTotals, SegmentStatus, SuspicionTotals};
 use mc_types::{ClientId, Endpoint, SegmentId};
 
 use super::read::{Answer, Status, endpoint, name, problem, sixteen};
@@ -113,6 +113,8 @@ pub struct ClusterReport {
     pub promotion_candidates: u64,
     /// What became of reports that replicas are damaged.
     pub damage: DamageTotals,
+    /// What became of reports that segments cannot be reached.
+    pub suspicion: SuspicionTotals,
 }
 
 /// `ClusterReportResponse`.
@@ -167,6 +169,10 @@ pub(crate) fn read_report(message: &[u8]) -> Answer<ClusterReport> {
             }
             44 => &mut report.promotions_pending,
             45 => &mut report.promotion_candidates,
+            47 => {
+                report.suspicion = read_suspicion_totals(field.bytes()?)?;
+                continue;
+            }
             46 => {
                 report.damage = read_damage_totals(field.bytes()?)?;
                 continue;
@@ -191,6 +197,22 @@ fn read_damage_totals(message: &[u8]) -> Result<DamageTotals, MalformedReply> {
             3 => &mut totals.denied,
             4 => &mut totals.confirmed,
             5 => &mut totals.removed,
+            _ => continue,
+        } = field.u64()?;
+    }
+    Ok(totals)
+}
+
+/// `SuspicionTotals`.
+fn read_suspicion_totals(message: &[u8]) -> Result<SuspicionTotals, MalformedReply> {
+    let (mut fields, mut totals) = (Fields::new(message), SuspicionTotals::default());
+    while let Some(field) = fields.next()? {
+        *match field.number {
+            1 => &mut totals.reports,
+            2 => &mut totals.dropped,
+            3 => &mut totals.suspected,
+            4 => &mut totals.cleared,
+            5 => &mut totals.suspects,
             _ => continue,
         } = field.u64()?;
     }

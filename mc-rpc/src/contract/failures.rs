@@ -37,6 +37,7 @@ fn failures_are_the_message() {
             generation: Generation::new(1),
             place: memory(1, 2),
         },
+        Failure::Unreachable { segment: SegmentId::from_u128(9) },
     ];
     let bytes = written(|out| write_failures(out, ME, &failures));
     let message = proto::ReportFailuresRequest::decode(&bytes[..]).unwrap();
@@ -208,4 +209,47 @@ fn any_question_fits_into_the_shortest_answer() {
         assert!(out.len() <= 65_536, "{}", out.len());
     }
     assert_eq!(asked, 20);
+}
+
+#[test]
+fn what_could_not_be_reached_is_told_and_read_last() {
+    let service = service();
+    let (master, now) = (service.master(), Still.now());
+    let config = ReplicateConfig::default().replicas(3);
+    let start = PutStart { key: key("k"), slice_lengths: &[10], config: &config };
+    let handle = master.put_start(now, ME, &start).unwrap().handle;
+    let end = PutEnd { key: key("k"), handle, checksums: &[], prefixes: &[] };
+    master.put_end(now, ME, &end).unwrap();
+    let list = || {
+        let get = proto::GetReplicaListRequest { key: "k".into(), ranges: vec![] };
+        let list: proto::GetReplicaListResponse =
+            call(&service, Method::GetReplicaList, &get).unwrap();
+        answer::read_replica_list(&list.encode_to_vec()).unwrap().unwrap()
+    };
+    assert_eq!(list().suspects, 0);
+    let segment = SegmentId::from_u128(2);
+    for name in ["one", "two"] {
+        let reader = Caller::new(name, Role::Reader);
+        assert_eq!(report(&service, &reader, &Failure::Unreachable { segment }).unwrap().noted, 1);
+    }
+    let list = list();
+    assert_eq!((list.replicas[2].segment.id, list.suspects), (segment, 1));
+    // A client that is told more than there are believes no more than there are.
+    let more = proto::GetReplicaListResponse { suspects: 7, ..Default::default() };
+    let mut bytes = written(|out| {
+        let list = master.get_replica_list(now, key("k")).unwrap();
+        let signer = crate::reply::Signer { epoch: service.clock_epoch(), now };
+        crate::reply::write_replica_list(out, &list, signer);
+    });
+    bytes.extend_from_slice(&more.encode_to_vec());
+    assert_eq!(answer::read_replica_list(&bytes).unwrap().unwrap().suspects, 3);
+    let nothing = proto::ReportFailuresRequest {
+        client_id: me(),
+        failures: vec![proto::Failure {
+            kind: proto::failure::Kind::Unreachable.into(),
+            ..Default::default()
+        }],
+    };
+    let refused = call::<proto::ReportFailuresResponse>(&service, Method::ReportFailures, &nothing);
+    assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidParams);
 }

@@ -104,4 +104,13 @@ pub(crate) fn write_report(out: &mut BytesMut, report: &MasterReport) {
         (5, totals.removed),
     ];
     put_message(out, 46, |out| put_totals(out, damage));
+    let totals = &report.suspicion;
+    let suspicion = [
+        (1, totals.reports),
+        (2, totals.dropped),
+        (3, totals.suspected),
+        (4, totals.cleared),
+        (5, totals.suspects),
+    ];
+    put_message(out, 47, |out| put_totals(out, suspicion));
 }

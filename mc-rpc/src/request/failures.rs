@@ -1,4 +1,4 @@
-//! `ReportFailuresRequest`: what a client could not read.
+//! `ReportFailuresRequest`: what a client could not read or reach.
 
 use bytes::BytesMut;
 use mc_meta::ReplicaPlace;
@@ -13,7 +13,7 @@ use crate::wire::{Fields, put_bytes, put_message, put_present_u64, put_u64};
 /// Most failures in one call.
 pub const MAX_FAILURES: usize = 256;
 
-/// Something that a client could not read.
+/// Something that a client could not read or reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure<'a> {
@@ -25,6 +25,11 @@ pub enum Failure<'a> {
         generation: Generation,
         /// The replica.
         place: ReplicaPlace,
+    },
+    /// A segment could not be reached, or gave no answer.
+    Unreachable {
+        /// The segment.
+        segment: SegmentId,
     },
 }
 
@@ -93,6 +98,10 @@ fn parse_failure(message: &[u8]) -> Result<ReportedFailure<'_>, Refusal> {
             let (object, generation) = (object.finish()?, Generation::new(generation));
             ReportedFailure::Known(Failure::Damaged { object, generation, place })
         }
+        Ok(Kind::Unreachable) => {
+            let segment = segment.ok_or_else(|| Refusal::invalid("segment_id is missing"))?;
+            ReportedFailure::Known(Failure::Unreachable { segment })
+        }
         _ => ReportedFailure::Unknown,
     })
 }
@@ -119,6 +128,10 @@ fn write_failure(out: &mut BytesMut, failure: &Failure<'_>) {
                 ReplicaPlace::File => {}
                 ReplicaPlace::LocalDisk(client) => put_bytes(out, 8, &client.to_bytes()),
             }
+        }
+        Failure::Unreachable { segment } => {
+            put_u64(out, 2, Kind::Unreachable as u64);
+            put_bytes(out, 5, &segment.to_bytes());
         }
     }
 }

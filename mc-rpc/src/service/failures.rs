@@ -1,4 +1,4 @@
-//! Reports of what clients could not read.
+//! Reports of what clients could not read or reach.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
@@ -38,6 +38,9 @@ impl Turn<'_> {
                 let (key, generation, place) = (key.as_ref(), *generation, *place);
                 let report = DamageReport { key, generation, place };
                 Ok(self.master.report_damage(self.now, self.source(), &report))
+            }
+            Failure::Unreachable { segment } => {
+                Ok(self.master.report_unreachable(self.now, self.source(), *segment))
             }
         }
     }

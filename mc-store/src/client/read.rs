@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mc_lease::ReaderLease;
 use mc_meta::VerifiedSpan;
-use mc_rpc::{RangedList, Refusal, ReplicaList, RpcError};
+use mc_rpc::{RangedList, Refusal, ReplicaList, RpcError, SegmentLocation};
 use mc_transport::{
     BootTime, BufferPool, Memory, MemorySlice, Operation, RemoteSpan, TransferError,
 };
@@ -352,8 +352,8 @@ impl Core {
         }
     }
 
-    /// Replicas in our own memory first, then those whose node answered lately, of these
-    /// those that share memory, are not busy and near; those that are alike in an order
+    /// Replicas in our own memory first, then those whose node answered lately, us and others, of
+    /// these those that share memory, are not busy and near; those that are alike in an order
     /// that differs from object to object, to spread the load.
     fn order(&self, list: &ReplicaList) -> SmallVec<[usize; 2]> {
         let count = list.replicas.len();
@@ -366,7 +366,8 @@ impl Core {
             let replica = &list.replicas[at];
             let endpoint = &replica.segment.endpoint;
             let own = self.segments.local(replica.segment.remote_key, replica.extent).is_some();
-            (!own, self.peers.is_suspect(endpoint), self.loads.distance(endpoint))
+            let suspect = at >= count - list.suspects || self.peers.is_suspect(endpoint);
+            (!own, suspect, self.loads.distance(endpoint))
         });
         order
     }
@@ -388,6 +389,10 @@ impl Core {
                 let jobs = open.iter().map(|&(n, nth)| reads[n].job(nth, turn)).collect();
                 let results = self.transfer_under_lease(jobs, reads, objects).await;
                 for ((n, nth), result) in open.into_iter().zip(results) {
+                    if let Err(failed) = &result {
+                        let segment = reads[n].segment(turn);
+                        self.reports.failed(segment.id, &segment.name, &failed.error);
+                    }
                     reads[n].arrived(nth, turn, result);
                 }
             }
@@ -490,6 +495,11 @@ impl Read {
             _ => Operation::read(from, pieces.into_vec()),
         };
         Job { endpoint: replica.segment.endpoint.clone(), operation: part.summed(operation) }
+    }
+
+    /// The segment that is read from in this turn.
+    fn segment(&self, turn: usize) -> &SegmentLocation {
+        &self.list.replicas[self.order[turn]].segment
     }
 
     fn arrived(&mut self, nth: usize, turn: usize, result: Moved) {

@@ -1,5 +1,5 @@
-//! Tells the master what this client could not read, so that it has somebody else look and
-//! takes the replica away.
+//! Tells the master what this client could not read or reach: so that it has somebody else look
+//! at a replica and takes it away, and places nothing in a segment until its node has answered.
 //!
 //! Reports wait in one bounded queue for a task that sends them. Whoever reads or writes never
 //! waits for that; what does not fit is left to the next reader.
@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use mc_meta::ReplicaPlace;
 use mc_rpc::{Failure, MasterClient, ReplicaLocation, RpcError};
-use mc_types::{ClientId, ErrorCode, Generation, KeyRef, ObjectKey};
+use mc_types::{ClientId, ErrorCode, Generation, KeyRef, ObjectKey, SegmentId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::Core;
+use crate::error::PeerError;
 
 /// Reports that wait.
 const QUEUE: usize = 256;
@@ -29,21 +30,41 @@ const MAX_KEYS: usize = 1024;
 /// time, when it is well.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// A replica that was damaged.
+/// How long a segment is not reported again: until about the next heartbeat of its node, which
+/// ends the master's doubts.
+const SEGMENT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Segments whose reports are remembered.
+const MAX_SEGMENTS: usize = 4096;
+
+/// What is reported.
 #[derive(Debug)]
-struct Damaged {
-    key: ObjectKey,
-    generation: Generation,
-    place: ReplicaPlace,
+enum Report {
+    Damaged { key: ObjectKey, generation: Generation, place: ReplicaPlace },
+    Unreachable { segment: SegmentId },
+}
+
+impl Report {
+    fn as_failure(&self) -> Failure<'_> {
+        match self {
+            Self::Damaged { key, generation, place } => Failure::Damaged {
+                object: key.as_ref().into(),
+                generation: *generation,
+                place: *place,
+            },
+            Self::Unreachable { segment } => Failure::Unreachable { segment: *segment },
+        }
+    }
 }
 
 /// The failures that this client has to tell of, and those that it told of lately.
 #[derive(Debug)]
 pub(super) struct Reports {
-    queue: mpsc::Sender<Damaged>,
+    queue: mpsc::Sender<Report>,
     /// Taken by the task that sends them.
-    waiting: Mutex<Option<mpsc::Receiver<Damaged>>>,
+    waiting: Mutex<Option<mpsc::Receiver<Report>>>,
     recent: Mutex<HashMap<Box<str>, SmallVec<[Recent; 1]>>>,
+    segments: Mutex<HashMap<SegmentId, Instant>>,
     counts: Arc<Counts>,
 }
 
@@ -57,16 +78,19 @@ struct Recent {
 #[derive(Debug, Default)]
 struct Counts {
     damaged: AtomicU64,
+    unreachable: AtomicU64,
     sent: AtomicU64,
     lost: AtomicU64,
 }
 
-/// What a client found damaged, and what became of its reports.
+/// What a client could not read or reach, and what became of its reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReportMetrics {
     /// Reads of replicas whose bytes were not those that were put.
     pub damaged: u64,
+    /// Reads and writes of objects to which a segment's node gave no answer.
+    pub unreachable: u64,
     /// Reports that the master has.
     pub sent: u64,
     /// Reports that it has not: there were too many, or it could not be told.
@@ -77,7 +101,8 @@ impl Default for Reports {
     fn default() -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let (waiting, counts) = (Mutex::new(Some(waiting)), Arc::default());
-        Self { queue, waiting, recent: Mutex::default(), counts }
+        let (recent, segments) = (Mutex::default(), Mutex::default());
+        Self { queue, waiting, recent, segments, counts }
     }
 }
 
@@ -99,7 +124,35 @@ impl Reports {
             %key, %generation, segment = %replica.segment.name, offset = extent.offset(),
             "a replica is damaged; the master is told"
         );
-        if self.queue.try_send(Damaged { key: key.to_owned(), generation, place }).is_err() {
+        self.send(Report::Damaged { key: key.to_owned(), generation, place });
+    }
+
+    /// Takes note of a failure with a segment, if it was that nobody answered there.
+    pub(super) fn failed(&self, segment: SegmentId, name: &str, error: &PeerError) {
+        if !error.is_silence() {
+            return;
+        }
+        self.counts.unreachable.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let is_over = |at: &Instant| now - *at >= SEGMENT_PAUSE;
+        {
+            let mut segments = self.segments.lock();
+            if segments.get(&segment).is_some_and(|at| !is_over(at)) {
+                return;
+            }
+            if segments.len() >= MAX_SEGMENTS {
+                segments.retain(|_, at| !is_over(at));
+            }
+            if segments.len() < MAX_SEGMENTS {
+                segments.insert(segment, now);
+            }
+        }
+        debug!(segment = %name, %error, "a segment cannot be reached; the master is told");
+        self.send(Report::Unreachable { segment });
+    }
+
+    fn send(&self, report: Report) {
+        if self.queue.try_send(report).is_err() {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -134,8 +187,13 @@ impl Reports {
 
     pub(super) fn metrics(&self) -> ReportMetrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counts { damaged, sent, lost } = &*self.counts;
-        ReportMetrics { damaged: load(damaged), sent: load(sent), lost: load(lost) }
+        let Counts { damaged, unreachable, sent, lost } = &*self.counts;
+        ReportMetrics {
+            damaged: load(damaged),
+            unreachable: load(unreachable),
+            sent: load(sent),
+            lost: load(lost),
+        }
     }
 }
 
@@ -154,28 +212,23 @@ impl Core {
 async fn send(
     master: MasterClient,
     client: ClientId,
-    mut waiting: mpsc::Receiver<Damaged>,
+    mut waiting: mpsc::Receiver<Report>,
     counts: Arc<Counts>,
 ) {
     let mut reports = Vec::with_capacity(QUEUE);
     while waiting.recv_many(&mut reports, QUEUE).await > 0 {
-        let failures = reports.iter().map(|report| Failure::Damaged {
-            object: report.key.as_ref().into(),
-            generation: report.generation,
-            place: report.place,
-        });
-        let failures: Vec<Failure<'_>> = failures.collect();
+        let failures: Vec<Failure<'_>> = reports.iter().map(Report::as_failure).collect();
         let told = master.report_failures(client, &failures).await;
         let counter = if told.is_ok() { &counts.sent } else { &counts.lost };
         counter.fetch_add(failures.len() as u64, Ordering::Relaxed);
         match told {
-            Ok(reported) => debug!(?reported, "told of damaged replicas"),
+            Ok(reported) => debug!(?reported, "told what could not be read or reached"),
             Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::NotSupported => {
-                info!("the master takes no reports of damaged replicas; it is an older one");
+                info!("the master takes no reports of failures; it is an older one");
                 return;
             }
             // The next reader reports it again.
-            Err(error) => debug!(%error, "could not tell of damaged replicas"),
+            Err(error) => debug!(%error, "could not tell what could not be read or reached"),
         }
         reports.clear();
     }
@@ -183,7 +236,7 @@ async fn send(
 
 #[cfg(test)]
 mod tests {
-    use mc_types::{Extent, SegmentId};
+    use mc_types::Extent;
 
     use super::*;
 

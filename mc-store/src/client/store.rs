@@ -269,7 +269,9 @@ impl Core {
                 match result {
                     Ok(done) => items[at].sums = items[at].sums.take().or(Sums::taken(done)),
                     Err(failed) => {
-                        self.peers.holds(&replica.segment.endpoint, &replica.segment.name);
+                        let segment = &replica.segment;
+                        self.peers.holds(&segment.endpoint, &segment.name);
+                        self.reports.failed(segment.id, &segment.name, &failed.error);
                         outcome = Err(failed.error);
                         late.extend(failed.late);
                     }

@@ -213,6 +213,7 @@ pub(crate) struct ListParts {
     lease: u64,
     disk: Option<(u64, ReplicaStatus)>,
     local_disks: Vec<LocalDiskReplica>,
+    suspects: u32,
 }
 
 impl ListParts {
@@ -224,6 +225,7 @@ impl ListParts {
             5 => self.lease = field.u64()?,
             6 => self.disk = Some(read_disk(field.bytes()?)?),
             7 => push_local_disk(&mut self.local_disks, field.bytes()?)?,
+            9 => self.suspects = field.u32()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -243,6 +245,7 @@ impl ListParts {
         Ok(ReplicaList {
             generation: Generation::new(self.generation),
             slices,
+            suspects: (self.suspects as usize).min(self.replicas.len()),
             replicas: self.replicas,
             disk: self.disk.map(|(len, _)| DiskReplica { len }),
             local_disks: self.local_disks,

@@ -121,6 +121,8 @@ fn a_report_is_the_message() {
     };
     let damage =
         proto::DamageTotals { reports: 1, dropped: 2, denied: 3, confirmed: 4, removed: 5 };
+    let suspicion =
+        proto::SuspicionTotals { reports: 1, dropped: 2, suspected: 3, cleared: 4, suspects: 5 };
     let message = proto::ClusterReportResponse {
         status_code: 0,
         segments: vec![],
@@ -162,6 +164,7 @@ fn a_report_is_the_message() {
         promotions_pending: 44,
         promotion_candidates: 45,
         damage: Some(damage),
+        suspicion: Some(suspicion),
     };
     let read = answer::read_report(&message.encode_to_vec()).unwrap().unwrap();
     // The master's own report, with those numbers.
@@ -203,6 +206,7 @@ fn a_report_is_the_message() {
     report.promotions_pending = read.promotions_pending;
     report.promotion_candidates = read.promotion_candidates;
     report.damage = read.damage;
+    report.suspicion = read.suspicion;
     let bytes = written(|out| crate::reply::write_report(out, &report));
     assert_eq!(proto::ClusterReportResponse::decode(&bytes[..]).unwrap(), message);
 }

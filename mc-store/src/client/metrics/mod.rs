@@ -288,7 +288,7 @@ pub struct ClientMetrics {
     pub tasks_failed: u64,
     /// Objects that the hot cache had, and objects that it had not.
     pub hot_cache: (u64, u64),
-    /// Damaged replicas that were found, and what the master was told of them.
+    /// What could not be read or reached, and what the master was told of it.
     pub reports: ReportMetrics,
     /// Calls of the master.
     pub rpc: mc_rpc::ClientMetrics,

@@ -99,6 +99,10 @@ impl ClientMetrics {
         let name = "mooncake_client_damaged_reads_total";
         page.metric(name, "counter", "Reads of replicas whose bytes were not those that were put");
         page.sample(name, &[], self.reports.damaged);
+        let name = "mooncake_client_unreachable_total";
+        let help = "Reads and writes of objects to which a segment's node gave no answer";
+        page.metric(name, "counter", help);
+        page.sample(name, &[], self.reports.unreachable);
         let name = "mooncake_client_reports_total";
         page.metric(name, "counter", "Reports of what could not be read, by what became of them");
         for (outcome, value) in [("sent", self.reports.sent), ("lost", self.reports.lost)] {
