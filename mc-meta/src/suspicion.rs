@@ -25,6 +25,9 @@ use crate::table::SegmentTable;
 /// Segments that are doubted at a time.
 const MAX_DOUBTS: usize = 16_384;
 
+/// Segments that one tick takes from those that take new objects; the others wait for the next.
+const AT_A_TIME: usize = 64;
+
 /// Whoever could not reach a segment, at most.
 const MAX_WITNESSES: usize = 4;
 
@@ -177,21 +180,31 @@ impl Master {
             return;
         }
         let clients = self.clients.lock();
+        let (mut late, is_any_left) = {
+            let table = self.segments.read();
+            let mut suspicion = self.suspicion.lock();
+            let (mut over, mut late) = (Vec::new(), Vec::new());
+            for (&id, doubt) in &suspicion.doubts {
+                let known = table.by_id(id);
+                if known.is_none_or(|known| known.status() != SegmentStatus::Ok) {
+                    over.push(id);
+                } else if !doubt.is_suspect && self.is_believed(doubt, &clients, now) {
+                    late.push(id);
+                }
+            }
+            // Suspended because they were silent for too long, or taken out meanwhile.
+            for id in over {
+                suspicion.take(id);
+            }
+            (late, !table.segments().is_empty())
+        };
+        late.truncate(AT_A_TIME);
+        if late.is_empty() && is_any_left {
+            return;
+        }
+        // Nobody places anything while this is held.
         let mut table = self.segments.write();
         let mut suspicion = self.suspicion.lock();
-        let (mut over, mut late) = (Vec::new(), Vec::new());
-        for (&id, doubt) in &suspicion.doubts {
-            let is_ok = table.by_id(id).is_some_and(|known| known.status() == SegmentStatus::Ok);
-            if !is_ok {
-                over.push(id);
-            } else if !doubt.is_suspect && self.is_believed(doubt, &clients, now) {
-                late.push(id);
-            }
-        }
-        for id in over {
-            // Silent for so long that it was suspended, as was said: or taken out meanwhile.
-            suspicion.take(id);
-        }
         for id in late {
             self.suspect(&mut suspicion, &mut table, id, now);
         }
