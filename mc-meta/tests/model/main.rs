@@ -118,6 +118,9 @@ fn apply(oracle: &mut Oracle, settings: &Settings, op: &Op) {
             let names: Vec<String> = keys.iter().map(|key| name(*key)).collect();
             oracle.clear(of(client), &names, slot.map(name_of).as_deref());
         }
+        Op::Damaged { key, replica, intact } => {
+            oracle.damaged(as_key(&name(*key)), *replica, *intact);
+        }
         Op::Get { key } => oracle.get(as_key(&name(*key))),
         Op::Exist { key } => oracle.exist(as_key(&name(*key))),
         Op::Remove { key, force } => oracle.remove(as_key(&name(*key)), *force),

@@ -105,6 +105,12 @@ pub(crate) enum Op {
         keys: Vec<usize>,
         slot: Option<u8>,
     },
+    /// A reader reports one of an object's replicas, and its owner looks.
+    Damaged {
+        key: usize,
+        replica: usize,
+        intact: bool,
+    },
     /// A whole put, as a well-behaved client does it.
     Put {
         client: u128,
@@ -308,6 +314,8 @@ fn object_op() -> impl Strategy<Value = Op> {
         ),
         1 => (client(), vec(key(), 0..3), option::of(0..SLOTS))
             .prop_map(|(client, keys, slot)| Op::Clear { client, keys, slot }),
+        3 => (key(), 0usize..3, proptest::bool::weighted(0.3))
+            .prop_map(|(key, replica, intact)| Op::Damaged { key, replica, intact }),
         12 => transfer_op(),
         3 => (key(), any::<bool>()).prop_map(|(key, force)| Op::Remove { key, force }),
         1 => proptest::bool::weighted(0.2).prop_map(|force| Op::RemoveAll { force }),

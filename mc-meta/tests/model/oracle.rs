@@ -194,6 +194,8 @@ pub(crate) struct Oracle {
     /// Whether space that was kept for readers has gone with its segment.
     lost_kept: bool,
     generations: BTreeSet<Generation>,
+    /// Readers that reported something.
+    sources: u64,
     totals: Totals,
 }
 
@@ -225,6 +227,7 @@ impl Oracle {
             writers: BTreeSet::new(),
             lost_kept: false,
             generations: BTreeSet::new(),
+            sources: 0,
             totals: Totals::default(),
         }
     }

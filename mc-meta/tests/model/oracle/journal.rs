@@ -240,6 +240,8 @@ impl EffectSink for Recorder {
                     Event::Freed(space)
                 }
             },
+            // What goes with the replica is told next.
+            Effect::Damaged { .. } => return,
             _ => panic!("an effect that the model does not know: {effect:?}"),
         };
         events.push(event);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mc_meta::{Removal, RemoveError};
+use mc_meta::{DamageReport, Removal, RemoveError, ReplicaPlace, ReportOutcome, Verdict};
 use mc_types::{ClientId, Generation, KeyRef};
 
 use super::journal::Event;
@@ -67,6 +67,54 @@ impl Oracle {
             let until = object.touched + self.config.lease_ttl;
             self.keep_until(until, object.replicas.clone(), None);
         }
+    }
+
+    /// A reader says that a replica is damaged, and its owner whether it is.
+    pub(crate) fn damaged(&mut self, key: KeyRef<'_>, replica: usize, intact: bool) {
+        let Some(object) = self.objects.get(key.as_str()).cloned() else { return };
+        // What is being copied goes when that is over; there is a rule about it.
+        if object.transfer.is_some() || object.replicas.is_empty() {
+            return;
+        }
+        let (at, extent) = object.replicas[replica % object.replicas.len()];
+        let Some(segment) = self.segment(at).cloned() else { return };
+        let place = ReplicaPlace::Memory { segment: segment.spec.id, extent };
+        self.sources += 1;
+        let report = DamageReport { key, generation: object.generation, place };
+        let outcome = self.master.report_damage(self.now, self.sources, &report);
+        let is_verified = object.slices.iter().any(|slice| slice.checksum.is_some());
+        if !object.complete || !segment.status.is_readable() || !is_verified {
+            assert_eq!(outcome, ReportOutcome::Stale);
+            self.expect_no_events_about(key.as_str());
+            return;
+        }
+        assert_eq!(outcome, ReportOutcome::Noted);
+        let checks = self.master.checks_for(self.now, segment.client);
+        let [check] = &checks[..] else { panic!("{checks:?}") };
+        assert_eq!((check.segment, check.extent), (segment.spec.id, extent));
+        assert_eq!(check.slices.as_slice(), object.slices);
+        let verdict = if intact { Verdict::Intact } else { Verdict::Damaged };
+        self.master.checked(self.now, segment.client, check.id, verdict);
+        if intact {
+            self.expect_no_events_about(key.as_str());
+            return;
+        }
+        let events = self.take_events();
+        let kept: Vec<_> = object.replicas.iter().copied().filter(|r| *r != (at, extent)).collect();
+        if kept.is_empty() {
+            let object = self.forget(key.as_str());
+            self.keep_for_readers(&object);
+            let (key, generation) = (key.as_str().to_owned(), object.generation);
+            assert_eq!(events, [Event::Removed { key, generation, cause: Removal::Damaged }]);
+            return;
+        }
+        let lease = if object.leased { self.config.lease_ttl } else { core::time::Duration::ZERO };
+        let until = object.touched + lease;
+        if until > self.now {
+            self.keep_until(until, vec![(at, extent)], None);
+        }
+        self.objects.get_mut(key.as_str()).unwrap().replicas = kept;
+        assert_eq!(events, [Event::Altered(self.seen(key.as_str()))]);
     }
 
     pub(crate) fn clear(&mut self, client: ClientId, keys: &[String], segment: Option<&str>) {
