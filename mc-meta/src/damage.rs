@@ -402,7 +402,9 @@ impl Master {
         });
         Dropped::Yes(match check.place {
             ReplicaPlace::Memory { segment, extent } => {
-                shard.drop_damaged_memory(slot, segment, extent, emit)
+                // Not that of the put, whose other space may be kept until the same time.
+                let number = self.next_generation();
+                shard.drop_damaged_memory(slot, (segment, extent), number, emit)
             }
             ReplicaPlace::File => {
                 shard.drop_damaged_from_disk(slot, None, emit);
@@ -449,8 +451,8 @@ impl Shard {
     fn drop_damaged_memory(
         &mut self,
         slot: u32,
-        segment: SegmentId,
-        extent: Extent,
+        (segment, extent): (SegmentId, Extent),
+        number: Generation,
         emit: Emit<'_>,
     ) -> Option<Time> {
         let terms = self.config.terms;
@@ -463,13 +465,13 @@ impl Shard {
                 Retired::Gone(_) => None,
             };
         }
-        let (generation, lease_end) = (object.generation, object.protection.lease_end(&terms));
+        let lease_end = object.protection.lease_end(&terms);
         let gone = object.take_replicas_if(goes);
         let mut kept = None;
         let mut free = Replicas::default();
         if lease_end > emit.now {
             let space = Kept { tenant: Some(self.tenant(slot)), replicas: gone, writer: None };
-            self.keep_until(lease_end, generation, space, emit);
+            self.keep_until(lease_end, number, space, emit);
             kept = Some(lease_end);
         } else {
             free = gone;
