@@ -115,6 +115,23 @@ impl Look<'_> {
         let (&first, Registered { whole, .. }) = self.0.range(..=address).next_back()?;
         whole.part(address - first, len)
     }
+
+    /// Whether a part of the `len` bytes at `address` is registered, and not all of them at
+    /// once: they leave what the caller has said is there.
+    pub(crate) fn leaves(&self, address: usize, len: usize) -> bool {
+        let end = address.saturating_add(len);
+        // No two overlap, so that only the last one can do so and not hold them all.
+        self.0.range(..end).next_back().is_some_and(|(&first, Registered { whole, .. })| {
+            let behind = first + whole.len();
+            behind > address && (first > address || behind < end)
+        })
+    }
+
+    /// The end of the memory that was registered with `address` in it.
+    pub(crate) fn end(&self, address: usize) -> Option<usize> {
+        let (&first, Registered { whole, .. }) = self.0.range(..=address).next_back()?;
+        Some(first + whole.len()).filter(|end| *end > address)
+    }
 }
 
 /// Memory that is registered no more, though transfers may still touch it.

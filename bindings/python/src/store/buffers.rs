@@ -74,20 +74,32 @@ impl Session {
         if removed.settle() { told } else { Err(Failure::TRANSFER) }
     }
 
-    /// The `len` bytes at `address` if they can be read into where they are. Memory that can
-    /// only be read is left to the system to refuse.
+    /// The `len` bytes at `address` if they can be read into where they are; refused when
+    /// they leave registered memory. Memory that can only be read is left to the system to
+    /// refuse.
     pub(super) fn target(
         &self,
         look: &Look<'_>,
         address: usize,
         len: usize,
-    ) -> Option<MemorySlice> {
-        self.in_place(look, address, len).filter(MemorySlice::is_writable)
+    ) -> Result<Option<MemorySlice>, Failure> {
+        Ok(self.in_place(look, address, len)?.filter(MemorySlice::is_writable))
     }
 
-    fn in_place(&self, look: &Look<'_>, address: usize, len: usize) -> Option<MemorySlice> {
+    fn in_place(
+        &self,
+        look: &Look<'_>,
+        address: usize,
+        len: usize,
+    ) -> Result<Option<MemorySlice>, Failure> {
+        if look.leaves(address, len) {
+            return Err(Failure::refuse(format_args!(
+                "the {len} bytes at {address:#x} are registered in part; register all of them at \
+                 once or none"
+            )));
+        }
         let known = look.find(address, len).or_else(|| self.find_allocated(address, len));
-        known.filter(|slice| self.backend.reaches(slice))
+        Ok(known.filter(|slice| self.backend.reaches(slice)))
     }
 
     /// The `len` bytes at `address` to be sent.
@@ -97,7 +109,7 @@ impl Session {
         address: usize,
         len: usize,
     ) -> Result<Source, Failure> {
-        match self.in_place(look, address, len) {
+        match self.in_place(look, address, len)? {
             Some(slice) => Ok(slice.into()),
             None => copy_in(address, len).map(Source::from),
         }

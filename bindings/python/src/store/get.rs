@@ -124,7 +124,7 @@ impl Session {
         if len == 0 {
             return Err(Failure::INVALID_PARAMS);
         }
-        let target = self.target(&self.buffers.look(), address, len);
+        let target = self.target(&self.buffers.look(), address, len)?;
         match target {
             Some(target) => self.backend.get_into(key, &target),
             None => scatter(&self.backend.get(key)?, &[(Size(address), Size(len))]),
@@ -148,12 +148,13 @@ impl Session {
             }
             let slices = pieces.iter().filter(|(_, size)| size.0 > 0);
             let slices = slices.map(|(address, size)| self.target(&look, address.0, size.0));
-            match slices.collect() {
-                Some(slices) => {
+            match slices.collect::<Result<Option<_>, _>>() {
+                Err(refused) => lengths[at] = Err(refused),
+                Ok(Some(slices)) => {
                     direct.push(GetInto::scattered(key, slices));
                     direct_at.push(at);
                 }
-                None => {
+                Ok(None) => {
                     staged.push(key);
                     staged_at.push((at, pieces));
                 }

@@ -8,17 +8,30 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::fork::Home;
+
 /// A value, in memory of the store. It has the buffer protocol, read-only: `memoryview(handle)`,
 /// `numpy.frombuffer(handle, …)` and `bytes(handle)`, of which only the last copies. The memory
 /// goes back to the store when neither the handle nor a view of it is left.
 #[pyclass(frozen, module = "mc_store.mooncake.store")]
 pub(crate) struct BufferHandle {
     value: Bytes,
+    home: Home,
 }
 
 impl BufferHandle {
     pub(super) fn new(value: Bytes) -> Self {
-        Self { value }
+        Self { value, home: Home::here() }
+    }
+}
+
+impl Drop for BufferHandle {
+    fn drop(&mut self) {
+        if self.home.was_left() {
+            // The pool that would get the bytes back may have been locked by a thread that
+            // exists only in the parent.
+            std::mem::forget(std::mem::take(&mut self.value));
+        }
     }
 }
 

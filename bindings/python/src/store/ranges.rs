@@ -59,7 +59,8 @@ impl Store {
     /// Reads ranges of values: for each buffer, of each of its keys, for each of its ranges, the
     /// size bytes from the source offset of the value to the destination offset of the buffer.
     /// Returns, in the same shape, how many bytes were read, or a negative number: -600 for a
-    /// range that leaves the value, and for memory that cannot be written. A key whose lists
+    /// range that leaves the value, for one that leaves a registered buffer, and for memory
+    /// that cannot be written. A key whose lists
     /// are not equally long has one number. All ranges of one key are of one put.
     fn get_into_ranges(
         &self,
@@ -185,7 +186,12 @@ impl Session {
                         answers[buffer][nth][at] = 0;
                         continue;
                     }
-                    let target = self.target(&look, address, part.len);
+                    // The buffer has no length of its own but that of its registration.
+                    let end = address.saturating_add(part.len);
+                    if look.end(*start).is_some_and(|registered| end > registered) {
+                        continue;
+                    }
+                    let Ok(target) = self.target(&look, address, part.len) else { continue };
                     let place = (buffer, nth, at);
                     pieces.push(Piece { place, key, generation, part, address, target });
                 }
