@@ -9,6 +9,9 @@ use mc_types::ByteSize;
 use crate::args::Workload;
 use crate::error::StressError;
 
+/// Longest time that is told apart, in microseconds: an hour.
+const LONGEST: u64 = 3_600_000_000;
+
 /// How long calls of one kind took, in microseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
@@ -17,12 +20,12 @@ pub(crate) struct Latencies {
 
 impl Latencies {
     pub(crate) fn new() -> Self {
-        Self { micros: Histogram::new(3).expect("three digits are among those that there are") }
+        let micros = Histogram::new_with_bounds(1, LONGEST, 3);
+        Self { micros: micros.expect("the bounds are apart and three digits are allowed") }
     }
 
     pub(crate) fn add(&mut self, took: Duration) {
-        // A histogram that grows by itself takes every value.
-        self.micros.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        self.micros.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST));
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -118,5 +121,26 @@ impl fmt::Display for Found {
             self.missing,
             self.moved.rates("get")
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_time_is_not_reported_as_none() {
+        let mut all = Latencies::new();
+        for took in [Duration::from_micros(10), Duration::from_millis(50)] {
+            let mut one = Latencies::new();
+            one.add(took);
+            one.add(Duration::from_secs(7));
+            all.merge(&one);
+        }
+        assert!((all.millis(0.5) - 50.0).abs() < 0.1, "{}", all.millis(0.5));
+        assert!((all.millis(1.0) - 7000.0).abs() < 7.0, "{}", all.millis(1.0));
+        let moved =
+            Moved { values: 4, value_len: 1, elapsed: Duration::from_secs(1), latencies: all };
+        assert!(moved.rates("put").contains("p99 7"), "{}", moved.rates("put"));
     }
 }
