@@ -24,6 +24,7 @@ mod read;
 mod replicas;
 mod reports;
 mod segments;
+mod settle;
 mod store;
 mod tasks;
 mod unstoppable;

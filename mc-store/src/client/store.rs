@@ -12,6 +12,7 @@ use mc_types::{Checksum, ErrorCode, KeyRef};
 
 use super::data::{Job, LostLinks};
 use super::put::{Put, PutOutcome};
+use super::settle::Unsettled;
 use super::unstoppable::Unstoppable;
 use super::{Client, ClientOperation, Core};
 use crate::error::{PeerError, PutError};
@@ -300,9 +301,12 @@ impl Core {
                 }
             }
             Err(error) => {
-                for &Written { at, .. } in whole() {
+                let mut unsettled = Vec::with_capacity(ends.len());
+                for &Written { at, handle, until, .. } in whole() {
+                    unsettled.push(Unsettled { key: items[at].key.clone(), handle, until });
                     items[at].outcome = Some(Err(error.clone().into()));
                 }
+                self.settle(unsettled, mode);
             }
         }
         let broken = written.into_iter().filter(|written| written.outcome.is_err()).collect();
@@ -357,7 +361,7 @@ impl Core {
         }
     }
 
-    async fn revoke_puts(
+    pub(super) async fn revoke_puts(
         &self,
         revokes: &[PutRevokeItem<'_>],
         mode: Mode,

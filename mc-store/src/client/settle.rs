@@ -1,0 +1,73 @@
+//! Puts of which nobody knows whether they ended.
+//!
+//! When the master's answer to a PutEnd is lost, the put's caller hears of a failure, but the
+//! put may still be open: its key could neither be read nor written until the master discards
+//! it. A task gives such puts up as soon as the master answers again. A put that had ended is
+//! left as it is, because the master refuses to revoke it, and so is every later put of the
+//! key, because each has another generation.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mc_meta::{LateWrites, PutHandle};
+use mc_rpc::{PutRevokeItem, RpcError};
+use mc_transport::BootTime;
+use mc_types::KeyRef;
+
+use super::Core;
+use super::store::Mode;
+
+/// The first pause before the master is asked again; each is twice the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A put that may be open or have ended. Nothing is written for it any more.
+pub(super) struct Unsettled {
+    pub(super) key: Box<str>,
+    pub(super) handle: PutHandle,
+    /// When the master discards the put by itself.
+    pub(super) until: BootTime,
+}
+
+impl Core {
+    /// Has a task revoke those of the puts that are still open. Without a free place for the
+    /// task they wait for their grants' end.
+    pub(super) fn settle(self: &Arc<Self>, puts: Vec<Unsettled>, mode: Mode) {
+        let Ok(place) = Arc::clone(&self.fencing).try_acquire_owned() else { return };
+        let core = Arc::downgrade(self);
+        let task = async move {
+            let _place = place;
+            revoke_open(core, puts, mode).await;
+        };
+        let mut background = self.background.lock();
+        while background.try_join_next().is_some() {}
+        background.spawn_on(task, &self.runtime);
+    }
+}
+
+/// Revokes the puts, again and again until the master answers, the client is gone or the
+/// grants have ended.
+async fn revoke_open(core: Weak<Core>, puts: Vec<Unsettled>, mode: Mode) {
+    let mut pause = FIRST_PAUSE;
+    while puts.iter().any(|put| !put.until.has_passed()) {
+        let Some(core) = core.upgrade() else { return };
+        let revokes: Vec<PutRevokeItem<'_>> = puts
+            .iter()
+            .map(|put| PutRevokeItem {
+                key: KeyRef::new(&put.key).expect("the key of a put that was begun"),
+                handle: put.handle,
+                // Every write was answered before the put was to end.
+                late: LateWrites::Impossible,
+            })
+            .collect();
+        match core.revoke_puts(&revokes, mode).await {
+            Ok(_) => return,
+            Err(RpcError::Refused(refusal)) if !refusal.is_retryable() => return,
+            Err(_) => {}
+        }
+        // The client may end meanwhile.
+        drop(core);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
