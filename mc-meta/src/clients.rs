@@ -22,6 +22,9 @@ pub(crate) struct Clients {
     known: BTreeMap<ClientId, Known>,
     /// When segments go, of those of which that is known.
     leaving: BTreeMap<SegmentId, Time>,
+    /// When the grace of the segments that are being unmounted ends, whether or not their
+    /// clients are away meanwhile.
+    grace: BTreeMap<SegmentId, Time>,
     /// Ordered, so that what is due together is done in the same order every time.
     due: BTreeSet<(Time, Due)>,
     /// Those that are away or gone and whose tasks are still theirs.
@@ -105,6 +108,25 @@ impl Clients {
         self.left.push(client);
     }
 
+    /// A segment is being unmounted, and goes at that time at the latest.
+    fn begin_grace(&mut self, id: SegmentId, end: Time) {
+        self.grace.insert(id, end);
+        self.expect_to_go(id, end);
+    }
+
+    /// The client of a segment that was away is back: the segment goes only at the end of
+    /// its own grace, if it is being unmounted. Returns the status that it comes back with.
+    fn returned(&mut self, id: SegmentId) -> SegmentStatus {
+        self.expect_to_stay(id);
+        match self.grace.get(&id) {
+            Some(&end) => {
+                self.expect_to_go(id, end);
+                SegmentStatus::GracefullyUnmounting
+            }
+            None => SegmentStatus::Ok,
+        }
+    }
+
     /// A segment goes at that time, if not before. The end of time never comes.
     fn expect_to_go(&mut self, id: SegmentId, at: Time) {
         if at == Time::from_millis(u64::MAX) {
@@ -116,7 +138,7 @@ impl Clients {
         self.due.insert((at, Due::Segment(id)));
     }
 
-    /// A segment is back, or gone: it goes at no time that was said before.
+    /// Cancels the time at which a segment was to go.
     fn expect_to_stay(&mut self, id: SegmentId) {
         if let Some(at) = self.leaving.remove(&id) {
             self.due.remove(&(at, Due::Segment(id)));
@@ -197,11 +219,8 @@ impl Master {
                 SegmentStatus::GracefullyUnmounting => return Err(MountError::Leaving),
                 _ => Mounted::Already,
             };
-            if outcome == Mounted::Reattached
-                && let Some(segment) = table.set_status(spec.id, SegmentStatus::Ok)
-            {
-                clients.expect_to_stay(spec.id);
-                self.emit_status(&segment, now);
+            if outcome == Mounted::Reattached {
+                self.bring_back(&mut clients, &mut table, spec.id, now);
             }
             clients.heard(client, now, self.config.client_ttl);
             return Ok(outcome);
@@ -249,13 +268,26 @@ impl Master {
         let mut table = self.segments.write();
         let known = table.by_id(spec.id);
         let own = known.filter(|known| known.client() == client && known.spec() == spec);
-        if own.ok_or(MountError::NotFound)?.status() == SegmentStatus::Suspended
-            && let Some(segment) = table.set_status(spec.id, SegmentStatus::Ok)
-        {
-            self.emit_status(&segment, now);
+        if own.ok_or(MountError::NotFound)?.status() == SegmentStatus::Suspended {
+            self.bring_back(&mut clients, &mut table, spec.id, now);
         }
         clients.heard(client, now, self.config.client_ttl);
         Ok(())
+    }
+
+    /// A suspended segment can be read again, and takes new objects unless it is being
+    /// unmounted.
+    fn bring_back(
+        &self,
+        clients: &mut Clients,
+        table: &mut SegmentTable,
+        id: SegmentId,
+        now: Time,
+    ) {
+        let status = clients.returned(id);
+        if let Some(segment) = table.set_status(id, status) {
+            self.emit_status(&segment, now);
+        }
     }
 
     /// [`mount_segment`](Self::mount_segment) for each of the segments that a client
@@ -312,7 +344,7 @@ impl Master {
         }
         if let Some(segment) = table.set_status(id, SegmentStatus::GracefullyUnmounting) {
             self.emit_status(&segment, now);
-            clients.expect_to_go(id, now + grace);
+            clients.begin_grace(id, now + grace);
         }
         Ok(())
     }
@@ -377,7 +409,10 @@ impl Master {
             let mut table = self.segments.write();
             gone |= match due {
                 Due::Client(client) => self.suspend(&mut clients, &mut table, client, now),
-                Due::Segment(id) => self.retire(&mut clients, &mut table, id, now),
+                Due::Segment(id) if may_go(&table, id) => {
+                    self.retire(&mut clients, &mut table, id, now)
+                }
+                Due::Segment(_) => false,
             };
         }
         self.hand_over(clients, now);
@@ -444,12 +479,26 @@ impl Master {
     ) -> bool {
         let Some(segment) = table.remove(id) else { return false };
         clients.expect_to_stay(id);
+        clients.grace.remove(&id);
         if table.of_client(segment.client()).is_empty() {
             clients.leave(segment.client());
         }
         self.emit(now).effect(&Effect::SegmentGone { segment: &segment });
         true
     }
+}
+
+/// Whether a segment whose time has come goes: one that is away or is being unmounted.
+fn may_go(table: &SegmentTable, id: SegmentId) -> bool {
+    let status = table.by_id(id).map(|segment| segment.status());
+    debug_assert!(
+        !matches!(
+            status,
+            Some(SegmentStatus::Ok | SegmentStatus::Draining | SegmentStatus::Drained)
+        ),
+        "a segment that is there has no time to go",
+    );
+    matches!(status, Some(SegmentStatus::Suspended | SegmentStatus::GracefullyUnmounting))
 }
 
 /// The status of a segment of this client.

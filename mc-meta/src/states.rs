@@ -94,7 +94,7 @@ pub enum SegmentStatus {
     /// Gone for good, with all that it held.
     Unmounted = 5,
     /// Its client is silent. Nobody can read what it holds, and nothing is lost if
-    /// the client comes back with it.
+    /// the client comes back with it: to take new objects, or to the rest of its grace.
     Suspended = 6,
 }
 
@@ -119,7 +119,7 @@ impl SegmentStatus {
                 | (Draining, Ok | Drained | GracefullyUnmounting | Suspended | Unmounted)
                 | (Drained, Ok | GracefullyUnmounting | Suspended | Unmounted)
                 | (GracefullyUnmounting, Suspended | Unmounted)
-                | (Suspended, Ok | Unmounted)
+                | (Suspended, Ok | GracefullyUnmounting | Unmounted)
         )
     }
 

@@ -54,6 +54,9 @@ fn apply(oracle: &mut Oracle, settings: &Settings, op: &Op) {
                 slots.iter().map(|(slot, epoch)| spec(settings, *slot, *epoch, false)).collect();
             oracle.remount(of(client), specs);
         }
+        Op::Reattach { client, slot, epoch } => {
+            oracle.reattach(of(client), &spec(settings, *slot, *epoch, false));
+        }
         Op::Unmount { client, slot, epoch } => oracle.unmount(of(client), id_of(*slot, *epoch)),
         Op::Leave { client, slot, epoch, grace } => {
             oracle.leave(of(client), id_of(*slot, *epoch), *grace);

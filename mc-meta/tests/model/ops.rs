@@ -35,6 +35,11 @@ pub(crate) enum Op {
         client: u128,
         slots: Vec<(u8, u8)>,
     },
+    Reattach {
+        client: u128,
+        slot: u8,
+        epoch: u8,
+    },
     Unmount {
         client: u128,
         slot: u8,
@@ -277,6 +282,8 @@ fn segment_op() -> impl Strategy<Value = Op> {
         ),
         3 => (client(), vec((slot(), epoch()), 0..4))
             .prop_map(|(client, slots)| Op::Remount { client, slots }),
+        4 => (client(), slot(), epoch())
+            .prop_map(|(client, slot, epoch)| Op::Reattach { client, slot, epoch }),
         1 => (client(), slot(), epoch())
             .prop_map(|(client, slot, epoch)| Op::Unmount { client, slot, epoch }),
         1 => (client(), slot(), epoch(), grace)

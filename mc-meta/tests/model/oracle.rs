@@ -42,6 +42,8 @@ struct Segment {
     spec: SegmentSpec,
     client: ClientId,
     status: SegmentStatus,
+    /// When the grace of its unmounting ends.
+    grace: Option<Time>,
     /// When it goes, if that is known.
     leaves: Option<Time>,
 }

@@ -295,7 +295,7 @@ fn a_segment_that_was_mounted_anew_is_bound_by_no_old_deadline() {
         while master.tick(secs(now)) {}
         master.report().segments.len()
     };
-    // Gone and mounted again; then suspended and back.
+    // Gone and mounted again; then suspended and back, which leaves its time as it was.
     leave(0, 30);
     master.unmount_segment(at(0), NODE, id).unwrap();
     mount(0, Mounted::New);
@@ -303,7 +303,60 @@ fn a_segment_that_was_mounted_anew_is_bound_by_no_old_deadline() {
     master.tick(secs(11));
     mount(12, Mounted::Reattached);
     leave(12, 60);
-    assert_eq!([30, 40, 71, 72].map(pass), [2, 2, 2, 1]);
+    assert_eq!([30, 39, 40].map(pass), [2, 2, 1]);
+}
+
+#[test]
+fn a_segment_that_came_back_outlives_the_time_it_had_to_come_back() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(2);
+    config.client_return_timeout = Duration::from_secs(5);
+    let back: [fn(&Master); 2] = [
+        |master| master.reattach_segment(secs(4), NODE, &segment(0, 100)).unwrap(),
+        |master| {
+            let mounted = master.mount_segment(secs(4), NODE, segment(0, 100));
+            assert_eq!(mounted, Ok(Mounted::Reattached));
+        },
+    ];
+    for bring_back in back {
+        let former = master_with(config.clone(), &[100]);
+        put(&former, at(0), "a", 10).unwrap();
+        // One that was away, and one that was rebuilt while its client was away.
+        for master in [recovery::restart(&former, secs(3)), former] {
+            master.tick(secs(3));
+            assert!(!has(&master, "a"));
+            bring_back(&master);
+            assert!(has(&master, "a"));
+            for second in 5..60 {
+                assert_eq!(master.ping(secs(second), NODE).status, ClientStatus::Ok);
+                while master.tick(secs(second)) {}
+                assert!(has(&master, "a"), "gone at {second} s");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_is_being_unmounted_keeps_its_time_while_its_client_is_away() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(2);
+    config.client_return_timeout = Duration::from_secs(5);
+    let master = master_with(config, &[100]);
+    put(&master, at(0), "a", 10).unwrap();
+    let grace = Duration::from_secs(30);
+    master.graceful_unmount_segment(at(0), NODE, SegmentId::from_u128(0), grace).unwrap();
+    master.tick(secs(3));
+    assert!(!has(&master, "a"));
+    master.reattach_segment(secs(4), NODE, &segment(0, 100)).unwrap();
+    let full = put(&master, secs(4), "b", 10).unwrap_err();
+    assert!(matches!(full, PutStartError::TooFewSegments { .. }), "{full}");
+    for second in 5..30 {
+        master.ping(secs(second), NODE);
+        while master.tick(secs(second)) {}
+        assert!(has(&master, "a"), "gone at {second} s");
+    }
+    while master.tick(secs(30)) {}
+    assert_eq!(master.report().segments.len(), 0);
 }
 
 #[test]

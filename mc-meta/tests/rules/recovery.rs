@@ -52,7 +52,7 @@ pub(crate) fn rebuild_with(
 }
 
 /// A master of what another exports, with its settings; nothing of it may be doubtful.
-fn restart(master: &Master, now: Time) -> Master {
+pub(crate) fn restart(master: &Master, now: Time) -> Master {
     let (again, report) = rebuild_with(master.config().clone(), &export(master, now), now);
     assert_eq!(report.dropped.total(), 0, "{report:?}");
     again

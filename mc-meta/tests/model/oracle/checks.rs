@@ -198,6 +198,30 @@ impl Oracle {
         assert_eq!(report.expired_clients, totals.expired_clients);
     }
 
+    fn ping_all(&mut self) {
+        for client in self.clients.keys().copied().collect::<Vec<ClientId>>() {
+            self.ping(client);
+        }
+    }
+
+    /// Brings back what is away, and lets more time pass than clients have to come back,
+    /// while all of them are heard of: no segment goes that is there, unless it is being
+    /// unmounted.
+    fn outlive_deadlines(&mut self) {
+        let away = self.in_status(|status| status == SegmentStatus::Suspended);
+        for segment in away.cloned().collect::<Vec<_>>() {
+            self.reattach(segment.client, &segment.spec);
+        }
+        let end = self.now + self.config.client_return_timeout;
+        while self.now < end {
+            self.now = self.now + self.config.client_ttl;
+            self.latest = self.latest.max(self.now);
+            self.ping_all();
+            self.tick();
+        }
+        self.check();
+    }
+
     /// Nothing leaks: when everything is removed, all space can be had again.
     pub(crate) fn finish(mut self) {
         self.tick();
@@ -205,10 +229,9 @@ impl Oracle {
         // Far enough for every unfinished put and lease; the clients are kept alive.
         let longest = self.config.put_start_release_timeout.max(self.config.lease_ttl);
         self.now = self.latest + longest;
-        for client in self.clients.keys().copied().collect::<Vec<ClientId>>() {
-            self.ping(client);
-        }
+        self.ping_all();
         self.tick();
+        self.outlive_deadlines();
         // What was being copied.
         self.remove_all(true);
         self.tick();

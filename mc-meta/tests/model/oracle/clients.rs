@@ -26,6 +26,23 @@ impl Oracle {
         assert_eq!(self.take_events(), events);
     }
 
+    pub(crate) fn reattach(&mut self, client: ClientId, spec: &SegmentSpec) {
+        let result = self.master.reattach_segment(self.now, client, spec);
+        let mut events = Vec::new();
+        let same = self.segments.get_mut(&spec.id);
+        match same.filter(|same| same.client == client && same.spec == *spec) {
+            None => assert_eq!(result, Err(MountError::NotFound)),
+            Some(same) => {
+                assert_eq!(result, Ok(()));
+                if same.status == SegmentStatus::Suspended {
+                    same.bring_back(&mut events);
+                }
+                self.heard(client);
+            }
+        }
+        assert_eq!(self.take_events(), events);
+    }
+
     fn mounted(
         &mut self,
         client: ClientId,
@@ -42,9 +59,7 @@ impl Oracle {
             let outcome = match same.status {
                 SegmentStatus::GracefullyUnmounting => return Err(MountError::Leaving),
                 SegmentStatus::Suspended => {
-                    same.status = SegmentStatus::Ok;
-                    same.leaves = None;
-                    events.push(Event::Changed(spec.id, SegmentStatus::Ok));
+                    same.bring_back(events);
                     Mounted::Reattached
                 }
                 _ => Mounted::Already,
@@ -61,7 +76,8 @@ impl Oracle {
         }
         events.push(Event::Mounted(spec.id));
         let (mounting, status) = (self.number(), SegmentStatus::Ok);
-        self.segments.insert(spec.id, Segment { mounting, spec, client, status, leaves: None });
+        self.segments
+            .insert(spec.id, Segment { mounting, spec, client, status, grace: None, leaves: None });
         self.heard(client);
         Ok(Mounted::New)
     }
@@ -94,7 +110,8 @@ impl Oracle {
             _ => {
                 let segment = self.segments.get_mut(&id).unwrap();
                 segment.status = SegmentStatus::GracefullyUnmounting;
-                segment.leaves = Some(self.now + grace);
+                segment.grace = Some(self.now + grace);
+                segment.leaves = segment.grace;
                 events.push(Event::Changed(id, segment.status));
                 Ok(())
             }
@@ -221,6 +238,18 @@ impl Oracle {
         if let Some(known) = self.clients.get_mut(&client) {
             known.away = true;
         }
+    }
+}
+
+impl Segment {
+    /// The segment is there again, and goes only when its own grace is over.
+    fn bring_back(&mut self, events: &mut Vec<Event>) {
+        self.leaves = self.grace;
+        self.status = match self.grace {
+            Some(_) => SegmentStatus::GracefullyUnmounting,
+            None => SegmentStatus::Ok,
+        };
+        events.push(Event::Changed(self.spec.id, self.status));
     }
 }
 
