@@ -10,6 +10,7 @@ use mc_lease::SoftPinFrom;
 use crate::kinds::DiskConfig;
 use crate::local_disk::LocalDiskConfig;
 use crate::promotion::PromotionConfig;
+use crate::quota::{DefaultQuota, MAX_QUOTA};
 use crate::tasks::TaskConfig;
 
 /// Settings of a [`Master`](crate::Master). The defaults are the reference
@@ -57,9 +58,11 @@ pub struct MasterConfig {
     /// Age at which the space of an unfinished put is taken back. Default
     /// 10 minutes. Its writer may be slow rather than dead, so this is long.
     pub put_start_release_timeout: Duration,
-    /// Whether objects belong to tenants, each of which has a quota of bytes and can put
-    /// only when it has one. Default: no; everybody shares everything, without limits.
+    /// Whether objects belong to tenants, each of which sees its own only and puts within
+    /// its quota of bytes. Default: no; everybody shares everything, without limits.
     pub multi_tenant: bool,
+    /// What a tenant may have that was given no quota. Default: no limit.
+    pub default_tenant_quota: DefaultQuota,
     /// Limits and time-outs of copy and move tasks.
     pub tasks: TaskConfig,
     /// The tier of files that every client reaches. `None`, the default, is none.
@@ -90,6 +93,7 @@ impl Default for MasterConfig {
             put_start_discard_timeout: Duration::from_secs(30),
             put_start_release_timeout: Duration::from_secs(10 * 60),
             multi_tenant: false,
+            default_tenant_quota: DefaultQuota::default(),
             tasks: TaskConfig::default(),
             disk: None,
             local_disk: None,
@@ -123,6 +127,11 @@ impl MasterConfig {
         }
         if self.tasks.max_finished == 0 {
             return Err(ConfigError::ZeroLimit { name: "tasks.max_finished" });
+        }
+        if let DefaultQuota::Bytes(bytes) = self.default_tenant_quota
+            && !(1..=MAX_QUOTA).contains(&bytes)
+        {
+            return Err(ConfigError::DefaultQuota { bytes });
         }
         if self.put_start_release_timeout < self.put_start_discard_timeout {
             return Err(ConfigError::ReleaseBeforeDiscard);
@@ -274,6 +283,12 @@ pub enum ConfigError {
     ZeroLimit {
         /// The setting.
         name: &'static str,
+    },
+    /// The default quota of tenants is zero or above the limit.
+    #[error("a default quota of {bytes} bytes for tenants; choose between 1 and {MAX_QUOTA}")]
+    DefaultQuota {
+        /// The bytes given.
+        bytes: u64,
     },
     /// Space would be taken back before the put stops blocking its key.
     #[error("put_start_release_timeout is shorter than put_start_discard_timeout")]

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::quota::{MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, TenantUsage};
+use crate::quota::{
+    DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, TenantUsage,
+    UNLIMITED,
+};
 use crate::tenant::TenantId;
 
 /// Accounts that are made at a time.
@@ -33,6 +36,8 @@ impl TenantSlot {
 /// nothing is charged to it. So one that is found by name stays that tenant's until the
 /// lock for reading is let go, and one that something is charged to needs no lock.
 pub(crate) struct Ledger {
+    /// Bytes that a tenant without a policy may have; zero keeps it from writing.
+    default: u64,
     directory: RwLock<Directory>,
     accounts: Accounts,
     unregistered: AtomicU64,
@@ -53,10 +58,16 @@ struct Directory {
 }
 
 impl Ledger {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(default: DefaultQuota) -> Self {
+        let default = match default {
+            DefaultQuota::Unlimited => UNLIMITED,
+            DefaultQuota::Bytes(bytes) => bytes,
+            DefaultQuota::Denied => 0,
+        };
         let accounts = Accounts((0..MAX_TENANTS / CHUNK).map(|_| OnceLock::new()).collect());
-        accounts.make(TenantSlot::DEFAULT);
+        accounts.make(TenantSlot::DEFAULT).reset(default);
         Self {
+            default,
             directory: RwLock::new(Directory {
                 slots: BTreeMap::from([(TenantId::DEFAULT, TenantSlot::DEFAULT)]),
                 names: vec![TenantId::DEFAULT],
@@ -116,7 +127,8 @@ impl Ledger {
         let Some(account) = account.filter(|account| account.is_registered()) else {
             return Err(PolicyError::NotRegistered { tenant: tenant.clone() });
         };
-        if !account.is_empty() {
+        // With a default quota the tenant goes on under that one.
+        if self.default == 0 && !account.is_empty() {
             return Err(PolicyError::NotEmpty {
                 tenant: tenant.clone(),
                 charged: get(&account.charged),
@@ -133,16 +145,26 @@ impl Ledger {
     pub(crate) fn charge_object(&self, tenant: &str, bytes: u64) -> Result<TenantSlot, QuotaError> {
         // A text that is no tenant's name finds nothing either.
         let name = || TenantId::new(tenant).unwrap_or_default();
-        let directory = self.directory.read();
-        let found = directory.slots.get(tenant);
-        let Some((slot, account)) = found.and_then(|slot| Some((*slot, self.accounts.get(*slot)?)))
-        else {
-            count(&self.unregistered, 1);
-            return Err(QuotaError::NotRegistered { tenant: name() });
+        let charge = |slot| {
+            let account = self.accounts.make(slot);
+            self.admit(account, bytes, name)?;
+            count(&account.objects, 1);
+            Ok(slot)
         };
-        self.admit(account, bytes, name)?;
-        count(&account.objects, 1);
-        Ok(slot)
+        let directory = self.directory.read();
+        if let Some(slot) = directory.slots.get(tenant) {
+            return charge(*slot);
+        }
+        drop(directory);
+        if self.default > 0 {
+            let mut directory = self.directory.write();
+            // A tenant for which no account is left is one without a quota.
+            if let Ok(slot) = self.open(&mut directory, &name()) {
+                return charge(slot);
+            }
+        }
+        count(&self.unregistered, 1);
+        Err(QuotaError::NotRegistered { tenant: name() })
     }
 
     /// Charges bytes for an object that is charged already.
@@ -160,13 +182,15 @@ impl Ledger {
         bytes: u64,
         tenant: impl FnOnce() -> TenantId,
     ) -> Result<(), QuotaError> {
-        let requested = get(&account.requested);
+        let requested = self.given(account);
         if requested == 0 {
             count(&self.unregistered, 1);
             return Err(QuotaError::NotRegistered { tenant: tenant() });
         }
         let effective = get(&account.effective);
-        let more = |charged: u64| charged.checked_add(bytes).filter(|sum| *sum <= effective);
+        // Without a limit the counters still hold no more than a quota may be.
+        let limit = effective.min(MAX_QUOTA);
+        let more = |charged: u64| charged.checked_add(bytes).filter(|sum| *sum <= limit);
         let refused = |charged| {
             count(&account.rejected, 1);
             QuotaError::Exceeded { tenant: tenant(), charged, effective, requested, wanted: bytes }
@@ -256,7 +280,10 @@ impl Ledger {
 
     pub(crate) fn usage(&self, tenant: &TenantId) -> Option<TenantUsage> {
         let directory = self.directory.read();
-        self.row(tenant, *directory.slots.get(tenant)?)
+        let row = directory.slots.get(tenant).and_then(|slot| self.row(tenant, *slot));
+        // Under a default quota every tenant may begin at any time.
+        let newcomer = || TenantUsage::new(tenant.clone(), self.default);
+        row.or_else(|| (self.default > 0).then(newcomer))
     }
 
     pub(crate) fn report(&self) -> QuotaReport {
@@ -269,7 +296,7 @@ impl Ledger {
         QuotaReport {
             capacity: directory.capacity,
             requested: sum(|row| row.requested.unwrap_or(0)),
-            effective: sum(|row| row.effective),
+            effective: sum(|row| row.requested.map_or(0, |_| row.effective)),
             unregistered: get(&self.unregistered),
             mismatches: get(&self.mismatches),
             tenants,
@@ -313,7 +340,7 @@ impl Ledger {
                 TenantSlot(slot)
             }
         };
-        self.accounts.make(slot).reset();
+        self.accounts.make(slot).reset(self.default);
         directory.slots.insert(tenant.clone(), slot);
         Ok(slot)
     }
@@ -331,15 +358,24 @@ impl Ledger {
         });
     }
 
+    /// Bytes that the tenant's policy gives it, or the default.
+    fn given(&self, account: &Account) -> u64 {
+        let requested = get(&account.requested);
+        if requested > 0 { requested } else { self.default }
+    }
+
     /// Works out what each tenant may have. When the policies give more than there is,
-    /// each counts for the same part of what it gives.
+    /// each counts for the same part of what it gives. The default is a limit and
+    /// promises nothing, so that it neither counts nor shrinks.
     fn scale(&self, directory: &Directory) {
         let accounts = || directory.slots.values().map(|slot| self.accounts.make(*slot));
         let capacity = u128::from(directory.capacity);
         let sum: u128 = accounts().map(|account| u128::from(get(&account.requested))).sum();
         for account in accounts() {
             let requested = get(&account.requested);
-            let effective = if sum <= capacity {
+            let effective = if requested == 0 {
+                self.default
+            } else if sum <= capacity {
                 requested
             } else {
                 let scaled = u128::from(requested) * capacity / sum;
@@ -400,8 +436,9 @@ impl Account {
     }
 
     /// Prepares an empty account without a policy for another tenant.
-    fn reset(&self) {
-        for counter in [&self.effective, &self.rejected, &self.evicted_bytes] {
+    fn reset(&self, effective: u64) {
+        set(&self.effective, effective);
+        for counter in [&self.rejected, &self.evicted_bytes] {
             set(counter, 0);
         }
     }

@@ -97,7 +97,8 @@ pub use pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
 pub use promoting::{PromotionGrant, PromotionStartError};
 pub use promotion::{PromotionConfig, PromotionError, PromotionTotals};
 pub use quota::{
-    Charge, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas, TenantUsage,
+    Charge, DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas,
+    TenantUsage, UNLIMITED,
 };
 pub use record::{Location, Locations, ObjectRecord, Record};
 pub use recover::{Dropped, Rebuild, RebuildError, RebuildReport};

@@ -105,7 +105,11 @@ impl Master {
         let room = config.disk.map_or(0, |disk| disk.capacity.unwrap_or(u64::MAX));
         let files = Arc::new(FileBytes::new(room));
         let local = Arc::new(LocalDisks::new(&config, mix(seed)));
-        let quotas = Arc::new(if config.multi_tenant { Quotas::on() } else { Quotas::off() });
+        let quotas = Arc::new(if config.multi_tenant {
+            Quotas::on(config.default_tenant_quota)
+        } else {
+            Quotas::off()
+        });
         let shard = |number| {
             let (hasher, policy) = (hasher.clone(), config.eviction_policy);
             let (files, local) = (Arc::clone(&files), Arc::clone(&local));

@@ -16,12 +16,31 @@ pub const MAX_TENANTS: usize = 1 << 16;
 /// Most bytes that a tenant can be given: what the reference system's counters hold.
 pub const MAX_QUOTA: u64 = i64::MAX as u64;
 
+/// Stands for no limit where a tenant's usage says how many bytes it may have.
+pub const UNLIMITED: u64 = u64::MAX;
+
+/// What a tenant may have that has no quota of its own.
+///
+/// It is a limit for each such tenant and not a promise: the quotas that tenants have of
+/// their own are not scaled down for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DefaultQuota {
+    /// As much as there is room for.
+    #[default]
+    Unlimited,
+    /// So many bytes, between 1 and [`MAX_QUOTA`].
+    Bytes(u64),
+    /// Nothing: it puts when it has been given a quota.
+    Denied,
+}
+
 /// What tenants may have and have.
 ///
 /// Off, everything belongs to the default tenant, nothing is counted or limited, and
-/// each call costs one branch. On, a tenant may write when a policy says how much: the
+/// each call costs one branch. On, a tenant may write as much as its policy says: the
 /// requested quotas, all scaled down alike when they add up to more than the capacity
-/// that can be allocated.
+/// that can be allocated. Tenants without a policy have the [`DefaultQuota`].
 ///
 /// A charge is refused rather than allowed past the effective quota, whatever other
 /// threads charge. The sum charged is the sum of what is kept and not yet refunded.
@@ -39,11 +58,10 @@ impl Quotas {
         Self(None)
     }
 
-    /// With tenants, of which none may write until it has a policy, and a capacity of
-    /// zero until [`set_capacity`](Self::set_capacity).
+    /// With tenants, and a capacity of zero until [`set_capacity`](Self::set_capacity).
     #[must_use]
-    pub fn on() -> Self {
-        Self(Some(Box::new(Ledger::new())))
+    pub fn on(default: DefaultQuota) -> Self {
+        Self(Some(Box::new(Ledger::new(default))))
     }
 
     /// Whether there are tenants.
@@ -75,8 +93,8 @@ impl Quotas {
         ledger.set_policy(tenant, requested)
     }
 
-    /// Makes these the only policies. A tenant that loses its own keeps what it has,
-    /// and gets no more.
+    /// Makes these the only policies. A tenant that loses its own keeps what it has, and
+    /// has the [`DefaultQuota`] from then on.
     ///
     /// # Errors
     /// [`PolicyError`]; nothing is changed then.
@@ -89,7 +107,8 @@ impl Quotas {
     /// Takes a tenant's policy away. Takes time in the number of tenants.
     ///
     /// # Errors
-    /// [`PolicyError`]: there is no policy, or the tenant still has something.
+    /// [`PolicyError`]: there is no policy, or the tenant still has something and there is
+    /// no default quota.
     pub fn delete_policy(&self, tenant: &TenantId) -> Result<(), PolicyError> {
         self.ledger()?.delete_policy(tenant)
     }
@@ -189,7 +208,7 @@ impl Quotas {
     }
 
     /// One tenant's row of the [report](Self::report); `None` when it has neither a
-    /// policy nor objects.
+    /// policy nor objects and there is no default quota.
     #[must_use]
     pub fn usage(&self, tenant: &TenantId) -> Option<TenantUsage> {
         self.0.as_ref()?.usage(tenant)
@@ -272,8 +291,8 @@ pub struct TenantUsage {
     pub tenant: TenantId,
     /// Bytes that its policy gives it; `None` without a policy.
     pub requested: Option<u64>,
-    /// Bytes that it may have, given what the others were promised; zero without a
-    /// policy.
+    /// Bytes that it may have, given what the others were promised; without a policy, those
+    /// of the [`DefaultQuota`], [`UNLIMITED`] when there is no limit.
     pub effective: u64,
     /// Bytes charged.
     pub charged: u64,
@@ -286,6 +305,12 @@ pub struct TenantUsage {
 }
 
 impl TenantUsage {
+    /// A tenant that has neither a policy nor objects.
+    pub(crate) const fn new(tenant: TenantId, effective: u64) -> Self {
+        let (charged, objects, rejected, evicted_bytes) = (0, 0, 0, 0);
+        Self { tenant, requested: None, effective, charged, objects, rejected, evicted_bytes }
+    }
+
     /// Whether it has more than it may, because its quota has shrunk.
     #[must_use]
     pub const fn is_over_quota(&self) -> bool {
@@ -303,7 +328,7 @@ pub struct QuotaReport {
     pub requested: u64,
     /// Bytes that all tenants with a policy may have.
     pub effective: u64,
-    /// Charges refused to tenants without a policy.
+    /// Charges refused to tenants without a policy, where there is no default quota.
     pub unregistered: u64,
     /// Refunds of more than was charged, which changed nothing. Anything but zero is a
     /// defect.
@@ -430,7 +455,7 @@ mod tests {
     }
 
     fn with_policies(capacity: u64, policies: &[(&str, u64)]) -> Quotas {
-        let quotas = Quotas::on();
+        let quotas = Quotas::on(DefaultQuota::Denied);
         quotas.set_capacity(capacity);
         for (name, requested) in policies {
             quotas.set_policy(&tenant(name), *requested).unwrap();

@@ -137,7 +137,7 @@ impl TenantOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quota::Quotas;
+    use crate::quota::{DefaultQuota, Quotas};
     use crate::tenant::TenantId;
     use proptest::prelude::*;
 
@@ -173,7 +173,7 @@ mod tests {
         fn lists_are_what_a_vector_for_each_would_be(
             ops in prop::collection::vec(op(), 1..120),
         ) {
-            let quotas = Quotas::on();
+            let quotas = Quotas::on(DefaultQuota::Denied);
             let slots = ["default", "a", "b"]
                 .map(|name| quotas.restore(&TenantId::new(name).unwrap(), 1).unwrap());
             let mut order = TenantOrder::default();

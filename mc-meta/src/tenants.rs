@@ -66,7 +66,7 @@ impl Master {
     }
 
     /// Makes these the only quotas, as a server does that keeps them in a file. A tenant
-    /// that loses its own keeps its objects, and can put no more.
+    /// that loses its own keeps its objects, and has the default quota from then on.
     ///
     /// Takes time in the number of tenants.
     ///
@@ -91,8 +91,9 @@ impl Master {
         Ok(())
     }
 
-    /// Takes the quota of a tenant away that has no objects, nor space that is kept for
-    /// those who may still be using it. It cannot put afterwards.
+    /// Takes a tenant's quota away; it has the default one afterwards. Where there is none
+    /// ([`DefaultQuota::Denied`](crate::DefaultQuota::Denied)) it can put no more, and must
+    /// have neither objects nor space that is kept for those who may still be using it.
     ///
     /// Takes time in the number of tenants.
     ///
@@ -105,8 +106,8 @@ impl Master {
         Ok(())
     }
 
-    /// What one tenant may have and has; `None` when it has neither a quota nor objects,
-    /// or the master runs without tenants.
+    /// What one tenant may have and has; `None` when the master runs without tenants, or
+    /// without a default quota and the tenant has neither a quota nor objects.
     #[must_use]
     pub fn tenant_quota(&self, tenant: &TenantId) -> Option<TenantUsage> {
         self.quotas.usage(tenant)

@@ -4,7 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use mc_meta::{PolicyError, QuotaError, Quotas, TenantId, TenantSlot, TenantUsage};
+use mc_meta::{
+    DefaultQuota, MAX_QUOTA, PolicyError, QuotaError, Quotas, TenantId, TenantSlot, TenantUsage,
+    UNLIMITED,
+};
 use proptest::prelude::*;
 
 const NAMES: [&str; 4] = ["default", "a", "b", "c"];
@@ -51,6 +54,8 @@ struct Object {
 /// Keeps every object, and counts anew each time.
 #[derive(Default)]
 struct Model {
+    /// Bytes that a tenant without a policy may have.
+    default: u64,
     capacity: u64,
     policies: BTreeMap<usize, u64>,
     objects: Vec<Object>,
@@ -66,18 +71,19 @@ impl Model {
     }
 
     fn effective(&self, tenant: usize) -> u64 {
-        let requested = self.policies.get(&tenant).copied().unwrap_or(0);
+        let Some(requested) = self.policies.get(&tenant).copied() else { return self.default };
         let sum: u64 = self.policies.values().sum();
         if sum <= self.capacity { requested } else { requested * self.capacity / sum }
     }
 
     fn expected(&self, tenant: usize, wanted: u64) -> Result<(), QuotaError> {
         let id = TenantId::new(NAMES[tenant]).unwrap();
-        let Some(requested) = self.policies.get(&tenant).copied() else {
+        let requested = self.policies.get(&tenant).copied().unwrap_or(self.default);
+        if requested == 0 {
             return Err(QuotaError::NotRegistered { tenant: id });
-        };
+        }
         let (charged, effective) = (self.charged(tenant), self.effective(tenant));
-        if u128::from(charged) + u128::from(wanted) <= u128::from(effective) {
+        if u128::from(charged) + u128::from(wanted) <= u128::from(effective.min(MAX_QUOTA)) {
             Ok(())
         } else {
             Err(QuotaError::Exceeded { tenant: id, charged, effective, requested, wanted })
@@ -143,6 +149,7 @@ fn apply(model: &mut Model, quotas: &Quotas, op: Op) {
             let expected = match (model.policies.contains_key(&at), objects) {
                 (false, _) => Err(PolicyError::NotRegistered { tenant }),
                 (true, 0) => Ok(()),
+                (true, _) if model.default > 0 => Ok(()),
                 (true, _) => Err(PolicyError::NotEmpty { tenant, charged, objects }),
             };
             assert_eq!(quotas.delete_policy(&id(at)), expected);
@@ -210,9 +217,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn quotas_do_what_the_model_does(ops in prop::collection::vec(op(), 1..80)) {
-        let quotas = Quotas::on();
-        let mut model = Model::default();
+    fn quotas_do_what_the_model_does(
+        (config, default) in prop::sample::select(vec![
+            (DefaultQuota::Denied, 0),
+            (DefaultQuota::Bytes(60), 60),
+            (DefaultQuota::Unlimited, UNLIMITED),
+        ]),
+        ops in prop::collection::vec(op(), 1..80),
+    ) {
+        let quotas = Quotas::on(config);
+        let mut model = Model { default, ..Model::default() };
         for op in ops {
             apply(&mut model, &quotas, op);
             model.check(&quotas);

@@ -177,6 +177,12 @@ impl Access {
         self.tokens.get(index).map(|(_, principal)| principal)
     }
 
+    /// Whether a line binds its caller to another tenant than the default one.
+    #[must_use]
+    pub fn names_tenants(&self) -> bool {
+        self.principals().any(|principal| !principal.caller.tenant().is_default())
+    }
+
     fn principals(&self) -> impl Iterator<Item = &Principal> {
         let tokens = self.tokens.iter().map(|(_, principal)| principal);
         tokens.chain(self.certificates.values()).chain(self.users.values()).chain(&self.anonymous)
@@ -251,6 +257,11 @@ pub trait Authenticate: fmt::Debug + Send + Sync + 'static {
     /// what it shows, `PermissionDenied` when they may not act for the tenant asked for.
     fn identify(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Refusal>;
 
+    /// Whether callers may be of different tenants, who then expect to be kept apart.
+    fn names_tenants(&self) -> bool {
+        true
+    }
+
     /// Looks whether what it goes by has changed. Called every few seconds, on a thread
     /// that may block.
     fn refresh(&self) {}
@@ -260,11 +271,19 @@ impl Authenticate for Access {
     fn identify(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Refusal> {
         self.identify(presented)
     }
+
+    fn names_tenants(&self) -> bool {
+        self.names_tenants()
+    }
 }
 
 impl Authenticate for AccessFile {
     fn identify(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Refusal> {
         self.current().identify(presented)
+    }
+
+    fn names_tenants(&self) -> bool {
+        self.current().names_tenants()
     }
 
     fn refresh(&self) {

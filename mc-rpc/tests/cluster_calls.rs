@@ -198,6 +198,7 @@ async fn a_segment_is_drained_and_reopened() {
 async fn tenants_get_quotas_and_lose_them() {
     let mut config = MasterConfig::default();
     config.multi_tenant = true;
+    config.default_tenant_quota = mc_meta::DefaultQuota::Denied;
     let master = Arc::new(Master::new(config, 11).unwrap());
     let server = serve(&master, ServerConfig::default()).await;
     let client = connect(&server).await;

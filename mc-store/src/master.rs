@@ -12,6 +12,7 @@ use std::time::Duration;
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{Clock, MasterService, Server, ServerConfig, ServerHandle, ServerWatch, SystemClock};
 use mc_ticket::GrantSecret;
+use tracing::warn;
 
 use crate::error::MasterStartError;
 
@@ -137,6 +138,7 @@ impl MasterBuilder {
         getrandom::fill(&mut secret)
             .map_err(|error| MasterStartError::NoRandomness(io::Error::other(error)))?;
         let secret = GrantSecret::from_bytes(secret);
+        let tenants_apart = self.config.multi_tenant;
         let mut state = mc_meta::Master::new(self.config, seed)?.with_secret(secret);
         if let Some(sink) = self.sink {
             state = state.with_sink(sink);
@@ -144,7 +146,14 @@ impl MasterBuilder {
         let state = Arc::new(state);
         let clock = SystemClock::new();
         let service = MasterService::new(Arc::clone(&state), clock);
+        let names_tenants = self.server.authenticator.as_ref().is_some_and(|a| a.names_tenants());
         let server = Server::bind(&self.listen.to_string(), service, self.server).await?;
+        if names_tenants && !tenants_apart {
+            warn!(
+                "the access list names tenants, but this master does not keep them apart: each \
+                 caller can read, list and remove the objects of every tenant; enable multi-tenancy"
+            );
+        }
         #[cfg(unix)]
         let server = match &self.unix_socket {
             Some(path) => server.listen_unix(path)?,

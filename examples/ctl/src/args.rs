@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use mc_cli::CredentialArgs;
+use mc_meta::TenantId;
+use mc_types::ByteSize;
 
 /// Puts, gets and looks at the objects of a running KV-cache store.
 #[derive(Clone, Debug, clap::Parser)]
@@ -44,6 +46,43 @@ pub(crate) enum Verb {
     Ls(Ls),
     /// Show the cluster's totals and segments or, with a key, where an object is.
     Stat(Stat),
+    /// Show and set how many bytes each tenant may have. For administrators.
+    #[command(subcommand)]
+    Quota(Quota),
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(crate) enum Quota {
+    /// Show what each tenant may have and has, or one tenant.
+    Show {
+        #[arg(value_name = "TENANT", value_parser = parse_tenant)]
+        whose: Option<TenantId>,
+        /// One JSON object per line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give a tenant a quota: a size such as 10GB.
+    Set {
+        #[arg(value_name = "TENANT", value_parser = parse_tenant)]
+        whose: TenantId,
+        size: ByteSize,
+    },
+    /// Take a tenant's quota away; it has the master's --default_tenant_quota then.
+    Unset {
+        #[arg(value_name = "TENANT", value_parser = parse_tenant)]
+        whose: TenantId,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("write the tenant's name; default is the one of callers that name none")]
+struct NoTenant;
+
+fn parse_tenant(name: &str) -> Result<TenantId, Box<dyn std::error::Error + Send + Sync>> {
+    if name.is_empty() {
+        return Err(NoTenant.into());
+    }
+    Ok(TenantId::new(name)?)
 }
 
 #[derive(Clone, Debug, clap::Args)]

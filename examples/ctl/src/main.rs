@@ -5,6 +5,7 @@ mod args;
 mod error;
 mod list;
 mod objects;
+mod quota;
 mod stat;
 mod text;
 
@@ -40,6 +41,7 @@ async fn run(args: Args, rpc: ClientConfig) -> Result<ExitCode, CtlError> {
         Verb::RemoveAll { force } => objects::remove_all(&client, *force).await,
         Verb::Ls(ls) => list::ls(&client, ls).await,
         Verb::Stat(stat) => stat::stat(&client, stat).await,
+        Verb::Quota(quota) => quota::quota(&client, quota).await,
     };
     client.shutdown().await;
     outcome

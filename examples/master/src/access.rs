@@ -26,7 +26,7 @@ pub(crate) struct AccessArgs {
     /// Read again when it changes. Without it everybody who gets a connection is an
     /// administrator.
     #[arg(long = "access_file", value_name = "PATH")]
-    access_file: Option<PathBuf>,
+    pub(crate) access_file: Option<PathBuf>,
     /// Speak TLS only, with this certificate and its chain (PEM). Read again when it changes.
     #[arg(long = "tls_cert", value_name = "PATH", requires = "tls_key")]
     tls_cert: Option<PathBuf>,

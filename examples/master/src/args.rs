@@ -8,7 +8,11 @@ use clap::ArgAction;
 use mc_cli::{MAX_THREADS, ParseDurationError, parse_duration, parse_fraction, parse_thread_count};
 use mc_evict::{PolicyKind, UnknownPolicy};
 use mc_lease::SoftPinFrom;
-use mc_meta::{AllocationStrategy, MasterConfig, MemoryAllocator, TaskConfig, UnknownStrategy};
+use mc_meta::{
+    AllocationStrategy, DefaultQuota, MAX_QUOTA, MasterConfig, MemoryAllocator, TaskConfig,
+    UnknownStrategy,
+};
+use mc_types::ByteSize;
 
 use crate::access::AccessArgs;
 
@@ -200,17 +204,26 @@ pub(crate) struct Args {
     )]
     eviction_ratio: f64,
 
-    /// Keep tenants apart: each caller sees the objects of its tenant only, and may put as
-    /// much as the quota says that SetTenantQuota has given it; without a quota, nothing.
+    /// Keep tenants apart: each caller sees the objects of its tenant only, and puts within
+    /// the tenant's quota. Without this flag they are kept apart if there is an --access_file.
     #[arg(
         long = "enable_multi_tenants",
-        default_value_t = false,
         num_args = 0..=1,
         default_missing_value = "true",
         action = ArgAction::Set,
         help_heading = "Tenants"
     )]
-    multi_tenants: bool,
+    multi_tenants: Option<bool>,
+    /// How many bytes each tenant may have that `mc-ctl quota set` has given no quota:
+    /// a size, unlimited, or none, so that it can put only after it was given a quota.
+    #[arg(
+        long = "default_tenant_quota",
+        value_name = "SIZE",
+        default_value = "unlimited",
+        value_parser = parse_default_quota,
+        help_heading = "Tenants"
+    )]
+    default_tenant_quota: DefaultQuota,
 
     /// Most copy and move tasks that wait for their clients.
     #[arg(
@@ -336,7 +349,9 @@ impl Args {
         config.soft_pin_from = self.soft_pin_from;
         config.put_start_discard_timeout = self.put_start_discard_timeout;
         config.put_start_release_timeout = self.put_start_release_timeout;
-        config.multi_tenant = self.multi_tenants;
+        // With any list: one that names no tenant now may do so when it is read again.
+        config.multi_tenant = self.multi_tenants.unwrap_or(self.access.access_file.is_some());
+        config.default_tenant_quota = self.default_tenant_quota;
         config.tasks.max_pending = self.max_pending_tasks;
         config.tasks.max_processing = self.max_processing_tasks;
         config.tasks.max_finished = self.max_finished_tasks;
@@ -361,6 +376,25 @@ fn parse_strategy(name: &str) -> Result<AllocationStrategy, UnknownStrategy> {
 
 fn parse_policy(name: &str) -> Result<PolicyKind, UnknownPolicy> {
     name.trim().parse()
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("write a size of at least 1 byte such as 10GB, unlimited, or none")]
+struct NoSuchQuota;
+
+fn parse_default_quota(text: &str) -> Result<DefaultQuota, NoSuchQuota> {
+    match text.trim() {
+        "unlimited" => Ok(DefaultQuota::Unlimited),
+        "none" => Ok(DefaultQuota::Denied),
+        size => {
+            let bytes = size.parse().map_err(|_| NoSuchQuota).map(ByteSize::as_u64)?;
+            if (1..=MAX_QUOTA).contains(&bytes) {
+                Ok(DefaultQuota::Bytes(bytes))
+            } else {
+                Err(NoSuchQuota)
+            }
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -446,6 +480,7 @@ mod tests {
             "--eviction-policy=s3_fifo",
             "--soft_pin_from=commit",
             "--enable_multi_tenants",
+            "--default_tenant_quota=2KB",
             "--max_total_pending_tasks=11",
             "--max_total_processing_tasks=12",
             "--max-total-finished-tasks=13",
@@ -470,6 +505,7 @@ mod tests {
         expected.eviction_policy = PolicyKind::S3Fifo;
         expected.soft_pin_from = SoftPinFrom::Commit;
         expected.multi_tenant = true;
+        expected.default_tenant_quota = DefaultQuota::Bytes(2048);
         expected.tasks.max_pending = 11;
         expected.tasks.max_processing = 12;
         expected.tasks.max_finished = 13;
@@ -506,6 +542,23 @@ mod tests {
         // Given without a need, the default is what holds anyway.
         let config = parse(&["--soft_pin_from=last_access"]).unwrap().master_config();
         assert_eq!(config, MasterConfig::default());
+    }
+
+    #[test]
+    fn an_access_list_keeps_tenants_apart() {
+        let config = |args: &[&str]| parse(args).unwrap().master_config();
+        assert!(!config(&[]).multi_tenant);
+        assert!(config(&["--access_file=list"]).multi_tenant);
+        assert!(!config(&["--access_file=list", "--enable_multi_tenants=false"]).multi_tenant);
+        let default = |value: &str| {
+            config(&[&format!("--default_tenant_quota={value}")]).default_tenant_quota
+        };
+        assert_eq!(default("unlimited"), DefaultQuota::Unlimited);
+        assert_eq!(default("none"), DefaultQuota::Denied);
+        for value in ["0", "-1", "much", "", "9223372036854775808"] {
+            let refusal = parse(&[&format!("--default_tenant_quota={value}")]).unwrap_err();
+            assert!(refusal.to_string().contains("unlimited, or none"), "{refusal}");
+        }
     }
 
     #[test]

@@ -519,6 +519,7 @@ fn tenants_are_charged_for_what_is_there() {
     let tenant = |name: &str| mc_meta::TenantId::new(name).unwrap();
     let mut config = settings();
     config.multi_tenant = true;
+    config.default_tenant_quota = mc_meta::DefaultQuota::Denied;
     let journal = Journal::default();
     let former =
         Master::new(config.clone(), 1).unwrap().with_secret(SECRET).with_sink(journal.clone());

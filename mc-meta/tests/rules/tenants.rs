@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use mc_meta::{
-    DiskConfig, ListCursor, Pattern, PolicyError, PromotionConfig, PromotionStartError, QuotaError,
-    TenantId, TenantUsage, TransferError, unscoped,
+    ConfigError, DefaultQuota, DiskConfig, ListCursor, Pattern, PolicyError, PromotionConfig,
+    PromotionStartError, QuotaError, TenantId, TenantUsage, TransferError, unscoped,
 };
 use mc_types::ErrorCode;
 
@@ -24,6 +24,7 @@ fn of(name: &str, key: &str) -> String {
 fn with_tenants() -> MasterConfig {
     let mut config = settings();
     config.multi_tenant = true;
+    config.default_tenant_quota = DefaultQuota::Denied;
     config
 }
 
@@ -78,6 +79,38 @@ fn who_has_no_quota_puts_nothing() {
     assert_eq!(report.tenants.len(), 1);
     assert_eq!(report.unregistered, 2);
     put(&master, at(0), &of("a", "k"), 1).unwrap();
+}
+
+#[test]
+fn who_has_no_quota_has_the_default_one() {
+    let with = |default| {
+        let mut config = with_tenants();
+        config.default_tenant_quota = default;
+        master_with(config, &[1000])
+    };
+    let unlimited = with(DefaultQuota::Unlimited);
+    put(&unlimited, at(0), &of("a", "k"), 1000).unwrap();
+    let limited = with(DefaultQuota::Bytes(100));
+    assert_eq!(usage(&limited, "a").effective, 100, "before it has anything");
+    put(&limited, at(0), &of("a", "k"), 100).unwrap();
+    put(&limited, at(0), &of("default", "k"), 100).unwrap();
+    assert_eq!(start(&limited, at(1), &of("b", "k"), 101).unwrap_err(), exceeded("b", 0, 100, 101));
+    // It makes room out of its own, as with a quota of its own.
+    put(&limited, at(1), &of("a", "l"), 60).unwrap();
+    assert!(!has(&limited, &of("a", "k")) && has(&limited, &of("default", "k")));
+    // A quota takes its place, is not scaled down for it, and gives it back.
+    limited.set_tenant_quota(at(2), &tenant("a"), 1000).unwrap();
+    assert_eq!(usage(&limited, "a").effective, 1000);
+    limited.delete_tenant_quota(at(3), &tenant("a")).unwrap();
+    assert_eq!((usage(&limited, "a").requested, usage(&limited, "a").effective), (None, 100));
+    assert_eq!(charged(&limited, "a"), 60);
+
+    for bytes in [0, u64::MAX] {
+        let mut config = with_tenants();
+        config.default_tenant_quota = DefaultQuota::Bytes(bytes);
+        let refused = Master::new(config, 1).unwrap_err();
+        assert_eq!(refused, ConfigError::DefaultQuota { bytes });
+    }
 }
 
 #[test]
@@ -497,6 +530,7 @@ fn what_lies_on_a_disk_only_is_charged_nothing_and_still_there() {
 fn what_comes_back_from_a_disk_is_charged_from_the_moment_it_is_granted_memory() {
     let mut config = offload::with_disks(false);
     config.multi_tenant = true;
+    config.default_tenant_quota = DefaultQuota::Denied;
     config.promotion = Some(PromotionConfig::default());
     config.eviction_high_watermark_ratio = 1.0;
     let master = offload::with_disk(config, 1000);

@@ -5,7 +5,7 @@ mod drains;
 mod tenants;
 mod transfers;
 
-use mc_meta::TenantId;
+use mc_meta::{DefaultQuota, TenantId};
 
 use super::*;
 use crate::Role;
@@ -18,6 +18,7 @@ fn tenant(name: &str) -> TenantId {
 fn service_of_tenants() -> MasterService<Still> {
     let mut config = MasterConfig::default();
     config.multi_tenant = true;
+    config.default_tenant_quota = DefaultQuota::Denied;
     let service = service_with(config);
     for tenant in [TenantId::DEFAULT, tenant("blue")] {
         service.master().set_tenant_quota(Still.now(), &tenant, 1 << 20).unwrap();

@@ -11,7 +11,7 @@ use mc_rpc::frame::{ClientPreface, DEFAULT_MAX_PAYLOAD, Hello, SERVER_PREFACE_LE
 use mc_types::ErrorCode;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
-use crate::support::{Master, Program, ctl, eventually, run};
+use crate::support::{Finished, Master, Program, ctl, eventually, run};
 
 /// What a master answers to somebody who says this: a cause, or that they are in.
 fn knock(mut stream: impl Read + Write, token: &str, tenant: &str) -> Result<(), ErrorCode> {
@@ -176,4 +176,126 @@ fn flags_and_files_that_make_no_sense() {
     assert!(!refused.assert_refused(1, "line 1").err.contains("secret"));
     let taken = format!("--rpc_socket={text}");
     master(&[&taken]).assert_refused(1, "choose another path");
+}
+
+/// A master that asks for tokens, a node, and `mc-ctl` as whoever has a token.
+struct Teams {
+    _dir: tempfile::TempDir,
+    master: Master,
+    _node: Program,
+    token_files: [String; 3],
+}
+
+impl Teams {
+    fn start(flags: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).expect("a file");
+            path.display().to_string()
+        };
+        let list = "token:the-token-of-team-a writer team-a\n\
+                    token:the-token-of-team-b writer team-b\n\
+                    token:the-token-of-admins admin\n";
+        let list = format!("--access_file={}", file("access.list", list));
+        let token_files = ["team-a", "team-b", "admins"].map(|name| {
+            let path = file(name, &format!("the-token-of-{name}\n"));
+            format!("--token_file={path}")
+        });
+        let master = Master::start(0, &[&[&*list], flags].concat());
+        let at = format!("--master_server_address={}", master.address);
+        let node = ["--global_segment_size=4MB", "--host=127.0.0.1", "--port=0"];
+        let node =
+            Program::start("mc-client", &[&node[..], &[&at, &token_files[2]]].concat(), None);
+        node.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
+        Self { _dir: dir, master, _node: node, token_files }
+    }
+
+    fn as_who(&self, who: usize, args: &[&str]) -> Finished {
+        ctl(&self.master.address, &[args, &[&self.token_files[who]]].concat())
+    }
+
+    fn a(&self, args: &[&str]) -> Finished {
+        self.as_who(0, args)
+    }
+
+    fn b(&self, args: &[&str]) -> Finished {
+        self.as_who(1, args)
+    }
+
+    fn admin(&self, args: &[&str]) -> Finished {
+        self.as_who(2, args)
+    }
+}
+
+#[test]
+fn a_list_with_tenants_keeps_them_apart_and_puts_work_at_once() {
+    let teams = Teams::start(&[]);
+    teams.a(&["put", "secret", "of team a"]).assert_ok();
+    assert_eq!(teams.a(&["get", "secret"]).assert_ok().out, b"of team a");
+    // Not by its name, its prefix, or as the master stores it.
+    teams.b(&["get", "secret"]).assert_refused(1, "secret");
+    assert_eq!(teams.b(&["exist", "secret"]).code, Some(1));
+    assert_eq!(teams.b(&["ls", "--json"]).assert_ok().text(), "");
+    teams.b(&["remove", "secret", "--force"]).assert_refused(1, "not removed");
+    teams.b(&["stat", "secret"]).assert_refused(1, "no object");
+    teams.b(&["stat"]).assert_refused(1, "is for the role admin");
+    teams.b(&["get", "secret", "--tenant=team-a"]).assert_refused(1, "acts for the tenant team-b");
+    // Not by a pattern, and not with everything that there is.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (seen, removed) = runtime.block_on(async {
+        let mut rpc = mc_rpc::ClientConfig::default();
+        rpc.token = Some(mc_rpc::Token::new("the-token-of-team-b").unwrap());
+        let address = teams.master.address.clone();
+        let client = mc_store::Client::builder().master(address).rpc(rpc).connect().await.unwrap();
+        let seen = client.find(".*", 10).await.unwrap().len();
+        (seen, client.remove_by_regex(".*", true).await.unwrap())
+    });
+    assert_eq!((seen, removed), (0, 0));
+    teams.b(&["put", "secret", "of team b"]).assert_ok();
+    teams.b(&["remove-all", "--force"]).assert_ok();
+    assert_eq!(teams.a(&["get", "secret"]).assert_ok().out, b"of team a");
+
+    // An administrator sees and sets what each may have.
+    let line = teams.admin(&["quota", "show", "team-a", "--json"]).assert_ok();
+    assert!(line.text().contains("\"quota\":null") && line.text().contains("\"limit\":null"));
+    teams.admin(&["quota", "set", "team-a", "64KB"]).assert_ok();
+    let table = teams.admin(&["quota", "show"]).assert_ok();
+    assert!(table.text().contains("64.0 KB") || table.text().contains("64.00 KB"), "{table:?}");
+    let large = "x".repeat(70_000);
+    teams.a(&["put", "large", &large]).assert_refused(1, "quota");
+    teams.b(&["put", "large", &large]).assert_ok();
+    teams.admin(&["quota", "unset", "team-a"]).assert_ok();
+    teams.a(&["put", "large", &large]).assert_ok();
+
+    teams.b(&["quota", "show"]).assert_refused(1, "is for the role admin");
+    teams.b(&["quota", "set", "team-b", "1GB"]).assert_refused(1, "is for the role admin");
+    teams.admin(&["quota", "unset", "team-b"]).assert_refused(1, "has no quota");
+    teams.admin(&["quota", "set", "team-b", "0"]).assert_refused(1, "a quota of 0 bytes");
+    for wrong in [&["set", "no/name", "1KB"][..], &["set", "team-b", "much"], &["set", "team-b"]] {
+        teams.admin(&[&["quota"], wrong].concat()).assert_refused(2, "");
+    }
+    let ended = teams.master.program.end_by("TERM");
+    assert!(!ended.err.contains("keep them apart"), "{}", ended.err);
+}
+
+#[test]
+fn the_default_quota_holds_for_who_has_none() {
+    let teams = Teams::start(&["--default_tenant_quota=64KB"]);
+    let large = "x".repeat(70_000);
+    teams.a(&["put", "large", &large]).assert_refused(1, "quota");
+    teams.a(&["put", "small", "v"]).assert_ok();
+    teams.admin(&["quota", "set", "team-a", "1MB"]).assert_ok();
+    teams.a(&["put", "large", &large]).assert_ok();
+    run("mc-master", &["--default_tenant_quota=0"]).assert_refused(2, "unlimited, or none");
+}
+
+#[test]
+fn tenants_that_are_not_kept_apart_are_warned_of() {
+    let teams = Teams::start(&["--enable_multi_tenants=false"]);
+    teams.a(&["put", "secret", "of team a"]).assert_ok();
+    assert_eq!(teams.b(&["get", "secret"]).assert_ok().out, b"of team a");
+    let ended = teams.master.program.end_by("TERM");
+    let warned = |line: &&str| line.contains("WARN") && line.contains("keep them apart");
+    assert_eq!(ended.err.lines().filter(warned).count(), 1, "{}", ended.err);
 }

@@ -6,7 +6,7 @@ mod program;
 use std::time::{Duration, Instant};
 
 pub(crate) use cluster::{Master, Node, ctl, ctl_with_input};
-pub(crate) use program::{Program, binary, run};
+pub(crate) use program::{Finished, Program, binary, run};
 
 /// Longer than anything here takes on a busy machine, shorter than anybody waits.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
