@@ -14,6 +14,7 @@ mod lanes;
 mod listener;
 mod long;
 mod peer;
+mod places;
 mod replays;
 
 use core::future::Future;
@@ -28,7 +29,6 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use crate::error::BindError;
 use crate::service::Service;
-use crate::stream::Stream;
 
 pub use config::ServerConfig;
 pub use figures::{MethodCalls, ServerMetrics};
@@ -36,8 +36,8 @@ pub use figures::{MethodCalls, ServerMetrics};
 use complaints::Complaints;
 use figures::{Counters, add};
 use lanes::Lanes;
-use listener::Listener;
-use peer::Peer;
+use listener::{Accepted, Listener};
+use places::{Places, Seat};
 use replays::Sessions;
 
 /// Connections beyond the limit that are told so at a time; more are closed
@@ -73,6 +73,7 @@ struct Shared<S> {
     /// The name of the socket that TCP clients of this host are offered.
     local_socket: Option<Box<str>>,
     lanes: Lanes,
+    places: Arc<Places>,
     sessions: Sessions,
     counters: Counters,
     complaints: Complaints,
@@ -88,6 +89,11 @@ impl<S> Shared<S> {
             service,
             local_socket,
             lanes: Lanes::new(config.bulk_threads),
+            places: Places::new(
+                config.max_connections,
+                config.max_connections_per_address,
+                config.idle_timeout,
+            ),
             sessions: Sessions::new(config.max_connections),
             counters: Counters::default(),
             complaints: Complaints::new(),
@@ -112,6 +118,7 @@ impl<S: Service> Server<S> {
     /// allow it, or `config` makes no sense.
     pub async fn bind(addr: &str, service: S, config: ServerConfig) -> Result<Self, BindError> {
         config.validate()?;
+        let config = config.within_descriptors();
         let (listener, local_addr) = Listener::tcp(addr).await?;
         config.warn_of_exposure(local_addr);
         let mut listeners = vec![listener];
@@ -156,7 +163,8 @@ impl<S: Service> Server<S> {
         let (drain, draining) = watch::channel(false);
         let mut connections = JoinSet::new();
         let mut shutdown = core::pin::pin!(shutdown);
-        let mut sweep = tokio::time::interval(SWEEP);
+        let interval = SWEEP.min(shared.config.idle_timeout / 4).max(Duration::from_millis(1));
+        let mut sweep = tokio::time::interval(interval);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -164,11 +172,11 @@ impl<S: Service> Server<S> {
                 () = &mut shutdown => break,
                 Some(ended) = connections.join_next() => log_panic(&ended),
                 accepted = listener::accept_any(&listeners) => match accepted {
-                    Ok((stream, peer)) => {
-                        accept(stream, peer, &shared, &draining, &mut connections);
-                    }
+                    Ok(accepted) => accept(accepted, &shared, &draining, &mut connections),
                     Err(error) => {
-                        tracing::warn!(%local_addr, %error, "cannot accept a connection");
+                        let yielded = shared.places.shed();
+                        add(&shared.counters.yielded, yielded as u64);
+                        tracing::warn!(%local_addr, %error, yielded, "cannot accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -176,6 +184,8 @@ impl<S: Service> Server<S> {
                     let config = Arc::clone(&shared.config);
                     drop(tokio::task::spawn_blocking(move || config.refresh()));
                     shared.sessions.sweep(Instant::now());
+                    let idle = shared.places.sweep(interval);
+                    add(&shared.counters.yielded, idle as u64);
                 }
             }
         }
@@ -225,20 +235,26 @@ fn offer(_: &ServerConfig, _: &mut Vec<Listener>) -> Option<Box<str>> {
 }
 
 fn accept<S: Service>(
-    stream: Stream,
-    peer: Peer,
+    (stream, peer, source): Accepted,
     shared: &Arc<Shared<S>>,
     draining: &watch::Receiver<bool>,
     connections: &mut JoinSet<()>,
 ) {
-    let (open, limit) = (connections.len(), shared.config.max_connections);
-    if open < limit {
-        connections.spawn(greet::serve(stream, peer, Arc::clone(shared), draining.clone()));
+    let (seat, yielded) = shared.places.take(source);
+    if yielded > 0 {
+        add(&shared.counters.yielded, yielded as u64);
+        shared.complaints.about(&peer, &"all places were taken; others that idled made room");
+    }
+    if let Some(seat) = seat {
+        let place = Arc::clone(seat.place());
+        let draining = draining.clone();
+        let task = greet::serve(stream, (peer, source), Arc::clone(shared), seat, draining);
+        Seat::run_in(&place, connections.spawn(task));
         return;
     }
     add(&shared.counters.turned_away, 1);
-    shared.complaints.about(&peer, &"too many connections");
-    if open < limit + MAX_REFUSING {
+    shared.complaints.about(&peer, &"too many connections with calls under way");
+    if connections.len() < shared.places.bound() + MAX_REFUSING {
         connections.spawn(greet::turn_away(stream, shared.config.handshake_timeout));
     }
 }

@@ -13,7 +13,10 @@ use common::raw::Raw;
 use common::{ME, PATIENCE, connect, key, master, segment, serve};
 use mc_meta::{Master, PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::frame::{self, ClientPreface, FrameHeader, Kind, MAGIC};
-use mc_rpc::{ClientConfig, MasterClient, Method, RpcError, ServerConfig, ServerHandle};
+use mc_rpc::{
+    Call, ClientConfig, MasterClient, Method, Refusal, RpcError, Server, ServerConfig,
+    ServerHandle, Service,
+};
 use mc_types::{ErrorCode, KeyRef};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -265,20 +268,56 @@ async fn connections_are_limited() {
     let mut config = ServerConfig::default();
     config.max_connections = 2;
     let server = serve(&master(), config).await;
-    let (first, _second) = (connect(&server).await, connect(&server).await);
+    let (first, second) = (connect(&server).await, connect(&server).await);
+    assert!(!first.exist(key("k")).await.unwrap());
+    assert!(!second.exist(key("k")).await.unwrap());
+    // A third one has the place of one that idles, which comes back when it is wanted.
+    let third = connect(&server).await;
+    for client in [&third, &first, &second] {
+        assert!(!client.exist(key("k")).await.unwrap());
+    }
+    assert!(server.metrics().yielded > 0);
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_calls_under_way_yields_nothing() {
+    let mut config = ServerConfig::default();
+    config.max_connections = 2;
+    let server = Server::bind("127.0.0.1:0", Slow, config).await.unwrap().spawn();
+    let (mut first, mut second) = (Raw::connect(&server).await, Raw::connect(&server).await);
+    for raw in [&mut first, &mut second] {
+        raw.send(&request(1, Method::ListKeys, b"")).await;
+        // The call before it has arrived.
+        raw.send(&request(2, Method::ExistKey, b"")).await;
+        assert_eq!(raw.frame().await.unwrap().0.id, 2);
+    }
     let addr = server.local_addr().to_string();
     let third = MasterClient::connect(&addr, ClientConfig::default()).await.unwrap_err();
     assert_eq!(third.code(), ErrorCode::Overloaded);
     assert!(third.is_retryable());
-    assert!(!first.exist(key("k")).await.unwrap());
-    drop(first);
+    assert_eq!(first.frame().await.unwrap().0.id, 1);
     // The place becomes free once the server has seen the end of the first.
+    drop(first);
     let begin = Instant::now();
     while let Err(error) = MasterClient::connect(&addr, ClientConfig::default()).await {
         assert_eq!(error.code(), ErrorCode::Overloaded);
         assert!(begin.elapsed() < PATIENCE);
     }
     server.shutdown().await;
+}
+
+/// Takes a second for `ListKeys`.
+#[derive(Debug)]
+struct Slow;
+
+impl Service for Slow {
+    fn call(&self, call: Call<'_>, _: &mut BytesMut) -> Result<(), Refusal> {
+        if call.method == Method::ListKeys {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        Ok(())
+    }
 }
 
 #[tokio::test]
@@ -311,7 +350,7 @@ async fn an_address_in_use_is_named() {
     let server = serve(&master, ServerConfig::default()).await;
     let addr = server.local_addr().to_string();
     let service = mc_rpc::MasterService::new(master, mc_rpc::SystemClock::new());
-    let error = mc_rpc::Server::bind(&addr, service, ServerConfig::default()).await.unwrap_err();
+    let error = Server::bind(&addr, service, ServerConfig::default()).await.unwrap_err();
     assert!(error.is_retryable());
     assert!(error.to_string().starts_with(&format!("{addr} is in use")), "{error}");
     server.shutdown().await;

@@ -109,6 +109,8 @@ error_codes! {
     Overloaded = -902 (-900) "OVERLOADED",
     /// The caller gave the call up before it was executed.
     Cancelled = -903 (-900) "CANCELLED",
+    /// The call may have been executed before; its answer is no longer kept.
+    AnswerNotKept = -904 (-900) "ANSWER_NOT_KEPT",
     /// No credential, or none that is known here.
     Unauthenticated = -910 (-900) "UNAUTHENTICATED",
     /// The caller is known and may not do this.

@@ -19,7 +19,7 @@ use super::config::ClientConfig;
 use super::dial::broke;
 use super::metrics::{ClientMetrics, Counters, Ended};
 use super::outcome::outcome;
-use super::request::{check_len, write_request};
+use super::request::{KNOWN_FOR, check_len, write_request};
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::frame::HEADER_LEN;
@@ -34,7 +34,8 @@ pub(super) use in_place::is_wanted as is_in_place;
 ///
 /// Cloning is cheap, and clones share a pool of connections: at most
 /// [`ClientConfig::connections_max`], each with one call under way. A call takes the one
-/// that was used last, or makes one. Those that nobody has used for a minute are closed.
+/// that was used last, or makes one. At most 16 stay open for the calls that come next, and
+/// those that have not been used for ten seconds are closed with the next call.
 ///
 /// A call whose connection could not be made or broke is made again, see
 /// [`ClientConfig::retry`]. Every method ends after [`ClientConfig::call_timeout`] at the
@@ -141,7 +142,8 @@ impl MasterClient {
             // looked; its repetition need not wait.
             let failures = ended.retries.checked_sub(1);
             let wait = failures.map_or(Duration::ZERO, |failures| backoff(config, failures));
-            let repeats = repeats && broke(&error) && Instant::now() + wait < deadline;
+            let known = token.is_none() || begin.elapsed() < KNOWN_FOR;
+            let repeats = repeats && known && broke(&error) && Instant::now() + wait < deadline;
             if !repeats || !pause(wait) || lease.renew(deadline).is_err() {
                 // Also when no other connection could be made: this one may have carried
                 // the call to the master.

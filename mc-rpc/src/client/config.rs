@@ -34,7 +34,8 @@ pub struct ClientConfig {
     /// clients with more to send than one thread of the master answers. Default 1.
     pub connections: usize,
     /// Most connections of a blocking client, each of which carries one call at a time;
-    /// more callers wait for their turn. Default 64.
+    /// more callers wait for their turn. Few of them stay open when the calls are over.
+    /// Default 64.
     pub connections_max: usize,
     /// How long a thread that waits for an answer of a blocking client looks for it, giving way to
     /// other threads of its CPU, before it sleeps: being woken can take longer than the answer.

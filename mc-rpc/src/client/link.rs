@@ -19,7 +19,7 @@ use super::credentials::{Identity, Prepared, reads_files};
 use super::dial::{broke, may_pass, more_telling};
 use super::metrics::{ClientMetrics, Counters, Ended};
 use super::outcome::outcome;
-use super::request::write_request;
+use super::request::{KNOWN_FOR, write_request};
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::frame::HEADER_LEN;
@@ -273,6 +273,10 @@ impl Link {
                     Err(error) => return Err(lost.unwrap_or(error)),
                 },
             };
+            let known = token.is_none() || begin.elapsed() < KNOWN_FOR;
+            if !known && let Some(lost) = lost {
+                return Err(lost);
+            }
             match connection.call(method, &mut frame, after, deadline).await {
                 Ok(answer) => {
                     ended.sent += frame.len();

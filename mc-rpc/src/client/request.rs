@@ -11,6 +11,10 @@ use crate::method::Method;
 /// Largest request that fits into a frame, whatever a master accepts.
 const MAX_LEN: usize = u32::MAX as usize;
 
+/// How long after its first attempt a tracked call may be sent again. A master knows it
+/// for a minute.
+pub(super) const KNOWN_FOR: Duration = Duration::from_secs(45);
+
 /// Appends the frame of a request whose message `write` writes; [`address`] completes it.
 pub(super) fn write_request(
     out: &mut BytesMut,

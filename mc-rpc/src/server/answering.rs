@@ -9,7 +9,7 @@ use mc_types::ErrorCode;
 
 use super::Shared;
 use super::figures::{Counters, add};
-use super::replays::{Attempt, Session, readdressed};
+use super::replays::{Attempt, Named, readdressed};
 use crate::caller::Caller;
 use crate::error::Refusal;
 use crate::frame::{FrameError, FrameHeader, Kind, append_frame, append_refusal, token_of};
@@ -23,7 +23,7 @@ pub(super) struct Asker {
     /// The host that it is on, where the connection tells.
     pub(super) from: Option<IpAddr>,
     /// `None` when it tracks no calls.
-    pub(super) session: Option<Arc<Session>>,
+    pub(super) session: Option<Arc<Named>>,
     /// Most bytes that it accepts as an answer.
     pub(super) max_reply: usize,
 }
@@ -61,14 +61,18 @@ pub(super) fn execute<S: Service>(
     };
     let (token, payload) = token_of(header, payload);
     let tracked = token.zip(asker.session.as_deref());
-    let Some((token, session)) = tracked.filter(|_| method.repeat() == Repeat::Tracked) else {
+    let Some((token, named)) = tracked.filter(|_| method.repeat() == Repeat::Tracked) else {
         return call(shared, asker, header, method, payload, out);
+    };
+    let session = match named.session(&shared.sessions, &asker.caller) {
+        Ok(session) => session,
+        Err(refusal) => return append_refusal(out, header.id, header.method, &refusal),
     };
     match session.attempt(token) {
         Attempt::First => {
             let start = out.len();
             call(shared, asker, header, method, payload, out);
-            session.answered(token, &out[start..]);
+            shared.sessions.answered(session, token, &out[start..]);
         }
         Attempt::Repeated(frame) => {
             add(&shared.counters.repeated, 1);

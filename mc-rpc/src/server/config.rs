@@ -26,9 +26,16 @@ pub struct ServerConfig {
     /// which their calls take half the time. It is open to whom the TCP port is open. Only
     /// on Linux. Default yes.
     pub local_socket: bool,
-    /// Most connections at a time; more are refused as `Overloaded`. Default
-    /// 10,000.
+    /// Most connections at a time. When there are as many, one that idles is told to go away
+    /// for each new one: first those that have made no call yet, then those that have been
+    /// silent for longest, from the address that has most. Only while all of them have
+    /// calls under way is a new one refused as `Overloaded`. Less than the process may have
+    /// file descriptors, see [`Server::bind`](crate::Server::bind). Default 16,384.
     pub max_connections: usize,
+    /// Most connections of one address at a time (of IPv6 one /64, and of the Unix sockets
+    /// one process); beyond it the address's own yield as said above. Default 12,288: ten
+    /// thousand clients behind one address have room, and others beside them.
+    pub max_connections_per_address: usize,
     /// Largest request accepted, in bytes; at least 64 KiB. Default 16 MiB.
     pub max_payload: u32,
     /// Most calls that a client is told to have open at a time. A client that
@@ -47,6 +54,10 @@ pub struct ServerConfig {
     pub max_buffered: usize,
     /// How long the handshake of a new connection may take. Default 5 s.
     pub handshake_timeout: Duration,
+    /// How long a connection may be silent before it is told to go away, one that has made
+    /// no call yet a minute at most; a client connects again when it has something to ask.
+    /// Default 5 minutes.
+    pub idle_timeout: Duration,
     /// How long one request may take to arrive, from its first byte to its
     /// last, and how long answers may wait for the client to take them. Default
     /// 30 s.
@@ -65,13 +76,15 @@ impl Default for ServerConfig {
             #[cfg(feature = "tls")]
             tls: None,
             local_socket: true,
-            max_connections: 10_000,
+            max_connections: 16_384,
+            max_connections_per_address: 12_288,
             max_payload: DEFAULT_MAX_PAYLOAD,
             max_in_flight: 4096,
             bulk_threads: default_bulk_threads(),
             max_unsent: 1 << 20,
             max_buffered: 1 << 30,
             handshake_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(300),
             stall_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(5),
             keepalive: Duration::from_secs(60),
@@ -129,9 +142,38 @@ impl ServerConfig {
         }
     }
 
+    /// The same with no more connections than the process may have file descriptors: an
+    /// eighth of those stays for everything else, such as the port that tells the health.
+    pub(super) fn within_descriptors(mut self) -> Self {
+        #[cfg(unix)]
+        if let Some(descriptors) =
+            rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+        {
+            // Some are about to go while others come.
+            let most = usize::try_from(descriptors / 8 * 6).unwrap_or(usize::MAX).max(1);
+            if self.max_connections > most {
+                tracing::warn!(
+                    wanted = self.max_connections,
+                    allowed = most,
+                    descriptors,
+                    "fewer connections than configured, for want of file descriptors; raise \
+                     the limit (ulimit -n, LimitNOFILE=)"
+                );
+                self.max_connections = most;
+            }
+        }
+        self
+    }
+
     pub(super) fn validate(&self) -> Result<(), BindError> {
         for (name, value, least, advice) in [
             ("max_connections", self.max_connections as u64, 1, "allow at least one"),
+            (
+                "max_connections_per_address",
+                self.max_connections_per_address as u64,
+                1,
+                "allow at least one",
+            ),
             (
                 "max_payload",
                 self.max_payload.into(),

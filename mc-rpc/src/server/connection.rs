@@ -28,6 +28,7 @@ use super::end::End;
 use super::figures::add;
 use super::lanes::takes_long;
 use super::long::LongCalls;
+use super::places::{Seat, Stage};
 use super::{SMALL_BUFFERS, Shared};
 use crate::error::Refusal;
 use crate::frame::{FrameError, FrameHeader, HEADER_LEN, Kind, append_refusal, first_frame};
@@ -85,6 +86,11 @@ pub(super) struct Connection<S> {
     stream: Stream,
     shared: Arc<Shared<S>>,
     asker: Asker,
+    seat: Seat,
+    /// Whether it has made a call.
+    proved: bool,
+    /// Whether the seat knows that calls are under way.
+    busy: bool,
     input: Input,
     /// What has arrived and is not looked at: half a request, most often nothing.
     pending: BytesMut,
@@ -115,11 +121,14 @@ impl<S> Drop for Connection<S> {
 }
 
 impl<S: Service> Connection<S> {
-    pub(super) fn new(stream: Stream, shared: Arc<Shared<S>>, asker: Asker) -> Self {
+    pub(super) fn new(stream: Stream, shared: Arc<Shared<S>>, asker: Asker, seat: Seat) -> Self {
         Self {
             stream,
             shared,
             asker,
+            seat,
+            proved: false,
+            busy: false,
             input: Input::Open,
             pending: BytesMut::new(),
             half_since: None,
@@ -138,8 +147,7 @@ impl<S: Service> Connection<S> {
     pub(super) async fn serve(mut self, mut draining: watch::Receiver<bool>) -> Result<(), End> {
         loop {
             if self.leaving_since.is_none() && draining.has_changed().unwrap_or(true) {
-                self.leaving_since = Some(Instant::now());
-                self.unsent.put_slice(&FrameHeader::new(0, 0, Kind::GoAway).encode());
+                self.go_away();
             }
             if mem::take(&mut self.read_full) {
                 // There is more, and other connections wait as well.
@@ -175,6 +183,12 @@ impl<S: Service> Connection<S> {
                 Err(error.into())
             }
         }
+    }
+
+    /// Tells the peer that no new calls are taken here.
+    fn go_away(&mut self) {
+        self.leaving_since = Some(Instant::now());
+        self.unsent.put_slice(&FrameHeader::new(0, 0, Kind::GoAway).encode());
     }
 
     /// Whether nothing is under way on this side.
@@ -216,6 +230,9 @@ impl<S: Service> Connection<S> {
     /// Cancelling loses nothing: bytes are taken from the socket and answered in one poll.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let mut progress = false;
+        if self.leaving_since.is_none() && Pin::new(&mut self.seat.go).poll(cx).is_ready() {
+            self.go_away();
+        }
         if let Some(long) = &mut self.long {
             progress |= long.poll_ended(cx, &self.shared, &self.asker, &mut self.unsent)?;
         }
@@ -266,6 +283,7 @@ impl<S: Service> Connection<S> {
             return Ok(());
         }
         add(&self.shared.counters.bytes_in, arrived.len() as u64);
+        self.seat.seen();
         mem::swap(&mut self.unsent, answers);
         if self.pending.is_empty() {
             let (taken, rest) = self.answer(arrived);
@@ -366,6 +384,10 @@ impl<S: Service> Connection<S> {
                 }
             }
             taken += len;
+            if !self.proved {
+                self.proved = true;
+                self.seat.place().reached(Stage::Proved);
+            }
         }
     }
 
@@ -405,6 +427,11 @@ impl<S: Service> Connection<S> {
 
     /// Counts what this connection holds towards the server's limit.
     fn account(&mut self) -> Result<(), End> {
+        let busy = !self.is_idle();
+        if busy != self.busy {
+            self.busy = busy;
+            self.seat.place().set_busy(busy);
+        }
         let long = self.long.as_ref().map_or(0, |long| long.bytes());
         let holds = self.pending.capacity() + self.unsent.capacity() + long;
         let counted = if holds > SMALL_BUFFERS { holds } else { 0 };

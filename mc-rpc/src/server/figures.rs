@@ -20,6 +20,9 @@ pub struct ServerMetrics {
     pub turned_away: u64,
     /// Connections closed because the peer did not keep to the protocol.
     pub closed_for_cause: u64,
+    /// Connections told to go away, because they idled and others wanted their places or
+    /// because they idled for too long.
+    pub yielded: u64,
     /// Calls of each method, and how many of them were refused; methods that nobody
     /// called are left out.
     pub calls: Vec<MethodCalls>,
@@ -52,6 +55,7 @@ pub(super) struct Counters {
     pub(super) accepted: AtomicU64,
     pub(super) turned_away: AtomicU64,
     pub(super) closed_for_cause: AtomicU64,
+    pub(super) yielded: AtomicU64,
     pub(super) expired: AtomicU64,
     pub(super) cancelled: AtomicU64,
     pub(super) repeated: AtomicU64,
@@ -75,6 +79,7 @@ impl Default for Counters {
             accepted: AtomicU64::default(),
             turned_away: AtomicU64::default(),
             closed_for_cause: AtomicU64::default(),
+            yielded: AtomicU64::default(),
             expired: AtomicU64::default(),
             cancelled: AtomicU64::default(),
             repeated: AtomicU64::default(),
@@ -116,6 +121,7 @@ impl Counters {
             accepted: of(&self.accepted),
             turned_away: of(&self.turned_away),
             closed_for_cause: of(&self.closed_for_cause),
+            yielded: of(&self.yielded),
             calls: Method::ALL
                 .iter()
                 .map(|method| calls(*method))

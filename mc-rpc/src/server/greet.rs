@@ -1,6 +1,7 @@
 //! From an accepted socket to a connection that is served: the handshake.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[cfg(feature = "grpc")]
@@ -13,11 +14,12 @@ use tokio::time::timeout;
 use super::answering::Asker;
 use super::connection::Connection;
 use super::end::End;
-use super::figures::add;
+use super::figures::{Counters, add};
 #[cfg(feature = "grpc")]
 use super::grpc;
 use super::identity::Shown;
-use super::peer::Peer;
+use super::peer::{Peer, Source};
+use super::places::{Seat, Stage};
 use super::{ServerConfig, Shared};
 use crate::error::{HandshakeError, Refusal};
 #[cfg(feature = "tls")]
@@ -32,15 +34,15 @@ use crate::stream::Stream;
 /// Serves a connection to its end, and says once why a bad one ended.
 pub(super) async fn serve<S: Service>(
     stream: Stream,
-    peer: Peer,
+    (peer, source): (Peer, Source),
     shared: Arc<Shared<S>>,
+    seat: Seat,
     draining: watch::Receiver<bool>,
 ) {
     add(&shared.counters.accepted, 1);
-    add(&shared.counters.connections, 1);
-    let ended = greet_and_serve(stream, peer, Arc::clone(&shared), draining).await;
-    shared.counters.connections.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-    match ended {
+    let _open = Open::new(&shared.counters);
+    let serving = greet_and_serve(stream, (peer, source), Arc::clone(&shared), seat, draining);
+    match serving.await {
         Ok(()) => tracing::debug!(%peer, "connection closed"),
         Err(End::Io(error)) => tracing::debug!(%peer, %error, "connection lost"),
         Err(reason) => {
@@ -54,10 +56,27 @@ pub(super) async fn serve<S: Service>(
     }
 }
 
+/// Counts a connection for as long as it is open.
+struct Open<'a>(&'a Counters);
+
+impl<'a> Open<'a> {
+    fn new(counters: &'a Counters) -> Self {
+        add(&counters.connections, 1);
+        Self(counters)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 async fn greet_and_serve<S: Service>(
     stream: Stream,
-    peer: Peer,
+    (peer, source): (Peer, Source),
     shared: Arc<Shared<S>>,
+    seat: Seat,
     draining: watch::Receiver<bool>,
 ) -> Result<(), End> {
     let patience = shared.config.handshake_timeout;
@@ -75,16 +94,17 @@ async fn greet_and_serve<S: Service>(
             }
             Some(_) => {}
         }
-        let asker = greet(&mut stream, peer, begun, &shown, &shared).await?;
+        let asker = greet(&mut stream, (peer, source), begun, &shown, &shared).await?;
         Ok::<_, End>(Greeted::Native(stream, asker))
     };
     match timeout(patience, greeted).await.map_err(|_| End::SlowHandshake(patience))?? {
         Greeted::Native(stream, asker) => {
-            Connection::new(stream, shared, asker).serve(draining).await
+            seat.place().reached(Stage::Shaken);
+            Connection::new(stream, shared, asker, seat).serve(draining).await
         }
         #[cfg(feature = "grpc")]
         Greeted::Http2(stream, shown, begun) => {
-            grpc::serve_connection(begun, stream, shared, shown, draining).await
+            grpc::serve_connection(begun, stream, shared, shown, seat, draining).await
         }
     }
 }
@@ -146,7 +166,7 @@ async fn secure_tcp(
 /// Shakes hands: the versions match, and the server knows who it is. `begun` has arrived.
 async fn greet<S: Service>(
     stream: &mut Stream,
-    peer: Peer,
+    (peer, source): (Peer, Source),
     begun: &[u8],
     shown: &Shown,
     shared: &Shared<S>,
@@ -164,7 +184,7 @@ async fn greet<S: Service>(
         let caller = shown.identify(authenticator, token, &hello.tenant)?;
         let session = match hello.session {
             0 => None,
-            id => Some(shared.sessions.open(id, &caller)?),
+            id => Some(Arc::new(shared.sessions.name(id, source, &caller)?)),
         };
         let (from, max_reply) = (shown.from(), client.max_payload as usize);
         let asker = Asker { caller, from, session, max_reply };

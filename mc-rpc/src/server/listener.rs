@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
 
-use super::peer::Peer;
+use super::peer::{Peer, Source};
 use crate::error::BindError;
 #[cfg(target_os = "linux")]
 use crate::frame::SOCKET_NAME_PREFIX;
@@ -94,27 +94,32 @@ impl Listener {
         Ok((Self::Offered(UnixListener::from_std(listener)?), name.into()))
     }
 
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match self {
-            Self::Tcp(listener) => listener
-                .poll_accept(cx)
-                .map_ok(|(stream, address)| (Stream::Tcp(stream), Peer::Ip(address))),
+            Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, address)| {
+                (Stream::Tcp(stream), Peer::Ip(address), Source::of(address))
+            }),
             #[cfg(unix)]
             Self::Unix { listener, .. } => listener.poll_accept(cx).map_ok(|(stream, _)| {
                 let uid = stream.peer_cred().ok().map(|of| of.uid());
-                (Stream::Unix(stream), Peer::Local { uid })
+                let source = Source::process(&stream);
+                (Stream::Unix(stream), Peer::Local { uid }, source)
             }),
             // In place of a TCP connection, which does not show the user either.
             #[cfg(target_os = "linux")]
-            Self::Offered(listener) => listener
-                .poll_accept(cx)
-                .map_ok(|(stream, _)| (Stream::Unix(stream), Peer::Local { uid: None })),
+            Self::Offered(listener) => listener.poll_accept(cx).map_ok(|(stream, _)| {
+                let source = Source::process(&stream);
+                (Stream::Unix(stream), Peer::Local { uid: None }, source)
+            }),
         }
     }
 }
 
+/// A new connection, its other end, and what it is counted by.
+pub(super) type Accepted = (Stream, Peer, Source);
+
 /// The next connection at any of the listeners.
-pub(super) async fn accept_any(listeners: &[Listener]) -> io::Result<(Stream, Peer)> {
+pub(super) async fn accept_any(listeners: &[Listener]) -> io::Result<Accepted> {
     poll_fn(|cx| {
         let mut polled = listeners.iter().map(|listener| listener.poll_accept(cx));
         polled.find(Poll::is_ready).unwrap_or(Poll::Pending)

@@ -173,6 +173,7 @@ fn class_of(code: ErrorCode) -> &'static str {
         | ErrorCode::ReplicaIsGone
         | ErrorCode::ObjectReplicaBusy
         | ErrorCode::TenantNotEmpty
+        | ErrorCode::AnswerNotKept
         | ErrorCode::UnavailableInCurrentStatus => "Conflict",
         ErrorCode::TransferFail => "TransferFailed",
         ErrorCode::ChecksumMismatch => "Corrupt",

@@ -206,6 +206,12 @@ impl Connection {
         &self.inbox[self.answer.clone()]
     }
 
+    /// Whether the master has ended a connection at rest, or is about to: it sends nothing
+    /// else there.
+    pub(super) fn has_ended(&self) -> bool {
+        self.stream.try_read(&mut [0]).is_some()
+    }
+
     /// Makes ready for the next call.
     pub(super) fn rest(&mut self) {
         self.outbox.clear();

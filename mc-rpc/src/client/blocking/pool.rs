@@ -20,8 +20,15 @@ use crate::client::dial::{may_pass, more_telling};
 use crate::client::metrics::Counters;
 use crate::error::RpcError;
 
-/// A connection that has rested for longer is closed.
-const MAX_REST: Duration = Duration::from_secs(60);
+/// A connection that has rested for longer is closed when the next call begins.
+const MAX_REST: Duration = Duration::from_secs(10);
+
+/// Connections that may rest at a time: the master has better uses for its places.
+const MAX_RESTING: usize = 16;
+
+/// After so long a rest a connection is looked at before it is used: the master may have
+/// told it to go away.
+const CHECK_AFTER: Duration = Duration::from_millis(500);
 
 pub(super) struct Pool {
     pub(super) config: ClientConfig,
@@ -102,8 +109,13 @@ impl Pool {
             _old = mem::replace(&mut state.resting, kept);
         }
         loop {
-            if let Some(resting) = state.resting.pop_back() {
-                return Ok((Place { pool: self }, Some(resting.connection)));
+            if let Some(Resting { connection, since }) = state.resting.pop_back() {
+                let rested = now.saturating_duration_since(since);
+                if rested > CHECK_AFTER && connection.has_ended() {
+                    state.open -= 1;
+                    continue;
+                }
+                return Ok((Place { pool: self }, Some(connection)));
             }
             if state.open < max {
                 state.open += 1;
@@ -180,7 +192,16 @@ impl Pool {
 
     fn rest(&self, connection: Box<Connection>) {
         let resting = Resting { connection, since: Instant::now() };
-        self.state.lock().resting.push_back(resting);
+        let mut state = self.state.lock();
+        state.resting.push_back(resting);
+        // Closed when the lock is no longer held.
+        let _one_too_many = if state.resting.len() > MAX_RESTING {
+            state.open -= 1;
+            state.resting.pop_front()
+        } else {
+            None
+        };
+        drop(state);
         self.freed.notify_one();
     }
 }

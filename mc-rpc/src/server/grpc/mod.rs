@@ -41,6 +41,7 @@ use tonic::body::Body;
 use super::end::End;
 use super::identity::Shown;
 use super::long::AT_A_TIME;
+use super::places::{Place, Seat, Stage};
 use super::{ServerConfig, Shared};
 use crate::caller::Caller;
 use crate::error::Refusal;
@@ -101,6 +102,7 @@ pub(super) async fn serve_connection<IO, S>(
     io: IO,
     shared: Arc<Shared<S>>,
     shown: Shown,
+    mut seat: Seat,
     mut draining: watch::Receiver<bool>,
 ) -> Result<(), End>
 where
@@ -119,6 +121,7 @@ where
         turns: Semaphore::new(AT_A_TIME),
         health: TowerToHyperService::new(health::server(draining.clone())),
         draining: draining.clone(),
+        place: Arc::clone(seat.place()),
     });
     let respond = service_fn(move |request| {
         let connection = Arc::clone(&connection);
@@ -129,9 +132,12 @@ where
     let stall = config.stall_timeout;
     let mut check = interval((stall / 4).max(Duration::from_millis(1)));
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut drained = pin!(async move {
-        // Either way it is time to end: asked for, or the server is gone.
-        drop(draining.wait_for(|draining| *draining).await);
+    let mut drained = pin!(async {
+        // Either way it is time to end: asked for, or the server is gone, or the place.
+        tokio::select! {
+            _ = draining.wait_for(|draining| *draining) => {}
+            _ = &mut seat.go => {}
+        }
     });
     let mut ending = false;
     loop {
@@ -210,10 +216,13 @@ struct Connection<S> {
     turns: Semaphore,
     health: TowerToHyperService<HealthServer>,
     draining: watch::Receiver<bool>,
+    place: Arc<Place>,
 }
 
 impl<S: Service> Connection<S> {
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+        let _open = self.place.call();
+        self.shared.places.saw(&self.place);
         if request.method() != HttpMethod::POST {
             return empty(StatusCode::METHOD_NOT_ALLOWED);
         }
@@ -251,7 +260,10 @@ impl<S: Service> Connection<S> {
     /// Who makes a call with these headers.
     fn identify(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Refusal> {
         let Claim { token, tenant } = Claim::read(headers)?;
-        self.shown.identify(self.shared.config.authenticator.as_deref(), token, tenant)
+        let authenticator = self.shared.config.authenticator.as_deref();
+        let caller = self.shown.identify(authenticator, token, tenant)?;
+        self.place.reached(Stage::Proved);
+        Ok(caller)
     }
 
     /// The body of a request to the end of its peer's part, or until the server is to end, or

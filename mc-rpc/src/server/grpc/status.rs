@@ -63,6 +63,7 @@ const fn code_of(code: ErrorCode) -> Code {
         | ErrorCode::ReplicaIsGone
         | ErrorCode::PutInProgress
         | ErrorCode::ObjectHasLease
+        | ErrorCode::AnswerNotKept
         | ErrorCode::ObjectHasReplicationTask
         | ErrorCode::ObjectReplicaBusy => Code::Aborted,
         ErrorCode::ReplicaIsNotReady

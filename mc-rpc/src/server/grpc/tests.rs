@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::access::{Access, Authenticate};
+use crate::server::peer::Source;
 use crate::service::Call;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,11 +59,14 @@ async fn serve(config: ServerConfig) -> Peer {
     let shared = Arc::new(Shared::new(Arc::clone(&gate), config, None));
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (drain, draining) = watch::channel(false);
+    let here = Source::of("127.0.0.1:1".parse().unwrap());
+    let seat = shared.places.take(here).0.expect("a place");
     let served = tokio::spawn(serve_connection(
         Bytes::new(),
         theirs,
         Arc::clone(&shared),
         Shown::default(),
+        seat,
         draining,
     ));
     let (send, connection) = h2::client::handshake(ours).await.unwrap();

@@ -1,0 +1,352 @@
+//! Floods of connections and sessions: those who mean well are served as before, whether they
+//! were there first or come while the flood is on.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, BytesMut};
+use common::raw::Raw;
+use common::{PATIENCE, connect, connect_with, key, master, serve};
+use mc_rpc::frame::{self, Hello, Kind};
+use mc_rpc::{ClientConfig, MasterClient, Method, ServerConfig, ServerHandle, blocking};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// Places of the server under attack; ten times as many sockets come.
+const PLACES: usize = 128;
+
+/// Calls of one look at how fast answers come.
+const CALLS: usize = 2000;
+
+fn small() -> ServerConfig {
+    let mut config = ServerConfig::default();
+    config.max_connections = PLACES;
+    config
+}
+
+fn exist() -> BytesMut {
+    let mut out = BytesMut::new();
+    let fill = |out: &mut BytesMut| {
+        out.put_slice(b"\x0a\x01k");
+        Ok::<(), ()>(())
+    };
+    frame::append_frame(&mut out, 1, Method::ExistKey.number(), Kind::Request, fill).unwrap();
+    out
+}
+
+/// The 99th percentile of the time that `client` waits for an answer.
+async fn p99(client: &MasterClient) -> Duration {
+    let mut took = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        let begin = Instant::now();
+        assert!(!client.exist(key("k")).await.unwrap());
+        took.push(begin.elapsed());
+    }
+    took.sort_unstable();
+    took[CALLS * 99 / 100]
+}
+
+/// What one connection of a flood does before it is left open.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Flood {
+    Silent,
+    HalfPreface,
+    Shaken,
+    OneCall,
+    HalfCall,
+}
+
+async fn flood(server: &ServerHandle, how: Flood) -> std::io::Result<TcpStream> {
+    use tokio::io::AsyncWriteExt;
+    let mut stream = TcpStream::connect(server.local_addr()).await?;
+    let preface = frame::ClientPreface::with(16 << 20, &Hello::default());
+    match how {
+        Flood::Silent => {}
+        Flood::HalfPreface => stream.write_all(&preface[..9]).await?,
+        Flood::Shaken => stream.write_all(&preface).await?,
+        Flood::OneCall => stream.write_all(&[&preface[..], &exist()].concat()).await?,
+        Flood::HalfCall => stream.write_all(&[&preface[..], &exist()[..22]].concat()).await?,
+    }
+    Ok(stream)
+}
+
+/// While ten times as many connections come and stay as there are places, a client that
+/// was there before and clients that come now are served, about as fast as before.
+async fn is_served_through(how: Flood) {
+    let server = serve(&master(), small()).await;
+    // From the address of the flood.
+    let mut config = ClientConfig::default();
+    config.local_socket = false;
+    let before = connect_with(&server, config.clone()).await;
+    for round in 1.. {
+        let quiet = p99(&before).await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let come = Arc::new(AtomicUsize::new(0));
+        let attack = async {
+            let mut held = std::collections::VecDeque::new();
+            while !stop.load(Ordering::Relaxed) || come.load(Ordering::Relaxed) < 10 * PLACES {
+                for _ in 0..8 {
+                    // One that is closed by the server counts too.
+                    held.extend(flood(&server, how).await.ok());
+                    come.fetch_add(1, Ordering::Relaxed);
+                }
+                if held.len() > 10 * PLACES {
+                    held.drain(..PLACES);
+                }
+                // About 2,000 connections a second.
+                tokio::time::sleep(Duration::from_millis(4)).await;
+            }
+        };
+        let good = async {
+            let full = async {
+                while come.load(Ordering::Relaxed) < 2 * PLACES {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, full).await.unwrap();
+            let attacked = p99(&before).await;
+            for _ in 0..20 {
+                let new = connect_with(&server, config.clone()).await;
+                assert!(!new.exist(key("k")).await.unwrap());
+            }
+            stop.store(true, Ordering::Relaxed);
+            attacked
+        };
+        let ((), attacked) = tokio::join!(attack, good);
+        println!("{how:?}: p99 of exist {quiet:?} before, {attacked:?} while they come");
+        if attacked < 3 * quiet.max(Duration::from_micros(100)) {
+            break;
+        }
+        assert!(round < 3, "{how:?}: p99 of exist {quiet:?} before, {attacked:?} while they come");
+    }
+    assert_eq!(before.metrics().connections_lost, 0, "{how:?}");
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_connections_lock_nobody_out() {
+    is_served_through(Flood::Silent).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_handshakes_lock_nobody_out() {
+    is_served_through(Flood::HalfPreface).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_connections_lock_nobody_out() {
+    is_served_through(Flood::Shaken).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_with_one_call_lock_nobody_out() {
+    is_served_through(Flood::OneCall).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_with_half_a_call_lock_nobody_out() {
+    is_served_through(Flood::HalfCall).await;
+}
+
+/// Sessions come and go, with and without a call that is to be remembered: nobody is refused
+/// one, and none that a call was remembered for is forgotten at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_sessions_lock_nobody_out() {
+    let server = serve(&master(), small()).await;
+    let before = connect(&server).await;
+    let quiet = p99(&before).await;
+    for (round, tracked) in [(1u128, false), (2, true)] {
+        for n in 0..6 * PLACES as u128 {
+            let session = (round << 64) + n + 1;
+            let hello = Hello { session, ..Hello::default() };
+            let mut raw = Raw::connect_as(&server, &hello).await.unwrap();
+            if tracked {
+                raw.send(&remove(1, b"k")).await;
+                let (id, refusal) = raw.refusal().await;
+                assert_eq!((id, refusal.code), (1, mc_types::ErrorCode::ObjectNotFound));
+            }
+        }
+        let attacked = p99(&before).await;
+        println!("tracked {tracked}: p99 of exist {quiet:?} before, {attacked:?} after");
+        let new = connect(&server).await;
+        assert!(new.remove(key("k"), false).await.is_err());
+    }
+    server.shutdown().await;
+}
+
+/// `Remove` of a key as the call with the token 1.
+fn remove(id: u64, key: &[u8]) -> BytesMut {
+    let mut out = BytesMut::new();
+    let fill = |out: &mut BytesMut| {
+        out.put_slice(&[0x0a, key.len() as u8]);
+        out.put_slice(key);
+        Ok::<(), ()>(())
+    };
+    frame::append_request(&mut out, id, Method::Remove.number(), Some(1), None, fill).unwrap();
+    out
+}
+
+/// A client whose connection made room for others asks again as if nothing had been.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_yielded_notices_nothing() {
+    let server = serve(&master(), small()).await;
+    let asynchronous = connect(&server).await;
+    let mut config = ClientConfig::default();
+    config.retry = false;
+    let stubborn = connect_with(&server, config.clone()).await;
+    let addr = server.local_addr().to_string();
+    let waiting = tokio::task::spawn_blocking(move || {
+        blocking::MasterClient::connect(&addr, ClientConfig::default()).unwrap()
+    });
+    let waiting = waiting.await.unwrap();
+    assert!(!asynchronous.exist(key("k")).await.unwrap());
+    assert!(!stubborn.exist(key("k")).await.unwrap());
+    let waiting = tokio::task::spawn_blocking(move || {
+        assert!(!waiting.exist(key("k")).unwrap());
+        waiting
+    });
+    let waiting = waiting.await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..3 * PLACES {
+        held.push(flood(&server, Flood::OneCall).await.unwrap());
+    }
+    let begin = Instant::now();
+    while server.metrics().yielded < 2 * PLACES as u64 {
+        assert!(begin.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert!(!asynchronous.exist(key("k")).await.unwrap());
+    assert!(!stubborn.exist(key("k")).await.unwrap());
+    tokio::task::spawn_blocking(move || assert!(!waiting.exist(key("k")).unwrap())).await.unwrap();
+    assert_eq!(asynchronous.metrics().connections_lost, 0);
+    server.shutdown().await;
+}
+
+/// A connection that says nothing goes after a while.
+#[tokio::test]
+async fn what_idles_for_long_goes() {
+    let mut config = ServerConfig::default();
+    config.idle_timeout = Duration::from_millis(200);
+    let server = serve(&master(), config).await;
+    let mut raw = Raw::connect(&server).await;
+    let (header, _) = raw.frame().await.unwrap();
+    assert_eq!(header.kind, Kind::GoAway);
+    raw.assert_closed().await;
+    assert_eq!(server.metrics().yielded, 1);
+    server.shutdown().await;
+}
+
+/// What the calls of many threads at once leave open is not all of it.
+#[test]
+fn a_blocking_client_at_rest_holds_few_connections() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(serve(&master(), ServerConfig::default()));
+    let addr = server.local_addr().to_string();
+    let client = blocking::MasterClient::connect(&addr, ClientConfig::default()).unwrap();
+    let all = std::sync::Barrier::new(64);
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                all.wait();
+                for _ in 0..50 {
+                    assert!(!client.exist(key("k")).unwrap());
+                }
+            });
+        }
+    });
+    let begin = Instant::now();
+    while server.metrics().connections > 16 {
+        assert!(begin.elapsed() < PATIENCE, "{} are open", server.metrics().connections);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!client.exist(key("k")).unwrap());
+    runtime.block_on(server.shutdown());
+}
+
+/// Set for the process that is the server of [`ten_thousand_clients_have_room`].
+const IS_SERVER: &str = "MC_RPC_TEST_SERVER";
+
+/// Ten thousand clients of one address, each of which asks, stays, and asks again.
+#[test]
+fn ten_thousand_clients_have_room() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    raise_descriptors();
+    if std::env::var_os(IS_SERVER).is_some() {
+        return runtime.block_on(serve_until_told());
+    }
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let room = descriptors.map_or(usize::MAX, |most| (most as usize / 4 * 3).saturating_sub(100));
+    let count = room.min(10_000);
+    if count < 10_000 {
+        println!("{count} clients only: the process may have {descriptors:?} file descriptors");
+    }
+    let (mut process, addr) = start_server();
+    runtime.block_on(async {
+        let mut clients = Vec::with_capacity(count);
+        let mut connecting = JoinSet::new();
+        for n in 0..count {
+            let addr = addr.clone();
+            connecting.spawn(async move {
+                let mut config = ClientConfig::default();
+                // All of one address.
+                config.local_socket = false;
+                let client = MasterClient::connect(&addr, config).await.unwrap();
+                assert!(!client.exist(key("k")).await.unwrap());
+                client
+            });
+            if n >= 64 {
+                clients.push(connecting.join_next().await.unwrap().unwrap());
+            }
+        }
+        while let Some(client) = connecting.join_next().await {
+            clients.push(client.unwrap());
+        }
+        for client in &clients {
+            assert!(!client.exist(key("k")).await.unwrap());
+        }
+        let made: u64 = clients.iter().map(|client| client.metrics().connections_made).sum();
+        assert_eq!(made, count as u64, "some had to connect again");
+    });
+    drop(process.stdin.take());
+    assert!(process.wait().unwrap().success());
+}
+
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // What there is has to do.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// This test in a process of its own, as the server.
+fn start_server() -> (Child, String) {
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["ten_thousand_clients_have_room", "--exact", "--nocapture"])
+        .env(IS_SERVER, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let addr = lines.find_map(|line| line.unwrap().strip_prefix("at ").map(String::from));
+    // It has more to say, which nobody wants to know.
+    std::thread::spawn(move || lines.count());
+    (process, addr.expect("the server says where it is"))
+}
+
+async fn serve_until_told() {
+    let server = serve(&master(), ServerConfig::default()).await;
+    println!("\nat {}", server.local_addr());
+    std::io::stdout().flush().unwrap();
+    let told = tokio::task::spawn_blocking(|| std::io::stdin().lines().count());
+    told.await.unwrap();
+    assert_eq!(server.metrics().turned_away, 0);
+    server.shutdown().await;
+}
