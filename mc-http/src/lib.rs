@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod crowd;
 mod page;
 mod request;
 
@@ -9,6 +10,7 @@ use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,19 +19,23 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 pub use http::{Method, Request, StatusCode, Uri};
 pub use page::Page;
 
+use crowd::Crowd;
 use page::Whole;
 
-/// Connections at a time; more wait to be accepted. Scrapers and probes are few.
-const MAX_CONNECTIONS: usize = 64;
-/// How long a request may take to arrive, and a kept connection may idle.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
+/// Connections at a time. Scrapers and probes are few; a flood takes a while to push one of
+/// them out.
+const MAX_CONNECTIONS: usize = 256;
+/// How long the head of a request may take to arrive, and a kept connection may idle.
+const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a body may take to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a connection may stay. It ends after the answer under way.
 const CONNECTION_LIFE: Duration = Duration::from_secs(300);
 /// How long that last answer may take to be read.
@@ -96,7 +102,8 @@ impl HttpPort {
         self.address
     }
 
-    /// Serves so many connections at a time in place of 64; more wait to be accepted.
+    /// Serves so many connections at a time in place of 256. One more is not refused: the
+    /// oldest ends that has asked nothing, from the address that has most.
     #[must_use]
     pub const fn max_connections(mut self, max: usize) -> Self {
         self.max_connections = max;
@@ -132,7 +139,7 @@ impl HttpPort {
         let service = move |request| {
             let answer = Arc::clone(&answer);
             async move {
-                let whole = request::whole(request, max_body, REQUEST_PATIENCE);
+                let whole = request::whole(request, max_body, BODY_PATIENCE);
                 match whole.await {
                     Ok(request) => page::response(answer(&request)),
                     Err(refusal) => page::last_response(refusal),
@@ -147,33 +154,39 @@ impl HttpPort {
         S: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = http::Response<Whole>> + Send + 'static,
     {
-        let places = Arc::new(Semaphore::new(self.max_connections));
         let (stopping, stopped) = watch::channel(());
-        let mut connections = JoinSet::new();
+        let (mut connections, mut crowd) = (JoinSet::new(), Crowd::default());
         let mut stop = std::pin::pin!(stop);
         loop {
-            let accept = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (self.listener.accept().await, place.expect("the semaphore is never closed"))
-            };
-            let (accepted, place) = tokio::select! {
+            let accepted = tokio::select! {
                 biased;
                 () = &mut stop => break,
-                Some(_) = connections.join_next() => continue,
-                accepted = accept => accepted,
+                Some(ended) = connections.join_next_with_id() => {
+                    crowd.remove(ended.map_or_else(|error| error.id(), |(task, ())| task));
+                    continue;
+                }
+                accepted = self.listener.accept() => accepted,
             };
             match accepted {
                 Ok((stream, peer)) => {
+                    crowd.make_room(self.max_connections);
                     let (service, stopped) = (service.clone(), stopped.clone());
-                    connections.spawn(async move {
+                    let asked = Arc::new(AtomicBool::new(false));
+                    let asks = Arc::clone(&asked);
+                    let service = move |request| {
+                        asks.store(true, Ordering::Relaxed);
+                        service(request)
+                    };
+                    let task = connections.spawn(async move {
                         if let Err(error) = converse(stream, service, stopped).await {
                             debug!(%peer, %error, "a connection for pages failed");
                         }
-                        drop(place);
                     });
+                    crowd.add(peer.ip(), asked, task);
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection for pages");
+                    crowd.make_room(self.max_connections / 2);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -200,7 +213,7 @@ where
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_PATIENCE)
+        .header_read_timeout(HEAD_PATIENCE)
         .max_buf_size(MAX_HEAD)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);

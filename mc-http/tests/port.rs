@@ -121,3 +121,24 @@ async fn requests_with_bodies() {
     let answer = ask(address, &get("/?").replace("GET", "DELETE")).await;
     assert!(answer.ends_with("DELETE /? b\"\""), "{answer}");
 }
+
+/// Probes are answered at once while connections come and hold on, with nothing, with half a request,
+/// or after a whole one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_holds_up_no_probe() {
+    for says in ["", "GET /health HTT", "GET /health HTTP/1.1\r\nhost: x\r\n\r\n"] {
+        let (address, _stop, _server) = port().await;
+        let mut held = Vec::new();
+        let begin = std::time::Instant::now();
+        for _ in 0..100 {
+            for _ in 0..10 {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                stream.write_all(says.as_bytes()).await.unwrap();
+                held.push(stream);
+            }
+            assert!(ask(address, &get("/health")).await.starts_with("HTTP/1.1 200"), "{says:?}");
+            assert!(ask(address, &get("/metrics")).await.starts_with("HTTP/1.1 200"), "{says:?}");
+        }
+        assert!(begin.elapsed() < DEADLINE / 2, "{says:?}: {:?}", begin.elapsed());
+    }
+}
