@@ -143,7 +143,8 @@ fn a_restarted_master_costs_no_call() {
         let client = client.clone();
         move || client.exist(key("k"))
     });
-    // The call meets a connection that is gone, then nobody at the address.
+    // The call finds the connection gone, before it is sent or after, then nobody at the
+    // address.
     let begin = Instant::now();
     while client.metrics().connections_lost == 0 {
         assert!(begin.elapsed() < PATIENCE);
@@ -153,7 +154,7 @@ fn a_restarted_master_costs_no_call() {
     assert!(!caller.join().unwrap().unwrap());
     let metrics = client.metrics();
     assert_eq!((metrics.connections_made, metrics.connections_lost), (2, 1));
-    assert_eq!(of(&metrics, Method::ExistKey).retries, 1);
+    assert!(of(&metrics, Method::ExistKey).retries <= 1);
     runtime.block_on(server.shutdown());
 }
 

@@ -112,6 +112,7 @@ impl Pool {
             if let Some(Resting { connection, since }) = state.resting.pop_back() {
                 let rested = now.saturating_duration_since(since);
                 if rested > CHECK_AFTER && connection.has_ended() {
+                    self.counters.connections_lost.fetch_add(1, Ordering::Relaxed);
                     state.open -= 1;
                     continue;
                 }
