@@ -152,7 +152,8 @@ impl ServerConfig {
             // Some are about to go while others come.
             let most = usize::try_from(descriptors / 8 * 6).unwrap_or(usize::MAX).max(1);
             if self.max_connections > most {
-                tracing::warn!(
+                // The default is more than many systems give a process: no reason to warn.
+                tracing::debug!(
                     wanted = self.max_connections,
                     allowed = most,
                     descriptors,
