@@ -118,9 +118,12 @@ async fn connections_take_turns() {
     gate.entered(2).await;
     let mut modest = connect(&server, 0).await;
     ask(&mut modest, 7, Method::ListKeys, None, None).await;
-    // Known to have arrived when a later call is answered.
-    ask(&mut modest, 8, Method::ExistKey, None, None).await;
-    assert_eq!(modest.reply().await.0, 8);
+    // Known to have arrived when a later call is answered, and to wait for its turn after
+    // some more.
+    for id in 8..40 {
+        ask(&mut modest, id, Method::ExistKey, None, None).await;
+        assert_eq!(modest.reply().await.0, id);
+    }
     gate.open();
     let (id, count) = modest.reply().await;
     assert!((id, count[0]) <= (7, 10), "waited for {} calls of another", count[0]);
