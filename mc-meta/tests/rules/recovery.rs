@@ -128,6 +128,22 @@ fn remount_all(master: &Master, now: Time) {
     }
 }
 
+/// Every client comes back with all of its segments, as it does when it is told that the master
+/// does not count on it; none of them goes then, however much time passes.
+fn reattach_all(master: &Master, now: &mut Time) {
+    let segments = master.report().segments;
+    for segment in &segments {
+        assert_eq!(master.reattach_segment(*now, segment.client, &segment.spec), Ok(()));
+    }
+    let config = master.config();
+    *now = *now + 2 * config.client_return_timeout.max(config.client_ttl);
+    for segment in &segments {
+        master.ping(*now, segment.client);
+    }
+    while master.tick(*now) {}
+    assert_eq!(master.report().segments.len(), segments.len(), "what is back stays");
+}
+
 /// A master with something of everything.
 fn busy(config: MasterConfig, journal: &Journal) -> Master {
     let master = Master::new(config, 1).unwrap().with_secret(SECRET).with_sink(journal.clone());
@@ -308,6 +324,19 @@ fn nobody_reads_from_a_segment_before_its_client_is_back() {
     master.get_replica_list(LATER, name).unwrap();
     assert_eq!(master.report().clients, 1);
     put(&master, LATER, "new", 10).unwrap();
+}
+
+#[test]
+fn what_is_back_after_a_restart_stays() {
+    let mut config = settings();
+    config.client_ttl = Duration::from_secs(10);
+    config.client_return_timeout = Duration::from_secs(60);
+    let master = master_with(config, &[100, 100]);
+    put(&master, at(0), "a", 10).unwrap();
+    let again = restart(&master, secs(5));
+    let mut now = secs(6);
+    reattach_all(&again, &mut now);
+    assert!(has(&again, "a"));
 }
 
 #[test]

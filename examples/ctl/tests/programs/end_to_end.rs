@@ -498,6 +498,38 @@ fn a_node_that_was_away_serves_again_what_it_holds() {
     assert!(segment_names(at).is_empty());
 }
 
+/// The node comes back in time, so the end of that time changes nothing.
+#[test]
+fn what_a_node_brought_back_is_served_for_good() {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let master = Master::start(0, &["--client_ttl=1", "--client_return_timeout=2"]);
+    let at = &*master.address;
+    let node = Node::start(at, "a", 0, "16MB");
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, at);
+    let value = bytes_of("value", 100_000);
+    let put = runtime.block_on(client.put("key", value.clone()));
+    assert_eq!(put.expect("room"), PutOutcome::Stored);
+
+    node.program.freeze();
+    master.program.wait_err(|line| line.contains("segment suspended").then_some(()));
+    // What the master scheduled when it suspended the segment is due before this.
+    let due = Instant::now() + PATIENCE + Duration::from_millis(500);
+    node.program.signal("CONT");
+    master.program.wait_err(|line| line.contains("segment is back").then_some(()));
+    while Instant::now() < due {
+        match runtime.block_on(client.get("key")) {
+            Ok(read) => assert!(read == value, "wrong bytes"),
+            // On a busy machine the node may be silent for too long once more.
+            Err(error) => assert!(error.is_retryable(), "{error:?}"),
+        }
+    }
+    let read = eventually("the node serves", || runtime.block_on(client.get("key")).ok());
+    assert!(read == value, "wrong bytes");
+    assert_eq!(segment_names(at), ["a"]);
+    runtime.block_on(client.shutdown());
+}
+
 #[test]
 fn removed_objects_are_gone_and_leased_ones_are_kept() {
     let master = Master::start(0, &["--default_kv_lease_ttl=1h"]);

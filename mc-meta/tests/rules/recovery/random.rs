@@ -17,6 +17,10 @@ enum Op {
         segment: u128,
         stranger: bool,
     },
+    Reattach {
+        segment: u128,
+        stranger: bool,
+    },
     Unmount {
         segment: u128,
         stranger: bool,
@@ -106,6 +110,7 @@ fn op() -> impl Strategy<Value = Op> {
     let millis = prop_oneof![5 => 0u64..60, 3 => 60u64..600, 1 => 600u64..5000];
     prop_oneof![
         3 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Mount { segment, stranger }),
+        3 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Reattach { segment, stranger }),
         1 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Unmount { segment, stranger }),
         1 => (segment.clone(), stranger()).prop_map(|(segment, stranger)| Op::Graceful { segment, stranger }),
         4 => (key.clone(), len.clone(), stranger(), config(), stranger()).prop_map(
@@ -191,6 +196,10 @@ impl World {
         match op {
             Op::Mount { segment: number, stranger } => {
                 let _ = master.mount_segment(now, client(*stranger), segment(*number, *size));
+            }
+            Op::Reattach { segment: number, stranger } => {
+                let spec = segment(*number, *size);
+                let _ = master.reattach_segment(now, client(*stranger), &spec);
             }
             Op::Unmount { segment, stranger } => {
                 let id = SegmentId::from_u128(*segment);
@@ -466,7 +475,7 @@ proptest! {
         }
         let (master, _) = rebuild_with(small(), &records, world.now);
         check_books(&master, world.now);
-        remount_all(&master, world.now);
+        reattach_all(&master, &mut world.now);
         // It can be worked with, and gives everything back.
         world.master = master;
         for op in &ops {
