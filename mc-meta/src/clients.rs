@@ -20,11 +20,8 @@ use crate::tasks::MAX_FETCHED_TASKS;
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     known: BTreeMap<ClientId, Known>,
-    /// When segments go, of those of which that is known.
-    leaving: BTreeMap<SegmentId, Time>,
-    /// When the grace of the segments that are being unmounted ends, whether or not their
-    /// clients are away meanwhile.
-    grace: BTreeMap<SegmentId, Time>,
+    /// Segments that are to go.
+    leaving: BTreeMap<SegmentId, Leaving>,
     /// Ordered, so that what is due together is done in the same order every time.
     due: BTreeSet<(Time, Due)>,
     /// Those that are away or gone and whose tasks are still theirs.
@@ -42,6 +39,27 @@ enum Due {
     Segment(SegmentId),
     /// A client may have been silent for too long.
     Client(ClientId),
+}
+
+/// When a segment goes: at the earlier of these times.
+#[derive(Clone, Copy, Debug, Default)]
+struct Leaving {
+    /// The end of the grace of its unmounting, whether or not its client is away meanwhile.
+    unmount_at: Option<Time>,
+    /// When it is given up because its client is away. Its return cancels this.
+    give_up_at: Option<Time>,
+}
+
+impl Leaving {
+    /// The time at which it goes. The end of time never comes.
+    fn at(self) -> Option<Time> {
+        let times = [self.unmount_at, self.give_up_at];
+        times.into_iter().flatten().min().filter(|at| *at < Time::from_millis(u64::MAX))
+    }
+
+    const fn is_planned(self) -> bool {
+        self.unmount_at.is_some() || self.give_up_at.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +109,7 @@ impl Clients {
         patience: Duration,
     ) {
         self.known.entry(client).or_insert(Known { since: now, away: true, look_at: now });
-        self.expect_to_go(id, now + patience);
+        self.give_up_at(id, now + patience);
     }
 
     fn forget(&mut self, client: ClientId) {
@@ -108,40 +126,42 @@ impl Clients {
         self.left.push(client);
     }
 
-    /// A segment is being unmounted, and goes at that time at the latest.
-    fn begin_grace(&mut self, id: SegmentId, end: Time) {
-        self.grace.insert(id, end);
-        self.expect_to_go(id, end);
+    /// A segment is unmounted at that time, wherever its client is then.
+    fn unmount_at(&mut self, id: SegmentId, at: Time) {
+        self.reschedule(id, |leaving| leaving.unmount_at = Some(at));
     }
 
-    /// The client of a segment that was away is back: the segment goes only at the end of
-    /// its own grace, if it is being unmounted. Returns the status that it comes back with.
+    /// A segment's client is away, and the segment is given up at that time unless it is back.
+    fn give_up_at(&mut self, id: SegmentId, at: Time) {
+        self.reschedule(id, |leaving| leaving.give_up_at = Some(at));
+    }
+
+    /// A segment is back: it is not given up. Returns the status that it comes back with.
     fn returned(&mut self, id: SegmentId) -> SegmentStatus {
-        self.expect_to_stay(id);
-        match self.grace.get(&id) {
-            Some(&end) => {
-                self.expect_to_go(id, end);
-                SegmentStatus::GracefullyUnmounting
-            }
-            None => SegmentStatus::Ok,
+        self.reschedule(id, |leaving| leaving.give_up_at = None);
+        if self.leaving.contains_key(&id) {
+            SegmentStatus::GracefullyUnmounting
+        } else {
+            SegmentStatus::Ok
         }
     }
 
-    /// A segment goes at that time, if not before. The end of time never comes.
-    fn expect_to_go(&mut self, id: SegmentId, at: Time) {
-        if at == Time::from_millis(u64::MAX) {
-            return;
-        }
-        let at = self.leaving.get(&id).map_or(at, |known| at.min(*known));
-        self.expect_to_stay(id);
-        self.leaving.insert(id, at);
-        self.due.insert((at, Due::Segment(id)));
+    /// A segment is gone.
+    fn forget_segment(&mut self, id: SegmentId) {
+        self.reschedule(id, |leaving| *leaving = Leaving::default());
     }
 
-    /// Cancels the time at which a segment was to go.
-    fn expect_to_stay(&mut self, id: SegmentId) {
-        if let Some(at) = self.leaving.remove(&id) {
+    fn reschedule(&mut self, id: SegmentId, change: impl FnOnce(&mut Leaving)) {
+        let mut leaving = self.leaving.remove(&id).unwrap_or_default();
+        if let Some(at) = leaving.at() {
             self.due.remove(&(at, Due::Segment(id)));
+        }
+        change(&mut leaving);
+        if let Some(at) = leaving.at() {
+            self.due.insert((at, Due::Segment(id)));
+        }
+        if leaving.is_planned() {
+            self.leaving.insert(id, leaving);
         }
     }
 
@@ -344,7 +364,7 @@ impl Master {
         }
         if let Some(segment) = table.set_status(id, SegmentStatus::GracefullyUnmounting) {
             self.emit_status(&segment, now);
-            clients.begin_grace(id, now + grace);
+            clients.unmount_at(id, now + grace);
         }
         Ok(())
     }
@@ -409,10 +429,7 @@ impl Master {
             let mut table = self.segments.write();
             gone |= match due {
                 Due::Client(client) => self.suspend(&mut clients, &mut table, client, now),
-                Due::Segment(id) if may_go(&table, id) => {
-                    self.retire(&mut clients, &mut table, id, now)
-                }
-                Due::Segment(_) => false,
+                Due::Segment(id) => self.retire(&mut clients, &mut table, id, now),
             };
         }
         self.hand_over(clients, now);
@@ -440,7 +457,7 @@ impl Master {
                 gone |= self.retire(clients, table, id, now);
             // Those that it did not bring back the last time are suspended already.
             } else if let Some(segment) = table.set_status(id, SegmentStatus::Suspended) {
-                clients.expect_to_go(id, now + patience);
+                clients.give_up_at(id, now + patience);
                 self.emit_status(&segment, now);
             }
         }
@@ -478,27 +495,13 @@ impl Master {
         now: Time,
     ) -> bool {
         let Some(segment) = table.remove(id) else { return false };
-        clients.expect_to_stay(id);
-        clients.grace.remove(&id);
+        clients.forget_segment(id);
         if table.of_client(segment.client()).is_empty() {
             clients.leave(segment.client());
         }
         self.emit(now).effect(&Effect::SegmentGone { segment: &segment });
         true
     }
-}
-
-/// Whether a segment whose time has come goes: one that is away or is being unmounted.
-fn may_go(table: &SegmentTable, id: SegmentId) -> bool {
-    let status = table.by_id(id).map(|segment| segment.status());
-    debug_assert!(
-        !matches!(
-            status,
-            Some(SegmentStatus::Ok | SegmentStatus::Draining | SegmentStatus::Drained)
-        ),
-        "a segment that is there has no time to go",
-    );
-    matches!(status, Some(SegmentStatus::Suspended | SegmentStatus::GracefullyUnmounting))
 }
 
 /// The status of a segment of this client.

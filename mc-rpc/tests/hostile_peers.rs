@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/gate.rs"]
+mod gate;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +13,10 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, BytesMut};
 use common::raw::Raw;
 use common::{ME, PATIENCE, connect, key, master, segment, serve};
+use gate::gated;
 use mc_meta::{Master, PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::frame::{self, ClientPreface, FrameHeader, Kind, MAGIC};
-use mc_rpc::{
-    Call, ClientConfig, MasterClient, Method, Refusal, RpcError, Server, ServerConfig,
-    ServerHandle, Service,
-};
+use mc_rpc::{ClientConfig, MasterClient, Method, RpcError, Server, ServerConfig, ServerHandle};
 use mc_types::{ErrorCode, KeyRef};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -284,7 +284,7 @@ async fn connections_are_limited() {
 async fn who_has_calls_under_way_yields_nothing() {
     let mut config = ServerConfig::default();
     config.max_connections = 2;
-    let server = Server::bind("127.0.0.1:0", Slow, config).await.unwrap().spawn();
+    let (gate, server) = gated(config).await;
     let (mut first, mut second) = (Raw::connect(&server).await, Raw::connect(&server).await);
     for raw in [&mut first, &mut second] {
         raw.send(&request(1, Method::ListKeys, b"")).await;
@@ -292,10 +292,12 @@ async fn who_has_calls_under_way_yields_nothing() {
         raw.send(&request(2, Method::ExistKey, b"")).await;
         assert_eq!(raw.frame().await.unwrap().0.id, 2);
     }
+    gate.entered(2).await;
     let addr = server.local_addr().to_string();
     let third = MasterClient::connect(&addr, ClientConfig::default()).await.unwrap_err();
     assert_eq!(third.code(), ErrorCode::Overloaded);
     assert!(third.is_retryable());
+    gate.open();
     assert_eq!(first.frame().await.unwrap().0.id, 1);
     // The place becomes free once the server has seen the end of the first.
     drop(first);
@@ -305,19 +307,6 @@ async fn who_has_calls_under_way_yields_nothing() {
         assert!(begin.elapsed() < PATIENCE);
     }
     server.shutdown().await;
-}
-
-/// Takes a second for `ListKeys`.
-#[derive(Debug)]
-struct Slow;
-
-impl Service for Slow {
-    fn call(&self, call: Call<'_>, _: &mut BytesMut) -> Result<(), Refusal> {
-        if call.method == Method::ListKeys {
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        Ok(())
-    }
 }
 
 #[tokio::test]

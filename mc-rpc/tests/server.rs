@@ -4,74 +4,24 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/gate.rs"]
+mod gate;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use common::raw::Raw;
 use common::{ME, PATIENCE, key, master, segment};
+use gate::{Gate, gated, wait_until};
 use mc_rpc::frame::{self, FrameHeader, Hello, Kind};
 use mc_rpc::{
-    Call, ClientConfig, MasterClient, MasterService, Method, Refusal, Server, ServerConfig,
-    ServerHandle, Service, SystemClock,
+    ClientConfig, MasterClient, MasterService, Method, Server, ServerConfig, ServerHandle,
+    SystemClock,
 };
 use mc_types::ErrorCode;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
-
-/// A service whose `ListKeys` waits until the test lets it, and which answers every call
-/// with how many calls of its method have been executed.
-#[derive(Debug, Default)]
-struct Gate {
-    open: Mutex<bool>,
-    opened: Condvar,
-    entered: AtomicUsize,
-    executed: Mutex<HashMap<Method, u8>>,
-}
-
-impl Gate {
-    fn open(&self) {
-        *self.open.lock().unwrap() = true;
-        self.opened.notify_all();
-    }
-
-    async fn entered(&self, calls: usize) {
-        wait_until(|| self.entered.load(Ordering::SeqCst) >= calls).await;
-    }
-}
-
-impl Service for Gate {
-    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
-        if call.method == Method::ListKeys {
-            self.entered.fetch_add(1, Ordering::SeqCst);
-            let shut = self.open.lock().unwrap();
-            let wait = self.opened.wait_timeout_while(shut, PATIENCE, |open| !*open);
-            drop(wait.unwrap());
-        }
-        let mut executed = self.executed.lock().unwrap();
-        let count = executed.entry(call.method).or_default();
-        *count += 1;
-        out.put_u8(*count);
-        Ok(())
-    }
-}
-
-async fn wait_until(mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-async fn gated(config: ServerConfig) -> (Arc<Gate>, ServerHandle) {
-    let gate = Arc::new(Gate::default());
-    let server = Server::bind("127.0.0.1:0", Arc::clone(&gate), config).await.unwrap();
-    (gate, server.spawn())
-}
 
 /// A client of this session; 0 for one that tracks no calls.
 async fn connect(server: &ServerHandle, session: u128) -> Raw {

@@ -169,12 +169,12 @@ pub(crate) fn read_report(message: &[u8]) -> Answer<ClusterReport> {
             }
             44 => &mut report.promotions_pending,
             45 => &mut report.promotion_candidates,
-            47 => {
-                report.suspicion = read_suspicion_totals(field.bytes()?)?;
-                continue;
-            }
             46 => {
                 report.damage = read_damage_totals(field.bytes()?)?;
+                continue;
+            }
+            47 => {
+                report.suspicion = read_suspicion_totals(field.bytes()?)?;
                 continue;
             }
             _ => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use mc_meta::TenantId;
 
-use super::peer::Peer;
+use super::peer::{Peer, host};
 use crate::access::{Authenticate, Presented};
 use crate::caller::{Caller, Role};
 use crate::error::Refusal;
@@ -24,7 +24,7 @@ pub(super) struct Shown {
 impl Shown {
     pub(super) fn by(peer: Peer) -> Self {
         match peer {
-            Peer::Ip(address) => Self { from: Some(address.ip()), ..Self::default() },
+            Peer::Ip(address) => Self { from: Some(host(address)), ..Self::default() },
             #[cfg(unix)]
             Peer::Local { uid } => Self { uid, ..Self::default() },
         }

@@ -39,13 +39,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The host with this address: of IPv6 the first 64 bits, of which a host has all that
-    /// follow.
     pub(super) fn of(address: SocketAddr) -> Self {
-        Self::Ip(match address.ip().to_canonical() {
-            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
-            ip => ip,
-        })
+        Self::Ip(host(address))
     }
 
     #[cfg(unix)]
@@ -53,6 +48,15 @@ impl Source {
         let of = stream.peer_cred().ok();
         let pid = of.and_then(|of| of.pid()).unwrap_or(0);
         Self::Local { uid: of.map_or(0, |of| of.uid()), pid }
+    }
+}
+
+/// The host with this address: of IPv6 the first 64 bits, because a host chooses the others
+/// itself.
+pub(super) fn host(address: SocketAddr) -> IpAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        ip => ip,
     }
 }
 

@@ -1,7 +1,6 @@
 //! Reports of what clients could not read or reach.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::IpAddr;
 
 use bytes::BytesMut;
 use mc_meta::{DamageReport, ReportOutcome};
@@ -45,17 +44,11 @@ impl Turn<'_> {
         }
     }
 
-    /// Tells those apart who call: by their credential and their host, since ids of clients
-    /// are theirs to choose.
+    /// The reporter: its credential and its host, because a client chooses its id itself.
     fn source(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.caller.name().hash(&mut hasher);
-        match self.from {
-            Some(IpAddr::V4(address)) => address.octets().hash(&mut hasher),
-            // Hosts choose the rest of their addresses themselves.
-            Some(IpAddr::V6(address)) => address.segments()[..4].hash(&mut hasher),
-            None => {}
-        }
+        self.from.hash(&mut hasher);
         hasher.finish()
     }
 }

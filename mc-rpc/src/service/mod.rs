@@ -50,7 +50,8 @@ pub struct Call<'a> {
     pub max_reply: usize,
     /// Who calls. The server has made sure that it is them, not that they may.
     pub caller: &'a Caller,
-    /// The host that it comes from, where the connection tells.
+    /// The host that it comes from, where the connection tells: an IPv4 address, or the first
+    /// 64 bits of an IPv6 address.
     pub from: Option<IpAddr>,
 }
 
