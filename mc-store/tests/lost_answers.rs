@@ -4,13 +4,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_rpc::Method;
 use mc_store::{ByteSize, Client, Master, Put, PutOutcome, ReplicateConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
 /// How soon a key is free after its put has failed. The master's own time-out is ten times
@@ -23,18 +24,33 @@ const METHOD: std::ops::Range<usize> = 12..14;
 const BATCH_PUT_END: u16 = 14;
 const BATCH_UPSERT_END: u16 = 26;
 
-/// A way to the master that turns into a black hole, with its connections open, when calls
-/// that end puts pass.
-async fn proxy(master: SocketAddr, left: Arc<AtomicUsize>) -> SocketAddr {
+/// What becomes of the next calls that end puts, and of their connections.
+#[derive(Debug, Default)]
+struct Losses {
+    /// Calls that are lost on their way, with all that follows on their connections.
+    requests: AtomicUsize,
+    /// Calls that reach the master and whose answers are lost, with all that follow.
+    answers: AtomicUsize,
+}
+
+fn takes_one(left: &AtomicUsize) -> bool {
+    let take = |left: usize| left.checked_sub(1);
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
+}
+
+/// A way to the master that turns into a black hole, with its connections open.
+async fn proxy(master: SocketAddr, losses: Arc<Losses>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let Ok(master) = TcpStream::connect(master).await else { continue };
-            let ((from_client, mut to_client), (mut from_master, to_master)) =
+            let ((from_client, to_client), (from_master, to_master)) =
                 (client.into_split(), master.into_split());
-            tokio::spawn(pass_requests(from_client, to_master, Arc::clone(&left)));
-            tokio::spawn(async move { tokio::io::copy(&mut from_master, &mut to_client).await });
+            let is_deaf = Arc::new(AtomicBool::new(false));
+            let losses = Arc::clone(&losses);
+            tokio::spawn(pass_requests(from_client, to_master, losses, Arc::clone(&is_deaf)));
+            tokio::spawn(pass_answers(from_master, to_client, is_deaf));
         }
     });
     address
@@ -42,16 +58,29 @@ async fn proxy(master: SocketAddr, left: Arc<AtomicUsize>) -> SocketAddr {
 
 async fn pass_requests(
     mut from: OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
-    left: Arc<AtomicUsize>,
+    mut to: OwnedWriteHalf,
+    losses: Arc<Losses>,
+    is_deaf: Arc<AtomicBool>,
 ) {
     let (mut buffer, mut lost) = (vec![0; 64 << 10], false);
     while let Ok(len @ 1..) = from.read(&mut buffer).await {
         let method = buffer[METHOD].try_into().map(u16::from_le_bytes).unwrap();
-        let ends = len > METHOD.end && (method == BATCH_PUT_END || method == BATCH_UPSERT_END);
-        let take = |left: usize| left.checked_sub(1);
-        lost |= ends && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok();
+        if len > METHOD.end && (method == BATCH_PUT_END || method == BATCH_UPSERT_END) {
+            lost |= takes_one(&losses.requests);
+            if takes_one(&losses.answers) {
+                is_deaf.store(true, Ordering::SeqCst);
+            }
+        }
         if !lost && to.write_all(&buffer[..len]).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_deaf: Arc<AtomicBool>) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(len @ 1..) = from.read(&mut buffer).await {
+        if !is_deaf.load(Ordering::SeqCst) && to.write_all(&buffer[..len]).await.is_err() {
             return;
         }
     }
@@ -62,7 +91,7 @@ struct Cluster {
     _node: Client,
     other: Client,
     writer: Client,
-    lose: Arc<AtomicUsize>,
+    losses: Arc<Losses>,
 }
 
 impl Cluster {
@@ -77,13 +106,13 @@ impl Cluster {
             .await
             .unwrap();
         let other = Client::builder().master(address.to_string()).connect().await.unwrap();
-        let lose = Arc::new(AtomicUsize::new(0));
-        let through = proxy(address, Arc::clone(&lose)).await;
+        let losses = Arc::new(Losses::default());
+        let through = proxy(address, Arc::clone(&losses)).await;
         let mut rpc = mc_rpc::ClientConfig::default();
         rpc.call_timeout = CALL_TIMEOUT;
         let writer =
             Client::builder().master(through.to_string()).rpc(rpc).connect().await.unwrap();
-        Self { _master: master, _node: node, other, writer, lose }
+        Self { _master: master, _node: node, other, writer, losses }
     }
 
     /// Puts through another client until the key is taken.
@@ -99,11 +128,11 @@ impl Cluster {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_whose_end_got_no_answer_frees_its_key() {
     let cluster = Cluster::start().await;
-    cluster.lose.store(1, Ordering::SeqCst);
+    cluster.losses.requests.store(1, Ordering::SeqCst);
     cluster.writer.put("one", "first").await.unwrap_err();
     cluster.free("one", Instant::now()).await;
 
-    cluster.lose.store(1, Ordering::SeqCst);
+    cluster.losses.requests.store(1, Ordering::SeqCst);
     let puts = ["a", "b"].map(|key| Put::new(key, Bytes::from("first"))).to_vec();
     for outcome in cluster.writer.batch_put(puts, &ReplicateConfig::default()).await {
         outcome.unwrap_err();
@@ -116,7 +145,28 @@ async fn a_put_whose_end_got_no_answer_frees_its_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upsert_whose_end_got_no_answer_frees_its_key() {
     let cluster = Cluster::start().await;
-    cluster.lose.store(1, Ordering::SeqCst);
+    cluster.losses.requests.store(1, Ordering::SeqCst);
     cluster.writer.upsert("one", "first").await.unwrap_err();
     cluster.free("one", Instant::now()).await;
+}
+
+/// What the master has executed stays: giving up what ended does nothing, to the object nor to
+/// what is put in its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_that_ended_unheard_stays_and_so_does_what_replaces_it() {
+    let cluster = Cluster::start().await;
+    cluster.losses.answers.store(1, Ordering::SeqCst);
+    cluster.writer.put("one", "first").await.unwrap_err();
+    assert_eq!(cluster.other.get("one").await.unwrap(), "first");
+    cluster.other.upsert("one", "second").await.unwrap();
+    let begun = Instant::now();
+    let given_up = || {
+        let methods = cluster.writer.metrics().rpc.methods;
+        methods.iter().any(|of| of.method == Method::BatchPutRevoke && of.calls > 0)
+    };
+    while !given_up() {
+        assert!(begun.elapsed() < 10 * FREE_WITHIN, "nobody tried to give the put up");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(cluster.other.get("one").await.unwrap(), "second");
 }
