@@ -143,6 +143,36 @@ for thread in threads:
     run(cluster, code, key)
 
 
+def test_handle_that_a_child_drops_while_threads_use_the_pool(cluster: Cluster, key: str) -> None:
+    code = """
+import signal, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
+key = sys.argv[2]
+store.put(key, bytes(1000))
+handle = store.get_buffer(key)
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        assert len(bytes(store.get_buffer(key))) == 1000
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for _ in range(300):
+    child = os.fork()
+    if child == 0:
+        # A child that waits for a lock of the parent's threads waits for ever.
+        signal.alarm(20)
+        del handle
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+for thread in threads:
+    thread.join()
+assert len(bytes(handle)) == 1000
+"""
+    run(cluster, code, key)
+
+
 def test_multiprocessing_fork(cluster: Cluster) -> None:
     code = """
 import multiprocessing
