@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::io;
 
-/// Runs `server` to its end on `threads` threads called `name`. Tasks that it leaves
+/// Runs `server` to its end on `threads` threads called `name`, with as many file descriptors as
+/// the system allows: a server has one for each connection. Tasks that it leaves
 /// behind, transfers or connections that do not end when asked to, are dropped and
 /// not waited for.
 ///
@@ -14,6 +15,7 @@ pub fn block_on_threads<T>(
     threads: usize,
     server: impl Future<Output = T>,
 ) -> io::Result<T> {
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name(name)
@@ -23,6 +25,21 @@ pub fn block_on_threads<T>(
     runtime.shutdown_background();
     Ok(outcome)
 }
+
+/// Systems give a process few descriptors at first, for the sake of programs that use `select`.
+#[cfg(unix)]
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::debug!(%error, ?current, ?maximum, "the limit of file descriptors stays");
+    }
+}
+
+#[cfg(not(unix))]
+fn raise_descriptor_limit() {}
 
 #[cfg(test)]
 mod tests {

@@ -60,6 +60,11 @@ pub(crate) fn rpc(text: &mut String, server: &ServerMetrics) {
             server.turned_away,
         ),
         (
+            "yielded_connections",
+            "Idle connections that made room for others, or idled for too long",
+            server.yielded,
+        ),
+        (
             "closed_for_cause_connections",
             "Connections closed because the peer broke the protocol",
             server.closed_for_cause,
