@@ -148,27 +148,27 @@ def test_handle_that_a_child_drops_while_threads_use_the_pool(cluster: Cluster, 
 import signal, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
 key = sys.argv[2]
-store.put(key, bytes(1000))
+store.put(key, bytes(100_000))
 handle = store.get_buffer(key)
 stop = threading.Event()
 def work():
     while not stop.is_set():
-        assert len(bytes(store.get_buffer(key))) == 1000
-threads = [threading.Thread(target=work) for _ in range(4)]
+        assert store.get_buffer(key).size() == 100_000
+threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
 for thread in threads:
     thread.start()
-for _ in range(300):
+for _ in range(2000):
     child = os.fork()
     if child == 0:
         # A child that waits for a lock of the parent's threads waits for ever.
-        signal.alarm(20)
+        signal.alarm(5)
         del handle
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 stop.set()
 for thread in threads:
     thread.join()
-assert len(bytes(handle)) == 1000
+assert len(bytes(handle)) == 100_000
 """
     run(cluster, code, key)
 
