@@ -1,5 +1,4 @@
-//! What reporters are believed: each source of reports has credit, which reports that turn out
-//! to be wrong use up.
+//! The credit of reporters: reports that turn out to be wrong use it up.
 
 use std::collections::HashMap;
 

@@ -34,7 +34,7 @@ const MAX_HANDED_SLICES: usize = 2 * MAX_SLICES;
 /// things to do as well.
 const MAX_HANDED_BYTES: u64 = 1 << 30;
 
-/// Whoever reported a replica, at most.
+/// Most reporters of one replica that are remembered.
 const MAX_WITNESSES: usize = 4;
 
 /// When an owner that has not answered is asked again.
@@ -43,7 +43,7 @@ const AGAIN: Duration = Duration::from_secs(3);
 /// When the report of a second source counts instead of the owner's answer.
 const UNANSWERED: Duration = Duration::from_secs(5);
 
-/// When nobody is asked any more.
+/// When a check that got no answer is dropped.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Where a replica is.
@@ -77,7 +77,7 @@ pub struct DamageReport<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReportOutcome {
-    /// Somebody else looks, or will.
+    /// The replica's owner is asked, or a second reporter is waited for.
     Noted,
     /// The second look is done: the replica is gone.
     Confirmed,
@@ -134,7 +134,7 @@ struct Check {
     key: ObjectKey,
     generation: Generation,
     place: ReplicaPlace,
-    /// Who can look: the client whose memory it is.
+    /// The client whose memory it is, and which can check it.
     owner: Option<ClientId>,
     slices: Slices,
     begun: Time,
@@ -207,9 +207,8 @@ enum Dropped {
 }
 
 impl Master {
-    /// Takes note that bytes of an object are not those that were put. `source` tells those
-    /// apart that report: by their credential and where they come from, not by what they say
-    /// of themselves.
+    /// Notes that bytes of an object are not those that were put. `source` names the reporter by
+    /// its credential and its host, because a client chooses its id itself.
     ///
     /// A report of another put or place than those that the object has now is ignored. The
     /// first one of a replica has its owner [asked](Self::checks_for).
@@ -261,8 +260,8 @@ impl Master {
         ReportOutcome::Confirmed
     }
 
-    /// Whose the reported replica is, if anybody's, and what its bytes must be; `None` when
-    /// the object has no such replica that can be verified.
+    /// The owner of the reported replica, if it is in a client's memory, and the checksums of the
+    /// put; `None` when the object has no such replica that can be verified.
     fn find_reported(
         &self,
         now: Time,
@@ -280,8 +279,8 @@ impl Master {
         verified.then_some((owner, slices))
     }
 
-    /// Replicas that this client holds and of which it is to tell whether they are what was
-    /// put. What it does not answer is asked again later.
+    /// Returns replicas that this client holds and is asked to check. What it does not answer is
+    /// asked again after a while.
     pub fn checks_for(&self, now: Time, client: ClientId) -> Vec<ReplicaCheck> {
         let mut damage = self.damage.lock();
         let Damage { checks, owners, .. } = &mut *damage;

@@ -28,7 +28,7 @@ const MAX_DOUBTS: usize = 16_384;
 /// Segments that one tick takes from those that take new objects; the others wait for the next.
 const AT_A_TIME: usize = 64;
 
-/// Whoever could not reach a segment, at most.
+/// Most reporters of one segment that are remembered.
 const MAX_WITNESSES: usize = 4;
 
 /// What became of reports since the master began.
@@ -123,8 +123,8 @@ impl Master {
         doubt.witnesses.len() > 1 || clients.last_heard(doubt.client) + self.heartbeat_late() <= now
     }
 
-    /// When a node that says once a second that it lives is late. Whoever lets nodes speak
-    /// less often gives them more time as well.
+    /// How long after its last heartbeat a node is late, if it sends one a second. Nodes with a
+    /// longer interval have a longer time to live.
     fn heartbeat_late(&self) -> Duration {
         self.config.client_ttl * 3 / 20
     }
@@ -150,7 +150,7 @@ impl Master {
         self.emit(now).effect(&Effect::SegmentSuspected { segment: &segment, is_suspect: true });
     }
 
-    /// A node was heard of: its segments are not in doubt. Who doubted them pays for it.
+    /// Ends the doubts about a node's segments, because the node was heard of. The reporters pay.
     pub(crate) fn clear_doubts(&self, client: ClientId, now: Time) {
         let is_doubted = self.suspicion.lock().by_client.contains_key(&client);
         if !is_doubted {

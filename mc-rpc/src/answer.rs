@@ -115,11 +115,11 @@ pub struct Pong {
 /// What becomes of the failures of a report, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// Somebody looks into these, or did before.
+    /// Reports that wait for a confirmation, or had it.
     pub noted: u64,
-    /// These are of what is not there any more, or nothing verifies them.
+    /// Reports of what is no longer there, or has no checksum.
     pub stale: u64,
-    /// The master does not listen to so many.
+    /// Reports beyond the reporter's credit, or beyond what the master keeps.
     pub limited: u64,
 }
 

@@ -46,14 +46,14 @@ pub(crate) enum Verb {
     Ls(Ls),
     /// Show the cluster's totals and segments or, with a key, where an object is.
     Stat(Stat),
-    /// Show and set how many bytes each tenant may have. For administrators.
+    /// Show and set quotas of tenants. For administrators.
     #[command(subcommand)]
     Quota(Quota),
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum Quota {
-    /// Show what each tenant may have and has, or one tenant.
+    /// Show quota and usage of all tenants, or of one.
     Show {
         #[arg(value_name = "TENANT", value_parser = parse_tenant)]
         whose: Option<TenantId>,
@@ -67,7 +67,7 @@ pub(crate) enum Quota {
         whose: TenantId,
         size: ByteSize,
     },
-    /// Take a tenant's quota away; it has the master's --default_tenant_quota then.
+    /// Remove a tenant's quota; the master's --default_tenant_quota holds then.
     Unset {
         #[arg(value_name = "TENANT", value_parser = parse_tenant)]
         whose: TenantId,

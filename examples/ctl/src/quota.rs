@@ -1,4 +1,4 @@
-//! `quota`: what tenants may have and have.
+//! `quota`: quotas of tenants and their usage.
 
 use std::process::ExitCode;
 

@@ -214,8 +214,8 @@ pub(crate) struct Args {
         help_heading = "Tenants"
     )]
     multi_tenants: Option<bool>,
-    /// How many bytes each tenant may have that `mc-ctl quota set` has given no quota:
-    /// a size, unlimited, or none, so that it can put only after it was given a quota.
+    /// Quota of each tenant without one of its own (`mc-ctl quota set`): a size, unlimited, or
+    /// none, with which the tenant cannot put.
     #[arg(
         long = "default_tenant_quota",
         value_name = "SIZE",

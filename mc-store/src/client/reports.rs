@@ -1,8 +1,8 @@
-//! Tells the master what this client could not read or reach: so that it has somebody else look
-//! at a replica and takes it away, and places nothing in a segment until its node has answered.
+//! Reports damaged replicas and segments that could not be reached to the master, which has a
+//! replica checked and removed, and places nothing in a segment until its node has answered.
 //!
-//! Reports wait in one bounded queue for a task that sends them. Whoever reads or writes never
-//! waits for that; what does not fit is left to the next reader.
+//! Reports wait in one bounded queue for a task that sends them. Reads and writes never wait for
+//! it; a report that does not fit is left to the next reader.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Calls of those who could not read something.
+//! Reports of failures, and the heartbeat that carries their checks.
 
 use bytes::BytesMut;
 use mc_types::ClientId;
@@ -8,8 +8,9 @@ use crate::answer::{self, Reported};
 use crate::request::{Failure, Heartbeat, write_failures, write_heartbeat};
 
 calls! {
-    /// Tells what could not be read, at most [`MAX_FAILURES`](crate::MAX_FAILURES) at a time.
-    /// The master has somebody else look before it does anything.
+    /// Reports replicas that are damaged and segments that could not be reached, at most
+    /// [`MAX_FAILURES`](crate::MAX_FAILURES) at a time. The master has them confirmed before it
+    /// does anything.
     ///
     /// # Errors
     /// Refused with `InvalidParams` beyond that many failures, and with `NotSupported` by
