@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use mc_types::Extent;
 
 use crate::error::{AllocateError, FreeError, ResizeError};
+use crate::neighbours::{Direction, Label, Neighbour, Place, Room};
 use crate::{Allocation, Report};
 
 /// Divides a range of offsets `[0, capacity)` into extents, without touching what lies
@@ -63,6 +64,31 @@ pub trait Allocator {
     /// that is needed to build the allocator again after a restart.
     fn snapshot(&self) -> Vec<Extent>;
 
+    /// Labels an allocation, for [`walk`](Self::walk) to show. Has no effect when the allocation
+    /// is not a live one of this allocator. Constant time.
+    fn set_label(&mut self, allocation: &Allocation, label: Label);
+
+    /// Returns whether `size` bytes, not aligned, could be allocated if the bytes of `allocation`
+    /// alone were freed. Constant time.
+    fn makes_room(&self, allocation: &Allocation, size: u64) -> bool;
+
+    /// Returns the bytes around `place` that have to be free for `size` bytes, not aligned, to be
+    /// allocated there. Constant time.
+    fn room_at(&self, place: Place, size: u64) -> Room;
+
+    /// Shows what is at `place` and then, one after the other without gaps, what lies
+    /// behind or before it, until `show` returns false, and nothing when there is no such
+    /// place any more. Constant time for each neighbour shown. A [`SlabAllocator`] ends behind the
+    /// last slab that was ever in use.
+    ///
+    /// [`SlabAllocator`]: crate::SlabAllocator
+    fn walk(&self, place: Place, direction: Direction, show: &mut dyn FnMut(Neighbour) -> bool);
+
+    /// Returns a place with something free or live, for a `number` that the caller draws: over
+    /// all numbers each place comes about as often as any other. `None` when the range is empty,
+    /// or nothing in it was ever in use.
+    fn place_near(&self, number: u64) -> Option<Place>;
+
     /// Moves the end of the range to `capacity`. A larger range gets free space at its
     /// end; a smaller one must have it there.
     ///
@@ -116,6 +142,26 @@ impl<A: Allocator + ?Sized> Allocator for Box<A> {
 
     fn snapshot(&self) -> Vec<Extent> {
         (**self).snapshot()
+    }
+
+    fn set_label(&mut self, allocation: &Allocation, label: Label) {
+        (**self).set_label(allocation, label);
+    }
+
+    fn makes_room(&self, allocation: &Allocation, size: u64) -> bool {
+        (**self).makes_room(allocation, size)
+    }
+
+    fn room_at(&self, place: Place, size: u64) -> Room {
+        (**self).room_at(place, size)
+    }
+
+    fn walk(&self, place: Place, direction: Direction, show: &mut dyn FnMut(Neighbour) -> bool) {
+        (**self).walk(place, direction, show);
+    }
+
+    fn place_near(&self, number: u64) -> Option<Place> {
+        (**self).place_near(number)
     }
 
     fn resize(&mut self, capacity: u64) -> Result<(), ResizeError> {

@@ -11,6 +11,7 @@ mod bin;
 mod error;
 mod free_index;
 mod mix;
+mod neighbours;
 mod offset;
 mod regions;
 mod report;
@@ -21,6 +22,7 @@ pub mod strategy;
 
 pub use allocator::Allocator;
 pub use error::{AllocateError, FreeError, ResizeError, RestoreError};
+pub use neighbours::{Content, Direction, Label, Neighbour, Place, Room};
 pub use offset::{Allocation, OffsetAllocator, OffsetAllocatorBuilder, Region, Regions};
 pub use report::{BinReport, Report};
 #[cfg(feature = "std")]

@@ -17,6 +17,7 @@ pub use self::walk::{Region, Regions};
 use crate::allocator::Allocator;
 use crate::error::{AllocateError, FreeError, ResizeError};
 use crate::free_index::FreeIndex;
+use crate::neighbours::{Content, Direction, Label, Neighbour, Place, Room};
 use crate::regions::{NONE, Node, RegionId, RegionTable};
 use crate::report::{BinReport, Report};
 
@@ -475,8 +476,70 @@ impl Allocator for OffsetAllocator {
         self.snapshot()
     }
 
+    fn set_label(&mut self, allocation: &Allocation, label: Label) {
+        if self.owns(allocation) {
+            self.regions[allocation.region].set_label(label);
+        }
+    }
+
+    fn makes_room(&self, allocation: &Allocation, size: u64) -> bool {
+        self.find_live(allocation).is_some_and(|node| {
+            node.size + self.free_size(node.before) + self.free_size(node.after) >= size
+        })
+    }
+
+    fn room_at(&self, place: Place, size: u64) -> Room {
+        match self.region_at(place) {
+            Some(_) if size <= self.capacity => Room::Anywhere,
+            _ => Room::Nowhere,
+        }
+    }
+
+    fn walk(&self, place: Place, direction: Direction, show: &mut dyn FnMut(Neighbour) -> bool) {
+        let Some(mut node) = self.region_at(place) else { return };
+        let mut region = place.region;
+        loop {
+            let content = match node.is_free() {
+                true => Content::Free,
+                false => Content::Live(node.label()),
+            };
+            let extent =
+                Extent::new(node.offset, node.size).expect("a region ends within the capacity");
+            let place = Place { offset: node.offset, region };
+            let goes_on = show(Neighbour { extent, place, content });
+            region = match direction {
+                Direction::Down => node.before,
+                Direction::Up => node.after,
+            };
+            if !goes_on || region == NONE {
+                return;
+            }
+            node = &self.regions[region];
+        }
+    }
+
+    fn place_near(&self, number: u64) -> Option<Place> {
+        let first = (self.first != NONE).then_some(self.first);
+        let region = self.regions.near(number).or(first)?;
+        Some(Place { offset: self.regions[region].offset, region })
+    }
+
     fn resize(&mut self, capacity: u64) -> Result<(), ResizeError> {
         self.resize(capacity)
+    }
+}
+
+impl OffsetAllocator {
+    /// The region at `place`, if there still is one.
+    fn region_at(&self, place: Place) -> Option<&Node> {
+        let node = self.regions.get(place.region)?;
+        let is_there = node.offset == place.offset && (node.is_free() || node.is_in_use());
+        is_there.then_some(node)
+    }
+
+    /// The size of the region `id` if it is a free one.
+    fn free_size(&self, id: RegionId) -> u64 {
+        if id != NONE && self.regions[id].is_free() { self.regions[id].size } else { 0 }
     }
 }
 

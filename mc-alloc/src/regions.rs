@@ -2,25 +2,29 @@
 //!
 //! Regions are doubly linked in address order, so that both neighbours of a region
 //! that is freed are one step away. A free region is also linked into the list of its
-//! bin; a region in use keeps its tag in the same eight bytes.
+//! bin; a region in use keeps its tag and its label in the same eight bytes.
 
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
+use crate::neighbours::Label;
+
 /// Names a slot of the table.
 pub(crate) type RegionId = u32;
 
 /// No region.
-pub(crate) const NONE: RegionId = u32::MAX - 2;
+pub(crate) const NONE: RegionId = IN_USE - 1;
 
 /// Slots that the table can have at most: ids below [`NONE`].
 pub(crate) const MAX_REGIONS: u32 = NONE;
 
-/// In [`Node::prev`]: the region is in use and [`Node::next`] is its tag.
-const IN_USE: u32 = u32::MAX;
-/// In [`Node::prev`]: the slot holds no region and [`Node::next`] is the next such slot.
+/// The bit of [`Node::prev`] that says: the region is in use, the other bits are its label,
+/// and [`Node::next`] is its tag.
+const IN_USE: u32 = 1 << Label::BITS;
+/// In [`Node::prev`]: the slot holds no region and [`Node::next`] is the next such slot. No
+/// label of a region in use reads like it.
 const VACANT: u32 = u32::MAX - 1;
 
 /// One region, or a vacant slot.
@@ -65,18 +69,35 @@ impl Node {
     }
 
     pub(crate) const fn is_in_use_as(&self, tag: u32) -> bool {
-        self.prev == IN_USE && self.next == tag
+        self.is_in_use() && self.next == tag
+    }
+
+    pub(crate) const fn is_in_use(&self) -> bool {
+        self.prev >= IN_USE && self.prev != VACANT
     }
 
     pub(crate) const fn set_in_use(&mut self, tag: u32) {
-        self.prev = IN_USE;
+        self.prev = IN_USE | Label::NONE;
         self.next = tag;
+    }
+
+    /// The label of a region in use.
+    pub(crate) const fn label(&self) -> Option<Label> {
+        Label::from_bits(self.prev)
+    }
+
+    /// Labels a region in use.
+    pub(crate) const fn set_label(&mut self, label: Label) {
+        self.prev = IN_USE | label.number();
     }
 }
 
 /// Slots in a chunk of the table: 16 KiB of nodes.
 const CHUNK: usize = 1 << CHUNK_BITS;
 const CHUNK_BITS: u32 = 9;
+
+/// Slots that are looked at for one with a region.
+const NEARBY: usize = 64;
 
 const NEVER_USED: Node =
     Node { offset: 0, size: 0, before: NONE, after: NONE, prev: VACANT, next: NONE };
@@ -139,6 +160,13 @@ impl RegionTable {
     pub(crate) fn get(&self, id: RegionId) -> Option<&Node> {
         let chunk = self.chunks.get(id as usize >> CHUNK_BITS)?;
         Some(&chunk[id as usize % CHUNK])
+    }
+
+    /// A region among the [`NEARBY`] slots from the one on that `number` stands for.
+    pub(crate) fn near(&self, number: u64) -> Option<RegionId> {
+        let first = number.checked_rem(u64::from(self.len))? as RegionId;
+        let slots = (first..self.len).chain(0..first).take(NEARBY);
+        slots.into_iter().find(|&id| self[id].prev != VACANT)
     }
 
     /// Forgets every region and gives the memory back.

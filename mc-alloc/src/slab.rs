@@ -16,6 +16,7 @@ use self::size_classes::MAX_CLASSES;
 pub use self::size_classes::{SizeClassError, SizeClasses};
 use self::slabs::{NONE, SlabId, SlabTable};
 use crate::error::{AllocateError, FreeError, ResizeError, RestoreError};
+use crate::neighbours::{Content, Direction, Label, Neighbour, Place, Room};
 use crate::offset::following;
 use crate::report::{BinReport, Report};
 use crate::{Allocation, Allocator};
@@ -299,6 +300,42 @@ impl SlabAllocator {
     }
 }
 
+impl SlabAllocator {
+    /// The slab at `place`, and its class if it has one; `None` when that place is none.
+    fn class_at(&self, place: Place) -> Option<(SlabId, Option<usize>)> {
+        let id = place.offset >> self.slab_shift;
+        let class = self.slabs.get(id)?.class();
+        let id = id as SlabId;
+        let is_there = place.region < self.parts(id)
+            && self.part(id, place.region).place.offset == place.offset;
+        is_there.then_some((id, class))
+    }
+
+    /// Slots of a slab, and one more for what lies behind the last; 1 without a class.
+    fn parts(&self, id: SlabId) -> u32 {
+        let Some(class) = self.slabs[id].class() else { return 1 };
+        let Class { size, slots, .. } = self.classes[class];
+        let is_any_left = u64::from(slots) * size < self.sizes.slab_size();
+        slots + u32::from(is_any_left)
+    }
+
+    /// One of the [`parts`](Self::parts) of a slab.
+    fn part(&self, id: SlabId, slot: u32) -> Neighbour {
+        let (slab, base) = (&self.slabs[id], u64::from(id) << self.slab_shift);
+        let end = base + self.sizes.slab_size();
+        let (offset, end, content) = match slab.class() {
+            None => (base, end, Content::Free),
+            Some(class) => {
+                let offset = self.slot_offset(id, class, slot);
+                let end = end.min(offset + self.classes[class].size);
+                (offset, end, slab.content(slot))
+            }
+        };
+        let extent = Extent::new(offset, end - offset).expect("a slab ends within the range");
+        Neighbour { extent, place: Place { offset, region: slot }, content }
+    }
+}
+
 impl Allocator for SlabAllocator {
     fn allocate(&mut self, size: u64, align: u64) -> Result<Allocation, AllocateError> {
         if size == 0 {
@@ -412,6 +449,62 @@ impl Allocator for SlabAllocator {
             }));
         }
         extents
+    }
+
+    fn set_label(&mut self, allocation: &Allocation, label: Label) {
+        if let Some((id, _)) = self.find_live(allocation) {
+            self.slabs[id].set_label(allocation.region, label);
+        }
+    }
+
+    fn makes_room(&self, allocation: &Allocation, size: u64) -> bool {
+        let (Some((id, class)), Ok(wanted)) = (self.find_live(allocation), self.class_for(size, 1))
+        else {
+            return false;
+        };
+        class == wanted || self.slabs[id].live() == 1
+    }
+
+    /// The slot, where it is of the class that serves `size` bytes, and else the slab.
+    fn room_at(&self, place: Place, size: u64) -> Room {
+        let (Some((id, class)), Ok(wanted)) = (self.class_at(place), self.class_for(size, 1))
+        else {
+            return Room::Nowhere;
+        };
+        let (offset, len) = if class == Some(wanted) {
+            (place.offset, self.classes[wanted].size)
+        } else {
+            (u64::from(id) << self.slab_shift, self.sizes.slab_size())
+        };
+        Room::Exactly(Extent::new(offset, len).expect("a slab ends within the range"))
+    }
+
+    /// Shows slots, with what lies behind the last one of a slab as something free, and
+    /// slabs that belong to no class.
+    fn walk(&self, place: Place, direction: Direction, show: &mut dyn FnMut(Neighbour) -> bool) {
+        if self.class_at(place).is_none() {
+            return;
+        }
+        let (mut id, mut slot) = ((place.offset >> self.slab_shift) as SlabId, place.region);
+        loop {
+            let parts = self.parts(id);
+            if !show(self.part(id, slot.min(parts - 1))) {
+                return;
+            }
+            (id, slot) = match direction {
+                Direction::Up if slot + 1 < parts => (id, slot + 1),
+                Direction::Up if id + 1 < self.slabs.len() => (id + 1, 0),
+                Direction::Down if slot > 0 => (id, slot.min(parts - 1) - 1),
+                Direction::Down if id > 0 => (id - 1, self.parts(id - 1) - 1),
+                _ => return,
+            };
+        }
+    }
+
+    fn place_near(&self, number: u64) -> Option<Place> {
+        let id = number.checked_rem(u64::from(self.slabs.len()))? as SlabId;
+        let slot = (number >> 32) as u32 % self.parts(id);
+        Some(self.part(id, slot).place)
     }
 
     /// Adds free slabs at the end, or removes them from there. A part of a slab at the

@@ -6,8 +6,9 @@ use std::sync::Barrier;
 use std::thread;
 
 use mc_alloc::{
-    AllocateError, AllocatedBuffer, Allocation, Allocator, BufferStatus, FreeError,
-    OffsetAllocator, Report, ResizeError, SharedAllocator, SlabAllocator,
+    AllocateError, AllocatedBuffer, Allocation, Allocator, BufferStatus, Direction, FreeError,
+    Label, Neighbour, OffsetAllocator, Place, Report, ResizeError, Room, SharedAllocator,
+    SlabAllocator,
 };
 use mc_types::Extent;
 
@@ -293,6 +294,26 @@ impl Allocator for Superstitious {
 
     fn snapshot(&self) -> Vec<Extent> {
         self.0.snapshot()
+    }
+
+    fn set_label(&mut self, allocation: &Allocation, label: Label) {
+        self.0.set_label(allocation, label);
+    }
+
+    fn makes_room(&self, allocation: &Allocation, size: u64) -> bool {
+        self.0.makes_room(allocation, size)
+    }
+
+    fn room_at(&self, place: Place, size: u64) -> Room {
+        self.0.room_at(place, size)
+    }
+
+    fn walk(&self, place: Place, direction: Direction, show: &mut dyn FnMut(Neighbour) -> bool) {
+        self.0.walk(place, direction, show);
+    }
+
+    fn place_near(&self, number: u64) -> Option<Place> {
+        self.0.place_near(number)
     }
 
     fn resize(&mut self, capacity: u64) -> Result<(), ResizeError> {

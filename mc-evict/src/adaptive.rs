@@ -145,6 +145,13 @@ impl EvictionPolicy for Adaptive {
         }
     }
 
+    fn give_up(&mut self, handle: Handle) {
+        if let Some(node) = self.things.take(handle) {
+            let held = self.things.len() + 1;
+            self.ghosts.put(node.mark, node.class(), node.used, self.now, held);
+        }
+    }
+
     fn readmit(&mut self, handle: Handle, item: Item) {
         if handle > MAX_HANDLE || self.things.get(handle).is_some() {
             return;
@@ -161,10 +168,7 @@ impl EvictionPolicy for Adaptive {
                 return;
             }
             // One that is set aside is as often used when it comes back.
-            if let Some(node) = self.things.take(victim) {
-                let held = self.things.len() + 1;
-                self.ghosts.put(node.mark, node.class(), node.used, self.now, held);
-            }
+            self.give_up(victim);
         }
     }
 

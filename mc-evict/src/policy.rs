@@ -82,6 +82,13 @@ pub trait EvictionPolicy: Debug + Send {
     /// it.
     fn remove(&mut self, handle: Handle);
 
+    /// The cache gave the thing up although the policy did not offer it: because of where
+    /// it lies, for instance. Something may be learned from its coming back, as after
+    /// [`Verdict::Evict`]. Without effect when the policy does not hold it.
+    fn give_up(&mut self, handle: Handle) {
+        self.remove(handle);
+    }
+
     /// A thing set aside is back, as if it was just used: things that come back
     /// one after the other keep that order. It counts neither as new nor as
     /// something that comes back after it was given up. Without effect when the

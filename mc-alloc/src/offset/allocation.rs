@@ -5,6 +5,7 @@ use core::num::NonZeroU32;
 
 use mc_types::Extent;
 
+use crate::neighbours::Place;
 use crate::regions::RegionId;
 
 /// Bytes taken from an [allocator](crate::Allocator), to be given back to it with
@@ -27,6 +28,12 @@ impl Allocation {
     #[must_use]
     pub const fn extent(&self) -> Extent {
         self.extent
+    }
+
+    /// Where it is in its allocator, to be looked for later.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        Place { offset: self.extent.offset(), region: self.region }
     }
 }
 

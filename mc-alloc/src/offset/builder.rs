@@ -57,7 +57,7 @@ impl OffsetAllocatorBuilder {
     }
 
     /// How many regions, free and in use, there may be at most; this bounds the
-    /// metadata to 32 bytes times this. At least 1; by default, and at most, `2^32 - 3`.
+    /// metadata to 32 bytes times this. At least 1; by default, and at most, `2^31 - 1`.
     pub const fn max_regions(mut self, regions: u32) -> Self {
         self.max_regions = match regions {
             0 => 1,

@@ -7,6 +7,8 @@
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
+use crate::neighbours::{Content, Label};
+
 /// Names a slab: its offset divided by the slab size.
 pub(super) type SlabId = u32;
 
@@ -23,6 +25,8 @@ struct Slot {
     len: u64,
     /// In use: the tag. Free: the next free slot.
     word: u32,
+    /// The label of the allocation.
+    label: u32,
 }
 
 const _: () = assert!(size_of::<Slot>() == 16, "the documented metadata cost of an allocation");
@@ -67,7 +71,7 @@ impl Slab {
     /// Takes a free slot of a slab that has one, of `slots` in all.
     pub(super) fn take(&mut self, slots: u32, len: u64, tag: u32) -> u32 {
         self.live += 1;
-        let taken = Slot { len, word: tag };
+        let taken = Slot { len, word: tag, label: Label::NONE };
         if self.vacant != NONE {
             let id = self.vacant;
             let slot = &mut self.slots[id as usize];
@@ -89,10 +93,10 @@ impl Slab {
     pub(super) fn take_at(&mut self, id: u32, len: u64, tag: u32) {
         while self.slots.len() < id as usize {
             let skipped = self.slots.len() as u32;
-            self.slots.push(Slot { len: 0, word: self.vacant });
+            self.slots.push(Slot { len: 0, word: self.vacant, label: Label::NONE });
             self.vacant = skipped;
         }
-        self.slots.push(Slot { len, word: tag });
+        self.slots.push(Slot { len, word: tag, label: Label::NONE });
         self.live += 1;
     }
 
@@ -104,9 +108,22 @@ impl Slab {
         })
     }
 
+    /// Labels a slot in use.
+    pub(super) fn set_label(&mut self, id: u32, label: Label) {
+        self.slots[id as usize].label = label.number();
+    }
+
+    /// What a slot holds.
+    pub(super) fn content(&self, id: u32) -> Content {
+        match self.slots.get(id as usize) {
+            Some(slot) if slot.len != 0 => Content::Live(Label::from_bits(slot.label)),
+            _ => Content::Free,
+        }
+    }
+
     /// Frees a slot that is in use.
     pub(super) fn give_back(&mut self, id: u32) {
-        self.slots[id as usize] = Slot { len: 0, word: self.vacant };
+        self.slots[id as usize] = Slot { len: 0, word: self.vacant, label: Label::NONE };
         self.vacant = id;
         self.live -= 1;
     }
