@@ -105,6 +105,13 @@ impl Group {
         !self.is_condemned()
     }
 
+    /// How many members would be given up now; `None` when one of them may not go.
+    pub(crate) fn at_stake(&self, now: Time) -> Option<usize> {
+        let inner = self.inner.lock();
+        let may_go = inner.held == 0 && now >= inner.lease_end;
+        may_go.then_some(inner.members.len())
+    }
+
     /// When the lease of the member last accessed ends.
     pub(crate) fn lease_end(&self) -> Time {
         self.inner.lock().lease_end

@@ -43,6 +43,7 @@ mod record;
 mod recover;
 mod remove;
 mod renew;
+mod room;
 mod segment;
 mod shard;
 mod sketch;

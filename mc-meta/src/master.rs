@@ -5,6 +5,7 @@ use core::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mc_alloc::Label;
 use mc_evict::Watermark;
 use mc_lease::Terms;
 use mc_ticket::{GrantSecret, PutToken};
@@ -24,6 +25,7 @@ use crate::local_disk::LocalDisks;
 use crate::object::Replicas;
 use crate::place::{Demand, NoRoom};
 use crate::quota::Quotas;
+use crate::room::{Hopeless, Labels};
 use crate::shard::{Emit, Shard, ShardConfig};
 use crate::suspicion::Suspicion;
 use crate::table::SegmentTable;
@@ -69,6 +71,8 @@ pub struct Master {
     pub(crate) generations: AtomicU64,
     /// No space of an unfinished put is due before this time, in milliseconds.
     pub(crate) next_release: AtomicU64,
+    /// The search for room that was in vain last.
+    pub(crate) hopeless: Mutex<Option<Hopeless>>,
     draws: AtomicU64,
     /// Placements begun. Apart from the draws, which are made for other ends too.
     placements: AtomicU64,
@@ -110,13 +114,22 @@ impl Master {
         } else {
             Quotas::off()
         });
+        let labels = Labels::new(config.shards);
         let shard = |number| {
             let (hasher, policy) = (hasher.clone(), config.eviction_policy);
             let (files, local) = (Arc::clone(&files), Arc::clone(&local));
             let (quotas, ttl_after_get) = (Arc::clone(&quotas), config.ttl_after_get);
-            let config =
-                ShardConfig { number, terms, policy, hasher, files, local, ttl_after_get, quotas };
-            Mutex::new(Shard::new(config))
+            Mutex::new(Shard::new(ShardConfig {
+                number,
+                labels,
+                terms,
+                policy,
+                hasher,
+                files,
+                local,
+                ttl_after_get,
+                quotas,
+            }))
         };
         Ok(Self {
             shards: (0..config.shards as u32).map(shard).collect(),
@@ -142,6 +155,7 @@ impl Master {
             // range is left to count in.
             generations: AtomicU64::new(mix(seed) >> 1),
             next_release: AtomicU64::new(u64::MAX),
+            hopeless: Mutex::default(),
             draws: AtomicU64::new(0),
             placements: AtomicU64::new(0),
             config,
@@ -233,7 +247,8 @@ impl Master {
         NonZeroU64::new(self.hasher.hash(key))
     }
 
-    /// Takes space for up to `config.replica_num` replicas of `len` bytes.
+    /// Takes space for up to `config.replica_num` replicas of `len` bytes of the object that
+    /// `label` stands for.
     ///
     /// # Errors
     /// [`NoRoom`] when there is no room for a single one.
@@ -242,11 +257,12 @@ impl Master {
         len: u64,
         config: &ReplicateConfig,
         writer: ClientId,
+        label: Option<Label>,
     ) -> Result<Replicas, NoRoom> {
         let turn = self.placements.fetch_add(1, Ordering::Relaxed);
         let seed = self.draw();
         let strategy = self.config.allocation_strategy;
-        self.segments.read().place(&Demand { len, config, writer, strategy, turn, seed })
+        self.segments.read().place(&Demand { len, config, writer, label, strategy, turn, seed })
     }
 }
 

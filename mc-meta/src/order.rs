@@ -18,6 +18,7 @@ use crate::group::{Member, Protected};
 use crate::ledger::TenantSlot;
 use crate::object::{Object, Queue};
 use crate::offloading::Spared;
+use crate::room::Wanted;
 use crate::shard::{Emit, Shard};
 use crate::tenant_order::TenantOrder;
 
@@ -57,6 +58,8 @@ pub(crate) struct Evicted {
     pub(crate) leased: u64,
     /// Whether there was more to look at than one eviction may.
     pub(crate) cut_short: bool,
+    /// Whether the coldest object alone does not make the room that is wanted.
+    pub(crate) unfit: bool,
     /// Members of groups that were given up, still to be taken out of their shards.
     pub(crate) condemned: Vec<(Generation, Member)>,
 }
@@ -75,6 +78,7 @@ impl std::ops::AddAssign for Evicted {
         self.promised = self.promised.saturating_add(more.promised);
         self.leased += more.leased;
         self.cut_short |= more.cut_short;
+        self.unfit |= more.unfit;
         self.condemned.extend(more.condemned);
     }
 }
@@ -282,6 +286,15 @@ impl Order {
         self.aside.add(slot, object, until, leased);
     }
 
+    /// Takes an object out of its order that is evicted although it was not offered.
+    fn give_up(&mut self, slot: u32, object: &mut Object) {
+        if object.queue == Queue::Main {
+            self.tell();
+            self.main.give_up(slot);
+        }
+        self.remove(slot, object);
+    }
+
     /// Takes an object out of its order.
     pub(crate) fn remove(&mut self, slot: u32, object: &mut Object) {
         match object.queue {
@@ -321,32 +334,43 @@ enum Judgement {
         until: Time,
         leased: bool,
     },
+    /// Its going would not make the room that is wanted.
+    Unfit,
 }
 
 impl Shard {
     /// When the object that this pool would lose first was last used.
     pub(crate) fn coldest(&mut self, pool: Pool) -> Option<Time> {
+        let slot = self.coldest_slot(pool)?;
+        self.objects.get(slot).map(|object| object.protection.last_touched())
+    }
+
+    /// The object that this pool would lose first.
+    pub(crate) fn coldest_slot(&mut self, pool: Pool) -> Option<u32> {
         // What was accessed is no longer the coldest.
         self.order.tell();
-        let touched = |slot| self.objects.get(slot).map(|object| object.protection.last_touched());
         if let Some(tenant) = pool.tenant {
-            return self.order.coldest_of(tenant, pool.class).and_then(touched);
+            return self.order.coldest_of(tenant, pool.class);
         }
         match pool.class {
-            Class::SoftPinned => self.order.pinned.coldest().and_then(touched),
-            Class::Ordinary => {
-                let lapsed = self.order.lapsed.coldest().and_then(touched);
-                let main = self.order.main.coldest().and_then(touched);
-                main.into_iter().chain(lapsed).min()
-            }
+            Class::SoftPinned => self.order.pinned.coldest(),
+            Class::Ordinary => self.coldest_lapsed().or_else(|| self.order.main.coldest()),
         }
     }
 
     /// Evicts objects of `pool` until `bytes` are freed, none is left or enough
     /// have been looked at for one time.
-    pub(crate) fn evict(&mut self, pool: Pool, bytes: u64, emit: Emit<'_>) -> Evicted {
+    ///
+    /// Where room is wanted, one object goes and no other, if its going makes that room.
+    pub(crate) fn evict(
+        &mut self,
+        pool: Pool,
+        bytes: u64,
+        room: Option<&Wanted<'_>>,
+        emit: Emit<'_>,
+    ) -> Evicted {
         let mut outcome = Evicted::default();
-        let mut budget = Budget { offers: 0, bytes };
+        let mut budget = Budget { offers: 0, bytes, room, is_over: false };
         if let Some(tenant) = pool.tenant {
             self.order.tell();
             while !budget.is_spent()
@@ -378,7 +402,7 @@ impl Shard {
         outcome
     }
 
-    fn evict_main(&mut self, budget: &mut Budget, outcome: &mut Evicted, emit: Emit<'_>) {
+    fn evict_main(&mut self, budget: &mut Budget<'_>, outcome: &mut Evicted, emit: Emit<'_>) {
         self.order.tell();
         // Nothing else can change while the policy offers: what goes is collected first.
         let mut victims = smallvec::SmallVec::<[u32; 16]>::new();
@@ -389,11 +413,18 @@ impl Shard {
                 return Verdict::Stop;
             }
             budget.offers += 1;
+            let object = objects.get_mut(slot).expect("an offered slot is occupied");
+            let judgement = judge(object, terms, budget.room, emit.now);
+            if matches!(judgement, Judgement::Unfit) {
+                budget.is_over = true;
+                outcome.unfit = true;
+                return Verdict::Stop;
+            }
             if let Some(tenants) = tenants {
                 tenants.remove(slot);
             }
-            let object = objects.get_mut(slot).expect("an offered slot is occupied");
-            match judge(object, terms, emit.now) {
+            match judgement {
+                Judgement::Unfit => unreachable!("handled above"),
                 Judgement::Stays { until, leased } => {
                     outcome.leased += u64::from(leased);
                     aside.add(slot, object, until, leased);
@@ -422,11 +453,18 @@ impl Shard {
     }
 
     /// Offers one object as a victim.
-    fn offer(&mut self, slot: u32, budget: &mut Budget, outcome: &mut Evicted, emit: Emit<'_>) {
+    fn offer(&mut self, slot: u32, budget: &mut Budget<'_>, outcome: &mut Evicted, emit: Emit<'_>) {
         budget.offers += 1;
         let object = self.objects.get_mut(slot).expect("an offered slot is occupied");
+        let judgement = judge(object, &self.config.terms, budget.room, emit.now);
+        if matches!(judgement, Judgement::Unfit) {
+            budget.is_over = true;
+            outcome.unfit = true;
+            return;
+        }
         self.order.remove(slot, object);
-        match judge(object, &self.config.terms, emit.now) {
+        match judgement {
+            Judgement::Unfit => unreachable!("handled above"),
             Judgement::Stays { until, leased } => {
                 outcome.leased += u64::from(leased);
                 self.order.aside.add(slot, object, until, leased);
@@ -437,6 +475,32 @@ impl Shard {
                 self.take_victim(slot, outcome, emit);
             }
         }
+    }
+
+    /// Evicts an object that was chosen for where it lies; nothing when it is another one,
+    /// or protected, by now.
+    pub(crate) fn evict_chosen(
+        &mut self,
+        slot: u32,
+        generation: Generation,
+        emit: Emit<'_>,
+    ) -> Evicted {
+        let mut outcome = Evicted::default();
+        let Some(object) = self.objects.get_mut(slot).filter(|it| it.generation == generation)
+        else {
+            return outcome;
+        };
+        self.totals.eviction_offers += 1;
+        match judge(object, &self.config.terms, None, emit.now) {
+            Judgement::Stays { leased, .. } => outcome.leased += u64::from(leased),
+            Judgement::Unfit => {}
+            Judgement::Goes(members) => {
+                self.order.give_up(slot, object);
+                outcome.condemned.extend(members);
+                self.take_victim(slot, &mut outcome, emit);
+            }
+        }
+        outcome
     }
 
     /// Takes a victim's memory, and it out of the shard's tables if that was all it had;
@@ -531,7 +595,7 @@ impl Shard {
 }
 
 /// Whether an object that is offered may go.
-fn judge(object: &Object, terms: &Terms, now: Time) -> Judgement {
+fn judge(object: &Object, terms: &Terms, room: Option<&Wanted<'_>>, now: Time) -> Judgement {
     // Whoever reads from a segment that is gone needs no protection any more.
     if !object.is_live() || !object.has_memory() {
         return Judgement::Goes(Vec::new());
@@ -548,6 +612,9 @@ fn judge(object: &Object, terms: &Terms, now: Time) -> Judgement {
     if object.transfer().is_some() || object.offload().is_some() {
         return Judgement::Stays { until: later, leased: true };
     }
+    if room.is_some_and(|room| !room.is_made_by(object, now)) {
+        return Judgement::Unfit;
+    }
     let Some(group) = object.group() else { return Judgement::Goes(Vec::new()) };
     match group.condemn(now) {
         Ok(mut members) => {
@@ -560,20 +627,26 @@ fn judge(object: &Object, terms: &Terms, now: Time) -> Judgement {
 }
 
 /// What one eviction may still do.
-struct Budget {
+struct Budget<'a> {
     offers: u64,
     /// Bytes still to be freed.
     bytes: u64,
+    /// The room that one object is to make.
+    room: Option<&'a Wanted<'a>>,
+    /// Whether nothing else is to be offered.
+    is_over: bool,
 }
 
-impl Budget {
+impl Budget<'_> {
     fn is_spent(&self) -> bool {
-        self.bytes == 0 || self.offers >= MAX_OFFERS
+        self.is_over || self.bytes == 0 || self.offers >= MAX_OFFERS
     }
 
     fn plan(&mut self, object: &Object) {
         let freed =
             object.replicas().fold(0, |sum: u64, replica| sum.saturating_add(replica.len()));
         self.bytes = self.bytes.saturating_sub(freed);
+        // What has nothing left makes no room, and goes all the same.
+        self.is_over |= self.room.is_some() && freed > 0;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mc_alloc::Label;
 use mc_alloc::strategy::{
     AllocationStrategy as Strategy, FreeRatioFirst, LeastFragmented, LocalFirst, RandomStrategy,
     Request, RoundRobin, place,
@@ -37,6 +38,8 @@ pub(crate) struct Demand<'a> {
     pub(crate) len: u64,
     pub(crate) config: &'a ReplicateConfig,
     pub(crate) writer: ClientId,
+    /// What the space is marked with.
+    pub(crate) label: Option<Label>,
     pub(crate) strategy: AllocationStrategy,
     /// Placements before this one.
     pub(crate) turn: u64,
@@ -68,14 +71,18 @@ impl SegmentTable {
             .excluded(&excluded)
             .turn(demand.turn);
         let mut placed = match demand.strategy {
-            AllocationStrategy::Random => self.take(request, &RandomStrategy::default()),
-            AllocationStrategy::RoundRobin => self.take(request, &RoundRobin::default()),
-            AllocationStrategy::FreeRatioFirst => self.take(request, &FreeRatioFirst::default()),
-            AllocationStrategy::LeastFragmented => self.take(request, &LeastFragmented::default()),
-            AllocationStrategy::LocalFirst => self.take(request, &LocalFirst::default()),
+            AllocationStrategy::Random => self.take(demand, request, &RandomStrategy::default()),
+            AllocationStrategy::RoundRobin => self.take(demand, request, &RoundRobin::default()),
+            AllocationStrategy::FreeRatioFirst => {
+                self.take(demand, request, &FreeRatioFirst::default())
+            }
+            AllocationStrategy::LeastFragmented => {
+                self.take(demand, request, &LeastFragmented::default())
+            }
+            AllocationStrategy::LocalFirst => self.take(demand, request, &LocalFirst::default()),
         };
         if placed.replicas.len() < wanted && placed.offered < mounted - excluded.len() {
-            self.take_more(request, &mut placed);
+            self.take_more(demand, request, &mut placed);
         }
         if placed.replicas.is_empty() {
             let free = self.others(&excluded).map(|segment| segment.free());
@@ -117,10 +124,10 @@ impl SegmentTable {
     }
 
     /// Takes space from the segments that `strategy` offers.
-    fn take(&self, request: Request<'_>, strategy: &impl Strategy) -> Placed {
+    fn take(&self, demand: &Demand<'_>, request: Request<'_>, strategy: &impl Strategy) -> Placed {
         let mut placed = Placed::default();
         let candidates = strategy.candidates(request).inspect(|_| placed.offered += 1);
-        for (at, replica) in place(request, candidates, |at| self.take_in(at, request.size)) {
+        for (at, replica) in place(request, candidates, |at| self.take_in(at, demand)) {
             placed.holders.push(at);
             placed.replicas.push(replica);
         }
@@ -129,19 +136,19 @@ impl SegmentTable {
 
     /// Looks at every segment. A strategy offers a few; before objects are evicted, or
     /// fewer replicas made than asked for, the others have their turn.
-    fn take_more(&self, request: Request<'_>, placed: &mut Placed) {
+    fn take_more(&self, demand: &Demand<'_>, request: Request<'_>, placed: &mut Placed) {
         let first = request.seed as usize % request.segments;
         let from_first = (first..request.segments).chain(0..first);
         let with_room = from_first.filter(|at| self.segments()[*at].free() >= request.size);
         let missing = request.wanted - placed.replicas.len();
         let request = request.holders(&placed.holders).wanted(missing);
-        let more = place(request, with_room, |at| self.take_in(at, request.size));
+        let more = place(request, with_room, |at| self.take_in(at, demand));
         placed.replicas.extend(more.map(|(_, replica)| replica));
     }
 
-    fn take_in(&self, at: usize, len: u64) -> Option<Replica> {
+    fn take_in(&self, at: usize, demand: &Demand<'_>) -> Option<Replica> {
         let segment = &self.segments()[at];
-        let allocation = segment.allocate(len).ok()?;
+        let allocation = segment.allocate(demand.len, demand.label).ok()?;
         Some(Replica { segment: Arc::clone(segment), allocation })
     }
 

@@ -13,7 +13,6 @@ use mc_types::{ClientId, ErrorCode, Generation, KeyRef, Time};
 use thiserror::Error;
 
 use crate::command::{LateWrites, Placement, ReplicaList, ReplicateConfig, TransferHandle};
-use crate::ledger::TenantSlot;
 use crate::master::Master;
 use crate::object::{Object, Queue, Replica, Replicas, State};
 use crate::offload::DiskJob;
@@ -95,7 +94,7 @@ impl Master {
         let preferred_segments = preferred.map(|name| Box::from(*name)).collect();
         let config = ReplicateConfig { preferred_segments, ..ReplicateConfig::default() };
         let len = object.len();
-        let Some(space) = self.place_for(shard.tenant(slot), len, &config, client) else {
+        let Some(space) = self.place_for(&shard, slot, &config, client) else {
             // It is the client's task, so that nothing can be wrong with this.
             let _ = self.local.book.lock().promotions.fail(client, generation);
             return Err(PromotionStartError::NoRoom { len });
@@ -239,16 +238,17 @@ impl Master {
         }
     }
 
-    /// Space for one replica, which the tenant is charged for.
+    /// Space for one replica of the object in a slot, which its tenant is charged for.
     fn place_for(
         &self,
-        tenant: TenantSlot,
-        len: u64,
+        shard: &Shard,
+        slot: u32,
         config: &ReplicateConfig,
         client: ClientId,
     ) -> Option<Replica> {
-        let charge = self.quotas.charge_more(tenant, len).ok()?;
-        let space = self.place(len, config, client).ok()?.into_iter().next()?;
+        let len = shard.object(slot)?.len();
+        let charge = self.quotas.charge_more(shard.tenant(slot), len).ok()?;
+        let space = self.place(len, config, client, shard.label(slot)).ok()?.into_iter().next()?;
         charge.keep();
         Some(space)
     }

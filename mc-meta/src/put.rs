@@ -4,7 +4,7 @@ use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::{
     LateWrites, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant,
-    PutHandle, PutStart, Slice, Slices,
+    PutHandle, PutStart, ReplicateConfig, Slice, Slices,
 };
 use crate::effect::Removal;
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
@@ -19,34 +19,24 @@ use crate::quota::Charge;
 use crate::shard::{Emit, Retired, Shard};
 use crate::spans::checkpoints;
 
-/// Rounds of evicting before a put is refused. The amount doubles from round to round.
-const MAX_ROUNDS: u32 = 24;
-
-/// Times its length that may be evicted for one put, if that is more than the eviction
-/// ratio's part of all memory. Where this makes no room (what is free lies in pieces, or
-/// in segments that the put excludes), evicting still more would only empty the cache.
-const MAX_EVICTED: u64 = 32;
+/// Rounds of evicting before a put is refused. One is enough, unless other puts take the
+/// room that it made.
+const MAX_ROUNDS: u32 = 16;
 
 /// What has been done to make room for one put.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pressure {
     rounds: u32,
-    /// Bytes evicted.
-    evicted: u64,
 }
 
 impl Pressure {
-    /// Bytes that this round may evict for `bytes` that are wanted, and `None` when there
-    /// is to be no other round.
-    pub(crate) fn next(&self, bytes: u64, enough: u64) -> Option<u64> {
-        let limit = enough.max(bytes.saturating_mul(MAX_EVICTED));
-        let more = self.rounds < MAX_ROUNDS && self.evicted < limit;
-        more.then(|| bytes.saturating_mul(1 << self.rounds))
+    /// Whether there may be another round.
+    pub(crate) const fn is_bearable(self) -> bool {
+        self.rounds < MAX_ROUNDS
     }
 
-    pub(crate) fn count(&mut self, evicted: &Evicted) {
+    pub(crate) const fn count(&mut self) {
         self.rounds += 1;
-        self.evicted = self.evicted.saturating_add(evicted.bytes);
     }
 }
 
@@ -72,7 +62,8 @@ impl Master {
             let no_room = {
                 let mut shard = self.shard_of(key);
                 self.clear_way(&mut shard, key, emit)?;
-                match self.place_charged(put.key, len, put.config, client) {
+                let label = shard.next_label();
+                match self.place_charged(put.key, len, put.config, client, label) {
                     Ok((replicas, charge)) => {
                         let grant = PutGrant {
                             handle: self.next_put(),
@@ -91,7 +82,7 @@ impl Master {
                 }
             };
             // The shard is unlocked here: making room locks others.
-            if let Some(error) = self.make_room_for(len, no_room, &mut pressure, now) {
+            if let Some(error) = self.make_room_for(len, put.config, no_room, &mut pressure, now) {
                 count(&self.counters.put_start_no_room, 1);
                 let what = What::Refused { code: error.code() };
                 self.shard_of(key).history.add(tag_of(key.hash), now, what);
@@ -143,6 +134,7 @@ impl Master {
     pub(crate) fn make_room_for(
         &self,
         len: u64,
+        config: &ReplicateConfig,
         no_room: NoRoom,
         pressure: &mut Pressure,
         now: Time,
@@ -161,12 +153,11 @@ impl Master {
         if self.reclaim_unfinished(now).0 > 0 {
             return None;
         }
-        let enough = self.watermark.round(self.segments.read().capacity());
-        let evicted = match pressure.next(len, enough) {
-            Some(bytes) => self.evict(now, bytes),
-            None => Evicted::default(),
+        let evicted = match pressure.is_bearable() {
+            true => self.evict_for(now, len, config),
+            false => Evicted::default(),
         };
-        pressure.count(&evicted);
+        pressure.count();
         if evicted.objects > 0 {
             return None;
         }

@@ -8,6 +8,7 @@ use crate::hash::mix;
 use crate::ledger::TenantSlot;
 use crate::master::Master;
 use crate::order::{Class, Evicted, Pool};
+use crate::room::Wanted;
 
 /// Shards compared when a victim is wanted. The coldest object of the coldest of
 /// a few random shards is close to the coldest of all, and a fixed number keeps
@@ -93,17 +94,13 @@ impl Master {
         evicted.objects > 0 && evicted.bytes < excess
     }
 
-    /// Evicts at least `bytes`, the least recently used first, soft-pinned
-    /// objects only when there are no others and the settings allow it. Less is
-    /// freed when a bounded amount of work was not enough or nothing is left.
+    /// Evicts at least `bytes`, the least recently used first, but no more than about
+    /// `victims` objects; soft-pinned ones only when there are no others and the settings
+    /// allow it. Less is freed when a bounded amount of work was not enough or nothing is
+    /// left.
     ///
     /// A tenant that has more than it may, because its quota has shrunk, gives its
     /// excess up before others lose anything.
-    pub(crate) fn evict(&self, now: Time, bytes: u64) -> Evicted {
-        self.evict_up_to(now, bytes, u64::MAX)
-    }
-
-    /// [`evict`](Self::evict), but no more than about `victims` objects.
     fn evict_up_to(&self, now: Time, bytes: u64, victims: u64) -> Evicted {
         // Some may be on their way out already, and go when they are on a disk.
         let bytes = bytes.saturating_sub(self.local.promised());
@@ -122,7 +119,7 @@ impl Master {
         outcome
     }
 
-    /// [`evict`](Self::evict), but only objects of this tenant, those that were not used
+    /// Evicts at least `bytes` of this tenant's objects, if it can, those that were not used
     /// for the longest time first.
     pub(crate) fn evict_of(&self, tenant: TenantSlot, now: Time, bytes: u64) -> Evicted {
         let bytes = bytes.saturating_sub(self.quotas.leaving(tenant));
@@ -137,19 +134,28 @@ impl Master {
         victims: u64,
     ) -> Evicted {
         let pool = |class| Pool { class, tenant };
-        let mut outcome = self.evict_pool(pool(Class::Ordinary), now, bytes, victims);
+        let mut outcome = self.evict_pool(pool(Class::Ordinary), now, bytes, victims, None);
         let nothing = outcome.objects == 0 && outcome.promised == 0 && !outcome.cut_short;
         if nothing && self.config.allow_evict_soft_pinned_objects {
-            outcome += self.evict_pool(pool(Class::SoftPinned), now, bytes, victims);
+            outcome += self.evict_pool(pool(Class::SoftPinned), now, bytes, victims, None);
         }
         outcome
     }
 
-    fn evict_pool(&self, pool: Pool, now: Time, bytes: u64, victims: u64) -> Evicted {
+    /// Evicts the coldest objects of a pool; where room is wanted, only one, and only if it
+    /// makes that room.
+    pub(crate) fn evict_pool(
+        &self,
+        pool: Pool,
+        now: Time,
+        bytes: u64,
+        victims: u64,
+        room: Option<&Wanted<'_>>,
+    ) -> Evicted {
         let mut outcome = Evicted::default();
         let draw = self.draw();
         let mut turn = 0;
-        while outcome.taken() < bytes && outcome.objects < victims {
+        while outcome.taken() < bytes && outcome.objects < victims && !outcome.unfit {
             if turn == MAX_TURNS {
                 outcome.cut_short = true;
                 break;
@@ -158,13 +164,18 @@ impl Master {
             turn += 1;
             // A few at a time: the next victim may be colder in another shard.
             let share = (bytes - outcome.taken()).div_ceil(16).max(1);
-            outcome += self.shards()[at].lock().evict(pool, share, self.emit(now));
-            for (generation, member) in core::mem::take(&mut outcome.condemned) {
-                let Some(shard) = self.shards().get(member.shard as usize) else { continue };
-                outcome += shard.lock().evict_member(generation, member.slot, self.emit(now));
-            }
+            outcome += self.shards()[at].lock().evict(pool, share, room, self.emit(now));
+            self.evict_condemned(now, &mut outcome);
         }
         outcome
+    }
+
+    /// Takes out the members of the groups that were given up.
+    pub(crate) fn evict_condemned(&self, now: Time, outcome: &mut Evicted) {
+        for (generation, member) in core::mem::take(&mut outcome.condemned) {
+            let Some(shard) = self.shards().get(member.shard as usize) else { continue };
+            *outcome += shard.lock().evict_member(generation, member.slot, self.emit(now));
+        }
     }
 
     /// The shard whose coldest object is the coldest of a sample; of all shards,

@@ -4,8 +4,8 @@ use core::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use mc_alloc::{
-    AllocateError, Allocation, Allocator, OffsetAllocator, OffsetAllocatorBuilder, RestoreError,
-    SlabAllocator, SlabAllocatorBuilder,
+    AllocateError, Allocation, Allocator, Direction, Label, Neighbour, OffsetAllocator,
+    OffsetAllocatorBuilder, Place, RestoreError, Room, SlabAllocator, SlabAllocatorBuilder,
 };
 use mc_ticket::TicketKey;
 use mc_types::{ClientId, Endpoint, Extent, RemoteKey, SegmentId};
@@ -154,11 +154,49 @@ impl Segment {
         may
     }
 
-    pub(crate) fn allocate(&self, size: u64) -> Result<Allocation, AllocateError> {
+    /// Takes space for the object that `label` stands for.
+    pub(crate) fn allocate(
+        &self,
+        size: u64,
+        label: Option<Label>,
+    ) -> Result<Allocation, AllocateError> {
         let mut allocator = self.allocator.lock();
         let allocation = allocator.allocate(size, 1);
+        if let (Ok(allocation), Some(label)) = (&allocation, label) {
+            allocator.set_label(allocation, label);
+        }
         self.free.store(allocator.available(), Ordering::Relaxed);
         allocation
+    }
+
+    /// Notes whose an allocation is.
+    pub(crate) fn set_label(&self, allocation: &Allocation, label: Label) {
+        self.allocator.lock().set_label(allocation, label);
+    }
+
+    /// Whether an object of `size` bytes would fit if this allocation alone were freed.
+    pub(crate) fn makes_room(&self, allocation: &Allocation, size: u64) -> bool {
+        self.allocator.lock().makes_room(allocation, size)
+    }
+
+    /// What has to be free for an object of `size` bytes to fit at this place.
+    pub(crate) fn room_at(&self, place: Place, size: u64) -> Room {
+        self.allocator.lock().room_at(place, size)
+    }
+
+    /// Shows what lies at a place and beyond, with the allocator's lock held.
+    pub(crate) fn walk(
+        &self,
+        place: Place,
+        direction: Direction,
+        mut show: impl FnMut(Neighbour) -> bool,
+    ) {
+        self.allocator.lock().walk(place, direction, &mut show);
+    }
+
+    /// Somewhere in the segment, by a random number.
+    pub(crate) fn place_near(&self, number: u64) -> Option<Place> {
+        self.allocator.lock().place_near(number)
     }
 
     /// Takes space back. In an unmounted segment nothing is left to account for.

@@ -8,6 +8,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mc_alloc::Label;
 use mc_evict::{Item, PolicyKind};
 use mc_lease::{Protection, Terms};
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
@@ -28,6 +29,7 @@ use crate::object::{Begun, Object, Replicas, State};
 use crate::order::Order;
 use crate::owners::Owners;
 use crate::quota::Quotas;
+use crate::room::Labels;
 use crate::slab::Slab;
 use crate::view::{ObjectView, SpaceView};
 
@@ -69,6 +71,7 @@ pub(crate) struct Totals {
 #[derive(Clone, Debug)]
 pub(crate) struct ShardConfig {
     pub(crate) number: u32,
+    pub(crate) labels: Labels,
     pub(crate) terms: Terms,
     pub(crate) policy: PolicyKind,
     pub(crate) hasher: KeyHasher,
@@ -173,6 +176,16 @@ impl Shard {
 
     pub(crate) fn len(&self) -> usize {
         self.index.len()
+    }
+
+    /// What the space of the object in a slot is marked with.
+    pub(crate) fn label(&self, slot: u32) -> Option<Label> {
+        self.config.labels.of(self.config.number, slot)
+    }
+
+    /// What the space of the next new object is marked with.
+    pub(crate) fn next_label(&self) -> Option<Label> {
+        self.label(self.objects.next_slot())
     }
 
     pub(crate) fn object(&self, slot: u32) -> Option<&Object> {

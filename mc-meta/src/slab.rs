@@ -17,6 +17,11 @@ impl<T> Slab<T> {
         Self { chunks: Vec::new(), free: Vec::new(), next: 0 }
     }
 
+    /// The slot that the next value gets.
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.next)
+    }
+
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(slot) = self.free.pop() {
             *self.entry(slot) = Some(value);
@@ -67,10 +72,12 @@ mod tests {
     fn slots_are_reused() {
         let mut slab = Slab::new();
         let slots: Vec<u32> = (0..3000).map(|n| slab.insert(n)).collect();
+        assert_eq!(slab.next_slot(), 3000);
         assert_eq!(slots, (0..3000).collect::<Vec<u32>>());
         assert_eq!(slab.remove(1500), Some(1500));
         assert_eq!(slab.remove(1500), None);
         assert_eq!(slab.get(1500), None);
+        assert_eq!(slab.next_slot(), 1500);
         assert_eq!(slab.insert(7), 1500);
         assert_eq!(slab.get(1500), Some(&7));
         assert_eq!(slab.get(99_999), None);

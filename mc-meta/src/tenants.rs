@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use mc_alloc::Label;
 use mc_types::{ClientId, KeyRef, Time};
 
 use crate::by_pattern::ReplicaPage;
@@ -180,6 +181,7 @@ impl Master {
         len: u64,
         config: &ReplicateConfig,
         writer: ClientId,
+        label: Option<Label>,
     ) -> Result<(Replicas, Charge<'_>), NoRoom> {
         let mut charge = if self.quotas.is_on() {
             let table = self.segments.read();
@@ -191,7 +193,7 @@ impl Master {
         } else {
             Charge::free()
         };
-        let replicas = self.place(len, config, writer)?;
+        let replicas = self.place(len, config, writer, label)?;
         charge.shrink_to(replicas.bytes());
         Ok((replicas, charge))
     }
@@ -217,12 +219,12 @@ impl Master {
             return None;
         }
         // What goes is the tenant's own, and no more than what its quota lacks.
-        let may = pressure.next(missing, u64::MAX).is_some();
+        let may = pressure.is_bearable();
         let evicted = match self.quotas.slot(tenant) {
             Some(slot) if may => self.evict_of(slot, now, missing),
             _ => Evicted::default(),
         };
-        pressure.count(&evicted);
+        pressure.count();
         (evicted.objects == 0).then(|| refused.into())
     }
 

@@ -18,6 +18,7 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
+use mc_alloc::Label;
 use mc_types::{ClientId, Generation, KeyRef, Time};
 use smallvec::SmallVec;
 
@@ -276,7 +277,9 @@ impl Master {
         if object.transfer().is_some() || object.offload().is_some() {
             return Err(TransferError::InTransfer);
         }
-        let (source, targets) = self.segments.read().reserve(object, route)?;
+        let label = shard.label(slot);
+        let object = shard.get_mut(slot);
+        let (source, targets) = self.segments.read().reserve(object, label, route)?;
         let grant = TransferGrant {
             handle: self.next_transfer(),
             generation: object.generation,
@@ -383,6 +386,7 @@ impl SegmentTable {
     fn reserve(
         &self,
         object: &Object,
+        label: Option<Label>,
         route: Route<'_>,
     ) -> Result<(Placement, Replicas), TransferError> {
         let source = self.named_segment(route.source)?;
@@ -401,7 +405,7 @@ impl SegmentTable {
                 continue;
             }
             let space = if held + taken.len() < MAX_REPLICAS {
-                take_in(segment, object.len())
+                take_in(segment, object.len(), label)
             } else {
                 Err(TransferError::TooManyReplicas)
             };
@@ -426,13 +430,17 @@ fn is_in(replica: &Replica, segment: &Arc<Segment>) -> bool {
     Arc::ptr_eq(&replica.segment, segment)
 }
 
-fn take_in(segment: &Arc<Segment>, len: u64) -> Result<Replica, TransferError> {
+fn take_in(
+    segment: &Arc<Segment>,
+    len: u64,
+    label: Option<Label>,
+) -> Result<Replica, TransferError> {
     let name = || segment.spec().name.clone();
     if len > segment.largest_object() {
         let largest_object = segment.largest_object();
         return Err(TransferError::TooLarge { segment: name(), len, largest_object });
     }
-    match segment.allocate(len) {
+    match segment.allocate(len, label) {
         Ok(allocation) => Ok(Replica { segment: Arc::clone(segment), allocation }),
         Err(_) => Err(match segment.free() {
             free if free >= len => TransferError::Fragmented { segment: name(), len, free },

@@ -65,7 +65,8 @@ impl Master {
             let no_room = {
                 let mut shard = self.shard_of(key);
                 let old = self.old_value(&mut shard, key, put.config, emit)?;
-                let space = match self.place_charged(put.key, len, put.config, client) {
+                let label = shard.next_label();
+                let space = match self.place_charged(put.key, len, put.config, client, label) {
                     Ok((replicas, charge)) => Ok(Space { replicas, charge, reused: false }),
                     Err(no_room @ (NoRoom::NotNow { .. } | NoRoom::Quota(_)))
                         if old
@@ -91,7 +92,7 @@ impl Master {
                 }
             };
             // The shard is unlocked here: making room locks others.
-            if let Some(error) = self.make_room_for(len, no_room, &mut pressure, now) {
+            if let Some(error) = self.make_room_for(len, put.config, no_room, &mut pressure, now) {
                 count(&self.counters.put_start_no_room, 1);
                 return Err(error);
             }

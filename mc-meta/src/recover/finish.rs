@@ -258,6 +258,9 @@ impl Rebuild {
                 match holder {
                     Holder::Object { shard, slot } => {
                         let mut shard = self.master.shards()[shard as usize].lock();
+                        if let Some(label) = shard.label(slot) {
+                            segment.set_label(&replica.allocation, label);
+                        }
                         shard.get_mut(slot).add_replica(replica);
                     }
                     Holder::Nobody => {

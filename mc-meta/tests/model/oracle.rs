@@ -195,6 +195,9 @@ pub(crate) struct Oracle {
     writers: BTreeSet<Writer>,
     /// Whether space that was kept for readers has gone with its segment.
     lost_kept: bool,
+    /// The lengths for which room was looked for in vain, and when. The master need not look
+    /// again at once.
+    in_vain: Vec<(u64, Time)>,
     generations: BTreeSet<Generation>,
     /// Readers that reported something.
     sources: u64,
@@ -228,6 +231,7 @@ impl Oracle {
             transfers: BTreeMap::new(),
             writers: BTreeSet::new(),
             lost_kept: false,
+            in_vain: Vec::new(),
             generations: BTreeSet::new(),
             sources: 0,
             totals: Totals::default(),

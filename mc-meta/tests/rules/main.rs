@@ -22,6 +22,7 @@ mod ranges;
 mod reads;
 mod recovery;
 mod renewals;
+mod room;
 mod slabs;
 mod strategies;
 mod suspicion;

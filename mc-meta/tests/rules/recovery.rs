@@ -482,7 +482,9 @@ fn the_order_of_eviction_is_kept() {
     let master = restart(&former, LATER).with_sink(evictions.clone());
     remount_all(&master, LATER);
     let now = LATER + master.config().lease_ttl;
-    put(&master, now, "big", 300).unwrap();
+    for name in ["e", "f", "g"] {
+        put(&master, now, name, 100).unwrap();
+    }
     assert_eq!(evictions.removals(Removal::Evicted), ["b", "c", "d"]);
 }
 

@@ -257,7 +257,7 @@ impl Oracle {
 }
 
 /// Whether there are so many bytes next to each other.
-fn has_room(segment: &Segment, len: u64, mut taken: Vec<Extent>) -> bool {
+pub(super) fn has_room(segment: &Segment, len: u64, mut taken: Vec<Extent>) -> bool {
     taken.sort_by_key(|extent| extent.offset());
     let mut free_from = 0;
     for extent in taken {

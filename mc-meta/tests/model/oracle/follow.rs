@@ -102,8 +102,12 @@ impl Oracle {
     }
 
     /// Objects were evicted; `wanted` sees the model before each victim that was
-    /// chosen for itself, not for its group.
-    pub(super) fn follow_evicted(&mut self, events: &[Event], wanted: &mut dyn FnMut(&Self)) {
+    /// chosen for itself, with the members of its group.
+    pub(super) fn follow_evicted(
+        &mut self,
+        events: &[Event],
+        wanted: &mut dyn FnMut(&Self, &str, &[&Object]),
+    ) {
         let mut condemned = BTreeSet::new();
         for event in events {
             let Event::Removed { key, generation, cause: Removal::Evicted } = event else {
@@ -113,8 +117,9 @@ impl Oracle {
             assert_eq!(victim.generation, *generation);
             let chosen = victim.group.is_none_or(|group| condemned.insert(group));
             if chosen {
-                wanted(self);
-                self.check_victim(key, &victim);
+                let all = self.going_with(key);
+                self.check_victim(&all);
+                wanted(self, key, &all);
             }
             let freed = self.bytes_allocatable(&victim);
             self.forget(key);
@@ -128,33 +133,49 @@ impl Oracle {
         assert_eq!(left.count(), 0, "a group goes as a whole");
     }
 
-    /// That it could go, with its group, and that nothing else had to go before.
-    fn check_victim(&self, key: &str, victim: &Object) {
-        let all: Vec<&Object> = match victim.group {
-            None => vec![&self.objects[key]],
+    /// An object and the members of its group.
+    fn going_with(&self, key: &str) -> Vec<&Object> {
+        let object = &self.objects[key];
+        match object.group {
+            None => vec![object],
             Some(group) => self.members(group).collect(),
-        };
+        }
+    }
+
+    /// That these could go.
+    fn check_victim(&self, all: &[&Object]) {
         assert!(all.iter().all(|object| object.transfer.is_none()), "what is being copied stays");
-        for member in &all {
+        for member in all {
             assert!(member.complete, "unfinished objects are never evicted");
             assert!(!member.hard_pin, "hard-pinned objects are never evicted");
             assert!(self.now >= member.promised, "what was promised to readers is kept");
         }
         assert!(all.iter().any(|object| self.bytes_allocatable(object) > 0), "it makes room");
-        let others = || {
-            self.objects
-                .values()
-                .filter(|object| !all.iter().any(|member| member.generation == object.generation))
-        };
-        // A pin that has lapsed is in force again when the clock has gone back.
         if self.is_on_time() && all.iter().all(|object| self.is_soft_pinned(object)) {
             assert!(self.config.allow_evict_soft_pinned_objects, "soft-pinned objects stay");
-            let mut ordinary = others().filter(|other| self.is_ordinary_victim(other));
+        }
+    }
+
+    fn others<'a>(&'a self, all: &'a [&Object]) -> impl Iterator<Item = &'a Object> {
+        self.objects
+            .values()
+            .filter(|object| !all.iter().any(|member| member.generation == object.generation))
+    }
+
+    /// That no ordinary object is left when soft-pinned ones go.
+    pub(super) fn check_pins(&self, key: &str, all: &[&Object]) {
+        // A pin that has lapsed is in force again when the clock has gone back.
+        if self.is_on_time() && all.iter().all(|object| self.is_soft_pinned(object)) {
+            let mut ordinary = self.others(all).filter(|other| self.is_ordinary_victim(other));
             assert!(
                 ordinary.next().is_none(),
                 "{key} is soft-pinned and went before ordinary objects"
             );
         }
+    }
+
+    /// That nothing else had to go before, where the order is known.
+    pub(super) fn check_order(&self, key: &str, all: &[&Object]) {
         let in_order = self.config.shards == 1
             && self.config.eviction_policy == PolicyKind::Lru
             && self.is_on_time()
@@ -164,7 +185,11 @@ impl Oracle {
             let colder = |other: &&Object| {
                 !other.soft_pin && self.is_ordinary_victim(other) && self.last_rank(other) < used
             };
-            assert_eq!(others().filter(colder).count(), 0, "{key} was used last before others");
+            assert_eq!(
+                self.others(all).filter(colder).count(),
+                0,
+                "{key} was used last before others"
+            );
         }
     }
 

@@ -71,7 +71,7 @@ impl Oracle {
     }
 
     /// What stands before its eviction beside its own lease and its soft pin.
-    fn is_held(&self, object: &Object) -> bool {
+    pub(super) fn is_held(&self, object: &Object) -> bool {
         let makes_room =
             object.replicas.iter().any(|(mounting, _)| self.status(*mounting).is_allocatable());
         let held_with_others = object.group.is_some_and(|group| self.group_is_held(group));

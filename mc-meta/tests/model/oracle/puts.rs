@@ -1,10 +1,12 @@
 //! Puts, the space they are granted and the reasons they are refused.
 
+use core::time::Duration;
 use std::collections::BTreeSet;
 
 use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, Removal, Slice};
 use mc_types::{ClientId, Extent, Time};
 
+use super::checks::has_room;
 use super::journal::Event;
 use super::{Group, Mounting, Object, Oracle, Segment, is_genuine};
 
@@ -86,7 +88,8 @@ impl Oracle {
         self.totals.puts_discarded += 1;
     }
 
-    /// Old puts are given up, then objects are evicted, until there is room.
+    /// Old puts are given up, then objects are evicted, until there is room: the coldest one if
+    /// that alone makes the room, and else neighbours that together make it.
     pub(super) fn make_room(&mut self, events: &[Event], put: &PutStart<'_>) {
         let len: u64 = put.slice_lengths.iter().sum();
         let is_victim = |event: &Event| matches!(event, Event::Removed { .. });
@@ -95,23 +98,84 @@ impl Oracle {
         let in_vain = self.allowed(put).is_empty() && !evicted.is_empty();
         assert!(!in_vain, "evicted in vain");
         self.follow_reclaimed(reclaimed);
-        // Each round evicts for at least twice what the one before did, and the first
-        // one for as much as the put needs. So when there is room, no more is evicted
-        // than was by then, and once that.
+        if evicted.is_empty() {
+            return;
+        }
+        assert!(!self.has_room_for(put, |_| false), "evicted although there was room");
+        let ordinary = self.has_room_for(put, |object| self.is_ordinary_victim(object));
+        let most = len * u64::from(put.config.replica_num) * 2;
+        let is_coldest = self.coldest_makes_room(put, most);
+        // The length of a group is estimated.
+        let is_cheap = self.groups.is_empty() && self.is_on_time() && self.costs_at_most(put, most);
         let before = self.totals.evicted_bytes;
-        let mut enough = None;
-        let mut chosen = 0;
-        self.follow_evicted(evicted, &mut |oracle| {
-            let freed = oracle.totals.evicted_bytes - before;
-            chosen += 1;
-            let room = oracle.allowed(put).iter().any(|at| oracle.has_room(at, len));
-            if room && enough.is_none() {
-                assert!(chosen > 1, "evicted although there was room");
-                enough = Some(freed + freed + len);
+        self.follow_evicted(evicted, &mut |oracle, key, victims| {
+            let is_pinned = victims.iter().all(|victim| oracle.is_soft_pinned(victim));
+            let went_first = oracle.is_on_time() && is_pinned && ordinary;
+            assert!(!went_first, "{key} is soft-pinned, and ordinary objects would have made room");
+            if is_coldest {
+                oracle.check_order(key, victims);
             }
-            let groups = oracle.groups.is_empty();
-            assert!(!groups || enough.is_none_or(|enough| freed <= enough), "evicted too much");
         });
+        let lost = self.totals.evicted_bytes - before;
+        assert!(!is_cheap || lost <= most, "{lost} bytes evicted for {len}");
+        assert!(self.has_room_for(put, |_| false), "evicted in vain");
+    }
+
+    /// Whether there is room for a put, or would be without the objects that `goes` says.
+    fn has_room_for(&self, put: &PutStart<'_>, goes: impl Fn(&Object) -> bool) -> bool {
+        let len: u64 = put.slice_lengths.iter().sum();
+        let allowed = self.allowed(put);
+        allowed.into_iter().any(|segment| {
+            let mut taken = self.taken(segment.mounting);
+            for object in self.objects.values().filter(|object| goes(object)) {
+                let here = object.replicas.iter().filter(|(at, _)| *at == segment.mounting);
+                here.for_each(|(_, extent)| taken.retain(|other| other != extent));
+            }
+            has_room(segment, len, taken)
+        })
+    }
+
+    /// Whether the order of eviction is known, and its first object alone makes the room, for no
+    /// more than `most` bytes.
+    fn coldest_makes_room(&self, put: &PutStart<'_>, most: u64) -> bool {
+        let victims = self.objects.values().filter(|object| self.is_ordinary_victim(object));
+        let coldest = victims.min_by_key(|object| self.last_rank(object));
+        let alone = |coldest: &Object| {
+            let cost: u64 = coldest.replicas.iter().map(|(_, extent)| extent.len()).sum();
+            cost <= most && self.has_room_for(put, |object| object.generation == coldest.generation)
+        };
+        self.groups.is_empty() && coldest.is_some_and(alone)
+    }
+
+    /// Whether neighbours of no more than so many bytes, in all their replicas, make the room.
+    fn costs_at_most(&self, put: &PutStart<'_>, most: u64) -> bool {
+        let len: u64 = put.slice_lengths.iter().sum();
+        let ordinary = |object: &&Object| self.is_ordinary_victim(object);
+        let cost =
+            |object: &Object| object.replicas.iter().map(|(_, extent)| extent.len()).sum::<u64>();
+        self.allowed(put).into_iter().any(|segment| {
+            let victims = self.objects.values().filter(ordinary);
+            let here = victims.filter_map(|object| {
+                let there = object.replicas.iter().find(|(at, _)| *at == segment.mounting);
+                there.map(|(_, extent)| (*extent, cost(object)))
+            });
+            let here: Vec<(Extent, u64)> = here.collect();
+            let blocked: Vec<Extent> = self.taken(segment.mounting);
+            let blocked = blocked.into_iter().filter(|it| !here.iter().any(|(own, _)| own == it));
+            let blocked: Vec<Extent> = blocked.collect();
+            // A cheapest run begins or ends where something blocked, a victim or the segment
+            // does; that it begins there is no restriction where it may be longer than needed.
+            let begins = here.iter().flat_map(|(it, _)| [it.offset(), it.end()]);
+            let begins = begins.chain(blocked.iter().map(|it| it.end())).chain([0]);
+            begins.into_iter().any(|from| {
+                let to = from + len;
+                let overlaps = |it: &Extent| it.offset() < to && from < it.end();
+                to <= segment.spec.size
+                    && !blocked.iter().any(overlaps)
+                    && here.iter().filter(|(it, _)| overlaps(it)).map(|(_, c)| c).sum::<u64>()
+                        <= most
+            })
+        })
     }
 
     /// The object that a put begins, which is nowhere yet.
@@ -212,7 +276,7 @@ impl Oracle {
     }
 
     /// The error names the true cause, and there was really nothing to be done.
-    pub(super) fn check_refusal(&self, put: &PutStart<'_>, error: &PutStartError) {
+    pub(super) fn check_refusal(&mut self, put: &PutStart<'_>, error: &PutStartError) {
         let len: u64 = put.slice_lengths.iter().sum();
         let allowed = self.allowed(put);
         let mounted = self.segments.values().filter(|s| s.status.is_allocatable()).count();
@@ -231,8 +295,9 @@ impl Oracle {
         if !self.is_on_time() {
             return;
         }
-        for (key, object) in &self.objects {
-            assert!(!self.would_go(object), "{key} could have been evicted");
+        if !self.is_remembered(len) {
+            let room = self.has_room_for(put, |object| self.would_go(object));
+            assert!(!room, "refused although enough could have been evicted");
         }
         let free = |segment: &&Segment| segment.spec.size - self.used_in(segment.mounting);
         let free = allowed.iter().map(free).max().unwrap();
@@ -245,17 +310,33 @@ impl Oracle {
         let reachable = |object: &Object| {
             self.config.allow_evict_soft_pinned_objects || !self.ranks_soft_pinned(object)
         };
-        let must = self.objects.values().any(|object| {
+        let waits = |object: &Object| {
             object.complete && !object.hard_pin && self.is_leased(object) && reachable(object)
-        });
+        };
+        let must = !self.is_remembered(len)
+            && self.has_room_for(put, |object| {
+                self.would_go(object) || object.group.is_none() && waits(object)
+            });
+        let must = must || self.discarded.iter().any(|kept| kept.writer.is_none());
         // What was set aside and then lost its segment is taken for leased until the
         // next tick has swept it up; what was set aside for another reason is, too.
-        let may = !self.lost.is_empty() || self.objects.values().any(|o| self.may_be_aside(o));
-        let must = must || self.discarded.iter().any(|kept| kept.writer.is_none());
-        let may = may || self.lost_kept;
+        let may = self.objects.values().any(|object| {
+            waits(object) || self.may_be_aside(object) || object.complete && self.is_held(object)
+        });
+        let may = may || !self.lost.is_empty() || self.lost_kept || self.is_remembered(len);
         match must {
             true => assert_eq!(*error, leased),
             false => assert!(*error == otherwise || (may && *error == leased), "{error:?}"),
         }
+        if put.config.excluded_segments.is_empty() {
+            self.in_vain.push((len, self.now));
+        }
+    }
+
+    /// Whether no more was looked for in vain so short a time ago that the master need not
+    /// look again.
+    fn is_remembered(&self, len: u64) -> bool {
+        let memory = Duration::from_millis(100);
+        self.in_vain.iter().any(|&(other, when)| len >= other && self.now < when + memory)
     }
 }

@@ -43,8 +43,10 @@ impl Oracle {
         let low = part((high - self.config.eviction_ratio).max(0.0));
         let high = part(high);
         assert!(evicted.is_empty() || used > high, "evicted below the watermark");
-        self.follow_evicted(evicted, &mut |oracle| {
+        self.follow_evicted(evicted, &mut |oracle, key, victims| {
             assert!(oracle.used_allocatable() > low, "more evicted than was to be");
+            oracle.check_pins(key, victims);
+            oracle.check_order(key, victims);
         });
         if !more && used > high && self.used_allocatable() > low && self.is_on_time() {
             let left = self.objects.values().filter(|object| self.would_go(object));
