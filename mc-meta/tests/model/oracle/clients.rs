@@ -170,6 +170,9 @@ impl Oracle {
             let replaces = self.objects[&key].generation != generation;
             let object = if replaces { &mut self.replacements } else { &mut self.objects };
             let object = object.get_mut(&key).unwrap();
+            if !object.complete {
+                self.writers.insert((object.owner, generation));
+            }
             let lost = Lost {
                 complete: object.complete,
                 hard_pin: object.hard_pin,
