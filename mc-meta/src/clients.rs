@@ -16,6 +16,9 @@ use crate::states::SegmentStatus;
 use crate::table::SegmentTable;
 use crate::tasks::MAX_FETCHED_TASKS;
 
+/// Clients and segments whose time is over that are seen to before waiting pings have their turn.
+const DUE_AT_A_TIME: usize = 32;
+
 /// Who contributes segments, and what is due when.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
@@ -423,16 +426,23 @@ impl Master {
     /// Suspends the segments of clients that have been silent too long, gives those up
     /// that do not come back, and unmounts what was to be unmounted by now.
     pub(crate) fn expire_clients(&self, now: Time) {
-        let mut clients = self.clients.lock();
         let mut gone = false;
-        while let Some(due) = clients.pop_due(now, self.config.client_ttl) {
-            let mut table = self.segments.write();
-            gone |= match due {
-                Due::Client(client) => self.suspend(&mut clients, &mut table, client, now),
-                Due::Segment(id) => self.retire(&mut clients, &mut table, id, now),
-            };
+        let mut is_left = true;
+        while is_left {
+            let mut clients = self.clients.lock();
+            for _ in 0..DUE_AT_A_TIME {
+                let Some(due) = clients.pop_due(now, self.config.client_ttl) else {
+                    is_left = false;
+                    break;
+                };
+                let mut table = self.segments.write();
+                gone |= match due {
+                    Due::Client(client) => self.suspend(&mut clients, &mut table, client, now),
+                    Due::Segment(id) => self.retire(&mut clients, &mut table, id, now),
+                };
+            }
+            self.hand_over(clients, now);
         }
-        self.hand_over(clients, now);
         if gone {
             self.start_sweep();
         }
@@ -472,7 +482,8 @@ impl Master {
     pub(crate) fn hand_over(&self, mut clients: MutexGuard<'_, Clients>, now: Time) {
         let left = core::mem::take(&mut clients.left);
         let disks_left = core::mem::take(&mut clients.disks_left);
-        drop(clients);
+        // A ping that has waited comes first.
+        MutexGuard::unlock_fair(clients);
         for client in left {
             self.hand_over_tasks(now, client);
         }

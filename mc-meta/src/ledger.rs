@@ -83,8 +83,10 @@ impl Ledger {
 
     pub(crate) fn set_capacity(&self, bytes: u64) {
         let mut directory = self.directory.write();
-        directory.capacity = bytes;
-        self.scale(&directory);
+        if directory.capacity != bytes {
+            directory.capacity = bytes;
+            self.scale(&directory);
+        }
     }
 
     pub(crate) fn set_policy(&self, tenant: &TenantId, requested: u64) -> Result<(), PolicyError> {

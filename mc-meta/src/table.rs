@@ -4,6 +4,7 @@
 //! choose among. The others (suspended, draining, about to go) are parked: known by
 //! id, and to the objects in them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -28,8 +29,12 @@ pub(crate) struct SegmentTable {
     /// The number of each segment's host.
     host_numbers: Vec<u64>,
     hosts_seen: u64,
-    largest: u64,
-    capacity: u64,
+    /// How many of `segments` can hold an object of so many bytes, and no larger one.
+    largest: BTreeMap<u64, usize>,
+    /// Bytes of `segments`.
+    capacity: u128,
+    /// Bytes of `parked`.
+    parked_bytes: u128,
     view: u64,
     /// Told how many bytes there are for tenants.
     quotas: Arc<Quotas>,
@@ -76,8 +81,8 @@ impl SegmentTable {
     }
 
     /// Bytes of the segments that take new objects.
-    pub(crate) const fn capacity(&self) -> u64 {
-        self.capacity
+    pub(crate) fn capacity(&self) -> u64 {
+        saturated(self.capacity)
     }
 
     /// Bytes in use in the segments that take new objects.
@@ -91,8 +96,8 @@ impl SegmentTable {
     }
 
     /// Bytes of the largest object that a segment can hold.
-    pub(crate) const fn largest(&self) -> u64 {
-        self.largest
+    pub(crate) fn largest(&self) -> u64 {
+        self.largest.last_key_value().map_or(0, |(len, _)| *len)
     }
 
     /// Adds a segment whose id and name are free.
@@ -103,18 +108,18 @@ impl SegmentTable {
         if segment.is_allocatable() {
             self.place_in(segment);
         } else {
-            self.parked.insert(id, segment);
+            self.park(segment);
         }
-        self.recount();
+        self.changed();
     }
 
     /// Takes a segment out and retires it.
     pub(crate) fn remove(&mut self, id: SegmentId) -> Option<Arc<Segment>> {
-        let segment = self.take_out(id).or_else(|| self.parked.remove(&id))?;
+        let segment = self.take_out(id).or_else(|| self.unpark(id))?;
         self.by_name.remove(&segment.spec().name);
         self.leave_client(&segment);
         segment.set_status(SegmentStatus::Unmounted);
-        self.recount();
+        self.changed();
         Some(segment)
     }
 
@@ -132,12 +137,12 @@ impl SegmentTable {
         // It was heard of, or takes no new objects in any case.
         segment.set_suspect(false);
         if status.is_allocatable() {
-            self.parked.remove(&id);
+            self.unpark(id);
             self.place_in(Arc::clone(&segment));
         } else if let Some(segment) = self.take_out(id) {
-            self.parked.insert(id, segment);
+            self.park(segment);
         }
-        self.recount();
+        self.changed();
         Some(segment)
     }
 
@@ -151,13 +156,13 @@ impl SegmentTable {
         segment.set_suspect(is_suspect);
         if is_suspect {
             if let Some(segment) = self.take_out(id) {
-                self.parked.insert(id, segment);
+                self.park(segment);
             }
         } else if segment.is_allocatable() {
-            self.parked.remove(&id);
+            self.unpark(id);
             self.place_in(Arc::clone(&segment));
         }
-        self.recount();
+        self.changed();
         Some(segment)
     }
 
@@ -172,6 +177,8 @@ impl SegmentTable {
         });
         host.segments.push(at);
         self.host_numbers.push(host.number);
+        self.capacity += u128::from(segment.spec().size);
+        *self.largest.entry(segment.largest_object()).or_default() += 1;
         self.segments.push(segment);
     }
 
@@ -180,6 +187,13 @@ impl SegmentTable {
         let at = self.positions.remove(&id)?;
         let segment = self.segments.swap_remove(at);
         self.host_numbers.swap_remove(at);
+        self.capacity -= u128::from(segment.spec().size);
+        if let Entry::Occupied(mut count) = self.largest.entry(segment.largest_object()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         self.leave_host(&segment, at);
         if let Some(moved) = self.segments.get(at) {
             self.positions.insert(moved.spec().id, at);
@@ -219,18 +233,31 @@ impl SegmentTable {
         SeenBy { table: self, writer }
     }
 
-    fn recount(&mut self) {
-        let largest = self.segments.iter().map(|segment| segment.largest_object()).max();
-        self.largest = largest.unwrap_or(0);
-        let sizes = self.segments.iter().map(|segment| segment.spec().size);
-        self.capacity = sizes.fold(0, u64::saturating_add);
+    /// Keeps a segment that takes no new objects.
+    fn park(&mut self, segment: Arc<Segment>) {
+        self.parked_bytes += u128::from(segment.spec().size);
+        self.parked.insert(segment.spec().id, segment);
+    }
+
+    fn unpark(&mut self, id: SegmentId) -> Option<Arc<Segment>> {
+        let segment = self.parked.remove(&id)?;
+        self.parked_bytes -= u128::from(segment.spec().size);
+        Some(segment)
+    }
+
+    /// A segment has come, gone or changed its status.
+    fn changed(&mut self) {
         // What lies in parked segments is charged, too. If they did not count, a tenant
         // whose nodes are silent for a moment would have too much, and give up what it
         // has on the others.
-        let parked = self.parked.values().map(|segment| segment.spec().size);
-        self.quotas.set_capacity(parked.fold(self.capacity, u64::saturating_add));
+        self.quotas.set_capacity(saturated(self.capacity + self.parked_bytes));
         self.view += 1;
     }
+}
+
+/// A sum of segments' lengths, or the most that there can be.
+fn saturated(bytes: u128) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// The table as the allocation strategies see it, with the distances from a writer.
