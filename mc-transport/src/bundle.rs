@@ -170,6 +170,7 @@ impl Link for Bundle {
             views: a.views || b.views,
             encrypted: a.encrypted && b.encrypted,
             tickets: a.tickets && b.tickets,
+            cancels: a.cancels && b.cancels,
         });
         all.unwrap_or(Capabilities::new(0))
     }

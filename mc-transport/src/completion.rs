@@ -142,6 +142,17 @@ impl Completions {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// How many operations are known to be done or failed. Operations that are carried out by
+    /// whoever waits make progress only meanwhile.
+    #[must_use]
+    pub fn finished(&self) -> usize {
+        match &self.results {
+            Results::Own(own) => own.finished.len(),
+            Results::Driven(driven) => driven.finished.len(),
+            Results::Shared(batch) => batch.progress.lock().finished.len(),
+        }
+    }
+
     /// [`next`](Self::next), polled.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Outcome)>> {
         let next = match &mut self.results {

@@ -1,5 +1,6 @@
 //! One operation as a copy, for transports whose two sides share memory.
 
+use crate::cancel::{Cancel, guarded};
 use crate::completion::Transferred;
 use crate::error::TransferError;
 use crate::memory::MemorySlice;
@@ -14,7 +15,7 @@ const CHUNK: usize = 128 << 10;
 /// for any. `may_go_on` is asked before each 128 KiB.
 ///
 /// # Errors
-/// What `may_go_on` refuses with; part of the bytes may have been moved then.
+/// What `may_go_on` refuses with, and [`TransferError::Cancelled`]; part of the bytes may have been moved then.
 ///
 /// # Panics
 /// When the two sides differ in length, which [`Operation::validate`] excludes.
@@ -29,7 +30,7 @@ pub(crate) fn copy(
         Operation::Read { into, .. } => {
             for piece in into.iter() {
                 let from = rest.take(piece.len());
-                copy_piece(&from, piece, piece, digest.as_mut(), &may_go_on)?;
+                copy_piece(&from, piece, piece, digest.as_mut(), operation.cancel(), &may_go_on)?;
             }
         }
         Operation::Write { from, .. } => {
@@ -37,7 +38,7 @@ pub(crate) fn copy(
                 let target = rest.take(source.len());
                 match source {
                     Source::Memory(slice) => {
-                        copy_piece(slice, &target, slice, digest.as_mut(), &may_go_on)?;
+                        copy_piece(slice, &target, slice, digest.as_mut(), None, &may_go_on)?;
                     }
                     Source::Bytes(bytes) => {
                         for (nth, chunk) in bytes.chunks(CHUNK).enumerate() {
@@ -77,13 +78,15 @@ fn copy_piece(
     to: &MemorySlice,
     local: &MemorySlice,
     mut digest: Option<&mut Summing>,
+    cancel: Option<&Cancel>,
     may_go_on: &impl Fn() -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
     for start in (0..from.len()).step_by(CHUNK) {
         may_go_on()?;
         let len = CHUNK.min(from.len() - start);
         let part = |slice: &MemorySlice| slice.part(start, len).expect("the loop stays inside");
-        part(from).copy_to_slice(&part(to)).expect("parts of one length");
+        let copied = guarded(cancel, || part(from).copy_to_slice(&part(to)));
+        copied.ok_or(TransferError::Cancelled)?.expect("parts of one length");
         if let Some(digest) = &mut digest {
             digest.update_part(local, start, len);
         }

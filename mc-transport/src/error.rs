@@ -246,6 +246,9 @@ pub enum TransferError {
     /// given up.
     #[error("the peer broke the protocol: {0}")]
     Protocol(#[source] ProtocolViolation),
+    /// The caller [cancelled](crate::Cancel) the read.
+    #[error("the read was cancelled")]
+    Cancelled,
     /// This side's transport was shut down.
     #[error("the transport was shut down")]
     Closed,
@@ -284,6 +287,7 @@ impl TransferError {
             | Self::LinkLost { .. }
             | Self::TimedOut { .. }
             | Self::Protocol(_)
+            | Self::Cancelled
             | Self::Closed => ErrorCode::TransferFail,
         }
     }

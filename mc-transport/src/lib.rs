@@ -3,6 +3,7 @@
 mod boot_time;
 mod breaker;
 mod bundle;
+mod cancel;
 mod checksum;
 mod completion;
 #[cfg(feature = "conformance")]
@@ -36,6 +37,7 @@ mod transport;
 pub use boot_time::BootTime;
 pub use breaker::{Breaker, BreakerConfig};
 pub use bundle::{Bundle, BundleConfig};
+pub use cancel::Cancel;
 pub use checksum::{Digest, checksum, combined};
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
 pub use environment::BadVariable;

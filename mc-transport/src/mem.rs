@@ -186,6 +186,7 @@ impl Link for MemLink {
             views: true,
             ordering,
             tickets: true,
+            cancels: true,
             ..Capabilities::new(u64::MAX)
         }
     }

@@ -7,6 +7,7 @@ use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
 
 use crate::boot_time::BootTime;
+use crate::cancel::Cancel;
 use crate::error::{InvalidOperation, TransferError};
 use crate::memory::MemorySlice;
 use crate::region::Access;
@@ -181,6 +182,8 @@ pub enum Operation {
         into: Pieces<MemorySlice>,
         /// Which checksums of theirs the result brings.
         sums: Sums,
+        /// Gives the read up, at the caller's word.
+        cancel: Option<Cancel>,
     },
     /// Fills `to` with the bytes of `from`, piece after piece. When the write
     /// fails, what `to` holds is unspecified.
@@ -198,7 +201,7 @@ impl Operation {
     /// A read of `from` into one slice of memory or several.
     #[must_use]
     pub fn read(from: RemoteSpan, into: impl Into<Pieces<MemorySlice>>) -> Self {
-        Self::Read { from, into: into.into(), sums: Sums::None }
+        Self::Read { from, into: into.into(), sums: Sums::None, cancel: None }
     }
 
     /// A write of [`Bytes`], one slice of memory, or several [`Source`]s to `to`.
@@ -231,6 +234,24 @@ impl Operation {
             Self::Read { sums, .. } | Self::Write { sums, .. } => *sums = Sums::Slices,
         }
         self
+    }
+
+    /// The same read, which `cancel` ends before its time. A write stays as it is: what was sent
+    /// is not taken back.
+    #[must_use]
+    pub fn cancelled_by(mut self, by: &Cancel) -> Self {
+        if let Self::Read { cancel, .. } = &mut self {
+            *cancel = Some(by.clone());
+        }
+        self
+    }
+
+    /// What ends the operation before its time.
+    pub(crate) fn cancel(&self) -> Option<&Cancel> {
+        match self {
+            Self::Read { cancel, .. } => cancel.as_ref(),
+            Self::Write { .. } => None,
+        }
     }
 
     /// Which checksums the result brings.
@@ -294,9 +315,12 @@ impl Operation {
             // counted in `usize`.
             let (start, len) = (start as usize, len as usize);
             match &self {
-                Self::Read { into, .. } => {
-                    Self::Read { from: remote, into: cut(into, start, len).into(), sums }
-                }
+                Self::Read { into, cancel, .. } => Self::Read {
+                    from: remote,
+                    into: cut(into, start, len).into(),
+                    sums,
+                    cancel: cancel.clone(),
+                },
                 Self::Write { from, .. } => {
                     Self::Write { from: cut(from, start, len).into(), to: remote, sums }
                 }

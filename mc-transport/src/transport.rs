@@ -273,11 +273,13 @@ pub struct Capabilities {
     /// The peer verifies the tickets of operations, where a region asks for them. Where this
     /// is `false`, as over shared memory, whoever has a region's key reaches all of it.
     pub tickets: bool,
+    /// Reads end when their [`Cancel`](crate::Cancel) says so.
+    pub cancels: bool,
 }
 
 impl Capabilities {
     /// A plain link: every buffer in between, no order, no views, not encrypted, no
-    /// tickets.
+    /// tickets, nothing that cancels reads.
     #[must_use]
     pub const fn new(max_operation: u64) -> Self {
         Self {
@@ -288,6 +290,7 @@ impl Capabilities {
             views: false,
             encrypted: false,
             tickets: false,
+            cancels: false,
         }
     }
 }

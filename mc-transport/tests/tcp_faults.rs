@@ -12,7 +12,7 @@ use bytes::Bytes;
 use mc_ticket::{ClockEpoch, Rights, TicketKey};
 use mc_transport::tcp::StartError;
 use mc_transport::{
-    Access, BootTime, Bundle, ConnectError, Link, MasterClock, Memory, Operation, Outcome,
+    Access, BootTime, Bundle, Cancel, ConnectError, Link, MasterClock, Memory, Operation, Outcome,
     ProtocolViolation, RegisterError, RemoteSpan, TcpConfig, TcpTransport, Tickets, TransferError,
     Transport,
 };
@@ -486,6 +486,38 @@ async fn a_stalled_read_is_broken_off_with_its_region() {
     let read = rest(&mut raw).await;
     assert!((read.len() as u64) < LEN, "it was broken off");
     assert!(read.iter().all(|&byte| byte == 0), "bytes of the memory's next life were read");
+}
+
+#[tokio::test]
+async fn a_cancelled_read_touches_its_memory_no_more() {
+    // Into the buffer, straight into memory, and in several pieces.
+    for len in [100, 40_000, 700_000] {
+        for first in [0, 50, len / 2, len - 1] {
+            let server = FakeServer::new().await;
+            let client = TcpTransport::start(TcpConfig::default()).await.unwrap();
+            let (link, mut peer) = server.link(&client).await;
+            assert!(link.capabilities().cancels);
+            let memory = Memory::allocate(len).unwrap();
+            let (cancel, from) = (Cancel::new(), span(KEY, 0, len as u64));
+            let read = Operation::read(from, memory.whole()).cancelled_by(&cancel);
+            let results = link.submit(vec![read]);
+            // Told apart from the read by the order of answers alone.
+            let behind = link.submit(vec![read_of(1000)]);
+            peer.write_all(&response(0, 0, len as u64)).await.unwrap();
+            peer.write_all(&vec![1; first]).await.unwrap();
+            let taken = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == 1).count() == first;
+            eventually("the first bytes are there", || taken(&memory.whole().to_vec())).await;
+            cancel.cancel();
+            memory.whole().copy_from(0, &vec![7; len]).unwrap();
+            peer.write_all(&vec![1; len - first]).await.unwrap();
+            peer.write_all(&response(0, 1, 1000)).await.unwrap();
+            peer.write_all(&[2; 1000]).await.unwrap();
+            assert!(behind.await[0].is_ok(), "the link goes on");
+            assert!(matches!(results.await[0], Err(TransferError::Cancelled)));
+            let bytes = memory.whole().to_vec();
+            assert!(bytes.iter().all(|&byte| byte == 7), "bytes came late, {first} of {len}");
+        }
+    }
 }
 
 #[tokio::test]

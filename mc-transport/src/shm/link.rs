@@ -107,7 +107,8 @@ impl Link for ShmLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { zero_copy: true, views: true, ..Capabilities::new(self.reach.max_operation) }
+        let plain = Capabilities::new(self.reach.max_operation);
+        Capabilities { zero_copy: true, views: true, cancels: true, ..plain }
     }
 
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {

@@ -26,6 +26,7 @@ use super::stream::{Frame, SendQueue};
 use super::tasks::{Counted, Tasks};
 use super::wire::{Opcode, RequestHeader};
 use crate::boot_time::BootTime;
+use crate::cancel::Cancel;
 use crate::completion::{Completion, Completions, Transferred};
 use crate::error::TransferError;
 use crate::memory::MemorySlice;
@@ -130,7 +131,7 @@ impl Link for TcpLink {
         let ordering = OperationOrder::Submission;
         let zero_copy = self.channel.stream.is_zero_copy();
         let plain = Capabilities::new(self.channel.max_operation);
-        Capabilities { zero_copy, ordering, tickets: true, ..plain }
+        Capabilities { zero_copy, ordering, tickets: true, cancels: true, ..plain }
     }
 }
 
@@ -210,6 +211,8 @@ pub(super) struct Awaited {
     pub(super) requested: u64,
     pub(super) access: Access,
     pub(super) checksum: Summed,
+    /// Ends a read, so that its bytes go nowhere.
+    pub(super) cancel: Option<Cancel>,
     completion: Completion,
 }
 
@@ -418,6 +421,7 @@ impl Outbox {
         let (remote, access) = (operation.remote(), operation.access());
         let (offset, requested) = (remote.extent.offset(), remote.extent.len());
         let summing = Summing::of(&operation).map(Box::new);
+        let cancel = operation.cancel().cloned();
         let (opcode, payload, into, len) = match operation {
             Operation::Read { into, .. } => (Opcode::Read, Vec::new().into(), into, requested),
             Operation::Write { from, .. } => (Opcode::Write, from, Vec::new().into(), 0),
@@ -442,6 +446,7 @@ impl Outbox {
             requested,
             access,
             checksum,
+            cancel,
             completion,
         });
     }
@@ -463,6 +468,7 @@ impl Outbox {
             requested: 0,
             access: Access::Write,
             checksum: Summed::No,
+            cancel: None,
             completion,
         });
     }

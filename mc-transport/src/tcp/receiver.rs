@@ -14,6 +14,7 @@ use super::patience::{PROGRESS, Patience};
 use super::stream::{DIRECT, ReceiveBuffer, Target};
 use super::tasks::Counted;
 use super::wire::{BadResponse, RESPONSE_LEN, ResponseHeader, Status};
+use crate::cancel::guarded;
 use crate::error::{ProtocolViolation, TransferError};
 
 /// One per link. Dropping it, as the end of its task does, fails every operation
@@ -112,8 +113,9 @@ impl Receiver {
             let violation = ProtocolViolation::EarlyAnswer { id: header.id };
             return Err(TransferError::Protocol(violation));
         }
-        if due_len > 0 {
-            self.receive_payload().await?;
+        let mut outcome = outcome;
+        if due_len > 0 && self.receive_payload().await? == Payload::Cancelled {
+            outcome = Err(TransferError::Cancelled);
         }
         self.patience.renew();
         let done = self.awaited.pop_front().expect("the operation was at the front");
@@ -123,7 +125,7 @@ impl Receiver {
     }
 
     /// Receives the payload of the operation at the front.
-    async fn receive_payload(&mut self) -> Result<(), TransferError> {
+    async fn receive_payload(&mut self) -> Result<Payload, TransferError> {
         if self.awaited.len() == 1 {
             // What follows decides how much may be received behind this payload.
             self.channel.collect_awaited(&mut self.awaited);
@@ -137,9 +139,38 @@ impl Receiver {
         if let Summed::Received(digest) = &mut due.checksum {
             target = target.summed(digest);
         }
-        received.drain_to(&mut target);
-        while target.missing() > 0 {
-            match received.try_receive_payload(&channel.stream, &mut target, behind) {
+        let cancel = due.cancel.as_ref();
+        let mut payload = match guarded(cancel, || received.drain_to(&mut target)) {
+            Some(()) => Payload::Taken,
+            None => Payload::Cancelled,
+        };
+        // Those of a cancelled read go nowhere.
+        let mut dropped = 0;
+        loop {
+            let missing = target.missing() - dropped;
+            if missing == 0 {
+                return Ok(payload);
+            }
+            let moved = match payload {
+                Payload::Taken => {
+                    let receive =
+                        || received.try_receive_payload(&channel.stream, &mut target, behind);
+                    guarded(cancel, receive).unwrap_or_else(|| {
+                        payload = Payload::Cancelled;
+                        Ok(0)
+                    })
+                }
+                Payload::Cancelled => {
+                    let limit = usize::try_from(missing).unwrap_or(usize::MAX);
+                    let waiting = received.discard(missing);
+                    dropped += waiting;
+                    match waiting {
+                        0 => received.try_receive(&channel.stream, limit),
+                        _ => Ok(0),
+                    }
+                }
+            };
+            match moved {
                 Ok(moved) => {
                     patience.moved(moved);
                     *since_yield += moved;
@@ -151,12 +182,20 @@ impl Receiver {
                 Err(error) => wait_or_fail(error, channel, patience, seen_sent).await?,
             }
         }
-        Ok(())
     }
 
     async fn wait_or_fail(&mut self, error: io::Error) -> Result<(), TransferError> {
         wait_or_fail(error, &self.channel, &mut self.patience, &mut self.seen_sent).await
     }
+}
+
+/// What became of the bytes of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payload {
+    /// They are where they belong.
+    Taken,
+    /// The caller gave the read up; they are nowhere.
+    Cancelled,
 }
 
 impl Drop for Receiver {
