@@ -15,9 +15,7 @@ use super::admission::Admission;
 use super::heartbeat::Pulse;
 use super::hot_cache::{HotCache, HotCacheConfig};
 use super::late::MAX_TASKS;
-use super::load::Loads;
 use super::metrics::Metrics;
-use super::peers::Peers;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::{Client, Core};
@@ -358,8 +356,8 @@ impl ClientBuilder {
             master,
             segments: Arc::new(Segments::new(Arc::clone(&transport), settings.tickets)),
             transport,
-            peers: Peers::default(),
-            loads: Loads::default(),
+            peers: Arc::default(),
+            loads: Arc::default(),
             reports: Reports::default(),
             pool,
             hot,

@@ -1,15 +1,20 @@
 //! Moving bytes: operations sorted by peer, all peers at once.
 
 use std::collections::HashMap;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use mc_transport::{
-    Digest, Link as _, LinkId, MemorySlice, Operation, Outcome, TransferError, Transferred,
-    Transport,
+    Cancel, Completions, ConnectError, Digest, Link as _, LinkId, MemorySlice, Node, NodeLink,
+    Operation, Outcome, TransferError, Transferred, Transport,
 };
 use mc_types::{Checksum, Endpoint, RemoteKey};
 use smallvec::SmallVec;
+use tokio::time::{Sleep, sleep};
+use tracing::debug;
 
 use super::Core;
 use super::metrics::{DataPath, Direction};
@@ -23,6 +28,8 @@ const MAX_TRANSFER: u64 = 256 << 20;
 pub(super) struct Job {
     pub(super) endpoint: Endpoint,
     pub(super) operation: Operation,
+    /// Whether it fails soon when the peer stalls: there is somebody else to ask.
+    pub(super) may_move_on: bool,
 }
 
 /// What a job came to. The checksums that the operation asked for are there, unless the bytes
@@ -35,6 +42,8 @@ pub(super) struct Failed {
     pub(super) error: PeerError,
     /// Bytes of the write may still arrive, over these links.
     pub(super) late: Option<Arc<LostLinks>>,
+    /// The peer stalled, and may answer later.
+    pub(super) moved_on: bool,
 }
 
 /// Links to a peer that were lost with writes under way.
@@ -51,13 +60,13 @@ impl Core {
     /// client's own segments are copied without a socket.
     pub(super) async fn transfer(&self, jobs: Vec<Job>) -> Vec<Moved> {
         let mut results: Vec<Moved> = vec![Ok(Transferred::default()); jobs.len()];
-        let mut batches: HashMap<Endpoint, (Vec<usize>, Vec<Operation>)> = HashMap::new();
-        for (at, Job { endpoint, operation }) in jobs.into_iter().enumerate() {
+        let mut batches: HashMap<(Endpoint, bool), (Vec<usize>, Vec<Operation>)> = HashMap::new();
+        for (at, Job { endpoint, operation, may_move_on }) in jobs.into_iter().enumerate() {
             if let Some(moved) = self.copy_locally(&endpoint, &operation) {
                 results[at] = moved;
                 continue;
             }
-            let (places, operations) = batches.entry(endpoint).or_default();
+            let (places, operations) = batches.entry((endpoint, may_move_on)).or_default();
             if operation.remote().extent.len() <= MAX_TRANSFER {
                 places.push(at);
                 operations.push(operation);
@@ -68,8 +77,9 @@ impl Core {
                 operations.push(part);
             }
         }
-        let batches = batches.into_iter().map(|(endpoint, (places, operations))| async move {
-            (places, self.submit(&endpoint, operations).await)
+        let batches = batches.into_iter().map(|(to, (places, operations))| async move {
+            let (endpoint, may_move_on) = to;
+            (places, self.submit(&endpoint, operations, may_move_on).await)
         });
         for (places, outcomes) in join_all(batches).await {
             for (n, (&at, outcome)) in places.iter().zip(outcomes).enumerate() {
@@ -87,7 +97,12 @@ impl Core {
         results
     }
 
-    async fn submit(&self, endpoint: &Endpoint, operations: Vec<Operation>) -> Vec<Moved> {
+    async fn submit(
+        &self,
+        endpoint: &Endpoint,
+        operations: Vec<Operation>,
+        may_move_on: bool,
+    ) -> Vec<Moved> {
         let count = operations.len();
         let keys = keys(&operations);
         if self.peers.is_back(endpoint, keys.iter().copied()) {
@@ -95,27 +110,53 @@ impl Core {
         }
         let sizes: Vec<_> = operations.iter().map(size).collect();
         let load = self.loads.begin(endpoint, sizes.iter().map(|&(_, bytes)| bytes).sum());
-        let link = match self.transport.connect(endpoint).await {
+        let stalled_after = may_move_on.then(|| load.stalls_after());
+        let timer = pin!(stalled_after.map(sleep));
+        let stalls = timer.as_pin_mut().zip(stalled_after);
+        let mut stalls = stalls.map(|(timer, after)| Stalls { after, timer });
+        let (connected, moved_on) = match &mut stalls {
+            None => (self.transport.connect(endpoint).await, false),
+            Some(stalls) => stalls.watch_connecting(endpoint, &self.transport).await,
+        };
+        let link = match connected {
             Ok(link) => link,
             Err(error) => {
                 self.peers.failed(endpoint, keys);
+                if moved_on {
+                    load.stalled();
+                }
                 let error = PeerError::Connect(error);
                 // Nothing was sent.
-                return vec![Err(Failed { error, late: None }); count];
+                return vec![Err(Failed { error, late: None, moved_on }); count];
             }
         };
         let before = link.ids();
         let shared = link.is_shared();
         let path = if shared { DataPath::SharedMemory } else { DataPath::Tcp };
-        let outcomes = link.submit(operations).await;
-        load.ended(shared);
+        let outcomes = match &mut stalls {
+            None => link.submit(operations).await,
+            Some(stalls) => {
+                let cancel = Cancel::new();
+                let reads = operations.into_iter().map(|read| read.cancelled_by(&cancel));
+                stalls.watch(link.submit(reads.collect()), count, &link, &cancel).await
+            }
+        };
+        let has_stalled = stalled_after.is_some() && outcomes.iter().any(is_cancelled);
+        if has_stalled {
+            debug!(%endpoint, after = ?stalled_after, "a peer stalls; reads go on elsewhere");
+            load.stalled();
+        } else {
+            load.ended(shared);
+        }
         for (&(direction, bytes), outcome) in sizes.iter().zip(&outcomes) {
             if outcome.is_ok() {
                 self.metrics.moved(path, direction, bytes);
             }
         }
-        if !link.is_healthy() {
+        if has_stalled || !link.is_healthy() {
             self.peers.failed(endpoint, keys);
+        } else if outcomes.iter().any(Result::is_ok) {
+            self.peers.answered(endpoint);
         }
         let is_late = |(outcome, &(direction, _)): (&Outcome, &(Direction, u64))| {
             let failed = outcome.as_ref().err();
@@ -128,9 +169,18 @@ impl Core {
             Arc::new(LostLinks { endpoint: endpoint.clone(), ids })
         });
         let outcomes = outcomes.into_iter().zip(late);
-        outcomes
-            .map(|(outcome, late)| moved(endpoint, outcome, lost.clone().filter(|_| late)))
-            .collect()
+        let moved_to = |(outcome, late): (Outcome, bool)| {
+            let moved_on = is_cancelled(&outcome);
+            let outcome = match (outcome, stalled_after) {
+                (Err(TransferError::Cancelled), Some(after)) => {
+                    Err(TransferError::TimedOut { after })
+                }
+                (outcome, _) => outcome,
+            };
+            let moved = moved(endpoint, outcome, lost.clone().filter(|_| late));
+            moved.map_err(|failed| Failed { moved_on, ..failed })
+        };
+        outcomes.map(moved_to).collect()
     }
 
     /// Does the operation by copying, if its bytes are in our own segment.
@@ -145,10 +195,72 @@ impl Core {
     }
 }
 
+/// Watches over a peer that reads may leave for another.
+struct Stalls<'a> {
+    after: Duration,
+    /// Not registered with the timers before something has to wait.
+    timer: Pin<&'a mut Sleep>,
+}
+
+impl Stalls<'_> {
+    /// A link to the peer, and whether it stalled while it was made.
+    async fn watch_connecting(
+        &mut self,
+        endpoint: &Endpoint,
+        transport: &Node,
+    ) -> (Result<Arc<NodeLink>, ConnectError>, bool) {
+        tokio::select! {
+            biased;
+            connected = transport.connect(endpoint) => (connected, false),
+            () = self.timer.as_mut() => {
+                let (endpoint, after) = (endpoint.clone(), self.after);
+                (Err(ConnectError::TimedOut { endpoint, after }), true)
+            }
+        }
+    }
+
+    /// What `count` reads came to. When none of them makes progress for too long, those that are
+    /// left are cancelled: their memory has another use at once.
+    async fn watch(
+        &mut self,
+        mut reads: Completions,
+        count: usize,
+        link: &NodeLink,
+        cancel: &Cancel,
+    ) -> Vec<Outcome> {
+        let mut seen = 0;
+        loop {
+            tokio::select! {
+                biased;
+                outcomes = &mut reads => return outcomes,
+                () = self.timer.as_mut() => {}
+            }
+            // It may be this runtime that was late.
+            tokio::task::yield_now().await;
+            let finished = reads.finished();
+            if finished == seen && link.capabilities().cancels {
+                break;
+            }
+            seen = finished;
+            self.timer.as_mut().reset(tokio::time::Instant::now() + self.after);
+        }
+        cancel.cancel();
+        let mut outcomes = vec![Err(TransferError::Cancelled); count];
+        while let Some(Some((at, outcome))) = reads.next().now_or_never() {
+            outcomes[at] = outcome;
+        }
+        outcomes
+    }
+}
+
+fn is_cancelled(outcome: &Outcome) -> bool {
+    matches!(outcome, Err(TransferError::Cancelled))
+}
+
 fn moved(endpoint: &Endpoint, outcome: Outcome, late: Option<Arc<LostLinks>>) -> Moved {
     outcome.map_err(|source| {
         let error = PeerError::Transfer { endpoint: endpoint.clone(), source };
-        Failed { error, late }
+        Failed { error, late, moved_on: false }
     })
 }
 

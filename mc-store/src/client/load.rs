@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mc_types::Endpoint;
 use parking_lot::RwLock;
@@ -14,6 +14,13 @@ const MAX_PEERS: usize = 4096;
 
 /// What takes longer because of its bytes says nothing of the way.
 const SMALL: u64 = 64 << 10;
+
+/// How many times the usual time a transfer takes before its peer has stalled, and at least.
+const STALLED_AT: u64 = 8;
+const STALLED_AT_LEAST: Duration = Duration::from_millis(100);
+
+/// What a mebibyte takes at a peer of which that is not known, in microseconds.
+const UNKNOWN_PER_MIB: u64 = 20_000;
 
 /// Bytes under way that make a peer one step busier.
 const STEP: u64 = 1 << 20;
@@ -31,6 +38,8 @@ struct Load {
     in_flight: AtomicU64,
     /// Moving average of what small transfers take, in 1/8 µs; 0 before the first.
     latency: AtomicU64,
+    /// Moving average of what a mebibyte of larger transfers takes, in µs; 0 before the first.
+    per_mib: AtomicU64,
     /// Whether bytes go there through sockets, as far as is known.
     is_remote: AtomicBool,
 }
@@ -71,6 +80,11 @@ impl Loads {
         }
     }
 
+    /// Forgets a peer that stalled and answers again, so that it is measured anew.
+    pub(super) fn forget(&self, endpoint: &Endpoint) {
+        self.peers.write().remove(endpoint);
+    }
+
     fn load(&self, endpoint: &Endpoint) -> Arc<Load> {
         if let Some(load) = self.peers.read().get(endpoint) {
             return Arc::clone(load);
@@ -88,13 +102,40 @@ impl Begun {
     /// memory.
     pub(super) fn ended(self, shared: bool) {
         self.load.is_remote.store(!shared, Ordering::Relaxed);
-        if self.bytes <= SMALL {
-            let took = u64::try_from(self.begun.elapsed().as_nanos() / 125).unwrap_or(u64::MAX);
-            let before = self.load.latency.load(Ordering::Relaxed);
-            let now = if before == 0 { took } else { (7 * before).saturating_add(took) / 8 };
-            // Of two at once one may be lost.
-            self.load.latency.store(now.max(1), Ordering::Relaxed);
-        }
+        self.took(self.begun.elapsed());
+    }
+
+    /// Takes note that the transfer was given up because its peer had stalled. If that is how
+    /// long the peer takes from now on, the next transfers have more time.
+    pub(super) fn stalled(self) {
+        self.took(self.begun.elapsed());
+    }
+
+    /// How long the peer may make no progress before it has stalled: several times what this
+    /// transfer, and those that are under way beside it, usually take there.
+    pub(super) fn stalls_after(&self) -> Duration {
+        let mib = |bytes: u64, each: u64| (u128::from(bytes) * u128::from(each)) >> 20;
+        let per_mib = match self.load.per_mib.load(Ordering::Relaxed) {
+            0 => UNKNOWN_PER_MIB,
+            known => known,
+        };
+        let latency = self.load.latency.load(Ordering::Relaxed) / 8;
+        let bytes = mib(self.load.in_flight.load(Ordering::Relaxed), per_mib);
+        let usual = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(latency);
+        Duration::from_micros(usual.saturating_mul(STALLED_AT)).max(STALLED_AT_LEAST)
+    }
+
+    fn took(&self, time: Duration) {
+        let (average, took) = if self.bytes <= SMALL {
+            (&self.load.latency, time.as_nanos() / 125)
+        } else {
+            (&self.load.per_mib, (time.as_micros() << 20) / u128::from(self.bytes))
+        };
+        let took = u64::try_from(took).unwrap_or(u64::MAX / 8);
+        let before = average.load(Ordering::Relaxed);
+        let now = if before == 0 { took } else { (7 * before).saturating_add(took) / 8 };
+        // Of two at once one may be lost.
+        average.store(now.max(1), Ordering::Relaxed);
     }
 }
 
@@ -120,6 +161,31 @@ mod tests {
         assert!(loads.distance(&near) > loads.distance(&far), "it is busy");
         drop(busy);
         assert_eq!(loads.distance(&near).busy, 0, "also after a transfer that was given up");
+    }
+
+    #[test]
+    fn a_peer_has_stalled_after_several_times_the_usual() {
+        let loads = Loads::default();
+        let endpoint = Endpoint::new("tcp", "10.0.0.1:1").unwrap();
+        assert_eq!(loads.begin(&endpoint, 1).stalls_after(), STALLED_AT_LEAST);
+        let unknown = loads.begin(&endpoint, 64 << 20).stalls_after();
+        assert_eq!(unknown, Duration::from_millis(8 * 64 * 20) + Duration::from_micros(0));
+        let took = |bytes, time| loads.begin(&endpoint, bytes).took(time);
+        took(1 << 20, Duration::from_millis(1));
+        assert_eq!(loads.begin(&endpoint, 1 << 20).stalls_after(), STALLED_AT_LEAST);
+        let large = loads.begin(&endpoint, 256 << 20);
+        assert_eq!(large.stalls_after(), Duration::from_millis(8 * 256));
+        assert!(
+            loads.begin(&endpoint, 1).stalls_after() >= Duration::from_millis(8 * 256),
+            "behind"
+        );
+        drop(large);
+        (0..100).for_each(|_| took(1, Duration::from_millis(50)));
+        let slow = loads.begin(&endpoint, 1).stalls_after();
+        assert!(
+            slow > Duration::from_millis(390) && slow <= Duration::from_millis(400),
+            "{slow:?}"
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod metrics;
 mod part;
 mod patterns;
 mod peers;
+mod probe;
 mod put;
 mod ranges;
 mod read;
@@ -89,11 +90,11 @@ struct Core {
     id: ClientId,
     master: MasterClient,
     transport: Arc<Node>,
-    peers: Peers,
+    peers: Arc<Peers>,
     segments: Arc<Segments>,
     /// The name of the segment that it began with.
     first_segment: OnceLock<Box<str>>,
-    loads: Loads,
+    loads: Arc<Loads>,
     reports: Reports,
     /// Memory that values are read into.
     pool: BufferPool,

@@ -71,6 +71,8 @@ struct Read {
     lease: ReaderLease,
     /// Replicas in the order in which to try them.
     order: SmallVec<[usize; 2]>,
+    /// The first so many of them are no suspects.
+    trusted: usize,
     parts: Vec<Part>,
     /// The object went away while it was read.
     lost: bool,
@@ -330,8 +332,9 @@ impl Core {
 
     fn read(&self, object: usize, parts: Vec<Part>, list: ReplicaList, asked: Time) -> Read {
         let lease = ReaderLease::granted(asked, list.lease);
-        let order = self.order(&list);
-        Read { object, list, lease, order, parts, lost: false, damaged: SmallVec::new() }
+        let (order, trusted) = self.order(&list);
+        let damaged = SmallVec::new();
+        Read { object, list, lease, order, trusted, parts, lost: false, damaged }
     }
 
     /// Reports the replicas that were damaged while the object was there.
@@ -354,29 +357,32 @@ impl Core {
 
     /// Replicas in our own memory first, then those whose node answered lately, us and others, of
     /// these those that share memory, are not busy and near; those that are alike in an order
-    /// that differs from object to object, to spread the load.
-    fn order(&self, list: &ReplicaList) -> SmallVec<[usize; 2]> {
+    /// that differs from object to object, to spread the load. And how many are no suspects.
+    fn order(&self, list: &ReplicaList) -> (SmallVec<[usize; 2]>, usize) {
         let count = list.replicas.len();
         if count == 1 {
-            return smallvec![0];
+            return (smallvec![0], 1);
         }
+        let mut trusted = 0;
         let first = list.generation.as_u64() as usize % count.max(1);
         let mut order: SmallVec<[usize; 2]> = (0..count).map(|n| (first + n) % count).collect();
         order.sort_by_cached_key(|&at| {
             let replica = &list.replicas[at];
             let endpoint = &replica.segment.endpoint;
             let own = self.segments.local(replica.segment.remote_key, replica.extent).is_some();
-            let suspect = at >= count - list.suspects || self.peers.is_suspect(endpoint);
+            let suspect = at >= count - list.suspects || self.is_suspect(endpoint);
+            trusted += usize::from(own || !suspect);
             (!own, suspect, self.loads.distance(endpoint))
         });
-        order
+        (order, trusted)
     }
 
     /// Reads every part from the object's first replica, those that failed from the
-    /// second, and so on, while the leases are kept from running out.
+    /// second, and so on, while the leases are kept from running out. A replica whose node
+    /// stalls is left soon while there is another, and comes last once more, with more time.
     async fn read_replicas(&self, reads: &mut [Read], objects: &[Object<'_>]) {
-        let replicas = reads.iter().map(|read| read.order.len()).max().unwrap_or(0);
-        for turn in 0..replicas {
+        let mut turn = 0;
+        while reads.iter().any(|read| turn < read.order.len()) {
             let mut open = Vec::new();
             for (n, read) in reads.iter().enumerate().filter(|(_, read)| turn < read.order.len()) {
                 let parts = read.parts.iter().enumerate();
@@ -391,7 +397,12 @@ impl Core {
                 for ((n, nth), result) in open.into_iter().zip(results) {
                     if let Err(failed) = &result {
                         let segment = reads[n].segment(turn);
+                        self.peers.holds(&segment.endpoint, &segment.name);
                         self.reports.failed(segment.id, &segment.name, &failed.error);
+                        if failed.moved_on {
+                            self.reports.moved_on();
+                            reads[n].put_last(turn);
+                        }
                     }
                     reads[n].arrived(nth, turn, result);
                 }
@@ -402,6 +413,7 @@ impl Core {
                 !read.lease.is_active(now) && read.parts.iter().any(|part| part.verified)
             })
             .await;
+            turn += 1;
         }
     }
 
@@ -494,7 +506,24 @@ impl Read {
             1 => Operation::read(from, pieces.remove(0)),
             _ => Operation::read(from, pieces.into_vec()),
         };
-        Job { endpoint: replica.segment.endpoint.clone(), operation: part.summed(operation) }
+        let (endpoint, operation) = (replica.segment.endpoint.clone(), part.summed(operation));
+        Job { endpoint, operation, may_move_on: self.may_move_on(turn) }
+    }
+
+    /// Whether the replica of this turn is left when its node stalls: not for a suspect alone,
+    /// and not when all had their turn.
+    fn may_move_on(&self, turn: usize) -> bool {
+        let count = self.list.replicas.len();
+        let has_stalled = self.order.len() > count;
+        turn < count && (turn + 1 < self.trusted || has_stalled)
+    }
+
+    /// Has the replica of this turn tried once more, after all others.
+    fn put_last(&mut self, turn: usize) {
+        let at = self.order[turn];
+        if !self.order[self.list.replicas.len()..].contains(&at) {
+            self.order.push(at);
+        }
     }
 
     /// The segment that is read from in this turn.

@@ -79,6 +79,7 @@ struct Recent {
 struct Counts {
     damaged: AtomicU64,
     unreachable: AtomicU64,
+    moved_on: AtomicU64,
     sent: AtomicU64,
     lost: AtomicU64,
 }
@@ -91,6 +92,9 @@ pub struct ReportMetrics {
     pub damaged: u64,
     /// Reads and writes of objects to which a segment's node gave no answer.
     pub unreachable: u64,
+    /// Reads of objects that went on at another replica because a segment's node took much
+    /// longer than usual.
+    pub moved_on: u64,
     /// Reports that the master has.
     pub sent: u64,
     /// Reports that it has not: there were too many, or it could not be told.
@@ -151,6 +155,11 @@ impl Reports {
         self.send(Report::Unreachable { segment });
     }
 
+    /// Takes note that a read left a replica whose node stalled.
+    pub(super) fn moved_on(&self) {
+        self.counts.moved_on.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn send(&self, report: Report) {
         if self.queue.try_send(report).is_err() {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
@@ -187,10 +196,11 @@ impl Reports {
 
     pub(super) fn metrics(&self) -> ReportMetrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counts { damaged, unreachable, sent, lost } = &*self.counts;
+        let Counts { damaged, unreachable, moved_on, sent, lost } = &*self.counts;
         ReportMetrics {
             damaged: load(damaged),
             unreachable: load(unreachable),
+            moved_on: load(moved_on),
             sent: load(sent),
             lost: load(lost),
         }

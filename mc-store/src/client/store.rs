@@ -133,7 +133,7 @@ impl Item {
             true => operation.checkpointed(),
             false => operation,
         };
-        Job { endpoint: replica.segment.endpoint.clone(), operation }
+        Job { endpoint: replica.segment.endpoint.clone(), operation, may_move_on: false }
     }
 }
 
@@ -211,7 +211,7 @@ impl Core {
     /// `None` when there are none.
     fn avoiding(&self, config: &ReplicateConfig) -> Option<ReplicateConfig> {
         let free = MAX_NAMED_SEGMENTS.saturating_sub(config.excluded_segments.len());
-        let suspects = self.peers.suspect_segments(free);
+        let suspects = self.suspect_segments(free);
         let exclude = |config: ReplicateConfig, name| config.exclude(name);
         (!suspects.is_empty()).then(|| suspects.into_iter().fold(config.clone(), exclude))
     }

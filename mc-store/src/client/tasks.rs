@@ -266,7 +266,7 @@ impl Core {
 }
 
 fn write(endpoint: Endpoint, from: MemorySlice, to: RemoteSpan) -> Job {
-    Job { endpoint, operation: Operation::write(from, to) }
+    Job { endpoint, operation: Operation::write(from, to), may_move_on: false }
 }
 
 async fn start(

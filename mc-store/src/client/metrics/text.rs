@@ -103,6 +103,10 @@ impl ClientMetrics {
         let help = "Reads and writes of objects to which a segment's node gave no answer";
         page.metric(name, "counter", help);
         page.sample(name, &[], self.reports.unreachable);
+        let name = "mooncake_client_moved_on_total";
+        let help = "Reads that went on at another replica because a node took longer than usual";
+        page.metric(name, "counter", help);
+        page.sample(name, &[], self.reports.moved_on);
         let name = "mooncake_client_reports_total";
         page.metric(name, "counter", "Reports of what could not be read, by what became of them");
         for (outcome, value) in [("sent", self.reports.sent), ("lost", self.reports.lost)] {
