@@ -11,6 +11,7 @@ mod error;
 mod master;
 #[cfg(all(feature = "standalone", target_os = "linux"))]
 pub mod standalone;
+mod ticker;
 
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
@@ -31,6 +32,7 @@ pub use mc_transport::{
 pub use mc_types::{
     ByteSize, ClientId, ErrorCode, Generation, KeyError, MAX_KEY_LEN, ObjectKey, SegmentId, TaskId,
 };
+pub use ticker::{Ticker, TickerProblem, TickerState, TickerWatch};
 
 /// The repository's front page, so that its examples are compiled and run.
 #[cfg(doctest)]

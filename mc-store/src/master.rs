@@ -5,9 +5,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 #[cfg(unix)]
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, Thread};
-use std::time::Duration;
 
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{Clock, MasterService, Server, ServerConfig, ServerHandle, ServerWatch, SystemClock};
@@ -15,9 +12,7 @@ use mc_ticket::GrantSecret;
 use tracing::warn;
 
 use crate::error::MasterStartError;
-
-/// How long the master rests between ticks when nothing is left over.
-const TICK: Duration = Duration::from_millis(20);
+use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
 /// A running master: keeps the cluster's metadata and serves it.
 #[derive(Debug)]
@@ -25,6 +20,17 @@ pub struct Master {
     state: Arc<mc_meta::Master>,
     server: ServerHandle,
     ticker: Ticker,
+    stall_log: AbortOnDrop,
+}
+
+/// Ends a task with the master.
+#[derive(Debug)]
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Describes a [`Master`].
@@ -78,9 +84,17 @@ impl Master {
         &self.state
     }
 
+    /// Sees whether time passes for the state machine. A master whose ticker has
+    /// [failed](TickerWatch::failed) neither expires nor evicts any more and should be ended.
+    #[must_use]
+    pub fn ticker_watch(&self) -> TickerWatch {
+        self.ticker.watch()
+    }
+
     /// Answers the calls that are under way, takes no more, and ends.
     pub async fn shutdown(self) {
         self.server.shutdown().await;
+        drop(self.stall_log);
         drop(self.ticker);
     }
 }
@@ -159,44 +173,11 @@ impl MasterBuilder {
             Some(path) => server.listen_unix(path)?,
             None => server,
         };
-        let ticker = Ticker::start(Arc::clone(&state), clock).map_err(MasterStartError::Thread)?;
-        Ok(Master { state, server: server.spawn(), ticker })
-    }
-}
-
-/// The thread that lets time pass for the state machine. A thread and not a
-/// task, so that no traffic delays what is due.
-#[derive(Debug)]
-struct Ticker {
-    stop: Arc<AtomicBool>,
-    handle: Option<JoinHandle<()>>,
-}
-
-impl Ticker {
-    fn start(state: Arc<mc_meta::Master>, clock: SystemClock) -> io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let handle =
-            std::thread::Builder::new().name("mc-master-tick".into()).spawn(move || {
-                while !stopped.load(Ordering::Acquire) {
-                    if state.tick(clock.now()) {
-                        std::thread::yield_now();
-                    } else {
-                        std::thread::park_timeout(TICK);
-                    }
-                }
-            })?;
-        Ok(Self { stop, handle: Some(handle) })
-    }
-}
-
-impl Drop for Ticker {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(handle) = self.handle.take() {
-            Thread::unpark(handle.thread());
-            // It only fails if a tick panicked, which was reported then.
-            let _ = handle.join();
-        }
+        let ticked = Arc::clone(&state);
+        let ticker =
+            Ticker::start(move || ticked.tick(clock.now())).map_err(MasterStartError::Thread)?;
+        let stall_log = tokio::spawn(ticker.watch().log_stalls(STALLED_AFTER));
+        let stall_log = AbortOnDrop(stall_log);
+        Ok(Master { state, server: server.spawn(), ticker, stall_log })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use mc_meta::SegmentStatus;
-use mc_store::{MasterReport, ServerMetrics};
+use mc_store::{MasterReport, ServerMetrics, TickerState};
 use mc_types::ByteSize;
 
 /// `report` in Prometheus' text format, version 0.0.4. Figures that the reference
@@ -45,6 +45,23 @@ pub(crate) fn prometheus(report: &MasterReport) -> String {
     counters(&mut text, report);
     segments(&mut text, report);
     text
+}
+
+/// Appends how time passes for the master, in the same format.
+pub(crate) fn ticker(text: &mut String, ticker: &TickerState) {
+    for (name, kind, help, value) in [
+        ("master_ticks_total", "counter", "Complete ticks of the master's own work", ticker.ticks),
+        ("master_tick_panics_total", "counter", "Ticks that panicked", ticker.panics),
+        (
+            "master_seconds_since_tick",
+            "gauge",
+            "Whole seconds since the last complete tick; 0 while all is well",
+            ticker.since_last.as_secs(),
+        ),
+    ] {
+        metric(text, name, kind, help);
+        let _ = writeln!(text, "{name} {value}");
+    }
 }
 
 /// Appends what the server of calls counts, in the same format.

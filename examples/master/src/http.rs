@@ -5,28 +5,36 @@ use std::time::Instant;
 
 use mc_http::Page;
 use mc_meta::Master;
-use mc_store::ServerWatch;
+use mc_store::{ServerWatch, TickerWatch};
 
 use crate::figures;
 
 /// What each path answers with.
-pub(crate) fn pages(master: Arc<Master>, rpc: ServerWatch) -> impl Fn(&str) -> Option<Page> {
+pub(crate) fn pages(
+    master: Arc<Master>,
+    rpc: ServerWatch,
+    ticker: TickerWatch,
+) -> impl Fn(&str) -> Option<Page> {
     let started = Instant::now();
     move |path| match path {
         "/metrics" => {
             let mut text = figures::prometheus(&master.report());
             figures::rpc(&mut text, &rpc.read());
+            figures::ticker(&mut text, &ticker.read());
             Some(Page::prometheus(text))
         }
         "/metrics/summary" => Some(Page::text(figures::summary(&master.report()) + "\n")),
         "/health" => {
+            let problem = ticker.read().problem.map(|problem| problem.to_string());
+            let is_ready = problem.is_none();
             let health = serde_json::json!({
-                "status": "ok",
-                "service_ready": true,
+                "status": problem.as_deref().unwrap_or("ok"),
+                "service_ready": is_ready,
                 "version": env!("CARGO_PKG_VERSION"),
                 "uptime_seconds": started.elapsed().as_secs(),
             });
-            Some(Page::json(health.to_string()))
+            let page = Page::json(health.to_string());
+            Some(if is_ready { page } else { page.unavailable() })
         }
         // SGLang waits for its first line before it connects.
         "/get_all_segments" => {
@@ -75,7 +83,7 @@ mod tests {
         let address = port.local_addr();
         let master = mc_store::Master::builder().start().await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let pages = pages(Arc::clone(master.state()), master.rpc_watch());
+        let pages = pages(Arc::clone(master.state()), master.rpc_watch(), master.ticker_watch());
         let server = tokio::spawn(port.serve(pages, async {
             // It fails when the sender is gone, which means the same.
             let _ = stopped.await;
@@ -94,8 +102,27 @@ mod tests {
         let summary = page(address, "/metrics/summary").await;
         assert!(summary.contains("Mem Storage: 0 B / 0 B"), "{summary}");
         assert!(page(address, "/other").await.starts_with("HTTP/1.1 404"));
+        assert!(metrics.contains("\nmaster_tick_panics_total 0\n"), "{metrics}");
         drop(stop);
         tokio::time::timeout(DEADLINE, server).await.expect("an end in time").unwrap();
+        master.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn a_master_for_which_time_stands_still_is_not_healthy() {
+        let master = mc_store::Master::builder().start().await.unwrap();
+        let broken = mc_store::Ticker::start(|| panic!("a broken tick")).unwrap();
+        tokio::time::timeout(DEADLINE, broken.watch().failed()).await.expect("it gives up");
+        let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let address = port.local_addr();
+        let pages = pages(Arc::clone(master.state()), master.rpc_watch(), broken.watch());
+        let server = tokio::spawn(port.serve(pages, std::future::pending()));
+        let health = page(address, "/health").await;
+        assert!(health.starts_with("HTTP/1.1 503"), "{health}");
+        assert!(health.contains("a broken tick"), "{health}");
+        let metrics = page(address, "/metrics").await;
+        assert!(metrics.contains("\nmaster_tick_panics_total 8\n"), "{metrics}");
+        server.abort();
         master.shutdown().await;
     }
 }

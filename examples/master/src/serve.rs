@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use mc_cli::{LogError, Shutdown};
 use mc_http::{BindError, HttpPort};
-use mc_store::{Master, MasterStartError};
+use mc_store::{Master, MasterStartError, TickerProblem};
 use tokio::sync::watch;
-use tracing::{Level, info, warn};
+use tracing::{Level, error, info, warn};
 
 use crate::access::UnusableFile;
 use crate::args::Args;
@@ -53,14 +53,23 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     }
     let attendants = Attendants::start(&master, metrics, metadata, log, args.metric_reporting);
 
-    let signal = shutdown.requested().await;
-    info!(%signal, "shutting down");
+    let ticker = master.ticker_watch();
+    let failure = tokio::select! {
+        signal = shutdown.requested() => {
+            info!(%signal, "shutting down");
+            None
+        }
+        problem = ticker.failed() => {
+            error!(%problem, "the master cannot go on; shutting down");
+            Some(problem)
+        }
+    };
     tokio::select! {
         () = end(master, attendants) => {}
         () = tokio::time::sleep(END_PATIENCE) => warn!("cutting off calls that do not end"),
         signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
     }
-    Ok(())
+    failure.map_or(Ok(()), |problem| Err(ServeError::Ticker(problem)))
 }
 
 /// The lines by which the reference system says that it is up.
@@ -101,7 +110,7 @@ impl Attendants {
             }
         };
         let state = master.state();
-        let pages = http::pages(Arc::clone(state), master.rpc_watch());
+        let pages = http::pages(Arc::clone(state), master.rpc_watch(), master.ticker_watch());
         let metrics = tokio::spawn(metrics.serve(pages, stopped()));
         let metadata = metadata.map(|port| {
             let (port, values) =
@@ -164,6 +173,8 @@ pub(crate) enum ServeError {
          --http_metadata_server_port"
     )]
     Metadata(#[source] BindError),
+    #[error("the master's own work failed; please report this with the log: {0}")]
+    Ticker(TickerProblem),
     #[error("cannot start the master")]
     Master(#[from] MasterStartError),
 }
