@@ -372,8 +372,23 @@ impl Master {
         Ok(())
     }
 
-    /// Says that a client is alive.
+    /// Says that a client is alive. What others could not reach of it they can try again.
     pub fn ping(&self, now: Time, client: ClientId) -> Pong {
+        self.hear_of(now, client, Self::clear_doubts)
+    }
+
+    /// Says that a client is alive, and that its own check finds its data path dead: nothing new
+    /// is placed in its segments until it [pings](Self::ping) otherwise.
+    pub fn ping_cut_off(&self, now: Time, client: ClientId) -> Pong {
+        self.hear_of(now, client, Self::doubt_all)
+    }
+
+    fn hear_of(
+        &self,
+        now: Time,
+        client: ClientId,
+        settle_doubts: impl FnOnce(&Self, ClientId, Time),
+    ) -> Pong {
         let mut clients = self.clients.lock();
         let status = if clients.is_present(client) {
             clients.heard(client, now, self.config.client_ttl);
@@ -381,7 +396,7 @@ impl Master {
         } else {
             ClientStatus::NeedRemount
         };
-        self.clear_doubts(client, now);
+        settle_doubts(self, client, now);
         let tasks = self.tasks.lock().waiting(client, MAX_FETCHED_TASKS);
         Pong { view: self.segments.read().view(), status, tasks }
     }

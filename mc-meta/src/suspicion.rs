@@ -6,13 +6,14 @@
 //! segments they could not reach. A segment is suspect when two sources say so, or one does and
 //! the node's heartbeat is late; its next heartbeat clears it. One reporter alone, whatever it
 //! says, takes nothing from a node whose heartbeat is on time, and the last segment that takes
-//! new objects is never taken away.
+//! new objects is never taken away. A node that finds its own data path dead says so with
+//! its heartbeat, and is believed at once.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use mc_types::{ClientId, SegmentId, Time};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::clients::Clients;
 use crate::credits::Credits;
@@ -41,6 +42,8 @@ pub struct SuspicionTotals {
     pub dropped: u64,
     /// Segments that became suspect.
     pub suspected: u64,
+    /// Those whose own node said that its data path is dead.
+    pub declared: u64,
     /// Doubts that a node's heartbeat ended.
     pub cleared: u64,
     /// Segments that are suspect now.
@@ -52,6 +55,15 @@ struct Doubt {
     client: ClientId,
     witnesses: SmallVec<[u64; 2]>,
     is_suspect: bool,
+    /// Its own node says that it cannot be reached.
+    is_declared: bool,
+}
+
+impl Doubt {
+    fn of(client: ClientId) -> Self {
+        let witnesses = SmallVec::new();
+        Self { client, witnesses, is_suspect: false, is_declared: false }
+    }
 }
 
 /// Segments that were reported since their nodes were last heard of. Locked after the clients
@@ -111,7 +123,7 @@ impl Master {
             suspicion.by_client.entry(client).or_default().push(segment);
         }
         let doubt = suspicion.doubts.entry(segment);
-        let doubt = doubt.or_insert(Doubt { client, witnesses: smallvec![], is_suspect: false });
+        let doubt = doubt.or_insert(Doubt::of(client));
         doubt.witnesses.push(source);
         if self.is_believed(doubt, &clients, now) {
             self.suspect(&mut suspicion, &mut table, segment, now);
@@ -120,7 +132,9 @@ impl Master {
     }
 
     fn is_believed(&self, doubt: &Doubt, clients: &Clients, now: Time) -> bool {
-        doubt.witnesses.len() > 1 || clients.last_heard(doubt.client) + self.heartbeat_late() <= now
+        doubt.is_declared
+            || doubt.witnesses.len() > 1
+            || clients.last_heard(doubt.client) + self.heartbeat_late() <= now
     }
 
     /// How long after its last heartbeat a node is late, if it sends one a second. Nodes with a
@@ -145,6 +159,7 @@ impl Master {
         let Some(segment) = table.set_suspect(id, true) else { return };
         doubt.is_suspect = true;
         totals.suspected += 1;
+        totals.declared += u64::from(doubt.is_declared);
         totals.suspects += 1;
         doubt.witnesses.iter().for_each(|&source| credits.give_back(source));
         self.emit(now).effect(&Effect::SegmentSuspected { segment: &segment, is_suspect: true });
@@ -161,8 +176,48 @@ impl Master {
         for id in suspicion.by_client.get(&client).cloned().unwrap_or_default() {
             let Some(doubt) = suspicion.take(id) else { continue };
             suspicion.totals.cleared += 1;
-            doubt.witnesses.iter().for_each(|&source| suspicion.credits.penalize(source));
+            // Where the node itself says so the reporters were right.
+            for &source in doubt.witnesses.iter().filter(|_| !doubt.is_declared) {
+                suspicion.credits.penalize(source);
+            }
             self.trust(&mut table, id, now);
+        }
+    }
+
+    /// Doubts all segments of a node that cannot be reached by its own word.
+    pub(crate) fn doubt_all(&self, client: ClientId, now: Time) {
+        let doubted = |suspicion: &Suspicion, id: &SegmentId| {
+            suspicion.doubts.get(id).is_some_and(|doubt| doubt.is_declared && doubt.is_suspect)
+        };
+        let own: Vec<SegmentId> = {
+            let table = self.segments.read();
+            let takes_objects = |id: &SegmentId| {
+                table.by_id(*id).is_some_and(|known| known.status() == SegmentStatus::Ok)
+            };
+            let suspicion = self.suspicion.lock();
+            let own = table.of_client(client).into_iter().filter(takes_objects);
+            own.filter(|id| !doubted(&suspicion, id)).collect()
+        };
+        // Said again with each heartbeat.
+        if own.is_empty() {
+            return;
+        }
+        let mut table = self.segments.write();
+        let mut suspicion = self.suspicion.lock();
+        for id in own {
+            let is_there = table.by_id(id).is_some_and(|known| known.status() == SegmentStatus::Ok);
+            let is_new = !suspicion.doubts.contains_key(&id);
+            if !is_there || (is_new && suspicion.doubts.len() >= MAX_DOUBTS) {
+                continue;
+            }
+            if is_new {
+                suspicion.by_client.entry(client).or_default().push(id);
+            }
+            let doubt = suspicion.doubts.entry(id).or_insert(Doubt::of(client));
+            let was_suspect = doubt.is_suspect && !doubt.is_declared;
+            doubt.is_declared = true;
+            suspicion.totals.declared += u64::from(was_suspect);
+            self.suspect(&mut suspicion, &mut table, id, now);
         }
     }
 

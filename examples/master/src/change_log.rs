@@ -160,7 +160,8 @@ impl Change {
             }
             Self::Suspected(SegmentIdentity { name, endpoint, client, .. }, true) => warn!(
                 segment = ?name, ?endpoint, %client,
-                "clients cannot reach a segment: nothing new is put there until its node is heard of"
+                "clients, or its own node, cannot reach a segment: nothing new is put there until its \
+                 node says that it is well"
             ),
             Self::Suspected(SegmentIdentity { name, endpoint, client, .. }, false) => {
                 info!(segment = ?name, ?endpoint, %client, "segment takes new objects again");

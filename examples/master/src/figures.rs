@@ -165,6 +165,11 @@ fn counters(text: &mut String, report: &MasterReport) {
             report.suspicion.suspected,
         ),
         (
+            "master_cut_off_segments_total",
+            "Those whose own node said that its data path is dead",
+            report.suspicion.declared,
+        ),
+        (
             "master_cleared_doubts_total",
             "Doubts about segments that a heartbeat ended",
             report.suspicion.cleared,

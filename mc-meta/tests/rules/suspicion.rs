@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mc_meta::ReportOutcome;
+use mc_meta::{ClientStatus, ReportOutcome};
 
 use crate::*;
 
@@ -98,6 +98,54 @@ fn a_liar_shuts_out_nobody_whose_heartbeat_is_on_time() {
     }
     let totals = master.report().suspicion;
     assert!(totals.reports - totals.dropped < 1000, "{totals:?}");
+}
+
+#[test]
+fn a_node_that_finds_itself_cut_off_takes_no_objects_until_it_is_well() {
+    let master = nodes(3, 100);
+    master.mount_segment(at(0), node(0), segment(10, 100)).unwrap();
+    // Without any report, and with both of its segments; said again with each heartbeat.
+    for tenth in 1..5 {
+        assert_eq!(master.ping_cut_off(at(tenth * 100), node(0)).status, ClientStatus::Ok);
+        assert_eq!(suspects(&master), [0, 10]);
+    }
+    for name in ["a", "b", "c"] {
+        let grant = put(&master, at(500), name, 60).unwrap();
+        assert!([1, 2].contains(&grant.placements[0].segment.spec().id.as_u128()));
+    }
+    // Those who report it are right, however often the node is well and cut off again.
+    for second in 1..100 {
+        unreachable(&master, at(second * 1000), 1, 0);
+        master.ping_cut_off(at(second * 1000 + 100), node(0));
+        assert_eq!(suspects(&master), [0, 10]);
+        master.tick(at(second * 1000 + 200));
+        for number in 0..3 {
+            master.ping(at(second * 1000 + 300), node(number));
+        }
+        assert!(suspects(&master).is_empty());
+    }
+    let totals = master.report().suspicion;
+    assert_eq!((totals.declared, totals.suspected, totals.dropped), (198, 198, 0));
+    // A segment that is mounted meanwhile is doubted with the next heartbeat, and one that
+    // others found silent before is its node's word from then on.
+    master.ping_cut_off(at(100_000), node(0));
+    master.mount_segment(at(100_000), node(0), segment(11, 100)).unwrap();
+    unreachable(&master, at(100_000), 1, 1);
+    unreachable(&master, at(100_000), 2, 1);
+    assert_eq!(suspects(&master), [0, 1, 10]);
+    master.ping_cut_off(at(100_100), node(0));
+    master.ping_cut_off(at(100_100), node(1));
+    assert_eq!(suspects(&master), [0, 1, 10, 11]);
+    // The last one stays, and is doubted as soon as there is another.
+    master.ping_cut_off(at(100_200), node(2));
+    assert_eq!(suspects(&master), [0, 1, 10, 11]);
+    put(&master, at(100_200), "d", 10).unwrap();
+    master.ping(at(100_300), node(1));
+    master.tick(at(100_300));
+    assert_eq!(suspects(&master), [0, 2, 10, 11]);
+    // One that nobody knows says nothing of anybody.
+    assert_eq!(master.ping_cut_off(at(100_300), node(77)).status, ClientStatus::NeedRemount);
+    assert_eq!(master.report().suspicion.suspects, 4);
 }
 
 #[test]

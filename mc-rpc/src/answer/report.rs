@@ -213,6 +213,7 @@ fn read_suspicion_totals(message: &[u8]) -> Result<SuspicionTotals, MalformedRep
             3 => &mut totals.suspected,
             4 => &mut totals.cleared,
             5 => &mut totals.suspects,
+            6 => &mut totals.declared,
             _ => continue,
         } = field.u64()?;
     }

@@ -83,12 +83,14 @@ fn malformed_failures_are_refused_and_unknown_ones_ignored() {
 #[test]
 fn heartbeats_are_the_message() {
     let outcomes = [(1, Verdict::Intact), (u64::MAX, Verdict::Damaged), (3, Verdict::Unknown)];
-    let beat = Heartbeat::new(ME).takes_checks().outcomes(&outcomes);
+    let beat = Heartbeat::new(ME).cut_off().takes_checks().outcomes(&outcomes);
     let bytes = written(|out| write_heartbeat(out, &beat));
     let message = proto::PingRequest::decode(&bytes[..]).unwrap();
     assert_eq!((&message.client_id, message.takes_checks), (&me(), true));
+    assert!(message.is_cut_off);
     assert_eq!(message.encode_to_vec(), &bytes[..]);
-    let expected = PingRequest { client: ME, takes_checks: true, outcomes: outcomes.to_vec() };
+    let outcomes = outcomes.to_vec();
+    let expected = PingRequest { client: ME, is_cut_off: true, takes_checks: true, outcomes };
     assert_eq!(PingRequest::parse(&bytes).unwrap(), expected);
     // What older clients send.
     let plain = written(|out| crate::request::write_ping(out, ME));
@@ -234,6 +236,12 @@ fn what_could_not_be_reached_is_told_and_read_last() {
     }
     let list = list();
     assert_eq!((list.replicas[2].segment.id, list.suspects), (segment, 1));
+    // By the node's own word, until the next heartbeat, also one of an older client.
+    beat(&service, &Heartbeat::new(ME).cut_off());
+    assert_eq!(service.master().report().suspicion.declared, 2);
+    let older = proto::PingRequest { client_id: me(), ..Default::default() };
+    let _: proto::PingResponse = call(&service, Method::Ping, &older).unwrap();
+    assert_eq!(service.master().report().suspicion.suspects, 0);
     // A client that is told more than there are believes no more than there are.
     let more = proto::GetReplicaListResponse { suspects: 7, ..Default::default() };
     let mut bytes = written(|out| {

@@ -111,6 +111,7 @@ pub(crate) fn write_report(out: &mut BytesMut, report: &MasterReport) {
         (3, totals.suspected),
         (4, totals.cleared),
         (5, totals.suspects),
+        (6, totals.declared),
     ];
     put_message(out, 47, |out| put_totals(out, suspicion));
 }

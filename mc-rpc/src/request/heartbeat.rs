@@ -17,6 +17,7 @@ pub(crate) const MAX_OUTCOMES: usize = 64;
 #[must_use]
 pub struct Heartbeat<'a> {
     client: ClientId,
+    is_cut_off: bool,
     takes_checks: bool,
     outcomes: &'a [(u64, Verdict)],
 }
@@ -24,7 +25,13 @@ pub struct Heartbeat<'a> {
 impl<'a> Heartbeat<'a> {
     /// It lives.
     pub const fn new(client: ClientId) -> Self {
-        Self { client, takes_checks: false, outcomes: &[] }
+        Self { client, is_cut_off: false, takes_checks: false, outcomes: &[] }
+    }
+
+    /// Its own check finds that peers do not reach its segments.
+    pub const fn cut_off(mut self) -> Self {
+        self.is_cut_off = true;
+        self
     }
 
     /// It checks replicas that it holds when the answer [asks](crate::Pong::checks), and says
@@ -45,6 +52,7 @@ impl<'a> Heartbeat<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PingRequest {
     pub(crate) client: ClientId,
+    pub(crate) is_cut_off: bool,
     pub(crate) takes_checks: bool,
     pub(crate) outcomes: Vec<(u64, Verdict)>,
 }
@@ -52,10 +60,12 @@ pub(crate) struct PingRequest {
 impl PingRequest {
     pub(crate) fn parse(payload: &[u8]) -> Result<Self, Refusal> {
         let mut fields = Fields::new(payload);
-        let (mut who, mut takes_checks, mut outcomes) = (None, false, Vec::new());
+        let (mut who, mut is_cut_off, mut takes_checks) = (None, false, false);
+        let mut outcomes = Vec::new();
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => who = Some(client(field)?),
+                2 => is_cut_off = field.bool()?,
                 3 => takes_checks = field.bool()?,
                 4 if outcomes.len() == MAX_OUTCOMES => {
                     return Err(Refusal::invalid(format!(
@@ -66,7 +76,7 @@ impl PingRequest {
                 _ => {}
             }
         }
-        Ok(Self { client: who.ok_or_else(no_client)?, takes_checks, outcomes })
+        Ok(Self { client: who.ok_or_else(no_client)?, is_cut_off, takes_checks, outcomes })
     }
 }
 
@@ -91,6 +101,7 @@ fn parse_outcome(message: &[u8]) -> Result<(u64, Verdict), Refusal> {
 
 pub(crate) fn write_heartbeat(out: &mut BytesMut, beat: &Heartbeat<'_>) {
     write_ping(out, beat.client);
+    put_u64(out, 2, beat.is_cut_off.into());
     put_u64(out, 3, beat.takes_checks.into());
     for &(id, verdict) in beat.outcomes.iter().take(MAX_OUTCOMES) {
         let verdict = match verdict {

@@ -58,11 +58,15 @@ impl Turn<'_> {
     }
 
     pub(super) fn ping(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let PingRequest { client, takes_checks, outcomes } = PingRequest::parse(self.payload)?;
+        let PingRequest { client, is_cut_off, takes_checks, outcomes } =
+            PingRequest::parse(self.payload)?;
         for (check, verdict) in outcomes {
             self.master.checked(self.now, client, check, verdict);
         }
-        let pong = self.master.ping(self.now, client);
+        let pong = match is_cut_off {
+            true => self.master.ping_cut_off(self.now, client),
+            false => self.master.ping(self.now, client),
+        };
         let checks = match takes_checks {
             true => self.master.checks_for(self.now, client),
             false => Vec::new(),

@@ -121,8 +121,14 @@ fn a_report_is_the_message() {
     };
     let damage =
         proto::DamageTotals { reports: 1, dropped: 2, denied: 3, confirmed: 4, removed: 5 };
-    let suspicion =
-        proto::SuspicionTotals { reports: 1, dropped: 2, suspected: 3, cleared: 4, suspects: 5 };
+    let suspicion = proto::SuspicionTotals {
+        reports: 1,
+        dropped: 2,
+        suspected: 3,
+        cleared: 4,
+        suspects: 5,
+        declared: 6,
+    };
     let message = proto::ClusterReportResponse {
         status_code: 0,
         segments: vec![],
