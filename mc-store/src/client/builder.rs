@@ -1,6 +1,7 @@
 //! How a client is described and started.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -116,6 +117,7 @@ impl Default for ClientBuilder {
                     master: String::new(),
                     rpc: ClientConfig::default(),
                     interval: Duration::from_secs(1),
+                    peers: None,
                 },
                 shares: false,
             },
@@ -340,6 +342,7 @@ impl ClientBuilder {
             settings.shares = node.shm.is_some();
         }
         settings.pulse.master = address;
+        settings.pulse.peers = listen.map(|_| own_peer(&node.tcp));
         let local_buffer = self.local_buffer.unwrap_or(LOCAL_BUFFER);
         let no_room = |size| move |source| StartError::LocalBuffer { size, source };
         let pool = BufferPool::new(usize::try_from(local_buffer.as_u64()).unwrap_or(usize::MAX))
@@ -397,6 +400,16 @@ impl ClientBuilder {
         }
         Ok(Client { core })
     }
+}
+
+/// How this node connects to itself as a peer would.
+fn own_peer(config: &TcpConfig) -> TcpConfig {
+    let mut config = config.clone();
+    config.listen = None;
+    config.advertise_host = None;
+    config.rails = Vec::new();
+    config.links_per_peer = NonZeroUsize::MIN;
+    config
 }
 
 /// Whether Prometheus takes this as a label's name that is not its own.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mc_meta::ClientStatus;
 use mc_rpc::{ClientConfig, MasterClient};
-use mc_transport::BootTime;
+use mc_transport::{BootTime, TcpConfig};
 use mc_types::ClientId;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::checks::Checks;
 use super::segments::{MountFailure, Segments};
+use super::self_check::SelfCheck;
 use super::{Core, tasks};
 
 /// What a heartbeat needs.
@@ -26,6 +27,8 @@ pub(super) struct Pulse {
     pub(super) rpc: ClientConfig,
     /// How often to say so.
     pub(super) interval: Duration,
+    /// How peers connect to this client; `None` when it accepts none.
+    pub(super) peers: Option<TcpConfig>,
 }
 
 /// A thread with a runtime and a connection of its own, so that no amount of
@@ -95,17 +98,19 @@ async fn beat(
     let mut timer = tokio::time::interval(pulse.interval);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut silent, mut checks) = (false, Checks::default());
+    let mut own = SelfCheck::new(pulse.peers.clone());
     loop {
         tokio::select! {
             _ = timer.tick() => {}
             // What was found is told at once.
             () = checks.ended() => {}
+            () = own.changed(segments) => {}
             () = segments.departure() => {
                 segments.depart(&master, client).await;
                 continue;
             }
         }
-        match beat_once(&master, client, segments, waiting, &mut checks).await {
+        match beat_once(&master, client, segments, waiting, &mut checks, &mut own).await {
             Ok(()) if silent => {
                 silent = false;
                 info!(master = %pulse.master, "heartbeat is back");
@@ -127,14 +132,17 @@ async fn beat_once(
     segments: &Segments,
     waiting: &watch::Sender<usize>,
     checks: &mut Checks,
+    own: &mut SelfCheck,
 ) -> Result<(), MountFailure> {
     let asked = BootTime::now();
     let beat = mc_rpc::Heartbeat::new(client).outcomes(checks.outcomes());
     let beat = if checks.is_idle() { beat.takes_checks() } else { beat };
+    let beat = if segments.is_cut_off() { beat.cut_off() } else { beat };
     let pong = master.heartbeat(&beat).await?;
     checks.told();
     checks.begin(segments, pong.checks);
     segments.observe(asked, pong.clock);
+    own.begin(segments, pong.clock);
     if pong.tasks > 0 {
         waiting.send_replace(pong.tasks);
     }

@@ -25,6 +25,7 @@ mod read;
 mod replicas;
 mod reports;
 mod segments;
+mod self_check;
 mod settle;
 mod store;
 mod tasks;

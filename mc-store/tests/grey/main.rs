@@ -241,6 +241,65 @@ async fn a_read_that_moved_on_leaves_its_buffer_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn puts_leave_a_node_that_finds_itself_cut_off() {
+    let cluster = Cluster::start().await;
+    let (grey, healthy) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let suspicion = || cluster.master.report().suspicion;
+    // It has to know that it can be reached at all.
+    let before = cluster.proxies[0].passed();
+    until("the first checks", async || cluster.proxies[0].passed() - before > 500).await;
+    assert!(!grey.metrics().is_cut_off);
+    assert_eq!(suspicion().declared, 0);
+    cluster.proxies[0].die();
+    let begun = Instant::now();
+    // Nobody reads or writes meanwhile: only the node itself can tell.
+    until("the node to say that it is cut off", async || suspicion().suspects == 1).await;
+    eprintln!("told after {:.1?}", begun.elapsed());
+    assert!(grey.metrics().is_cut_off && !healthy.metrics().is_cut_off);
+    assert_eq!((suspicion().declared, suspicion().reports), (1, 0));
+    // By a client that knows nothing of it, as long as it says so.
+    let client = cluster.client().await;
+    let puts = Instant::now();
+    for key in 0..100 {
+        client.put(&format!("put/{key}"), content(key)).await.unwrap();
+        let replicas = client.replicas(&format!("put/{key}")).await.unwrap();
+        assert_eq!(&*replicas[0].segment_name, "two");
+    }
+    eprintln!("100 puts took {:.1?}", puts.elapsed());
+    assert!(puts.elapsed() < Duration::from_secs(5));
+    // Five heartbeats.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(suspicion().suspects, 1, "its heartbeat does not end that");
+    cluster.proxies[0].revive();
+    until("the node to say that it is well", async || suspicion().suspects == 0).await;
+    assert!(!grey.metrics().is_cut_off);
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_never_reached_itself_is_trusted() {
+    let master = Master::builder().config(MasterConfig::default()).start().await.unwrap();
+    let node = |name: &str| {
+        client_of(&master)
+            .listen("127.0.0.1:0".parse().unwrap())
+            .segment_name(name)
+            .segment_size(ByteSize::mib(16))
+            .heartbeat_interval(Duration::from_millis(20))
+    };
+    // Nobody listens where peers are told to find it.
+    let hidden = node("hidden").advertise("127.0.0.3".parse().unwrap()).connect().await.unwrap();
+    let other = node("other").connect().await.unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        assert_eq!(master.report().suspicion.declared, 0);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(!hidden.metrics().is_cut_off);
+    other.shutdown().await;
+    hidden.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_node_is_waited_for_when_there_is_no_other() {
     let cluster = Cluster::start().await;
     let client = cluster.client().await;

@@ -290,6 +290,8 @@ pub struct ClientMetrics {
     pub hot_cache: (u64, u64),
     /// What could not be read or reached, and what the master was told of it.
     pub reports: ReportMetrics,
+    /// Whether peers reach none of the client's segments, by its own check.
+    pub is_cut_off: bool,
     /// Calls of the master.
     pub rpc: mc_rpc::ClientMetrics,
     /// Labels that every figure carries in [`prometheus`](Self::prometheus).
@@ -377,6 +379,7 @@ impl super::Core {
         ClientMetrics {
             rpc: self.master.metrics(),
             reports: self.reports.metrics(),
+            is_cut_off: self.segments.is_cut_off(),
             labels: self.settings.metrics_labels.clone(),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()

@@ -21,6 +21,7 @@ impl ClientMetrics {
         self.operations(&mut page);
         self.hot_cache(&mut page);
         self.reports(&mut page);
+        self.cut_off(&mut page);
         self.calls(&mut page);
         page.text
     }
@@ -112,6 +113,13 @@ impl ClientMetrics {
         for (outcome, value) in [("sent", self.reports.sent), ("lost", self.reports.lost)] {
             page.sample(name, &[("outcome", outcome)], value);
         }
+    }
+
+    fn cut_off(&self, page: &mut Page) {
+        let name = "mooncake_client_is_cut_off";
+        let help = "1 while peers reach no segment of this client, by its own check";
+        page.metric(name, "gauge", help);
+        page.sample(name, &[], u64::from(self.is_cut_off));
     }
 
     fn transfers(&self, page: &mut Page) {

@@ -1,15 +1,16 @@
 //! The segments of one client: what is mounted, under which key, and until when.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use mc_meta::SegmentSpec;
 use mc_rpc::{ClockReading, MasterClient, RpcError};
-use mc_ticket::TicketKey;
+use mc_ticket::{Rights, TicketKey};
 use mc_transport::{
-    Access, BootTime, MasterClock, Memory, MemoryOptions, MemorySlice, Node, Region, Tickets,
-    Transport,
+    Access, BootTime, MasterClock, Memory, MemoryOptions, MemorySlice, Node, Region, RemoteSpan,
+    Tickets, Transport,
 };
 use mc_types::{ByteSize, ClientId, Endpoint, ErrorCode, Extent, RemoteKey, SegmentId};
 use parking_lot::RwLock;
@@ -22,6 +23,10 @@ use crate::client::builder::random_u128;
 /// How long a client that ends, or fails to mount, waits for its master, which may be
 /// gone for good.
 const LEAVE: Duration = Duration::from_secs(1);
+
+/// Bytes that a node reads of itself to see whether peers can, and how long it may take.
+const SAMPLE: u64 = 64;
+const SAMPLE_TICKET: Duration = Duration::from_secs(30);
 
 /// How soon to look again whether changes are over.
 const BUSY: Duration = Duration::from_millis(10);
@@ -40,6 +45,8 @@ pub(in crate::client) struct Segments {
     changes: Mutex<bool>,
     /// A segment has been given a time to leave.
     leaving: Notify,
+    /// By the node's own check peers do not reach them.
+    cut_off: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -125,6 +132,7 @@ impl Segments {
             own: RwLock::default(),
             changes: Mutex::new(false),
             leaving: Notify::new(),
+            cut_off: AtomicBool::new(false),
         }
     }
 
@@ -149,6 +157,31 @@ impl Segments {
         let memory = mounted.find(|mounted| mounted.id == id)?.region.memory();
         let offset = usize::try_from(extent.offset()).ok()?;
         memory.slice(offset, usize::try_from(extent.len()).ok()?)
+    }
+
+    /// A little of one of the segments, where peers are told that it is, and what opens it for
+    /// them when the master's clock is at `clock`. `None` when there is no segment.
+    pub(in crate::client) fn sample(&self, clock: ClockReading) -> Option<(Endpoint, RemoteSpan)> {
+        let own = self.own.read();
+        let (segment, mounted) =
+            own.iter().find_map(|own| Some((&own.segment, own.mounted.as_ref()?)))?;
+        let extent = Extent::new(0, SAMPLE.min(segment.memory.len() as u64))?;
+        let (region, until) = (mounted.region.key(), clock.now + SAMPLE_TICKET);
+        let ticket = mounted
+            .ticket_key
+            .as_ref()
+            .map(|key| key.sign(clock.epoch, region, extent, Rights::Read, until));
+        Some((segment.endpoint.clone(), RemoteSpan::new(region, extent).with_ticket(ticket)))
+    }
+
+    /// Takes note whether peers reach the segments.
+    pub(in crate::client) fn set_cut_off(&self, is_cut_off: bool) {
+        self.cut_off.store(is_cut_off, Ordering::Relaxed);
+    }
+
+    /// Whether peers reach no segment, by the node's own check.
+    pub(in crate::client) fn is_cut_off(&self) -> bool {
+        self.cut_off.load(Ordering::Relaxed)
     }
 
     pub(in crate::client) fn list(&self) -> Vec<MountedSegment> {
