@@ -57,3 +57,41 @@ async fn a_client_shows_its_figures_as_long_as_it_runs() {
     assert!(page(address, "/health").await.is_err(), "the port is closed");
     master.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_client_whose_master_is_gone_lives_and_is_not_ready() {
+    let master = Master::builder().start().await.unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let client = |builder: mc_store::ClientBuilder| {
+        builder.master(master.local_addr().to_string()).http(any).connect()
+    };
+    let node = client(Client::builder().listen(any).segment_size(ByteSize::mib(4))).await.unwrap();
+    // One without a segment need not tell the master that it lives, and is asked all the same.
+    let app = client(Client::builder()).await.unwrap();
+    let clients = [&node, &app].map(|client| client.http_addr().unwrap());
+    for address in clients {
+        for path in ["/health", "/ready", "/live"] {
+            let shown = page(address, path).await.unwrap();
+            assert!(shown.starts_with("HTTP/1.1 200"), "{path}: {shown}");
+        }
+    }
+    master.shutdown().await;
+    let end = tokio::time::Instant::now() + DEADLINE;
+    for address in clients {
+        loop {
+            let shown = page(address, "/health").await.unwrap();
+            if shown.starts_with("HTTP/1.1 503") {
+                assert!(shown.contains(r#""service_ready":false"#), "{shown}");
+                assert!(shown.contains("has not answered for"), "{shown}");
+                break;
+            }
+            assert!(tokio::time::Instant::now() < end, "still ready: {shown}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(page(address, "/ready").await.unwrap().starts_with("HTTP/1.1 503"));
+        let live = page(address, "/live").await.unwrap();
+        assert!(live.starts_with("HTTP/1.1 200"), "a probe would end a sound process: {live}");
+    }
+    node.shutdown().await;
+    app.shutdown().await;
+}

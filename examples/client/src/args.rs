@@ -81,7 +81,7 @@ pub(crate) struct Args {
     )]
     pub(crate) threads: usize,
 
-    /// Serve /health, /metrics and /metrics/summary over HTTP.
+    /// Serve /health, /ready, /live, /metrics and /metrics/summary over HTTP.
     #[arg(
         long = "enable_http_server",
         value_name = "BOOL",

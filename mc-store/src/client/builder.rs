@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::admission::Admission;
-use super::heartbeat::Pulse;
+use super::heartbeat::{Heard, Pulse};
 use super::hot_cache::{HotCache, HotCacheConfig};
 use super::late::MAX_TASKS;
 use super::metrics::Metrics;
@@ -369,6 +369,7 @@ impl ClientBuilder {
             left: OnceCell::new(),
             first_segment: OnceLock::new(),
             heartbeat: Mutex::default(),
+            heard: Arc::new(Heard::now()),
             metrics: Metrics::new(settings.metrics),
             settings,
             background: Mutex::default(),
@@ -396,6 +397,8 @@ impl ClientBuilder {
         core.send_reports();
         #[cfg(feature = "http")]
         if let Some(port) = http {
+            // Whether the master answers is told there, also of a client without a segment.
+            core.start_heartbeat().map_err(StartError::Thread)?;
             core.serve_pages(port);
         }
         Ok(Client { core })

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mc_meta::ClientStatus;
@@ -18,6 +19,10 @@ use super::segments::{MountFailure, Segments};
 use super::self_check::SelfCheck;
 use super::{Core, tasks};
 
+/// The least that a master may be silent before a client is no longer ready.
+#[cfg(feature = "http")]
+const LEAST_PATIENCE: Duration = Duration::from_secs(3);
+
 /// What a heartbeat needs.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse {
@@ -29,6 +34,43 @@ pub(super) struct Pulse {
     pub(super) interval: Duration,
     /// How peers connect to this client; `None` when it accepts none.
     pub(super) peers: Option<TcpConfig>,
+}
+
+/// When the master was last heard of.
+#[derive(Debug)]
+pub(super) struct Heard {
+    origin: BootTime,
+    /// Milliseconds since then.
+    last: AtomicU64,
+}
+
+impl Heard {
+    /// It has just answered.
+    pub(super) fn now() -> Self {
+        Self { origin: BootTime::now(), last: AtomicU64::new(0) }
+    }
+
+    fn again(&self) {
+        self.last.store(self.millis(), Ordering::Relaxed);
+    }
+
+    /// How long ago that was.
+    #[cfg(feature = "http")]
+    pub(super) fn ago(&self) -> Duration {
+        Duration::from_millis(self.millis().saturating_sub(self.last.load(Ordering::Relaxed)))
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(BootTime::now().since(self.origin).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Pulse {
+    /// How long the master may be silent before it counts as gone: a few heartbeats.
+    #[cfg(feature = "http")]
+    pub(super) fn patience(&self) -> Duration {
+        LEAST_PATIENCE.max(self.interval * 3)
+    }
 }
 
 /// A thread with a runtime and a connection of its own, so that no amount of
@@ -43,7 +85,7 @@ pub(super) struct Heartbeat {
 impl Heartbeat {
     fn start(core: &Arc<Core>) -> io::Result<Self> {
         let (pulse, client) = (core.settings.pulse.clone(), core.id);
-        let segments = Arc::clone(&core.segments);
+        let (segments, heard) = (Arc::clone(&core.segments), Arc::clone(&core.heard));
         let (stop, stop_asked) = oneshot::channel();
         let (on_stopped, stopped) = oneshot::channel();
         let (waiting, told) = watch::channel(0);
@@ -51,7 +93,7 @@ impl Heartbeat {
         std::thread::Builder::new().name("mc-heartbeat".into()).spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = beat(&pulse, client, &segments, &waiting) => {}
+                    () = beat(&pulse, client, &segments, &waiting, &heard) => {}
                     // Also when the client was dropped without a shutdown.
                     _ = stop_asked => {}
                 }
@@ -92,6 +134,7 @@ async fn beat(
     client: ClientId,
     segments: &Segments,
     waiting: &watch::Sender<usize>,
+    heard: &Heard,
 ) {
     // Connects with the first ping.
     let master = MasterClient::lazy(&pulse.master, pulse.rpc.clone());
@@ -110,7 +153,7 @@ async fn beat(
                 continue;
             }
         }
-        match beat_once(&master, client, segments, waiting, &mut checks, &mut own).await {
+        match beat_once(&master, client, segments, waiting, heard, &mut checks, &mut own).await {
             Ok(()) if silent => {
                 silent = false;
                 info!(master = %pulse.master, "heartbeat is back");
@@ -131,6 +174,7 @@ async fn beat_once(
     client: ClientId,
     segments: &Segments,
     waiting: &watch::Sender<usize>,
+    heard: &Heard,
     checks: &mut Checks,
     own: &mut SelfCheck,
 ) -> Result<(), MountFailure> {
@@ -139,6 +183,7 @@ async fn beat_once(
     let beat = if checks.is_idle() { beat.takes_checks() } else { beat };
     let beat = if segments.is_cut_off() { beat.cut_off() } else { beat };
     let pong = master.heartbeat(&beat).await?;
+    heard.again();
     checks.told();
     checks.begin(segments, pong.checks);
     segments.observe(asked, pong.clock);

@@ -22,19 +22,53 @@ fn page(core: &Weak<Core>, path: &str) -> Option<Page> {
     match path {
         "/metrics" => Some(Page::prometheus(core.metrics().prometheus())),
         "/metrics/summary" => Some(Page::text(core.metrics().summary() + "\n")),
-        "/health" => {
-            let ready = core.question().is_ok();
-            let health = serde_json::json!({
-                "status": if ready { "ok" } else { "closing" },
-                "service_ready": ready,
-                "version": env!("CARGO_PKG_VERSION"),
-                "uptime_seconds": BootTime::now().since(core.settings.origin).as_secs(),
-                "client_id": core.id.to_string(),
-                "segments": core.segments.list().len(),
-            });
-            let page = Page::json(health.to_string());
-            Some(if ready { page } else { page.unavailable() })
+        "/health" | "/ready" => {
+            let unready = core.unready();
+            let health = core.health(unready.as_ref());
+            Some(if unready.is_some() { health.unavailable() } else { health })
         }
+        // Whoever starts a process again because of this page shall not do so because another
+        // process does not answer: what this one keeps would be lost.
+        "/live" => Some(core.health(core.unready().as_ref())),
         _ => None,
+    }
+}
+
+/// Why a client is not ready.
+struct Unready {
+    status: &'static str,
+    reason: String,
+}
+
+impl Core {
+    /// Why calls of this client would not be answered now; `None` when they would.
+    fn unready(&self) -> Option<Unready> {
+        if self.question().is_err() {
+            return Some(Unready { status: "closing", reason: "the client is leaving".into() });
+        }
+        let (silence, pulse) = (self.heard.ago(), &self.settings.pulse);
+        (silence > pulse.patience()).then(|| Unready {
+            status: "master_silent",
+            reason: format!(
+                "the master at {} has not answered for {} s",
+                pulse.master,
+                silence.as_secs()
+            ),
+        })
+    }
+
+    fn health(&self, unready: Option<&Unready>) -> Page {
+        let mut health = serde_json::json!({
+            "status": unready.map_or("ok", |unready| unready.status),
+            "service_ready": unready.is_none(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_seconds": BootTime::now().since(self.settings.origin).as_secs(),
+            "client_id": self.id.to_string(),
+            "segments": self.segments.list().len(),
+        });
+        if let Some(unready) = unready {
+            health["reason"] = unready.reason.as_str().into();
+        }
+        Page::json(health.to_string())
     }
 }

@@ -57,7 +57,7 @@ pub use reports::ReportMetrics;
 pub use segments::{MountedSegment, SegmentError, SegmentOptions};
 
 use admission::Admission;
-use heartbeat::Heartbeat;
+use heartbeat::{Heard, Heartbeat};
 use hot_cache::HotCache;
 use load::Loads;
 use metrics::Metrics;
@@ -101,6 +101,8 @@ struct Core {
     pool: BufferPool,
     hot: Option<HotCache>,
     heartbeat: Mutex<Option<Heartbeat>>,
+    /// When the master was last heard of, by the heartbeat.
+    heard: Arc<Heard>,
     admission: Admission,
     left: OnceCell<()>,
     settings: builder::Settings,
