@@ -52,7 +52,9 @@ pub use node::{Node, NodeConfig, NodeError, NodeLink};
 pub use operation::{Operation, Pieces, RemoteSpan, Source, Sums};
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfig, QuicLink, QuicTransport};
-pub use region::{Access, Admitted, MasterClock, Region, RegionTable, Registration, Tickets};
+pub use region::{
+    Access, Admitted, MasterClock, Region, RegionTable, Registration, ServedTotals, Tickets,
+};
 pub use region_cache::RegionCache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use shm::{ShmConfig, ShmLink, ShmTransport};

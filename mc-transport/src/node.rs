@@ -21,7 +21,7 @@ use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::{Memory, MemoryError};
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, Region, RegionTable, Tickets};
+use crate::region::{Access, Region, RegionTable, ServedTotals, Tickets};
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use crate::shm::{self, ShmConfig, ShmListen, ShmSecret, ShmTransport};
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -147,6 +147,13 @@ impl Node {
     #[must_use]
     pub fn shm(&self) -> Option<&ShmTransport> {
         self.shm.as_ref()
+    }
+
+    /// What peers were served, whichever way they asked. What processes of this host read
+    /// and write by themselves is not in it; see [`ServedTotals`].
+    #[must_use]
+    pub fn served(&self) -> ServedTotals {
+        self.regions.served()
     }
 
     /// Forgets that attempts to reach the peer at `endpoint` failed; see

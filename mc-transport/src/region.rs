@@ -1,6 +1,7 @@
 //! Memory opened to peers, and the keys that open it.
 
 mod gate;
+mod served;
 mod ticket;
 
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -24,6 +25,8 @@ use parking_lot::RwLock;
 use tokio::sync::Notify;
 
 use self::gate::{Gate, Pass};
+use self::served::ServedCounters;
+pub use self::served::ServedTotals;
 use self::ticket::GrantEnd;
 pub use self::ticket::{MasterClock, Tickets};
 use crate::error::{RegisterError, TransferError};
@@ -177,6 +180,7 @@ pub struct RegionTable {
     /// Told of each withdrawal, for those who wait for something else meanwhile.
     #[cfg(any(feature = "quic", feature = "tcp"))]
     withdrawals: Arc<Notify>,
+    served: Arc<ServedCounters>,
 }
 
 pub(crate) struct OpenRegion {
@@ -358,6 +362,18 @@ impl RegionTable {
     #[cfg(feature = "tcp")]
     pub(crate) fn connections(&self) -> &Connections {
         &self.connections
+    }
+
+    /// What peers were served of the regions.
+    #[must_use]
+    pub fn served(&self) -> ServedTotals {
+        self.served.read()
+    }
+
+    /// Counts a read or write of a peer that was carried out here.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn count_served(&self, access: Access, len: u64) {
+        self.served.add(access, len);
     }
 
     /// Regions that are open now.

@@ -318,13 +318,17 @@ impl Connection {
         };
         match (is_write, admitted) {
             (false, Ok(admitted)) => {
+                self.regions.count_served(wanted, len);
                 let header = ResponseHeader { status: Status::Done, id, len };
                 self.push(Frame::of_region(&header.encode(), admitted)).await
             }
             (false, Err(refusal)) => self.answer(Status::of(&refusal), id).await,
             (true, Ok(admitted)) => {
                 let status = match self.receive_payload(admitted).await? {
-                    Ok(()) => Status::Done,
+                    Ok(()) => {
+                        self.regions.count_served(wanted, len);
+                        Status::Done
+                    }
                     Err(Refused { refusal, missing }) => {
                         self.discard_payload(missing).await?;
                         Status::of(&refusal)
