@@ -120,6 +120,8 @@ impl Master {
             report.puts_discarded += totals.puts_discarded;
             report.get_hits += totals.get_hits;
             report.get_misses += totals.get_misses;
+            report.exist_hits += totals.exist_hits;
+            report.exist_misses += totals.exist_misses;
             report.removed_objects += totals.removed_objects;
             report.disk_only_objects += shard.order.on_disk() as u64;
             report.disk_processing += shard.files.len() as u64;
@@ -139,6 +141,7 @@ impl Master {
         report.tasks_finished = tasks.finished as u64;
         report.clients = self.clients.lock().present() as u64;
         report.put_start_no_room = self.counters.put_start_no_room.load(Ordering::Relaxed);
+        report.put_start_retries = self.counters.put_start_retries.load(Ordering::Relaxed);
         {
             let book = self.local.book.lock();
             report.local_disks = book.infos();

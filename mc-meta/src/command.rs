@@ -485,14 +485,20 @@ pub struct MasterReport {
     pub put_ends: u64,
     /// Puts revoked.
     pub put_revokes: u64,
-    /// Puts refused for want of room.
+    /// Puts refused for want of room, each once however often it was tried again.
     pub put_start_no_room: u64,
+    /// Further attempts of such puts that were refused, too.
+    pub put_start_retries: u64,
     /// Unfinished puts given up after their time-out.
     pub puts_discarded: u64,
     /// Reads that found the object.
     pub get_hits: u64,
     /// Reads that did not.
     pub get_misses: u64,
+    /// Keys asked about by exist or by a longest prefix that could be read.
+    pub exist_hits: u64,
+    /// Keys asked about that could not. A longest prefix asks no further than the first.
+    pub exist_misses: u64,
     /// Objects removed on request.
     pub removed_objects: u64,
     /// Objects that went for having been read.

@@ -138,7 +138,9 @@ impl Master {
         let emit = self.emit(now);
         let readable = |key: &KeyRef<'a>| {
             let key = self.hashed(*key);
-            self.shard_of(key).find_live(key, emit).is_some_and(|(_, object)| object.is_readable())
+            let mut shard = self.shard_of(key);
+            let found = shard.find_live(key, emit).is_some_and(|(_, object)| object.is_readable());
+            shard.totals.asked(found)
         };
         keys.into_iter().take_while(readable).count()
     }
@@ -179,7 +181,9 @@ impl Shard {
     }
 
     fn exist(&mut self, found: Option<u32>, now: Time) -> bool {
-        found.is_some_and(|slot| self.get_mut(slot).is_readable() && self.access(slot, now))
+        let exists =
+            found.is_some_and(|slot| self.get_mut(slot).is_readable() && self.access(slot, now));
+        self.totals.asked(exists)
     }
 
     /// What a reader needs of an object that can be read, under a lease. None when it was

@@ -82,8 +82,28 @@ pub struct Master {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) put_start_no_room: AtomicU64,
+    pub(crate) put_start_retries: AtomicU64,
     pub(crate) expired_clients: AtomicU64,
     pub(crate) disk_no_room: AtomicU64,
+}
+
+/// Which attempt of a put it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    First,
+    /// It was refused for want of room, and waits.
+    Further,
+}
+
+impl Counters {
+    /// Counts a put that found no room.
+    pub(crate) fn no_room(&self, attempt: Attempt) {
+        let counter = match attempt {
+            Attempt::First => &self.put_start_no_room,
+            Attempt::Further => &self.put_start_retries,
+        };
+        count(counter, 1);
+    }
 }
 
 /// Adds to a counter that nothing is ordered by.

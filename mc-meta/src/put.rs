@@ -11,7 +11,7 @@ use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::explain::What;
 use crate::hash::HashedKey;
 use crate::index::tag_of;
-use crate::master::{Master, count};
+use crate::master::{Attempt, Master, count};
 use crate::object::{Begun, Replicas, State};
 use crate::order::Evicted;
 use crate::place::NoRoom;
@@ -54,6 +54,30 @@ impl Master {
         client: ClientId,
         put: &PutStart<'_>,
     ) -> Result<PutGrant, PutStartError> {
+        self.put_start_as(now, client, put, Attempt::First)
+    }
+
+    /// [`put_start`](Self::put_start) once more of one that was refused for want of room and
+    /// waits for it: a refusal counts as a retry, not as one more.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_start_again(
+        &self,
+        now: Time,
+        client: ClientId,
+        put: &PutStart<'_>,
+    ) -> Result<PutGrant, PutStartError> {
+        self.put_start_as(now, client, put, Attempt::Further)
+    }
+
+    fn put_start_as(
+        &self,
+        now: Time,
+        client: ClientId,
+        put: &PutStart<'_>,
+        attempt: Attempt,
+    ) -> Result<PutGrant, PutStartError> {
         let len = validate(put).map_err(PutStartError::Invalid)?;
         let key = self.hashed(put.key);
         let emit = self.emit(now);
@@ -83,7 +107,7 @@ impl Master {
             };
             // The shard is unlocked here: making room locks others.
             if let Some(error) = self.make_room_for(len, put.config, no_room, &mut pressure, now) {
-                count(&self.counters.put_start_no_room, 1);
+                self.counters.no_room(attempt);
                 let what = What::Refused { code: error.code() };
                 self.shard_of(key).history.add(tag_of(key.hash), now, what);
                 return Err(error);

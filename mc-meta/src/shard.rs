@@ -61,10 +61,21 @@ pub(crate) struct Totals {
     pub(crate) puts_discarded: u64,
     pub(crate) get_hits: u64,
     pub(crate) get_misses: u64,
+    pub(crate) exist_hits: u64,
+    pub(crate) exist_misses: u64,
     pub(crate) removed_objects: u64,
     pub(crate) disk_put_ends: u64,
     pub(crate) disk_evictions: u64,
     pub(crate) expired_objects: u64,
+}
+
+impl Totals {
+    /// Counts a question whether an object can be read; hands its answer on.
+    pub(crate) const fn asked(&mut self, exists: bool) -> bool {
+        self.exist_hits += exists as u64;
+        self.exist_misses += !exists as u64;
+        exists
+    }
 }
 
 /// What a shard is made with.

@@ -18,7 +18,7 @@ use crate::effect::Removal;
 use crate::error::{PutFinishError, PutStartError};
 use crate::group::Group;
 use crate::hash::HashedKey;
-use crate::master::{Master, count};
+use crate::master::{Attempt, Master};
 use crate::object::{Begun, Object, Replicas};
 use crate::place::NoRoom;
 use crate::put::{Pressure, validate};
@@ -57,6 +57,30 @@ impl Master {
         client: ClientId,
         put: &PutStart<'_>,
     ) -> Result<PutGrant, PutStartError> {
+        self.upsert_start_as(now, client, put, Attempt::First)
+    }
+
+    /// [`upsert_start`](Self::upsert_start) once more of one that was refused for want of room and
+    /// waits for it: a refusal counts as a retry, not as one more.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn upsert_start_again(
+        &self,
+        now: Time,
+        client: ClientId,
+        put: &PutStart<'_>,
+    ) -> Result<PutGrant, PutStartError> {
+        self.upsert_start_as(now, client, put, Attempt::Further)
+    }
+
+    fn upsert_start_as(
+        &self,
+        now: Time,
+        client: ClientId,
+        put: &PutStart<'_>,
+        attempt: Attempt,
+    ) -> Result<PutGrant, PutStartError> {
         let len = validate(put).map_err(PutStartError::Invalid)?;
         let key = self.hashed(put.key);
         let emit = self.emit(now);
@@ -93,7 +117,7 @@ impl Master {
             };
             // The shard is unlocked here: making room locks others.
             if let Some(error) = self.make_room_for(len, put.config, no_room, &mut pressure, now) {
-                count(&self.counters.put_start_no_room, 1);
+                self.counters.no_room(attempt);
                 return Err(error);
             }
         }

@@ -312,6 +312,7 @@ fn the_preferred_segment_of_the_old_field_comes_first() {
         config: Some(config),
         slice_lengths: vec![],
         client_id: me(),
+        again: false,
     };
     let bytes = message.encode_to_vec();
     let parsed = PutStartRequest::parse(&bytes).unwrap();
@@ -329,6 +330,7 @@ fn answers_are_the_messages() {
         config: Some(proto::ReplicateConfig { replica_num: 2, ..Default::default() }),
         slice_lengths: vec![100, 200],
         client_id: me(),
+        again: false,
     };
     let grant: proto::PutStartResponse = call(&service, Method::PutStart, &start).unwrap();
     assert_eq!(grant.replica_list.len(), 2);
@@ -383,6 +385,7 @@ fn a_batch_answer_describes_each_segment_once() {
         key: key.clone(),
         value_length: 64,
         slice_lengths: vec![],
+        again: false,
     });
     let start = proto::BatchPutStartRequest {
         client_id: me(),
@@ -498,15 +501,17 @@ proptest! {
         let lengths: Vec<Vec<u64>> = puts.iter()
             .map(|(_, lengths, _)| lengths.iter().map(|length| 1 + u64::from(*length)).chain([1]).collect())
             .collect();
-        let starts = puts.iter().zip(&lengths).map(|((name, ..), lengths)| (key(name), &lengths[..]));
+        let starts = puts.iter().zip(&lengths).zip([false, true].into_iter().cycle());
+        let starts = starts.map(|(((name, ..), lengths), again)| (key(name), &lengths[..], again));
         let config = ReplicateConfig::default();
         let bytes = written(|out| BatchPutStartRequest::write(out, ME, &config, starts));
         let message = proto::BatchPutStartRequest::decode(&bytes[..]).unwrap();
         prop_assert_eq!(message.encode_to_vec(), &bytes[..]);
         let mut at = 0;
         BatchPutStartRequest::parse(&bytes).unwrap().for_each(|put| {
-            let put = put.unwrap();
+            let (put, again) = put.unwrap();
             assert_eq!((put.key.as_str(), put.slice_lengths), (&*puts[at].0, &lengths[at][..]));
+            assert_eq!(again, at % 2 == 1);
             at += 1;
         });
         prop_assert_eq!(at, puts.len());

@@ -206,8 +206,10 @@ async fn batches_answer_item_by_item() {
     let keys: Vec<KeyRef<'_>> = names.iter().map(|name| key(name)).collect();
     put(&client, "batch/7", &[10]).await;
 
-    let puts: Vec<_> =
-        keys.iter().map(|&key| PutStartItem { key, slice_lengths: &[1000, 24] }).collect();
+    let puts: Vec<_> = keys
+        .iter()
+        .map(|&key| PutStartItem { key, slice_lengths: &[1000, 24], again: false })
+        .collect();
     let config = ReplicateConfig::default().replicas(2);
     let grants = client.batch_put_start(ME, &config, &puts).await.unwrap();
     assert_eq!(grants.len(), 100);

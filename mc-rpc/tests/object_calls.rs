@@ -73,7 +73,7 @@ async fn many_values_are_replaced_item_by_item() {
     for round in 0..2 {
         let puts: Vec<_> = names
             .iter()
-            .map(|name| PutStartItem { key: key(name), slice_lengths: &[64, 36] })
+            .map(|name| PutStartItem { key: key(name), slice_lengths: &[64, 36], again: false })
             .collect();
         let grants = client.batch_upsert_start(ME, &config, &puts).await.unwrap();
         let grants: Vec<_> = grants.into_iter().map(Result::unwrap).collect();

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use mc_store::{
-    ByteSize, Client, ClientOperation, DataPath, ErrorCode, Master, Memory, Put, ReplicateConfig,
-    StartError,
+    ByteSize, Client, ClientOperation, DataPath, ErrorCode, Master, Memory, NodeConfig, Put,
+    ReplicateConfig, StartError,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,4 +62,89 @@ async fn calls_objects_bytes_and_failures_are_counted() {
     assert!(silent.metrics().operations.is_empty());
     let bad = client().metrics_label("0", "x").connect().await.unwrap_err();
     assert!(matches!(bad, StartError::BadLabel { .. }), "{bad}");
+}
+
+async fn node_of(master: &Master, size: ByteSize) -> Client {
+    Client::builder()
+        .master(master.local_addr().to_string())
+        .listen("127.0.0.1:0".parse().unwrap())
+        .segment_size(size)
+        .connect()
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_answered_with_no_is_a_miss() {
+    let master = Master::builder().start().await.unwrap();
+    let node = node_of(&master, ByteSize::mib(8)).await;
+    node.put("a", "bytes").await.unwrap();
+    assert!(node.exist("a").await.unwrap() && !node.exist("b").await.unwrap());
+    node.batch_exist(&["a", "b", "c"]).await.unwrap();
+    assert_eq!(node.longest_prefix(&["a", "b", "c"]).await.unwrap(), 1);
+    node.get("a").await.unwrap();
+    node.get("b").await.unwrap_err();
+
+    let report = node.cluster_report().await.unwrap();
+    assert_eq!((report.exist_hits, report.exist_misses), (3, 4));
+    assert_eq!((report.get_hits, report.get_misses), (1, 1));
+    let counted = node.metrics();
+    let lookups = |operation| counted.operation(operation).unwrap().lookups();
+    assert_eq!(lookups(ClientOperation::Exist), Some((1, 1)));
+    assert_eq!(lookups(ClientOperation::BatchExist), Some((1, 2)));
+    assert_eq!(lookups(ClientOperation::LongestPrefix), Some((1, 2)));
+    assert_eq!(lookups(ClientOperation::Get), Some((1, 1)));
+    assert_eq!(lookups(ClientOperation::Put), None);
+    let page = counted.prometheus();
+    let line = r#"mooncake_client_lookups_total{op_name="exist",outcome="miss"} 1"#;
+    assert!(page.lines().any(|found| found == line), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_that_waits_for_room_is_refused_once() {
+    let master = Master::builder().start().await.unwrap();
+    let node = node_of(&master, ByteSize::mib(4)).await;
+    let kept = ReplicateConfig::default().hard_pin();
+    node.put_with("kept", vec![1; 3 << 20], &kept).await.unwrap();
+    // It waits for a second, which it asks in again and again.
+    let refused = node.put("waits", vec![2; 3 << 20]).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::Full, "{refused}");
+    let report = node.cluster_report().await.unwrap();
+    assert_eq!(report.put_start_no_room, 1, "of {} retries", report.put_start_retries);
+    assert!(report.put_start_retries >= 2, "{}", report.put_start_retries);
+    node.upsert("waits", vec![2; 3 << 20]).await.unwrap_err();
+    assert_eq!(node.cluster_report().await.unwrap().put_start_no_room, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_counts_what_it_serves() {
+    let master = Master::builder().start().await.unwrap();
+    let node = node_of(&master, ByteSize::mib(8)).await;
+    // Over TCP, as from another host: this one reads shared memory by itself.
+    let app = Client::builder()
+        .master(master.local_addr().to_string())
+        .node(NodeConfig::default())
+        .connect()
+        .await
+        .unwrap();
+    app.put("a", vec![1; 100_000]).await.unwrap();
+    app.get("a").await.unwrap();
+    app.get("a").await.unwrap();
+    let served = node.metrics().served;
+    assert_eq!((served.writes, served.written_bytes), (1, 100_000));
+    assert_eq!((served.reads, served.read_bytes), (2, 200_000));
+    let page = node.metrics().prometheus();
+    for line in [
+        r#"mooncake_client_served_bytes_total{direction="read"} 200000"#,
+        r#"mooncake_client_served_bytes_total{direction="write"} 100000"#,
+        r#"mooncake_client_served_operations_total{direction="read"} 2"#,
+    ] {
+        assert!(page.lines().any(|found| found == line), "no {line} in {page}");
+    }
+    assert!(
+        node.metrics().summary().contains("served 195.31 KB read"),
+        "{}",
+        node.metrics().summary()
+    );
+    assert_eq!(app.metrics().served.reads, 0);
 }

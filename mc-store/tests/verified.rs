@@ -62,7 +62,7 @@ async fn put_damaged(
 ) {
     let (id, key, master) = (ClientId::from_u128(9), KeyRef::new(key).unwrap(), client.master());
     let slice_lengths: Vec<u64> = slices.iter().map(|slice| slice.len() as u64).collect();
-    let put = PutStartItem { key, slice_lengths: &slice_lengths };
+    let put = PutStartItem { key, slice_lengths: &slice_lengths, again: false };
     let config = ReplicateConfig::default();
     let grant = master.batch_put_start(id, &config, &[put]).await.unwrap().remove(0).unwrap();
     let replica = &grant.replicas[0];

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use mc_meta::{BufferStatus, ReplicaStatus};
-use mc_rpc::{ClusterReport, ObjectDescription, ReplicaDescription};
+use mc_meta::{BufferStatus, ReplicaStatus, SegmentStatus};
+use mc_rpc::{ClusterReport, ObjectDescription, ReplicaDescription, SegmentReport};
 use mc_store::{Client, ErrorCode};
 use mc_types::ByteSize;
 use serde_json::{Value, json};
@@ -35,9 +35,9 @@ pub(crate) async fn stat(client: &Client, stat: &args::Stat) -> Result<ExitCode,
 }
 
 fn cluster_text(report: &ClusterReport) -> String {
-    let size = ByteSize::bytes;
-    let totals = [
-        ("memory", format!("{} of {} used", size(report.used), size(report.capacity))),
+    let (size, pool) = (ByteSize::bytes, Pool::of(report));
+    let mut totals = vec![
+        ("memory", format!("{} of {} used", size(pool.usable.used), size(pool.usable.size))),
         (
             "objects",
             format!(
@@ -49,15 +49,18 @@ fn cluster_text(report: &ClusterReport) -> String {
         (
             "puts",
             format!(
-                "{} begun, {} ended, {} revoked, {} discarded, {} refused for want of room",
+                "{} begun, {} ended, {} revoked, {} discarded, {} refused for want of room \
+                 (tried again {} times)",
                 report.put_starts,
                 report.put_ends,
                 report.put_revokes,
                 report.puts_discarded,
-                report.put_start_no_room
+                report.put_start_no_room,
+                report.put_start_retries
             ),
         ),
-        ("gets", format!("{} found, {} not found", report.get_hits, report.get_misses)),
+        ("gets", lookups(report.get_hits, report.get_misses)),
+        ("exists", lookups(report.exist_hits, report.exist_misses)),
         (
             "gone",
             format!(
@@ -68,15 +71,29 @@ fn cluster_text(report: &ClusterReport) -> String {
             ),
         ),
     ];
+    if pool.unusable.segments != 0 {
+        let of = &pool.unusable;
+        let told = format!(
+            "{} of {} used, in {}",
+            size(of.used),
+            size(of.size),
+            match of.segments {
+                1 => "1 segment that takes no new objects".into(),
+                more => format!("{more} segments that take no new objects"),
+            }
+        );
+        totals.insert(1, ("beside", told));
+    }
     let mut text: String =
         totals.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect();
     let mut segments: Vec<_> = report.segments.iter().collect();
     segments.sort_by(|a, b| a.name.cmp(&b.name));
-    let rows: Vec<[String; 6]> = segments
+    let rows: Vec<[String; 7]> = segments
         .iter()
         .map(|segment| {
             [
                 visible(&segment.name),
+                segment_state(segment).into(),
                 size(segment.size).to_string(),
                 size(segment.used).to_string(),
                 size(segment.largest_free).to_string(),
@@ -86,7 +103,53 @@ fn cluster_text(report: &ClusterReport) -> String {
         })
         .collect();
     text.push('\n');
-    text + &table(["SEGMENT", ">SIZE", ">USED", ">LARGEST FREE", ">REPLICAS", "ENDPOINT"], &rows)
+    let head = ["SEGMENT", "STATE", ">SIZE", ">USED", ">LARGEST FREE", ">REPLICAS", "ENDPOINT"];
+    text + &table(head, &rows)
+}
+
+/// How many were found of those looked for.
+fn lookups(hits: u64, misses: u64) -> String {
+    let all = hits + misses;
+    let rate = if all == 0 { 0.0 } else { 100.0 * hits as f64 / all as f64 };
+    format!("{hits} found, {misses} not found ({rate:.1} %)")
+}
+
+/// Bytes of some segments.
+#[derive(Default)]
+struct Share {
+    segments: u64,
+    size: u64,
+    used: u64,
+}
+
+/// The segments' bytes: where new objects are put, and elsewhere.
+#[derive(Default)]
+struct Pool {
+    usable: Share,
+    unusable: Share,
+}
+
+impl Pool {
+    fn of(report: &ClusterReport) -> Self {
+        let mut pool = Self::default();
+        for segment in &report.segments {
+            let share = if segment.is_usable() { &mut pool.usable } else { &mut pool.unusable };
+            share.segments += 1;
+            share.size = share.size.saturating_add(segment.size);
+            share.used = share.used.saturating_add(segment.used);
+        }
+        pool
+    }
+}
+
+/// Where a segment is in its life, or that clients cannot reach it.
+const fn segment_state(segment: &SegmentReport) -> &'static str {
+    match segment.status {
+        SegmentStatus::Ok if segment.is_suspect => "suspect",
+        SegmentStatus::Suspended => "away",
+        SegmentStatus::GracefullyUnmounting => "leaving",
+        status => status.as_str(),
+    }
 }
 
 fn cluster_json(report: &ClusterReport) -> Value {
@@ -99,6 +162,7 @@ fn cluster_json(report: &ClusterReport) -> Value {
                 "id": segment.id.to_string(),
                 "client": segment.client.to_string(),
                 "endpoint": segment.endpoint.as_str(),
+                "state": segment_state(segment),
                 "size": segment.size,
                 "used": segment.used,
                 "largest_free": segment.largest_free,
@@ -106,9 +170,13 @@ fn cluster_json(report: &ClusterReport) -> Value {
             })
         })
         .collect();
+    let pool = Pool::of(report);
     json!({
-        "used": report.used,
-        "capacity": report.capacity,
+        "used": pool.usable.used,
+        "capacity": pool.usable.size,
+        "unusable_used": pool.unusable.used,
+        "unusable_capacity": pool.unusable.size,
+        "unusable_segments": pool.unusable.segments,
         "objects": report.objects,
         "soft_pinned": report.soft_pinned,
         "unfinished": report.processing,
@@ -119,8 +187,11 @@ fn cluster_json(report: &ClusterReport) -> Value {
         "put_revokes": report.put_revokes,
         "puts_discarded": report.puts_discarded,
         "put_start_no_room": report.put_start_no_room,
+        "put_start_retries": report.put_start_retries,
         "get_hits": report.get_hits,
         "get_misses": report.get_misses,
+        "exist_hits": report.exist_hits,
+        "exist_misses": report.exist_misses,
         "removed_objects": report.removed_objects,
         "evicted_objects": report.evicted_objects,
         "evicted_bytes": report.evicted_bytes,

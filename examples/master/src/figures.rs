@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use mc_meta::SegmentStatus;
+use mc_meta::{SegmentInfo, SegmentStatus};
 use mc_store::{MasterReport, ServerMetrics, TickerState};
 use mc_types::ByteSize;
 
 /// `report` in Prometheus' text format, version 0.0.4. Figures that the reference
 /// system has too carry its names.
 pub(crate) fn prometheus(report: &MasterReport) -> String {
+    let pool = Pool::of(report);
     let mut text = String::with_capacity(8192);
     for (name, help, value) in [
         ("master_key_count", "Objects, unfinished ones included", report.objects),
@@ -18,8 +19,26 @@ pub(crate) fn prometheus(report: &MasterReport) -> String {
         ("master_transfer_key_count", "Objects being copied or moved", report.transfers),
         ("master_disk_only_key_count", "Objects with nothing in memory", report.disk_only_objects),
         ("master_key_text_bytes", "Bytes of the master's memory that keys take", report.key_bytes),
-        ("master_allocated_bytes", "Bytes allocated in all readable segments", report.used),
-        ("master_total_capacity_bytes", "Bytes in all readable segments", report.capacity),
+        (
+            "master_allocated_bytes",
+            "Bytes allocated in segments that take new objects",
+            pool.usable.used,
+        ),
+        (
+            "master_total_capacity_bytes",
+            "Bytes in segments that take new objects",
+            pool.usable.size,
+        ),
+        (
+            "master_unusable_allocated_bytes",
+            "Bytes allocated in segments that take no new objects: draining, away, suspect",
+            pool.unusable.used,
+        ),
+        (
+            "master_unusable_capacity_bytes",
+            "Bytes in segments that take no new objects",
+            pool.unusable.size,
+        ),
         ("master_active_clients", "Clients with a mounted segment", report.clients),
         ("master_allocated_file_size_bytes", "Bytes of files on the shared tier", report.disk_used),
         ("master_unfinished_file_count", "Files being written", report.disk_processing),
@@ -108,18 +127,31 @@ pub(crate) fn rpc(text: &mut String, server: &ServerMetrics) {
 
 fn counters(text: &mut String, report: &MasterReport) {
     let gets = report.get_hits + report.get_misses;
+    let exists = report.exist_hits + report.exist_misses;
     for (name, help, value) in [
-        ("master_put_start_requests_total", "Puts asked for", report.put_starts),
+        ("master_put_start_requests_total", "Puts that got space", report.put_starts),
         (
             "master_put_start_alloc_failures_total",
-            "Puts refused for want of room",
+            "Puts refused for want of room, each once",
             report.put_start_no_room,
+        ),
+        (
+            "master_put_start_retries_total",
+            "Further attempts of such puts that were refused",
+            report.put_start_retries,
         ),
         ("master_put_start_discard_cnt", "Unfinished puts given up", report.puts_discarded),
         ("master_put_end_total", "Puts ended", report.put_ends),
         ("master_put_revoke_total", "Puts revoked", report.put_revokes),
         ("total_get_nums_", "Objects asked for by get", gets),
         ("valid_get_nums_", "Objects asked for by get and found", report.get_hits),
+        ("master_exist_key_items_total", "Keys asked about by exist", exists),
+        ("master_exist_key_hits_total", "Keys asked about by exist and found", report.exist_hits),
+        (
+            "master_exist_key_misses_total",
+            "Keys asked about by exist and not found",
+            report.exist_misses,
+        ),
         ("master_removed_key_count", "Objects removed on request", report.removed_objects),
         ("master_evicted_key_count", "Objects evicted", report.evicted_objects),
         (
@@ -218,6 +250,38 @@ fn segments(text: &mut String, report: &MasterReport) {
         let (label, status) = (escaped(&segment.spec.name), segment.status);
         let _ = writeln!(text, "segment_status{{segment=\"{label}\",status=\"{status}\"}} 1");
     }
+    metric(text, "segment_suspect", "gauge", "1 if clients cannot reach the segment, else 0");
+    for segment in &report.segments {
+        let (label, suspect) = (escaped(&segment.spec.name), u8::from(segment.is_suspect));
+        let _ = writeln!(text, "segment_suspect{{segment=\"{label}\"}} {suspect}");
+    }
+}
+
+/// Bytes of some segments.
+#[derive(Default)]
+struct Share {
+    size: u64,
+    used: u64,
+}
+
+/// The segments' bytes: where new objects are put, and elsewhere.
+#[derive(Default)]
+struct Pool {
+    usable: Share,
+    unusable: Share,
+}
+
+impl Pool {
+    fn of(report: &MasterReport) -> Self {
+        let mut pool = Self::default();
+        for segment in &report.segments {
+            let is_usable = segment.status.is_allocatable() && !segment.is_suspect;
+            let share = if is_usable { &mut pool.usable } else { &mut pool.unusable };
+            share.size = share.size.saturating_add(segment.spec.size);
+            share.used = share.used.saturating_add(segment.used);
+        }
+        pool
+    }
 }
 
 fn metric(text: &mut String, name: &str, kind: &str, help: &str) {
@@ -232,13 +296,15 @@ fn escaped(label: &str) -> String {
 /// One line about `report`, counted from the start of the master.
 pub(crate) fn summary(report: &MasterReport) -> String {
     format!(
-        "{} | Requests: PutStart={} PutEnd={} PutRevoke={} Get={}/{} Del={} | {}",
+        "{} | Requests: PutStart={} PutEnd={} PutRevoke={} Get={}/{} Exist={}/{} Del={} | {}",
         storage(report),
         report.put_starts,
         report.put_ends,
         report.put_revokes,
         report.get_hits,
         report.get_hits + report.get_misses,
+        report.exist_hits,
+        report.exist_hits + report.exist_misses,
         report.removed_objects,
         reclaim(report),
     )
@@ -256,27 +322,42 @@ pub(crate) fn summary_since(
         format!("{:.1}", now.saturating_sub(then) as f64 / seconds)
     };
     format!(
-        "{} | Requests per sec: PutStart={} PutEnd={} PutRevoke={} Get={}/{} Del={} | {}",
+        "{} | Requests per sec: PutStart={} PutEnd={} PutRevoke={} Get={}/{} Exist={}/{} Del={} | {}",
         storage(report),
         rate(report.put_starts, before.put_starts),
         rate(report.put_ends, before.put_ends),
         rate(report.put_revokes, before.put_revokes),
         rate(report.get_hits, before.get_hits),
         rate(report.get_hits + report.get_misses, before.get_hits + before.get_misses),
+        rate(report.exist_hits, before.exist_hits),
+        rate(report.exist_hits + report.exist_misses, before.exist_hits + before.exist_misses),
         rate(report.removed_objects, before.removed_objects),
         reclaim(report),
     )
 }
 
 fn storage(report: &MasterReport) -> String {
-    let percent = 100.0 * report.used as f64 / report.capacity.max(1) as f64;
-    let suspended =
-        report.segments.iter().filter(|segment| segment.status == SegmentStatus::Suspended).count();
+    let pool = Pool::of(report);
+    let percent = 100.0 * pool.usable.used as f64 / pool.usable.size.max(1) as f64;
+    let count =
+        |is: &dyn Fn(&SegmentInfo) -> bool| report.segments.iter().filter(|s| is(s)).count();
+    let suspended = count(&|segment| segment.status == SegmentStatus::Suspended);
+    let mut states = format!("suspended: {suspended}");
+    for status in SegmentStatus::ALL {
+        let found = count(&|segment| segment.status == status);
+        if found != 0 && !matches!(status, SegmentStatus::Ok | SegmentStatus::Suspended) {
+            let _ = write!(states, ", {status}: {found}");
+        }
+    }
+    let suspect = count(&|segment| segment.is_suspect);
+    if suspect != 0 {
+        let _ = write!(states, ", suspect: {suspect}");
+    }
     format!(
         "Mem Storage: {} / {} ({percent:.1}%) | Keys: {} (soft-pinned: {}, unfinished: {}) | \
-         Clients: {} | Segments: {} (suspended: {suspended})",
-        ByteSize::bytes(report.used),
-        ByteSize::bytes(report.capacity),
+         Clients: {} | Segments: {} ({states})",
+        ByteSize::bytes(pool.usable.used),
+        ByteSize::bytes(pool.usable.size),
         report.objects,
         report.soft_pinned,
         report.processing,
@@ -345,6 +426,31 @@ mod tests {
         report.segments[0].status = SegmentStatus::Suspended;
         assert!(told(&report, "suspended") && !told(&report, "ok"));
         assert!(summary(&report).contains("Segments: 1 (suspended: 1)"));
+    }
+
+    #[test]
+    fn only_segments_that_take_objects_are_capacity() {
+        let mut report = report_of_segment("a");
+        let capacity = |report: &MasterReport| {
+            let text = prometheus(report);
+            ["master_total_capacity_bytes", "master_unusable_capacity_bytes"].map(|name| {
+                let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+                line.unwrap().parse::<u64>().unwrap()
+            })
+        };
+        assert_eq!(capacity(&report), [1 << 20, 0]);
+        report.segments[0].is_suspect = true;
+        assert_eq!(capacity(&report), [0, 1 << 20]);
+        assert!(summary(&report).contains("(suspended: 0, suspect: 1)"), "{}", summary(&report));
+        report.segments[0].is_suspect = false;
+        for status in SegmentStatus::ALL {
+            report.segments[0].status = status;
+            let expected = if status == SegmentStatus::Ok { [1 << 20, 0] } else { [0, 1 << 20] };
+            assert_eq!(capacity(&report), expected, "{status}");
+        }
+        report.segments[0].status = SegmentStatus::Draining;
+        assert!(summary(&report).starts_with("Mem Storage: 0 B / 0 B (0.0%)"));
+        assert!(summary(&report).contains("(suspended: 0, draining: 1)"));
     }
 
     #[test]

@@ -164,6 +164,8 @@ struct Totals {
     puts_discarded: u64,
     get_hits: u64,
     get_misses: u64,
+    exist_hits: u64,
+    exist_misses: u64,
     removed_objects: u64,
     expired_clients: u64,
 }

@@ -134,6 +134,16 @@ fn each_want_of_room_is_an_error_of_its_own() {
     assert_eq!(error, PutStartError::AllLeased { len: 50 });
     assert!(error.is_retryable());
     assert_eq!(master.report().put_start_no_room, 4);
+
+    // One that waits is refused once, however often it asks.
+    let config = ReplicateConfig::default();
+    let waiting = PutStart { key: key("a"), slice_lengths: &[50], config: &config };
+    for _ in 0..16 {
+        master.put_start_again(at(0), WRITER, &waiting).unwrap_err();
+        master.upsert_start_again(at(0), WRITER, &waiting).unwrap_err();
+    }
+    let report = master.report();
+    assert_eq!((report.put_start_no_room, report.put_start_retries), (4, 32));
 }
 
 #[test]

@@ -44,6 +44,25 @@ fn a_longest_prefix_ends_at_the_first_key_that_cannot_be_read() {
 }
 
 #[test]
+fn questions_are_counted_whatever_their_answer() {
+    let master = master(&[100]);
+    put(&master, at(0), "a", 10).unwrap();
+    start(&master, at(0), "open", 10).unwrap();
+    let counted = || {
+        let report = master.report();
+        (report.exist_hits, report.exist_misses)
+    };
+    assert!(master.exist(at(0), key("a")) && !master.exist(at(0), key("b")));
+    assert_eq!(counted(), (1, 1));
+    assert_eq!(master.batch_exist(at(0), &["a", "b", "open"].map(key)), [true, false, false]);
+    assert_eq!(counted(), (2, 3));
+    // The first that is missing ends a prefix: nobody asked about the third.
+    assert_eq!(master.longest_prefix(at(0), ["a", "b", "a"].map(key)), 1);
+    assert_eq!(counted(), (3, 4));
+    assert_eq!((master.report().get_hits, master.report().get_misses), (0, 0));
+}
+
+#[test]
 fn describing_is_no_access() {
     let master = master(&[100]);
     put_as(&master, at(0), "a", 10, &ReplicateConfig::default().soft_pin()).unwrap();

@@ -20,6 +20,9 @@ pub struct SegmentReport {
     pub endpoint: Endpoint,
     /// Where it is in its life.
     pub status: SegmentStatus,
+    /// Whether clients could not reach it since its client was last heard of: nothing new is
+    /// put there.
+    pub is_suspect: bool,
     /// Its address in the client's memory, for diagnosis only.
     pub base: u64,
     /// Its size in bytes.
@@ -30,6 +33,14 @@ pub struct SegmentReport {
     pub largest_free: u64,
     /// Live allocations in it.
     pub allocations: u64,
+}
+
+impl SegmentReport {
+    /// Whether new objects are put there.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.status.is_allocatable() && !self.is_suspect
+    }
 }
 
 /// The master's totals.
@@ -74,14 +85,20 @@ pub struct ClusterReport {
     pub put_ends: u64,
     /// Puts revoked.
     pub put_revokes: u64,
-    /// Puts refused for want of room.
+    /// Puts refused for want of room, each once however often it was tried again.
     pub put_start_no_room: u64,
+    /// Further attempts of such puts that were refused, too.
+    pub put_start_retries: u64,
     /// Unfinished puts given up after their time-out.
     pub puts_discarded: u64,
     /// Reads that found the object.
     pub get_hits: u64,
     /// Reads that did not.
     pub get_misses: u64,
+    /// Keys asked about by exist or by a longest prefix that could be read.
+    pub exist_hits: u64,
+    /// Keys asked about that could not. A longest prefix asks no further than the first.
+    pub exist_misses: u64,
     /// Objects removed on request.
     pub removed_objects: u64,
     /// Objects that went for having been read.
@@ -169,6 +186,9 @@ pub(crate) fn read_report(message: &[u8]) -> Answer<ClusterReport> {
             }
             44 => &mut report.promotions_pending,
             45 => &mut report.promotion_candidates,
+            48 => &mut report.exist_hits,
+            49 => &mut report.exist_misses,
+            50 => &mut report.put_start_retries,
             46 => {
                 report.damage = read_damage_totals(field.bytes()?)?;
                 continue;
@@ -224,6 +244,7 @@ fn read_suspicion_totals(message: &[u8]) -> Result<SuspicionTotals, MalformedRep
 fn read_segment_report(message: &[u8]) -> Result<SegmentReport, MalformedReply> {
     let (mut fields, mut text) = (Fields::new(message), Box::default());
     let (mut id, mut client, mut served, mut status) = (None, None, None, 0);
+    let mut is_suspect = false;
     let [mut base, mut size, mut used, mut largest_free, mut allocations] = [0; 5];
     while let Some(field) = fields.next()? {
         match field.number {
@@ -237,6 +258,7 @@ fn read_segment_report(message: &[u8]) -> Result<SegmentReport, MalformedReply> 
             8 => allocations = field.u64()?,
             9 => status = field.i32()?,
             10 => base = field.u64()?,
+            11 => is_suspect = field.bool()?,
             _ => {}
         }
     }
@@ -247,6 +269,7 @@ fn read_segment_report(message: &[u8]) -> Result<SegmentReport, MalformedReply> 
         client: client.ok_or(problem("client_id", "is missing"))?,
         endpoint: served.ok_or(problem("endpoint", "is missing"))?,
         status: status.ok_or(problem("status", "is unknown"))?,
+        is_suspect,
         base,
         size,
         used,

@@ -81,7 +81,7 @@ fn the_requests_of_an_upsert_are_the_messages() {
     assert_eq!((revokes.puts[0].put_token, revokes.puts[0].late_writes), (9, true));
 
     let config = ReplicateConfig::default().group("g");
-    let puts = [(key("a"), &[1, 2][..]), (key("b"), &[3])];
+    let puts = [(key("a"), &[1, 2][..], false), (key("b"), &[3], true)];
     let bytes = written(|out| BatchPutStartRequest::write(out, ME, &config, puts));
     let message = proto::BatchUpsertStartRequest::decode(&bytes[..]).unwrap();
     assert_eq!((&message.client_id, message.puts.len()), (&me(), 2));
@@ -183,6 +183,7 @@ fn the_parent_is_a_key_of_the_callers_tenant() {
                 key: "b".into(),
                 value_length: 64,
                 slice_lengths: vec![],
+                again: false,
             }],
         };
         let one =

@@ -26,6 +26,7 @@ pub(crate) fn write_report(out: &mut BytesMut, report: &MasterReport) {
             put_u64(out, 8, segment.allocations);
             put_enum(out, 9, segment.status as i32);
             put_u64(out, 10, segment.spec.base);
+            put_u64(out, 11, segment.is_suspect.into());
         });
     }
     put_totals(
@@ -64,6 +65,9 @@ pub(crate) fn write_report(out: &mut BytesMut, report: &MasterReport) {
             (41, report.disk_evictions),
             (44, report.promotions_pending),
             (45, report.promotion_candidates),
+            (48, report.exist_hits),
+            (49, report.exist_misses),
+            (50, report.put_start_retries),
         ],
     );
     if let Some(capacity) = report.disk_capacity {

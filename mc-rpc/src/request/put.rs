@@ -161,12 +161,15 @@ pub(crate) struct PutStartRequest<'a> {
     pub(crate) key: KeyRef<'a>,
     pub(crate) slice_lengths: Vec<u64>,
     pub(crate) config: ReplicateConfig,
+    /// Whether it was refused before and waits.
+    pub(crate) again: bool,
 }
 
 impl<'a> PutStartRequest<'a> {
     pub(crate) fn parse(payload: &'a [u8]) -> Result<Self, Refusal> {
         let (mut fields, mut shape, mut who) = (Fields::new(payload), Shape::default(), None);
         let (mut slice_lengths, mut config) = (Vec::new(), ReplicateConfig::default());
+        let mut again = false;
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => shape.key(field)?,
@@ -174,11 +177,12 @@ impl<'a> PutStartRequest<'a> {
                 3 => parse_config(field.bytes()?, &mut config)?,
                 4 => Shape::slice_lengths(field, &mut slice_lengths)?,
                 5 => who = Some(client(field)?),
+                6 => again = field.bool()?,
                 _ => {}
             }
         }
         let key = shape.finish(&mut slice_lengths)?;
-        Ok(Self { client: who.ok_or_else(no_client)?, key, slice_lengths, config })
+        Ok(Self { client: who.ok_or_else(no_client)?, key, slice_lengths, config, again })
     }
 
     pub(crate) fn command(&self) -> PutStart<'_> {
@@ -225,43 +229,52 @@ impl<'a> BatchPutStartRequest<'a> {
         Ok(Self { client: who.ok_or_else(no_client)?, config, puts })
     }
 
-    /// Calls `each` for every put, in order, with the put or why it is none.
-    pub(crate) fn for_each(&self, mut each: impl FnMut(Result<PutStart<'_>, Refusal>)) {
+    /// Calls `each` for every put, in order, with the put and whether it was refused before
+    /// and waits, or why it is none.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(Result<(PutStart<'_>, bool), Refusal>)) {
         let mut lengths = Vec::new();
         for message in self.puts.messages() {
             lengths.clear();
             let parsed = Self::parse_item(message, &mut lengths);
-            each(parsed.map(|key| PutStart { key, slice_lengths: &lengths, config: &self.config }));
+            each(parsed.map(|(key, again)| {
+                (PutStart { key, slice_lengths: &lengths, config: &self.config }, again)
+            }));
         }
     }
 
-    fn parse_item<'m>(message: &'m [u8], lengths: &mut Vec<u64>) -> Result<KeyRef<'m>, Refusal> {
+    fn parse_item<'m>(
+        message: &'m [u8],
+        lengths: &mut Vec<u64>,
+    ) -> Result<(KeyRef<'m>, bool), Refusal> {
         let (mut fields, mut shape) = (Fields::new(message), Shape::default());
+        let mut again = false;
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => shape.key(field)?,
                 2 => shape.value_length(field)?,
                 3 => Shape::slice_lengths(field, lengths)?,
+                4 => again = field.bool()?,
                 _ => {}
             }
         }
-        shape.finish(lengths)
+        Ok((shape.finish(lengths)?, again))
     }
 
     pub(crate) fn write<'k>(
         out: &mut BytesMut,
         client: ClientId,
         config: &ReplicateConfig,
-        puts: impl IntoIterator<Item = (KeyRef<'k>, &'k [u64])>,
+        puts: impl IntoIterator<Item = (KeyRef<'k>, &'k [u64], bool)>,
     ) {
         put_bytes(out, 1, &client.to_bytes());
         if !is_default(config) {
             write_config(out, 2, config);
         }
-        for (key, lengths) in puts {
+        for (key, lengths, again) in puts {
             put_message(out, 3, |out| {
                 write_key(out, key);
                 write_lengths(out, lengths, 3);
+                put_u64(out, 4, again.into());
             });
         }
     }

@@ -14,8 +14,21 @@ use crate::request::{
 };
 
 /// A command that begins a put.
-pub(super) type Start =
-    fn(&Master, Time, ClientId, &PutStart<'_>) -> Result<PutGrant, PutStartError>;
+type Start = fn(&Master, Time, ClientId, &PutStart<'_>) -> Result<PutGrant, PutStartError>;
+
+/// A command that begins a put, and the one for a put that was refused before and waits.
+pub(super) struct Starts {
+    pub(super) first: Start,
+    pub(super) again: Start,
+}
+
+impl Starts {
+    const fn attempt(&self, again: bool) -> Start {
+        if again { self.again } else { self.first }
+    }
+}
+
+const START: Starts = Starts { first: Master::put_start, again: Master::put_start_again };
 
 /// A command that ends or gives up a put; only the latter looks at what may arrive late.
 pub(super) type Finish =
@@ -28,7 +41,7 @@ const REVOKE: Finish =
 
 impl Turn<'_> {
     pub(super) fn put_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        self.start(out, Master::put_start)
+        self.start(out, &START)
     }
 
     pub(super) fn put_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
@@ -40,7 +53,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn batch_put_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        self.batch_start(out, Master::put_start)
+        self.batch_start(out, &START)
     }
 
     pub(super) fn batch_put_end(self, out: &mut BytesMut) -> Result<(), Refusal> {
@@ -52,12 +65,12 @@ impl Turn<'_> {
     }
 
     /// Answers `PutStartRequest`, whatever begins the put.
-    pub(super) fn start(self, out: &mut BytesMut, start: Start) -> Result<(), Refusal> {
+    pub(super) fn start(self, out: &mut BytesMut, starts: &Starts) -> Result<(), Refusal> {
         let mut put = PutStartRequest::parse(self.payload)?;
         self.scope_parent(&mut put.config)?;
         let key = self.scoped(put.key)?;
         let command = PutStart { key: key.as_ref(), ..put.command() };
-        let grant = start(self.master, self.now, put.client, &command)?;
+        let grant = starts.attempt(put.again)(self.master, self.now, put.client, &command)?;
         reply::write_grant(out, &grant, self.signer);
         Ok(())
     }
@@ -71,7 +84,7 @@ impl Turn<'_> {
     }
 
     /// Answers `BatchPutStartRequest`.
-    pub(super) fn batch_start(self, out: &mut BytesMut, start: Start) -> Result<(), Refusal> {
+    pub(super) fn batch_start(self, out: &mut BytesMut, starts: &Starts) -> Result<(), Refusal> {
         let mut batch = BatchPutStartRequest::parse(self.payload)?;
         self.scope_parent(&mut batch.config)?;
         let (puts, max_reply) = (batch.puts.len(), self.max_reply);
@@ -82,10 +95,10 @@ impl Turn<'_> {
             if !reply.has_room_for_grant(batch.config.replica_num) {
                 return reply.full();
             }
-            let grant = put.and_then(|put| {
+            let grant = put.and_then(|(put, again)| {
                 let key = self.scoped(put.key)?;
                 let command = PutStart { key: key.as_ref(), ..put };
-                Ok(start(self.master, self.now, batch.client, &command)?)
+                Ok(starts.attempt(again)(self.master, self.now, batch.client, &command)?)
             });
             match grant {
                 Ok(grant) => reply.grant(&grant),

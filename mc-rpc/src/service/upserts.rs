@@ -4,8 +4,10 @@ use bytes::BytesMut;
 use mc_meta::Master;
 
 use super::Turn;
-use super::puts::Finish;
+use super::puts::{Finish, Starts};
 use crate::error::Refusal;
+
+const START: Starts = Starts { first: Master::upsert_start, again: Master::upsert_start_again };
 
 const END: Finish = |master, now, client, put, _| master.upsert_end(now, client, put);
 
@@ -14,7 +16,7 @@ const REVOKE: Finish =
 
 impl Turn<'_> {
     pub(super) fn upsert_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        self.start(out, Master::upsert_start)
+        self.start(out, &START)
     }
 
     pub(super) fn upsert_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
@@ -26,7 +28,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn batch_upsert_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        self.batch_start(out, Master::upsert_start)
+        self.batch_start(out, &START)
     }
 
     pub(super) fn batch_upsert_end(self, out: &mut BytesMut) -> Result<(), Refusal> {

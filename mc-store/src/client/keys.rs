@@ -44,7 +44,7 @@ impl Client {
     pub async fn exist(&self, key: &str) -> Result<bool, CallError> {
         let timed = self.core.metrics.start(ClientOperation::Exist);
         let outcome = async { Ok(self.core.request()?.exist(KeyRef::new(key)?).await?) };
-        timed.answered(outcome.await)
+        timed.found(1, outcome.await, |exists| usize::from(!exists))
     }
 
     /// Whether each key can be read, as [`exist`](Self::exist) says; in the order
@@ -68,7 +68,8 @@ impl Client {
             let unrefused = answers.into_iter().collect::<Result<Vec<bool>, Refusal>>();
             Ok(unrefused.map_err(RpcError::Refused)?)
         };
-        timed.answered_all(keys.len(), outcome.await)
+        let absent = |exist: &Vec<bool>| exist.iter().filter(|exists| !**exists).count();
+        timed.found(keys.len(), outcome.await, absent)
     }
 
     /// How many of the leading keys can be read: how much of a prompt need not be
@@ -99,7 +100,7 @@ impl Client {
             }
             Ok(found)
         };
-        timed.answered_all(keys.len(), outcome.await)
+        timed.found(keys.len(), outcome.await, |found| keys.len() - found)
     }
 
     /// How many bytes the object has. Keeps it from being taken away for the length of a

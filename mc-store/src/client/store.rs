@@ -73,6 +73,8 @@ struct Item {
     sums: Option<Sums>,
     outcome: Option<Result<PutOutcome, PutError>>,
     placements: u32,
+    /// Whether it was refused for want of room, which the master has counted.
+    was_refused: bool,
 }
 
 impl Item {
@@ -84,7 +86,7 @@ impl Item {
         // An object has none; a caller's parts may happen to be empty.
         slices.retain(|slice| !slice.is_empty());
         let lengths = slices.iter().map(|slice| slice.len() as u64).collect();
-        Self { key, slices, lengths, sums: None, outcome, placements: 0 }
+        Self { key, slices, lengths, sums: None, outcome, placements: 0, was_refused: false }
     }
 
     fn key(&self) -> KeyRef<'_> {
@@ -228,7 +230,11 @@ impl Core {
     ) -> Result<Vec<Granted>, PutError> {
         let puts: Vec<PutStartItem<'_>> = open
             .iter()
-            .map(|&at| PutStartItem { key: items[at].key(), slice_lengths: &items[at].lengths })
+            .map(|&at| PutStartItem {
+                key: items[at].key(),
+                slice_lengths: &items[at].lengths,
+                again: items[at].was_refused,
+            })
             .collect();
         // The master counts from later on.
         let asked = BootTime::now();
@@ -248,7 +254,10 @@ impl Core {
                     if refusal.code == ErrorCode::ObjectAlreadyExists
                         && Instant::now() < patience.deadline
                         && self.reports.is_doubtful(&items[at].key) => {}
-                Err(refusal) => items[at].outcome = patience.refused(refusal),
+                Err(refusal) => {
+                    items[at].was_refused |= refusal.code != ErrorCode::Overloaded;
+                    items[at].outcome = patience.refused(refusal);
+                }
             }
         }
         Ok(granted)

@@ -57,6 +57,9 @@ class SegmentReport:
     status: str
     """``ok``, ``draining``, ``drained``, ``gracefully_unmounting``, ``unmounted`` or
     ``suspended``."""
+    is_suspect: bool
+    """Whether clients could not reach it since its client was last heard of: nothing new is put
+    there."""
     size: int
     """Its size in bytes."""
     used: int
@@ -108,13 +111,19 @@ class ClusterReport:
     put_revokes: int
     """Puts revoked."""
     put_start_no_room: int
-    """Puts refused for want of room."""
+    """Puts refused for want of room, each once however often it was tried again."""
+    put_start_retries: int
+    """Further attempts of such puts that were refused, too."""
     puts_discarded: int
     """Unfinished puts given up after their time-out."""
     get_hits: int
     """Reads that found the object."""
     get_misses: int
     """Reads that did not."""
+    exist_hits: int
+    """Keys asked about by exist or by a longest prefix that could be read."""
+    exist_misses: int
+    """Keys asked about that could not. A longest prefix asks no further than the first."""
     removed_objects: int
     """Objects removed on request."""
     expired_objects: int

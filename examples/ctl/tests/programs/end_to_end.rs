@@ -129,6 +129,7 @@ fn the_programs_announce_themselves_and_the_master_shows_its_figures() {
     ctl(at, &["put", "k", "12345"]).assert_ok();
     ctl(at, &["get", "k"]).assert_ok();
     ctl(at, &["get", "other"]).assert_refused(1, "no such object");
+    assert_eq!(ctl(at, &["exist", "k", "other"]).code, Some(1));
     let figures = page(&master, "/metrics");
     for sample in [
         "master_key_count 1",
@@ -139,6 +140,9 @@ fn the_programs_announce_themselves_and_the_master_shows_its_figures() {
         "segment_total_capacity_bytes{segment=\"a\\\"b\"} 16777216",
         "total_get_nums_ 2",
         "valid_get_nums_ 1",
+        "master_exist_key_items_total 2",
+        "master_exist_key_hits_total 1",
+        "master_exist_key_misses_total 1",
     ] {
         assert!(figures.lines().any(|line| line == sample), "no {sample} in {figures}");
     }
@@ -572,4 +576,59 @@ fn files_go_in_and_come_out() {
     for fact in ["size     2.86 MB", "pinned   softly", "tcp://127.0.0.1:", "CHECKSUM"] {
         assert!(shown.text().contains(fact), "{fact:?} is not in {}", shown.text());
     }
+}
+
+/// What the table of segments says of one of them.
+fn shown_state(shown: &str, name: &str) -> String {
+    let row = shown.lines().find(|line| line.split_whitespace().next() == Some(name));
+    let row = row.unwrap_or_else(|| panic!("no {name} in {shown}"));
+    row.split_whitespace().nth(1).expect("a state").to_owned()
+}
+
+/// Segments that take no new objects are told apart, and are no capacity.
+#[test]
+fn the_state_of_each_segment_is_shown_and_only_usable_ones_are_capacity() {
+    let master = Master::start(0, &["--client_ttl=1", "--client_return_timeout=1h"]);
+    let at = &*master.address;
+    let _a = Node::start(at, "a", 0, "16MB");
+    let _b = Node::start(at, "b", 0, "16MB");
+    let c = Node::start(at, "c", 0, "32MB");
+    let shown = ctl(at, &["stat"]).assert_ok();
+    assert!(shown.text().contains("0 B of 64.00 MB used"), "{}", shown.text());
+    assert!(!shown.text().contains("beside"), "{}", shown.text());
+    assert_eq!(shown_state(shown.text(), "b"), "ok");
+
+    let runtime = Runtime::new().unwrap();
+    let client = library_client(&runtime, at);
+    runtime.block_on(client.master().create_drain_job(&["b"], &[], 1)).expect("b is there");
+    c.program.freeze();
+    master.program.wait_err(|line| line.contains("segment suspended").then_some(()));
+    let shown = eventually("b is drained", || {
+        let shown = ctl(at, &["stat"]).assert_ok();
+        (shown_state(shown.text(), "b") == "drained").then_some(shown)
+    });
+    let text = shown.text();
+    assert_eq!((&*shown_state(text, "a"), &*shown_state(text, "c")), ("ok", "away"), "{text}");
+    assert!(text.contains("memory   0 B of 16.00 MB used\n"), "{text}");
+    let beside = "beside   0 B of 48.00 MB used, in 2 segments that take no new objects\n";
+    assert!(text.contains(beside), "{text}");
+    let json = stat(at, None);
+    assert_eq!(
+        (&json["capacity"], &json["unusable_capacity"]),
+        (&(16 << 20).into(), &(48 << 20).into())
+    );
+    assert_eq!(names(&json["segments"], "state"), ["away", "drained", "ok"]);
+    let figures = page(&master, "/metrics");
+    for sample in [
+        "master_total_capacity_bytes 16777216",
+        "master_unusable_capacity_bytes 50331648",
+        "segment_status{segment=\"b\",status=\"drained\"} 1",
+        "segment_suspect{segment=\"a\"} 0",
+    ] {
+        assert!(figures.lines().any(|line| line == sample), "no {sample} in {figures}");
+    }
+    let summary = page(&master, "/metrics/summary");
+    assert!(summary.contains("Segments: 3 (suspended: 1, drained: 1)"), "{summary}");
+    c.program.signal("CONT");
+    runtime.block_on(client.shutdown());
 }

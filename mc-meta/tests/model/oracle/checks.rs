@@ -194,6 +194,8 @@ impl Oracle {
         assert_eq!(report.puts_discarded, totals.puts_discarded);
         assert_eq!(report.get_hits, totals.get_hits);
         assert_eq!(report.get_misses, totals.get_misses);
+        assert_eq!(report.exist_hits, totals.exist_hits);
+        assert_eq!(report.exist_misses, totals.exist_misses);
         assert_eq!(report.removed_objects, totals.removed_objects);
         assert_eq!(report.expired_clients, totals.expired_clients);
     }

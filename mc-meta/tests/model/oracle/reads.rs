@@ -41,7 +41,10 @@ impl Oracle {
         let readable = object.is_some_and(|object| self.is_readable(object));
         assert_eq!(self.master.exist(self.now, key), readable);
         if readable {
+            self.totals.exist_hits += 1;
             self.access(key.as_str());
+        } else {
+            self.totals.exist_misses += 1;
         }
         self.expect_no_events_about(key.as_str());
     }
@@ -52,6 +55,8 @@ impl Oracle {
         let expected = keys.iter().take_while(readable).count();
         let refs = keys.iter().map(|key| KeyRef::new(key).unwrap());
         assert_eq!(self.master.longest_prefix(self.now, refs), expected);
+        self.totals.exist_hits += expected as u64;
+        self.totals.exist_misses += u64::from(expected < keys.len());
         assert_eq!(self.take_events(), []);
     }
 

@@ -18,6 +18,9 @@ pub struct PutStartItem<'a> {
     pub key: KeyRef<'a>,
     /// Lengths of its slices in bytes; the object is their concatenation.
     pub slice_lengths: &'a [u64],
+    /// Whether it was refused for want of room before and waits: the master counts a refusal
+    /// as a retry then.
+    pub again: bool,
 }
 
 /// One object of [`MasterClient::batch_put_revoke`](crate::MasterClient::batch_put_revoke).
@@ -73,7 +76,7 @@ calls! {
     /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_put_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
         BatchPutStart,
-        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths)); BatchPutStartRequest::write(out, client, config, puts); },
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths, put.again)); BatchPutStartRequest::write(out, client, config, puts); },
         |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
     }
 

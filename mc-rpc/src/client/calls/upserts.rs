@@ -56,7 +56,7 @@ calls! {
     /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_upsert_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
         BatchUpsertStart,
-        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths)); BatchPutStartRequest::write(out, client, config, puts); },
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths, put.again)); BatchPutStartRequest::write(out, client, config, puts); },
         |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
     }
 

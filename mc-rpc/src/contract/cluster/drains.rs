@@ -171,6 +171,9 @@ fn a_report_is_the_message() {
         promotion_candidates: 45,
         damage: Some(damage),
         suspicion: Some(suspicion),
+        exist_hits: 48,
+        exist_misses: 49,
+        put_start_retries: 50,
     };
     let read = answer::read_report(&message.encode_to_vec()).unwrap().unwrap();
     // The master's own report, with those numbers.
@@ -213,6 +216,9 @@ fn a_report_is_the_message() {
     report.promotion_candidates = read.promotion_candidates;
     report.damage = read.damage;
     report.suspicion = read.suspicion;
+    report.exist_hits = read.exist_hits;
+    report.exist_misses = read.exist_misses;
+    report.put_start_retries = read.put_start_retries;
     let bytes = written(|out| crate::reply::write_report(out, &report));
     assert_eq!(proto::ClusterReportResponse::decode(&bytes[..]).unwrap(), message);
 }
@@ -226,6 +232,7 @@ fn segments_tell_every_status() {
             client_id: me(),
             endpoint: "tcp://h:1".into(),
             status: status as i32,
+            suspect: true,
             ..Default::default()
         };
         assert!(proto::segment_report::SegmentStatus::try_from(report.status).is_ok());
@@ -235,6 +242,7 @@ fn segments_tell_every_status() {
         };
         let read = answer::read_report(&told(report.clone())).unwrap().unwrap();
         assert_eq!(read.segments[0].status, status);
+        assert!(read.segments[0].is_suspect && !read.segments[0].is_usable());
         let odd = proto::SegmentReport { status: 7, ..report };
         assert!(answer::read_report(&told(odd)).is_err());
     }

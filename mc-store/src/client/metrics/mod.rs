@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use mc_transport::ServedTotals;
 use mc_types::ErrorCode;
 
 use super::Client;
@@ -128,6 +129,7 @@ struct OperationCounters {
     objects: AtomicU64,
     bytes: AtomicU64,
     abandoned: AtomicU64,
+    absent: AtomicU64,
     failures: [AtomicU64; ErrorCode::ALL.len()],
 }
 
@@ -138,6 +140,7 @@ impl OperationCounters {
             objects: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),
+            absent: AtomicU64::new(0),
             failures: [const { AtomicU64::new(0) }; ErrorCode::ALL.len()],
         }
     }
@@ -198,6 +201,7 @@ impl Metrics {
                     objects: load(&counters.objects),
                     bytes: load(&counters.bytes),
                     abandoned: load(&counters.abandoned),
+                    absent: load(&counters.absent),
                     failures: ErrorCode::ALL
                         .iter()
                         .zip(&counters.failures)
@@ -264,6 +268,19 @@ impl Timed<'_> {
         self.ended(std::iter::repeat_n(each, objects));
         outcome
     }
+
+    /// The same, of a question that `absent` of the answer says no to.
+    pub(super) fn found<T>(
+        self,
+        objects: usize,
+        outcome: Result<T, CallError>,
+        absent: impl FnOnce(&T) -> usize,
+    ) -> Result<T, CallError> {
+        if let (Some((counters, _)), Ok(answer)) = (&self.running, &outcome) {
+            counters.absent.fetch_add(absent(answer) as u64, Ordering::Relaxed);
+        }
+        self.answered_all(objects, outcome)
+    }
 }
 
 impl Drop for Timed<'_> {
@@ -294,6 +311,8 @@ pub struct ClientMetrics {
     pub is_cut_off: bool,
     /// Calls of the master.
     pub rpc: mc_rpc::ClientMetrics,
+    /// What peers were served of this client's segments.
+    pub served: ServedTotals,
     /// Labels that every figure carries in [`prometheus`](Self::prometheus).
     pub labels: Vec<(Box<str>, Box<str>)>,
 }
@@ -312,6 +331,8 @@ pub struct OperationMetrics {
     pub bytes: u64,
     /// Calls that were given up before they ended.
     pub abandoned: u64,
+    /// Objects asked about that were not there, by calls that ask and do not read.
+    pub absent: u64,
     /// Objects that failed, by cause; each cause that there was.
     pub failures: Vec<(ErrorCode, u64)>,
 }
@@ -321,6 +342,25 @@ impl OperationMetrics {
     #[must_use]
     pub const fn calls(&self) -> u64 {
         self.latency.count()
+    }
+
+    /// Objects looked for and found, and those that were not: of gets those that could not be
+    /// read because there was no such object or it was not complete, of questions those that
+    /// were answered with no. Objects that failed otherwise are neither; `None` of calls that
+    /// look for nothing.
+    #[must_use]
+    pub fn lookups(&self) -> Option<(u64, u64)> {
+        use ClientOperation::{BatchExist, Exist, LongestPrefix};
+        let not_there =
+            |code| matches!(code, ErrorCode::ObjectNotFound | ErrorCode::ReplicaIsNotReady);
+        let missed = self.failures.iter().filter(|(code, _)| not_there(*code));
+        let absent = match self.operation {
+            of if of.is_read() => missed.map(|(_, count)| count).sum(),
+            Exist | BatchExist | LongestPrefix => self.absent,
+            _ => return None,
+        };
+        let missed = if self.operation.is_read() { 0 } else { absent };
+        Some((self.objects.saturating_sub(self.failed() + missed), absent))
     }
 
     /// Objects that failed for whatever cause.
@@ -380,6 +420,7 @@ impl super::Core {
             rpc: self.master.metrics(),
             reports: self.reports.metrics(),
             is_cut_off: self.segments.is_cut_off(),
+            served: self.transport.served(),
             labels: self.settings.metrics_labels.clone(),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()

@@ -17,6 +17,7 @@ impl ClientMetrics {
     pub fn prometheus(&self) -> String {
         let mut page = Page { text: String::with_capacity(4096), labels: self.static_labels() };
         self.totals(&mut page);
+        self.served(&mut page);
         self.transfers(&mut page);
         self.operations(&mut page);
         self.hot_cache(&mut page);
@@ -32,11 +33,18 @@ impl ClientMetrics {
         let (read, written) = self.bytes();
         let size = ByteSize::bytes;
         let mut text = format!("read {}, written {}", size(read), size(written));
+        if self.served.reads + self.served.writes != 0 {
+            let (read, written) = (self.served.read_bytes, self.served.written_bytes);
+            let _ = write!(text, ", served {} read and {} written", size(read), size(written));
+        }
         for of in &self.operations {
             let name = of.operation.as_str();
             let _ = write!(text, "; {name} {} ({} objects", of.calls(), of.objects);
             if of.operation.is_read() || of.operation.is_write() {
                 let _ = write!(text, ", {}", size(of.bytes));
+            }
+            if of.absent != 0 {
+                let _ = write!(text, ", {} absent", of.absent);
             }
             if of.failed() != 0 {
                 let _ = write!(text, ", {} failed", of.failed());
@@ -85,6 +93,22 @@ impl ClientMetrics {
                 let labels = [("path", of.path.as_str()), ("direction", direction)];
                 page.sample(name, &labels, value);
             }
+        }
+    }
+
+    /// What peers were served.
+    fn served(&self, page: &mut Page) {
+        let served = &self.served;
+        let name = "mooncake_client_served_operations_total";
+        let help = "Reads and writes of this node's segments that were carried out for peers";
+        page.metric(name, "counter", help);
+        for (direction, value) in [("read", served.reads), ("write", served.writes)] {
+            page.sample(name, &[("direction", direction)], value);
+        }
+        let name = "mooncake_client_served_bytes_total";
+        page.metric(name, "counter", "Bytes of these reads and writes");
+        for (direction, value) in [("read", served.read_bytes), ("write", served.written_bytes)] {
+            page.sample(name, &[("direction", direction)], value);
         }
     }
 
@@ -167,6 +191,15 @@ impl ClientMetrics {
         let all: Vec<&OperationMetrics> = self.operations.iter().collect();
         let name = "mooncake_client_operation_objects_total";
         page.by_operation(name, "Objects that calls were about", &all, |of| of.objects);
+        let name = "mooncake_client_lookups_total";
+        page.metric(name, "counter", "Objects looked for, by whether they were there");
+        for of in &self.operations {
+            let Some((hits, misses)) = of.lookups() else { continue };
+            for (outcome, value) in [("hit", hits), ("miss", misses)] {
+                let labels = [("op_name", of.operation.as_str()), ("outcome", outcome)];
+                page.sample(name, &labels, value);
+            }
+        }
         let name = "mooncake_client_operation_abandoned_total";
         page.by_operation(name, "Calls given up by their callers", &all, |of| of.abandoned);
         let name = "mooncake_client_operation_failures_total";
