@@ -151,6 +151,31 @@ pub(super) enum Call<'a> {
     },
 }
 
+impl Call<'_> {
+    /// More bytes than the answer has.
+    pub(super) fn answer_len(&self) -> usize {
+        /// A failure's text, and its other fields.
+        const FAILURE: usize = MAX_MESSAGE + 32;
+        /// Replicas, tasks and what happened to a key.
+        const REPORT: usize = 64 << 10;
+        match self {
+            Call::Put(call) => FAILURE * call.puts.len().max(1),
+            Call::Get { gets } => FAILURE * gets.len().max(1),
+            Call::Remove { keys, .. } | Call::Stat(keys) => FAILURE * keys.0.len().max(1),
+            Call::Exist(keys) => FAILURE + keys.0.len(),
+            Call::Find { .. } => MAX_FRAME,
+            Call::Describe { .. } | Call::Task { .. } => REPORT,
+            Call::Register { .. }
+            | Call::Unregister { .. }
+            | Call::LongestPrefix(_)
+            | Call::RemoveAll { .. }
+            | Call::RemoveByRegex { .. }
+            | Call::Copy { .. }
+            | Call::Move { .. } => FAILURE,
+        }
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PutCall<'a> {
     #[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")]

@@ -5,7 +5,8 @@ use std::ptr::{self, NonNull};
 
 use mc_types::Checksum;
 
-use super::{Backing, Memory};
+use super::mapping::page_size;
+use super::{Backing, Memory, MemoryError};
 use crate::checksum::Digest;
 
 /// Part of a [`Memory`], which it keeps alive.
@@ -55,6 +56,29 @@ impl MemorySlice {
             _ => (&self.memory, self.offset),
         };
         memory.block.populate_behind(start, start + self.len);
+    }
+
+    /// Gives the pages of these bytes memory to write, which then counts as this process's:
+    /// the system charges a page of shared memory to the process that touches it first, and
+    /// that could be the peer. The bytes do not change, and peers may write them meanwhile.
+    /// Takes about 0.2 ms for each MiB that has none yet. Does nothing to memory that was not
+    /// mapped here.
+    ///
+    /// # Errors
+    /// [`MemoryError::Refused`] when the system has no room, from Linux 5.14 on; before, it
+    /// ends the process.
+    pub fn populate(&self) -> Result<(), MemoryError> {
+        if let Backing::Carved { of, .. } = &self.memory.block.backing {
+            let whole = of.part(self.offset, self.len);
+            return whole.expect("a carved block is as long as its bytes").populate();
+        }
+        let Some(mapping) = self.memory.block.mapping() else { return Ok(()) };
+        let page = page_size();
+        let start = self.offset - self.offset % page;
+        let len = self.offset + self.len - start;
+        mapping
+            .populate(start, len, page, false)
+            .map_err(|source| MemoryError::Refused { len, source })
     }
 
     /// `len` bytes of this slice from `start`; `None` when they do not lie inside.

@@ -1,11 +1,12 @@
 //! A node that contributes nothing and works for the dummy clients of its host.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
 
-use mc_store::ReplicateConfig;
 use mc_store::standalone::{DummyClient, DummyError};
+use mc_store::{ByteSize, ReplicateConfig};
 
-use crate::support::{DEADLINE, Master, Node, Program, bytes_of, ctl, ctl_with_input};
+use crate::support::{DEADLINE, Master, Node, Program, bytes_of, ctl, ctl_with_input, eventually};
 
 #[test]
 fn an_application_puts_and_gets_by_way_of_a_node() {
@@ -43,4 +44,56 @@ fn an_application_puts_and_gets_by_way_of_a_node() {
     assert!(asked.elapsed() < DEADLINE / 5, "a connected dummy client holds nothing up");
     let error = runtime.block_on(app.get("app/0")).unwrap_err();
     assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
+}
+
+/// Bytes that the memory of this process of this length has taken.
+fn taken(len: u64) -> u64 {
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux");
+    let metadata = descriptors.filter_map(|entry| std::fs::metadata(entry.ok()?.path()).ok());
+    let memory = metadata.filter(|metadata| metadata.is_file() && metadata.len() == len);
+    memory.map(|memory| memory.blocks() * 512).max().expect("a dummy client with such a buffer")
+}
+
+#[test]
+fn what_an_application_reads_is_not_charged_to_its_node() {
+    const VALUES: usize = 12;
+    const LEN: usize = 8 << 20;
+    // No other memory is as long.
+    const BUFFER: u64 = (VALUES * LEN) as u64 + (3 << 20);
+    let master = Master::start(0, &[]);
+    let node = Node::start(&master.address, "a", 0, "128MB");
+    let value = bytes_of("value", LEN);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let writer = runtime.block_on(DummyClient::connect(&node.dummies)).unwrap();
+    for n in 0..VALUES {
+        runtime.block_on(writer.put(&format!("k{n}"), value.clone())).unwrap();
+    }
+    drop(writer);
+    let app = DummyClient::builder().server(&node.dummies).local_buffer(ByteSize::bytes(BUFFER));
+    let app = runtime.block_on(app.connect()).unwrap();
+    assert_eq!(taken(BUFFER), 0, "what is not used takes nothing");
+    let before = node.program.private_memory();
+
+    // While the node stands still nobody but the application takes pages.
+    node.program.freeze();
+    let blocks: Vec<_> = (0..VALUES).map(|_| app.allocate(LEN).unwrap()).collect();
+    let reads = blocks.iter().enumerate().map(|(n, block)| {
+        let (app, target) = (app.clone(), block.whole());
+        runtime.spawn(async move { app.get_into(&format!("k{n}"), &target).await })
+    });
+    let reads: Vec<_> = reads.collect();
+    let wanted = (VALUES * LEN) as u64;
+    eventually("the application takes its pages itself", || {
+        (taken(BUFFER) >= wanted).then_some(())
+    });
+    let by_the_application = taken(BUFFER);
+    node.program.signal("CONT");
+    for read in reads {
+        assert_eq!(runtime.block_on(read).unwrap().unwrap(), LEN as u64);
+    }
+    assert_eq!(taken(BUFFER), by_the_application, "the node took pages of the application");
+    assert!(blocks.iter().all(|block| block.whole().to_vec() == value));
+    // Nor does it buffer what it reads for others.
+    let grown = node.program.private_memory().saturating_sub(before);
+    assert!(grown < 16 << 20, "the node took {grown} bytes of its own");
 }

@@ -8,6 +8,7 @@ use mc_types::ByteSize;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
+use super::backed::Backed;
 use crate::standalone::error::DummyError;
 
 /// Blocks begin at cache lines, so that two processes that use neighbours do not slow each
@@ -17,7 +18,7 @@ const ALIGN: u64 = 64;
 /// Memory that the real client reaches, and who has which part of it.
 #[derive(Debug)]
 pub(super) struct Arena {
-    memory: Memory,
+    backed: Backed,
     space: SharedAllocator,
     freed: Arc<Notify>,
 }
@@ -41,16 +42,21 @@ impl Arena {
         let memory = Memory::options().shared().allocate(len);
         let memory = memory.map_err(|error| DummyError::Memory(Arc::new(error)))?;
         let space = SharedAllocator::new(OffsetAllocator::new(size.as_u64()));
-        Ok(Self { memory, space, freed: Arc::default() })
+        Ok(Self { backed: Backed::new(memory), space, freed: Arc::default() })
     }
 
     /// The whole of it.
     pub(super) fn memory(&self) -> &Memory {
-        &self.memory
+        self.backed.memory()
+    }
+
+    /// The same, with what is known of its pages.
+    pub(super) fn backed(&self) -> &Backed {
+        &self.backed
     }
 
     pub(super) fn capacity(&self) -> u64 {
-        self.memory.len() as u64
+        self.memory().len() as u64
     }
 
     /// A block of `len` bytes.
@@ -69,7 +75,7 @@ impl Arena {
             Err(_) => return Err(DummyError::BufferFull { needed, capacity }),
         };
         let at = place.extent().offset() as usize; // inside the memory
-        let slice = self.memory.slice(at, len).expect("the allocator stays inside the memory");
+        let slice = self.memory().slice(at, len).expect("the allocator stays inside the memory");
         let claim = Claim { place: Some(place), freed: Arc::clone(&self.freed) };
         Ok(slice.into_memory(claim))
     }

@@ -1,6 +1,7 @@
 //! The application's side: forwards operations to the real client of this host.
 
 mod arena;
+mod backed;
 mod builder;
 mod dial;
 mod get;

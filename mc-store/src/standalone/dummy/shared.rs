@@ -11,6 +11,7 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::arena::Arena;
+use super::backed::Backed;
 use super::get::Guess;
 use super::session::Session;
 use crate::standalone::error::DummyError;
@@ -56,7 +57,7 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 struct Registered {
-    memories: Vec<(u32, Memory)>,
+    memories: Vec<(u32, Arc<Backed>)>,
     last: u32,
 }
 
@@ -149,29 +150,35 @@ impl Shared {
         })
     }
 
-    /// The name that `slice` has for the real client.
+    /// The name that `slice` has for the real client, which then finds its pages there: those
+    /// that it touched first would be charged to it.
     pub(super) fn span(&self, slice: &MemorySlice) -> Result<Span, DummyError> {
         let (memory, base) = match slice.memory().origin() {
             Some(origin) => (origin.memory(), origin.offset()),
             None => (slice.memory(), 0),
         };
-        let number = self.number(memory).ok_or(DummyError::NotRegistered)?;
-        let (offset, len) = ((base + slice.offset()) as u64, slice.len() as u64);
-        Ok(Span { memory: number, offset, len })
+        let (offset, len) = (base + slice.offset(), slice.len());
+        let number = if memory.is_same(self.arena.memory()) {
+            self.arena.backed().ensure(offset, len)?;
+            ARENA
+        } else {
+            let (number, backed) = self.registered(memory).ok_or(DummyError::NotRegistered)?;
+            backed.ensure(offset, len)?;
+            number
+        };
+        Ok(Span { memory: number, offset: offset as u64, len: len as u64 })
     }
 
-    fn number(&self, memory: &Memory) -> Option<u32> {
-        if memory.is_same(self.arena.memory()) {
-            return Some(ARENA);
-        }
+    /// The number of memory that the application registered.
+    fn registered(&self, memory: &Memory) -> Option<(u32, Arc<Backed>)> {
         let registered = self.registered.read();
-        let found = registered.memories.iter().find(|(_, known)| known.is_same(memory));
-        found.map(|&(number, _)| number)
+        let mut memories = registered.memories.iter();
+        memories.find(|(_, known)| known.memory().is_same(memory)).cloned()
     }
 
     pub(super) async fn register(&self, memory: &Memory) -> Result<(), DummyError> {
         let _alone = self.registering.lock().await;
-        if self.number(memory).is_some() {
+        if memory.is_same(self.arena.memory()) || self.registered(memory).is_some() {
             return Ok(());
         }
         let session = self.session()?;
@@ -182,7 +189,8 @@ impl Shared {
             registered.last
         };
         self.share(&session, number, memory).await?;
-        self.registered.write().memories.push((number, memory.clone()));
+        let backed = Arc::new(Backed::new(memory.clone()));
+        self.registered.write().memories.push((number, backed));
         Ok(())
     }
 
@@ -190,7 +198,7 @@ impl Shared {
         let _alone = self.registering.lock().await;
         let number = {
             let memories = &mut self.registered.write().memories;
-            let at = memories.iter().position(|(_, known)| known.is_same(memory));
+            let at = memories.iter().position(|(_, known)| known.memory().is_same(memory));
             memories.swap_remove(at.ok_or(DummyError::NotRegistered)?).0
         };
         let call = Call::Unregister { memory: number };
@@ -207,8 +215,8 @@ impl Shared {
         self.settled();
         self.share(session, ARENA, self.arena.memory()).await?;
         let memories = self.registered.read().memories.clone();
-        for (number, memory) in &memories {
-            self.share(session, *number, memory).await?;
+        for (number, backed) in &memories {
+            self.share(session, *number, backed.memory()).await?;
         }
         self.connected(Arc::clone(session));
         Ok(())

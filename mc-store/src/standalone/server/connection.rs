@@ -169,18 +169,24 @@ impl Session {
         calls: &mut JoinSet<()>,
     ) -> End {
         let places = Arc::new(Semaphore::new(core.limits.calls as usize));
-        let bytes = Arc::new(Semaphore::new(Limits::REQUEST_BYTES as usize));
+        let bytes = Arc::new(Semaphore::new(Limits::CALL_BYTES as usize));
         loop {
             while calls.try_join_next().is_some() {}
             // A dummy client that takes no answers is not read any more.
             let place = places.clone().acquire_owned().await.expect("never closed");
             let (len, request) = match incoming.frame(&self.stream).await {
-                Ok(frame) => (frame.len() as u32, decode::<Request<'static>>(frame)), // at most MAX_FRAME
+                Ok(frame) => (frame.len(), decode::<Request<'static>>(frame)),
                 Err(broken) => return broken.into(),
             };
             let Some(Request { id, call }) = request else { return End::Malformed };
+            // A dummy client that takes no answers leaves them here, and they can be a
+            // thousand times as long as what they answer.
+            let len = (len + call.answer_len()).min(Limits::CALL_BYTES as usize) as u32;
             let room = bytes.clone().acquire_many_owned(len).await.expect("never closed");
-            let answer = Answer { session: Arc::clone(self), id, held: Some((place, room)) };
+            let all = core.bytes.clone();
+            let of_all = all.acquire_many_owned(len).await.expect("never closed");
+            let held = Held { _place: place, _room: room, _of_all: of_all };
+            let answer = Answer { session: Arc::clone(self), id, held: Some(held) };
             match call {
                 Call::Register { memory, len } => {
                     let descriptor = incoming.descriptor();
@@ -239,7 +245,16 @@ struct Answer {
     session: Arc<Session>,
     id: u64,
     /// What makes room for another call when the answer is sent.
-    held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+    held: Option<Held>,
+}
+
+/// A call's share of what calls may take.
+struct Held {
+    _place: OwnedSemaphorePermit,
+    /// Bytes of its dummy client.
+    _room: OwnedSemaphorePermit,
+    /// Bytes of all.
+    _of_all: OwnedSemaphorePermit,
 }
 
 impl Answer {

@@ -20,8 +20,12 @@ pub(in crate::standalone) struct Limits {
 impl Limits {
     pub(super) const MOST_CALLS: u32 = 65_536;
 
-    /// Bytes of requests of one dummy client that are worked on at the same time.
-    pub(super) const REQUEST_BYTES: u32 = 16 << 20;
+    /// Bytes of requests of one dummy client that are worked on at the same time, with
+    /// those that their answers may have. Several times what one call takes at most.
+    pub(super) const CALL_BYTES: u32 = 16 << 20;
+
+    /// The same of all dummy clients together.
+    pub(super) const CALL_BYTES_OF_ALL: u32 = 128 << 20;
 }
 
 impl Default for Limits {

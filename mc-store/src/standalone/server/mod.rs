@@ -87,6 +87,8 @@ pub(super) struct Core {
     pub(super) limits: Limits,
     /// One for each dummy client.
     pub(super) places: Arc<Semaphore>,
+    /// For the requests and answers of all dummy clients.
+    pub(super) bytes: Arc<Semaphore>,
     pub(super) figures: Arc<Figures>,
     /// Sessions that are not over: each is closed when its last call has ended.
     pub(super) sessions: Mutex<HashMap<u64, Arc<Semaphore>>>,
@@ -207,6 +209,7 @@ impl ServerBuilder {
             client: self.client,
             secret,
             places: Arc::new(Semaphore::new(self.limits.clients)),
+            bytes: Arc::new(Semaphore::new(Limits::CALL_BYTES_OF_ALL as usize)),
             limits: self.limits,
             figures: Arc::default(),
             sessions: Mutex::default(),

@@ -105,6 +105,15 @@ impl Program {
         self.child.wait().expect("our child");
     }
 
+    /// Bytes of memory that no other process shares, as `/proc` counts them.
+    pub(crate) fn private_memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("our child lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()).expect("a number of kB");
+        kib.parse::<u64>().expect("a number") * 1024
+    }
+
     /// Sends a signal by its name.
     pub(crate) fn signal(&self, signal: &str) {
         let kill = format!("kill -{signal} {}", self.child.id());
