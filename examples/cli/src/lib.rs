@@ -1,9 +1,10 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod credentials;
 mod entry;
 mod flags;
+mod heap;
 mod logging;
 mod member;
 mod refusal;

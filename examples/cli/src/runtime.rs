@@ -3,8 +3,11 @@
 use std::future::Future;
 use std::io;
 
+use crate::heap::Trimming;
+
 /// Runs `server` to its end on `threads` threads called `name`, with as many file descriptors as
-/// the system allows: a server has one for each connection. Tasks that it leaves
+/// the system allows: a server has one for each connection. Memory that the server has freed goes
+/// back to the system after some seconds. Tasks that it leaves
 /// behind, transfers or connections that do not end when asked to, are dropped and
 /// not waited for.
 ///
@@ -16,6 +19,7 @@ pub fn block_on_threads<T>(
     server: impl Future<Output = T>,
 ) -> io::Result<T> {
     raise_descriptor_limit();
+    let _trimming = Trimming::begin();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name(name)

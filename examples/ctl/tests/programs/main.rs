@@ -5,5 +5,7 @@ mod access;
 mod bad_input;
 mod end_to_end;
 #[cfg(target_os = "linux")]
+mod memory;
+#[cfg(target_os = "linux")]
 mod standalone;
 mod support;
