@@ -1,6 +1,6 @@
 //! What the native code has to say, on standard error.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Once;
 
 use tracing_subscriber::EnvFilter;
@@ -20,8 +20,25 @@ pub(crate) fn set_up() {
         let text = asked.map(|text| text.to_ascii_lowercase().replace("warning", "warn"));
         let filter = EnvFilter::try_new(text.as_deref().unwrap_or("warn"));
         let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn"));
-        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| StandardError);
         // Somebody else's is as good.
         let _ = lines.with_ansi(false).try_init();
     });
+}
+
+/// Standard error without the lock that `std::io::stderr` has: a thread that is writing when the
+/// process is forked would leave it locked in the child for good. A line is one write.
+struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // SAFETY: the system only reads the bytes, all of which are there.
+        let written =
+            unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

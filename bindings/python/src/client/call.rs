@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 
 use super::failure::Outcome;
 use super::mailbox::{Answer, Mailbox, Ticket};
+use crate::fork::Home;
 
 /// Begins the work of a call.
 pub(super) type Start = Box<dyn FnOnce() -> Outcome<Begun> + Send>;
@@ -31,6 +32,7 @@ pub(super) enum Begun {
 pub(crate) struct Call {
     name: &'static str,
     state: Mutex<State>,
+    home: Home,
 }
 
 enum State {
@@ -51,6 +53,12 @@ struct Waiting {
 
 impl Waiting {
     fn give_up(self) {
+        if self.mailbox.get().was_left() {
+            // The threads that do the work stayed in the parent, and locks that they held when
+            // it was forked stay locked.
+            std::mem::forget(self.work);
+            return;
+        }
         self.work.abort();
         self.mailbox.get().forget(self.number);
     }
@@ -58,7 +66,7 @@ impl Waiting {
 
 impl Call {
     pub(super) fn new(name: &'static str, start: Start) -> Self {
-        Self { name, state: Mutex::new(State::New(start)) }
+        Self { name, state: Mutex::new(State::New(start)), home: Home::here() }
     }
 
     /// Takes the state out, so that no lock is held while Python runs. Meanwhile the call is
@@ -184,6 +192,8 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         match std::mem::replace(self.state.get_mut(), State::Over) {
+            // It may be the last that has a client of the parent.
+            State::New(start) if self.home.was_left() => std::mem::forget(start),
             State::New(_) => warn(self.name),
             State::Waiting(waiting) => waiting.give_up(),
             State::Over => {}

@@ -140,6 +140,11 @@ impl Mailbox {
         Ticket { number, slot: Arc::clone(&self.slot), sent: false }
     }
 
+    /// Whether this process was forked from the one that the mailbox belongs to.
+    pub(super) fn was_left(&self) -> bool {
+        self.home.was_left()
+    }
+
     /// Nobody waits for the end of this call any more.
     pub(super) fn forget(&self, number: u64) {
         let future = self.waiting.lock().remove(&number);

@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 use super::embedded::Embedded;
 use super::failure::{Failure, Outcome};
 use super::settings::Settings;
-use crate::fork::Home;
+use crate::fork::{Home, PerProcess};
 use crate::interrupt::is_interrupted;
 use crate::logging;
 
@@ -107,9 +107,10 @@ impl Member {
 
     fn known(member: Self) -> Arc<Self> {
         let member = Arc::new(member);
-        let mut known = MEMBERS.lock();
-        known.retain(|(member, _)| member.strong_count() > 0);
-        known.push((Arc::downgrade(&member), Home::here()));
+        let mut known = MEMBERS.get().lock();
+        known.retain(|member| member.strong_count() > 0);
+        known.push(Arc::downgrade(&member));
+        drop(known);
         member
     }
 
@@ -194,20 +195,16 @@ impl Member {
     }
 }
 
-/// Members that may have to leave, and the processes that they belong to.
-static MEMBERS: Mutex<Vec<(Weak<Member>, Home)>> = Mutex::new(Vec::new());
+/// Members of this process that may have to leave.
+static MEMBERS: PerProcess<Mutex<Vec<Weak<Member>>>> = PerProcess::new();
 
 /// Leaves the clusters that this process is still a member of, so that nobody looks for its
 /// segments any more; does without where that takes long.
 pub(super) fn leave_all() {
-    // Not waited for: a thread of the process that this one was forked from may have held it.
-    let Some(mut members) = MEMBERS.try_lock_for(GOODBYE) else { return };
-    let members = std::mem::take(&mut *members);
+    let members = std::mem::take(&mut *MEMBERS.get().lock());
     let deadline = Instant::now() + GOODBYE;
-    for member in members.iter().filter(|(_, home)| !home.was_left()) {
-        if let Some(member) = member.0.upgrade() {
-            member.leave(deadline.saturating_duration_since(Instant::now()));
-        }
+    for member in members.iter().filter_map(Weak::upgrade) {
+        member.leave(deadline.saturating_duration_since(Instant::now()));
     }
 }
 

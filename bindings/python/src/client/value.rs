@@ -17,14 +17,15 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView};
 
 use super::buffer::Buffer;
+use crate::fork::PerProcess;
 
 /// Buffers that nobody uses any more and that Python has not got back yet.
-static UNUSED: Mutex<Vec<PyUntypedBuffer>> = Mutex::new(Vec::new());
+static UNUSED: PerProcess<Mutex<Vec<PyUntypedBuffer>>> = PerProcess::new();
 
 /// Gives back what transfers have borrowed and dropped.
 pub(super) fn release_unused(py: Python<'_>) {
     // Taken out first: what releases a buffer may run any code, this function among it.
-    let unused = std::mem::take(&mut *UNUSED.lock());
+    let unused = std::mem::take(&mut *UNUSED.get().lock());
     for buffer in unused {
         buffer.release(py);
     }
@@ -35,7 +36,7 @@ struct Lent(Option<PyUntypedBuffer>);
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        UNUSED.lock().extend(self.0.take());
+        UNUSED.get().lock().extend(self.0.take());
     }
 }
 

@@ -8,20 +8,21 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use super::session::Session;
-use crate::fork::Home;
+use crate::fork::PerProcess;
 
 /// How long the end of the interpreter waits for stores to leave their clusters.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Sessions that may have to be shut down, and where they belong.
-static SESSIONS: Mutex<Vec<(Home, Weak<Session>)>> = Mutex::new(Vec::new());
+/// Sessions of this process that may have to be shut down.
+static SESSIONS: PerProcess<Mutex<Vec<Weak<Session>>>> = PerProcess::new();
 
 /// Remembers a session for the end of the interpreter.
 pub(super) fn watched(session: Session) -> Arc<Session> {
     let session = Arc::new(session);
-    let mut sessions = SESSIONS.lock();
-    sessions.retain(|(_, session)| session.strong_count() > 0);
-    sessions.push((Home::here(), Arc::downgrade(&session)));
+    let mut sessions = SESSIONS.get().lock();
+    sessions.retain(|session| session.strong_count() > 0);
+    sessions.push(Arc::downgrade(&session));
+    drop(sessions);
     session
 }
 
@@ -48,14 +49,11 @@ pub(super) fn shut_down_later(session: Arc<Session>) {
 #[pyo3(name = "_shut_down_stores")]
 pub(crate) fn shut_down_stores(py: Python<'_>) {
     py.detach(|| {
-        // Taken out: threads of a parent process that hold the lock of a child would keep it.
-        let sessions = match SESSIONS.try_lock_for(PATIENCE) {
-            Some(mut sessions) => std::mem::take(&mut *sessions),
-            None => return,
-        };
+        // Taken out: who is shut down must not wait for the lock.
+        let sessions = std::mem::take(&mut *SESSIONS.get().lock());
         let deadline = Instant::now() + PATIENCE;
-        let here = sessions.into_iter().filter(|(home, _)| !home.was_left());
-        let begun = here.filter_map(|(_, session)| shut_down_elsewhere(session.upgrade()?));
+        let open = sessions.into_iter().filter_map(|session| session.upgrade());
+        let begun = open.filter_map(shut_down_elsewhere);
         for is_done in begun.collect::<Vec<_>>() {
             let _ = is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         }

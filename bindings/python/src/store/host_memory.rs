@@ -32,8 +32,8 @@ impl MooncakeHostMemAllocator {
     /// free(self, ptr: int) -> int
     ///
     /// Gives back what alloc returned, by whichever allocator. Stores that it is registered with
-    /// keep the memory until it is unregistered. Returns 0, or -1 when nothing was allocated
-    /// there.
+    /// keep the memory until it is unregistered. Returns 0, or -1 when this process allocated
+    /// nothing there: what its parent had before a fork stays.
     fn free(&self, py: Python<'_>, ptr: Size) -> i32 {
         if py.detach(|| HostMemory::free(ptr.0)) { OK } else { -1 }
     }

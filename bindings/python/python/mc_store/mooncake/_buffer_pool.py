@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import math
 import mmap
+import os
 import sys
 import threading
 import time
@@ -20,6 +21,8 @@ import weakref
 from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
+
+from mc_store.mooncake._fork import own_lock
 
 if TYPE_CHECKING:
     import ctypes
@@ -193,6 +196,8 @@ class BufferPool:
     ``RuntimeError`` if the store is not set up.
     """
 
+    _changed: threading.Condition
+
     def __init__(
         self,
         store: RegistersMemory,
@@ -208,6 +213,7 @@ class BufferPool:
     ) -> None:
         # First of all, for `__del__` after a refused argument.
         self._closed = True
+        self._home = os.getpid()
         for method in ("register_buffer", "unregister_buffer", "health_check"):
             if not callable(getattr(store, method, None)):
                 raise TypeError(f"store must be a store, not {type(store).__name__}")
@@ -238,7 +244,7 @@ class BufferPool:
         self._max_regions = math.inf if max_regions is None else max_regions
 
         # A reentrant lock: `_take_back` may be run by the garbage collector inside of any method.
-        self._changed = threading.Condition(threading.RLock())
+        own_lock(self, "_changed", lambda: threading.Condition(threading.RLock()))
         self._changes = 0
         self._come_back: deque[_Region] = deque()
         self._idle: dict[int, list[_Region]] = {}
@@ -351,8 +357,9 @@ class BufferPool:
             self.abandon()
 
     def __del__(self) -> None:
-        # Nobody has a lease any more: each of them refers to its pool.
-        if not self._closed:
+        # Nobody has a lease any more: each of them refers to its pool. In a forked child nothing
+        # is registered.
+        if not self._closed and self._home == os.getpid():
             self.abandon()
 
     def _admit(self, size: int, region_size: int, block: bool, deadline: float) -> _Region | None:
@@ -483,6 +490,8 @@ class BufferPool:
     def _take_back(self, region: _Region) -> None:
         """The end of a lease, wherever it happens: in `release`, or in the garbage collector."""
         self._come_back.append(region)
+        if self._home != os.getpid():
+            return
         with self._changed:
             self._announce()
         if self._closed:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from mc_store import _native
 from mc_store._native import ReplicateConfig
 from mc_store.mooncake._buffer_pool import BufferLease, BufferPool
+from mc_store.mooncake._fork import own_lock
 
 _NO_AVAILABLE_HANDLE = -200
 _INVALID_PARAMS = -600
@@ -174,8 +175,10 @@ class SessionMethods(_native.Store):
 class _GetSessions:
     """Which keys have a get session, with the size and the put's generation of each object."""
 
+    _lock: threading.Lock
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        own_lock(self, "_lock", threading.Lock)
         self._objects: dict[str, tuple[int, int]] = {}
 
     def start(self, store: SessionMethods, keys: list[str]) -> list[int]:
@@ -238,8 +241,10 @@ class _GetSessions:
 class _PutSessions:
     """The objects that are being written."""
 
+    _lock: threading.Lock
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        own_lock(self, "_lock", threading.Lock)
         self._staged: dict[str, _Staged] = {}
         self._pool: BufferPool | None = None
 
@@ -357,10 +362,12 @@ class _PutSessions:
 class _Staged:
     """One object that is being written."""
 
+    _lock: threading.Lock
+
     def __init__(self, lease: BufferLease, config: ReplicateConfig | None) -> None:
         self.lease = lease
         self.config = config
-        self._lock = threading.Lock()
+        own_lock(self, "_lock", threading.Lock)
         self._finished = False
         self._written: list[tuple[int, int]] = []
 
@@ -398,8 +405,10 @@ class _Staged:
 class _Registered:
     """The memory that the application has registered."""
 
+    _lock: threading.Lock
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        own_lock(self, "_lock", threading.Lock)
         self._starts: list[int] = []
         self._sizes: dict[int, int] = {}
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from mc_store.mooncake._fork import own_lock
 from mc_store.mooncake.store import MooncakeDistributedStore
 
 _PREFIX = "async_"
@@ -27,10 +28,11 @@ class MooncakeDistributedStoreAsync(MooncakeDistributedStore):
     """
 
     _executor: ThreadPoolExecutor | None = None
+    _executor_lock: threading.Lock
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._executor_lock = threading.Lock()
+        own_lock(self, "_executor_lock", threading.Lock)
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         method_name = name.removeprefix(_PREFIX)
