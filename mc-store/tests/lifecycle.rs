@@ -7,7 +7,8 @@ use mc_meta::{PutEnd, PutStart, SegmentSpec};
 use mc_rpc::MasterClient;
 use mc_store::{
     ByteSize, CallError, Client, ClientBuilder, ClientId, ClientRole, ErrorCode, GetError, GetInto,
-    Master, Memory, Put, PutError, ReplicateConfig, SegmentOptions, StartError, TaskId, TaskStatus,
+    Master, Memory, Put, PutError, PutOutcome, ReplicateConfig, SegmentOptions, StartError, TaskId,
+    TaskStatus,
 };
 use mc_types::{Checksum, Endpoint, KeyRef, RemoteKey, SegmentId};
 
@@ -251,4 +252,33 @@ async fn a_task_is_waited_for_until_it_ends_or_patience_does() {
 
     let moved = app.move_to("k", "here", "there").await.unwrap();
     assert_eq!(app.task(moved).await.unwrap().task.key.as_str(), "k");
+}
+
+/// Nodes are back a moment after their master; a put does not fail for having come first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_right_after_the_masters_restart_waits_for_the_nodes() {
+    let master = Master::builder().start().await.unwrap();
+    let address = master.local_addr();
+    let node = builder(&master)
+        .heartbeat_interval(Duration::from_millis(300))
+        .segment_size(ByteSize::bytes(1 << 20))
+        .connect()
+        .await
+        .unwrap();
+    let writer =
+        Client::builder().master(address.to_string()).put_wait(DEADLINE).connect().await.unwrap();
+    assert_eq!(writer.put("before", "v").await.unwrap(), PutOutcome::Stored);
+    master.shutdown().await;
+    let master = Master::builder().listen(address).start().await.unwrap();
+    assert_eq!(writer.put("after", "v").await.unwrap(), PutOutcome::Stored);
+    assert_eq!(writer.get("after").await.unwrap(), "v");
+    // Nobody is to come where everything is excluded.
+    let segments = node.segments();
+    let config = segments
+        .iter()
+        .fold(ReplicateConfig::default(), |config, segment| config.exclude(segment.name.clone()));
+    let refused = writer.put_with("nowhere", "v", &config).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::TooFewSegments);
+    node.shutdown().await;
+    master.shutdown().await;
 }

@@ -1,4 +1,5 @@
-//! A put of which the client does not know whether it ended does not block its key.
+//! A put whose answers are lost goes on over another connection, and does not block its key when
+//! the client does not learn whether it ended.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_rpc::Method;
-use mc_store::{ByteSize, Client, Master, Put, PutOutcome, ReplicateConfig};
+use mc_store::{ByteSize, Client, ClientBuilder, Master, Put, PutOutcome, ReplicateConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,12 +22,18 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a frame's header has the number of its method.
 const METHOD: std::ops::Range<usize> = 12..14;
+const BATCH_PUT_START: u16 = 13;
 const BATCH_PUT_END: u16 = 14;
 const BATCH_UPSERT_END: u16 = 26;
 
-/// What becomes of the next calls that end puts, and of their connections.
+/// More than a call has attempts.
+const ALL: usize = 100;
+
+/// What becomes of the next calls that begin or end puts, and of their connections.
 #[derive(Debug, Default)]
 struct Losses {
+    /// Whether calls are lost that begin puts, in place of those that end them.
+    starts: AtomicBool,
     /// Calls that are lost on their way, with all that follows on their connections.
     requests: AtomicUsize,
     /// Calls that reach the master and whose answers are lost, with all that follow.
@@ -65,7 +72,11 @@ async fn pass_requests(
     let (mut buffer, mut lost) = (vec![0; 64 << 10], false);
     while let Ok(len @ 1..) = from.read(&mut buffer).await {
         let method = buffer[METHOD].try_into().map(u16::from_le_bytes).unwrap();
-        if len > METHOD.end && (method == BATCH_PUT_END || method == BATCH_UPSERT_END) {
+        let is_meant = match losses.starts.load(Ordering::SeqCst) {
+            true => method == BATCH_PUT_START,
+            false => method == BATCH_PUT_END || method == BATCH_UPSERT_END,
+        };
+        if len > METHOD.end && is_meant {
             lost |= takes_one(&losses.requests);
             if takes_one(&losses.answers) {
                 is_deaf.store(true, Ordering::SeqCst);
@@ -86,11 +97,19 @@ async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_deaf: 
     }
 }
 
+fn client(master: SocketAddr) -> ClientBuilder {
+    let mut rpc = mc_rpc::ClientConfig::default();
+    rpc.call_timeout = CALL_TIMEOUT;
+    Client::builder().master(master.to_string()).rpc(rpc)
+}
+
 struct Cluster {
     _master: Master,
     _node: Client,
     other: Client,
     writer: Client,
+    /// The writer's way to the master.
+    through: SocketAddr,
     losses: Arc<Losses>,
 }
 
@@ -108,11 +127,14 @@ impl Cluster {
         let other = Client::builder().master(address.to_string()).connect().await.unwrap();
         let losses = Arc::new(Losses::default());
         let through = proxy(address, Arc::clone(&losses)).await;
-        let mut rpc = mc_rpc::ClientConfig::default();
-        rpc.call_timeout = CALL_TIMEOUT;
-        let writer =
-            Client::builder().master(through.to_string()).rpc(rpc).connect().await.unwrap();
-        Self { _master: master, _node: node, other, writer, losses }
+        let writer = client(through).connect().await.unwrap();
+        Self { _master: master, _node: node, other, writer, through, losses }
+    }
+
+    /// Ends the losses.
+    fn heal(&self) {
+        self.losses.requests.store(0, Ordering::SeqCst);
+        self.losses.answers.store(0, Ordering::SeqCst);
     }
 
     /// Puts through another client until the key is taken.
@@ -126,17 +148,53 @@ impl Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_put_of_which_one_answer_is_lost_is_stored() {
+    let cluster = Cluster::start().await;
+    for (name, starts) in [("start", true), ("end", false)] {
+        cluster.losses.starts.store(starts, Ordering::SeqCst);
+        for (part, losses) in
+            [("request", &cluster.losses.requests), ("answer", &cluster.losses.answers)]
+        {
+            losses.store(1, Ordering::SeqCst);
+            let key = format!("{name}-{part}");
+            let outcome = cluster.writer.put(&key, "first").await;
+            assert_eq!(outcome.expect(&key), PutOutcome::Stored);
+            assert_eq!(losses.load(Ordering::SeqCst), 0, "it was lost");
+            assert_eq!(cluster.other.get(&key).await.unwrap(), "first");
+        }
+    }
+}
+
+/// The same for a thread that makes its calls itself.
+#[test]
+fn a_blocking_put_of_which_one_answer_is_lost_is_stored() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let cluster = runtime.block_on(Cluster::start());
+    let writer = client(cluster.through).connect_blocking().unwrap();
+    for starts in [true, false] {
+        cluster.losses.starts.store(starts, Ordering::SeqCst);
+        cluster.losses.answers.store(1, Ordering::SeqCst);
+        let key = format!("in-place-{starts}");
+        assert_eq!(writer.put(&key, "first").unwrap(), PutOutcome::Stored);
+        assert_eq!(cluster.losses.answers.load(Ordering::SeqCst), 0, "it was lost");
+        assert_eq!(writer.get(&key).unwrap(), "first");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_put_whose_end_got_no_answer_frees_its_key() {
     let cluster = Cluster::start().await;
-    cluster.losses.requests.store(1, Ordering::SeqCst);
+    cluster.losses.requests.store(ALL, Ordering::SeqCst);
     cluster.writer.put("one", "first").await.unwrap_err();
+    cluster.heal();
     cluster.free("one", Instant::now()).await;
 
-    cluster.losses.requests.store(1, Ordering::SeqCst);
+    cluster.losses.requests.store(ALL, Ordering::SeqCst);
     let puts = ["a", "b"].map(|key| Put::new(key, Bytes::from("first"))).to_vec();
     for outcome in cluster.writer.batch_put(puts, &ReplicateConfig::default()).await {
         outcome.unwrap_err();
     }
+    cluster.heal();
     let begun = Instant::now();
     cluster.free("a", begun).await;
     cluster.free("b", begun).await;
@@ -145,8 +203,9 @@ async fn a_put_whose_end_got_no_answer_frees_its_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upsert_whose_end_got_no_answer_frees_its_key() {
     let cluster = Cluster::start().await;
-    cluster.losses.requests.store(1, Ordering::SeqCst);
+    cluster.losses.requests.store(ALL, Ordering::SeqCst);
     cluster.writer.upsert("one", "first").await.unwrap_err();
+    cluster.heal();
     cluster.free("one", Instant::now()).await;
 }
 
@@ -155,8 +214,9 @@ async fn an_upsert_whose_end_got_no_answer_frees_its_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_that_ended_unheard_stays_and_so_does_what_replaces_it() {
     let cluster = Cluster::start().await;
-    cluster.losses.answers.store(1, Ordering::SeqCst);
+    cluster.losses.answers.store(ALL, Ordering::SeqCst);
     cluster.writer.put("one", "first").await.unwrap_err();
+    cluster.heal();
     assert_eq!(cluster.other.get("one").await.unwrap(), "first");
     cluster.other.upsert("one", "second").await.unwrap();
     let begun = Instant::now();

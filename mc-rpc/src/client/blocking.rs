@@ -19,7 +19,7 @@ use super::config::ClientConfig;
 use super::dial::broke;
 use super::metrics::{ClientMetrics, Counters, Ended};
 use super::outcome::outcome;
-use super::request::{KNOWN_FOR, check_len, write_request};
+use super::request::{KNOWN_FOR, check_len, silence, write_request};
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::frame::HEADER_LEN;
@@ -125,7 +125,8 @@ impl MasterClient {
                 return Err(error);
             }
             ended.sent += len;
-            let error = match lease.exchange(method, config.call_timeout, deadline) {
+            let silence = if repeats { silence(config, method, len) } else { None };
+            let error = match lease.exchange(method, silence, config.call_timeout, deadline) {
                 Ok(header) => {
                     ended.received += HEADER_LEN + header.payload_len as usize;
                     let arrived = (header.kind, header.method, lease.answer());

@@ -8,6 +8,7 @@
 //! place back when the word of that has left, so that what waits to be sent is bounded.
 
 use core::mem;
+use core::pin::pin;
 use core::time::Duration;
 use std::io;
 use std::net::Shutdown;
@@ -69,8 +70,8 @@ struct Wires {
     max_request: usize,
     /// Largest answer that this side accepts.
     max_answer: u32,
-    /// Frames received. A call that times out while this stands still takes the
-    /// connection for dead.
+    /// Times that bytes were received. A call that times out while this stands still takes
+    /// the connection for dead.
     heard: AtomicU64,
     /// Whether new calls may come.
     open: AtomicBool,
@@ -205,27 +206,41 @@ impl Connection {
     }
 
     /// Sends the request in `frame` and waits for its answer until `deadline`, which is
-    /// `after` from the call's beginning.
+    /// `after` from the call's beginning. Without a sign of life for as long as `silence` the
+    /// connection is given up.
     pub(super) async fn call(
         &self,
         method: Method,
         frame: &mut [u8],
+        silence: Option<Duration>,
         after: Duration,
         deadline: Instant,
     ) -> Result<Answered, Failed> {
         let wires = &*self.wires;
         check_len(method, frame.len() - HEADER_LEN, wires.max_request).map_err(Failed::Call)?;
-        let heard = wires.heard.load(Ordering::Relaxed);
-        let exchange = wires.exchange(method, frame, deadline);
-        let Ok(answered) = tokio::time::timeout_at(deadline, exchange).await else {
-            let addr = Arc::clone(&wires.addr);
-            if wires.heard.load(Ordering::Relaxed) == heard {
-                let text = format!("nothing heard for {after:?}");
-                wires.lose(io::Error::new(io::ErrorKind::TimedOut, text));
+        let mut heard = wires.heard.load(Ordering::Relaxed);
+        let mut look = silence.map_or(deadline, |time| deadline.min(Instant::now() + time));
+        let mut exchange = pin!(wires.exchange(method, frame, deadline));
+        loop {
+            if let Ok(answered) = tokio::time::timeout_at(look, &mut exchange).await {
+                return answered;
             }
-            return Err(Failed::Call(RpcError::TimedOut { addr, method, after }));
-        };
-        answered
+            let heard_now = wires.heard.load(Ordering::Relaxed);
+            if heard_now == heard {
+                let time = silence.filter(|_| look < deadline).unwrap_or(after);
+                let text = format!("nothing heard for {time:?}");
+                wires.lose(io::Error::new(io::ErrorKind::TimedOut, text));
+                if look < deadline {
+                    return Err(Failed::Call(wires.lost()));
+                }
+            }
+            if look == deadline {
+                let addr = Arc::clone(&wires.addr);
+                return Err(Failed::Call(RpcError::TimedOut { addr, method, after }));
+            }
+            // The connection lives: others had answers.
+            (heard, look) = (heard_now, deadline);
+        }
     }
 }
 
@@ -395,6 +410,7 @@ impl Wires {
             if socket.read_buf(&mut buffer).await? == 0 {
                 return Ok(());
             }
+            self.heard.fetch_add(1, Ordering::Relaxed);
             let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);
             while let Some((header, _)) = first_frame(&buffer, self.max_answer).map_err(invalid)? {
                 let (kind, method, id) = (header.kind, header.method, header.id);
@@ -421,7 +437,6 @@ impl Wires {
         if answers.is_empty() {
             return;
         }
-        self.heard.fetch_add(answers.len() as u64, Ordering::Relaxed);
         let mut state = self.state.lock();
         for (id, answer) in answers.drain(..) {
             if let Some(waiting) = state.calls.remove(id) {

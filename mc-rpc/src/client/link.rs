@@ -19,7 +19,7 @@ use super::credentials::{Identity, Prepared, reads_files};
 use super::dial::{broke, may_pass, more_telling};
 use super::metrics::{ClientMetrics, Counters, Ended};
 use super::outcome::outcome;
-use super::request::{KNOWN_FOR, write_request};
+use super::request::{KNOWN_FOR, silence, write_request};
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::frame::HEADER_LEN;
@@ -277,7 +277,11 @@ impl Link {
             if !known && let Some(lost) = lost {
                 return Err(lost);
             }
-            match connection.call(method, &mut frame, after, deadline).await {
+            let silence = match repeats {
+                true => silence(&self.config, method, frame.len()),
+                false => None,
+            };
+            match connection.call(method, &mut frame, silence, after, deadline).await {
                 Ok(answer) => {
                     ended.sent += frame.len();
                     ended.received += HEADER_LEN + answer.payload.len();

@@ -4,9 +4,10 @@ use core::time::Duration;
 
 use bytes::BytesMut;
 
+use super::config::ClientConfig;
 use crate::error::RpcError;
 use crate::frame::{HEADER_LEN, append_request};
-use crate::method::Method;
+use crate::method::{Method, Pace};
 
 /// Largest request that fits into a frame, whatever a master accepts.
 const MAX_LEN: usize = u32::MAX as usize;
@@ -14,6 +15,18 @@ const MAX_LEN: usize = u32::MAX as usize;
 /// How long after its first attempt a tracked call may be sent again. A master knows it
 /// for a minute.
 pub(super) const KNOWN_FOR: Duration = Duration::from_secs(45);
+
+/// Largest frame whose answer is overdue when the connection has been silent for a part of the
+/// call's time: a larger one takes long to arrive and to be executed.
+const MAX_PROMPT_LEN: usize = 64 << 10;
+
+/// How long an attempt may hear nothing before the next one is made on another connection: a
+/// third of the call's time, so that the call's end can still be learnt in time. `None` for calls
+/// that may take longer than that.
+pub(super) fn silence(config: &ClientConfig, method: Method, frame: usize) -> Option<Duration> {
+    let is_prompt = method.pace() == Pace::Short && frame <= MAX_PROMPT_LEN;
+    is_prompt.then(|| config.call_timeout / 3)
+}
 
 /// Appends the frame of a request whose message `write` writes; [`address`] completes it.
 pub(super) fn write_request(

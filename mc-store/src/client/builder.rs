@@ -228,8 +228,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a put waits for room when everything that could be evicted is
-    /// being read, before it fails. The default is one second.
+    /// How long a put waits for room before it fails: when everything that could be evicted is
+    /// being read, and when no segment is mounted, as right after the master's restart. The
+    /// default is one second.
     pub fn put_wait(mut self, wait: Duration) -> Self {
         self.settings.put_wait = wait;
         self

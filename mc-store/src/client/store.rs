@@ -180,7 +180,8 @@ impl Core {
                 return;
             }
             let avoiding = if avoid_suspects { self.avoiding(config) } else { None };
-            let patience = Patience { deadline, avoiding: avoiding.is_some() };
+            let may_come = config.excluded_segments.is_empty();
+            let patience = Patience { deadline, avoiding: avoiding.is_some(), may_come };
             let config = avoiding.as_ref().unwrap_or(config);
             let granted = match self.start(items, &open, config, mode, patience).await {
                 Ok(granted) => granted,
@@ -406,6 +407,8 @@ struct Patience {
     deadline: Instant,
     /// Whether segments are left out that are there.
     avoiding: bool,
+    /// Whether a segment that is mounted in the meantime could take the put.
+    may_come: bool,
 }
 
 impl Patience {
@@ -415,6 +418,8 @@ impl Patience {
             ErrorCode::ObjectAlreadyExists => Some(Ok(PutOutcome::Existing)),
             ErrorCode::PutInProgress => Some(Ok(PutOutcome::Pending)),
             ErrorCode::TooFewSegments | ErrorCode::ObjectTooLarge if self.avoiding => None,
+            // A master that has just begun has no segments until its nodes have come back.
+            ErrorCode::TooFewSegments if self.may_come && Instant::now() < self.deadline => None,
             ErrorCode::Full
             | ErrorCode::Fragmented
             | ErrorCode::AllLeased

@@ -177,25 +177,37 @@ impl Connection {
     }
 
     /// Sends the request in the outbox and waits for its answer, which is in
-    /// [`answer`](Self::answer) then. After an error the connection is of no more use.
+    /// [`answer`](Self::answer) then. Without a sign of life for as long as `silence` the
+    /// connection is lost. After an error the connection is of no more use.
     pub(super) fn exchange(
         &mut self,
         method: Method,
+        silence: Option<Duration>,
         after: Duration,
         deadline: Instant,
     ) -> Result<FrameHeader, RpcError> {
         self.last_id += 1;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let left = deadline.saturating_duration_since(now);
         address_frame(&mut self.outbox, self.last_id, left);
+        let silence = silence.filter(|silence| *silence < left);
+        let first = silence.map_or(deadline, |silence| now + silence);
         let answered = match left.is_zero() {
             true => Err(Broken::Late),
-            false => self.send_within(left, deadline).and_then(|()| self.read_answer(deadline)),
+            false => self
+                .send_within(first.saturating_duration_since(now), first)
+                .and_then(|()| self.read_answer(first, deadline)),
         };
         let addr = || Arc::clone(&self.addr);
-        answered.map_err(|broken| match broken {
-            Broken::Late => RpcError::TimedOut { addr: addr(), method, after },
-            Broken::GivenUp => RpcError::GivenUp { addr: addr(), method },
-            Broken::Io(source) => {
+        answered.map_err(|broken| match (broken, silence) {
+            (Broken::Late, Some(silence)) if Instant::now() < deadline => {
+                let text = format!("nothing heard for {silence:?}");
+                let source = Arc::new(io::Error::new(io::ErrorKind::TimedOut, text));
+                RpcError::ConnectionLost { addr: addr(), source }
+            }
+            (Broken::Late, _) => RpcError::TimedOut { addr: addr(), method, after },
+            (Broken::GivenUp, _) => RpcError::GivenUp { addr: addr(), method },
+            (Broken::Io(source), _) => {
                 RpcError::ConnectionLost { addr: addr(), source: Arc::new(source) }
             }
         })
@@ -223,7 +235,8 @@ impl Connection {
         }
     }
 
-    fn read_answer(&mut self, deadline: Instant) -> Result<FrameHeader, Broken> {
+    /// Waits until `first` for the answer's first bytes, and for all of it until `deadline`.
+    fn read_answer(&mut self, first: Instant, deadline: Instant) -> Result<FrameHeader, Broken> {
         let mut filled = 0;
         loop {
             if filled == self.inbox.len() {
@@ -231,7 +244,7 @@ impl Connection {
                 self.inbox.resize(2 * filled, 0);
             }
             let read = match filled {
-                0 => self.read_first(deadline)?,
+                0 => self.read_first(first)?,
                 _ => self.receive(filled..self.inbox.len(), deadline)?,
             };
             if read == 0 {
