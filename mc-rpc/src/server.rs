@@ -14,7 +14,6 @@ mod lanes;
 mod listener;
 mod long;
 mod peer;
-mod places;
 mod replays;
 
 use core::future::Future;
@@ -24,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
+use mc_places::{Places, Seat};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
@@ -37,7 +37,6 @@ use complaints::Complaints;
 use figures::{Counters, add};
 use lanes::Lanes;
 use listener::{Accepted, Listener};
-use places::{Places, Seat};
 use replays::Sessions;
 
 /// Connections beyond the limit that are told so at a time; more are closed

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// Every task that a transport spawned. Dropping it ends them all.
 pub(crate) struct Tasks {
@@ -23,9 +23,12 @@ impl Tasks {
 
     /// Runs `task` until it ends or the transport does. After the end of the
     /// transport it is dropped at once.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<AbortHandle> {
         let mut running = self.running.lock();
-        let Some(set) = running.as_mut() else { return };
+        let set = running.as_mut()?;
         // Finished tasks leave their results behind; take them as we go.
         while set.try_join_next().is_some() {}
         let alive = Counted::new(&self.alive);
@@ -33,7 +36,7 @@ impl Tasks {
             let _alive = alive;
             task.await;
         };
-        set.spawn_on(counted, &self.runtime);
+        Some(set.spawn_on(counted, &self.runtime))
     }
 
     /// Ends every task, and waits until each has dropped what it held.

@@ -636,7 +636,7 @@ async fn slow_clients_are_cut_off() {
     eventually("only the idle client is left", || server.stats().connections == 1).await;
     drop(idle);
     eventually("nobody is left", || server.stats().connections == 0).await;
-    assert_eq!(server.stats().tasks, 1, "the accepting task");
+    assert_eq!(server.stats().tasks, 2, "those that accept and sweep");
 }
 
 #[tokio::test]
@@ -645,14 +645,28 @@ async fn connections_are_limited() {
     config.max_connections = 2;
     let server = TcpTransport::start(config).await.unwrap();
     let address = server.local_address().unwrap();
-    let (first, _second) = (fake_client(address).await, fake_client(address).await);
+    let memory = Memory::allocate(100).unwrap();
+    let key = server.register(&memory, Access::ReadWrite).unwrap().key();
+    // Both are at work: half of a payload has come.
+    let (mut first, mut second) = (fake_client(address).await, fake_client(address).await);
+    for stream in [&mut first, &mut second] {
+        // An answer to the first request says that the second has come, too.
+        let mut requests = request(1, 1, KEY, 0, 1);
+        requests.extend(request(2, 2, key, 0, 100));
+        requests.extend([1; 50]);
+        stream.write_all(&requests).await.unwrap();
+        let mut answer = [0; 16];
+        stream.read_exact(&mut answer).await.unwrap();
+    }
     let client = TcpTransport::start(TcpConfig::default()).await.unwrap();
     let refused = client.connect(server.endpoint().unwrap()).await.err().unwrap();
     assert!(matches!(refused, ConnectError::Busy { .. }), "{refused:?}");
     assert_eq!((server.stats().connections, server.stats().refused_connections), (2, 1));
-    drop(first);
-    eventually("the first place is free", || server.stats().connections == 1).await;
+    // One that is idle makes room.
+    first.write_all(&[1; 50]).await.unwrap();
     assert!(client.connect(server.endpoint().unwrap()).await.is_ok());
+    assert_eq!(rest(&mut first).await.len(), 16, "the answer, and the end");
+    assert_eq!(server.stats().yielded_connections, 1);
 }
 
 #[tokio::test]

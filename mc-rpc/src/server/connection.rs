@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use mc_places::{Seat, Stage};
 use mc_types::ErrorCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
@@ -28,7 +29,6 @@ use super::end::End;
 use super::figures::add;
 use super::lanes::takes_long;
 use super::long::LongCalls;
-use super::places::{Seat, Stage};
 use super::{SMALL_BUFFERS, Shared};
 use crate::error::Refusal;
 use crate::frame::{FrameError, FrameHeader, HEADER_LEN, Kind, append_refusal, first_frame};

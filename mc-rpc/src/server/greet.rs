@@ -6,6 +6,7 @@ use std::time::Duration;
 
 #[cfg(feature = "grpc")]
 use bytes::Bytes;
+use mc_places::{Seat, Stage};
 use mc_types::ErrorCode;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -19,7 +20,6 @@ use super::figures::{Counters, add};
 use super::grpc;
 use super::identity::Shown;
 use super::peer::{Peer, Source};
-use super::places::{Seat, Stage};
 use super::{ServerConfig, Shared};
 use crate::error::{HandshakeError, Refusal};
 #[cfg(feature = "tls")]

@@ -243,7 +243,9 @@ impl Shared {
         let exchange = Exchange::new(Arc::clone(self), lane, weight, lot.orders);
         // Whatever happens to the exchange, its operations are completed.
         match self.tasks.upgrade() {
-            Some(tasks) if self.healthy.load(Ordering::Acquire) => tasks.spawn(exchange.run()),
+            Some(tasks) if self.healthy.load(Ordering::Acquire) => {
+                drop(tasks.spawn(exchange.run()))
+            }
             _ => drop(exchange),
         }
     }

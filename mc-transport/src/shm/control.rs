@@ -20,13 +20,14 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::frames::{First, Incoming, Received, Turn, first};
+use super::frames::{Incoming, Received, Turn};
 use super::known::{Known, Mapped, Space, Way};
 use super::page::PeerPage;
 use super::wire::{
     ANSWER_LEN, Answer, BadAnswer, GrantedRegion, REQUEST_LEN, Request, Status, Wish,
 };
 use crate::error::{ProtocolViolation, TransferError};
+use crate::first::{First, first};
 use crate::memory::MemoryError;
 use crate::tcp::TcpLink;
 use crate::tcp::tasks::Counted;

@@ -1,12 +1,9 @@
 //! Messages of a fixed length over a Unix socket, and the descriptors that come with
 //! them.
 
-use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::pin::pin;
-use std::task::Poll;
 
 use rustix::cmsg_space;
 use rustix::net::{
@@ -176,31 +173,12 @@ impl Turn {
     }
 }
 
-/// Which of two came first.
-pub(super) enum First<A, B> {
-    Left(A),
-    Right(B),
-}
-
-/// Waits for whichever comes first; the other is dropped.
-pub(super) async fn first<A, B>(
-    left: impl Future<Output = A>,
-    right: impl Future<Output = B>,
-) -> First<A, B> {
-    let (mut left, mut right) = (pin!(left), pin!(right));
-    poll_fn(|cx| {
-        if let Poll::Ready(output) = left.as_mut().poll(cx) {
-            return Poll::Ready(First::Left(output));
-        }
-        right.as_mut().poll(cx).map(First::Right)
-    })
-    .await
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::File;
+
+    use crate::first::{First, first};
     use tokio::io::AsyncWriteExt;
 
     #[tokio::test]

@@ -58,11 +58,12 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use mc_places::Places;
 use mc_types::{Endpoint, EndpointError};
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 
 pub use self::config::{ShmConfig, ShmListen};
 pub use self::link::ShmLink;
@@ -172,14 +173,16 @@ impl ShmTransport {
                 connect_timeout: config.connect_timeout,
                 stall_timeout: config.stall_timeout,
             };
+            // Peers that have mapped memory stay; the others prove something within a minute.
+            let (max, idle) = (config.max_connections, Duration::MAX);
+            let places = Places::new(max, max, idle);
+            tasks.spawn(crate::tcp::server::sweep(Arc::downgrade(&places)));
             let server = Server {
                 secret,
                 page: Arc::clone(&page),
                 service,
                 counters: Arc::clone(&counters),
-                places: Arc::new(Semaphore::new(
-                    config.max_connections.min(Semaphore::MAX_PERMITS),
-                )),
+                places,
                 tasks: Arc::downgrade(&tasks),
                 config: config.clone(),
             };
@@ -250,6 +253,7 @@ impl ShmTransport {
             tasks: self.tasks.alive(),
             regions: self.regions.len(),
             refused_connections: self.counters.refused.load(Ordering::Relaxed),
+            yielded_connections: self.counters.yielded.load(Ordering::Relaxed),
         }
     }
 
@@ -339,6 +343,8 @@ pub struct ShmStats {
     pub regions: usize,
     /// Connections refused because there were too many.
     pub refused_connections: u64,
+    /// Idle connections that were closed because others needed their places, so far.
+    pub yielded_connections: u64,
 }
 
 #[derive(Default)]
@@ -347,6 +353,7 @@ struct Counters {
     links: Arc<AtomicUsize>,
     streams: Arc<AtomicUsize>,
     refused: AtomicU64,
+    yielded: AtomicU64,
 }
 
 /// Takes the name that `config` wants, if any.

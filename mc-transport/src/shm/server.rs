@@ -10,20 +10,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mc_places::{Places, Seat, Source, Stage};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::Counters;
 use super::config::ShmConfig;
-use super::frames::{First, Incoming, Turn, first, send};
+use super::frames::{Incoming, Turn, send};
 use super::page::{Page, SLOTS};
 use super::proof::{Role, ShmSecret, nonce};
 use super::wire::{
     Answer, GrantedRegion, Greeting, HELLO_LEN, Hello, Nonce, PROOF_LEN, Proof, REQUEST_LEN,
     Request, Status, VERSION, Verdict, Wish, encode_admission,
 };
+use crate::first::{First, first};
 use crate::tcp::server::{Service, serve_stream};
 use crate::tcp::tasks::{Counted, Tasks};
 
@@ -42,7 +43,7 @@ pub(super) struct Server {
     pub(super) service: Service,
     pub(super) counters: Arc<Counters>,
     /// One for each connection and stream.
-    pub(super) places: Arc<Semaphore>,
+    pub(super) places: Arc<Places>,
     pub(super) tasks: Weak<Tasks>,
 }
 
@@ -54,13 +55,15 @@ pub(super) async fn accept(listener: UnixListener, server: Arc<Server>) {
             Err(error) => {
                 // The connection died while it waited, or descriptors ran out;
                 // either way the listener itself is sound.
+                server.counters.yielded.fetch_add(server.places.shed() as u64, Ordering::Relaxed);
                 warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
                 continue;
             }
         };
-        let Some(place) = server.place() else {
-            debug!("refused: as many connections as allowed");
+        let source = Source::process(&stream);
+        let Some(seat) = server.seat(source) else {
+            debug!("refused: as many connections as allowed, and all at work");
             server.counters.refused.fetch_add(1, Ordering::Relaxed);
             // A new socket's buffer has room for these few bytes.
             let _ = stream.try_write(&server.refusal(Verdict::Busy).encode());
@@ -68,13 +71,16 @@ pub(super) async fn accept(listener: UnixListener, server: Arc<Server>) {
         };
         let Some(tasks) = server.tasks.upgrade() else { return };
         let server = Arc::clone(&server);
-        tasks.spawn(async move {
-            let _place = place;
+        let place = Arc::clone(seat.place());
+        let task = tasks.spawn(async move {
             let _open = Counted::new(&server.counters.connections);
-            if let Err(end) = server.serve(&stream).await {
+            if let Err(end) = server.serve(&stream, source, seat).await {
                 debug!(reason = %end, "connection ended");
             }
         });
+        if let Some(task) = task {
+            Seat::run_in(&place, task);
+        }
     }
 }
 
@@ -87,6 +93,8 @@ enum End {
     TimedOut(Duration),
     #[error("the peer does not speak this protocol")]
     NotAPeer,
+    #[error("the peer had mapped nothing, and another one needed its place")]
+    Yielded,
     #[error("the peer was told that it is not served: {0:?}")]
     Refused(Verdict),
     #[error("the peer sent a request that this version does not define")]
@@ -94,8 +102,10 @@ enum End {
 }
 
 impl Server {
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.places).try_acquire_owned().ok()
+    fn seat(&self, source: Source) -> Option<Seat> {
+        let (seat, yielded) = self.places.take(source);
+        self.counters.yielded.fetch_add(yielded as u64, Ordering::Relaxed);
+        seat
     }
 
     fn refusal(&self, verdict: Verdict) -> Greeting {
@@ -109,10 +119,11 @@ impl Server {
     }
 
     /// Serves one peer until it leaves, or breaks the protocol.
-    async fn serve(&self, stream: &UnixStream) -> Result<(), End> {
+    async fn serve(&self, stream: &UnixStream, source: Source, mut seat: Seat) -> Result<(), End> {
         let patience = self.config.connect_timeout;
         let admitted = timeout(patience, self.admit(stream)).await;
         admitted.map_err(|_| End::TimedOut(patience))??;
+        seat.place().reached(Stage::Shaken);
         let mut withdrawals = self.page.withdrawals();
         let streams = Arc::new(AtomicUsize::new(0));
         let mut incoming = Incoming::<REQUEST_LEN>::new();
@@ -126,11 +137,22 @@ impl Server {
                     std::future::pending::<()>().await;
                 }
             };
-            let (answer, descriptor) = match first(incoming.bytes(stream), changed).await {
-                First::Left(request) => self.answer(&request?, &streams),
+            let asked = first(incoming.bytes(stream), changed);
+            let event = match first(asked, &mut seat.go).await {
+                First::Left(event) => event,
+                First::Right(_) => return Err(End::Yielded),
+            };
+            let (answer, descriptor) = match event {
+                First::Left(request) => self.answer(&request?, source, &streams),
                 First::Right(()) => (Answer::bare(Status::Withdrawn, 0), None),
             };
-            maps |= answer.region.is_some();
+            seat.seen();
+            if answer.region.is_some() || descriptor.is_some() {
+                maps |= answer.region.is_some();
+                // What it has mapped it may be using at any time.
+                seat.place().reached(Stage::Proved);
+                seat.place().set_busy(true);
+            }
             let descriptor = descriptor.as_ref().map(AsFd::as_fd);
             let patience = self.config.stall_timeout;
             let sent = timeout(patience, send(stream, &answer.encode(), descriptor)).await;
@@ -173,11 +195,12 @@ impl Server {
     fn answer(
         &self,
         request: &[u8; REQUEST_LEN],
+        source: Source,
         streams: &Arc<AtomicUsize>,
     ) -> (Answer, Option<OwnedFd>) {
         match Request::decode(request) {
             Ok(Request { id, wish: Wish::Region(key) }) => self.region(id, key),
-            Ok(Request { id, wish: Wish::Stream }) => match self.stream(streams) {
+            Ok(Request { id, wish: Wish::Stream }) => match self.stream(source, streams) {
                 Some(stream) => (Answer::bare(Status::Granted, id), Some(stream)),
                 None => (Answer::bare(Status::Busy, id), None),
             },
@@ -211,11 +234,11 @@ impl Server {
     }
 
     /// One end of a new stream, whose other end is served.
-    fn stream(&self, streams: &Arc<AtomicUsize>) -> Option<OwnedFd> {
+    fn stream(&self, source: Source, streams: &Arc<AtomicUsize>) -> Option<OwnedFd> {
         if streams.load(Ordering::Relaxed) >= MAX_STREAMS {
             return None;
         }
-        let (place, tasks) = (self.place()?, self.tasks.upgrade()?);
+        let (seat, tasks) = (self.seat(source)?, self.tasks.upgrade()?);
         let pair = || -> io::Result<(UnixStream, StdStream)> {
             let (ours, theirs) = StdStream::pair()?;
             ours.set_nonblocking(true)?;
@@ -226,8 +249,8 @@ impl Server {
         let open = (Counted::new(streams), Counted::new(&self.counters.connections));
         let service = self.service.clone();
         tasks.spawn(async move {
-            let _held = (place, open);
-            if let Err(end) = serve_stream(ours.into(), &service).await {
+            let _open = open;
+            if let Err(end) = serve_stream(ours.into(), &service, seat).await {
                 debug!(reason = %end, "stream ended");
             }
         });

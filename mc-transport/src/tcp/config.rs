@@ -55,9 +55,15 @@ pub struct TcpConfig {
     /// The largest operation, in bytes; the smaller limit of both sides counts.
     /// Default 1 GiB.
     pub max_operation: ByteSize,
-    /// Connections accepted at the same time; further ones are told to come back
-    /// later. Each costs a descriptor and about 40 KB. Default 4096.
+    /// Most connections accepted at a time. When there are as many, one that idles is closed for
+    /// each new one: first those that have known no key yet, then those that have been silent for
+    /// longest, from the address that has most. Only while all of them are at work is a new one
+    /// told to come back later. Each costs a descriptor and about 40 KB. At most three quarters of the
+    /// descriptors that the process may have. Default 16,384.
     pub max_connections: usize,
+    /// Most connections of one address at a time (of IPv6 one /64); beyond it the address's own
+    /// yield as said above. Default 16,384: no limit of its own.
+    pub max_connections_per_address: usize,
     /// Congestion control of the data sockets, where the system lets us choose;
     /// `None` leaves the system's. Default `cubic`: on one host it moves two to
     /// three times as much as `bbr`, and inside a data centre it is the common
@@ -124,7 +130,8 @@ impl Default for TcpConfig {
             connect_timeout: Duration::from_secs(5),
             stall_timeout: Duration::from_secs(10),
             max_operation: ByteSize::gib(1),
-            max_connections: 4096,
+            max_connections: 16_384,
+            max_connections_per_address: 16_384,
             congestion_control: Some("cubic".to_owned()),
             #[cfg(feature = "tls")]
             tls: None,

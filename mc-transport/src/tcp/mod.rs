@@ -30,11 +30,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use mc_places::Places;
 use mc_types::{Endpoint, EndpointError};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 
 pub use self::config::TcpConfig;
 #[cfg(feature = "tls")]
@@ -157,13 +158,15 @@ impl TcpTransport {
                 connect_timeout: config.connect_timeout,
                 stall_timeout: config.stall_timeout,
             };
-            let server =
-                Server { config: config.clone(), service, counters: Arc::clone(&counters) };
-            let server = Arc::new(server);
-            let places = Arc::new(Semaphore::new(config.max_connections));
+            // Peers that have proved something may idle for as long as there are places.
+            let idle = Duration::MAX;
+            let max = config.max_connections.min(most_connections());
+            let places = Places::new(max, config.max_connections_per_address, idle);
+            tasks.spawn(server::sweep(Arc::downgrade(&places)));
+            let (config, counters) = (config.clone(), Arc::clone(&counters));
+            let server = Arc::new(Server { places, config, service, counters });
             for listener in listeners {
-                let (server, places) = (Arc::clone(&server), Arc::clone(&places));
-                tasks.spawn(server::accept(listener, server, places, Arc::downgrade(&tasks)));
+                tasks.spawn(server::accept(listener, Arc::clone(&server), Arc::downgrade(&tasks)));
             }
         }
         let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));
@@ -212,6 +215,7 @@ impl TcpTransport {
             tasks: self.tasks.alive(),
             regions: self.regions.len(),
             refused_connections: self.counters.refused.load(Ordering::Relaxed),
+            yielded_connections: self.counters.yielded.load(Ordering::Relaxed),
         }
     }
 }
@@ -288,6 +292,8 @@ pub struct TcpStats {
     pub regions: usize,
     /// Connections refused because there were too many.
     pub refused_connections: u64,
+    /// Idle connections that were closed because others needed their places, so far.
+    pub yielded_connections: u64,
 }
 
 #[derive(Default)]
@@ -295,6 +301,18 @@ struct Counters {
     connections: Arc<AtomicUsize>,
     links: Arc<AtomicUsize>,
     refused: AtomicU64,
+    yielded: AtomicU64,
+}
+
+/// The most connections that leave the process descriptors for other ends; some are about to go
+/// while others come.
+fn most_connections() -> usize {
+    #[cfg(unix)]
+    if let Some(descriptors) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+    {
+        return usize::try_from(descriptors / 8 * 6).unwrap_or(usize::MAX).max(1);
+    }
+    usize::MAX
 }
 
 fn random() -> Result<[u8; 16], StartError> {

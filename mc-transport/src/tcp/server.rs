@@ -8,15 +8,17 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use mc_places::{Places, Seat, Source, Stage};
 use mc_ticket::Ticket;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 #[cfg(feature = "tls")]
 use tokio::time::Instant;
+use tokio::time::MissedTickBehavior;
 use tracing::{debug, warn};
 
 use super::Counters;
@@ -35,6 +37,7 @@ use super::wire::{
     Status, TICKET_LEN, TLS_HANDSHAKE, VERSION, Verdict, decode_ticket,
 };
 use crate::error::TransferError;
+use crate::first::{First, first};
 use crate::region::{Access, Admitted, RegionTable};
 use crate::transport::LinkId;
 
@@ -54,8 +57,12 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long to wait when the process has no descriptors left for a connection.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
+/// How often connections are looked for that have proved nothing for too long.
+const SWEEP: Duration = Duration::from_secs(5);
+
 /// What every connection of a server needs.
 pub(super) struct Server {
+    pub(super) places: Arc<Places>,
     pub(super) config: TcpConfig,
     pub(super) service: Service,
     pub(super) counters: Arc<Counters>,
@@ -82,7 +89,6 @@ pub(crate) struct Service {
 pub(super) async fn accept(
     listener: TcpListener,
     server: Arc<Server>,
-    places: Arc<Semaphore>,
     tasks: std::sync::Weak<Tasks>,
 ) {
     loop {
@@ -91,43 +97,60 @@ pub(super) async fn accept(
             Err(error) => {
                 // The connection died while it waited, or descriptors ran out;
                 // either way the listener itself is sound.
+                server.counters.yielded.fetch_add(server.places.shed() as u64, Ordering::Relaxed);
                 warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            debug!(%peer, "refused: as many connections as allowed");
-            server.counters.refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (seat, yielded) = server.places.take(Source::of(peer));
+        server.counters.yielded.fetch_add(yielded as u64, Ordering::Relaxed);
+        let Some(seat) = seat else {
+            debug!(%peer, "refused: as many connections as allowed, and all at work");
+            server.counters.refused.fetch_add(1, Ordering::Relaxed);
             // A new socket's buffer has room for these few bytes.
             let _ = stream.try_write(&preface(server.service.max_operation, Verdict::Busy));
             continue;
         };
         let Some(tasks) = tasks.upgrade() else { return };
         let server = Arc::clone(&server);
-        tasks.spawn(async move {
-            let _place = place;
+        let place = Arc::clone(seat.place());
+        let task = tasks.spawn(async move {
             let _open = Counted::new(&server.counters.connections);
             plain::tune(&stream, &server.config);
-            if let Err(end) = server.serve(stream).await {
+            if let Err(end) = server.serve(stream, seat).await {
                 debug!(%peer, reason = %end, "connection ended");
             }
         });
+        if let Some(task) = task {
+            Seat::run_in(&place, task);
+        }
+    }
+}
+
+/// Has connections go that prove nothing for a minute, until the transport ends.
+pub(crate) async fn sweep(places: std::sync::Weak<Places>) {
+    let mut timer = tokio::time::interval(SWEEP);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        timer.tick().await;
+        let Some(places) = places.upgrade() else { return };
+        places.sweep(SWEEP);
     }
 }
 
 impl Server {
     /// Serves one peer that has just connected.
-    async fn serve(&self, stream: TcpStream) -> Result<(), End> {
+    async fn serve(&self, stream: TcpStream, seat: Seat) -> Result<(), End> {
         #[cfg(feature = "tls")]
         if let Some(tls) = self.config.tls.as_ref().and_then(|tls| tls.server.as_ref()) {
             let begun = Instant::now();
             let stream = admit(stream.into(), tls, &self.service).await?;
             let mut service = self.service.clone();
             service.connect_timeout = service.connect_timeout.saturating_sub(begun.elapsed());
-            return serve_stream(stream, &service).await;
+            return serve_stream(stream, &service, seat).await;
         }
-        serve_stream(stream.into(), &self.service).await
+        serve_stream(stream.into(), &self.service, seat).await
     }
 }
 
@@ -135,13 +158,14 @@ impl Server {
 ///
 /// # Errors
 /// [`End`], which there always is: peers leave without a word.
-pub(crate) async fn serve_stream(stream: Stream, service: &Service) -> Result<(), End> {
+pub(crate) async fn serve_stream(stream: Stream, service: &Service, seat: Seat) -> Result<(), End> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| End::Io(error.into()))?;
     let id = LinkId::from_bytes(id);
     let entry = service.connections.enter(id);
     // Dropped before the entry, which says that nothing is touched any more.
-    let mut served = pin!(async { Connection::greet(stream, service, id).await?.serve().await });
+    let mut served =
+        pin!(async { Connection::greet(stream, service, id, seat).await?.serve().await });
     let mut asked = pin!(entry.asked_to_end());
     poll_fn(|cx| match asked.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(Err(End::Fenced)),
@@ -177,6 +201,8 @@ pub(crate) enum End {
     Malformed,
     #[error("the peer asked for {len} bytes at once")]
     TooLarge { len: u64 },
+    #[error("the peer was idle, and another one needed its place")]
+    Yielded,
     #[error("a region was withdrawn while the peer was reading it")]
     Withdrawn,
 }
@@ -196,6 +222,7 @@ struct Refused {
 
 struct Connection {
     stream: Stream,
+    seat: Seat,
     regions: RegionTable,
     connections: Connections,
     max_operation: u64,
@@ -212,9 +239,10 @@ struct Connection {
 
 impl Connection {
     /// Exchanges prefaces.
-    async fn greet(stream: Stream, service: &Service, id: LinkId) -> Result<Self, End> {
+    async fn greet(stream: Stream, service: &Service, id: LinkId, seat: Seat) -> Result<Self, End> {
         let mut connection = Self {
             stream,
+            seat,
             regions: service.regions.clone(),
             connections: service.connections.clone(),
             max_operation: service.max_operation,
@@ -257,6 +285,7 @@ impl Connection {
             return Err(End::OtherVersion { theirs: theirs.version });
         }
         connection.patience = Patience::new(service.stall_timeout);
+        connection.seat.place().reached(Stage::Shaken);
         Ok(connection)
     }
 
@@ -274,8 +303,12 @@ impl Connection {
             }
             self.flush().await?;
             if self.received.len() == 0 {
-                // Between requests a peer may be silent for as long as it likes.
+                // Between requests a peer may be silent for as long as it likes, while there
+                // are places for others.
+                self.seat.place().set_busy(false);
                 self.receive_whenever(self.expected).await?;
+                self.seat.place().set_busy(true);
+                self.seat.seen();
                 self.patience.renew();
             } else {
                 self.receive(self.expected).await?;
@@ -311,6 +344,9 @@ impl Connection {
         let wanted = if is_write { Access::Write } else { Access::Read };
         let RequestHeader { id, key, offset, len, .. } = request;
         let admitted = self.regions.admit(key, offset, len, wanted, ticket.as_ref());
+        if admitted.is_ok() {
+            self.seat.place().reached(Stage::Proved);
+        }
         self.expected = match (is_write && len >= DIRECT, request.has_ticket) {
             (false, _) => usize::MAX,
             (true, false) => REQUEST_LEN,
@@ -469,7 +505,10 @@ impl Connection {
             match self.received.try_receive(&self.stream, limit) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stream.readable().await?;
+                    match first(self.stream.readable(), &mut self.seat.go).await {
+                        First::Left(readable) => readable?,
+                        First::Right(_) => return Err(End::Yielded),
+                    }
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -104,6 +104,11 @@ async fn connections_have_a_limit() {
     let second = client(ShmConfig::default()).await;
     let third = client(ShmConfig::default()).await;
     let (link, other) = (first.connect(at).await.unwrap(), second.connect(at).await.unwrap());
+    // Until a peer has mapped something, it makes room for others.
+    let shared = owner.register(&owner.allocate(10).unwrap(), Access::Read).unwrap();
+    for link in [&link, &other] {
+        assert!(one(&**link, read_of(shared.key(), 10)).await.is_ok());
+    }
     let busy = third.connect(at).await;
     assert!(matches!(busy, Err(ConnectError::Busy { .. })), "{busy:?}");
     assert_eq!(owner.stats().refused_connections, 1);

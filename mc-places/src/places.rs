@@ -1,4 +1,4 @@
-//! Who has a place among the connections, and who yields it.
+//! The places, and the rule by which connections yield them.
 //!
 //! A new connection is not refused because others idle. When all places are taken one of
 //! them yields: of the connections that have not made a call yet the oldest, unless they are
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::peer::Source;
+use crate::source::Source;
 
 /// One in this many places is for connections that have not made a call yet: they do not
 /// yield to each other alone when all others are taken.
@@ -35,7 +35,7 @@ const FIRST_CALL: Duration = Duration::from_secs(60);
 
 /// The places of a server.
 #[derive(Debug)]
-pub(super) struct Places {
+pub struct Places {
     taken: Mutex<Taken>,
     max: usize,
     max_per_source: usize,
@@ -74,21 +74,21 @@ struct Found {
     seen: u64,
 }
 
-/// How far a connection has come.
+/// What a connection has proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(super) enum Stage {
+pub enum Stage {
     /// The handshake is not over.
     New = 0,
-    /// It has made no call.
+    /// The handshake is over, and nothing else is proved.
     Shaken = 1,
-    /// It has made a call.
+    /// It has made a call, or known a key.
     Proved = 2,
 }
 
 /// The place of one connection.
 #[derive(Debug)]
-pub(super) struct Place {
+pub struct Place {
     number: u64,
     source: Source,
     stage: AtomicU8,
@@ -108,11 +108,11 @@ pub(super) struct Place {
 
 /// A place that is taken. Dropping it makes it free.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub struct Seat {
     places: Arc<Places>,
     place: Arc<Place>,
     /// Resolves when the connection is to go away.
-    pub(super) go: oneshot::Receiver<()>,
+    pub go: oneshot::Receiver<()>,
 }
 
 impl Place {
@@ -129,18 +129,18 @@ impl Place {
     }
 
     /// Notes how far the connection has come.
-    pub(super) fn reached(&self, stage: Stage) {
+    pub fn reached(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
     /// Notes whether calls are under way.
-    pub(super) fn set_busy(&self, busy: bool) {
+    pub fn set_busy(&self, busy: bool) {
         self.busy.store(busy.into(), Ordering::Relaxed);
     }
 
     /// Notes a call until what is returned is dropped.
-    #[cfg(feature = "grpc")]
-    pub(super) fn call(self: &Arc<Self>) -> OpenCall {
+    #[must_use]
+    pub fn call(self: &Arc<Self>) -> OpenCall {
         self.busy.fetch_add(1, Ordering::Relaxed);
         OpenCall(Arc::clone(self))
     }
@@ -157,11 +157,9 @@ impl Place {
 }
 
 /// A call that is under way.
-#[cfg(feature = "grpc")]
 #[derive(Debug)]
-pub(super) struct OpenCall(Arc<Place>);
+pub struct OpenCall(Arc<Place>);
 
-#[cfg(feature = "grpc")]
 impl Drop for OpenCall {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
@@ -170,16 +168,18 @@ impl Drop for OpenCall {
 
 impl Seat {
     /// The connection has said something.
-    pub(super) fn seen(&self) {
+    pub fn seen(&self) {
         self.places.saw(&self.place);
     }
 
-    pub(super) fn place(&self) -> &Arc<Place> {
+    /// Returns the place, to tell how far the connection has come.
+    #[must_use]
+    pub fn place(&self) -> &Arc<Place> {
         &self.place
     }
 
     /// Lets the place end `task`, which the connection runs in.
-    pub(super) fn run_in(place: &Place, task: AbortHandle) {
+    pub fn run_in(place: &Place, task: AbortHandle) {
         drop(place.task.set(task));
     }
 }
@@ -198,7 +198,10 @@ impl Drop for Seat {
 }
 
 impl Places {
-    pub(super) fn new(max: usize, max_per_source: usize, idle_timeout: Duration) -> Arc<Self> {
+    /// Returns `max` free places, of which one source may have `max_per_source`. A connection
+    /// that is silent for `idle_timeout` is told to go by [`sweep`](Self::sweep).
+    #[must_use]
+    pub fn new(max: usize, max_per_source: usize, idle_timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             taken: Mutex::default(),
             max,
@@ -208,9 +211,9 @@ impl Places {
         })
     }
 
-    /// A place for a connection from `source`; `None` when all are taken by connections
-    /// with calls under way. Says also how many have yielded theirs.
-    pub(super) fn take(self: &Arc<Self>, source: Source) -> (Option<Seat>, usize) {
+    /// Takes a place for a connection from `source`; `None` when all are taken by connections
+    /// at work. Returns also how many others have been told to go for it.
+    pub fn take(self: &Arc<Self>, source: Source) -> (Option<Seat>, usize) {
         let number = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         let mut taken = self.taken.lock();
         let mut yielded = 0;
@@ -244,13 +247,13 @@ impl Places {
         (Some(Seat { places: Arc::clone(self), place, go: gone }), yielded)
     }
 
-    /// The connection at `place` has said something.
-    pub(super) fn saw(&self, place: &Place) {
+    /// Notes that the connection at `place` has said something.
+    pub fn saw(&self, place: &Place) {
         place.seen.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// The most connections there are at a time, those that are about to go included.
-    pub(super) fn bound(&self) -> usize {
+    pub fn bound(&self) -> usize {
         self.max.saturating_add(self.most_leaving())
     }
 
@@ -259,7 +262,7 @@ impl Places {
     }
 
     /// Has some connections yield because the system has no descriptors left.
-    pub(super) fn shed(&self) -> usize {
+    pub fn shed(&self) -> usize {
         let mut taken = self.taken.lock();
         (0..8).filter(|_| self.make_room(&mut taken, None)).count()
     }
@@ -350,7 +353,7 @@ impl Places {
 
     /// Tells connections to go away that have been silent for too long; to be called every
     /// `interval`. Says how many.
-    pub(super) fn sweep(&self, interval: Duration) -> usize {
+    pub fn sweep(&self, interval: Duration) -> usize {
         let mut taken = self.taken.lock();
         self.now.fetch_add(1, Ordering::Relaxed);
         let mut idle = Vec::new();

@@ -1,0 +1,26 @@
+//! The first of two futures.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+/// Which of two came first.
+pub(crate) enum First<A, B> {
+    Left(A),
+    Right(B),
+}
+
+/// Waits for whichever comes first; the other is dropped.
+pub(crate) async fn first<A, B>(
+    left: impl Future<Output = A>,
+    right: impl Future<Output = B>,
+) -> First<A, B> {
+    let (mut left, mut right) = (pin!(left), pin!(right));
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = left.as_mut().poll(cx) {
+            return Poll::Ready(First::Left(output));
+        }
+        right.as_mut().poll(cx).map(First::Right)
+    })
+    .await
+}

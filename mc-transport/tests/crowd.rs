@@ -1,0 +1,238 @@
+//! Connections that prove nothing, and many that do.
+
+#![cfg(feature = "tcp")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use mc_transport::{
+    Access, Bundle, Link, Memory, Operation, Region, RemoteSpan, TcpConfig, TcpTransport, Transport,
+};
+use mc_types::{Endpoint, Extent, RemoteKey};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What a peer says first.
+const PREFACE: &[u8; 16] = b"MCT1\x03\x00\x00\x00\x00\x00\x00\x40\x00\x00\x00\x00";
+
+const BYTES: &[u8] = b"what the node has";
+
+/// Crowds are tried one at a time: they take the machine's attention, and descriptors.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+async fn node(max_connections: usize) -> (TcpTransport, Region) {
+    let mut config = TcpConfig::listening("127.0.0.1:0".parse().unwrap());
+    config.max_connections = max_connections;
+    let node = TcpTransport::start(config).await.unwrap();
+    let memory = Memory::allocate(BYTES.len()).unwrap();
+    memory.whole().copy_from(0, BYTES).unwrap();
+    let region = node.register(&memory, Access::Read).unwrap();
+    (node, region)
+}
+
+async fn read(link: &Bundle, key: RemoteKey) {
+    let memory = Memory::allocate(BYTES.len()).unwrap();
+    let span = RemoteSpan::new(key, Extent::new(0, BYTES.len() as u64).unwrap());
+    let batch = vec![Operation::read(span, memory.whole())];
+    let result = timeout(DEADLINE, link.submit(batch)).await.expect("in time").remove(0);
+    result.expect("a read");
+    let mut bytes = vec![0; BYTES.len()];
+    memory.whole().copy_to(0, &mut bytes).unwrap();
+    assert_eq!(bytes, BYTES);
+}
+
+/// A connection that says as much as this and then nothing.
+async fn silent(address: SocketAddr, words: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // Whoever is closed in the meantime is silent, too.
+    if stream.write_all(words).await.is_ok() && !words.is_empty() {
+        let _ = timeout(DEADLINE, stream.read(&mut [0; 64])).await;
+    }
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_keep_nobody_out() {
+    let _alone = ALONE.lock().await;
+    let (node, region) = node(64).await;
+    let key = region.key();
+    let (address, endpoint) = (node.local_address().unwrap(), node.endpoint().unwrap().clone());
+    let old = TcpTransport::start(TcpConfig::default()).await.unwrap();
+    let old = old.connect(&endpoint).await.unwrap();
+    read(&old, key).await;
+    for words in [&b""[..], PREFACE] {
+        let mut crowd = Vec::new();
+        for _ in 0..3 {
+            for _ in 0..100 {
+                crowd.push(silent(address, words).await);
+            }
+            let new = TcpTransport::start(TcpConfig::default()).await.unwrap();
+            let link = timeout(DEADLINE, new.connect(&endpoint)).await.expect("in time");
+            read(&link.expect("a place"), key).await;
+            read(&old, key).await;
+        }
+    }
+    let stats = node.stats();
+    assert_eq!(stats.refused_connections, 0);
+    assert!(stats.yielded_connections >= 400, "{stats:?}");
+}
+
+/// The time within which 99 of a hundred reads are done.
+async fn p99_of_reads(link: &Bundle, key: RemoteKey) -> Duration {
+    let mut times = Vec::new();
+    for _ in 0..1000 {
+        let begun = Instant::now();
+        read(link, key).await;
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    times[989]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_are_about_as_fast_while_silent_connections_come() {
+    let _alone = ALONE.lock().await;
+    let (node, region) = node(256).await;
+    let key = region.key();
+    let (address, endpoint) = (node.local_address().unwrap(), node.endpoint().unwrap().clone());
+    let client = TcpTransport::start(TcpConfig::default()).await.unwrap();
+    let link = client.connect(&endpoint).await.unwrap();
+    p99_of_reads(&link, key).await;
+    // The best of a few rounds: other programs take the CPU now and then.
+    let (mut quiet, mut busy) = (Duration::MAX, Duration::MAX);
+    for _ in 0..3 {
+        quiet = quiet.min(p99_of_reads(&link, key).await);
+    }
+    let attack = tokio::spawn(async move {
+        let mut crowd = std::collections::VecDeque::new();
+        loop {
+            crowd.push_back(silent(address, b"").await);
+            if crowd.len() > 512 {
+                crowd.pop_front();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    while node.stats().yielded_connections == 0 {
+        read(&link, key).await;
+    }
+    for _ in 0..3 {
+        busy = busy.min(p99_of_reads(&link, key).await);
+    }
+    attack.abort();
+    // What is quick enough for anybody is not told apart.
+    let bound = 3 * quiet.max(Duration::from_micros(100));
+    println!("p99 of reads: quiet {quiet:?}, under attack {busy:?}");
+    assert!(busy <= bound, "quiet {quiet:?}, under attack {busy:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peers_that_idle_make_room_and_come_back_unnoticed() {
+    let _alone = ALONE.lock().await;
+    let (node, region) = node(4).await;
+    let key = region.key();
+    let endpoint = node.endpoint().unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        clients.push(TcpTransport::start(TcpConfig::default()).await.unwrap());
+    }
+    for _ in 0..5 {
+        for client in &clients {
+            let link = timeout(DEADLINE, client.connect(endpoint)).await.expect("in time").unwrap();
+            read(&link, key).await;
+        }
+    }
+    assert_eq!(node.stats().refused_connections, 0);
+    assert!(node.stats().yielded_connections > 0);
+}
+
+/// Set for the process that is the node of [`ten_thousand_clients_read_from_one_node`].
+const IS_NODE: &str = "MC_TRANSPORT_TEST_NODE";
+
+/// Ten thousand clients of one address, each of which reads, stays, and reads again.
+#[test]
+fn ten_thousand_clients_read_from_one_node() {
+    let _alone = ALONE.blocking_lock();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    raise_descriptors();
+    if std::env::var_os(IS_NODE).is_some() {
+        return runtime.block_on(serve_until_told());
+    }
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let room = descriptors.map_or(usize::MAX, |most| (most as usize / 4 * 3).saturating_sub(100));
+    let count = room.min(10_000);
+    if count < 10_000 {
+        println!("{count} clients only: the process may have {descriptors:?} file descriptors");
+    }
+    let (mut process, endpoint, key) = start_node();
+    runtime.block_on(async {
+        let mut clients = Vec::with_capacity(count);
+        let mut connecting = JoinSet::new();
+        for n in 0..count {
+            let endpoint = endpoint.clone();
+            connecting.spawn(async move {
+                let client = TcpTransport::start(TcpConfig::default()).await.unwrap();
+                let link = client.connect(&endpoint).await.unwrap();
+                read(&link, key).await;
+                (client, link)
+            });
+            if n >= 64 {
+                clients.push(connecting.join_next().await.unwrap().unwrap());
+            }
+        }
+        while let Some(client) = connecting.join_next().await {
+            clients.push(client.unwrap());
+        }
+        for (_, link) in &clients {
+            read(link, key).await;
+        }
+    });
+    drop(process.stdin.take());
+    assert!(process.wait().unwrap().success());
+}
+
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // What there is has to do.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// This test in a process of its own, as the node.
+fn start_node() -> (Child, Endpoint, RemoteKey) {
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["ten_thousand_clients_read_from_one_node", "--exact", "--nocapture"])
+        .env(IS_NODE, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let line = lines.find_map(|line| line.unwrap().strip_prefix("at ").map(String::from));
+    let line = line.expect("the node says where it is");
+    // It has more to say, which nobody wants to know.
+    std::thread::spawn(move || lines.count());
+    let (endpoint, key) = line.split_once(' ').unwrap();
+    let key = u128::from_str_radix(key, 16).unwrap().to_be_bytes();
+    (process, endpoint.parse().unwrap(), RemoteKey::from_bytes(key))
+}
+
+async fn serve_until_told() {
+    let (node, region) = node(TcpConfig::default().max_connections).await;
+    let key = u128::from_be_bytes(region.key().to_bytes());
+    println!("\nat {} {key:x}", node.endpoint().unwrap());
+    std::io::stdout().flush().unwrap();
+    let told = tokio::task::spawn_blocking(|| std::io::stdin().lines().count());
+    told.await.unwrap();
+    let stats = node.stats();
+    assert_eq!((stats.refused_connections, stats.yielded_connections), (0, 0));
+    node.shutdown().await;
+}
