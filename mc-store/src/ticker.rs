@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 use tracing::{error, warn};
 
@@ -17,6 +17,9 @@ const MAX_PANICS: u32 = 8;
 
 /// How long the thread rests between ticks when nothing is left over, and after a panic.
 const TICK: Duration = Duration::from_millis(20);
+
+/// How long a ticker that is dropped waits for the tick that is under way.
+const LAST_TICK: Duration = Duration::from_secs(1);
 
 /// How long a tick may take before the ticker counts as stalled. A tick is bounded work of a few
 /// milliseconds.
@@ -28,8 +31,8 @@ pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10);
 ///
 /// A tick that panics is logged and counted, and the next one follows: the locks are free
 /// again, and a tick begins with what is still due. After 8 panics in a row the ticker
-/// gives up, which [`TickerWatch::failed`] tells. Dropping it ends the thread, after the tick
-/// that is under way.
+/// gives up, which [`TickerWatch::failed`] tells. Dropping it ends the thread after the tick
+/// that is under way, for which it waits a second: a tick that hangs holds up no shutdown.
 ///
 /// # Examples
 ///
@@ -96,6 +99,8 @@ impl fmt::Display for TickerProblem {
 #[derive(Debug)]
 struct Pulse {
     inner: Mutex<Inner>,
+    /// Notified when the thread has ended.
+    ended: Condvar,
     /// Why the ticker has given up, once it has.
     failure: watch::Sender<Option<TickerProblem>>,
 }
@@ -103,6 +108,7 @@ struct Pulse {
 #[derive(Debug)]
 struct Inner {
     is_stopped: bool,
+    has_ended: bool,
     ticks: u64,
     panics: u64,
     last: Instant,
@@ -115,8 +121,11 @@ impl Ticker {
     /// # Errors
     /// The system's when it starts no thread.
     pub fn start(tick: impl FnMut() -> bool + Send + 'static) -> io::Result<Self> {
-        let inner = Inner { is_stopped: false, ticks: 0, panics: 0, last: Instant::now() };
-        let pulse = Arc::new(Pulse { inner: Mutex::new(inner), failure: watch::Sender::new(None) });
+        let last = Instant::now();
+        let inner = Inner { is_stopped: false, has_ended: false, ticks: 0, panics: 0, last };
+        let inner = Mutex::new(inner);
+        let pulse = Pulse { inner, ended: Condvar::new(), failure: watch::Sender::new(None) };
+        let pulse = Arc::new(pulse);
         let own = Arc::clone(&pulse);
         let thread = std::thread::Builder::new()
             .name("mc-master-tick".into())
@@ -133,12 +142,20 @@ impl Ticker {
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        self.pulse.inner.lock().is_stopped = true;
-        if let Some(thread) = self.thread.take() {
-            Thread::unpark(thread.thread());
-            // Panics of ticks are caught.
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else { return };
+        let mut inner = self.pulse.inner.lock();
+        inner.is_stopped = true;
+        Thread::unpark(thread.thread());
+        let end = Instant::now() + LAST_TICK;
+        while !inner.has_ended {
+            if self.pulse.ended.wait_until(&mut inner, end).timed_out() {
+                warn!("a tick of the master does not end; its thread is left behind");
+                return;
+            }
         }
+        drop(inner);
+        // Panics of ticks are caught.
+        let _ = thread.join();
     }
 }
 
@@ -151,7 +168,7 @@ impl TickerWatch {
 
     fn read_with(&self, stalled_after: Duration) -> TickerState {
         let failure = self.0.failure.borrow().clone();
-        let Inner { is_stopped, ticks, panics, last } = *self.0.inner.lock();
+        let Inner { is_stopped, ticks, panics, last, .. } = *self.0.inner.lock();
         let since_last = last.elapsed();
         let is_stalled = !is_stopped && since_last >= stalled_after;
         let problem = failure.or_else(|| is_stalled.then_some(TickerProblem::Stalled(since_last)));
@@ -189,7 +206,13 @@ impl TickerWatch {
 }
 
 impl Pulse {
-    fn run(&self, mut tick: impl FnMut() -> bool) {
+    fn run(&self, tick: impl FnMut() -> bool) {
+        self.tick_on(tick);
+        self.inner.lock().has_ended = true;
+        self.ended.notify_all();
+    }
+
+    fn tick_on(&self, mut tick: impl FnMut() -> bool) {
         let mut in_a_row = 0;
         while !self.inner.lock().is_stopped {
             match catch_unwind(AssertUnwindSafe(&mut tick)) {
@@ -290,6 +313,16 @@ mod tests {
         go_on.send(()).unwrap();
         let state = wait_for(&watch, |state| state.ticks == 1);
         assert_eq!(state.problem, None);
+        drop(go_on);
+    }
+
+    #[test]
+    fn a_tick_that_hangs_holds_up_no_shutdown() {
+        let (go_on, wait) = mpsc::channel::<()>();
+        let ticker = Ticker::start(move || wait.recv().is_ok()).unwrap();
+        let begun = Instant::now();
+        drop(ticker);
+        assert!(begun.elapsed() < DEADLINE, "{:?}", begun.elapsed());
         drop(go_on);
     }
 }

@@ -397,11 +397,9 @@ async fn a_node_that_lacks_its_files_says_so() {
 async fn a_busy_server_says_so_without_tls() {
     let authority = Authority::new();
     let mut config = TcpConfig::default();
-    config.max_connections = 1;
+    config.max_connections = 0;
     let owner = authority.owner_with(config).await;
-    let (first, second) = (authority.peer().await, authority.peer().await);
-    first.connect(owner.endpoint().unwrap()).await.unwrap();
-    let error = refused(&second, owner.endpoint().unwrap()).await;
+    let error = refused(&authority.peer().await, owner.endpoint().unwrap()).await;
     assert!(matches!(error, ConnectError::Busy { .. }), "{error:?}");
 }
 

@@ -244,7 +244,7 @@ impl Shared {
         // Whatever happens to the exchange, its operations are completed.
         match self.tasks.upgrade() {
             Some(tasks) if self.healthy.load(Ordering::Acquire) => {
-                drop(tasks.spawn(exchange.run()))
+                drop(tasks.spawn(exchange.run()));
             }
             _ => drop(exchange),
         }

@@ -176,7 +176,7 @@ impl ShmTransport {
             // Peers that have mapped memory stay; the others prove something within a minute.
             let (max, idle) = (config.max_connections, Duration::MAX);
             let places = Places::new(max, max, idle);
-            tasks.spawn(crate::tcp::server::sweep(Arc::downgrade(&places)));
+            let swept = Arc::clone(&places);
             let server = Server {
                 secret,
                 page: Arc::clone(&page),
@@ -189,7 +189,8 @@ impl ShmTransport {
             tasks.spawn(async move {
                 // The name is given back together with the socket.
                 let _bound = bound;
-                server::accept(listener, Arc::new(server)).await;
+                crate::tcp::server::sweeping(swept, server::accept(listener, Arc::new(server)))
+                    .await;
             });
         }
         let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));

@@ -162,11 +162,16 @@ impl TcpTransport {
             let idle = Duration::MAX;
             let max = config.max_connections.min(most_connections());
             let places = Places::new(max, config.max_connections_per_address, idle);
-            tasks.spawn(server::sweep(Arc::downgrade(&places)));
             let (config, counters) = (config.clone(), Arc::clone(&counters));
             let server = Arc::new(Server { places, config, service, counters });
+            let mut swept = Some(Arc::clone(&server.places));
             for listener in listeners {
-                tasks.spawn(server::accept(listener, Arc::clone(&server), Arc::downgrade(&tasks)));
+                let accept = server::accept(listener, Arc::clone(&server), Arc::downgrade(&tasks));
+                // One task is enough for all places.
+                drop(match swept.take() {
+                    Some(places) => tasks.spawn(server::sweeping(places, accept)),
+                    None => tasks.spawn(accept),
+                });
             }
         }
         let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));

@@ -128,15 +128,17 @@ pub(super) async fn accept(
     }
 }
 
-/// Has connections go that prove nothing for a minute, until the transport ends.
-pub(crate) async fn sweep(places: std::sync::Weak<Places>) {
-    let mut timer = tokio::time::interval(SWEEP);
-    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        timer.tick().await;
-        let Some(places) = places.upgrade() else { return };
-        places.sweep(SWEEP);
-    }
+/// Runs `accept`, and meanwhile has connections go that prove nothing for a minute.
+pub(crate) async fn sweeping(places: Arc<Places>, accept: impl Future<Output = ()>) {
+    let sweep = async {
+        let mut timer = tokio::time::interval(SWEEP);
+        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            timer.tick().await;
+            places.sweep(SWEEP);
+        }
+    };
+    let _: First<(), std::convert::Infallible> = first(accept, sweep).await;
 }
 
 impl Server {
