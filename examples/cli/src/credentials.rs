@@ -1,13 +1,16 @@
 //! What a program shows a master, and how it knows the master: flags that all clients have.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use mc_rpc::tls::ClientTls;
 use mc_rpc::{ClientConfig, Token};
+use mc_store::ClientConfig as Settings;
 
 use crate::entry::UsageError;
 
-/// The flags, to be flattened into a program's own.
+/// The flags, to be flattened into a program's own. A flag goes before its variable, and that
+/// before the file that `MOONCAKE_CONFIG_PATH` names, as of [`Settings::from_env`].
 ///
 /// The files are read at each connection, so that renewed ones are used without a restart.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -34,42 +37,67 @@ pub struct CredentialArgs {
 }
 
 impl CredentialArgs {
-    /// How to connect to the master.
+    /// How to connect to the master: what the flags say, and what they leave to the
+    /// environment.
     ///
     /// # Errors
-    /// [`UsageError`] when a flag is given without another one that it needs.
+    /// [`UsageError`] when a flag is given without another one that it needs, or a variable
+    /// has a value that cannot be.
     pub fn client_config(&self) -> Result<ClientConfig, UsageError> {
+        let said = Settings::from_env().map_err(|error| UsageError::new(error.to_string()))?;
+        self.over(said)
+    }
+
+    /// The same over these settings in place of the environment's.
+    fn over(&self, said: Settings) -> Result<ClientConfig, UsageError> {
+        let merged = said.overridden_by(self.settings());
         let mut config = ClientConfig::default();
-        config.tls = self.tls()?;
-        config.token = self.token_file.as_ref().map(Token::from_file);
-        config.tenant = self.tenant.clone().unwrap_or_default();
+        config.tls = tls(&merged)?;
+        config.token = merged.token_file.as_ref().map(Token::from_file);
+        config.tenant = merged.tenant_id.unwrap_or_default();
+        config.call_timeout = merged.rpc_timeout.unwrap_or(config.call_timeout);
+        config.connect_timeout = merged.rpc_connect_timeout.unwrap_or(config.connect_timeout);
+        config.connections = merged.rpc_connections.map_or(config.connections, NonZeroUsize::get);
         Ok(config)
     }
 
-    fn tls(&self) -> Result<Option<ClientTls>, UsageError> {
-        let identity = match (&self.tls_cert, &self.tls_key) {
-            (Some(cert), Some(key)) => Some((cert, key)),
-            (Some(_), None) => return Err(UsageError::new("--tls_cert needs --tls_key")),
-            (None, Some(_)) => return Err(UsageError::new("--tls_key needs --tls_cert")),
-            (None, None) => None,
-        };
-        let Some(ca) = &self.tls_ca else {
-            if identity.is_some() || self.tls_server_name.is_some() {
-                return Err(UsageError::new(
-                    "--tls_cert and --tls_server_name need --tls_ca, by which to know the master",
-                ));
-            }
-            return Ok(None);
-        };
-        let mut tls = ClientTls::new(ca);
-        if let Some((cert, key)) = identity {
-            tls = tls.identity(cert, key);
-        }
-        if let Some(name) = &self.tls_server_name {
-            tls = tls.server_name(name.as_str());
-        }
-        Ok(Some(tls))
+    /// The flags as settings of a client.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let mut flags = Settings::default();
+        flags.token_file = self.token_file.clone();
+        flags.tenant_id = self.tenant.clone();
+        flags.tls_ca = self.tls_ca.clone();
+        flags.tls_cert = self.tls_cert.clone();
+        flags.tls_key = self.tls_key.clone();
+        flags.tls_server_name = self.tls_server_name.clone();
+        flags
     }
+}
+
+fn tls(merged: &Settings) -> Result<Option<ClientTls>, UsageError> {
+    let identity = match (&merged.tls_cert, &merged.tls_key) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (Some(_), None) => return Err(UsageError::new("--tls_cert needs --tls_key")),
+        (None, Some(_)) => return Err(UsageError::new("--tls_key needs --tls_cert")),
+        (None, None) => None,
+    };
+    let Some(ca) = &merged.tls_ca else {
+        if identity.is_some() || merged.tls_server_name.is_some() {
+            return Err(UsageError::new(
+                "--tls_cert and --tls_server_name need --tls_ca, by which to know the master",
+            ));
+        }
+        return Ok(None);
+    };
+    let mut tls = ClientTls::new(ca);
+    if let Some((cert, key)) = identity {
+        tls = tls.identity(cert, key);
+    }
+    if let Some(name) = &merged.tls_server_name {
+        tls = tls.server_name(name.as_str());
+    }
+    Ok(Some(tls))
 }
 
 #[cfg(test)]
@@ -82,9 +110,35 @@ mod tests {
         credentials: CredentialArgs,
     }
 
-    fn config(args: &[&str]) -> Result<ClientConfig, UsageError> {
+    fn over(said: Settings, args: &[&str]) -> Result<ClientConfig, UsageError> {
         let args = std::iter::once("prog").chain(args.iter().copied()).map(Into::into);
-        crate::parse_from::<Args>(args).unwrap().credentials.client_config()
+        crate::parse_from::<Args>(args).unwrap().credentials.over(said)
+    }
+
+    fn config(args: &[&str]) -> Result<ClientConfig, UsageError> {
+        over(Settings::default(), args)
+    }
+
+    #[test]
+    fn what_no_flag_says_the_environment_says() {
+        let variables = |name: &str| {
+            let value = match name {
+                "MC_STORE_TOKEN_FILE" => "env.token",
+                "MOONCAKE_TENANT_ID" => "team-e",
+                "MC_STORE_TLS_CA" => "env.pem",
+                "MC_RPC_TIMEOUT_MS" => "700",
+                _ => return None,
+            };
+            Some(value.into())
+        };
+        let said = Settings::from_vars(variables).unwrap();
+        let config = over(said.clone(), &["--tenant=team-f"]).unwrap();
+        assert_eq!(config.token, Some(Token::from_file("env.token")));
+        assert_eq!((config.tls, &*config.tenant), (Some(ClientTls::new("env.pem")), "team-f"));
+        assert_eq!(config.call_timeout.as_millis(), 700);
+        // A flag may need what a variable says.
+        let flags = ["--tls_cert=a.pem", "--tls_key=a.key"];
+        assert!(over(said, &flags).unwrap().tls.is_some());
     }
 
     #[test]

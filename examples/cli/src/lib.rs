@@ -16,7 +16,10 @@ pub use credentials::CredentialArgs;
 pub use entry::{UsageError, run};
 pub use flags::parse_from;
 pub use logging::{LogError, init_tracing};
-pub use member::{MemberArgs, MemberError};
+pub use member::{
+    BadSegmentSize, MemberArgs, MemberError, SegmentTooSmall, check_segment_size,
+    parse_segment_size,
+};
 pub use refusal::Refusal;
 pub use runtime::block_on_threads;
 pub use shutdown::{Shutdown, Signal};

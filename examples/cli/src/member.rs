@@ -2,7 +2,7 @@
 //! variables that the reference system's sample programs read.
 
 use mc_store::{ClientBuilder, ClientConfig, ConfigError, Protocol};
-use mc_types::ByteSize;
+use mc_types::{ByteSize, ParseByteSizeError};
 
 use crate::credentials::CredentialArgs;
 use crate::entry::UsageError;
@@ -12,20 +12,19 @@ use crate::entry::UsageError;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct MemberArgs {
-    /// The master, as host:port.
-    #[arg(
-        long = "master_server_address",
-        env = "MASTER_SERVER",
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:50051"
-    )]
-    pub master: String,
+    /// The master, as host:port [default: 127.0.0.1:50051].
+    #[arg(long = "master_server_address", env = "MASTER_SERVER", value_name = "HOST:PORT")]
+    pub master: Option<String>,
     /// Accepted for the reference system's sake: the master itself says where segments are.
     #[arg(long = "metadata_server", env = "METADATA_ADDR", value_name = "URL")]
     pub metadata_server: Option<String>,
-    /// Memory to contribute; 0 contributes none.
-    #[arg(long = "global_segment_size", value_name = "SIZE", default_value = "3200MB")]
-    pub segment_size: ByteSize,
+    /// Memory to contribute; 0 contributes none [default: 3200MB].
+    #[arg(
+        long = "global_segment_size",
+        value_name = "SIZE",
+        value_parser = parse_segment_size
+    )]
+    pub segment_size: Option<ByteSize>,
     /// Name or address of this host to tell peers, with or without a port [default: the one
     /// that reaches the master, and a free port].
     #[arg(long = "local_hostname", env = "LOCAL_HOSTNAME", value_name = "HOST[:PORT]")]
@@ -35,10 +34,9 @@ pub struct MemberArgs {
         long = "protocol",
         env = "PROTOCOL",
         value_name = "NAME",
-        default_value = "tcp",
         value_parser = parse_protocol
     )]
-    protocol: Protocol,
+    protocol: Option<Protocol>,
     /// Devices of protocols that have them; tcp has none and disregards it.
     #[arg(
         long = "device_name",
@@ -51,6 +49,53 @@ pub struct MemberArgs {
     /// What to show the master.
     #[command(flatten)]
     pub credentials: CredentialArgs,
+}
+
+const MASTER: &str = "127.0.0.1:50051";
+const SEGMENT_SIZE: ByteSize = ByteSize::mib(3200);
+
+/// The smallest segment that is worth one; less is a unit that was forgotten.
+const LEAST_SEGMENT: ByteSize = ByteSize::mib(1);
+
+/// No size of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadSegmentSize {
+    /// The text is no size.
+    #[error("{0}; write a size such as 4GB, or 0 to contribute nothing")]
+    Malformed(ParseByteSizeError),
+    /// Too small to be meant.
+    #[error(transparent)]
+    TooSmall(SegmentTooSmall),
+}
+
+/// Parses how much memory to contribute: at least 1 MiB, or nothing.
+///
+/// # Errors
+/// [`BadSegmentSize`]
+pub fn parse_segment_size(text: &str) -> Result<ByteSize, BadSegmentSize> {
+    let size = text.parse().map_err(BadSegmentSize::Malformed)?;
+    check_segment_size(size).map_err(BadSegmentSize::TooSmall)?;
+    Ok(size)
+}
+
+/// A segment in which hardly a value has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{size} is too small for a segment: a number without a unit counts bytes; write one such as \
+     4GB, at least {LEAST_SEGMENT}, or 0 to contribute nothing"
+)]
+pub struct SegmentTooSmall {
+    size: ByteSize,
+}
+
+/// Refuses what is more than nothing and too small to be meant.
+///
+/// # Errors
+/// [`SegmentTooSmall`] below 1 MiB, but for zero.
+pub fn check_segment_size(size: ByteSize) -> Result<(), SegmentTooSmall> {
+    let is_fine = size.as_u64() == 0 || size >= LEAST_SEGMENT;
+    if is_fine { Ok(()) } else { Err(SegmentTooSmall { size }) }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,9 +116,33 @@ pub enum MemberError {
     /// Flags or variables whose values cannot be.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Too little memory to contribute.
+    #[error("global_segment_size")]
+    Segment(#[from] SegmentTooSmall),
 }
 
 impl MemberArgs {
+    /// What the flags and the environment say together.
+    ///
+    /// # Errors
+    /// [`MemberError`]
+    pub fn settings(&self) -> Result<ClientConfig, MemberError> {
+        Ok(self.over(ClientConfig::from_env()?))
+    }
+
+    /// The same over these settings in place of the environment's.
+    fn over(&self, said: ClientConfig) -> ClientConfig {
+        let mut flags = self.credentials.settings();
+        flags.master = self.master.clone();
+        flags.global_segment_size = self.segment_size;
+        flags.local_hostname = self.local_hostname.clone();
+        flags.protocol = self.protocol;
+        let mut config = said.overridden_by(flags);
+        config.master.get_or_insert_with(|| MASTER.to_owned());
+        config.global_segment_size.get_or_insert(SEGMENT_SIZE);
+        config
+    }
+
     /// The client that the flags and the environment describe, to be connected.
     ///
     /// # Errors
@@ -82,13 +151,11 @@ impl MemberArgs {
         if !self.device_name.trim().is_empty() {
             tracing::debug!(device_name = self.device_name, "tcp uses no device");
         }
-        let mut flags = ClientConfig::default();
-        flags.master = Some(self.master.clone());
-        flags.global_segment_size = Some(self.segment_size);
-        flags.local_hostname = self.local_hostname.clone();
-        flags.protocol = Some(self.protocol);
-        let config = ClientConfig::from_env()?.overridden_by(flags);
-        Ok(ClientBuilder::from_config(&config)?.rpc(self.credentials.client_config()?))
+        // Flags that need others are refused before anything is done.
+        self.credentials.client_config()?;
+        let config = self.settings()?;
+        check_segment_size(config.global_segment_size.unwrap_or_default())?;
+        Ok(ClientBuilder::from_config(&config)?)
     }
 }
 
@@ -121,7 +188,35 @@ mod tests {
         let flags = ["--device_name=ibp6s0", "--metadata-server=127.0.0.1:2379", "--tenant=t"];
         let member = parse(&flags).unwrap().member;
         assert_eq!(member.device_name, "ibp6s0");
-        assert_eq!(member.segment_size, ByteSize::mib(3200));
+        let config = member.over(ClientConfig::default());
+        assert_eq!(config.global_segment_size, Some(ByteSize::mib(3200)));
+        assert_eq!(config.master.as_deref(), Some("127.0.0.1:50051"));
         assert!(member.client().is_ok());
+    }
+
+    #[test]
+    fn credentials_and_settings_of_the_environment_are_heeded() {
+        let said = ClientConfig::from_toml(
+            "master = 'a:1'\ntoken_file = 'env.token'\ntls_ca = 'env.pem'\ntenant_id = 'team-e'\n\
+             global_segment_size = '64MB'\nrpc_timeout_ms = 700",
+        )
+        .unwrap();
+        let config = parse(&[]).unwrap().member.over(said.clone());
+        let mut with_defaults = config.clone();
+        with_defaults.protocol = said.protocol;
+        assert_eq!(with_defaults, said);
+        let config =
+            parse(&["--tenant=team-f", "--global_segment_size=0"]).unwrap().member.over(said);
+        assert_eq!(config.tenant_id.as_deref(), Some("team-f"));
+        assert_eq!(config.global_segment_size, Some(ByteSize::bytes(0)));
+        assert_eq!(config.token_file.as_deref(), Some("env.token".as_ref()));
+    }
+
+    #[test]
+    fn a_size_whose_unit_was_forgotten_is_refused() {
+        let refusal = parse(&["--global_segment_size=64"]).unwrap_err().to_string();
+        assert!(refusal.contains("64 B is too small") && refusal.contains("4GB"), "{refusal}");
+        assert!(parse(&["--global_segment_size=1MB"]).is_ok());
+        assert!(parse(&["--global_segment_size=0"]).is_ok());
     }
 }

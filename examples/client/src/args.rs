@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use mc_cli::{CredentialArgs, parse_thread_count};
+use mc_cli::{CredentialArgs, parse_segment_size, parse_thread_count};
 use mc_store::Protocol;
 use mc_store::standalone::DEFAULT_PORT;
-use mc_types::{ByteSize, ParseByteSizeError};
+use mc_types::ByteSize;
 
 /// Contributes part of this host's memory to a KV-cache store, serves it to peers, and works for
 /// the dummy clients of this host.
@@ -98,14 +98,6 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0}; write a size such as 4GB, or 0 to contribute nothing")]
-struct BadSegmentSize(ParseByteSizeError);
-
-fn parse_segment_size(text: &str) -> Result<ByteSize, BadSegmentSize> {
-    text.parse().map_err(BadSegmentSize)
-}
-
-#[derive(Debug, thiserror::Error)]
 #[error("this build has tcp only; write --protocol=tcp or leave it out")]
 struct NotBuilt;
 
@@ -162,6 +154,7 @@ mod tests {
     fn refusals_say_what_to_write() {
         for (arg, advice) in [
             ("--global_segment_size=lots", "such as 4GB"),
+            ("--global_segment_size=64", "64 B is too small"),
             ("--protocol=rdma", "tcp only"),
             ("--device_name=mlx5_0", "leave --device_name out"),
             ("--threads=0", "between 1 and"),

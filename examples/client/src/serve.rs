@@ -22,7 +22,9 @@ const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
 pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     mc_cli::init_tracing(Level::INFO)?;
     let config = settings(args)?;
-    check_size(config.global_segment_size.unwrap_or_default(), total_memory())?;
+    let size = config.global_segment_size.unwrap_or_default();
+    mc_cli::check_segment_size(size)?;
+    check_size(size, total_memory())?;
     mc_cli::block_on_threads("mc-client", args.threads, serve(args, &config))
         .map_err(ServeError::Runtime)?
 }
@@ -113,6 +115,8 @@ pub(crate) enum ServeError {
         "--global_segment_size: {size} is more than this host's {total} of memory; contribute less"
     )]
     TooLarge { size: ByteSize, total: ByteSize },
+    #[error("global_segment_size")]
+    TooSmall(#[from] mc_cli::SegmentTooSmall),
     #[error("cannot start the threads that serve peers; choose a smaller --threads")]
     Runtime(#[source] io::Error),
     #[error("cannot listen for SIGINT and SIGTERM")]

@@ -22,19 +22,12 @@ pub(crate) fn settings(args: &Args) -> Result<ClientConfig, ConfigError> {
 }
 
 fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
-    let access = &args.credentials;
-    let mut flags = ClientConfig::default();
+    let mut flags = args.credentials.settings();
     flags.master = args.master.clone();
     flags.global_segment_size = args.segment_size;
     flags.segment_name = args.segment_name.clone();
     flags.metadata_server = args.metadata_server.clone();
     flags.protocol = args.protocol;
-    flags.token_file = access.token_file.clone();
-    flags.tenant_id = access.tenant.clone();
-    flags.tls_ca = access.tls_ca.clone();
-    flags.tls_cert = access.tls_cert.clone();
-    flags.tls_key = access.tls_key.clone();
-    flags.tls_server_name = access.tls_server_name.clone();
     flags.enable_client_http_server = args.enable_http_server.then_some(true);
     flags.client_http_port = args.http_port;
     let mut config = said.overridden_by(flags);

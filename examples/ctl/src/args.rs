@@ -14,6 +14,8 @@ pub(crate) struct Args {
     /// The master, as host:port.
     #[arg(
         long = "master_server_address",
+        env = "MOONCAKE_MASTER",
+        hide_env_values = true,
         value_name = "HOST:PORT",
         default_value = "localhost:50051",
         global = true

@@ -332,6 +332,22 @@ impl Args {
         self.metadata_server.then(|| SocketAddr::new(self.metadata_host, self.metadata_port))
     }
 
+    /// Says what is accepted and seldom meant.
+    pub(crate) fn warn_of_doubtful_settings(&self) {
+        if self.eviction_high_watermark_ratio == 0.0 {
+            tracing::warn!(
+                "--eviction_high_watermark_ratio=0 evicts every object that nobody may be reading, \
+                 however much room there is; write the part of memory to fill, such as 0.95"
+            );
+        }
+        if self.eviction_ratio == 0.0 {
+            tracing::warn!(
+                "--eviction_ratio=0 frees nothing ahead of puts: each one that finds no room waits \
+                 for its own; write the part of memory to free at a time, such as 0.05"
+            );
+        }
+    }
+
     /// How to keep objects.
     pub(crate) fn master_config(&self) -> MasterConfig {
         let mut config = MasterConfig::default();

@@ -47,6 +47,7 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     }
     let master = builder.start().await?;
     announce(master.local_addr(), args.threads);
+    args.warn_of_doubtful_settings();
     info!("metrics at http://{metrics_address}/metrics");
     if let Some(port) = &metadata {
         info!("metadata server at http://{}/metadata", port.local_addr());

@@ -31,7 +31,8 @@ impl Installation {
         let near = Reader::join("shared memory", args.client()?).await?;
         let distant = args.client()?.node(NodeConfig::default());
         let distant = Reader::join("TCP", distant).await?;
-        Ok(Self { master: args.master.clone(), provider, readers: [near, distant], prefix })
+        let master = args.settings()?.master.unwrap_or_default();
+        Ok(Self { master, provider, readers: [near, distant], prefix })
     }
 
     /// The key of this run that ends in `name`.

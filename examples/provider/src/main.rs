@@ -31,7 +31,8 @@ struct Args {
 fn main() -> ExitCode {
     mc_cli::run(|args: Args| -> Result<(), Box<dyn Error>> {
         mc_cli::init_tracing(Level::WARN)?;
-        if args.member.segment_size < LEAST_SEGMENT {
+        let size = args.member.settings()?.global_segment_size.unwrap_or_default();
+        if size < LEAST_SEGMENT {
             return Err(UsageError::new(format!(
                 "--global_segment_size: the checks need {LEAST_SEGMENT}; contribute as much"
             ))

@@ -46,6 +46,39 @@ fn an_installation_that_works_is_a_success_and_left_as_it_was() {
     runtime.block_on(node.shutdown());
 }
 
+/// A master that asks for a token, and the file of one that it knows.
+fn guarded(dir: &std::path::Path, runtime: &Runtime) -> (Master, std::path::PathBuf) {
+    let (list, token) = (dir.join("access.list"), dir.join("token"));
+    std::fs::write(&list, "token:the-token-of-an-admin admin\n").unwrap();
+    std::fs::write(&token, "the-token-of-an-admin\n").unwrap();
+    let mut server = mc_rpc::ServerConfig::default();
+    server.authenticator = Some(std::sync::Arc::new(mc_rpc::AccessFile::load(list).unwrap()));
+    let master = runtime.block_on(Master::builder().server(server).start()).unwrap();
+    (master, token)
+}
+
+#[test]
+fn variables_give_the_credentials_and_the_master() {
+    let (runtime, dir) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+    let (master, token) = guarded(dir.path(), &runtime);
+    let run = |token: &std::path::Path| {
+        Command::new(env!("CARGO_BIN_EXE_mc-provider"))
+            .env("MOONCAKE_MASTER", master.local_addr().to_string())
+            .env("MOONCAKE_GLOBAL_SEGMENT_SIZE", "64MB")
+            .env("MOONCAKE_LOCAL_HOSTNAME", "127.0.0.1")
+            .env("MC_STORE_TOKEN_FILE", token)
+            .env_remove("MASTER_SERVER")
+            .env_remove("MC_LOG")
+            .output()
+            .unwrap()
+    };
+    let output = run(&token);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    std::fs::write(&token, "the-token-of-nobody\n").unwrap();
+    let output = run(&token);
+    assert!(!output.status.success() && text(&output.stderr).contains("token"));
+}
+
 #[test]
 fn what_does_not_work_is_one_line() {
     // Nobody listens at a port of which the listener is gone.

@@ -56,6 +56,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["capacity", "nodes", "lease_ttl"], help_heading = "Cluster")]
     pub(crate) master: Option<String>,
 
+    /// What to show that master
+    #[command(flatten)]
+    pub(crate) credentials: mc_cli::CredentialArgs,
+
     /// Storage nodes to start
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = "Cluster")]
     pub(crate) nodes: u32,

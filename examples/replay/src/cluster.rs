@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::{self, JoinHandle};
 
-use mc_store::{Client, ClusterReport, Master, MasterConfig};
+use mc_store::{Client, ClientBuilder, ClusterReport, Master, MasterConfig};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
@@ -151,13 +151,13 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Joins the cluster of `master`.
+    /// Joins the cluster that `client` describes.
     ///
     /// # Errors
     /// [`ReplayError::Join`] when there is no master.
-    pub(crate) fn connect(master: &str) -> Result<Self, ReplayError> {
+    pub(crate) fn connect(client: ClientBuilder) -> Result<Self, ReplayError> {
         let runtime = runtime("the probe")?;
-        let client = runtime.block_on(Client::builder().master(master).connect());
+        let client = runtime.block_on(client.connect());
         Ok(Self { runtime, client: client.map_err(ReplayError::Join)? })
     }
 

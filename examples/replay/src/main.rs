@@ -16,6 +16,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use mc_store::Client;
+
 use crate::args::{Args, Target};
 use crate::cluster::{Cluster, Probe};
 use crate::error::ReplayError;
@@ -46,14 +48,16 @@ fn replay(args: &Args) -> Result<Report, Box<dyn Error>> {
         None => Trace::builtin(args.limit)?,
     };
     let own;
-    let master = match args.target(trace.distinct_blocks())? {
-        Target::Running { master } => master,
+    let client = match args.target(trace.distinct_blocks())? {
+        Target::Running { master } => {
+            Client::builder().master(master).rpc(args.credentials.client_config()?)
+        }
         Target::Own(plan) => {
             own = Cluster::start(&plan)?;
-            own.master().to_string()
+            Client::builder().master(own.master().to_string())
         }
     };
-    let probe = Probe::connect(&master)?;
+    let probe = Probe::connect(client.clone())?;
     let before = probe.report()?;
     let setting = Setting {
         block_bytes: args.block_bytes.as_u64(),
@@ -65,7 +69,7 @@ fn replay(args: &Args) -> Result<Report, Box<dyn Error>> {
     let progress = Progress::start(trace.requests().len() as u64);
     let workload = Workload {
         requests: trace.requests(),
-        master: &master,
+        client: &client,
         block_len,
         replicas: args.replicas,
         speedup: args.speedup,

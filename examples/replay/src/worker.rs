@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mc_store::{
-    Client, ErrorCode, GetError, GetInto, Memory, MemorySlice, Put, PutError, PutOutcome,
-    ReplicateConfig,
+    Client, ClientBuilder, ErrorCode, GetError, GetInto, Memory, MemorySlice, Put, PutError,
+    PutOutcome, ReplicateConfig,
 };
 use mc_types::ByteSize;
 use tokio::sync::watch;
@@ -30,7 +30,8 @@ const BATCH_BLOCKS: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Workload<'a> {
     pub(crate) requests: &'a [Request],
-    pub(crate) master: &'a str,
+    /// How to join the cluster.
+    pub(crate) client: &'a ClientBuilder,
     pub(crate) block_len: usize,
     pub(crate) replicas: u32,
     /// Arrival times are divided by this; zero disregards them.
@@ -96,7 +97,7 @@ pub(crate) fn run(workload: &Workload<'_>, workers: u32) -> Result<Tally, Replay
 /// One worker's life.
 fn work(workload: &Workload<'_>, queue: &Queue, name: &str) -> Result<Tally, ReplayError> {
     runtime(name)?.block_on(async {
-        let client = Client::builder().master(workload.master).connect().await;
+        let client = workload.client.clone().connect().await;
         let mut worker = Worker::new(client.map_err(ReplayError::Join)?, workload)?;
         let mut failed = queue.failed.subscribe();
         while let Some(request) = queue.take(workload.requests) {
