@@ -19,6 +19,9 @@ pub(crate) enum BenchError {
         /// What came of it.
         found: String,
     },
+    /// A signal came.
+    #[error("interrupted; what was put at the master is removed")]
+    Interrupted,
     /// A measurement gave no number.
     #[error("{figure} is not a number; the machine's clock may be too coarse for this scale")]
     NothingMeasured {

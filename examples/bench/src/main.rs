@@ -4,6 +4,7 @@
 mod cpu_clock;
 mod error;
 mod figure;
+mod interrupt;
 mod iperf;
 mod latency;
 mod pattern;
@@ -13,11 +14,11 @@ mod raw;
 mod scale;
 mod suite;
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::error::BenchError;
 use crate::figure::Report;
 use crate::process::Role;
 use crate::scale::Scale;
@@ -69,9 +70,13 @@ impl Args {
 }
 
 fn main() -> ExitCode {
-    mc_cli::run(|args: Args| -> Result<(), BenchError> {
+    mc_cli::run(|mut args: Args| -> Result<(), Box<dyn Error>> {
         if let Some(role) = &args.role {
-            return role.play();
+            return Ok(role.play()?);
+        }
+        if args.load.master.is_some() {
+            args.load.rpc = args.load.credentials.client_config()?;
+            interrupt::listen()?;
         }
         let options = Options {
             scale: args.scale(),
@@ -80,8 +85,10 @@ fn main() -> ExitCode {
             load: args.load,
         };
         let mut report = Report::new(io::stdout().lock(), args.json);
-        Suite::expand(&args.suites)
-            .into_iter()
-            .try_for_each(|suite| suite.run(&options, &mut report))
+        Suite::expand(&args.suites).into_iter().try_for_each(|suite| {
+            interrupt::check()?;
+            suite.run(&options, &mut report)
+        })?;
+        Ok(())
     })
 }

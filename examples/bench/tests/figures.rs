@@ -185,6 +185,88 @@ fn one_operation_can_be_measured_alone() {
     assert_eq!((&params["threads"], &params["batch"]), (&Value::from(2), &Value::from(16)));
 }
 
+/// A cluster as others run it, with an object of theirs.
+struct Cluster {
+    runtime: tokio::runtime::Runtime,
+    master: mc_store::Master,
+    node: mc_store::Client,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (master, node) = runtime.block_on(async {
+            let master = mc_store::Master::builder().start().await.unwrap();
+            let node = mc_store::Client::builder()
+                .master(master.local_addr().to_string())
+                .listen("127.0.0.1:0".parse().unwrap())
+                .segment_size(mc_store::ByteSize::mib(64))
+                .connect()
+                .await
+                .unwrap();
+            node.put("theirs", "value").await.unwrap();
+            (master, node)
+        });
+        Self { runtime, master, node }
+    }
+
+    fn flag(&self) -> String {
+        format!("--master={}", self.master.local_addr())
+    }
+
+    /// Objects and segments.
+    fn count(&self) -> (u64, usize) {
+        let report = self.runtime.block_on(self.node.cluster_report()).unwrap();
+        (report.objects, report.segments.len())
+    }
+}
+
+#[test]
+fn a_running_cluster_is_measured_and_left_as_it_was() {
+    let cluster = Cluster::start();
+    let master = cluster.flag();
+    for (operation, figure) in [
+        ("--operation=Exist", "exist_per_s"),
+        ("--operation=BatchGet", "batch_get_keys_per_s"),
+        ("--operation=BatchPut", "batch_put_keys_per_s"),
+    ] {
+        // The examples of the README, for less time.
+        let pipeline = if figure == "exist_per_s" { "--pipeline=64" } else { "--pipeline=1" };
+        let flags =
+            ["--threads=1", "--batch_size=128", "--seconds=0.2", pipeline, operation, &*master];
+        require(&figures("rpc", &flags), &[figure]);
+        assert_eq!(cluster.count(), (1, 1), "{operation}");
+    }
+    // One value is more than a tenth of what is free.
+    let output = bench(&["rpc", "--operation=Put", "--value_size=32MB", &master]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("--value_size"), "{said}");
+    assert_eq!(cluster.count(), (1, 1));
+    let read = cluster.runtime.block_on(cluster.node.get("theirs")).unwrap();
+    assert_eq!(&*read.to_vec(), b"value");
+}
+
+#[test]
+fn who_interrupts_leaves_nothing_behind() {
+    let cluster = Cluster::start();
+    let flags = ["rpc", "--operation=Exist", "--threads=2", "--seconds=600", &cluster.flag()];
+    let mut running = Command::new(env!("CARGO_BIN_EXE_mc-bench"))
+        .args(flags)
+        .stderr(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while cluster.count().0 < 1000 {
+        assert!(std::time::Instant::now() < end, "nothing was put");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let sent = Command::new("sh").args(["-c", &format!("kill -INT {}", running.id())]).status();
+    assert!(sent.unwrap().success());
+    assert_eq!(running.wait().unwrap().code(), Some(1));
+    assert_eq!(cluster.count(), (1, 1));
+}
+
 #[test]
 fn tables_are_for_people() {
     let output = bench(&["evict", "--smoke"]);

@@ -1,23 +1,28 @@
 //! Callers that keep a master busy.
 
-use std::sync::{Barrier, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use mc_meta::{PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::{ClientConfig, MasterClient, PutGrant, PutStartItem, Refusal, ReplicaList, RpcError};
-use mc_types::{ByteSize, ClientId, KeyRef, SegmentId};
+use mc_types::{ByteSize, ClientId, ErrorCode, KeyRef, SegmentId};
 
 use super::super::alloc::check_disjoint;
 use super::super::keys::KeyWriter;
 use super::super::segments;
-use super::stub::{Over, Stub, StubKind};
+use super::stub::{Stub, StubKind};
 use crate::error::BenchError;
+use crate::interrupt;
 use crate::latency::Latencies;
 use crate::placement::{self, Placement};
 
 /// Objects that reads find.
 const STORED: u64 = 50_000;
+
+/// The part of a running cluster's free room that is used, as a divisor: its own clients go on.
+const ROOM_SHARE: u64 = 10;
 
 /// Which bits of a key's family tell runs apart. The others tell callers apart, of
 /// which there may be a thousand with four thousand calls in flight each.
@@ -101,6 +106,12 @@ pub(crate) struct LoadOptions {
     /// Measure the master at this host:port instead of one of the run's own
     #[arg(long)]
     pub(crate) master: Option<String>,
+    /// What to show that master
+    #[command(flatten)]
+    pub(crate) credentials: mc_cli::CredentialArgs,
+    /// How to connect to it, as the credentials say
+    #[arg(skip)]
+    pub(crate) rpc: ClientConfig,
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
@@ -123,6 +134,8 @@ pub(super) struct Load {
     segments: u32,
     segment_size: u64,
     seconds: Duration,
+    /// How to connect to the master.
+    rpc: ClientConfig,
 }
 
 /// What came of it.
@@ -148,6 +161,7 @@ impl Load {
             segments: options.segments,
             segment_size: options.segment_size.as_u64(),
             seconds,
+            rpc: over_tcp(&options.rpc),
         }
     }
 
@@ -177,6 +191,10 @@ impl Load {
         }
     }
 
+    const fn puts(&self) -> bool {
+        matches!(self.operation, Operation::Put | Operation::BatchPut)
+    }
+
     pub(super) fn keys_per_call(&self) -> u64 {
         if self.operation.is_batch() { self.batch.into() } else { 1 }
     }
@@ -184,15 +202,28 @@ impl Load {
     /// Runs the load on the master at that address: one thread for each
     /// connection, at the measuring side's place.
     pub(super) fn run(&self, master: &str, place: Placement) -> Result<Outcome, BenchError> {
-        let node = FakeNode::mount(master, self)?;
-        node.prepare(self)?;
+        let node = FakeNode::join(master, self)?;
+        let measured = node
+            .mount(self)
+            .and_then(|()| node.prepare(self))
+            .and_then(|()| self.measure(&node, place))
+            .and_then(|outcome| node.check(self, &outcome).map(|()| outcome));
+        // Whatever came of it, nothing of ours stays there.
+        let left = node.leave(self);
+        let outcome = measured?;
+        left?;
+        interrupt::check()?;
+        Ok(outcome)
+    }
+
+    fn measure(&self, node: &FakeNode, place: Placement) -> Result<Outcome, BenchError> {
         let barrier = Barrier::new(self.clients as usize);
         let outcome = Mutex::new(Outcome::default());
         placement::on_client_cpu(place, || {
             std::thread::scope(|scope| {
                 let mut workers = Vec::new();
                 for client in 0..self.clients {
-                    let (node, barrier, outcome) = (&node, &barrier, &outcome);
+                    let (barrier, outcome) = (&barrier, &outcome);
                     workers.push(scope.spawn(move || {
                         let found = self.one_client(client, node, barrier)?;
                         outcome.lock().expect("no holder panics").merge(found);
@@ -205,10 +236,7 @@ impl Load {
                 Ok(())
             })
         })?;
-        let outcome = outcome.into_inner().expect("no holder panics");
-        node.check(self, &outcome)?;
-        node.leave()?;
-        Ok(outcome)
+        Ok(outcome.into_inner().expect("no holder panics"))
     }
 
     fn one_client(
@@ -219,7 +247,7 @@ impl Load {
     ) -> Result<Outcome, BenchError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let master = self.stub().connect(&node.master, Over::Tcp).await;
+            let master = self.stub().connect_to(&node.master, self.rpc.clone()).await;
             // Also when there is no connection: the others wait for this one.
             barrier.wait();
             let master = master?;
@@ -233,6 +261,9 @@ impl Load {
                         writer: node.writer,
                         family: node.family,
                         number: thread * self.pipeline + slot,
+                        stored: node.stored,
+                        most: node.most_put,
+                        begun: Arc::clone(&node.begun),
                         end: start + self.seconds,
                     };
                     callers.push(async {
@@ -278,6 +309,12 @@ struct Caller {
     writer: ClientId,
     number: u32,
     family: u32,
+    /// Objects that reads find.
+    stored: u64,
+    /// Objects that this caller may put.
+    most: u64,
+    /// How many each caller has begun to put.
+    begun: Arc<[AtomicU64]>,
     end: Instant,
 }
 
@@ -292,12 +329,16 @@ impl Caller {
         let mut writers = vec![KeyWriter::new(family); batch as usize];
         loop {
             let start = Instant::now();
-            if start >= self.end {
+            let is_full = puts && next + batch > self.most;
+            if start >= self.end || is_full || interrupt::is_asked() {
                 return Ok(outcome);
             }
-            let first = if puts { next } else { random.u64(..STORED) };
+            if puts {
+                self.begun[self.number as usize].store(next + batch, Ordering::Relaxed);
+            }
+            let first = if puts { next } else { random.u64(..self.stored) };
             // Only puts may go beyond what is stored for the others.
-            let number = |n| if puts { first + n } else { (first + n) % STORED };
+            let number = |n| if puts { first + n } else { (first + n) % self.stored };
             let keys: Vec<KeyRef<'_>> =
                 writers.iter_mut().zip(0..).map(|(writer, n)| writer.key(number(n))).collect();
             match self.load.operation {
@@ -376,24 +417,44 @@ impl Caller {
     }
 }
 
+/// As between hosts, whatever socket there is.
+fn over_tcp(config: &ClientConfig) -> ClientConfig {
+    let mut config = config.clone();
+    config.local_socket = false;
+    config
+}
+
 fn refused(refusal: Refusal) -> BenchError {
     BenchError::Rpc(RpcError::Refused(refusal))
 }
 
-/// A storage node that has segments and a heartbeat but no bytes.
+/// Where objects are booked: a storage node that has segments and a heartbeat but no bytes,
+/// or the nodes that a running master has.
 struct FakeNode {
     master: String,
     writer: ClientId,
     /// The family of the keys that are stored for reads; those of callers follow.
     family: u32,
     id: ClientId,
-    segments: Vec<SegmentId>,
+    segments: Mutex<Vec<SegmentId>>,
     client: MasterClient,
     /// Objects that were there before.
     objects: u64,
+    /// Whether the objects lie in segments of others, whose clients go on.
+    is_guest: bool,
+    /// Objects that reads find.
+    stored: u64,
+    /// How many of them have been begun.
+    prepared: AtomicU64,
+    /// Objects that each caller may put, and those that each has begun to put.
+    most_put: u64,
+    begun: Arc<[AtomicU64]>,
     /// Runs the heartbeat. The load's threads have runtimes of their own.
     runtime: tokio::runtime::Runtime,
 }
+
+/// Keys of one call that is not measured.
+const BUNCH: usize = 1000;
 
 /// Well below the shortest time after which masters give clients up.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -402,24 +463,64 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const FORGETTING: Duration = Duration::from_secs(30);
 
 impl FakeNode {
-    /// Mounts the load's segments at the master.
-    fn mount(master: &str, load: &Load) -> Result<Self, BenchError> {
+    /// Connects to the master, and looks how much room there is.
+    fn join(master: &str, load: &Load) -> Result<Self, BenchError> {
+        interrupt::check()?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let id = ClientId::from_u128(fastrand::u128(..));
-        let client = runtime.block_on(MasterClient::connect(master, ClientConfig::default()))?;
-        let objects = runtime.block_on(client.cluster_report())?.objects;
-        let mut segments = Vec::new();
+        let client = runtime.block_on(MasterClient::connect(master, load.rpc.clone()))?;
+        let report = runtime.block_on(client.cluster_report())?;
+        let callers = u64::from(load.threads) * u64::from(load.pipeline);
+        let is_guest = !report.segments.is_empty();
+        let (mut stored, mut most_put) = (STORED, u64::MAX);
+        if is_guest {
+            let usable = report.segments.iter().filter(|segment| segment.is_usable());
+            let free: u64 = usable.map(|segment| segment.size.saturating_sub(segment.used)).sum();
+            let most = free / ROOM_SHARE / load.value_size;
+            (stored, most_put) = (STORED.min(most), most / callers);
+            if stored == 0 || (load.puts() && most_put < load.keys_per_call()) {
+                let found = format!(
+                    "a part in {ROOM_SHARE} of the {} that are free is too little for {callers} \
+                     callers; choose smaller --value_size, --batch_size, --threads or --pipeline",
+                    ByteSize::bytes(free)
+                );
+                return Err(BenchError::wrong("room at the master", found));
+            }
+        }
+        Ok(Self {
+            master: master.to_owned(),
+            writer: ClientId::from_u128(fastrand::u128(..)),
+            family: fastrand::u32(..) & RUN_BITS,
+            id: ClientId::from_u128(fastrand::u128(..)),
+            segments: Mutex::default(),
+            client,
+            objects: report.objects,
+            is_guest,
+            stored,
+            prepared: AtomicU64::new(0),
+            most_put,
+            begun: (0..callers).map(|_| AtomicU64::new(0)).collect(),
+            runtime,
+        })
+    }
+
+    /// Mounts the load's segments, unless there are some already: puts of others would go
+    /// to ones that nobody serves.
+    fn mount(&self, load: &Load) -> Result<(), BenchError> {
+        if self.is_guest {
+            return Ok(());
+        }
         for number in 0..load.segments {
             let mut spec = segments::spec(number, load.segment_size)?;
             // Another run may have the same names at the same master.
             spec.id = SegmentId::from_u128(fastrand::u128(..));
             spec.name = format!("{}-{:08x}", spec.name, fastrand::u32(..)).into();
-            runtime.block_on(client.mount_segment(id, &spec))?;
-            segments.push(spec.id);
+            // Taken back even if the answer is lost.
+            self.segments.lock().expect("no holder panics").push(spec.id);
+            self.runtime.block_on(self.client.mount_segment(self.id, &spec))?;
         }
-        let pinging = client.clone();
-        runtime.spawn(async move {
+        let (pinging, id) = (self.client.clone(), self.id);
+        self.runtime.spawn(async move {
             let mut timer = tokio::time::interval(HEARTBEAT);
             loop {
                 timer.tick().await;
@@ -427,21 +528,12 @@ impl FakeNode {
                 let _ = pinging.ping(id).await;
             }
         });
-        Ok(Self {
-            master: master.to_owned(),
-            writer: ClientId::from_u128(fastrand::u128(..)),
-            family: fastrand::u32(..) & RUN_BITS,
-            id,
-            segments,
-            client,
-            objects,
-            runtime,
-        })
+        Ok(())
     }
 
     /// Stores what the load reads.
     fn prepare(&self, load: &Load) -> Result<(), BenchError> {
-        if matches!(load.operation, Operation::Put | Operation::BatchPut) {
+        if load.puts() {
             return Ok(());
         }
         let caller = Caller {
@@ -450,13 +542,19 @@ impl FakeNode {
             writer: self.writer,
             family: self.family,
             number: 0,
+            stored: self.stored,
+            most: self.most_put,
+            begun: Arc::clone(&self.begun),
             end: Instant::now(),
         };
-        let mut writers = vec![KeyWriter::new(self.family); 1000];
+        let mut writers = vec![KeyWriter::new(self.family); BUNCH];
         self.runtime.block_on(async {
-            for first in (0..STORED).step_by(writers.len()) {
+            for first in (0..self.stored).step_by(BUNCH) {
+                interrupt::check()?;
+                let last = self.stored.min(first + BUNCH as u64);
+                self.prepared.store(last, Ordering::Relaxed);
                 let keys: Vec<KeyRef<'_>> =
-                    writers.iter_mut().zip(first..).map(|(writer, n)| writer.key(n)).collect();
+                    writers.iter_mut().zip(first..last).map(|(writer, n)| writer.key(n)).collect();
                 caller.batch_put(&keys, &mut Outcome::default()).await?;
             }
             Ok(())
@@ -470,10 +568,11 @@ impl FakeNode {
         if put > room / 10 * 9 {
             return Ok(()); // what was evicted made room in the same place
         }
-        let mut extents = vec![Vec::new(); self.segments.len()];
+        let segments = self.segments.lock().expect("no holder panics");
+        let mut extents = vec![Vec::new(); segments.len()];
         for (segment, offset, len) in &outcome.granted {
             // Another node's segments at a master that was named are its own affair.
-            if let Some(at) = self.segments.iter().position(|id| id == segment) {
+            if let Some(at) = segments.iter().position(|id| id == segment) {
                 extents[at].push((*offset, *len));
             }
             if *len != load.value_size {
@@ -485,13 +584,20 @@ impl FakeNode {
             .try_for_each(|extents| check_disjoint("put_start", extents, load.segment_size))
     }
 
-    /// Takes the segments back and waits until their objects are gone, so that the
-    /// next load begins like this one.
-    fn leave(self) -> Result<(), BenchError> {
+    /// Takes everything back, so that the next load begins like this one: the objects, or
+    /// the segments and with them the objects.
+    fn leave(self, load: &Load) -> Result<(), BenchError> {
+        if self.is_guest {
+            return self.remove_all(load);
+        }
+        let segments = self.segments.into_inner().expect("no holder panics");
         self.runtime.block_on(async {
-            for id in &self.segments {
-                self.client.unmount_segment(self.id, *id).await?;
+            let mut outcome = Ok(());
+            for id in segments {
+                let unmounted = self.client.unmount_segment(self.id, id).await;
+                outcome = outcome.and(unmounted.map_err(BenchError::from));
             }
+            outcome?;
             let deadline = Instant::now() + FORGETTING;
             while self.client.cluster_report().await?.objects > self.objects {
                 if Instant::now() > deadline {
@@ -499,6 +605,34 @@ impl FakeNode {
                     return Err(BenchError::wrong("unmounting", found));
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes every object that was begun.
+    fn remove_all(&self, load: &Load) -> Result<(), BenchError> {
+        let stored = (self.family, self.prepared.load(Ordering::Relaxed));
+        let put = self.begun.iter().zip(1..);
+        let put = put.map(|(begun, number)| (self.family + number, begun.load(Ordering::Relaxed)));
+        let families: Vec<(u32, u64)> = if load.puts() { put.collect() } else { vec![stored] };
+        self.runtime.block_on(async {
+            for (family, count) in families {
+                let mut writers = vec![KeyWriter::new(family); BUNCH];
+                for first in (0..count).step_by(BUNCH) {
+                    let numbers = first..count.min(first + BUNCH as u64);
+                    let keys: Vec<KeyRef<'_>> =
+                        writers.iter_mut().zip(numbers).map(|(writer, n)| writer.key(n)).collect();
+                    for removed in self.client.batch_remove(&keys, true).await? {
+                        match removed {
+                            Err(refusal) if refusal.code != ErrorCode::ObjectNotFound => {
+                                return Err(refused(refusal));
+                            }
+                            // What is not there was never put, or evicted.
+                            _ => {}
+                        }
+                    }
+                }
             }
             Ok(())
         })

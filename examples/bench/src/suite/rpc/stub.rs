@@ -24,7 +24,14 @@ impl StubKind {
     }
 
     pub(super) async fn connect(self, master: &str, over: Over) -> Result<Stub, RpcError> {
-        let config = over.config();
+        self.connect_to(master, over.config()).await
+    }
+
+    pub(super) async fn connect_to(
+        self,
+        master: &str,
+        config: ClientConfig,
+    ) -> Result<Stub, RpcError> {
         Ok(match self {
             Self::Blocking => Stub::Blocking(blocking::MasterClient::connect(master, config)?),
             Self::Async => Stub::Async(MasterClient::connect(master, config).await?),

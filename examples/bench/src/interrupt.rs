@@ -1,0 +1,42 @@
+//! Ctrl-C while a running cluster is measured: what was put there is taken back first.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mc_cli::Shutdown;
+
+use crate::error::BenchError;
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// The exit code of who was interrupted twice, as of a shell.
+const INTERRUPTED: i32 = 130;
+
+/// Listens for SIGINT and SIGTERM from now on. The first ends the load under way in order,
+/// the second the process.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn listen() -> Result<(), BenchError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = runtime.block_on(async { Shutdown::listen() })?;
+    std::thread::Builder::new().name("interrupt".into()).spawn(move || {
+        runtime.block_on(async {
+            signals.requested().await;
+            ASKED.store(true, Ordering::Relaxed);
+            signals.requested().await;
+            std::process::exit(INTERRUPTED);
+        });
+    })?;
+    Ok(())
+}
+
+/// Whether somebody wants the end.
+pub(crate) fn is_asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// # Errors
+/// [`BenchError::Interrupted`] when somebody wants the end.
+pub(crate) fn check() -> Result<(), BenchError> {
+    if is_asked() { Err(BenchError::Interrupted) } else { Ok(()) }
+}
