@@ -55,7 +55,7 @@ const MASTER: &str = "127.0.0.1:50051";
 const SEGMENT_SIZE: ByteSize = ByteSize::mib(3200);
 
 /// The smallest segment that is worth one; less is a unit that was forgotten.
-const LEAST_SEGMENT: ByteSize = ByteSize::mib(1);
+const LEAST_SEGMENT: ByteSize = ByteSize::kib(4);
 
 /// No size of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +69,7 @@ pub enum BadSegmentSize {
     TooSmall(SegmentTooSmall),
 }
 
-/// Parses how much memory to contribute: at least 1 MiB, or nothing.
+/// Parses how much memory to contribute: at least 4 KiB, or nothing.
 ///
 /// # Errors
 /// [`BadSegmentSize`]
@@ -92,7 +92,7 @@ pub struct SegmentTooSmall {
 /// Refuses what is more than nothing and too small to be meant.
 ///
 /// # Errors
-/// [`SegmentTooSmall`] below 1 MiB, but for zero.
+/// [`SegmentTooSmall`] below 4 KiB, but for zero.
 pub fn check_segment_size(size: ByteSize) -> Result<(), SegmentTooSmall> {
     let is_fine = size.as_u64() == 0 || size >= LEAST_SEGMENT;
     if is_fine { Ok(()) } else { Err(SegmentTooSmall { size }) }
