@@ -234,7 +234,9 @@ fn without_retry_a_lost_call_is_lost() {
 #[test]
 fn silence_ends_a_call_and_its_connection() {
     let (listener, addr) = listen();
-    let client = MasterClient::lazy(&addr, quick());
+    let mut config = quick();
+    config.retry = false;
+    let client = MasterClient::lazy(&addr, config);
     let fake = thread::spawn(move || {
         let mut silent = accept(&listener);
         let timeout = silent.frame().header.timeout().unwrap();
@@ -371,6 +373,7 @@ fn callers_beyond_the_pool_wait_and_give_up() {
     let (listener, addr) = listen();
     let mut config = quick();
     config.connections_max = 1;
+    config.retry = false;
     let stuck = MasterClient::lazy(&addr, config);
     let fake = thread::spawn(move || {
         let mut first = accept(&listener);

@@ -102,7 +102,9 @@ async fn a_master_that_does_not_greet_costs_the_connect_timeout() {
 #[tokio::test]
 async fn silence_ends_a_call_and_the_connection() {
     let (listener, addr) = listen().await;
-    let client = MasterClient::lazy(&addr, quick());
+    let mut config = quick();
+    config.retry = false;
+    let client = MasterClient::lazy(&addr, config);
     let call = async { client.exist(key("k")).await.unwrap_err() };
     let (error, mut first) = tokio::join!(call, async {
         let mut stream = accept(&listener).await;

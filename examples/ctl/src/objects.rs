@@ -29,7 +29,16 @@ pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, Ct
         .map_err(|source| CtlError::Put { key: put.key.clone(), source })?;
     let key = visible(&put.key);
     match outcome {
-        PutOutcome::Stored => print(format!("stored {key} ({size})\n").as_bytes())?,
+        PutOutcome::Stored => {
+            print(format!("stored {key} ({size})\n").as_bytes())?;
+            if client.metrics().reports.few_replicas > 0 {
+                eprintln!(
+                    "warning: {key} has fewer than {} replicas: no other segment has room; mount \
+                     more, or remove something",
+                    put.replica_num
+                );
+            }
+        }
         PutOutcome::Existing => {
             print(format!("{key} is there already; it keeps its value\n").as_bytes())?;
         }

@@ -16,7 +16,7 @@ use bytes::BytesMut;
 
 use super::backoff::{backoff, bounded};
 use super::config::ClientConfig;
-use super::dial::broke;
+use super::dial::{broke, was_silent};
 use super::metrics::{ClientMetrics, Counters, Ended};
 use super::outcome::outcome;
 use super::request::{KNOWN_FOR, check_len, silence, write_request};
@@ -148,7 +148,12 @@ impl MasterClient {
             if !repeats || !pause(wait) || lease.renew(deadline).is_err() {
                 // Also when no other connection could be made: this one may have carried
                 // the call to the master.
-                return Err(error);
+                let is_late = was_silent(&error) && Instant::now() + wait >= deadline;
+                let (addr, after) = (Arc::clone(&lease.addr), config.call_timeout);
+                return Err(match is_late {
+                    true => RpcError::TimedOut { addr, method, after },
+                    false => error,
+                });
             }
             ended.retries += 1;
         }

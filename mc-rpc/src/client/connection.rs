@@ -218,15 +218,14 @@ impl Connection {
     ) -> Result<Answered, Failed> {
         let wires = &*self.wires;
         check_len(method, frame.len() - HEADER_LEN, wires.max_request).map_err(Failed::Call)?;
-        let mut heard = wires.heard.load(Ordering::Relaxed);
+        let heard = wires.heard.load(Ordering::Relaxed);
         let mut look = silence.map_or(deadline, |time| deadline.min(Instant::now() + time));
         let mut exchange = pin!(wires.exchange(method, frame, deadline));
         loop {
             if let Ok(answered) = tokio::time::timeout_at(look, &mut exchange).await {
                 return answered;
             }
-            let heard_now = wires.heard.load(Ordering::Relaxed);
-            if heard_now == heard {
+            if wires.heard.load(Ordering::Relaxed) == heard {
                 let time = silence.filter(|_| look < deadline).unwrap_or(after);
                 let text = format!("nothing heard for {time:?}");
                 wires.lose(io::Error::new(io::ErrorKind::TimedOut, text));
@@ -239,7 +238,7 @@ impl Connection {
                 return Err(Failed::Call(RpcError::TimedOut { addr, method, after }));
             }
             // The connection lives: others had answers.
-            (heard, look) = (heard_now, deadline);
+            look = deadline;
         }
     }
 }

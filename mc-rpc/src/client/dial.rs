@@ -89,6 +89,14 @@ pub(super) fn broke(failure: &RpcError) -> bool {
     }
 }
 
+/// Whether a call's connection was given up because nothing was heard.
+pub(super) fn was_silent(failure: &RpcError) -> bool {
+    match failure {
+        RpcError::ConnectionLost { source, .. } => source.kind() == io::ErrorKind::TimedOut,
+        _ => false,
+    }
+}
+
 /// Sends at once, and finds out when the other host has gone without a word.
 pub(super) fn tune(socket: &SockRef<'_>, config: &ClientConfig) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;

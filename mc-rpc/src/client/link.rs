@@ -16,7 +16,7 @@ use super::blocking;
 use super::config::ClientConfig;
 use super::connection::{Answered, Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
-use super::dial::{broke, may_pass, more_telling};
+use super::dial::{broke, may_pass, more_telling, was_silent};
 use super::metrics::{ClientMetrics, Counters, Ended};
 use super::outcome::outcome;
 use super::request::{KNOWN_FOR, silence, write_request};
@@ -270,7 +270,15 @@ impl Link {
                 None => match self.connection_until(deadline).await {
                     Ok(connection) => connection,
                     // What was sent before may have been executed.
-                    Err(error) => return Err(lost.unwrap_or(error)),
+                    Err(error) => {
+                        let error = lost.unwrap_or(error);
+                        let is_late = was_silent(&error) && Instant::now() >= deadline;
+                        let addr = Arc::clone(self.addr());
+                        return Err(match is_late {
+                            true => RpcError::TimedOut { addr, method, after },
+                            false => error,
+                        });
+                    }
                 },
             };
             let known = token.is_none() || begin.elapsed() < KNOWN_FOR;

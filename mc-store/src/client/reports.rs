@@ -80,6 +80,7 @@ struct Counts {
     damaged: AtomicU64,
     unreachable: AtomicU64,
     moved_on: AtomicU64,
+    few_replicas: AtomicU64,
     sent: AtomicU64,
     lost: AtomicU64,
 }
@@ -95,6 +96,8 @@ pub struct ReportMetrics {
     /// Reads of objects that went on at another replica because a segment's node took much
     /// longer than usual.
     pub moved_on: u64,
+    /// Puts that got fewer replicas than they asked for.
+    pub few_replicas: u64,
     /// Reports that the master has.
     pub sent: u64,
     /// Reports that it has not: there were too many, or it could not be told.
@@ -160,6 +163,18 @@ impl Reports {
         self.counts.moved_on.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Takes note that a put got fewer replicas than it asked for. The log tells of the first,
+    /// the second, the fourth and so on.
+    pub(super) fn few_replicas(&self, key: &str, got: usize, asked: u32) {
+        let count = self.counts.few_replicas.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            warn!(
+                key,
+                got, asked, count, "fewer replicas than asked for: no other segment has room"
+            );
+        }
+    }
+
     fn send(&self, report: Report) {
         if self.queue.try_send(report).is_err() {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
@@ -196,11 +211,12 @@ impl Reports {
 
     pub(super) fn metrics(&self) -> ReportMetrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counts { damaged, unreachable, moved_on, sent, lost } = &*self.counts;
+        let Counts { damaged, unreachable, moved_on, few_replicas, sent, lost } = &*self.counts;
         ReportMetrics {
             damaged: load(damaged),
             unreachable: load(unreachable),
             moved_on: load(moved_on),
+            few_replicas: load(few_replicas),
             sent: load(sent),
             lost: load(lost),
         }

@@ -248,6 +248,10 @@ impl Core {
             match answer {
                 Ok(grant) => {
                     let until = asked + grant.time_left;
+                    let got = grant.replicas.len();
+                    if got < config.replica_num as usize {
+                        self.reports.few_replicas(&items[at].key, got, config.replica_num);
+                    }
                     granted.push(Granted { at, grant, until });
                 }
                 // What is there was damaged a moment ago, and may be gone soon.

@@ -371,3 +371,20 @@ async fn requests_that_are_slightly_wrong_do_no_harm() {
     }
     assert_sound(&host).await;
 }
+
+/// Connections that say nothing keep no application out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_connections_make_room_for_applications() {
+    let host = Host::with(ByteSize::mib(1), |server| server.max_clients(4)).await;
+    let old = host.app().await;
+    old.put("k", "value").await.unwrap();
+    let mut crowd = Vec::new();
+    for _ in 0..3 {
+        for _ in 0..50 {
+            crowd.push(Peer::connect(&host.server));
+        }
+        let new = until("a place", async || host.dummy().connect().await.ok()).await;
+        assert_eq!(new.get("k").await.unwrap(), "value");
+        assert_eq!(old.get("k").await.unwrap(), "value");
+    }
+}

@@ -100,7 +100,8 @@ impl ClientMetrics {
     fn served(&self, page: &mut Page) {
         let served = &self.served;
         let name = "mooncake_client_served_operations_total";
-        let help = "Reads and writes of this node's segments that were carried out for peers";
+        let help =
+            "Reads and writes of this node's segments carried out for peers and its own check";
         page.metric(name, "counter", help);
         for (direction, value) in [("read", served.reads), ("write", served.writes)] {
             page.sample(name, &[("direction", direction)], value);
@@ -132,6 +133,10 @@ impl ClientMetrics {
         let help = "Reads that went on at another replica because a node took longer than usual";
         page.metric(name, "counter", help);
         page.sample(name, &[], self.reports.moved_on);
+        let name = "mooncake_client_few_replicas_total";
+        let help = "Puts that got fewer replicas than they asked for";
+        page.metric(name, "counter", help);
+        page.sample(name, &[], self.reports.few_replicas);
         let name = "mooncake_client_reports_total";
         page.metric(name, "counter", "Reports of what could not be read, by what became of them");
         for (outcome, value) in [("sent", self.reports.sent), ("lost", self.reports.lost)] {

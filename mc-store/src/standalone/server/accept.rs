@@ -4,9 +4,10 @@ use std::io::{self, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use mc_places::{Seat, Source};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::{debug, warn};
 
@@ -56,7 +57,8 @@ pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&core.places).try_acquire_owned() else {
+        // Those that have not been admitted make room.
+        let Some(seat) = core.places.take(Source::process(&stream)).0 else {
             debug!("refused: as many dummy clients as allowed");
             refuse_busy(stream);
             continue;
@@ -64,12 +66,28 @@ pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
         let mut connections = core.connections.lock().await;
         while connections.try_join_next().is_some() {}
         let served = Arc::clone(&core);
-        connections.spawn(async move {
-            let _place = place;
-            served.figures.clients.fetch_add(1, Ordering::Relaxed);
-            let end = serve(&served, stream).await;
-            served.figures.clients.fetch_sub(1, Ordering::Relaxed);
+        let place = Arc::clone(seat.place());
+        let task = connections.spawn(async move {
+            let _counted = Counted::new(&served.figures.clients);
+            let end = serve(&served, stream, &seat).await;
             debug!(reason = %end, "a dummy client's connection ended");
         });
+        Seat::run_in(&place, task);
+    }
+}
+
+/// Counts a connection for as long as it lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mc_places::{Seat, Stage};
 use mc_types::ErrorCode;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -58,7 +59,7 @@ pub(super) fn refuse_busy(stream: UnixStream) {
 
 /// Serves one dummy client until it leaves or breaks the protocol, and until the last of
 /// its calls has ended.
-pub(super) async fn serve(core: &Arc<Core>, stream: UnixStream) -> End {
+pub(super) async fn serve(core: &Arc<Core>, stream: UnixStream, seat: &Seat) -> End {
     let mut incoming = Incoming::new(MAX_FRAME_OF_STRANGER);
     let session = Arc::new(Session {
         stream,
@@ -69,7 +70,7 @@ pub(super) async fn serve(core: &Arc<Core>, stream: UnixStream) -> End {
     let mut stopping = core.stopping.clone();
     let patience = core.limits.patience;
     let admitted = tokio::select! {
-        admitted = timeout(patience, session.admit(core, &mut incoming)) => admitted,
+        admitted = timeout(patience, session.admit(core, &mut incoming, seat)) => admitted,
         _ = stopping.wait_for(|&stop| stop) => return End::Stopping,
     };
     let id = match admitted {
@@ -109,7 +110,7 @@ async fn finished(calls: &mut JoinSet<()>) {
 
 impl Session {
     /// The handshake; gives the session's number.
-    async fn admit(&self, core: &Core, incoming: &mut Incoming) -> Result<u64, End> {
+    async fn admit(&self, core: &Core, incoming: &mut Incoming, seat: &Seat) -> Result<u64, End> {
         let hello = incoming.frame(&self.stream).await?;
         let hello: Hello = decode(hello).ok_or(End::NotADummy)?;
         if hello.magic != MAGIC {
@@ -140,6 +141,9 @@ impl Session {
             self.say(&Admitted { verdict: Verdict::NotProven }).await?;
             return Err(End::Refused(Verdict::NotProven));
         }
+        // From now on it yields its place to nobody.
+        seat.place().reached(Stage::Proved);
+        seat.place().set_busy(true);
         core.sessions.lock().insert(session, Arc::new(Semaphore::new(0)));
         self.say(&Admitted { verdict: Verdict::Welcome }).await?;
         Ok(session)

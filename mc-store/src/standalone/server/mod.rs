@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use mc_places::Places;
 use mc_types::ByteSize;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -86,7 +87,7 @@ pub(super) struct Core {
     pub(super) secret: Secret,
     pub(super) limits: Limits,
     /// One for each dummy client.
-    pub(super) places: Arc<Semaphore>,
+    pub(super) places: Arc<Places>,
     /// For the requests and answers of all dummy clients.
     pub(super) bytes: Arc<Semaphore>,
     pub(super) figures: Arc<Figures>,
@@ -154,7 +155,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Dummy clients at the same time; further ones are told to come back later. Default
+    /// Dummy clients at the same time; further ones are told to come back later. A connection
+    /// that has not been admitted makes room for a new one. Default
     /// 256.
     pub fn max_clients(mut self, clients: usize) -> Self {
         self.limits.clients = clients.min(Semaphore::MAX_PERMITS);
@@ -208,7 +210,7 @@ impl ServerBuilder {
         let core = Arc::new(Core {
             client: self.client,
             secret,
-            places: Arc::new(Semaphore::new(self.limits.clients)),
+            places: Places::new(self.limits.clients, self.limits.clients, Duration::MAX),
             bytes: Arc::new(Semaphore::new(Limits::CALL_BYTES_OF_ALL as usize)),
             limits: self.limits,
             figures: Arc::default(),
