@@ -11,6 +11,7 @@ pub mod conformance;
 mod copy;
 mod environment;
 mod error;
+#[cfg(feature = "tcp")]
 mod first;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod headers;
