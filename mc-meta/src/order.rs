@@ -415,16 +415,17 @@ impl Shard {
             budget.offers += 1;
             let object = objects.get_mut(slot).expect("an offered slot is occupied");
             let judgement = judge(object, terms, budget.room, emit.now);
-            if matches!(judgement, Judgement::Unfit) {
-                budget.is_over = true;
-                outcome.unfit = true;
-                return Verdict::Stop;
-            }
-            if let Some(tenants) = tenants {
+            if let Some(tenants) = tenants
+                && !matches!(judgement, Judgement::Unfit)
+            {
                 tenants.remove(slot);
             }
             match judgement {
-                Judgement::Unfit => unreachable!("handled above"),
+                Judgement::Unfit => {
+                    budget.is_over = true;
+                    outcome.unfit = true;
+                    Verdict::Stop
+                }
                 Judgement::Stays { until, leased } => {
                     outcome.leased += u64::from(leased);
                     aside.add(slot, object, until, leased);
@@ -456,20 +457,18 @@ impl Shard {
     fn offer(&mut self, slot: u32, budget: &mut Budget<'_>, outcome: &mut Evicted, emit: Emit<'_>) {
         budget.offers += 1;
         let object = self.objects.get_mut(slot).expect("an offered slot is occupied");
-        let judgement = judge(object, &self.config.terms, budget.room, emit.now);
-        if matches!(judgement, Judgement::Unfit) {
-            budget.is_over = true;
-            outcome.unfit = true;
-            return;
-        }
-        self.order.remove(slot, object);
-        match judgement {
-            Judgement::Unfit => unreachable!("handled above"),
+        match judge(object, &self.config.terms, budget.room, emit.now) {
+            Judgement::Unfit => {
+                budget.is_over = true;
+                outcome.unfit = true;
+            }
             Judgement::Stays { until, leased } => {
                 outcome.leased += u64::from(leased);
+                self.order.remove(slot, object);
                 self.order.aside.add(slot, object, until, leased);
             }
             Judgement::Goes(members) => {
+                self.order.remove(slot, object);
                 budget.plan(object);
                 outcome.condemned.extend(members);
                 self.take_victim(slot, outcome, emit);
