@@ -138,13 +138,19 @@ impl Oracle {
     /// Whether the order of eviction is known, and its first object alone makes the room, for no
     /// more than `most` bytes.
     fn coldest_makes_room(&self, put: &PutStart<'_>, most: u64) -> bool {
-        let victims = self.objects.values().filter(|object| self.is_ordinary_victim(object));
-        let coldest = victims.min_by_key(|object| self.last_rank(object));
+        let victims = || self.objects.values().filter(|object| self.is_ordinary_victim(object));
+        let coldest = victims().min_by_key(|object| self.last_rank(object));
+        // Of two that were last used in the same millisecond, the one whose soft pin has lapsed
+        // may go before the other or after it.
+        let is_first = |coldest: &Object| {
+            !victims()
+                .any(|other| other.touched == coldest.touched && other.soft_pin != coldest.soft_pin)
+        };
         let alone = |coldest: &Object| {
             let cost: u64 = coldest.replicas.iter().map(|(_, extent)| extent.len()).sum();
             cost <= most && self.has_room_for(put, |object| object.generation == coldest.generation)
         };
-        self.groups.is_empty() && coldest.is_some_and(alone)
+        self.groups.is_empty() && coldest.is_some_and(|it| is_first(it) && alone(it))
     }
 
     /// Whether neighbours of no more than so many bytes, in all their replicas, make the room.
