@@ -467,8 +467,10 @@ const fn worth_of(idle: u64) -> u64 {
 /// More than the worth of any run of ordinary objects.
 const PINNED: u64 = 1 << 44;
 
+/// What is lost with an object. What lay in a segment that is gone is lost already.
 fn bytes_of(object: &Object) -> u64 {
-    object.replicas().fold(0, |sum: u64, replica| sum.saturating_add(replica.len()))
+    let left = object.replicas().filter(|replica| !replica.segment.is_gone());
+    left.fold(0, |sum: u64, replica| sum.saturating_add(replica.len()))
 }
 
 /// The neighbour at a place and those above it.

@@ -19,6 +19,12 @@ fn many_shards() -> MasterConfig {
     config
 }
 
+fn one_shard() -> MasterConfig {
+    let mut config = settings();
+    config.shards = 1;
+    config
+}
+
 /// Segments full of objects of [`SMALL`] bytes: those in segment `s` are called `s-0`, `s-1` and so
 /// on, and were put at this time, in milliseconds.
 fn pool(config: MasterConfig, segments: u64) -> (Master, Recorder) {
@@ -76,6 +82,26 @@ fn the_coldest_that_allow_it_go() {
     let victims = events.removals(Removal::Evicted);
     assert_eq!(victims.len() as u64, 4 * 4 * MIB / SMALL);
     assert!(victims.iter().all(|name| name.starts_with("2-")), "{victims:?}");
+}
+
+#[test]
+fn what_lay_in_a_lost_segment_is_not_what_a_put_costs() {
+    let (master, events) = pool(one_shard(), 2);
+    master.mount_segment(at(0), STRANGER, segment(9, MIB)).unwrap();
+    // The coldest, of three replicas of which one is lost, would cost a put three times its bytes.
+    for name in ["0-0", "1-0"] {
+        master.remove(at(0), key(name), true).unwrap();
+    }
+    let everywhere = ReplicateConfig::default().replicas(3);
+    assert_eq!(put_as(&master, at(0), "coldest", SMALL, &everywhere).unwrap().placements.len(), 3);
+    for n in 1..IN_SEGMENT {
+        for number in 0..2 {
+            master.get_replica_list(secs(10), key(&format!("{number}-{n}"))).unwrap();
+        }
+    }
+    master.unmount_segment(at(0), STRANGER, SegmentId::from_u128(9)).unwrap();
+    put(&master, secs(100), "new", SMALL).unwrap();
+    assert_eq!(events.removals(Removal::Evicted), ["coldest"]);
 }
 
 #[test]
