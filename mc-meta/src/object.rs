@@ -69,7 +69,11 @@ impl Replicas {
     }
 
     pub(crate) fn placements(&self) -> Placements {
-        self.iter().map(Replica::placement).collect()
+        let mut placements = Placements::new();
+        for replica in self.iter() {
+            placements.push(replica.placement());
+        }
+        placements
     }
 
     /// Their bytes, those in segments that are gone included.
@@ -80,11 +84,13 @@ impl Replicas {
     /// Gives the space of every replica back, which nobody was charged for, and says how
     /// many bytes that was in segments that take new objects.
     pub(crate) fn release_uncharged(self) -> u64 {
-        self.into_iter().fold(0, |freed: u64, replica| {
+        let mut freed: u64 = 0;
+        for replica in self.first.into_iter().chain(self.more) {
             let len = if replica.segment.is_allocatable() { replica.len() } else { 0 };
             replica.release();
-            freed.saturating_add(len)
-        })
+            freed = freed.saturating_add(len);
+        }
+        freed
     }
 
     /// Gives the space of every replica back, and to the tenant that was charged for it
@@ -92,6 +98,9 @@ impl Replicas {
     /// objects. Whatever was charged comes to its end here, so that it is enough to look
     /// at where space is taken.
     pub(crate) fn release(self, quotas: &Quotas, tenant: TenantSlot) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
         let charged = self.bytes();
         let freed = self.release_uncharged();
         quotas.refund(tenant, charged);

@@ -72,14 +72,14 @@ impl Evicted {
 }
 
 impl std::ops::AddAssign for Evicted {
-    fn add_assign(&mut self, more: Self) {
+    fn add_assign(&mut self, mut more: Self) {
         self.objects += more.objects;
         self.bytes = self.bytes.saturating_add(more.bytes);
         self.promised = self.promised.saturating_add(more.promised);
         self.leased += more.leased;
         self.cut_short |= more.cut_short;
         self.unfit |= more.unfit;
-        self.condemned.extend(more.condemned);
+        self.condemned.append(&mut more.condemned);
     }
 }
 

@@ -148,6 +148,10 @@ impl SegmentTable {
 
     fn take_in(&self, at: usize, demand: &Demand<'_>) -> Option<Replica> {
         let segment = &self.segments()[at];
+        // A full one is not locked.
+        if segment.free() < demand.len {
+            return None;
+        }
         let allocation = segment.allocate(demand.len, demand.label).ok()?;
         Some(Replica { segment: Arc::clone(segment), allocation })
     }

@@ -29,7 +29,6 @@ pub(crate) struct Slab<T> {
     vacant: u32,
     /// The chunk that is kept although it holds no value.
     spare: u32,
-    end: u32,
 }
 
 #[derive(Debug)]
@@ -56,10 +55,11 @@ enum Slot<T> {
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
         let (room, vacant, spare) = (NO_CHUNK, NO_CHUNK, NO_CHUNK);
-        Self { chunks: Vec::new(), room, vacant, spare, end: 0 }
+        Self { chunks: Vec::new(), room, vacant, spare }
     }
 
     /// The slot that the next value gets.
+    #[inline]
     pub(crate) fn next_slot(&self) -> u32 {
         let number = match (self.room, self.vacant) {
             (NO_CHUNK, NO_CHUNK) => self.chunks.len() as u32,
@@ -69,6 +69,7 @@ impl<T> Slab<T> {
         number * CHUNK as u32 + at
     }
 
+    #[inline]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let number = if self.room == NO_CHUNK { self.new_chunk() } else { self.room };
         if self.spare == number {
@@ -79,11 +80,10 @@ impl<T> Slab<T> {
         if chunk.is_full() {
             self.unlink(number);
         }
-        let slot = number * CHUNK as u32 + at;
-        self.end = self.end.max(slot + 1);
-        slot
+        number * CHUNK as u32 + at
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> Option<T> {
         let (number, at) = (slot / CHUNK as u32, slot % CHUNK as u32);
         let chunk = self.chunks.get_mut(number as usize)?;
@@ -99,6 +99,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    #[inline]
     pub(crate) fn get(&self, slot: u32) -> Option<&T> {
         match self.chunks.get(slot as usize / CHUNK)?.slots.get(slot as usize % CHUNK)? {
             Slot::Used(value) => Some(value),
@@ -106,6 +107,7 @@ impl<T> Slab<T> {
         }
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
         let chunk = self.chunks.get_mut(slot as usize / CHUNK)?;
         match chunk.slots.get_mut(slot as usize % CHUNK)? {
@@ -114,9 +116,11 @@ impl<T> Slab<T> {
         }
     }
 
-    /// One past the largest slot ever used.
-    pub(crate) const fn end(&self) -> u32 {
-        self.end
+    /// A bound that all slots in use are below.
+    pub(crate) fn end(&self) -> u32 {
+        let Some(last) = self.chunks.last() else { return 0 };
+        let before = (self.chunks.len() - 1) * CHUNK;
+        (before + last.slots.len()) as u32 // as checked when the chunk was added
     }
 
     /// Chunks that are allocated.
