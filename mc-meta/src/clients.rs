@@ -8,13 +8,13 @@ use mc_types::{ClientId, SegmentId, Time};
 use parking_lot::MutexGuard;
 
 use crate::command::{ClientStatus, Mounted, Pong};
-use crate::effect::Effect;
 use crate::error::{MountError, UnmountError};
+use crate::journal::effect::Effect;
 use crate::master::{Master, count};
-use crate::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentSpec};
-use crate::states::SegmentStatus;
-use crate::table::SegmentTable;
-use crate::tasks::MAX_FETCHED_TASKS;
+use crate::object::states::SegmentStatus;
+use crate::space::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentSpec};
+use crate::space::table::SegmentTable;
+use crate::transfer::tasks::MAX_FETCHED_TASKS;
 
 /// Clients and segments whose time is over that are seen to before waiting pings have their turn.
 const DUE_AT_A_TIME: usize = 32;

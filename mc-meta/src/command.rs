@@ -8,14 +8,14 @@ use mc_ticket::PutToken;
 use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey};
 use smallvec::SmallVec;
 
-use crate::damage::DamageTotals;
-use crate::kinds::{DiskReplica, LocalDiskReplica};
-use crate::local_disk::LocalDiskInfo;
-use crate::offload::OffloadTotals;
-use crate::promotion::PromotionTotals;
-use crate::segment::{Segment, SegmentInfo};
-use crate::states::{BufferStatus, ReplicaStatus};
-use crate::suspicion::SuspicionTotals;
+use crate::health::damage::DamageTotals;
+use crate::health::suspicion::SuspicionTotals;
+use crate::object::states::{BufferStatus, ReplicaStatus};
+use crate::space::segment::{Segment, SegmentInfo};
+use crate::tier::kinds::{DiskReplica, LocalDiskReplica};
+use crate::tier::local_disk::LocalDiskInfo;
+use crate::tier::offload_queue::OffloadTotals;
+use crate::tier::promotion_queue::PromotionTotals;
 
 /// Most replicas one object can have.
 pub const MAX_REPLICAS: usize = 32;

@@ -7,11 +7,11 @@ use core::time::Duration;
 use mc_evict::PolicyKind;
 use mc_lease::SoftPinFrom;
 
-use crate::kinds::DiskConfig;
-use crate::local_disk::LocalDiskConfig;
-use crate::promotion::PromotionConfig;
-use crate::quota::{DefaultQuota, MAX_QUOTA};
-use crate::tasks::TaskConfig;
+use crate::tenant::quota::{DefaultQuota, MAX_QUOTA};
+use crate::tier::kinds::DiskConfig;
+use crate::tier::local_disk::LocalDiskConfig;
+use crate::tier::promotion_queue::PromotionConfig;
+use crate::transfer::tasks::TaskConfig;
 
 /// Settings of a [`Master`](crate::Master). The defaults are the reference
 /// system's documented ones.

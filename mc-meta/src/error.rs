@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use mc_types::{ByteSize, ErrorCode};
 use thiserror::Error;
 
-use crate::quota::QuotaError;
-use crate::tenant::TenantId;
+use crate::tenant::id::TenantId;
+use crate::tenant::quota::QuotaError;
 
 /// Why a segment is not mounted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -15,21 +15,21 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use crate::clients::Clients;
 use crate::command::{PutHandle, ReplicateConfig, TransferHandle};
 use crate::config::{ConfigError, MasterConfig};
-use crate::damage::Damage;
-use crate::drain::DrainJobs;
-use crate::effect::EffectSink;
-use crate::group::{Group, Groups};
-use crate::hash::{HashedKey, KeyHasher, mix};
-use crate::kinds::FileBytes;
-use crate::local_disk::LocalDisks;
+use crate::evict::group::{Group, Groups};
+use crate::evict::room::{Hopeless, Labels};
+use crate::health::damage::Damage;
+use crate::health::suspicion::Suspicion;
+use crate::journal::effect::EffectSink;
 use crate::object::Replicas;
-use crate::place::{Demand, NoRoom};
-use crate::quota::Quotas;
-use crate::room::{Hopeless, Labels};
+use crate::shard::hash::{HashedKey, KeyHasher, mix};
 use crate::shard::{Emit, Shard, ShardConfig};
-use crate::suspicion::Suspicion;
-use crate::table::SegmentTable;
-use crate::tasks::TaskBook;
+use crate::space::place::{Demand, NoRoom};
+use crate::space::table::SegmentTable;
+use crate::tenant::quota::Quotas;
+use crate::tier::kinds::FileBytes;
+use crate::tier::local_disk::LocalDisks;
+use crate::transfer::drain::DrainJobs;
+use crate::transfer::tasks::TaskBook;
 
 /// The metadata of a cluster: objects, segments, clients.
 ///

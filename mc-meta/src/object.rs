@@ -1,5 +1,9 @@
 //! One object's record.
 
+pub(crate) mod spans;
+pub(crate) mod states;
+pub(crate) mod view;
+
 use core::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -8,14 +12,14 @@ use mc_lease::Protection;
 use mc_types::{Checksum, ClientId, Generation, Time};
 
 use crate::command::{Placement, Placements, Slice, Slices};
-use crate::group::Group;
-use crate::kinds::{DiskReplica, FileState, LocalDiskReplica};
-use crate::ledger::TenantSlot;
-use crate::local_disk::LocalDisk;
-use crate::owners::OwnerSlot;
-use crate::promoting::Promotion;
-use crate::quota::Quotas;
-use crate::segment::Segment;
+use crate::evict::group::Group;
+use crate::shard::owners::OwnerSlot;
+use crate::space::segment::Segment;
+use crate::tenant::ledger::TenantSlot;
+use crate::tenant::quota::Quotas;
+use crate::tier::kinds::{DiskReplica, FileState, LocalDiskReplica};
+use crate::tier::local_disk::LocalDisk;
+use crate::tier::promote::Promotion;
 use crate::transfer::Transfer;
 
 /// Space that one replica owns. Not `Clone`: whoever holds it gives it back.

@@ -1,23 +1,25 @@
 //! Puts: space is granted, written, and then the object becomes readable.
 
+pub(crate) mod upsert;
+
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::{
     LateWrites, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant,
     PutHandle, PutStart, ReplicateConfig, Slice, Slices,
 };
-use crate::effect::Removal;
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
-use crate::explain::What;
-use crate::hash::HashedKey;
-use crate::index::tag_of;
+use crate::evict::order::Evicted;
+use crate::journal::effect::Removal;
 use crate::master::{Attempt, Master, count};
+use crate::object::spans::checkpoints;
 use crate::object::{Begun, Replicas, State};
-use crate::order::Evicted;
-use crate::place::NoRoom;
-use crate::quota::Charge;
+use crate::query::explain::What;
+use crate::shard::hash::HashedKey;
+use crate::shard::index::tag_of;
 use crate::shard::{Emit, Retired, Shard};
-use crate::spans::checkpoints;
+use crate::space::place::NoRoom;
+use crate::tenant::quota::Charge;
 
 /// Rounds of evicting before a put is refused. One is enough, unless other puts take the
 /// room that it made.

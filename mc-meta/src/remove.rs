@@ -1,14 +1,17 @@
 //! Removal on request.
 
+pub(crate) mod clear;
+pub(crate) mod expiry;
+
 use mc_types::{KeyRef, Time};
 
-use crate::effect::Removal;
 use crate::error::RemoveError;
+use crate::journal::effect::Removal;
 use crate::master::Master;
 use crate::object::State;
-use crate::pattern::Pattern;
+use crate::read::pattern::Pattern;
 use crate::shard::{Emit, Gone, Retired, Shard};
-use crate::tenant::TenantId;
+use crate::tenant::id::TenantId;
 
 /// Objects that one hold of a shard's lock may remove.
 const BATCH: u32 = 256;

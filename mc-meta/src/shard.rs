@@ -4,6 +4,13 @@
 //! file about that change; which order of eviction an object is in is decided in
 //! `order.rs` alone.
 
+pub(crate) mod hash;
+pub(crate) mod index;
+pub(crate) mod keys;
+pub(crate) mod open_puts;
+pub(crate) mod owners;
+pub(crate) mod slab;
+
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,24 +21,24 @@ use mc_lease::{Protection, Terms};
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
 
 use crate::command::LateWrites;
-use crate::deadlines::OpenPuts;
-use crate::disk::OpenFiles;
-use crate::effect::{Effect, EffectSink, Removal};
-use crate::expiry::Expiring;
-use crate::explain::{History, What};
-use crate::hash::{HashedKey, KeyHasher};
-use crate::index::{Index, tag_of};
-use crate::keys::KeyArena;
-use crate::kinds::FileBytes;
-use crate::ledger::TenantSlot;
-use crate::local_disk::LocalDisks;
+use crate::evict::order::Order;
+use crate::evict::room::Labels;
+use crate::journal::effect::{Effect, EffectSink, Removal};
+use crate::object::view::{ObjectView, SpaceView};
 use crate::object::{Begun, Object, Replicas, State};
-use crate::order::Order;
-use crate::owners::Owners;
-use crate::quota::Quotas;
-use crate::room::Labels;
-use crate::slab::Slab;
-use crate::view::{ObjectView, SpaceView};
+use crate::query::explain::{History, What};
+use crate::remove::expiry::Expiring;
+use crate::shard::hash::{HashedKey, KeyHasher};
+use crate::shard::index::{Index, tag_of};
+use crate::shard::keys::KeyArena;
+use crate::shard::open_puts::OpenPuts;
+use crate::shard::owners::Owners;
+use crate::shard::slab::Slab;
+use crate::tenant::ledger::TenantSlot;
+use crate::tenant::quota::Quotas;
+use crate::tier::files::OpenFiles;
+use crate::tier::kinds::FileBytes;
+use crate::tier::local_disk::LocalDisks;
 
 /// Reports changes, if somebody listens.
 #[derive(Clone, Copy)]

@@ -14,6 +14,9 @@
 //!   been kept as long as it should: the targets' space comes back when the transfer's
 //!   time is up, since its client may still be writing.
 
+pub(crate) mod drain;
+pub(crate) mod tasks;
+
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
@@ -23,12 +26,12 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 use smallvec::SmallVec;
 
 use crate::command::{LateWrites, MAX_REPLICAS, Placement, Placements, Slices, TransferHandle};
-use crate::hash::HashedKey;
 use crate::master::Master;
 use crate::object::{Object, Replica, Replicas, State};
-use crate::segment::Segment;
+use crate::shard::hash::HashedKey;
 use crate::shard::{Emit, Kept, Shard};
-use crate::table::SegmentTable;
+use crate::space::segment::Segment;
+use crate::space::table::SegmentTable;
 
 mod error;
 

@@ -5,8 +5,8 @@ use thiserror::Error;
 
 use super::TransferKind;
 use crate::command::MAX_REPLICAS;
-use crate::quota::QuotaError;
-use crate::states::SegmentStatus;
+use crate::object::states::SegmentStatus;
+use crate::tenant::quota::QuotaError;
 
 /// Why a copy or move does not begin.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -1,0 +1,221 @@
+//! Taking space back: eviction, deadlines, lost segments.
+
+use std::sync::atomic::Ordering;
+
+use mc_types::Time;
+
+use crate::evict::order::{Class, Evicted, Pool};
+use crate::evict::room::Wanted;
+use crate::master::Master;
+use crate::shard::hash::mix;
+use crate::tenant::ledger::TenantSlot;
+
+/// Shards compared when a victim is wanted. The coldest object of the coldest of
+/// a few random shards is close to the coldest of all, and a fixed number keeps
+/// the cost of a victim independent of the number of shards.
+const SAMPLE: usize = 8;
+
+/// Objects readmitted before a shard's coldest is asked for.
+const READMISSIONS: usize = 8;
+
+/// What one tick may do in one shard before it lets go of its lock.
+const TICK_BATCH: usize = 512;
+
+/// Victims that one tick takes for the watermark. What is left over is for the
+/// next tick.
+const TICK_VICTIMS: u64 = 4096;
+
+impl Master {
+    /// Does what is due: gives up silent clients, unfinished puts, transfers, tasks and
+    /// ways to disks and back, ends leases, forgets objects whose segments and disks are
+    /// gone, and evicts above the high watermark.
+    ///
+    /// Costs O(due), bounded for each call; `true` when work is left over and the
+    /// next tick should follow at once. Otherwise ten calls a second are plenty.
+    pub fn tick(&self, now: Time) -> bool {
+        self.expire_clients(now);
+        let emit = self.emit(now);
+        let mut more = self.expire_offloads(now) | self.expire_promotions(now);
+        more |= self.reclaim_unfinished(now).1;
+        more |= self.expire_tasks(now);
+        self.run_checks(now);
+        self.run_doubts(now);
+        more |= self.run_drain_jobs(now);
+        for shard in self.shards() {
+            let mut shard = shard.lock();
+            more |= shard.sweep_step(TICK_BATCH as u32, emit);
+            more |= shard.readmit_due(now, TICK_BATCH) == TICK_BATCH;
+        }
+        more | self.evict_above_watermark(now)
+    }
+
+    /// Takes back the space of unfinished puts that are too old, and of objects that go
+    /// because they were read. Says how many they were, and whether some are left because
+    /// they are too many for one time. Looks at no shard when nothing is due.
+    pub(crate) fn reclaim_unfinished(&self, now: Time) -> (usize, bool) {
+        if now.as_millis() < self.next_release.load(Ordering::Relaxed) {
+            return (0, false);
+        }
+        // A put that begins meanwhile either sees this or is seen below, since it
+        // enters its deadline while it holds its shard's lock.
+        self.next_release.store(u64::MAX, Ordering::Relaxed);
+        let timeout = self.config.put_start_release_timeout;
+        let (mut puts, mut more) = (0, false);
+        for shard in self.shards() {
+            let mut shard = shard.lock();
+            let reclaimed = shard.reclaim_unfinished(timeout, TICK_BATCH, self.emit(now));
+            puts += reclaimed;
+            if let Some(due) = shard.next_release(timeout) {
+                self.release_not_before(due);
+                more |= due <= now;
+            }
+        }
+        (puts, more)
+    }
+
+    /// Notes that space will be due then.
+    pub(crate) fn release_not_before(&self, due: Time) {
+        let due = due.as_millis();
+        if due < self.next_release.load(Ordering::Relaxed) {
+            self.next_release.fetch_min(due, Ordering::Relaxed);
+        }
+    }
+
+    fn evict_above_watermark(&self, now: Time) -> bool {
+        let (used, capacity) = {
+            let table = self.segments.read();
+            (table.used(), table.capacity())
+        };
+        let excess = self.watermark.excess(used, capacity);
+        if excess == 0 {
+            return false;
+        }
+        let evicted = self.evict_up_to(now, excess, TICK_VICTIMS);
+        evicted.objects > 0 && evicted.bytes < excess
+    }
+
+    /// Evicts at least `bytes`, the least recently used first, but no more than about
+    /// `victims` objects; soft-pinned ones only when there are no others and the settings
+    /// allow it. Less is freed when a bounded amount of work was not enough or nothing is
+    /// left.
+    ///
+    /// A tenant that has more than it may, because its quota has shrunk, gives its
+    /// excess up before others lose anything.
+    fn evict_up_to(&self, now: Time, bytes: u64, victims: u64) -> Evicted {
+        // Some may be on their way out already, and go when they are on a disk.
+        let bytes = bytes.saturating_sub(self.local.promised());
+        if bytes == 0 {
+            return Evicted { leased: 1, ..Evicted::default() };
+        }
+        let mut outcome = Evicted::default();
+        if let Some((tenant, excess)) = self.quotas.over_quota() {
+            let excess = excess.saturating_sub(self.quotas.leaving(tenant));
+            outcome = self.evict_whose(Some(tenant), now, bytes.min(excess), victims);
+        }
+        if outcome.taken() < bytes && outcome.objects < victims {
+            let (bytes, victims) = (bytes - outcome.taken(), victims - outcome.objects);
+            outcome += self.evict_whose(None, now, bytes, victims);
+        }
+        outcome
+    }
+
+    /// Evicts at least `bytes` of this tenant's objects, if it can, those that were not used
+    /// for the longest time first.
+    pub(crate) fn evict_of(&self, tenant: TenantSlot, now: Time, bytes: u64) -> Evicted {
+        let bytes = bytes.saturating_sub(self.quotas.leaving(tenant));
+        self.evict_whose(Some(tenant), now, bytes, u64::MAX)
+    }
+
+    fn evict_whose(
+        &self,
+        tenant: Option<TenantSlot>,
+        now: Time,
+        bytes: u64,
+        victims: u64,
+    ) -> Evicted {
+        let pool = |class| Pool { class, tenant };
+        let mut outcome = self.evict_pool(pool(Class::Ordinary), now, bytes, victims, None);
+        let nothing = outcome.objects == 0 && outcome.promised == 0 && !outcome.cut_short;
+        if nothing && self.config.allow_evict_soft_pinned_objects {
+            outcome += self.evict_pool(pool(Class::SoftPinned), now, bytes, victims, None);
+        }
+        outcome
+    }
+
+    /// Evicts the coldest objects of a pool; where room is wanted, only one, and only if it
+    /// makes that room.
+    pub(crate) fn evict_pool(
+        &self,
+        pool: Pool,
+        now: Time,
+        bytes: u64,
+        victims: u64,
+        room: Option<&Wanted<'_>>,
+    ) -> Evicted {
+        let mut outcome = Evicted::default();
+        let draw = self.draw();
+        let mut turn = 0;
+        while outcome.taken() < bytes && outcome.objects < victims && !outcome.unfit {
+            if turn == MAX_TURNS {
+                outcome.cut_short = true;
+                break;
+            }
+            let Some(at) = self.coldest_shard(pool, now, mix(draw ^ turn)) else { break };
+            turn += 1;
+            // A few at a time: the next victim may be colder in another shard.
+            let share = (bytes - outcome.taken()).div_ceil(16).max(1);
+            outcome += self.shards()[at].lock().evict(pool, share, room, self.emit(now));
+            self.evict_condemned(now, &mut outcome);
+        }
+        outcome
+    }
+
+    /// Takes out the members of the groups that were given up.
+    pub(crate) fn evict_condemned(&self, now: Time, outcome: &mut Evicted) {
+        for (generation, member) in core::mem::take(&mut outcome.condemned) {
+            let Some(shard) = self.shards().get(member.shard as usize) else { continue };
+            *outcome += shard.lock().evict_member(generation, member.slot, self.emit(now));
+        }
+    }
+
+    /// The shard whose coldest object is the coldest of a sample; of all shards,
+    /// when the sample has no object.
+    fn coldest_shard(&self, pool: Pool, now: Time, draw: u64) -> Option<usize> {
+        let shards = self.shards().len();
+        let peek = |at: usize| {
+            let mut shard = self.shards()[at].lock();
+            // A few are enough, unless none of them is still there.
+            while shard.readmit_due(now, READMISSIONS) == READMISSIONS
+                && shard.coldest(pool).is_none()
+            {}
+            shard.coldest(pool).map(|touched| (touched, at))
+        };
+        let draws = (0..SAMPLE as u64).map(|n| mix(draw ^ n) as usize % shards);
+        let sampled = if shards <= SAMPLE {
+            (0..shards).filter_map(peek).min()
+        } else {
+            draws.filter_map(peek).min()
+        };
+        // The sample may have had none although there is one.
+        sampled.or_else(|| (0..shards).find_map(peek)).map(|(_, at)| at)
+    }
+
+    /// Whether anything waits for its lease to end before it can be evicted, or gives its
+    /// space back when its lease ends.
+    pub(crate) fn any_leased(&self) -> bool {
+        self.shards().iter().any(|shard| {
+            let shard = shard.lock();
+            shard.order.any_leased() || shard.keeps_for_readers()
+        })
+    }
+
+    pub(crate) fn start_sweep(&self) {
+        for shard in self.shards() {
+            shard.lock().start_sweep();
+        }
+    }
+}
+
+/// Shards visited in one eviction. More work than this is left to the next
+/// round, so that no single command pauses for long.
+const MAX_TURNS: u64 = 1024;

@@ -1,0 +1,116 @@
+//! Objects and space as others see them.
+
+use mc_types::{Checksum, ClientId, Generation, KeyRef};
+
+use crate::command::{Placements, Slices};
+use crate::object::states::ReplicaStatus;
+use crate::object::{Object, Replica, Replicas, State};
+use crate::tier::kinds::LocalDiskReplica;
+use crate::transfer::{Transfer, TransferInfo};
+
+/// An object at the moment of a change. Nothing is copied before it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectView<'a> {
+    pub(crate) key: KeyRef<'a>,
+    pub(crate) owner: ClientId,
+    pub(crate) object: &'a Object,
+}
+
+impl<'a> ObjectView<'a> {
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> KeyRef<'a> {
+        self.key
+    }
+
+    /// The put that it comes from.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.object.generation
+    }
+
+    /// Who put it.
+    #[must_use]
+    pub fn owner(&self) -> ClientId {
+        self.owner
+    }
+
+    /// Whether its put has ended.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.object.state == State::Complete
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no object is empty")]
+    pub fn len(&self) -> u64 {
+        self.object.len()
+    }
+
+    /// Its slices.
+    #[must_use]
+    pub fn slices(&self) -> Slices {
+        self.object.slices()
+    }
+
+    /// The checksums of its slices' prefixes; empty when there are none.
+    #[must_use]
+    pub fn prefixes(&self) -> &'a [Checksum] {
+        self.object.prefixes()
+    }
+
+    /// The copy or move that is under way.
+    #[must_use]
+    pub fn transfer(&self) -> Option<TransferInfo> {
+        self.object.transfer().map(Transfer::info)
+    }
+
+    /// The state of its memory replicas.
+    #[must_use]
+    pub fn memory(&self) -> ReplicaStatus {
+        match (self.object.has_memory(), self.object.state) {
+            (false, _) => ReplicaStatus::Removed,
+            (true, State::Processing) => ReplicaStatus::Processing,
+            (true, State::Complete) => ReplicaStatus::Complete,
+        }
+    }
+
+    /// The state of its file on the shared tier, if it has one.
+    #[must_use]
+    pub fn disk(&self) -> Option<ReplicaStatus> {
+        self.object.file().status()
+    }
+
+    /// Its replicas on clients' own disks.
+    #[must_use]
+    pub fn local_disks(&self) -> Vec<LocalDiskReplica> {
+        self.object.local_disk_replicas()
+    }
+
+    /// Whether somebody can read it now.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.object.is_readable()
+    }
+
+    /// Its memory replicas, those in suspended segments included.
+    #[must_use]
+    pub fn placements(&self) -> Placements {
+        self.object.replicas().map(Replica::placement).collect()
+    }
+}
+
+/// Space that belongs to no object any more.
+#[derive(Clone, Copy, Debug)]
+pub struct SpaceView<'a> {
+    pub(crate) replicas: &'a Replicas,
+}
+
+impl SpaceView<'_> {
+    /// Where it is, segments that are away or gone included.
+    #[must_use]
+    pub fn placements(&self) -> Placements {
+        self.replicas.placements()
+    }
+}

@@ -1,0 +1,165 @@
+//! What an administrator asks. Looking grants no lease and counts as no access.
+
+use std::sync::atomic::Ordering;
+
+use mc_types::{KeyRef, ObjectKey, Time};
+
+use crate::command::{KeyInfo, KeyPage, ListCursor, MasterReport, ObjectInfo, ReplicaInfo};
+use crate::error::GetError;
+use crate::master::Master;
+use crate::object::states::{BufferStatus, ReplicaStatus};
+use crate::object::{Object, Replica, State};
+use crate::space::segment::SegmentInfo;
+use crate::tenant::id::TenantId;
+
+/// Slots that one listing call looks at, matching or not.
+const MAX_SCAN: u32 = 16_384;
+
+/// Slots looked at while a shard stays locked.
+const SCAN_BATCH: u32 = 1024;
+
+impl Master {
+    /// Everything about one object, in whatever state it is.
+    ///
+    /// # Errors
+    /// [`GetError::NotFound`] when no object has the key.
+    pub fn describe(&self, now: Time, key: KeyRef<'_>) -> Result<ObjectInfo, GetError> {
+        let key = self.hashed(key);
+        let shard = self.shard_of(key);
+        let slot = shard.find(key).ok_or(GetError::NotFound)?;
+        let object = shard.object(slot).ok_or(GetError::NotFound)?;
+        let written = match object.state {
+            State::Processing => ReplicaStatus::Processing,
+            State::Complete => ReplicaStatus::Complete,
+        };
+        let info = |replica: &Replica, status| {
+            let status = if replica.segment.is_gone() { ReplicaStatus::Removed } else { status };
+            let buffer = BufferStatus::of(status, replica.segment.status());
+            ReplicaInfo { status, buffer, placement: replica.placement() }
+        };
+        let replicas = object.replicas().map(|replica| info(replica, written));
+        // Those that a copy or move is making.
+        let targets = object.transfer().into_iter().flat_map(|transfer| transfer.targets.iter());
+        let replicas =
+            replicas.chain(targets.map(|replica| info(replica, ReplicaStatus::Processing)));
+        Ok(ObjectInfo {
+            generation: object.generation,
+            owner: shard.client(object),
+            slices: object.slices(),
+            replicas: replicas.collect(),
+            disk: object.file().status(),
+            local_disks: object.local_disk_replicas(),
+            lease: object.protection.lease_remaining(&self.terms, now),
+            soft_pinned: object.protection.is_soft_pinned(&self.terms, now),
+            idle: now - object.protection.last_touched(),
+        })
+    }
+
+    /// Up to `limit` keys that begin with `prefix`, from `cursor` on. A key whose
+    /// object is the same throughout is listed exactly once.
+    pub fn list_keys(&self, prefix: &str, cursor: ListCursor, limit: usize) -> KeyPage {
+        self.list(None, prefix, cursor, limit)
+    }
+
+    /// The keys of one tenant as it knows them, or all keys as they are stored.
+    pub(crate) fn list(
+        &self,
+        tenant: Option<&TenantId>,
+        prefix: &str,
+        cursor: ListCursor,
+        limit: usize,
+    ) -> KeyPage {
+        let mut page = KeyPage { keys: Vec::new(), next: None };
+        let mut at = cursor;
+        let mut scanned = 0;
+        while let Some(shard) = self.shards().get(at.shard as usize) {
+            let shard = shard.lock();
+            let to = shard.end().min(at.slot.saturating_add(SCAN_BATCH));
+            while at.slot < to {
+                if page.keys.len() == limit || scanned == MAX_SCAN {
+                    page.next = Some(at);
+                    return page;
+                }
+                if let Some(object) = shard.object(at.slot)
+                    && object.replaces().is_none()
+                    && let Some(key) = shard.key_for(object, tenant)
+                    && key.as_str().starts_with(prefix)
+                {
+                    page.keys.push(key_info(key.to_owned(), object));
+                }
+                at.slot += 1;
+                scanned += 1;
+            }
+            if to >= shard.end() {
+                at = ListCursor { shard: at.shard + 1, slot: 0 };
+            }
+        }
+        page
+    }
+
+    /// The totals.
+    #[must_use]
+    pub fn report(&self) -> MasterReport {
+        let segments: Vec<SegmentInfo> =
+            self.segments.read().all().map(|segment| segment.info()).collect();
+        let mut report = MasterReport::default();
+        for shard in self.shards() {
+            let shard = shard.lock();
+            report.objects += shard.len() as u64;
+            report.key_bytes += shard.key_bytes();
+            report.processing += shard.open.len() as u64;
+            report.transfers += shard.transfers.len() as u64;
+            report.soft_pinned += shard.order.soft_pinned() as u64;
+            let totals = &shard.totals;
+            report.evicted_objects += totals.evicted_objects;
+            report.evicted_bytes = report.evicted_bytes.saturating_add(totals.evicted_bytes);
+            report.eviction_offers += totals.eviction_offers;
+            report.put_starts += totals.put_starts;
+            report.put_ends += totals.put_ends;
+            report.put_revokes += totals.put_revokes;
+            report.puts_discarded += totals.puts_discarded;
+            report.get_hits += totals.get_hits;
+            report.get_misses += totals.get_misses;
+            report.exist_hits += totals.exist_hits;
+            report.exist_misses += totals.exist_misses;
+            report.removed_objects += totals.removed_objects;
+            report.disk_only_objects += shard.order.on_disk() as u64;
+            report.disk_processing += shard.files.len() as u64;
+            report.disk_put_ends += totals.disk_put_ends;
+            report.disk_evictions += totals.disk_evictions;
+            report.expired_objects += totals.expired_objects;
+        }
+        for segment in segments.iter().filter(|segment| segment.status.is_readable()) {
+            report.used = report.used.saturating_add(segment.used);
+            report.capacity = report.capacity.saturating_add(segment.spec.size);
+        }
+        report.segments = segments;
+        let tasks = self.tasks.lock().counts();
+        report.drain_jobs = self.drain_jobs.lock().at_work() as u64;
+        report.tasks_pending = tasks.pending as u64;
+        report.tasks_processing = tasks.processing as u64;
+        report.tasks_finished = tasks.finished as u64;
+        report.clients = self.clients.lock().present() as u64;
+        report.put_start_no_room = self.counters.put_start_no_room.load(Ordering::Relaxed);
+        report.put_start_retries = self.counters.put_start_retries.load(Ordering::Relaxed);
+        {
+            let book = self.local.book.lock();
+            report.local_disks = book.infos();
+            report.offload = book.offloads.totals();
+            report.promotion = book.promotions.totals();
+            report.promotions_pending = book.promotions.tasks() as u64;
+            report.promotion_candidates = book.promotions.candidates() as u64;
+        }
+        report.suspicion = self.suspicion.lock().totals();
+        report.damage = self.damage.lock().totals();
+        report.disk_used = self.files.used();
+        report.disk_capacity = self.config.disk.map_or(Some(0), |disk| disk.capacity);
+        report.disk_no_room = self.counters.disk_no_room.load(Ordering::Relaxed);
+        report.expired_clients = self.counters.expired_clients.load(Ordering::Relaxed);
+        report
+    }
+}
+
+fn key_info(key: ObjectKey, object: &Object) -> KeyInfo {
+    KeyInfo { key, len: object.len(), replicas: object.count_readable() as u32 }
+}

@@ -1,0 +1,86 @@
+//! Reads of all objects whose keys match a pattern.
+
+use mc_types::{ObjectKey, Time};
+
+use crate::command::{ListCursor, ReplicaList};
+use crate::master::Master;
+use crate::read::pattern::Pattern;
+use crate::tenant::id::TenantId;
+
+/// Slots that one call looks at, matching or not.
+const MAX_SCAN: u32 = 16_384;
+
+/// Slots looked at while a shard stays locked. With the longest keys that is a
+/// millisecond.
+const SCAN_BATCH: u32 = 256;
+
+/// Part of the objects whose keys match, in no order.
+#[derive(Clone, Debug)]
+pub struct ReplicaPage {
+    /// The objects, each under a lease; may be empty although more follow.
+    pub objects: Vec<(ObjectKey, ReplicaList)>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<ListCursor>,
+}
+
+impl Master {
+    /// [`get_replica_list`](Self::get_replica_list) for up to `limit` objects whose keys
+    /// the pattern matches, from `cursor` on. Those that cannot be read now are passed
+    /// over. An object that stays throughout is found exactly once.
+    ///
+    /// One call looks at 16,384 objects at most, whether they match or not, and holds
+    /// other commands up for some hundred of them at a time.
+    pub fn get_replica_list_by_regex(
+        &self,
+        now: Time,
+        pattern: &Pattern,
+        cursor: ListCursor,
+        limit: usize,
+    ) -> ReplicaPage {
+        self.read_matching(now, None, pattern, cursor, limit)
+    }
+
+    /// Reads objects of one tenant by their keys as it knows them, or all objects by
+    /// their keys as they are stored.
+    pub(crate) fn read_matching(
+        &self,
+        now: Time,
+        tenant: Option<&TenantId>,
+        pattern: &Pattern,
+        cursor: ListCursor,
+        limit: usize,
+    ) -> ReplicaPage {
+        let mut objects = Vec::new();
+        let mut at = cursor;
+        let mut scanned = 0;
+        while let Some(shard) = self.shards().get(at.shard as usize) {
+            let mut shard = shard.lock();
+            let to = shard.end().min(at.slot.saturating_add(SCAN_BATCH));
+            while at.slot < to {
+                if objects.len() == limit || scanned == MAX_SCAN {
+                    return ReplicaPage { objects, next: Some(at) };
+                }
+                let found = shard
+                    .object(at.slot)
+                    .filter(|object| object.is_readable() && !object.is_expired(now))
+                    .and_then(|object| shard.key_for(object, tenant))
+                    .filter(|key| pattern.is_match(key.as_str()))
+                    .map(|key| key.to_owned());
+                if let Some(key) = found
+                    && let Some(list) = shard.read(at.slot, now)
+                {
+                    if let Some(due) = shard.was_read(at.slot, now) {
+                        self.release_not_before(due);
+                    }
+                    objects.push((key, list));
+                }
+                at.slot += 1;
+                scanned += 1;
+            }
+            if to >= shard.end() {
+                at = ListCursor { shard: at.shard + 1, slot: 0 };
+            }
+        }
+        ReplicaPage { objects, next: None }
+    }
+}

@@ -1,0 +1,210 @@
+//! Reads: replica lists, existence, prefixes.
+
+use mc_types::{Generation, KeyRef, Time};
+
+use crate::command::{RangeRead, RangedList, ReplicaList};
+use crate::error::GetError;
+use crate::master::Master;
+use crate::object::spans::spans;
+use crate::shard::hash::HashedKey;
+use crate::shard::{Emit, Shard};
+
+/// Keys that are looked up while a shard stays locked.
+const MAX_HELD: usize = 256;
+
+impl Master {
+    /// The readable replicas of an object, under a lease: until it ends the
+    /// object is neither evicted nor removed without force. What is on a disk may go all
+    /// the same, when whoever owns the disk deletes it. Where the settings say so
+    /// ([`ttl_after_get`](crate::MasterConfig::ttl_after_get)), the first such read begins
+    /// the object's end; its memory stays until the lease ends all the same.
+    ///
+    /// # Errors
+    /// [`GetError`] when there is no object, its put is not finished, or every client
+    /// that holds it is silent.
+    pub fn get_replica_list(&self, now: Time, key: KeyRef<'_>) -> Result<ReplicaList, GetError> {
+        let key = self.hashed(key);
+        let mut shard = self.shard_of(key);
+        let found = shard.find_live(key, self.emit(now)).map(|(slot, _)| slot);
+        self.get_in(&mut shard, found, now)
+    }
+
+    /// [`get_replica_list`](Self::get_replica_list) for each of `keys`, in their order.
+    pub fn batch_get_replica_list(
+        &self,
+        now: Time,
+        keys: &[KeyRef<'_>],
+    ) -> Vec<Result<ReplicaList, GetError>> {
+        self.look_up(now, keys, |key| *key, |shard, found, _| self.get_in(shard, found, now))
+    }
+
+    /// [`get_replica_list`](Self::get_replica_list) for each of `reads`, in their order,
+    /// with a span for each range that verifies it. Ranges end with the object; one that
+    /// has no byte of it has no span.
+    pub fn batch_get_ranges(
+        &self,
+        now: Time,
+        reads: &[RangeRead<'_>],
+    ) -> Vec<Result<RangedList, GetError>> {
+        self.look_up(
+            now,
+            reads,
+            |read| read.key,
+            |shard, found, read| {
+                let list = self.get_in(shard, found, now)?;
+                let object = found.and_then(|slot| shard.object(slot));
+                let prefixes = object.map_or(&[][..], |object| object.prefixes());
+                let spans = spans(&list.slices, prefixes, read.ranges);
+                Ok(RangedList { list, spans })
+            },
+        )
+    }
+
+    fn get_in(
+        &self,
+        shard: &mut Shard,
+        found: Option<u32>,
+        now: Time,
+    ) -> Result<ReplicaList, GetError> {
+        let list = shard.get(found, now);
+        if self.local.promotes
+            && let (Some(slot), Ok(list)) = (found, &list)
+            && list.placements.is_empty()
+        {
+            self.count_disk_hit(now, shard, slot, list);
+        }
+        if list.is_ok()
+            && let Some(due) = found.and_then(|slot| shard.was_read(slot, now))
+        {
+            self.release_not_before(due);
+        }
+        list
+    }
+
+    /// Whether an object can be read. A yes grants a lease, so that a read that
+    /// follows finds it.
+    pub fn exist(&self, now: Time, key: KeyRef<'_>) -> bool {
+        let key = self.hashed(key);
+        let mut shard = self.shard_of(key);
+        let found = shard.find_live(key, self.emit(now)).map(|(slot, _)| slot);
+        shard.exist(found, now)
+    }
+
+    /// [`exist`](Self::exist) for each of `keys`, in their order.
+    pub fn batch_exist(&self, now: Time, keys: &[KeyRef<'_>]) -> Vec<bool> {
+        self.look_up(now, keys, |key| *key, |shard, found, _| shard.exist(found, now))
+    }
+
+    /// Asks `each` about every item, given the shard of its key and its object's slot there,
+    /// and gives the answers in the order of the items.
+    ///
+    /// Each shard is locked once, and all of its keys are looked for before the first
+    /// object is looked at: the processor then waits for many places in memory at a time.
+    fn look_up<'k, I, T>(
+        &self,
+        now: Time,
+        items: &'k [I],
+        key_of: impl Fn(&'k I) -> KeyRef<'k>,
+        mut each: impl FnMut(&mut Shard, Option<u32>, &I) -> T,
+    ) -> Vec<T> {
+        let emit = self.emit(now);
+        let shards = self.shards().len();
+        let hashed: Vec<HashedKey<'_>> =
+            items.iter().map(|item| self.hashed(key_of(item))).collect();
+        let place = |(at, key): (usize, &HashedKey<'_>)| (key.shard(shards), at);
+        let mut order: Vec<(usize, usize)> = hashed.iter().enumerate().map(place).collect();
+        order.sort_unstable();
+        let mut answers: Vec<Option<T>> = items.iter().map(|_| None).collect();
+        let mut found = Vec::new();
+        for run in order.chunk_by(|a, b| a.0 == b.0).flat_map(|run| run.chunks(MAX_HELD)) {
+            let mut shard = self.shards()[run[0].0].lock();
+            found.clear();
+            found.extend(run.iter().map(|(_, at)| shard.find_generation(hashed[*at])));
+            for ((_, at), &found) in run.iter().zip(&found) {
+                let slot = found.and_then(|found| shard.live_still(hashed[*at], found, emit));
+                answers[*at] = Some(each(&mut shard, slot, &items[*at]));
+            }
+        }
+        answers.into_iter().map(|answer| answer.expect("each key is in one run")).collect()
+    }
+
+    /// How many of the leading keys can be read. Looks no further than the first
+    /// that cannot, grants no lease and changes no order of eviction.
+    pub fn longest_prefix<'a>(
+        &self,
+        now: Time,
+        keys: impl IntoIterator<Item = KeyRef<'a>>,
+    ) -> usize {
+        let emit = self.emit(now);
+        let readable = |key: &KeyRef<'a>| {
+            let key = self.hashed(*key);
+            let mut shard = self.shard_of(key);
+            let found = shard.find_live(key, emit).is_some_and(|(_, object)| object.is_readable());
+            shard.totals.asked(found)
+        };
+        keys.into_iter().take_while(readable).count()
+    }
+}
+
+impl Shard {
+    /// Where the object with this key is, and which one it is.
+    fn find_generation(&self, key: HashedKey<'_>) -> Option<(u32, Generation)> {
+        let slot = self.find(key)?;
+        Some((slot, self.object(slot)?.generation))
+    }
+
+    /// [`find_live`](Self::find_live) for an object that was found a moment ago. Taking
+    /// out what has nothing left may have put another one in its slot.
+    fn live_still(
+        &mut self,
+        key: HashedKey<'_>,
+        (slot, generation): (u32, Generation),
+        emit: Emit<'_>,
+    ) -> Option<u32> {
+        let same = self.object(slot).is_some_and(|object| object.generation == generation);
+        if same && self.is_live(slot, emit) {
+            return Some(slot);
+        }
+        self.find_live(key, emit).map(|(slot, _)| slot)
+    }
+
+    fn get(&mut self, found: Option<u32>, now: Time) -> Result<ReplicaList, GetError> {
+        let list = match found {
+            Some(slot) if self.get_mut(slot).is_readable() => {
+                self.read(slot, now).ok_or(GetError::NotFound)
+            }
+            Some(_) => Err(GetError::NotReady),
+            None => Err(GetError::NotFound),
+        };
+        self.totals.get_misses += u64::from(list.is_err());
+        list
+    }
+
+    fn exist(&mut self, found: Option<u32>, now: Time) -> bool {
+        let exists =
+            found.is_some_and(|slot| self.get_mut(slot).is_readable() && self.access(slot, now));
+        self.totals.asked(exists)
+    }
+
+    /// What a reader needs of an object that can be read, under a lease. None when it was
+    /// given up with its group a moment ago.
+    pub(crate) fn read(&mut self, slot: u32, now: Time) -> Option<ReplicaList> {
+        if !self.access(slot, now) {
+            return None;
+        }
+        self.totals.get_hits += 1;
+        let lease = self.config.terms.lease;
+        let object = self.object(slot)?;
+        let placements = object.placements();
+        let suspects = placements.iter().rev().take_while(|at| at.segment.is_suspect()).count();
+        Some(ReplicaList {
+            generation: object.generation,
+            slices: object.slices(),
+            placements,
+            suspects,
+            disk: object.disk_replica(),
+            local_disks: object.local_disk_replicas(),
+            lease,
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! Objects that go some time after they were first read, where the settings say so: a
+//! store between those who compute and those who read once.
+//!
+//! All have the same time to live, so they come in nearly the order in which it ends,
+//! and a queue holds them. An object that went earlier leaves an entry that leads
+//! nowhere; those go when it is their turn or when they are most of the queue.
+
+use std::collections::VecDeque;
+
+use mc_types::{Generation, Time};
+
+use crate::journal::effect::Removal;
+use crate::object::{Object, State};
+use crate::shard::slab::Slab;
+use crate::shard::{Emit, Shard};
+
+/// Entries that lead nowhere and are left alone however few others there are.
+const LEFT_ALONE: usize = 64;
+
+/// When which objects of one shard go.
+#[derive(Debug, Default)]
+pub(crate) struct Expiring {
+    entries: VecDeque<Entry>,
+    /// Entries that lead to an object.
+    objects: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    due: Time,
+    generation: Generation,
+    slot: u32,
+}
+
+impl Entry {
+    fn leads_to_one_of(&self, objects: &Slab<Object>) -> bool {
+        objects.get(self.slot).is_some_and(|object| object.generation == self.generation)
+    }
+}
+
+impl Expiring {
+    /// When the next one goes, or would.
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        self.entries.front().map(|entry| entry.due)
+    }
+
+    /// An object will go. O(1) unless times come out of order.
+    fn add(&mut self, entry: Entry) {
+        self.objects += 1;
+        let at = match self.entries.back() {
+            Some(last) if last.due > entry.due => {
+                self.entries.partition_point(|other| other.due <= entry.due)
+            }
+            _ => self.entries.len(),
+        };
+        self.entries.insert(at, entry);
+    }
+
+    /// An object has gone, and is not among `objects` any more. O(1) on average.
+    pub(crate) fn gone(&mut self, objects: &Slab<Object>) {
+        self.objects = self.objects.saturating_sub(1);
+        if self.entries.len() > self.objects * 2 + LEFT_ALONE {
+            self.entries.retain(|entry| entry.leads_to_one_of(objects));
+            self.entries.shrink_to(self.entries.len() * 2);
+        }
+    }
+
+    fn pop_due(&mut self, now: Time) -> Option<Entry> {
+        let entry = self.entries.front().copied().filter(|entry| entry.due <= now)?;
+        self.entries.pop_front();
+        Some(entry)
+    }
+}
+
+impl Shard {
+    /// Notes that an object was read. When it will go because this was the first time,
+    /// says when.
+    pub(crate) fn was_read(&mut self, slot: u32, now: Time) -> Option<Time> {
+        let due = now + self.config.ttl_after_get?;
+        let object = self.get_mut(slot);
+        let pinned = object.hard_pin || object.protection.wants_soft_pin();
+        // What is read of an unfinished object is its file; its memory is being written.
+        if pinned || object.expires().is_some() || object.state != State::Complete {
+            return None;
+        }
+        object.change_extra(|extra| extra.expires = Some(due));
+        let generation = object.generation;
+        self.expiring.add(Entry { due, generation, slot });
+        Some(due)
+    }
+
+    /// Takes out an object whose time is over. Who reads it may do so until the lease
+    /// ends.
+    pub(crate) fn expire(&mut self, slot: u32, emit: Emit<'_>) {
+        self.retire(slot, Removal::Expired, emit);
+        self.totals.expired_objects += 1;
+    }
+
+    /// Takes out up to `limit` objects whose time is over; says how many entries were
+    /// looked at.
+    pub(crate) fn expire_due(&mut self, limit: usize, emit: Emit<'_>) -> usize {
+        let mut looked_at = 0;
+        while looked_at < limit
+            && let Some(entry) = self.expiring.pop_due(emit.now)
+        {
+            looked_at += 1;
+            if entry.leads_to_one_of(&self.objects) {
+                self.expire(entry.slot, emit);
+            }
+        }
+        looked_at
+    }
+}
+
+impl Object {
+    pub(crate) fn is_expired(&self, now: Time) -> bool {
+        self.expires().is_some_and(|due| due <= now)
+    }
+}

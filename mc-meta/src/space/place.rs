@@ -1,0 +1,182 @@
+//! Where the replicas of an object go.
+
+use std::sync::Arc;
+
+use mc_alloc::Label;
+use mc_alloc::strategy::{
+    AllocationStrategy as Strategy, FreeRatioFirst, LeastFragmented, LocalFirst, RandomStrategy,
+    Request, RoundRobin, place,
+};
+use mc_types::ClientId;
+use smallvec::SmallVec;
+
+use crate::command::ReplicateConfig;
+use crate::config::AllocationStrategy;
+use crate::object::{Replica, Replicas};
+use crate::space::segment::Segment;
+use crate::space::table::SegmentTable;
+use crate::tenant::quota::QuotaError;
+
+/// Why no replica could be placed.
+#[derive(Clone, Debug)]
+pub(crate) enum NoRoom {
+    /// No segment is mounted, or every one that is was excluded.
+    NoSegments { mounted: usize },
+    /// The object is larger than any segment can hold.
+    TooLarge { largest_object: u64 },
+    /// Full or fragmented: making room may help. `best_free` is the largest
+    /// number of free bytes seen in one segment.
+    NotNow { best_free: u64 },
+    /// Its tenant may not have it, or not so much.
+    Quota(QuotaError),
+}
+
+/// One placement.
+#[derive(Debug)]
+pub(crate) struct Demand<'a> {
+    /// Bytes of each replica.
+    pub(crate) len: u64,
+    pub(crate) config: &'a ReplicateConfig,
+    pub(crate) writer: ClientId,
+    /// What the space is marked with.
+    pub(crate) label: Option<Label>,
+    pub(crate) strategy: AllocationStrategy,
+    /// Placements before this one.
+    pub(crate) turn: u64,
+    pub(crate) seed: u64,
+}
+
+/// Positions in the segment table.
+type Positions = SmallVec<[usize; 4]>;
+
+impl SegmentTable {
+    /// Takes space for up to as many replicas as the demand's, each in a segment of its
+    /// own and, when possible, on a host of its own.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there is no room for a single one.
+    pub(crate) fn place(&self, demand: &Demand<'_>) -> Result<Replicas, NoRoom> {
+        let mounted = self.segments().len();
+        let config = demand.config;
+        let preferred = self.named(&config.preferred_segments);
+        let excluded = self.named(&config.excluded_segments);
+        self.check(demand.len, &excluded)?;
+        let wanted = config.replica_num as usize;
+        let view = self.seen_by(demand.writer);
+        let request = Request::new(mounted, demand.seed)
+            .view(&view)
+            .size(demand.len)
+            .wanted(wanted)
+            .preferred(&preferred)
+            .excluded(&excluded)
+            .turn(demand.turn);
+        let mut placed = match demand.strategy {
+            AllocationStrategy::Random => self.take(demand, request, &RandomStrategy::default()),
+            AllocationStrategy::RoundRobin => self.take(demand, request, &RoundRobin::default()),
+            AllocationStrategy::FreeRatioFirst => {
+                self.take(demand, request, &FreeRatioFirst::default())
+            }
+            AllocationStrategy::LeastFragmented => {
+                self.take(demand, request, &LeastFragmented::default())
+            }
+            AllocationStrategy::LocalFirst => self.take(demand, request, &LocalFirst::default()),
+        };
+        if placed.replicas.len() < wanted && placed.offered < mounted - excluded.len() {
+            self.take_more(demand, request, &mut placed);
+        }
+        if placed.replicas.is_empty() {
+            let free = self.others(&excluded).map(|segment| segment.free());
+            let best_free = free.max().unwrap_or(0);
+            return Err(NoRoom::NotNow { best_free });
+        }
+        Ok(placed.replicas)
+    }
+
+    /// Whether an object of `len` bytes could be placed if the segments were empty.
+    ///
+    /// # Errors
+    /// [`NoRoom::NoSegments`] or [`NoRoom::TooLarge`] when not.
+    pub(crate) fn could_place(&self, len: u64, config: &ReplicateConfig) -> Result<(), NoRoom> {
+        self.check(len, &self.named(&config.excluded_segments))
+    }
+
+    fn check(&self, len: u64, excluded: &Positions) -> Result<(), NoRoom> {
+        let mounted = self.segments().len();
+        if excluded.len() == mounted {
+            return Err(NoRoom::NoSegments { mounted });
+        }
+        let largest_object = if excluded.is_empty() {
+            self.largest()
+        } else {
+            let others = self.others(excluded).map(|segment| segment.largest_object());
+            others.max().unwrap_or(0)
+        };
+        if len > largest_object {
+            return Err(NoRoom::TooLarge { largest_object });
+        }
+        Ok(())
+    }
+
+    /// The segments that take new objects and are not excluded.
+    fn others(&self, excluded: &Positions) -> impl Iterator<Item = &Arc<Segment>> {
+        let segments = self.segments().iter().enumerate();
+        segments.filter(|(at, _)| !excluded.contains(at)).map(|(_, segment)| segment)
+    }
+
+    /// Takes space from the segments that `strategy` offers.
+    fn take(&self, demand: &Demand<'_>, request: Request<'_>, strategy: &impl Strategy) -> Placed {
+        let mut placed = Placed::default();
+        let candidates = strategy.candidates(request).inspect(|_| placed.offered += 1);
+        for (at, replica) in place(request, candidates, |at| self.take_in(at, demand)) {
+            placed.holders.push(at);
+            placed.replicas.push(replica);
+        }
+        placed
+    }
+
+    /// Looks at every segment. A strategy offers a few; before objects are evicted, or
+    /// fewer replicas made than asked for, the others have their turn.
+    fn take_more(&self, demand: &Demand<'_>, request: Request<'_>, placed: &mut Placed) {
+        let first = request.seed as usize % request.segments;
+        let from_first = (first..request.segments).chain(0..first);
+        let with_room = from_first.filter(|at| self.segments()[*at].free() >= request.size);
+        let missing = request.wanted - placed.replicas.len();
+        let request = request.holders(&placed.holders).wanted(missing);
+        let more = place(request, with_room, |at| self.take_in(at, demand));
+        placed.replicas.extend(more.map(|(_, replica)| replica));
+    }
+
+    fn take_in(&self, at: usize, demand: &Demand<'_>) -> Option<Replica> {
+        let segment = &self.segments()[at];
+        // A full one is not locked.
+        if segment.free() < demand.len {
+            return None;
+        }
+        let allocation = segment.allocate(demand.len, demand.label).ok()?;
+        Some(Replica { segment: Arc::clone(segment), allocation })
+    }
+
+    /// Where the segments of these names are, each once. Names of no segment name
+    /// nothing: it may have gone since the writer learnt of it.
+    fn named(&self, names: &[Box<str>]) -> Positions {
+        let mut places = Positions::new();
+        for name in names {
+            if let Some(at) = self.position(name)
+                && !places.contains(&at)
+            {
+                places.push(at);
+            }
+        }
+        places
+    }
+}
+
+/// What a strategy's candidates had to give.
+#[derive(Default)]
+struct Placed {
+    replicas: Replicas,
+    /// The segments of the replicas.
+    holders: Positions,
+    /// Candidates that were looked at.
+    offered: usize,
+}

@@ -1,0 +1,329 @@
+//! Segments: the memory that clients contribute.
+
+use core::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use mc_alloc::{
+    AllocateError, Allocation, Allocator, Direction, Label, Neighbour, OffsetAllocator,
+    OffsetAllocatorBuilder, Place, RestoreError, Room, SlabAllocator, SlabAllocatorBuilder,
+};
+use mc_ticket::TicketKey;
+use mc_types::{ClientId, Endpoint, Extent, RemoteKey, SegmentId};
+use parking_lot::Mutex;
+
+use crate::config::MemoryAllocator;
+use crate::object::states::SegmentStatus;
+
+/// Longest segment name, in bytes.
+pub const MAX_SEGMENT_NAME_LEN: usize = 256;
+
+/// What a client says of a segment that it mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentSpec {
+    /// The segment's identity, drawn at random by the client.
+    pub id: SegmentId,
+    /// The name that puts can prefer; unique in the cluster.
+    pub name: Box<str>,
+    /// Its address in the client's memory; kept for diagnosis, never used as a
+    /// pointer. Extents count from the segment's first byte.
+    pub base: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Where its bytes are served.
+    pub endpoint: Endpoint,
+    /// What opens it.
+    pub remote_key: RemoteKey,
+    /// With which the master signs what opens parts of it; `None` when `remote_key` opens
+    /// all of it. Drawn at random by the client for each mount.
+    pub ticket_key: Option<TicketKey>,
+}
+
+/// A mounted segment, shared by every replica in it.
+pub struct Segment {
+    spec: SegmentSpec,
+    client: ClientId,
+    status: AtomicU8,
+    /// Clients could not reach it lately.
+    suspect: AtomicBool,
+    /// Free bytes, to pass over a full segment without locking it.
+    free: AtomicU64,
+    /// Bytes of the largest object that fits while nothing else is there.
+    largest_object: u64,
+    allocator: Mutex<Box<dyn Allocator + Send>>,
+}
+
+impl Segment {
+    pub(crate) fn new(spec: SegmentSpec, client: ClientId, memory: MemoryAllocator) -> Self {
+        let allocator: Box<dyn Allocator + Send> = match memory {
+            MemoryAllocator::Offset => Box::new(by_offset(&spec).build()),
+            MemoryAllocator::Slab => Box::new(by_slab(&spec).build()),
+        };
+        Self::divided(spec, client, SegmentStatus::Ok, allocator)
+    }
+
+    /// A segment of before a restart, whose client has yet to come back with it, and
+    /// what lies in it, in the order of `live`.
+    ///
+    /// # Errors
+    /// [`RestoreError`] when no such segment can have been.
+    pub(crate) fn restored(
+        spec: SegmentSpec,
+        client: ClientId,
+        memory: MemoryAllocator,
+        live: impl IntoIterator<Item = Extent>,
+    ) -> Result<(Self, Vec<Allocation>), RestoreError> {
+        let (allocator, allocations): (Box<dyn Allocator + Send>, _) = match memory {
+            MemoryAllocator::Offset => {
+                let (allocator, allocations) = by_offset(&spec).restore(live)?;
+                (Box::new(allocator), allocations)
+            }
+            MemoryAllocator::Slab => {
+                let (allocator, allocations) = by_slab(&spec).restore(live)?;
+                (Box::new(allocator), allocations)
+            }
+        };
+        Ok((Self::divided(spec, client, SegmentStatus::Suspended, allocator), allocations))
+    }
+
+    fn divided(
+        spec: SegmentSpec,
+        client: ClientId,
+        status: SegmentStatus,
+        allocator: Box<dyn Allocator + Send>,
+    ) -> Self {
+        Self {
+            client,
+            status: AtomicU8::new(status as u8),
+            suspect: AtomicBool::new(false),
+            free: AtomicU64::new(allocator.available()),
+            largest_object: allocator.max_allocation(),
+            allocator: Mutex::new(allocator),
+            spec,
+        }
+    }
+
+    /// What the client said of it.
+    #[must_use]
+    pub fn spec(&self) -> &SegmentSpec {
+        &self.spec
+    }
+
+    /// The client that contributes it.
+    #[must_use]
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Where it is in its life. Once unmounted it stays so: a segment that comes
+    /// back after that is mounted as a new one.
+    #[must_use]
+    pub fn status(&self) -> SegmentStatus {
+        SegmentStatus::from_u8(self.status.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.status() == SegmentStatus::Unmounted
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.status().is_readable()
+    }
+
+    pub(crate) fn is_allocatable(&self) -> bool {
+        self.status().is_allocatable() && !self.is_suspect()
+    }
+
+    /// Whether clients could not reach it since its node was last heard of: what it holds is
+    /// read last, and nothing new is put there.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Relaxed)
+    }
+
+    /// Called under the segment table's lock.
+    pub(crate) fn set_suspect(&self, is_suspect: bool) {
+        self.suspect.store(is_suspect, Ordering::Relaxed);
+    }
+
+    /// Changes the status, if `next` may follow. Called under the segment table's lock.
+    pub(crate) fn set_status(&self, next: SegmentStatus) -> bool {
+        let may = self.status().can_become(next);
+        if may {
+            self.status.store(next as u8, Ordering::Release);
+        }
+        may
+    }
+
+    /// Takes space for the object that `label` stands for.
+    pub(crate) fn allocate(
+        &self,
+        size: u64,
+        label: Option<Label>,
+    ) -> Result<Allocation, AllocateError> {
+        let mut allocator = self.allocator.lock();
+        let allocation = allocator.allocate(size, 1);
+        if let (Ok(allocation), Some(label)) = (&allocation, label) {
+            allocator.set_label(allocation, label);
+        }
+        self.free.store(allocator.available(), Ordering::Relaxed);
+        allocation
+    }
+
+    /// Notes whose an allocation is.
+    pub(crate) fn set_label(&self, allocation: &Allocation, label: Label) {
+        self.allocator.lock().set_label(allocation, label);
+    }
+
+    /// Whether an object of `size` bytes would fit if this allocation alone were freed.
+    pub(crate) fn makes_room(&self, allocation: &Allocation, size: u64) -> bool {
+        self.allocator.lock().makes_room(allocation, size)
+    }
+
+    /// What has to be free for an object of `size` bytes to fit at this place.
+    pub(crate) fn room_at(&self, place: Place, size: u64) -> Room {
+        self.allocator.lock().room_at(place, size)
+    }
+
+    /// Shows what lies at a place and beyond, with the allocator's lock held.
+    pub(crate) fn walk(
+        &self,
+        place: Place,
+        direction: Direction,
+        mut show: impl FnMut(Neighbour) -> bool,
+    ) {
+        self.allocator.lock().walk(place, direction, &mut show);
+    }
+
+    /// Somewhere in the segment, by a random number.
+    pub(crate) fn place_near(&self, number: u64) -> Option<Place> {
+        self.allocator.lock().place_near(number)
+    }
+
+    /// Takes space back. In an unmounted segment nothing is left to account for.
+    pub(crate) fn release(&self, allocation: Allocation) {
+        if !self.is_gone() {
+            let mut allocator = self.allocator.lock();
+            let freed = allocator.free(allocation);
+            debug_assert!(freed.is_ok(), "a replica's allocation belongs to its segment");
+            self.free.store(allocator.available(), Ordering::Relaxed);
+        }
+    }
+
+    /// Free bytes, in however many pieces.
+    pub(crate) fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// The longest free run of bytes, at least. Waits for the allocator's lock.
+    pub(crate) fn largest_free(&self) -> u64 {
+        self.allocator.lock().largest_free()
+    }
+
+    /// The host that serves it: its endpoint's address without the port.
+    pub(crate) fn host(&self) -> &str {
+        host_of(self.spec.endpoint.address())
+    }
+
+    /// Bytes that cannot be given to another object: allocated, or of no use to the
+    /// allocator.
+    pub(crate) fn used(&self) -> u64 {
+        self.spec.size - self.free()
+    }
+
+    pub(crate) const fn largest_object(&self) -> u64 {
+        self.largest_object
+    }
+
+    pub(crate) fn info(&self) -> SegmentInfo {
+        let allocator = self.allocator.lock();
+        SegmentInfo {
+            spec: self.spec.clone(),
+            client: self.client,
+            status: self.status(),
+            is_suspect: self.is_suspect(),
+            used: allocator.used(),
+            largest_free: allocator.largest_free(),
+            allocations: allocator.live() as u64,
+        }
+    }
+}
+
+fn by_offset(spec: &SegmentSpec) -> OffsetAllocatorBuilder {
+    OffsetAllocator::builder(spec.size).identity(identity(spec))
+}
+
+fn by_slab(spec: &SegmentSpec) -> SlabAllocatorBuilder {
+    SlabAllocator::builder(spec.size).identity(identity(spec))
+}
+
+/// Allocations outlive segments that go: none may pass for a later one's.
+const fn identity(spec: &SegmentSpec) -> u64 {
+    spec.id.as_u128() as u64
+}
+
+/// The host in `host:port` or `[host]:port`. Any other address is one of a transport
+/// that names its peers otherwise, and is taken as a whole.
+fn host_of(address: &str) -> &str {
+    match address.rsplit_once(':') {
+        Some((host, port))
+            if !host.is_empty()
+                && port.bytes().all(|byte| byte.is_ascii_digit())
+                && (!host.contains(':') || host.ends_with(']')) =>
+        {
+            host
+        }
+        _ => address,
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("spec", &self.spec)
+            .field("client", &self.client)
+            .field("status", &self.status())
+            .field("free", &self.free())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One segment, as an administrator sees it.
+#[derive(Clone, Debug)]
+pub struct SegmentInfo {
+    /// What its client said of it.
+    pub spec: SegmentSpec,
+    /// The client.
+    pub client: ClientId,
+    /// Where it is in its life.
+    pub status: SegmentStatus,
+    /// Whether clients could not reach it since its client was last heard of: nothing new is
+    /// put there.
+    pub is_suspect: bool,
+    /// Bytes allocated.
+    pub used: u64,
+    /// The longest free run of bytes, at least.
+    pub largest_free: u64,
+    /// Live allocations.
+    pub allocations: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host_of;
+
+    #[test]
+    fn a_host_is_an_address_without_its_port() {
+        for (address, host) in [
+            ("10.0.0.7:50052", "10.0.0.7"),
+            ("node-3.rack-1:1", "node-3.rack-1"),
+            ("[::1]:50052", "[::1]"),
+            ("::1", "::1"),
+            ("node-3", "node-3"),
+            (":7", ":7"),
+            ("node:name", "node:name"),
+            ("/dev/shm/a", "/dev/shm/a"),
+        ] {
+            assert_eq!(host_of(address), host);
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! What tenants are charged is what is theirs, whatever happens.
+
+use std::collections::BTreeMap;
+
+use core::time::Duration;
+
+use mc_ticket::PutToken;
+use mc_types::{ClientId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time};
+use proptest::prelude::*;
+
+use crate::command::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, TransferHandle};
+use crate::config::MasterConfig;
+use crate::master::Master;
+use crate::object::Replica;
+use crate::space::segment::SegmentSpec;
+use crate::tenant::id::{TenantId, unscoped};
+use crate::tier::kinds::{DiskConfig, ReplicaKind};
+use crate::tier::local_disk::LocalDiskConfig;
+use crate::tier::offload::OffloadOutcome;
+use crate::tier::offload_queue::DiskJob;
+use crate::tier::promotion_queue::PromotionConfig;
+
+const NAMES: [&str; 3] = ["default", "a", "b"];
+const KEYS: usize = 4;
+const SEGMENTS: u128 = 3;
+const SIZE: u64 = 400;
+const WRITER: ClientId = ClientId::from_u128(1);
+const NO_PUT: PutHandle =
+    PutHandle { generation: Generation::new(0), token: PutToken::from_u64(0) };
+const NO_TRANSFER: TransferHandle = TransferHandle { id: NO_PUT.generation, token: NO_PUT.token };
+
+/// Some of both.
+const fn late(how: u8) -> LateWrites {
+    if how.is_multiple_of(2) { LateWrites::Impossible } else { LateWrites::Possible }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Policy(usize, u64),
+    DeletePolicy(usize),
+    OnlyPolicy(usize, u64),
+    Put {
+        key: usize,
+        len: u64,
+        kind: u8,
+        upsert: bool,
+    },
+    End(usize),
+    Revoke(usize),
+    RevokeMemory(usize),
+    FileEnd(usize),
+    FileRevoke(usize),
+    FileGone(usize),
+    Read(usize),
+    Remove(usize, bool),
+    RemoveAll(usize),
+    Clear(usize, Option<u128>),
+    Copy(usize, u128, u128),
+    Move(usize, u128, u128),
+    EndTransfer(usize, u8),
+    Mount(u128),
+    Unmount(u128),
+    MountDisk(u128),
+    UnmountDisk(u128),
+    /// A client takes what it is to write, and has written it or not.
+    Offload(u128, bool),
+    /// A client takes what it is to bring back, and does, fails, or is not heard of.
+    Promote(u128, u8),
+    Wait(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let tenant = || 0..NAMES.len();
+    let key = || 0..NAMES.len() * KEYS;
+    let segment = || 0..SEGMENTS;
+    let quota = || 0..800u64;
+    prop_oneof![
+        2 => (tenant(), quota()).prop_map(|(at, bytes)| Op::Policy(at, bytes)),
+        1 => tenant().prop_map(Op::DeletePolicy),
+        1 => (tenant(), quota()).prop_map(|(at, bytes)| Op::OnlyPolicy(at, bytes)),
+        16 => (key(), 1..150u64, any::<u8>(), any::<bool>())
+            .prop_map(|(key, len, kind, upsert)| Op::Put { key, len, kind, upsert }),
+        12 => key().prop_map(Op::End),
+        2 => key().prop_map(Op::Revoke),
+        1 => key().prop_map(Op::RevokeMemory),
+        2 => key().prop_map(Op::FileEnd),
+        1 => key().prop_map(Op::FileRevoke),
+        1 => key().prop_map(Op::FileGone),
+        3 => key().prop_map(Op::Read),
+        2 => (key(), any::<bool>()).prop_map(|(key, force)| Op::Remove(key, force)),
+        1 => tenant().prop_map(Op::RemoveAll),
+        2 => (key(), prop::option::of(segment())).prop_map(|(key, at)| Op::Clear(key, at)),
+        3 => (key(), segment(), segment()).prop_map(|(key, from, to)| Op::Copy(key, from, to)),
+        3 => (key(), segment(), segment()).prop_map(|(key, from, to)| Op::Move(key, from, to)),
+        4 => (key(), 0..4u8).prop_map(|(key, how)| Op::EndTransfer(key, how)),
+        4 => segment().prop_map(Op::Mount),
+        1 => segment().prop_map(Op::Unmount),
+        2 => segment().prop_map(Op::MountDisk),
+        1 => segment().prop_map(Op::UnmountDisk),
+        4 => (segment(), any::<bool>()).prop_map(|(at, written)| Op::Offload(at, written)),
+        4 => (segment(), 0..4u8).prop_map(|(at, how)| Op::Promote(at, how)),
+        6 => prop_oneof![0..10u64, 0..20_000u64, 0..700_000u64].prop_map(Op::Wait),
+    ]
+}
+
+fn tenant(at: usize) -> TenantId {
+    TenantId::new(NAMES[at]).unwrap()
+}
+
+fn spec(number: u128) -> SegmentSpec {
+    SegmentSpec {
+        id: SegmentId::from_u128(number),
+        name: name_of(number).into(),
+        base: 0,
+        size: SIZE,
+        endpoint: format!("mem://node-{number}").parse().unwrap(),
+        remote_key: RemoteKey::from_bytes([0; 16]),
+        ticket_key: None,
+    }
+}
+
+fn name_of(segment: u128) -> String {
+    format!("segment-{segment}")
+}
+
+fn node(segment: u128) -> ClientId {
+    ClientId::from_u128(100 + segment)
+}
+
+/// Some of every way to put, by a number.
+fn config(kind: u8) -> ReplicateConfig {
+    let config = ReplicateConfig::default().replicas(u32::from(kind % 3) + 1);
+    match kind / 4 % 8 {
+        0 => config.soft_pin(),
+        1 => config.hard_pin(),
+        2 | 3 => config.group("g"),
+        _ => config,
+    }
+}
+
+struct Cluster {
+    master: Master,
+    now: Time,
+    opened: BTreeMap<usize, PutHandle>,
+    transfers: BTreeMap<usize, TransferHandle>,
+}
+
+impl Cluster {
+    fn new(shards: usize, kind: u8) -> Self {
+        let config = MasterConfig {
+            shards,
+            multi_tenant: true,
+            client_ttl: Duration::from_secs(60),
+            client_return_timeout: Duration::from_secs(120),
+            disk: (kind & 1 > 0).then(DiskConfig::default),
+            local_disk: (kind & 2 > 0).then(|| LocalDiskConfig {
+                on_evict: kind & 4 > 0,
+                force_evict: kind & 8 > 0,
+                ..LocalDiskConfig::default()
+            }),
+            promotion: Some(PromotionConfig {
+                admission_threshold: 1,
+                ..PromotionConfig::default()
+            }),
+            ttl_after_get: (kind & 16 > 0).then(|| Duration::from_secs(30)),
+            ..MasterConfig::default()
+        };
+        let master = Master::new(config, 7).unwrap();
+        let mut cluster =
+            Self { master, now: Time::ORIGIN, opened: BTreeMap::new(), transfers: BTreeMap::new() };
+        (0..NAMES.len()).for_each(|at| cluster.apply(Op::Policy(at, 600)));
+        (0..SEGMENTS).for_each(|number| cluster.apply(Op::Mount(number)));
+        (0..SEGMENTS).for_each(|number| cluster.apply(Op::MountDisk(number)));
+        cluster
+    }
+
+    /// Does it; what is answered to it other tests look at.
+    fn apply(&mut self, op: Op) {
+        let now = self.now;
+        match op {
+            Op::Policy(at, bytes) => {
+                let _ = self.master.set_tenant_quota(now, &tenant(at), bytes);
+            }
+            Op::DeletePolicy(at) => {
+                let _ = self.master.delete_tenant_quota(now, &tenant(at));
+            }
+            Op::OnlyPolicy(at, bytes) => {
+                let only = BTreeMap::from([(tenant(at), bytes)]);
+                let _ = self.master.replace_tenant_quotas(now, &only);
+            }
+            Op::Mount(number) => {
+                let _ = self.master.mount_segment(now, node(number), spec(number));
+            }
+            Op::Unmount(number) => {
+                let id = SegmentId::from_u128(number);
+                let _ = self.master.unmount_segment(now, node(number), id);
+            }
+            Op::MountDisk(number) => {
+                let endpoint = format!("mem://disk-{number}").parse().unwrap();
+                let _ = self.master.mount_local_disk(now, node(number), endpoint, true);
+                let _ = self.master.report_ssd_capacity(node(number), 1 << 20);
+            }
+            Op::UnmountDisk(number) => {
+                let _ = self.master.unmount_local_disk(now, node(number));
+            }
+            Op::Offload(number, written) => self.offload(node(number), written),
+            Op::Promote(number, how) => self.promote(node(number), how),
+            Op::RemoveAll(at) => {
+                self.master.remove_all_of(now, &tenant(at), false);
+            }
+            Op::Wait(millis) => {
+                self.now = now + Duration::from_millis(millis);
+                for number in 0..SEGMENTS {
+                    // One of them stays silent now and then.
+                    if millis % 4 != number as u64 {
+                        self.master.ping(self.now, node(number));
+                    }
+                }
+                while self.master.tick(self.now) {}
+            }
+            Op::Put { key, len, kind, upsert } => {
+                let (stored, config) = (stored(key), config(kind));
+                let put = PutStart { key: stored.as_ref(), slice_lengths: &[len], config: &config };
+                let granted = if upsert {
+                    self.master.upsert_start(now, WRITER, &put)
+                } else {
+                    self.master.put_start(now, WRITER, &put)
+                };
+                if let Ok(grant) = granted {
+                    self.opened.insert(key, grant.handle);
+                }
+            }
+            op => self.apply_to_key(op),
+        }
+    }
+
+    fn offload(&self, client: ClientId, written: bool) {
+        let jobs = self.master.offload_heartbeat(self.now, client, true, 9).unwrap_or_default();
+        for DiskJob { key, generation, .. } in jobs {
+            let outcome = OffloadOutcome { key: key.as_ref(), generation, written };
+            self.master.notify_offload(self.now, client, &[outcome]);
+        }
+    }
+
+    fn promote(&self, client: ClientId, how: u8) {
+        let (master, now) = (&self.master, self.now);
+        for DiskJob { key, generation, len } in master.promotion_heartbeat(now, client) {
+            let key = key.as_ref();
+            let granted = master.promotion_alloc_start(now, client, key, generation, len, &[]);
+            let _ = match (granted, how) {
+                (Ok(grant), 0 | 1) => {
+                    master.notify_promotion_success(now, client, key, generation, grant.handle)
+                }
+                (Ok(grant), 2 | 3) => {
+                    let (handle, late) = (Some(grant.handle), late(how));
+                    master.notify_promotion_failure(now, client, key, generation, handle, late)
+                }
+                _ => Ok(()),
+            };
+        }
+    }
+
+    fn apply_to_key(&mut self, op: Op) {
+        let (master, now) = (&self.master, self.now);
+        let named = |key: usize| (stored(key), self.opened.get(&key).copied().unwrap_or(NO_PUT));
+        match op {
+            Op::End(key) => {
+                let (key, handle) = named(key);
+                let end = PutEnd { key: key.as_ref(), handle, checksums: &[], prefixes: &[] };
+                let _ = master.put_end(now, WRITER, &end);
+            }
+            Op::Revoke(key) => {
+                let (key, handle) = named(key);
+                let late = late((now.as_millis() % 4) as u8);
+                let _ = master.put_revoke(now, WRITER, key.as_ref(), handle, late);
+            }
+            Op::RevokeMemory(key) => {
+                let (key, handle) = named(key);
+                let late = late((now.as_millis() % 4) as u8);
+                let _ = master.memory_put_revoke(now, WRITER, key.as_ref(), handle, late);
+            }
+            Op::FileEnd(key) => {
+                let (key, handle) = named(key);
+                let _ = master.disk_put_end(now, WRITER, key.as_ref(), handle);
+            }
+            Op::FileRevoke(key) => {
+                let (key, handle) = named(key);
+                let _ = master.disk_put_revoke(now, WRITER, key.as_ref(), handle);
+            }
+            Op::FileGone(key) => {
+                let (key, kind) = (stored(key), ReplicaKind::Disk);
+                let _ = master.evict_disk_replica(now, WRITER, key.as_ref(), None, kind);
+            }
+            Op::Read(key) => {
+                let _ = master.get_replica_list(now, stored(key).as_ref());
+            }
+            Op::Remove(key, force) => {
+                let _ = master.remove(now, stored(key).as_ref(), force);
+            }
+            Op::Clear(key, segment) => {
+                let (key, segment) = (stored(key), segment.map(name_of));
+                master.batch_replica_clear(now, WRITER, &[key.as_ref()], segment.as_deref());
+            }
+            Op::Copy(key, from, to) => {
+                let (stored, from, to) = (stored(key), name_of(from), name_of(to));
+                let copy = master.copy_start(now, WRITER, stored.as_ref(), &from, &[&to]);
+                self.transfers.extend(copy.ok().map(|grant| (key, grant.handle)));
+            }
+            Op::Move(key, from, to) => {
+                let (stored, from, to) = (stored(key), name_of(from), name_of(to));
+                let moved = master.move_start(now, WRITER, stored.as_ref(), &from, &to);
+                self.transfers.extend(moved.ok().map(|grant| (key, grant.handle)));
+            }
+            Op::EndTransfer(key, how) => {
+                let handle = self.transfers.get(&key).copied().unwrap_or(NO_TRANSFER);
+                let (key, late) = (stored(key), late((now.as_millis() % 4) as u8));
+                let _ = match how {
+                    0 => master.copy_revoke(now, WRITER, key.as_ref(), handle, late),
+                    1 => master.move_revoke(now, WRITER, key.as_ref(), handle, late),
+                    2 => master.copy_end(now, WRITER, key.as_ref(), handle),
+                    _ => master.move_end(now, WRITER, key.as_ref(), handle),
+                };
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes and objects of each tenant, counted by looking at everything.
+    fn recount(&self) -> BTreeMap<String, (u64, u64)> {
+        let slots = NAMES.iter().map(|name| (TenantId::new(name).unwrap(), (*name).to_owned()));
+        let slots = slots.filter_map(|(id, name)| Some((self.master.quotas.slot(&id)?, name)));
+        let names: BTreeMap<_, _> = slots.collect();
+        let mut counts = BTreeMap::<String, (u64, u64)>::new();
+        for shard in self.master.shards() {
+            let shard = shard.lock();
+            for slot in 0..shard.end() {
+                let Some(object) = shard.object(slot) else { continue };
+                let name = unscoped(shard.key(object)).0.to_owned();
+                assert_eq!(names[&shard.tenant(slot)], name);
+                let targets = object.transfer().into_iter().flat_map(|it| it.targets.iter());
+                let promoted = object.promotion().map(|promotion| &promotion.space);
+                let (bytes, objects) = counts.entry(name).or_default();
+                let replicas = object.replicas().chain(targets).chain(promoted);
+                *bytes += replicas.map(Replica::len).sum::<u64>();
+                *objects += 1;
+            }
+            for kept in shard.discarded.values() {
+                let slot = kept.tenant.expect("this master has not been rebuilt");
+                counts.entry(names[&slot].clone()).or_default().0 += kept.replicas.bytes();
+            }
+        }
+        counts
+    }
+
+    fn check(&self) {
+        let report = self.master.tenant_quotas().unwrap();
+        assert_eq!(report.mismatches, 0);
+        let charged =
+            report.tenants.iter().map(|row| (row.tenant.to_string(), (row.charged, row.objects)));
+        let charged: BTreeMap<_, _> = charged.filter(|(_, count)| *count != (0, 0)).collect();
+        assert_eq!(charged, self.recount());
+        let table = self.master.segments.read();
+        let capacity: u64 = table.all().map(|segment| segment.spec().size).sum();
+        assert_eq!(report.capacity, capacity);
+    }
+}
+
+/// The key of this number as it is stored.
+fn stored(key: usize) -> ObjectKey {
+    let text = format!("key-{}", key % KEYS);
+    let user = KeyRef::new(&text).unwrap();
+    tenant(key / KEYS).scoped(user).unwrap().as_ref().to_owned()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// After every step the charges are the bytes that are taken: those of replicas,
+    /// readable or not, of copies under way, and those that are kept for a while.
+    #[test]
+    fn charges_are_what_a_recount_finds(
+        shards in prop::sample::select(vec![1usize, 4]),
+        kind in any::<u8>(),
+        ops in prop::collection::vec(op(), 1..120),
+    ) {
+        let mut cluster = Cluster::new(shards, kind);
+        for op in ops {
+            cluster.apply(op);
+            cluster.check();
+        }
+        // In the end nothing is left: not of segments, of files, nor of space that was kept.
+        (0..SEGMENTS).for_each(|number| cluster.apply(Op::Unmount(number)));
+        (0..SEGMENTS).for_each(|number| cluster.apply(Op::UnmountDisk(number)));
+        cluster.apply(Op::Wait(700_000));
+        for at in 0..NAMES.len() {
+            cluster.master.remove_all_of(cluster.now, &tenant(at), true);
+        }
+        cluster.apply(Op::Wait(700_000));
+        cluster.check();
+        for row in cluster.master.tenant_quotas().unwrap().tenants {
+            prop_assert_eq!((row.charged, row.objects), (0, 0));
+            let slot = cluster.master.quotas.slot(&row.tenant).unwrap();
+            prop_assert_eq!(cluster.master.quotas.leaving(slot), 0);
+        }
+    }
+}

@@ -1,0 +1,535 @@
+//! Objects on the clients' own disks: how they come there and what becomes of them.
+//!
+//! A client writes only what it holds in memory. An object that is to be written keeps
+//! that memory until the client says how it went, or its time is up: it is not evicted,
+//! but whoever removes it or puts another value in its place does so, and the client
+//! then hears that what it wrote is of no use.
+
+use std::sync::atomic::Ordering;
+
+use mc_types::{ClientId, Endpoint, Generation, KeyRef, Time};
+
+use crate::command::{Slice, Slices};
+use crate::journal::effect::{Effect, Removal};
+use crate::master::Master;
+use crate::object::{Begun, Object, Offload, Queue, Replicas, State};
+use crate::shard::hash::HashedKey;
+use crate::shard::{Emit, Shard};
+use crate::tenant::ledger::TenantSlot;
+use crate::tenant::quota::Charge;
+use crate::tier::local_disk::{LocalDiskInfo, MAX_DISK_OBJECTS, objects_on};
+use crate::tier::offload_queue::{DiskJob, OffloadError};
+
+mod error;
+
+pub use error::{FoundError, LocalDiskError};
+
+/// Jobs that one tick ends for their age.
+const TICK_JOBS: usize = 512;
+
+/// Puts that no master lives to see.
+const GENERATIONS_AHEAD: u64 = 1 << 48;
+
+/// How writing an object to a disk went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffloadOutcome<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// The put that it came from, as [`DiskJob::generation`] said.
+    pub generation: Generation,
+    /// Whether it is on the disk now.
+    pub written: bool,
+}
+
+/// An object that a client has found on its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundOnDisk<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// The put that it came from.
+    pub generation: Generation,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// What becomes of an object that would be evicted.
+pub(crate) enum Spared {
+    /// It is evicted.
+    No,
+    /// It stays until it is written: so many bytes are free at once, and so many then.
+    Writing { freed: u64, promised: u64 },
+    /// It stays, because nobody can write it now.
+    Later,
+}
+
+impl Master {
+    /// Makes a client's own disk known. From then on the client must
+    /// [`ping`](Self::ping) more often than the client TTL, and fetch what to write with
+    /// [`offload_heartbeat`](Self::offload_heartbeat) if it is `enabled`. Mounting it
+    /// again at the same endpoint changes only that; at another one it is a new disk, on
+    /// which nothing is until [`report_local_disk`](Self::report_local_disk) says so.
+    ///
+    /// # Errors
+    /// [`LocalDiskError::Unsupported`] without local disks, or
+    /// [`LocalDiskError::TooManyDisks`].
+    pub fn mount_local_disk(
+        &self,
+        now: Time,
+        client: ClientId,
+        endpoint: Endpoint,
+        enabled: bool,
+    ) -> Result<(), LocalDiskError> {
+        self.local_disks_wanted()?;
+        let moved = self.local.book.lock().disk(client).is_some_and(|d| *d.endpoint() != endpoint);
+        if moved {
+            self.drop_local_disk(now, client);
+        }
+        let mut clients = self.clients.lock();
+        let mut book = self.local.book.lock();
+        let dropped = book
+            .offloads
+            .mount(client, enabled)
+            .map_err(|_| LocalDiskError::TooManyDisks { limit: crate::MAX_DISKS })?;
+        if book.disk(client).is_none() {
+            book.add(client, endpoint);
+        }
+        drop(book);
+        clients.disk_mounted(client, now, self.config.client_ttl);
+        drop(clients);
+        self.stop_offloads(now, dropped);
+        Ok(())
+    }
+
+    /// Forgets a client's disk with all that is on it. One that is not mounted is
+    /// forgotten already.
+    ///
+    /// # Errors
+    /// [`LocalDiskError::Unsupported`] without local disks.
+    pub fn unmount_local_disk(&self, now: Time, client: ClientId) -> Result<(), LocalDiskError> {
+        self.local_disks_wanted()?;
+        let mut clients = self.clients.lock();
+        if clients.disk_left(client) && self.segments.read().of_client(client).is_empty() {
+            clients.leave(client);
+        }
+        self.hand_over(clients, now);
+        Ok(())
+    }
+
+    /// Notes how many bytes a client's disk can hold.
+    ///
+    /// # Errors
+    /// [`OffloadError::NoDisk`].
+    pub fn report_ssd_capacity(&self, client: ClientId, bytes: u64) -> Result<(), OffloadError> {
+        self.local.book.lock().offloads.set_capacity(client, bytes)
+    }
+
+    /// Hands a client up to `max` objects to write to its disk, oldest first, and notes
+    /// whether it takes more.
+    ///
+    /// # Errors
+    /// [`OffloadError::NoDisk`]: the client is to mount its disk again and report what is
+    /// on it.
+    pub fn offload_heartbeat(
+        &self,
+        now: Time,
+        client: ClientId,
+        enabled: bool,
+        max: usize,
+    ) -> Result<Vec<DiskJob>, OffloadError> {
+        let (dropped, jobs) = {
+            let mut book = self.local.book.lock();
+            let dropped = book.offloads.enable(client, enabled)?;
+            (dropped, book.offloads.drain(now, client, max)?)
+        };
+        self.stop_offloads(now, dropped);
+        Ok(jobs)
+    }
+
+    /// Notes how the writing of objects went. One that is written can be read from the
+    /// disk from now on.
+    ///
+    /// # Errors
+    /// For each that is not to be written any more [`OffloadError::NotPending`]: the
+    /// client deletes what it wrote.
+    pub fn notify_offload(
+        &self,
+        now: Time,
+        client: ClientId,
+        outcomes: &[OffloadOutcome<'_>],
+    ) -> Vec<Result<(), OffloadError>> {
+        let note = |outcome: &OffloadOutcome<'_>| self.end_offload(now, client, outcome);
+        outcomes.iter().map(note).collect()
+    }
+
+    fn end_offload(
+        &self,
+        now: Time,
+        client: ClientId,
+        outcome: &OffloadOutcome<'_>,
+    ) -> Result<(), OffloadError> {
+        let key = self.hashed(outcome.key);
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let slot = shard.find_of_put(key, outcome.generation, emit);
+        let mut book = self.local.book.lock();
+        let disk = book.disk(client).ok_or(OffloadError::NoDisk)?.clone();
+        let Some(slot) = slot else {
+            // Its jobs went with the object.
+            return Err(OffloadError::NotPending);
+        };
+        if !outcome.written {
+            book.offloads.failed(client, outcome.generation)?;
+            drop(book);
+            shard.not_written(slot, emit);
+            return Ok(());
+        }
+        let len = book.offloads.written(client, outcome.generation)?.len;
+        drop(book);
+        let object = shard.get_mut(slot);
+        if object.local_disks().iter().any(|other| other.client() == client) {
+            // It has found it there before it said that it wrote it.
+            shard.config.local.book.lock().offloads.freed(client, len);
+        } else {
+            object.change_extra(|extra| extra.local_disks.push(disk));
+        }
+        shard.written(slot, emit);
+        Ok(())
+    }
+
+    /// Says what is on a client's disk that it has just mounted: objects that the master
+    /// knows are readable there, and those that it does not know are objects from now on
+    /// that lie on this disk alone. An object that was removed while its client was away
+    /// comes back that way.
+    ///
+    /// # Errors
+    /// For each one a [`FoundError`]; the client deletes what is of no use.
+    pub fn report_local_disk(
+        &self,
+        now: Time,
+        client: ClientId,
+        found: &[FoundOnDisk<'_>],
+    ) -> Vec<Result<(), FoundError>> {
+        found.iter().map(|found| self.adopt(now, client, found)).collect()
+    }
+
+    fn adopt(
+        &self,
+        now: Time,
+        client: ClientId,
+        found: &FoundOnDisk<'_>,
+    ) -> Result<(), FoundError> {
+        let len = found.len;
+        if len == 0 || len > i64::MAX as u64 {
+            return Err(FoundError::WrongLength);
+        }
+        if self.may_be_given(found.generation) {
+            return Err(FoundError::OtherObject);
+        }
+        let key = self.hashed(found.key);
+        let emit = self.emit(now);
+        let mut shard = self.shard_of(key);
+        let known = shard.find_live(key, emit).map(|(slot, object)| {
+            let same = object.generation == found.generation && object.state == State::Complete;
+            let on_it = object.local_disks().iter().any(|disk| disk.client() == client);
+            (slot, same, object.len() == len, on_it)
+        });
+        match known {
+            Some((_, false, ..)) => return Err(FoundError::OtherObject),
+            Some((_, true, false, _)) => return Err(FoundError::WrongLength),
+            Some((_, true, true, true)) => return Ok(()),
+            _ => {}
+        }
+        // It takes no memory, and its tenant must be one all the same.
+        let tenant = match known {
+            Some(_) => Charge::free(),
+            None => {
+                self.quotas.charge_owner(found.key, 0).map_err(|_| FoundError::NotRegistered)?
+            }
+        };
+        let disk = {
+            let mut book = self.local.book.lock();
+            let disk = book.disk(client).ok_or(FoundError::NoDisk)?.clone();
+            if objects_on(&disk) > MAX_DISK_OBJECTS as u64 {
+                return Err(FoundError::TooManyObjects);
+            }
+            book.offloads.found(client, len).map_err(|_| FoundError::NoDisk)?;
+            disk
+        };
+        match known {
+            Some((slot, ..)) => {
+                let object = shard.get_mut(slot);
+                object.change_extra(|extra| extra.local_disks.push(disk));
+                shard.emit_changed(slot, emit);
+            }
+            None => {
+                let begun = Begun::on_disk(found.generation, len, tenant.keep());
+                let slot = shard.enter(key, client, begun, now);
+                shard.get_mut(slot).change_extra(|extra| extra.local_disks.push(disk));
+                shard.adopted(slot, emit);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a client is to delete everything on its disk, because everything was
+    /// removed by force; says so once.
+    pub fn poll_remove_all(&self, client: ClientId) -> bool {
+        self.local.book.lock().offloads.take_wipe(client)
+    }
+
+    /// The clients' own disks.
+    #[must_use]
+    pub fn local_disks(&self) -> Vec<LocalDiskInfo> {
+        self.local.book.lock().infos()
+    }
+
+    /// Whether a put to come could be named like this one.
+    fn may_be_given(&self, generation: Generation) -> bool {
+        let next = self.generations.load(Ordering::Relaxed);
+        (next..next.saturating_add(GENERATIONS_AHEAD)).contains(&generation.as_u64())
+    }
+
+    fn local_disks_wanted(&self) -> Result<(), LocalDiskError> {
+        self.local.config.map(|_| ()).ok_or(LocalDiskError::Unsupported)
+    }
+
+    /// Everything was removed: nothing is to be written any more, and what is on the
+    /// disks is to go.
+    pub(crate) fn wipe_local_disks(&self, now: Time) {
+        if self.local.config.is_some() {
+            let (dropped, ended) = {
+                let mut book = self.local.book.lock();
+                (book.offloads.clear(), book.promotions.clear())
+            };
+            self.stop_offloads(now, dropped.into_iter().map(|(_, job)| job).collect());
+            self.stop_promotions(now, ended);
+        }
+    }
+
+    /// A disk is gone, or its client.
+    pub(crate) fn drop_local_disk(&self, now: Time, client: ClientId) {
+        let (dropped, ended) = {
+            let mut book = self.local.book.lock();
+            if !book.remove(client) {
+                return;
+            }
+            (book.offloads.unmount(client), book.promotions.client_gone(client))
+        };
+        self.stop_offloads(now, dropped);
+        self.stop_promotions(now, ended);
+        self.start_sweep();
+    }
+
+    /// Ends what took too long; true when more is left to do.
+    pub(crate) fn expire_offloads(&self, now: Time) -> bool {
+        if self.local.config.is_none() {
+            return false;
+        }
+        let expired = self.local.book.lock().offloads.expire(now, TICK_JOBS);
+        let more = expired.len() == TICK_JOBS;
+        self.stop_offloads(now, expired.into_iter().map(|(_, job)| job).collect());
+        more
+    }
+
+    /// Tells the objects of these jobs that they are not written. Takes no lock before
+    /// those of their shards.
+    fn stop_offloads(&self, now: Time, jobs: Vec<DiskJob>) {
+        let emit = self.emit(now);
+        for job in jobs {
+            let key = self.hashed(job.key.as_ref());
+            let mut shard = self.shard_of(key);
+            if let Some(slot) = shard.find_of_put(key, job.generation, emit) {
+                shard.not_written(slot, emit);
+            }
+        }
+    }
+}
+
+impl Begun {
+    /// An object without memory, whose only slice nobody can verify.
+    fn on_disk(generation: Generation, len: u64, tenant: TenantSlot) -> Self {
+        Self {
+            generation,
+            slices: Slices::One(Slice { len, checksum: None }),
+            replicas: Replicas::default(),
+            soft_pin: false,
+            hard_pin: false,
+            group: None,
+            parent: None,
+            replaces: None,
+            file: false,
+            tenant,
+        }
+    }
+}
+
+impl Shard {
+    /// The object of this key, if it comes from this put.
+    pub(crate) fn find_of_put(
+        &mut self,
+        key: HashedKey<'_>,
+        generation: Generation,
+        emit: Emit<'_>,
+    ) -> Option<u32> {
+        let (slot, object) = self.find_live(key, emit)?;
+        (object.generation == generation).then_some(slot)
+    }
+
+    /// Has the first client write an object that holds it in memory and takes it.
+    ///
+    /// # Errors
+    /// Why none does: [`OffloadError::NoDisk`], unless there is something better to say.
+    pub(crate) fn queue_offload(&mut self, slot: u32, now: Time) -> Result<ClientId, OffloadError> {
+        let object = self.object(slot).ok_or(OffloadError::NoDisk)?;
+        let (key, generation, len) = (self.key(object), object.generation, object.len());
+        let mut refusal = OffloadError::NoDisk;
+        let mut book = self.config.local.book.lock();
+        let mut writer = None;
+        for replica in object.replicas().filter(|replica| replica.segment.is_readable()) {
+            let client = replica.segment.client();
+            match book.offloads.queue(now, client, key, generation, len) {
+                Ok(()) => {
+                    writer = Some(client);
+                    break;
+                }
+                Err(OffloadError::NoDisk | OffloadError::Disabled) => {}
+                Err(error) => refusal = error,
+            }
+        }
+        drop(book);
+        let client = writer.ok_or(refusal)?;
+        self.get_mut(slot)
+            .change_extra(|extra| extra.offload = Some(Offload { client, promised: 0 }));
+        Ok(client)
+    }
+
+    /// Has a victim written before its memory goes, if it is on no disk yet.
+    pub(crate) fn spare(&mut self, slot: u32, emit: Emit<'_>) -> Spared {
+        let Some(force) = self.config.local.writes_at_eviction() else { return Spared::No };
+        let object = self.get_mut(slot);
+        if object.outlives_memory() || !object.has_memory() {
+            return Spared::No;
+        }
+        let dead = object.take_dead_replicas();
+        // Its group was given up: it goes with the others, or leaves them.
+        let alone = object.group().is_none();
+        self.give_back(self.tenant(slot), dead);
+        match self.queue_offload(slot, emit.now) {
+            Ok(client) => {
+                self.leave_group(slot);
+                let object = self.objects.get_mut(slot).expect("the slot of an object");
+                self.order.wait_for_disk(slot, object);
+                let others = object.take_replicas_if(|r| r.segment.client() != client);
+                let promised = object.replicas().fold(0, |sum, r| sum + r.len());
+                object.change_extra(|extra| extra.offload = Some(Offload { client, promised }));
+                self.config.local.promise(promised);
+                self.config.quotas.leaves(self.tenant(slot), promised);
+                if !others.is_empty() {
+                    self.emit_changed(slot, emit);
+                }
+                let freed = self.give_back(self.tenant(slot), others);
+                self.config.quotas.evicted(self.tenant(slot), freed);
+                self.totals.evicted_bytes = self.totals.evicted_bytes.saturating_add(freed);
+                Spared::Writing { freed, promised }
+            }
+            Err(OffloadError::QueueFull { .. }) if alone && !force => Spared::Later,
+            Err(_) => Spared::No,
+        }
+    }
+
+    /// Ends the offload of an object; true when it was to be evicted after it.
+    fn offload_over(&mut self, slot: u32) -> bool {
+        let object = self.objects.get_mut(slot).expect("the slot of an object");
+        let evicting = object.queue == Queue::Offloading;
+        if evicting {
+            self.order.remove(slot, object);
+        }
+        if let Some(Offload { promised, .. }) = object.offload() {
+            object.change_extra(|extra| extra.offload = None);
+            self.config.local.keep_promise(promised);
+            self.config.quotas.leaves_no_more(self.order.tenant(slot), promised);
+        }
+        evicting
+    }
+
+    /// An object is on a disk now.
+    fn written(&mut self, slot: u32, emit: Emit<'_>) {
+        let evicting = self.offload_over(slot);
+        if evicting && !self.is_in_use(slot, emit.now) {
+            self.evict_memory(slot, emit);
+            return;
+        }
+        if evicting {
+            self.back_in_order(slot);
+        }
+        self.emit_changed(slot, emit);
+    }
+
+    /// An object is not written to the disk that it was to be written to.
+    fn not_written(&mut self, slot: u32, emit: Emit<'_>) {
+        if self.object(slot).is_none_or(|object| object.offload().is_none()) {
+            return;
+        }
+        if !self.offload_over(slot) {
+            return;
+        }
+        let force = self.config.local.writes_at_eviction() == Some(true);
+        if force && !self.is_in_use(slot, emit.now) {
+            self.evict_memory(slot, emit);
+        } else {
+            self.back_in_order(slot);
+        }
+    }
+
+    /// Whether somebody may be reading the memory of an object.
+    fn is_in_use(&self, slot: u32, now: Time) -> bool {
+        let terms = &self.config.terms;
+        self.object(slot).is_some_and(|object| object.protection.is_leased(terms, now))
+    }
+
+    /// An object can be evicted as one that was just put.
+    pub(crate) fn back_in_order(&mut self, slot: u32) {
+        let item = self.item(self.object(slot).expect("the slot of an object"));
+        let object = self.objects.get_mut(slot).expect("the slot of an object");
+        self.order.remove(slot, object);
+        self.order.insert(slot, object, item);
+    }
+
+    /// An object that its client has found is readable.
+    fn adopted(&mut self, slot: u32, emit: Emit<'_>) {
+        let object = self.objects.get_mut(slot).expect("the slot of an object");
+        object.state = State::Complete;
+        self.order.leave_memory(slot, object);
+        if let Some(object) = self.object(slot)
+            && emit.sink.is_some()
+        {
+            emit.effect(&Effect::Stored { object: self.view(object) });
+        }
+    }
+
+    /// An object goes: nobody is to write it any more, and its disks have room again.
+    pub(crate) fn forget_disks(&self, slot: u32, object: &Object) {
+        let offload = object.offload();
+        if offload.is_none() && object.local_disks().is_empty() {
+            return;
+        }
+        let mut book = self.config.local.book.lock();
+        if let Some(Offload { client, promised }) = offload {
+            book.offloads.cancel(client, object.generation);
+            self.config.local.keep_promise(promised);
+            self.config.quotas.leaves_no_more(self.tenant(slot), promised);
+        }
+        for disk in object.local_disks().iter().filter(|disk| !disk.is_gone()) {
+            book.offloads.freed(disk.client(), object.len());
+        }
+    }
+}
+
+impl Removal {
+    /// Why an object is gone that has lost all that it had.
+    pub(crate) fn of_lost(object: &Object) -> Self {
+        let was_on_disk = !object.local_disks().is_empty();
+        let had_memory = object.replicas().next().is_some();
+        if was_on_disk && !had_memory { Self::DiskLost } else { Self::SegmentLost }
+    }
+}
