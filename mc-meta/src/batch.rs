@@ -1,4 +1,4 @@
-//! Many commands in one call; those that only read are in `get.rs`.
+//! Many commands in one call; those that only read are in `read`.
 //!
 //! Each form answers for every item, in order, as the single calls one after the
 //! other would: a key that comes twice meets what its first appearance did. One

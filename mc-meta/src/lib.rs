@@ -21,6 +21,8 @@ mod tenant;
 mod tier;
 mod transfer;
 
+pub use mc_ticket::{GrantSecret, PutToken, TicketKey};
+
 pub use command::{
     CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_GROUP_NAME_LEN,
     MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, MasterReport, Mounted, ObjectInfo, Placement,
@@ -46,7 +48,6 @@ pub use journal::export::{ExportCursor, ExportPage};
 pub use journal::record::{Location, Locations, ObjectRecord, Record};
 pub use journal::recover::{Dropped, Rebuild, RebuildError, RebuildReport};
 pub use master::Master;
-pub use mc_ticket::{GrantSecret, PutToken, TicketKey};
 pub use object::states::{BufferStatus, ReplicaStatus, SegmentStatus};
 pub use object::view::{ObjectView, SpaceView};
 pub use query::explain::{Explanation, Happening, KeptBy, What};

@@ -5,25 +5,22 @@ use core::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mc_alloc::Label;
 use mc_evict::Watermark;
 use mc_lease::Terms;
 use mc_ticket::{GrantSecret, PutToken};
-use mc_types::{ClientId, Generation, KeyRef, Time};
+use mc_types::{Generation, KeyRef, Time};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::clients::Clients;
-use crate::command::{PutHandle, ReplicateConfig, TransferHandle};
+use crate::command::{PutHandle, TransferHandle};
 use crate::config::{ConfigError, MasterConfig};
-use crate::evict::group::{Group, Groups};
+use crate::evict::group::Groups;
 use crate::evict::room::{Hopeless, Labels};
 use crate::health::damage::Damage;
 use crate::health::suspicion::Suspicion;
 use crate::journal::effect::EffectSink;
-use crate::object::Replicas;
 use crate::shard::hash::{HashedKey, KeyHasher, mix};
 use crate::shard::{Emit, Shard, ShardConfig};
-use crate::space::place::{Demand, NoRoom};
 use crate::space::table::SegmentTable;
 use crate::tenant::quota::Quotas;
 use crate::tier::kinds::FileBytes;
@@ -75,7 +72,7 @@ pub struct Master {
     pub(crate) hopeless: Mutex<Option<Hopeless>>,
     draws: AtomicU64,
     /// Placements begun. Apart from the draws, which are made for other ends too.
-    placements: AtomicU64,
+    pub(crate) placements: AtomicU64,
 }
 
 /// What has happened since the master began, beside what the shards count.
@@ -246,43 +243,9 @@ impl Master {
         mix(self.seed ^ mix(self.draws.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// The group that the put of this generation joins.
-    pub(crate) fn join_group(&self, name: &str, generation: Generation, shard: u32) -> Arc<Group> {
-        loop {
-            let group = self.groups.lock().named(name);
-            // False when it was given up since; the next one of the name is another.
-            if group.join(generation, shard) {
-                return group;
-            }
-        }
-    }
-
-    /// Whether objects that are put into a group of this name now join this one.
-    pub(crate) fn is_group(&self, name: &str, group: &Arc<Group>) -> bool {
-        Arc::ptr_eq(&self.groups.lock().named(name), group)
-    }
-
     /// What the eviction policy knows a key by.
     pub(crate) fn item_hash(&self, key: KeyRef<'_>) -> Option<NonZeroU64> {
         NonZeroU64::new(self.hasher.hash(key))
-    }
-
-    /// Takes space for up to `config.replica_num` replicas of `len` bytes of the object that
-    /// `label` stands for.
-    ///
-    /// # Errors
-    /// [`NoRoom`] when there is no room for a single one.
-    pub(crate) fn place(
-        &self,
-        len: u64,
-        config: &ReplicateConfig,
-        writer: ClientId,
-        label: Option<Label>,
-    ) -> Result<Replicas, NoRoom> {
-        let turn = self.placements.fetch_add(1, Ordering::Relaxed);
-        let seed = self.draw();
-        let strategy = self.config.allocation_strategy;
-        self.segments.read().place(&Demand { len, config, writer, label, strategy, turn, seed })
     }
 }
 

@@ -1,4 +1,8 @@
-//! One object's record.
+//! One object: its replicas, its state and what protects it.
+//!
+//! [`states`]: the states of replicas and segments, and which may follow which. [`spans`]: the
+//! parts of an object whose bytes can be verified alone. [`view`]: an object as sinks and
+//! administrators see it.
 
 pub(crate) mod spans;
 pub(crate) mod states;

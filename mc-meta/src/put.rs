@@ -1,46 +1,29 @@
 //! Puts: space is granted, written, and then the object becomes readable.
+//!
+//! [`upsert`]: the same for a key that may have a value. [`space`]: where the space of a put comes
+//! from. [`unfinished`]: puts that end without an object.
 
+pub(crate) mod space;
+pub(crate) mod unfinished;
 pub(crate) mod upsert;
 
 use mc_types::{Checksum, ClientId, Generation, KeyRef, Time};
 
 use crate::command::{
     LateWrites, MAX_GROUP_NAME_LEN, MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, PutEnd, PutGrant,
-    PutHandle, PutStart, ReplicateConfig, Slice, Slices,
+    PutHandle, PutStart, Slice, Slices,
 };
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
-use crate::evict::order::Evicted;
 use crate::journal::effect::Removal;
-use crate::master::{Attempt, Master, count};
+use crate::master::{Attempt, Master};
 use crate::object::spans::checkpoints;
 use crate::object::{Begun, Replicas, State};
+use crate::put::space::Pressure;
 use crate::query::explain::What;
 use crate::shard::hash::HashedKey;
 use crate::shard::index::tag_of;
 use crate::shard::{Emit, Retired, Shard};
-use crate::space::place::NoRoom;
 use crate::tenant::quota::Charge;
-
-/// Rounds of evicting before a put is refused. One is enough, unless other puts take the
-/// room that it made.
-const MAX_ROUNDS: u32 = 16;
-
-/// What has been done to make room for one put.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pressure {
-    rounds: u32,
-}
-
-impl Pressure {
-    /// Whether there may be another round.
-    pub(crate) const fn is_bearable(self) -> bool {
-        self.rounds < MAX_ROUNDS
-    }
-
-    pub(crate) const fn count(&mut self) {
-        self.rounds += 1;
-    }
-}
 
 impl Master {
     /// Grants space for an object that nobody can read until
@@ -144,56 +127,6 @@ impl Master {
             file: false,
             tenant: charge.keep(),
         }
-    }
-
-    /// Takes room for a file, if there is a tier of files and it has some.
-    pub(crate) fn plan_file(&self, len: u64) -> bool {
-        let planned = self.config.disk.is_some() && self.files.take(len);
-        if self.config.disk.is_some() && !planned {
-            count(&self.counters.disk_no_room, 1);
-        }
-        planned
-    }
-
-    /// Takes space back for an object of `len` bytes; an error when none is left to
-    /// take.
-    pub(crate) fn make_room_for(
-        &self,
-        len: u64,
-        config: &ReplicateConfig,
-        no_room: NoRoom,
-        pressure: &mut Pressure,
-        now: Time,
-    ) -> Option<PutStartError> {
-        let best_free = match no_room {
-            NoRoom::NoSegments { mounted } => {
-                return Some(PutStartError::TooFewSegments { mounted });
-            }
-            NoRoom::TooLarge { largest_object } => {
-                return Some(PutStartError::TooLarge { len, largest_object });
-            }
-            NoRoom::NotNow { best_free } => best_free,
-            NoRoom::Quota(refused) => return self.make_room_within(refused, pressure, now),
-        };
-        // What nobody can use goes before what somebody may want.
-        if self.reclaim_unfinished(now).0 > 0 {
-            return None;
-        }
-        let evicted = match pressure.is_bearable() {
-            true => self.evict_for(now, len, config),
-            false => Evicted::default(),
-        };
-        pressure.count();
-        if evicted.objects > 0 {
-            return None;
-        }
-        Some(if evicted.leased > 0 || self.any_leased() {
-            PutStartError::AllLeased { len }
-        } else if best_free >= len {
-            PutStartError::Fragmented { len, free: best_free }
-        } else {
-            PutStartError::Full { len }
-        })
     }
 
     /// Makes sure that no object stands where a put wants to begin.
@@ -333,6 +266,17 @@ impl Master {
 }
 
 impl Shard {
+    /// The object of this key, if it comes from this put.
+    pub(crate) fn find_of_put(
+        &mut self,
+        key: HashedKey<'_>,
+        generation: Generation,
+        emit: Emit<'_>,
+    ) -> Option<u32> {
+        let (slot, object) = self.find_live(key, emit)?;
+        (object.generation == generation).then_some(slot)
+    }
+
     /// The put that its client names, and whether it is still open.
     pub(crate) fn find_put(
         &mut self,

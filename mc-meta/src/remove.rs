@@ -1,4 +1,7 @@
 //! Removal on request.
+//!
+//! [`clear`]: clients take back replicas of what they have put. [`expiry`]: objects that go some
+//! time after they were first read.
 
 pub(crate) mod clear;
 pub(crate) mod expiry;

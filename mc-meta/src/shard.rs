@@ -1,11 +1,13 @@
-//! One shard: the objects whose keys hash to it.
+//! One shard: the objects whose keys hash to it, and the tables that lead to them.
 //!
-//! Every change of an object's state happens here or in `impl Shard` blocks of the
-//! file about that change; which order of eviction an object is in is decided in
-//! `order.rs` alone.
+//! Every change of an object's state happens here or in an `impl Shard` block of the file about
+//! that change; the order of eviction that an object is in is decided in `evict/order.rs`
+//! alone. [`index`], [`keys`], [`slab`] and [`owners`] hold what each object costs; [`open_puts`]
+//! and [`kept`] what ends by time.
 
 pub(crate) mod hash;
 pub(crate) mod index;
+pub(crate) mod kept;
 pub(crate) mod keys;
 pub(crate) mod open_puts;
 pub(crate) mod owners;
@@ -20,16 +22,16 @@ use mc_evict::{Item, PolicyKind};
 use mc_lease::{Protection, Terms};
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
 
-use crate::command::LateWrites;
 use crate::evict::order::Order;
 use crate::evict::room::Labels;
 use crate::journal::effect::{Effect, EffectSink, Removal};
-use crate::object::view::{ObjectView, SpaceView};
+use crate::object::view::ObjectView;
 use crate::object::{Begun, Object, Replicas, State};
 use crate::query::explain::{History, What};
 use crate::remove::expiry::Expiring;
 use crate::shard::hash::{HashedKey, KeyHasher};
 use crate::shard::index::{Index, tag_of};
+use crate::shard::kept::Kept;
 use crate::shard::keys::KeyArena;
 use crate::shard::open_puts::OpenPuts;
 use crate::shard::owners::Owners;
@@ -127,17 +129,6 @@ pub(crate) struct Shard {
     late: BTreeMap<Generation, Time>,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
-}
-
-/// Space that belongs to no object any more.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    /// Who is still charged for it; `None` for what was kept before the master began.
-    pub(crate) tenant: Option<TenantSlot>,
-    pub(crate) replicas: Replicas,
-    /// The client that can give it back before its time, because it alone may still be
-    /// writing there.
-    pub(crate) writer: Option<ClientId>,
 }
 
 /// What became of an object that was taken out.
@@ -501,70 +492,6 @@ impl Shard {
     pub(crate) fn writer(&self, slot: u32) -> Option<ClientId> {
         let object = self.object(slot)?;
         (object.state == State::Processing).then(|| self.client(object))
-    }
-
-    /// Keeps space until then. `generation` only tells entries of one time apart. To be
-    /// called before what the space belonged to is reported as gone or changed.
-    pub(crate) fn keep_until(
-        &mut self,
-        until: Time,
-        generation: Generation,
-        space: Kept,
-        emit: Emit<'_>,
-    ) {
-        if !space.replicas.is_empty() {
-            let (left, view) = (until - emit.now, SpaceView { replicas: &space.replicas });
-            emit.effect(&Effect::SpaceKept { space: view, left });
-            let kept = self.discarded.entry((until, generation)).or_default();
-            kept.tenant = space.tenant;
-            kept.writer = space.writer;
-            kept.replicas.extend(space.replicas);
-            if space.writer.is_some() {
-                self.late.insert(generation, until);
-            }
-        }
-    }
-
-    /// Notes that a client which has given up what has this number writes no more, or
-    /// that it still may; false when none of its space is kept. The caller has seen proof
-    /// that the client began it.
-    pub(crate) fn revoked_again(
-        &mut self,
-        client: ClientId,
-        number: Generation,
-        late: LateWrites,
-        emit: Emit<'_>,
-    ) -> bool {
-        let Some(until) = self.late.get(&number).copied() else { return false };
-        let entry = (until, number);
-        if self.discarded.get(&entry).is_none_or(|kept| kept.writer != Some(client)) {
-            return false;
-        }
-        if late == LateWrites::Impossible
-            && let Some(kept) = self.discarded.remove(&entry)
-        {
-            self.free_kept(number, kept, emit);
-        }
-        true
-    }
-
-    /// Whether space is kept that only readers may still be using.
-    pub(crate) fn keeps_for_readers(&self) -> bool {
-        // All other space that is kept has a writer.
-        self.discarded.len() > self.late.len()
-    }
-
-    /// Gives space back that was kept.
-    fn free_kept(&mut self, number: Generation, kept: Kept, emit: Emit<'_>) {
-        let Kept { tenant, replicas, writer } = kept;
-        if writer.is_some() {
-            self.late.remove(&number);
-        }
-        emit.effect(&Effect::SpaceFreed { space: SpaceView { replicas: &replicas } });
-        match tenant {
-            Some(tenant) => self.give_back(tenant, replicas),
-            None => replicas.release_uncharged(),
-        };
     }
 
     fn emit_removed(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) {

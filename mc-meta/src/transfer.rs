@@ -1,5 +1,6 @@
 //! Copies and moves: an object gets replicas in other segments and stays readable
-//! throughout.
+//! throughout. [`tasks`] are copies and moves that clients fetch from the master, and [`drain`] jobs
+//! empty segments by moves.
 //!
 //! The master grants space in the targets, a client copies the bytes, and when it says
 //! so the targets become replicas. A move then gives the source up. An object has one
@@ -29,7 +30,8 @@ use crate::command::{LateWrites, MAX_REPLICAS, Placement, Placements, Slices, Tr
 use crate::master::Master;
 use crate::object::{Object, Replica, Replicas, State};
 use crate::shard::hash::HashedKey;
-use crate::shard::{Emit, Kept, Shard};
+use crate::shard::kept::Kept;
+use crate::shard::{Emit, Shard};
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 

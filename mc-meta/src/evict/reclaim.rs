@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use mc_types::Time;
 
-use crate::evict::order::{Class, Evicted, Pool};
+use crate::evict::order::victims::Evicted;
+use crate::evict::order::{Class, Pool};
 use crate::evict::room::Wanted;
 use crate::master::Master;
 use crate::shard::hash::mix;

@@ -23,7 +23,8 @@ use mc_types::{Generation, Time};
 
 use self::run::{Piece, Run, Stake, Victim};
 use crate::command::ReplicateConfig;
-use crate::evict::order::{Class, Evicted, Pool};
+use crate::evict::order::victims::Evicted;
+use crate::evict::order::{Class, Pool};
 use crate::master::Master;
 use crate::object::{Object, Queue, State};
 use crate::shard::Shard;

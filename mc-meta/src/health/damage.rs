@@ -18,7 +18,8 @@ use crate::health::credits::Credits;
 use crate::journal::effect::{Effect, Removal};
 use crate::master::Master;
 use crate::object::{Object, Replica, Replicas, State};
-use crate::shard::{Emit, Kept, Retired, Shard};
+use crate::shard::kept::Kept;
+use crate::shard::{Emit, Retired, Shard};
 use crate::tier::kinds::FileState;
 
 /// Most replicas whose second look is open.

@@ -4,7 +4,8 @@ use core::fmt;
 
 use mc_types::ErrorCode;
 use regex_automata::dfa::{Automaton, StartKind, dense};
-use regex_automata::nfa::thompson::{self, WhichCaptures};
+use regex_automata::nfa::thompson;
+use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::{Input, MatchKind};
 use regex_syntax::ast;
 use regex_syntax::hir::{Hir, HirKind, Look};

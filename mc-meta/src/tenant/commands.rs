@@ -5,29 +5,23 @@
 //! moves), and refunded where it goes back to its segment, whatever became of the object
 //! meanwhile: what was discarded or replaced stays charged until it can be given out.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use mc_alloc::Label;
-use mc_types::{ClientId, KeyRef, Time};
+use mc_types::{KeyRef, Time};
 
-use crate::command::{KeyPage, ListCursor, ReplicateConfig};
-use crate::error::PutStartError;
-use crate::evict::order::Evicted;
+use crate::command::{KeyPage, ListCursor};
 use crate::journal::effect::Effect;
 use crate::master::Master;
-use crate::object::{Object, Replicas};
-use crate::put::Pressure;
+use crate::object::Object;
 use crate::read::by_pattern::ReplicaPage;
 use crate::read::pattern::Pattern;
 use crate::shard::Shard;
-use crate::space::place::NoRoom;
-use crate::tenant::id::{ScopeError, ScopedKey, TenantId, unscoped};
-use crate::tenant::quota::{Charge, PolicyError, QuotaError, QuotaReport, TenantUsage};
+use crate::tenant::id::{ScopeError, ScopedKey, TenantId};
+use crate::tenant::quota::{PolicyError, QuotaReport, TenantUsage};
 
 impl Master {
     /// The key that an object of `tenant` is stored under, which every command takes, and
-    /// [`ReplicateConfig::parent`] too. Whoever takes keys from requests asks this for
+    /// [`ReplicateConfig::parent`](crate::ReplicateConfig::parent) too. Whoever takes keys from requests asks this for
     /// each of them, even when the master runs without tenants: it then says the key of
     /// the default tenant, whoever asks.
     ///
@@ -165,79 +159,6 @@ impl Master {
         force: bool,
     ) -> u64 {
         self.remove_matching(now, Some(self.quotas.acting(tenant)), Some(pattern), force)
-    }
-
-    /// Takes space as [`place`](Self::place) does, and charges the owner of the key for
-    /// it. As many replicas must be within the quota as are asked for and could be
-    /// placed, though fewer may find room.
-    ///
-    /// # Errors
-    /// [`NoRoom`] when there is no room for a single replica. That the object could not
-    /// even be placed in empty segments goes before the quota, which no segments make
-    /// zero.
-    pub(crate) fn place_charged(
-        &self,
-        key: KeyRef<'_>,
-        len: u64,
-        config: &ReplicateConfig,
-        writer: ClientId,
-        label: Option<Label>,
-    ) -> Result<(Replicas, Charge<'_>), NoRoom> {
-        let mut charge = if self.quotas.is_on() {
-            let table = self.segments.read();
-            table.could_place(len, config)?;
-            let replicas = u64::from(config.replica_num).min(table.segments().len() as u64);
-            drop(table);
-            let charge = self.quotas.charge_owner(key, len.saturating_mul(replicas));
-            charge.map_err(NoRoom::Quota)?
-        } else {
-            Charge::free()
-        };
-        let replicas = self.place(len, config, writer, label)?;
-        charge.shrink_to(replicas.bytes());
-        Ok((replicas, charge))
-    }
-
-    /// Takes space back from a tenant whose quota stands in the way of a put; an error
-    /// when that does not help.
-    pub(crate) fn make_room_within(
-        &self,
-        refused: QuotaError,
-        pressure: &mut Pressure,
-        now: Time,
-    ) -> Option<PutStartError> {
-        let (tenant, missing) = match &refused {
-            QuotaError::Exceeded { tenant, charged, effective, wanted, .. }
-                if wanted <= effective =>
-            {
-                (tenant, charged.saturating_add(*wanted).saturating_sub(*effective))
-            }
-            _ => return Some(refused.into()),
-        };
-        // What nobody can use goes before what somebody may want.
-        if self.reclaim_unfinished(now).0 > 0 {
-            return None;
-        }
-        // What goes is the tenant's own, and no more than what its quota lacks.
-        let may = pressure.is_bearable();
-        let evicted = match self.quotas.slot(tenant) {
-            Some(slot) if may => self.evict_of(slot, now, missing),
-            _ => Evicted::default(),
-        };
-        pressure.count();
-        (evicted.objects == 0).then(|| refused.into())
-    }
-
-    /// The name under which a group of the key's tenant is kept, so that two tenants'
-    /// groups of one name are two groups.
-    pub(crate) fn scoped_group<'n>(&self, key: KeyRef<'_>, name: &'n str) -> Cow<'n, str> {
-        if !self.quotas.is_on() {
-            return Cow::Borrowed(name);
-        }
-        let tenant = TenantId::new(unscoped(key).0).unwrap_or_default();
-        // A group's name is a key's text, too, and shorter than any limit of keys.
-        let scoped = KeyRef::new(name).ok().and_then(|name| tenant.scoped(name).ok());
-        scoped.map_or(Cow::Borrowed(name), |name| name.as_ref().as_str().to_owned().into())
     }
 }
 

@@ -1,7 +1,6 @@
 //! How many bytes each tenant may have and has.
 
-use core::fmt;
-use core::mem;
+use core::{fmt, mem};
 use std::collections::BTreeMap;
 
 use mc_types::{ByteSize, ErrorCode, KeyRef};

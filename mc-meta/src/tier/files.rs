@@ -15,7 +15,7 @@ use crate::error::{DiskEvictError, PutFinishError};
 use crate::journal::effect::{Effect, Removal};
 use crate::master::Master;
 use crate::object::State;
-use crate::shard::{Emit, Gone, Kept, Shard};
+use crate::shard::{Emit, Gone, Shard};
 use crate::tier::kinds::{FileState, ReplicaKind};
 
 /// The unfinished files of one shard, oldest first.
@@ -193,16 +193,10 @@ impl Master {
 }
 
 impl Shard {
-    /// Takes the memory of a complete object. One that has nothing else goes with it.
-    /// The cause is the loss of its segment when there was no memory to take.
-    pub(crate) fn evict_memory(&mut self, slot: u32, emit: Emit<'_>) -> Gone {
+    /// Evicts the memory of an object that is on a disk, too, and stays for that.
+    pub(crate) fn leave_on_disk(&mut self, slot: u32, emit: Emit<'_>) -> Gone {
         let tenant = self.tenant(slot);
-        let dead = self.get_mut(slot).take_dead_replicas();
-        self.give_back(tenant, dead);
         let object = self.get_mut(slot);
-        if !object.outlives_memory() {
-            return self.remove(slot, Removal::Evicted, emit);
-        }
         let had_memory = object.has_memory();
         let memory = object.take_replicas();
         self.stay_on_disk(slot);
@@ -215,58 +209,6 @@ impl Shard {
         self.totals.evicted_bytes = self.totals.evicted_bytes.saturating_add(bytes);
         self.config.quotas.evicted(tenant, bytes);
         Gone { cause: Removal::Evicted, bytes }
-    }
-
-    /// Ends an unfinished put whose writer does not go on. What is on a disk already
-    /// stays; true when there was nothing, and the put is gone. Its space is kept until
-    /// then, if a time is given.
-    pub(crate) fn give_up_put(&mut self, slot: u32, until: Option<Time>, emit: Emit<'_>) -> bool {
-        let persisted = self.get_mut(slot).is_on_disk();
-        if persisted {
-            self.revoke_memory(slot, until, emit);
-            return false;
-        }
-        self.keep_written(slot, until, emit);
-        self.remove(slot, Removal::Requested, emit).cause == Removal::Requested
-    }
-
-    /// Takes back the memory of an unfinished put, or keeps it until then.
-    fn revoke_memory(&mut self, slot: u32, until: Option<Time>, emit: Emit<'_>) {
-        self.keep_written(slot, until, emit);
-        let object = self.get_mut(slot);
-        if !object.outlives_memory() {
-            self.remove(slot, Removal::Requested, emit);
-            return;
-        }
-        let finished = object.is_on_disk();
-        let memory = object.take_replicas();
-        if finished {
-            self.end_without_memory(slot, emit.now);
-        }
-        self.emit_given_up(slot, emit);
-        self.give_back(self.tenant(slot), memory);
-    }
-
-    /// Keeps the memory of an unfinished put until then, because writes may still arrive.
-    fn keep_written(&mut self, slot: u32, until: Option<Time>, emit: Emit<'_>) {
-        let Some(until) = until else { return };
-        let object = self.get_mut(slot);
-        let (generation, replicas) = (object.generation, object.take_replicas());
-        let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
-        let space = Kept { tenant, replicas, writer };
-        self.keep_until(until, generation, space, emit);
-    }
-
-    /// Ends an unfinished put that can be read from a disk. Its memory is kept until then,
-    /// because its writer may still be writing.
-    pub(crate) fn leave_to_disk(&mut self, slot: u32, until: Time, emit: Emit<'_>) {
-        let object = self.get_mut(slot);
-        let (generation, memory) = (object.generation, object.take_replicas());
-        let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
-        let memory = Kept { tenant, replicas: memory, writer };
-        self.keep_until(until, generation, memory, emit);
-        self.end_without_memory(slot, emit.now);
-        self.emit_changed(slot, emit);
     }
 
     /// Makes the file of an object readable.
@@ -291,7 +233,7 @@ impl Shard {
     }
 
     /// Ends a put that has no memory, because it is on a disk.
-    fn end_without_memory(&mut self, slot: u32, now: Time) {
+    pub(crate) fn end_without_memory(&mut self, slot: u32, now: Time) {
         self.leave_group(slot);
         let object = self.get_mut(slot);
         let (generation, soft_pin) = (object.generation, object.protection.wants_soft_pin());
@@ -308,16 +250,6 @@ impl Shard {
         self.leave_group(slot);
         let object = self.objects.get_mut(slot).expect("the slot of an object");
         self.order.leave_memory(slot, object);
-    }
-
-    pub(crate) fn leave_group(&mut self, slot: u32) {
-        let object = self.get_mut(slot);
-        let open = object.state == State::Processing || object.transfer().is_some();
-        let held = object.hard_pin || open;
-        if let Some(group) = object.group() {
-            group.leave(object.generation, held);
-            object.change_extra(|extra| extra.group = None);
-        }
     }
 
     /// An object that has lost its segments leaves the order of eviction, and its put is

@@ -13,7 +13,6 @@ use crate::command::{Slice, Slices};
 use crate::journal::effect::{Effect, Removal};
 use crate::master::Master;
 use crate::object::{Begun, Object, Offload, Queue, Replicas, State};
-use crate::shard::hash::HashedKey;
 use crate::shard::{Emit, Shard};
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Charge;
@@ -364,17 +363,6 @@ impl Begun {
 }
 
 impl Shard {
-    /// The object of this key, if it comes from this put.
-    pub(crate) fn find_of_put(
-        &mut self,
-        key: HashedKey<'_>,
-        generation: Generation,
-        emit: Emit<'_>,
-    ) -> Option<u32> {
-        let (slot, object) = self.find_live(key, emit)?;
-        (object.generation == generation).then_some(slot)
-    }
-
     /// Has the first client write an object that holds it in memory and takes it.
     ///
     /// # Errors
@@ -485,14 +473,6 @@ impl Shard {
     fn is_in_use(&self, slot: u32, now: Time) -> bool {
         let terms = &self.config.terms;
         self.object(slot).is_some_and(|object| object.protection.is_leased(terms, now))
-    }
-
-    /// An object can be evicted as one that was just put.
-    pub(crate) fn back_in_order(&mut self, slot: u32) {
-        let item = self.item(self.object(slot).expect("the slot of an object"));
-        let object = self.objects.get_mut(slot).expect("the slot of an object");
-        self.order.remove(slot, object);
-        self.order.insert(slot, object, item);
     }
 
     /// An object that its client has found is readable.

@@ -15,7 +15,8 @@ use thiserror::Error;
 use crate::command::{LateWrites, Placement, ReplicaList, ReplicateConfig, TransferHandle};
 use crate::master::Master;
 use crate::object::{Object, Queue, Replica, Replicas, State};
-use crate::shard::{Emit, Kept, Shard};
+use crate::shard::kept::Kept;
+use crate::shard::{Emit, Shard};
 use crate::tier::offload_queue::DiskJob;
 use crate::tier::promotion_queue::{DiskHit, EndedPromotion, PromotionError};
 

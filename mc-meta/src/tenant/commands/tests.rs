@@ -1,8 +1,7 @@
 //! What tenants are charged is what is theirs, whatever happens.
 
-use std::collections::BTreeMap;
-
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use mc_ticket::PutToken;
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time};

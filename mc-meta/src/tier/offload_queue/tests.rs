@@ -1,5 +1,6 @@
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
 
 const A: ClientId = ClientId::from_u128(1);
 const B: ClientId = ClientId::from_u128(2);

@@ -1,6 +1,7 @@
-use super::*;
 use mc_types::ObjectKey;
 use proptest::prelude::*;
+
+use super::*;
 
 const A: ClientId = ClientId::from_u128(1);
 const B: ClientId = ClientId::from_u128(2);

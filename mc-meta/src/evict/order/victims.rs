@@ -1,0 +1,398 @@
+//! How the objects that one shard loses are chosen and taken.
+
+use mc_evict::{EvictionPolicy as _, Item, Verdict};
+use mc_lease::Terms;
+use mc_types::{Generation, Time};
+
+use super::{Aside, Order};
+use crate::evict::group::{Member, Protected};
+use crate::evict::order::{Class, Pool};
+use crate::evict::room::Wanted;
+use crate::journal::effect::Removal;
+use crate::object::{Object, Queue};
+use crate::shard::{Emit, Gone, Shard};
+use crate::tier::offload::Spared;
+
+/// Offers after which one eviction call lets go of the shard, so that commands
+/// waiting for its lock wait microseconds.
+const MAX_OFFERS: u64 = 256;
+
+/// What an eviction freed, and what stopped it.
+#[derive(Debug, Default)]
+pub(crate) struct Evicted {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+    /// Bytes that come free when what is evicted is on a disk.
+    pub(crate) promised: u64,
+    /// Objects set aside because they are leased, or about to be written to a disk.
+    pub(crate) leased: u64,
+    /// Whether there was more to look at than one eviction may.
+    pub(crate) cut_short: bool,
+    /// Whether the coldest object alone does not make the room that is wanted.
+    pub(crate) unfit: bool,
+    /// Members of groups that were given up, still to be taken out of their shards.
+    pub(crate) condemned: Vec<(Generation, Member)>,
+}
+
+impl Evicted {
+    /// Bytes that are free, or will be.
+    pub(crate) const fn taken(&self) -> u64 {
+        self.bytes.saturating_add(self.promised)
+    }
+}
+
+impl std::ops::AddAssign for Evicted {
+    fn add_assign(&mut self, mut more: Self) {
+        self.objects += more.objects;
+        self.bytes = self.bytes.saturating_add(more.bytes);
+        self.promised = self.promised.saturating_add(more.promised);
+        self.leased += more.leased;
+        self.cut_short |= more.cut_short;
+        self.unfit |= more.unfit;
+        self.condemned.append(&mut more.condemned);
+    }
+}
+
+/// What stands between a victim and its eviction.
+enum Judgement {
+    Goes(Vec<(Generation, Member)>),
+    /// `leased` when somebody uses it, or another of its group: it may go soon.
+    Stays {
+        until: Time,
+        leased: bool,
+    },
+    /// Its going would not make the room that is wanted.
+    Unfit,
+}
+
+/// What one eviction may still do.
+struct Budget<'a> {
+    offers: u64,
+    /// Bytes still to be freed.
+    bytes: u64,
+    /// The room that one object is to make.
+    room: Option<&'a Wanted<'a>>,
+    /// Whether nothing else is to be offered.
+    is_over: bool,
+}
+
+impl Budget<'_> {
+    fn is_spent(&self) -> bool {
+        self.is_over || self.bytes == 0 || self.offers >= MAX_OFFERS
+    }
+
+    fn plan(&mut self, object: &Object) {
+        let freed =
+            object.replicas().fold(0, |sum: u64, replica| sum.saturating_add(replica.len()));
+        self.bytes = self.bytes.saturating_sub(freed);
+        // What has nothing left makes no room, and goes all the same.
+        self.is_over |= self.room.is_some() && freed > 0;
+    }
+}
+
+impl Shard {
+    /// When the object that this pool would lose first was last used.
+    pub(crate) fn coldest(&mut self, pool: Pool) -> Option<Time> {
+        let slot = self.coldest_slot(pool)?;
+        self.objects.get(slot).map(|object| object.protection.last_touched())
+    }
+
+    /// The object that this pool would lose first.
+    pub(crate) fn coldest_slot(&mut self, pool: Pool) -> Option<u32> {
+        // What was accessed is no longer the coldest.
+        self.order.tell();
+        if let Some(tenant) = pool.tenant {
+            return self.order.coldest_of(tenant, pool.class);
+        }
+        match pool.class {
+            Class::SoftPinned => self.order.pinned.coldest(),
+            Class::Ordinary => self.coldest_lapsed().or_else(|| self.order.main.coldest()),
+        }
+    }
+
+    /// Evicts objects of `pool` until `bytes` are freed, none is left or enough
+    /// have been looked at for one time.
+    ///
+    /// Where room is wanted, one object goes and no other, if its going makes that room.
+    pub(crate) fn evict(
+        &mut self,
+        pool: Pool,
+        bytes: u64,
+        room: Option<&Wanted<'_>>,
+        emit: Emit<'_>,
+    ) -> Evicted {
+        let mut outcome = Evicted::default();
+        let mut budget = Budget { offers: 0, bytes, room, is_over: false };
+        if let Some(tenant) = pool.tenant {
+            self.order.tell();
+            while !budget.is_spent()
+                && let Some(slot) = self.order.coldest_of(tenant, pool.class)
+            {
+                self.offer(slot, &mut budget, &mut outcome, emit);
+            }
+        } else if pool.class == Class::SoftPinned {
+            while !budget.is_spent()
+                && let Some(slot) = self.order.pinned.coldest()
+            {
+                self.offer(slot, &mut budget, &mut outcome, emit);
+            }
+        } else {
+            while !budget.is_spent()
+                && let Some(slot) = self.coldest_lapsed()
+            {
+                self.offer(slot, &mut budget, &mut outcome, emit);
+            }
+            self.evict_main(&mut budget, &mut outcome, emit);
+            while !budget.is_spent()
+                && let Some(slot) = self.order.lapsed.coldest()
+            {
+                self.offer(slot, &mut budget, &mut outcome, emit);
+            }
+        }
+        self.totals.eviction_offers += budget.offers;
+        outcome.cut_short |= budget.offers >= MAX_OFFERS;
+        outcome
+    }
+
+    fn evict_main(&mut self, budget: &mut Budget<'_>, outcome: &mut Evicted, emit: Emit<'_>) {
+        self.order.tell();
+        // Nothing else can change while the policy offers: what goes is collected first.
+        let mut victims = smallvec::SmallVec::<[u32; 16]>::new();
+        let Order { main, aside, tenants, .. } = &mut self.order;
+        let (objects, terms) = (&mut self.objects, &self.config.terms);
+        main.evict(&mut |slot| {
+            if budget.is_spent() {
+                return Verdict::Stop;
+            }
+            budget.offers += 1;
+            let object = objects.get_mut(slot).expect("an offered slot is occupied");
+            let judgement = judge(object, terms, budget.room, emit.now);
+            if let Some(tenants) = tenants
+                && !matches!(judgement, Judgement::Unfit)
+            {
+                tenants.remove(slot);
+            }
+            match judgement {
+                Judgement::Unfit => {
+                    budget.is_over = true;
+                    outcome.unfit = true;
+                    Verdict::Stop
+                }
+                Judgement::Stays { until, leased } => {
+                    outcome.leased += u64::from(leased);
+                    aside.add(slot, object, until, leased);
+                    Verdict::SetAside
+                }
+                Judgement::Goes(members) => {
+                    object.queue = Queue::None;
+                    budget.plan(object);
+                    outcome.condemned.extend(members);
+                    victims.push(slot);
+                    Verdict::Evict
+                }
+            }
+        });
+        for slot in victims {
+            self.take_victim(slot, outcome, emit);
+        }
+    }
+
+    /// The object whose soft pin has lapsed and that goes before any ordinary one.
+    fn coldest_lapsed(&self) -> Option<u32> {
+        let touched = |slot| self.objects.get(slot).map(|object| object.protection.last_touched());
+        let slot = self.order.lapsed.coldest()?;
+        let main = self.order.main.coldest().and_then(touched);
+        (main.is_none() || touched(slot) <= main).then_some(slot)
+    }
+
+    /// Offers one object as a victim.
+    fn offer(&mut self, slot: u32, budget: &mut Budget<'_>, outcome: &mut Evicted, emit: Emit<'_>) {
+        budget.offers += 1;
+        let object = self.objects.get_mut(slot).expect("an offered slot is occupied");
+        match judge(object, &self.config.terms, budget.room, emit.now) {
+            Judgement::Unfit => {
+                budget.is_over = true;
+                outcome.unfit = true;
+            }
+            Judgement::Stays { until, leased } => {
+                outcome.leased += u64::from(leased);
+                self.order.remove(slot, object);
+                self.order.aside.add(slot, object, until, leased);
+            }
+            Judgement::Goes(members) => {
+                self.order.remove(slot, object);
+                budget.plan(object);
+                outcome.condemned.extend(members);
+                self.take_victim(slot, outcome, emit);
+            }
+        }
+    }
+
+    /// Evicts an object that was chosen for where it lies; nothing when it is another one,
+    /// or protected, by now.
+    pub(crate) fn evict_chosen(
+        &mut self,
+        slot: u32,
+        generation: Generation,
+        emit: Emit<'_>,
+    ) -> Evicted {
+        let mut outcome = Evicted::default();
+        let Some(object) = self.objects.get_mut(slot).filter(|it| it.generation == generation)
+        else {
+            return outcome;
+        };
+        self.totals.eviction_offers += 1;
+        match judge(object, &self.config.terms, None, emit.now) {
+            Judgement::Stays { leased, .. } => outcome.leased += u64::from(leased),
+            Judgement::Unfit => {}
+            Judgement::Goes(members) => {
+                self.order.give_up(slot, object);
+                outcome.condemned.extend(members);
+                self.take_victim(slot, &mut outcome, emit);
+            }
+        }
+        outcome
+    }
+
+    /// Takes a victim's memory, and it out of the shard's tables if that was all it had;
+    /// or has it written to a disk first.
+    fn take_victim(&mut self, slot: u32, outcome: &mut Evicted, emit: Emit<'_>) {
+        match self.spare(slot, emit) {
+            Spared::No => {}
+            Spared::Writing { freed, promised } => {
+                outcome.bytes = outcome.bytes.saturating_add(freed);
+                outcome.promised = outcome.promised.saturating_add(promised);
+                outcome.objects += u64::from(freed > 0);
+                outcome.leased += 1;
+                return;
+            }
+            Spared::Later => {
+                outcome.leased += 1;
+                let until = emit.now + self.config.terms.lease;
+                let object = self.objects.get_mut(slot).expect("a victim's slot is occupied");
+                self.order.put_aside(slot, object, until, true);
+                return;
+            }
+        }
+        let gone = self.evict_memory(slot, emit);
+        outcome.bytes = outcome.bytes.saturating_add(gone.bytes);
+        outcome.objects += u64::from(gone.cause == Removal::Evicted);
+    }
+
+    /// Takes out a member of a group that was given up.
+    pub(crate) fn evict_member(
+        &mut self,
+        generation: Generation,
+        slot: u32,
+        emit: Emit<'_>,
+    ) -> Evicted {
+        let mut outcome = Evicted::default();
+        if self.objects.get(slot).is_some_and(|object| object.generation == generation) {
+            self.take_victim(slot, &mut outcome, emit);
+        }
+        outcome
+    }
+
+    /// Puts objects whose protection has ended back where victims are taken from, and
+    /// soft-pinned ones whose pin has lapsed among the ordinary; at most `limit`. Says
+    /// how many were looked at.
+    pub(crate) fn readmit_due(&mut self, now: Time, limit: usize) -> usize {
+        let mut done = 0;
+        while done < limit
+            && let Some(entry) = self.order.aside.pop_due(now)
+        {
+            done += 1;
+            self.readmit(entry, now);
+        }
+        while done < limit
+            && let Some(slot) = self.order.pinned.coldest()
+            && let Some(object) = self.objects.get_mut(slot)
+            && !object.protection.is_soft_pinned(&self.config.terms, now)
+        {
+            done += 1;
+            self.order.remove(slot, object);
+            self.order.lapsed.insert(slot, Item::UNKNOWN);
+            if let Some(tenants) = &mut self.order.tenants {
+                tenants.insert_coldest(slot, Class::Ordinary);
+            }
+            object.queue = Queue::Lapsed;
+        }
+        done
+    }
+
+    fn readmit(&mut self, entry: Aside, now: Time) {
+        let terms = self.config.terms;
+        let Some(object) = self.objects.get_mut(entry.slot) else { return };
+        let waits = matches!(object.queue, Queue::Aside | Queue::Held);
+        if object.generation != entry.generation || !waits {
+            return;
+        }
+        self.order.remove(entry.slot, object);
+        let group_end = object.group().map_or(Time::ORIGIN, |group| group.lease_end());
+        let lease_end = object.protection.lease_end(&terms).max(group_end);
+        if lease_end > now {
+            self.order.aside.add(entry.slot, object, lease_end, true);
+            return;
+        }
+        // As if used when the protection ended: objects that come back one after the
+        // other keep their order that way, and none is further from its place than
+        // its protection lasted.
+        let pinned = object.protection.is_soft_pinned(&terms, now);
+        let object = self.objects.get(entry.slot).expect("looked at above");
+        let item = self.item(object);
+        let object = self.objects.get_mut(entry.slot).expect("looked at above");
+        self.order.readmit(entry.slot, object, pinned, item);
+    }
+
+    /// Takes the memory of a complete object. One that has nothing else goes with it.
+    /// The cause is the loss of its segment when there was no memory to take.
+    pub(crate) fn evict_memory(&mut self, slot: u32, emit: Emit<'_>) -> Gone {
+        let tenant = self.tenant(slot);
+        let dead = self.get_mut(slot).take_dead_replicas();
+        self.give_back(tenant, dead);
+        if !self.get_mut(slot).outlives_memory() {
+            return self.remove(slot, Removal::Evicted, emit);
+        }
+        self.leave_on_disk(slot, emit)
+    }
+
+    /// An object can be evicted as one that was just put.
+    pub(crate) fn back_in_order(&mut self, slot: u32) {
+        let item = self.item(self.object(slot).expect("the slot of an object"));
+        let object = self.objects.get_mut(slot).expect("the slot of an object");
+        self.order.remove(slot, object);
+        self.order.insert(slot, object, item);
+    }
+}
+
+/// Whether an object that is offered may go.
+fn judge(object: &Object, terms: &Terms, room: Option<&Wanted<'_>>, now: Time) -> Judgement {
+    // Whoever reads from a segment that is gone needs no protection any more.
+    if !object.is_live() || !object.has_memory() {
+        return Judgement::Goes(Vec::new());
+    }
+    if object.protection.is_leased(terms, now) {
+        return Judgement::Stays { until: object.protection.lease_end(terms), leased: true };
+    }
+    // What lies in segments that take no new objects makes no room by going.
+    let later = now + terms.lease;
+    if !object.frees_room() {
+        return Judgement::Stays { until: later, leased: false };
+    }
+    // What is being copied stays until that is over.
+    if object.transfer().is_some() || object.offload().is_some() {
+        return Judgement::Stays { until: later, leased: true };
+    }
+    if room.is_some_and(|room| !room.is_made_by(object, now)) {
+        return Judgement::Unfit;
+    }
+    let Some(group) = object.group() else { return Judgement::Goes(Vec::new()) };
+    match group.condemn(now) {
+        Ok(mut members) => {
+            members.retain(|(member, _)| *member != object.generation);
+            Judgement::Goes(members)
+        }
+        Err(Protected::Leased(until)) => Judgement::Stays { until, leased: true },
+        Err(Protected::Held) => Judgement::Stays { until: later, leased: true },
+    }
+}

@@ -1,0 +1,166 @@
+//! Space for one put: placed, charged to its tenant, and made where there is none.
+
+use std::sync::atomic::Ordering;
+
+use mc_alloc::Label;
+use mc_types::{ClientId, KeyRef, Time};
+
+use crate::command::ReplicateConfig;
+use crate::error::PutStartError;
+use crate::evict::order::victims::Evicted;
+use crate::master::{Master, count};
+use crate::object::Replicas;
+use crate::space::place::{Demand, NoRoom};
+use crate::tenant::quota::{Charge, QuotaError};
+
+/// Rounds of evicting before a put is refused. One is enough, unless other puts take the
+/// room that it made.
+const MAX_ROUNDS: u32 = 16;
+
+/// What has been done to make room for one put.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pressure {
+    rounds: u32,
+}
+
+impl Pressure {
+    /// Whether there may be another round.
+    pub(crate) const fn is_bearable(self) -> bool {
+        self.rounds < MAX_ROUNDS
+    }
+
+    pub(crate) const fn count(&mut self) {
+        self.rounds += 1;
+    }
+}
+
+impl Master {
+    /// Takes space for up to `config.replica_num` replicas of `len` bytes of the object that
+    /// `label` stands for.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there is no room for a single one.
+    pub(crate) fn place(
+        &self,
+        len: u64,
+        config: &ReplicateConfig,
+        writer: ClientId,
+        label: Option<Label>,
+    ) -> Result<Replicas, NoRoom> {
+        let turn = self.placements.fetch_add(1, Ordering::Relaxed);
+        let seed = self.draw();
+        let strategy = self.config.allocation_strategy;
+        self.segments.read().place(&Demand { len, config, writer, label, strategy, turn, seed })
+    }
+
+    /// Takes space as [`place`](Self::place) does, and charges the owner of the key for
+    /// it. As many replicas must be within the quota as are asked for and could be
+    /// placed, though fewer may find room.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there is no room for a single replica. That the object could not
+    /// even be placed in empty segments goes before the quota, which no segments make
+    /// zero.
+    pub(crate) fn place_charged(
+        &self,
+        key: KeyRef<'_>,
+        len: u64,
+        config: &ReplicateConfig,
+        writer: ClientId,
+        label: Option<Label>,
+    ) -> Result<(Replicas, Charge<'_>), NoRoom> {
+        let mut charge = if self.quotas.is_on() {
+            let table = self.segments.read();
+            table.could_place(len, config)?;
+            let replicas = u64::from(config.replica_num).min(table.segments().len() as u64);
+            drop(table);
+            let charge = self.quotas.charge_owner(key, len.saturating_mul(replicas));
+            charge.map_err(NoRoom::Quota)?
+        } else {
+            Charge::free()
+        };
+        let replicas = self.place(len, config, writer, label)?;
+        charge.shrink_to(replicas.bytes());
+        Ok((replicas, charge))
+    }
+
+    /// Takes room for a file, if there is a tier of files and it has some.
+    pub(crate) fn plan_file(&self, len: u64) -> bool {
+        let planned = self.config.disk.is_some() && self.files.take(len);
+        if self.config.disk.is_some() && !planned {
+            count(&self.counters.disk_no_room, 1);
+        }
+        planned
+    }
+
+    /// Takes space back for an object of `len` bytes; an error when none is left to
+    /// take.
+    pub(crate) fn make_room_for(
+        &self,
+        len: u64,
+        config: &ReplicateConfig,
+        no_room: NoRoom,
+        pressure: &mut Pressure,
+        now: Time,
+    ) -> Option<PutStartError> {
+        let best_free = match no_room {
+            NoRoom::NoSegments { mounted } => {
+                return Some(PutStartError::TooFewSegments { mounted });
+            }
+            NoRoom::TooLarge { largest_object } => {
+                return Some(PutStartError::TooLarge { len, largest_object });
+            }
+            NoRoom::NotNow { best_free } => best_free,
+            NoRoom::Quota(refused) => return self.make_room_within(refused, pressure, now),
+        };
+        // What nobody can use goes before what somebody may want.
+        if self.reclaim_unfinished(now).0 > 0 {
+            return None;
+        }
+        let evicted = match pressure.is_bearable() {
+            true => self.evict_for(now, len, config),
+            false => Evicted::default(),
+        };
+        pressure.count();
+        if evicted.objects > 0 {
+            return None;
+        }
+        Some(if evicted.leased > 0 || self.any_leased() {
+            PutStartError::AllLeased { len }
+        } else if best_free >= len {
+            PutStartError::Fragmented { len, free: best_free }
+        } else {
+            PutStartError::Full { len }
+        })
+    }
+
+    /// Takes space back from a tenant whose quota stands in the way of a put; an error
+    /// when that does not help.
+    pub(crate) fn make_room_within(
+        &self,
+        refused: QuotaError,
+        pressure: &mut Pressure,
+        now: Time,
+    ) -> Option<PutStartError> {
+        let (tenant, missing) = match &refused {
+            QuotaError::Exceeded { tenant, charged, effective, wanted, .. }
+                if wanted <= effective =>
+            {
+                (tenant, charged.saturating_add(*wanted).saturating_sub(*effective))
+            }
+            _ => return Some(refused.into()),
+        };
+        // What nobody can use goes before what somebody may want.
+        if self.reclaim_unfinished(now).0 > 0 {
+            return None;
+        }
+        // What goes is the tenant's own, and no more than what its quota lacks.
+        let may = pressure.is_bearable();
+        let evicted = match self.quotas.slot(tenant) {
+            Some(slot) if may => self.evict_of(slot, now, missing),
+            _ => Evicted::default(),
+        };
+        pressure.count();
+        (evicted.objects == 0).then(|| refused.into())
+    }
+}

@@ -1,0 +1,88 @@
+//! Space that belongs to no object any more, and that somebody may still be writing to or
+//! reading from.
+
+use mc_types::{ClientId, Generation, Time};
+
+use crate::command::LateWrites;
+use crate::journal::effect::Effect;
+use crate::object::Replicas;
+use crate::object::view::SpaceView;
+use crate::shard::{Emit, Shard};
+use crate::tenant::ledger::TenantSlot;
+
+/// Space that belongs to no object any more.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Who is still charged for it; `None` for what was kept before the master began.
+    pub(crate) tenant: Option<TenantSlot>,
+    pub(crate) replicas: Replicas,
+    /// The client that can give it back before its time, because it alone may still be
+    /// writing there.
+    pub(crate) writer: Option<ClientId>,
+}
+
+impl Shard {
+    /// Keeps space until then. `generation` only tells entries of one time apart. To be
+    /// called before what the space belonged to is reported as gone or changed.
+    pub(crate) fn keep_until(
+        &mut self,
+        until: Time,
+        generation: Generation,
+        space: Kept,
+        emit: Emit<'_>,
+    ) {
+        if !space.replicas.is_empty() {
+            let (left, view) = (until - emit.now, SpaceView { replicas: &space.replicas });
+            emit.effect(&Effect::SpaceKept { space: view, left });
+            let kept = self.discarded.entry((until, generation)).or_default();
+            kept.tenant = space.tenant;
+            kept.writer = space.writer;
+            kept.replicas.extend(space.replicas);
+            if space.writer.is_some() {
+                self.late.insert(generation, until);
+            }
+        }
+    }
+
+    /// Notes that a client which has given up what has this number writes no more, or
+    /// that it still may; false when none of its space is kept. The caller has seen proof
+    /// that the client began it.
+    pub(crate) fn revoked_again(
+        &mut self,
+        client: ClientId,
+        number: Generation,
+        late: LateWrites,
+        emit: Emit<'_>,
+    ) -> bool {
+        let Some(until) = self.late.get(&number).copied() else { return false };
+        let entry = (until, number);
+        if self.discarded.get(&entry).is_none_or(|kept| kept.writer != Some(client)) {
+            return false;
+        }
+        if late == LateWrites::Impossible
+            && let Some(kept) = self.discarded.remove(&entry)
+        {
+            self.free_kept(number, kept, emit);
+        }
+        true
+    }
+
+    /// Whether space is kept that only readers may still be using.
+    pub(crate) fn keeps_for_readers(&self) -> bool {
+        // All other space that is kept has a writer.
+        self.discarded.len() > self.late.len()
+    }
+
+    /// Gives space back that was kept.
+    pub(crate) fn free_kept(&mut self, number: Generation, kept: Kept, emit: Emit<'_>) {
+        let Kept { tenant, replicas, writer } = kept;
+        if writer.is_some() {
+            self.late.remove(&number);
+        }
+        emit.effect(&Effect::SpaceFreed { space: SpaceView { replicas: &replicas } });
+        match tenant {
+            Some(tenant) => self.give_back(tenant, replicas),
+            None => replicas.release_uncharged(),
+        };
+    }
+}
