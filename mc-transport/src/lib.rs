@@ -50,7 +50,7 @@ pub use memory::{
     MemorySlice, OutOfRange,
 };
 #[cfg(feature = "tcp")]
-pub use node::{Node, NodeConfig, NodeError, NodeLink};
+pub use node::{Node, NodeConfig, NodeError, NodeLink, PeerConnections};
 pub use operation::{Operation, Pieces, RemoteSpan, Source, Sums};
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfig, QuicLink, QuicTransport};

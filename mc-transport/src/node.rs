@@ -57,6 +57,18 @@ impl NodeConfig {
     }
 }
 
+/// The connections that peers made to a [`Node`] in one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerConnections {
+    /// Open now, handshakes included.
+    pub open: usize,
+    /// Refused so far, because all places were taken by connections at work.
+    pub refused: u64,
+    /// Idle ones that were closed so far because others needed their places.
+    pub yielded: u64,
+}
+
 /// A node that other hosts reach over TCP and processes of the same host through shared
 /// memory, by one endpoint and with one key for each region.
 ///
@@ -154,6 +166,32 @@ impl Node {
     #[must_use]
     pub fn served(&self) -> ServedTotals {
         self.regions.served()
+    }
+
+    /// Connections that peers made to this node over TCP.
+    #[must_use]
+    pub fn tcp_connections(&self) -> PeerConnections {
+        let stats = self.tcp.stats();
+        PeerConnections {
+            open: stats.connections,
+            refused: stats.refused_connections,
+            yielded: stats.yielded_connections,
+        }
+    }
+
+    /// Connections that processes of this host made to share memory with it.
+    #[must_use]
+    pub fn shm_connections(&self) -> PeerConnections {
+        #[cfg(all(feature = "shm", target_os = "linux"))]
+        if let Some(shm) = &self.shm {
+            let stats = shm.stats();
+            return PeerConnections {
+                open: stats.connections,
+                refused: stats.refused_connections,
+                yielded: stats.yielded_connections,
+            };
+        }
+        PeerConnections::default()
     }
 
     /// Forgets that attempts to reach the peer at `endpoint` failed; see

@@ -24,6 +24,7 @@ pub use refusal::Refusal;
 pub use runtime::block_on_threads;
 pub use shutdown::{Shutdown, Signal};
 pub use value::{
-    MAX_THREADS, ParseDurationError, ParseFractionError, ParsePositiveSizeError,
-    ParseThreadCountError, parse_duration, parse_fraction, parse_positive_size, parse_thread_count,
+    MAX_CONNECTIONS, MAX_THREADS, ParseConnectionCountError, ParseDurationError,
+    ParseFractionError, ParsePositiveSizeError, ParseThreadCountError, parse_connection_count,
+    parse_duration, parse_fraction, parse_positive_size, parse_thread_count,
 };

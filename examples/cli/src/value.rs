@@ -1,5 +1,6 @@
 //! Values that the binaries' flags share.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use mc_types::{ByteSize, ParseByteSizeError};
@@ -28,6 +29,29 @@ pub struct ParseThreadCountError;
 pub fn parse_thread_count(text: &str) -> Result<usize, ParseThreadCountError> {
     let count = text.trim().parse().map_err(|_| ParseThreadCountError)?;
     if (1..=MAX_THREADS).contains(&count) { Ok(count) } else { Err(ParseThreadCountError) }
+}
+
+/// Most connections that a command line can allow. More than ports of one address, and than
+/// file descriptors that a system gives a process.
+pub const MAX_CONNECTIONS: usize = 1_000_000;
+
+/// Why a text is no number of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("choose a number of connections between 1 and {MAX_CONNECTIONS}")]
+pub struct ParseConnectionCountError;
+
+/// Parses a number of connections, from 1 to [`MAX_CONNECTIONS`].
+///
+/// ```
+/// assert_eq!(mc_cli::parse_connection_count("64").map(|count| count.get()), Ok(64));
+/// assert!(mc_cli::parse_connection_count("0").is_err());
+/// ```
+///
+/// # Errors
+/// [`ParseConnectionCountError`]
+pub fn parse_connection_count(text: &str) -> Result<NonZeroUsize, ParseConnectionCountError> {
+    let count: NonZeroUsize = text.trim().parse().map_err(|_| ParseConnectionCountError)?;
+    if count.get() <= MAX_CONNECTIONS { Ok(count) } else { Err(ParseConnectionCountError) }
 }
 
 /// Parses a duration: a whole number of milliseconds, or one with a suffix.
@@ -135,6 +159,16 @@ mod tests {
         }
         for text in ["99999999999999999999", "18446744073709551615h"] {
             assert_eq!(parse_duration(text), Err(ParseDurationError::TooLong), "{text}");
+        }
+    }
+
+    #[test]
+    fn connections_are_at_least_one_and_not_endless() {
+        for text in ["1", " 64 ", "1000000"] {
+            assert!(parse_connection_count(text).is_ok(), "{text}");
+        }
+        for text in ["", "0", "-1", "1000001", "18446744073709551616", "many"] {
+            assert_eq!(parse_connection_count(text), Err(ParseConnectionCountError), "{text}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! The command line.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use mc_cli::{CredentialArgs, parse_segment_size, parse_thread_count};
+use mc_cli::{CredentialArgs, parse_connection_count, parse_segment_size, parse_thread_count};
 use mc_store::Protocol;
 use mc_store::standalone::DEFAULT_PORT;
 use mc_types::ByteSize;
@@ -52,6 +53,25 @@ pub(crate) struct Args {
     /// Port where peers reach the memory; 0, the default, takes a free one.
     #[arg(long = "data_port", value_name = "PORT", help_heading = "Network")]
     pub(crate) data_port: Option<u16>,
+    /// Most connections of peers at a time, and at most three quarters of the file descriptors
+    /// that the process may have. When there are as many, an idle one makes room for each new one
+    /// [default: 16384].
+    #[arg(
+        long = "transfer_max_connections",
+        value_name = "N",
+        value_parser = parse_connection_count,
+        help_heading = "Network"
+    )]
+    pub(crate) max_connections: Option<NonZeroUsize>,
+    /// Most connections of peers of one address at a time (of IPv6 one /64), whose own idle ones
+    /// make room [default: 16384].
+    #[arg(
+        long = "transfer_max_connections_per_address",
+        value_name = "N",
+        value_parser = parse_connection_count,
+        help_heading = "Network"
+    )]
+    pub(crate) max_connections_per_address: Option<NonZeroUsize>,
     /// How bytes travel; this build knows tcp.
     #[arg(
         long = "protocol",
@@ -158,6 +178,8 @@ mod tests {
             ("--protocol=rdma", "tcp only"),
             ("--device_name=mlx5_0", "leave --device_name out"),
             ("--threads=0", "between 1 and"),
+            ("--transfer_max_connections=0", "between 1 and 1000000"),
+            ("--transfer_max_connections_per_address=1000001", "between 1 and 1000000"),
             ("--local_buffer_size=1", "unknown flag"),
         ] {
             let refusal = parse(&[arg]).expect_err(arg).to_string();

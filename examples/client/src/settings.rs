@@ -28,6 +28,8 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.segment_name = args.segment_name.clone();
     flags.metadata_server = args.metadata_server.clone();
     flags.protocol = args.protocol;
+    flags.transfer_max_connections = args.max_connections;
+    flags.transfer_max_connections_per_address = args.max_connections_per_address;
     flags.enable_client_http_server = args.enable_http_server.then_some(true);
     flags.client_http_port = args.http_port;
     let mut config = said.overridden_by(flags);
@@ -42,6 +44,7 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::num::NonZeroUsize;
 
     fn args(flags: &[&str]) -> Args {
         let args = std::iter::once("mc-client").chain(flags.iter().copied());
@@ -52,20 +55,28 @@ mod tests {
     fn flags_win_and_defaults_lose() {
         let said = ClientConfig::from_toml(
             "master = 'a:1'\nglobal_segment_size = '1GB'\nlocal_hostname = '10.0.0.1:7'\n\
-             put_wait_ms = 7",
+             put_wait_ms = 7\ntransfer_max_connections = 64\n\
+             transfer_max_connections_per_address = 16",
         )
         .unwrap();
         let config = with_flags(said.clone(), &args(&[]));
         assert_eq!(config, said);
         let config = with_flags(
             said,
-            &args(&["--master_server_address=b:2", "--data_port=8", "--enable_http_server"]),
+            &args(&[
+                "--master_server_address=b:2",
+                "--data_port=8",
+                "--enable_http_server",
+                "--transfer_max_connections=128",
+            ]),
         );
         assert_eq!(config.master.as_deref(), Some("b:2"));
         assert_eq!(config.global_segment_size, Some(ByteSize::gib(1)));
         assert_eq!(config.local_hostname, None);
         assert_eq!(config.enable_client_http_server, Some(true));
         assert!(config.put_wait.is_some());
+        let limits = (config.transfer_max_connections, config.transfer_max_connections_per_address);
+        assert_eq!(limits, (NonZeroUsize::new(128), NonZeroUsize::new(16)));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use mc_meta::{
 use mc_types::ByteSize;
 
 use crate::access::AccessArgs;
+use crate::connections::ConnectionArgs;
 
 /// Keeps the metadata of a KV-cache store: which node holds which object, where there is room,
 /// and what has to go. Bytes never pass through it.
@@ -107,6 +108,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+
+    #[command(flatten)]
+    pub(crate) connections: ConnectionArgs,
 
     /// How long exist and get protect an object from removal and eviction.
     #[arg(
@@ -431,7 +435,7 @@ fn default_threads() -> usize {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum BadSeconds {
+pub(crate) enum BadSeconds {
     #[error("expected seconds or a suffix, such as 10, 1500ms or 2m")]
     Malformed,
     #[error(transparent)]
@@ -440,7 +444,7 @@ enum BadSeconds {
 
 /// Flags that count in seconds take a bare number as such; with a suffix they are
 /// durations like all others.
-fn parse_seconds(text: &str) -> Result<Duration, BadSeconds> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, BadSeconds> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return parse_duration(&format!("{text}s")).map_err(BadSeconds::Duration);
@@ -605,6 +609,14 @@ mod tests {
             "--tls_key=a.key",
             "--tls_client_ca=ca.pem",
             "--access_file",
+            "--rpc_max_connections=0",
+            "--rpc_max_connections=1000001",
+            "--rpc_max_connections_per_address=0",
+            "--rpc_max_connections_per_address=-1",
+            "--rpc_idle_timeout=0",
+            "--rpc_idle_timeout=999ms",
+            "--rpc_idle_timeout=8d",
+            "--rpc_idle_timeout=169h",
         ] {
             let refusal = parse(&[args]).expect_err(args).to_string();
             assert!(!refusal.contains('\n'), "{refusal}");

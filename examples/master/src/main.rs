@@ -4,6 +4,7 @@
 mod access;
 mod args;
 mod change_log;
+mod connections;
 mod figures;
 mod http;
 mod metadata;

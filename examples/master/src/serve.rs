@@ -36,10 +36,12 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
         Some(address) => Some(HttpPort::bind(address).await.map_err(ServeError::Metadata)?),
         None => None,
     };
+    let mut server = args.access.server_config()?;
+    args.connections.apply(&mut server);
     let (changes, log) = change_log();
     let mut builder = Master::builder()
         .listen(args.rpc_address())
-        .server(args.access.server_config()?)
+        .server(server)
         .config(args.master_config())
         .sink(changes);
     if let Some(socket) = &args.access.rpc_socket {

@@ -11,6 +11,10 @@ use crate::frame::{DEFAULT_MAX_PAYLOAD, MIN_MAX_PAYLOAD};
 #[cfg(feature = "tls")]
 use crate::tls::ServerTls;
 
+#[cfg(unix)]
+const FEW_DESCRIPTORS: &str = "fewer connections than configured, for want of file descriptors; \
+                               raise the limit (ulimit -n, LimitNOFILE=)";
+
 /// Settings of a [`Server`](crate::Server).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -152,14 +156,13 @@ impl ServerConfig {
             // Some are about to go while others come.
             let most = usize::try_from(descriptors / 8 * 6).unwrap_or(usize::MAX).max(1);
             if self.max_connections > most {
+                let wanted = self.max_connections;
                 // The default is more than many systems give a process: no reason to warn.
-                tracing::debug!(
-                    wanted = self.max_connections,
-                    allowed = most,
-                    descriptors,
-                    "fewer connections than configured, for want of file descriptors; raise \
-                     the limit (ulimit -n, LimitNOFILE=)"
-                );
+                if wanted == Self::default().max_connections {
+                    tracing::debug!(wanted, allowed = most, descriptors, "{FEW_DESCRIPTORS}");
+                } else {
+                    tracing::warn!(wanted, allowed = most, descriptors, "{FEW_DESCRIPTORS}");
+                }
                 self.max_connections = most;
             }
         }

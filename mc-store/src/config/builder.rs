@@ -221,6 +221,12 @@ fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
     if let Some(time) = config.transfer_stall_timeout {
         tcp.stall_timeout = time;
     }
+    if let Some(most) = config.transfer_max_connections {
+        tcp.max_connections = most.get();
+    }
+    if let Some(most) = config.transfer_max_connections_per_address {
+        tcp.max_connections_per_address = most.get();
+    }
     let discovery = discovery(config);
     if discovery.auto {
         let cards = discovery.select(&Topology::read()?)?;
@@ -385,6 +391,17 @@ mod tests {
         config.listen = Some("0.0.0.0:7".parse().unwrap());
         let agreed = reach(&config).unwrap().unwrap();
         assert_eq!(agreed.listen.to_string(), "0.0.0.0:7");
+    }
+
+    #[test]
+    fn limits_of_connections_reach_the_transport() {
+        let limits = |toml: &str| {
+            let tcp = node(&ClientConfig::from_toml(toml).unwrap()).unwrap().tcp;
+            (tcp.max_connections, tcp.max_connections_per_address)
+        };
+        assert_eq!(limits(""), (16_384, 16_384));
+        let both = "transfer_max_connections = 7\ntransfer_max_connections_per_address = 3";
+        assert_eq!(limits(both), (7, 3));
     }
 
     #[test]

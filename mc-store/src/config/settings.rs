@@ -150,6 +150,12 @@ settings! {
     /// How long a peer may go without progress.
     transfer_stall_timeout: Duration = "transfer_stall_timeout_ms",
         "MC_STORE_TRANSFER_STALL_TIMEOUT_MS", value::time_ms;
+    /// Most connections of peers at a time.
+    transfer_max_connections: NonZeroUsize = "transfer_max_connections",
+        "MC_STORE_TRANSFER_MAX_CONNECTIONS", value::places;
+    /// Most connections of peers of one address at a time.
+    transfer_max_connections_per_address: NonZeroUsize = "transfer_max_connections_per_address",
+        "MC_STORE_TRANSFER_MAX_CONNECTIONS_PER_ADDRESS", value::places;
     /// Where the reference system keeps its metadata. Accepted for its files' sake and
     /// without effect, which is logged: the master itself says where segments are.
     metadata_server: String = "metadata_server", "MOONCAKE_TE_META_DATA_SERVER", value::text;

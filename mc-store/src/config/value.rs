@@ -23,6 +23,9 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const MAX_DEVICES: usize = 64;
 const MAX_CONNECTIONS: usize = 256;
 
+/// Most connections that a setting may let others make.
+const MAX_PLACES: usize = 1_000_000;
+
 /// What a setting's value must be, when it is not.
 pub(super) type Expected = &'static str;
 
@@ -204,6 +207,13 @@ pub(super) fn connections(value: &Value) -> Result<NonZeroUsize, Expected> {
     bounded.and_then(NonZeroUsize::new).ok_or("a number from 1 to 256")
 }
 
+/// Connections that others may make.
+pub(super) fn places(value: &Value) -> Result<NonZeroUsize, Expected> {
+    let number = number(value).and_then(|number| usize::try_from(number).ok());
+    let bounded = number.filter(|number| *number <= MAX_PLACES);
+    bounded.and_then(NonZeroUsize::new).ok_or("a number from 1 to 1000000")
+}
+
 /// Milliseconds, of which there may be none.
 pub(super) fn wait_ms(value: &Value) -> Result<Duration, Expected> {
     let wait = number(value).map(Duration::from_millis);
@@ -311,6 +321,10 @@ mod tests {
         }
         assert!(connections(&Value::Number(0)).is_err());
         assert!(connections(&Value::Number(257)).is_err());
+        assert_eq!(places(&text("1000000")).map(NonZeroUsize::get), Ok(1_000_000));
+        for none in [Value::Number(0), Value::Number(1_000_001), text("-1"), text("many")] {
+            assert!(places(&none).is_err(), "{none}");
+        }
         assert!(node_number(&text("-1")).is_err());
         assert!(names(&text(&"eth0,".repeat(65))).is_err());
         assert_eq!(names(&text(" a ,, b,")), Ok(vec!["a".to_owned(), "b".to_owned()]));

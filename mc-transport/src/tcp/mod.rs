@@ -161,6 +161,17 @@ impl TcpTransport {
             // Peers that have proved something may idle for as long as there are places.
             let idle = Duration::MAX;
             let max = config.max_connections.min(most_connections());
+            // The default is more than many systems give a process: no reason to warn.
+            if max < config.max_connections
+                && config.max_connections != TcpConfig::default().max_connections
+            {
+                tracing::warn!(
+                    wanted = config.max_connections,
+                    allowed = max,
+                    "fewer connections of peers than configured, for want of file descriptors; \
+                     raise the limit (ulimit -n, LimitNOFILE=)"
+                );
+            }
             let places = Places::new(max, config.max_connections_per_address, idle);
             let (config, counters) = (config.clone(), Arc::clone(&counters));
             let server = Arc::new(Server { places, config, service, counters });

@@ -2,13 +2,11 @@
 //! survive what they should; nothing else is ever read.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Master, Node, Program, bytes_of, ctl, ctl_with_input, eventually};
+use crate::support::{self, Master, Node, Program, bytes_of, ctl, ctl_with_input, eventually};
 use mc_rpc::ClientConfig;
 use mc_store::{
     Client, ClientBuilder, ErrorCode, GetError, NodeConfig, PutOutcome, ReplicateConfig,
@@ -109,16 +107,7 @@ impl Readers {
 
 /// One page of the metrics port.
 fn page(master: &Master, path: &str) -> String {
-    let address = master.metrics.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).expect("a listener");
-    stream.set_read_timeout(Some(PROMPT)).expect("a time");
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        .expect("a reader");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    body.to_owned()
+    support::page(&master.metrics, path)
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod access;
 mod bad_input;
+mod connections;
 mod end_to_end;
 #[cfg(target_os = "linux")]
 mod memory;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use mc_transport::ServedTotals;
+use mc_transport::{PeerConnections, ServedTotals};
 use mc_types::ErrorCode;
 
 use super::Client;
@@ -313,6 +313,10 @@ pub struct ClientMetrics {
     pub rpc: mc_rpc::ClientMetrics,
     /// What peers were served of this client's segments.
     pub served: ServedTotals,
+    /// Connections that peers made to this client, over TCP.
+    pub tcp_connections: PeerConnections,
+    /// Connections that processes of this host made to share memory with it.
+    pub shm_connections: PeerConnections,
     /// Labels that every figure carries in [`prometheus`](Self::prometheus).
     pub labels: Vec<(Box<str>, Box<str>)>,
 }
@@ -421,6 +425,8 @@ impl super::Core {
             reports: self.reports.metrics(),
             is_cut_off: self.segments.is_cut_off(),
             served: self.transport.served(),
+            tcp_connections: self.transport.tcp_connections(),
+            shm_connections: self.transport.shm_connections(),
             labels: self.settings.metrics_labels.clone(),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use mc_types::ByteSize;
 
-use super::{ClientMetrics, ClientOperation, LatencyHistogram, OperationMetrics};
+use super::{ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics};
 
 /// Limits of the buckets that are told: 2 to the power of these, in microseconds.
 const FIRST_LIMIT: u32 = 2;
@@ -18,6 +18,7 @@ impl ClientMetrics {
         let mut page = Page { text: String::with_capacity(4096), labels: self.static_labels() };
         self.totals(&mut page);
         self.served(&mut page);
+        self.connections(&mut page);
         self.transfers(&mut page);
         self.operations(&mut page);
         self.hot_cache(&mut page);
@@ -110,6 +111,31 @@ impl ClientMetrics {
         page.metric(name, "counter", "Bytes of these reads and writes");
         for (direction, value) in [("read", served.read_bytes), ("write", served.written_bytes)] {
             page.sample(name, &[("direction", direction)], value);
+        }
+    }
+
+    /// Connections of peers.
+    fn connections(&self, page: &mut Page) {
+        let ways = [
+            (DataPath::Tcp.as_str(), &self.tcp_connections),
+            (DataPath::SharedMemory.as_str(), &self.shm_connections),
+        ];
+        let name = "mooncake_client_peer_connections";
+        page.metric(name, "gauge", "Connections of peers that are open");
+        for (path, of) in ways {
+            page.sample(name, &[("path", path)], of.open as u64);
+        }
+        let name = "mooncake_client_peer_connections_refused_total";
+        let help = "Connections of peers refused because all places were taken by others at work";
+        page.metric(name, "counter", help);
+        for (path, of) in ways {
+            page.sample(name, &[("path", path)], of.refused);
+        }
+        let name = "mooncake_client_peer_connections_yielded_total";
+        let help = "Idle connections of peers closed because others needed their places";
+        page.metric(name, "counter", help);
+        for (path, of) in ways {
+            page.sample(name, &[("path", path)], of.yielded);
         }
     }
 
@@ -333,7 +359,7 @@ mod tests {
 
     use mc_types::ErrorCode;
 
-    use super::super::{DataPath, Direction, Metrics};
+    use super::super::{Direction, Metrics};
     use super::*;
 
     fn counted() -> ClientMetrics {

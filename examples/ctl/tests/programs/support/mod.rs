@@ -3,6 +3,8 @@
 mod cluster;
 mod program;
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 pub(crate) use cluster::{Master, Node, ctl, ctl_with_input};
@@ -27,6 +29,22 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
         assert!(begun.elapsed() < DEADLINE, "after {DEADLINE:?} still not: {what}");
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// A page of the port at `url`, which is `http://host:port`.
+///
+/// # Panics
+/// When there is none within [`DEADLINE`].
+pub(crate) fn page(url: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(url.trim_start_matches("http://")).expect("a listener");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a time");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .expect("a reader");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    body.to_owned()
 }
 
 /// `len` bytes that no other seed has at the same place by chance.
