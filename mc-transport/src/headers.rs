@@ -9,8 +9,6 @@ use crate::error::TransferError;
 pub(crate) const REQUEST_LEN: usize = 40;
 /// Bytes of the ticket that follows a request which shows one.
 pub(crate) const TICKET_LEN: usize = 40;
-/// Bytes of the longest request, without its payload.
-pub(crate) const MAX_REQUEST_LEN: usize = REQUEST_LEN + TICKET_LEN;
 pub(crate) const RESPONSE_LEN: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

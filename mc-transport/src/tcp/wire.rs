@@ -1,8 +1,8 @@
 //! The bytes on the wire, as `docs/tcp-wire.md` defines them.
 
 pub(super) use crate::headers::{
-    BadResponse, MAX_REQUEST_LEN, Opcode, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader,
-    Status, TICKET_LEN, decode_ticket, encode_ticket,
+    BadResponse, Opcode, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader, Status,
+    TICKET_LEN, decode_ticket, encode_ticket,
 };
 
 /// First bytes of both prefaces.
@@ -14,6 +14,8 @@ pub(super) const VERSION: u16 = 3;
 pub(super) const TLS_HANDSHAKE: u8 = 22;
 
 pub(super) const PREFACE_LEN: usize = 16;
+/// Bytes of the longest request, without its payload.
+pub(super) const MAX_REQUEST_LEN: usize = REQUEST_LEN + TICKET_LEN;
 
 /// What each side says first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
