@@ -252,6 +252,14 @@ impl Places {
         place.seen.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// Returns how many places are taken, and how many of them by `source`. Connections that were
+    /// told to go away are not counted.
+    pub fn taken(&self, source: Source) -> (usize, usize) {
+        let taken = self.taken.lock();
+        let of_source = taken.by_source.get(&source).map_or(0, |few| few.count);
+        (taken.places.len() - taken.leaving_count, of_source)
+    }
+
     /// The most connections there are at a time, those that are about to go included.
     pub fn bound(&self) -> usize {
         self.max.saturating_add(self.most_leaving())
@@ -466,7 +474,9 @@ mod tests {
         let places = Places::new(32, 4, LONG);
         let first: Vec<_> = (0..4).map(|_| proved(&places, 1)).collect();
         let _other = proved(&places, 2);
+        assert_eq!(places.taken(source(1)), (5, 4));
         let _fifth = proved(&places, 1);
+        assert_eq!(places.taken(source(1)), (5, 4), "who was told to go is not counted");
         assert_eq!(first.iter().map(leaves).collect::<Vec<_>>(), [true, false, false, false]);
         for seat in &first {
             seat.place().set_busy(true);

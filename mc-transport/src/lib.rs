@@ -11,7 +11,7 @@ pub mod conformance;
 mod copy;
 mod environment;
 mod error;
-#[cfg(feature = "tcp")]
+#[cfg(any(feature = "quic", feature = "tcp"))]
 mod first;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod headers;
@@ -27,6 +27,8 @@ mod region_cache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shm;
 mod slice_sums;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+mod sweep;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod tasks;
 #[cfg(feature = "tcp")]

@@ -56,11 +56,15 @@ pub struct QuicConfig {
     /// The largest operation, in bytes; the smaller limit of both sides counts.
     /// Default 1 GiB.
     pub max_operation: ByteSize,
-    /// Connections accepted at the same time, handshakes included; further ones are
-    /// refused, and from half of them on a client first has to show that its address
-    /// is its own. Default 1024.
+    /// Most connections accepted at a time, handshakes included. When there are as many, one
+    /// that idles is closed for each new one: first those that have known no key yet, then
+    /// those that have been silent for longest, from the address that has most. Only while
+    /// all of them are at work is a new one refused. From half of them on a client first has
+    /// to show that its address is its own. Default 1024.
     pub max_connections: usize,
-    /// Those of one IP address, in the same way. Default 256.
+    /// Most connections of one address at a time (of IPv6 one /64), in the same way. At least
+    /// sixteen times the connections that one peer makes, so that those of one link do not
+    /// yield to each other. Default 256.
     pub max_connections_per_address: usize,
     /// Largest UDP payload, in bytes; what the path can carry is found out by probing.
     /// Up to 6500, the default, packets leave many at a time (segmentation offload);

@@ -8,7 +8,6 @@
 //! packets of a connection could send them again, and a write would be carried out
 //! twice, the second time perhaps over what came after it.
 
-mod admission;
 mod clock;
 mod config;
 mod exchange;
@@ -44,6 +43,7 @@ use self::sockets::Sockets;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
 use crate::region::{Access, Region, RegionTable, Tickets};
+use crate::sweep::sweeping;
 use crate::tasks::Tasks;
 use crate::transport::Transport;
 
@@ -160,8 +160,10 @@ impl QuicTransport {
             let bound = open.local_addr().map_err(|source| StartError::listen(address, source))?;
             endpoint = Some(advertise(&config, bound)?);
             local_address = Some(bound);
-            let accept = server::accept(open.clone(), Arc::new(server), Arc::downgrade(&tasks));
-            tasks.spawn(accept);
+            let server = Arc::new(server);
+            let places = Arc::clone(&server.places);
+            let accept = server::accept(open.clone(), server, Arc::downgrade(&tasks));
+            tasks.spawn(sweeping(places, accept));
             listener = Some(open);
         }
         let sockets = Arc::new(Sockets::new(runtime, config.clone()));
@@ -225,6 +227,7 @@ impl QuicTransport {
             tasks: self.tasks.alive(),
             regions: self.regions.len(),
             refused_connections: self.counters.refused.load(Ordering::Relaxed),
+            yielded_connections: self.counters.yielded.load(Ordering::Relaxed),
         }
     }
 
@@ -310,8 +313,10 @@ pub struct QuicStats {
     pub tasks: usize,
     /// Regions open to peers, those of others that share the table included.
     pub regions: usize,
-    /// Connections refused because there were too many.
+    /// Connections refused because all places were taken by connections at work.
     pub refused_connections: u64,
+    /// Idle connections that were closed because others needed their places, so far.
+    pub yielded_connections: u64,
 }
 
 #[derive(Default)]
@@ -319,6 +324,7 @@ struct Counters {
     connections: Arc<AtomicUsize>,
     links: Arc<AtomicUsize>,
     refused: AtomicU64,
+    yielded: AtomicU64,
 }
 
 /// The endpoint that peers are told.

@@ -166,6 +166,15 @@ impl Pool {
             // A connection fewer than wished is better than no link.
             let Ok(Ok((connection, _))) = another else { break };
             connections.push(connection);
+            // A peer with few places closes one connection for the next.
+            let wanted = connections.len();
+            connections.retain(|connection| connection.close_reason().is_none());
+            if connections.len() < wanted {
+                break;
+            }
+        }
+        if connections.is_empty() {
+            return Err(ConnectError::Busy { endpoint: endpoint.clone() });
         }
         let limits = Limits {
             max_operation: self.config.max_operation.as_u64().min(theirs),

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use mc_places::{OpenCall, Place, Places, Seat, Source, Stage};
 use mc_ticket::Ticket;
 use mc_tls::ServerTls;
 use quinn::crypto::rustls::QuicServerConfig;
@@ -16,16 +17,16 @@ use quinn::{
 };
 use tracing::debug;
 
-use super::admission::{Admission, Verdict};
 use super::clock::{Clock, Stalled};
 use super::config::QuicConfig;
-use super::fault::{MALFORMED, STALLED};
+use super::fault::{CLOSED, MALFORMED, STALLED};
 use super::flow::{FlowError, Inflow, Outflow};
 use super::hello::{HELLO_LEN, Hello};
 use super::served::{Entry, Served};
 use super::tuning::Paths;
 use super::{Counters, PROTOCOL};
 use crate::error::TransferError;
+use crate::first::{First, first};
 use crate::headers::{
     Opcode, REQUEST_LEN, RequestHeader, ResponseHeader, Status, TICKET_LEN, decode_ticket,
 };
@@ -55,7 +56,7 @@ pub(super) struct Server {
     paths: Paths,
     regions: RegionTable,
     counters: Arc<Counters>,
-    admission: Arc<Admission>,
+    pub(super) places: Arc<Places>,
     served: Arc<Served>,
 }
 
@@ -72,14 +73,24 @@ impl Server {
             .incoming_buffer_size(INCOMING_BYTES)
             .incoming_buffer_size_total(INCOMING_BYTES * MAX_INCOMING as u64);
         let paths = Paths::of_server(&config);
-        let admission = Admission::new(config.max_connections, config.max_connections_per_address);
-        let admission = Arc::new(admission);
-        Self { config, tls, base, paths, regions, counters, admission, served: Arc::default() }
+        // Peers that have proved something may idle for as long as there are places.
+        let idle = Duration::MAX;
+        let (max, of_address) = (config.max_connections, config.max_connections_per_address);
+        let places = Places::new(max, of_address, idle);
+        Self { config, tls, base, paths, regions, counters, places, served: Arc::default() }
     }
 
     /// The settings of the endpoint.
     pub(super) fn settings(&self) -> ServerConfig {
         self.base.clone()
+    }
+
+    /// Whether half of the places are taken, of all or of this source's: who makes addresses up
+    /// must not take those of others.
+    fn is_half_full(&self, source: Source) -> bool {
+        let (all, of_source) = self.places.taken(source);
+        let config = &self.config;
+        all >= config.max_connections / 2 || of_source >= config.max_connections_per_address / 2
     }
 }
 
@@ -93,30 +104,33 @@ fn crypto(tls: &ServerTls) -> QuicServerConfig {
 /// Accepts peers until the transport ends.
 pub(super) async fn accept(endpoint: Endpoint, server: Arc<Server>, tasks: Weak<Tasks>) {
     while let Some(incoming) = endpoint.accept().await {
-        let address = incoming.remote_address().ip();
-        let place = match server.admission.admit(address, incoming.remote_address_validated()) {
-            Verdict::Admitted(place) => place,
-            Verdict::Unproven => {
-                // One that may not be asked has shown it.
-                let _ = incoming.retry();
-                continue;
-            }
-            Verdict::Full => {
-                debug!(%address, "refused: as many connections as allowed");
-                server.counters.refused.fetch_add(1, Ordering::Relaxed);
-                incoming.refuse();
-                continue;
-            }
+        let address = incoming.remote_address();
+        let source = Source::of(address);
+        if !incoming.remote_address_validated() && server.is_half_full(source) {
+            // One whose address is not shown may be asked for it.
+            let _ = incoming.retry();
+            continue;
+        }
+        let (seat, yielded) = server.places.take(source);
+        server.counters.yielded.fetch_add(yielded as u64, Ordering::Relaxed);
+        let Some(mut seat) = seat else {
+            debug!(%address, "refused: as many connections as allowed, and all at work");
+            server.counters.refused.fetch_add(1, Ordering::Relaxed);
+            incoming.refuse();
+            continue;
         };
         let Some(running) = tasks.upgrade() else { return };
         let (server, tasks) = (Arc::clone(&server), Weak::clone(&tasks));
-        running.spawn(async move {
-            let _place = place;
+        let place = Arc::clone(seat.place());
+        let task = running.spawn(async move {
             let _open = Counted::new(&server.counters.connections);
-            if let Err(end) = serve(incoming, &server, &tasks).await {
+            if let Err(end) = serve(incoming, &server, &tasks, &mut seat).await {
                 debug!(%address, reason = %end, "connection ended");
             }
         });
+        if let Some(task) = task {
+            Seat::run_in(&place, task);
+        }
     }
 }
 
@@ -133,6 +147,8 @@ enum End {
     Malformed,
     #[error("the peer asked for {len} bytes at once")]
     TooLarge { len: u64 },
+    #[error("the peer was idle, and another one needed its place")]
+    Yielded,
     #[error("a region was withdrawn while the peer was reading it")]
     Withdrawn,
 }
@@ -143,7 +159,21 @@ impl From<Stalled> for End {
     }
 }
 
-async fn serve(incoming: Incoming, server: &Arc<Server>, tasks: &Weak<Tasks>) -> Result<(), End> {
+/// Closes a connection that may still have streams, whose tasks hold it.
+struct Closing(Connection);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close(CLOSED, b"");
+    }
+}
+
+async fn serve(
+    incoming: Incoming,
+    server: &Arc<Server>,
+    tasks: &Weak<Tasks>,
+    seat: &mut Seat,
+) -> Result<(), End> {
     let mut config = server.base.clone();
     config.crypto = Arc::new(crypto(&server.tls));
     config.transport_config(server.paths.to(incoming.remote_address().ip()));
@@ -155,11 +185,21 @@ async fn serve(incoming: Incoming, server: &Arc<Server>, tasks: &Weak<Tasks>) ->
         Ok::<_, End>((connection, entry))
     });
     let (connection, entry) = greeted.await??;
+    let connection = Closing(connection);
+    seat.place().reached(Stage::Shaken);
     loop {
-        let (send, receive) = connection.accept_bi().await?;
+        let (send, receive) = match first(connection.0.accept_bi(), &mut seat.go).await {
+            First::Left(stream) => stream?,
+            First::Right(_) => {
+                connection.0.close(CLOSED, b"idle, and another needs the place");
+                return Err(End::Yielded);
+            }
+        };
+        seat.seen();
         let Some(tasks) = tasks.upgrade() else { return Ok(()) };
-        let (server, entry) = (Arc::clone(server), Arc::clone(&entry));
-        tasks.spawn(serve_stream(connection.clone(), server, entry, send, receive));
+        let (server, entry, place) =
+            (Arc::clone(server), Arc::clone(&entry), Arc::clone(seat.place()));
+        tasks.spawn(serve_stream(connection.0.clone(), server, entry, place, (send, receive)));
     }
 }
 
@@ -186,14 +226,16 @@ async fn serve_stream(
     connection: Connection,
     server: Arc<Server>,
     entry: Arc<Entry>,
-    send: SendStream,
-    receive: RecvStream,
+    place: Arc<Place>,
+    (send, receive): (SendStream, RecvStream),
 ) {
     let clock = Clock::new(server.config.stall_timeout);
     let mut stream = Stream {
         regions: &server.regions,
         served: &server.served,
         link: entry.link(),
+        place: &place,
+        at_work: None,
         max_operation: server.config.max_operation.as_u64(),
         received: Inflow::new(receive, &clock),
         answers: Outflow::new(send, &clock),
@@ -222,6 +264,9 @@ struct Stream<'a> {
     regions: &'a RegionTable,
     served: &'a Served,
     link: LinkId,
+    place: &'a Arc<Place>,
+    /// From the first request that knew a key to the end of the stream.
+    at_work: Option<OpenCall>,
     max_operation: u64,
     received: Inflow<'a>,
     answers: Outflow<'a>,
@@ -265,6 +310,10 @@ impl Stream<'_> {
         };
         let RequestHeader { id, key, offset, len, .. } = request;
         let admitted = self.regions.admit(key, offset, len, wanted, ticket.as_ref());
+        if admitted.is_ok() && self.at_work.is_none() {
+            self.place.reached(Stage::Proved);
+            self.at_work = Some(self.place.call());
+        }
         match (wanted, admitted) {
             (Access::Read, Ok(admitted)) => {
                 self.answer(Status::Done, id, len).await?;
@@ -331,6 +380,7 @@ impl Stream<'_> {
         if (request.offset, request.len) != (0, 0) || lost == self.link {
             return Err(End::Malformed);
         }
+        let _at_work = self.place.call();
         self.served.end(lost).await;
         self.answer(Status::Done, request.id, 0).await
     }

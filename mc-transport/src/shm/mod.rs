@@ -189,8 +189,7 @@ impl ShmTransport {
             tasks.spawn(async move {
                 // The name is given back together with the socket.
                 let _bound = bound;
-                crate::tcp::server::sweeping(swept, server::accept(listener, Arc::new(server)))
-                    .await;
+                crate::sweep::sweeping(swept, server::accept(listener, Arc::new(server))).await;
             });
         }
         let pool = Pool::new(config, Arc::clone(&tasks), Arc::clone(&counters));

@@ -50,6 +50,7 @@ use crate::bundle::Bundle;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
 use crate::region::{Access, Region, RegionTable, Tickets};
+use crate::sweep::sweeping;
 pub(crate) use crate::tasks;
 use crate::tasks::Tasks;
 use crate::transport::Transport;
@@ -180,7 +181,7 @@ impl TcpTransport {
                 let accept = server::accept(listener, Arc::clone(&server), Arc::downgrade(&tasks));
                 // One task is enough for all places.
                 drop(match swept.take() {
-                    Some(places) => tasks.spawn(server::sweeping(places, accept)),
+                    Some(places) => tasks.spawn(sweeping(places, accept)),
                     None => tasks.spawn(accept),
                 });
             }

@@ -18,7 +18,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
 #[cfg(feature = "tls")]
 use tokio::time::Instant;
-use tokio::time::MissedTickBehavior;
 use tracing::{debug, warn};
 
 use super::Counters;
@@ -56,9 +55,6 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// How long to wait when the process has no descriptors left for a connection.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-
-/// How often connections are looked for that have proved nothing for too long.
-const SWEEP: Duration = Duration::from_secs(5);
 
 /// What every connection of a server needs.
 pub(super) struct Server {
@@ -126,19 +122,6 @@ pub(super) async fn accept(
             Seat::run_in(&place, task);
         }
     }
-}
-
-/// Runs `accept`, and meanwhile has connections go that prove nothing for a minute.
-pub(crate) async fn sweeping(places: Arc<Places>, accept: impl Future<Output = ()>) {
-    let sweep = async {
-        let mut timer = tokio::time::interval(SWEEP);
-        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            timer.tick().await;
-            places.sweep(SWEEP);
-        }
-    };
-    let _: First<(), std::convert::Infallible> = first(accept, sweep).await;
 }
 
 impl Server {

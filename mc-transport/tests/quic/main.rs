@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 mod attacks;
+mod crowd;
 mod liars;
 mod nodes;
 mod paths;
