@@ -17,6 +17,7 @@ use mc_types::{Checksum, ClientId, Generation, Time};
 
 use crate::command::{Placement, Placements, Slice, Slices};
 use crate::evict::group::Group;
+use crate::object::states::ReplicaStatus;
 use crate::shard::owners::OwnerSlot;
 use crate::space::segment::Segment;
 use crate::tenant::ledger::TenantSlot;
@@ -139,15 +140,6 @@ impl FromIterator<Replica> for Replicas {
     }
 }
 
-/// Where an object is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Granted and being written; since when is what its protection was touched.
-    Processing,
-    /// Readable.
-    Complete,
-}
-
 /// Which order of eviction holds an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
@@ -167,6 +159,18 @@ pub(crate) enum Queue {
     OnDisk,
     /// None: its memory goes when it is on a disk.
     Offloading,
+}
+
+impl Queue {
+    /// Whether an object may be in `next` after this. One is taken out of an order before it
+    /// enters another, but for two that it changes to where it is.
+    const fn can_become(self, next: Self) -> bool {
+        use Queue::{Aside, Held, Lapsed, Main, None, Pinned};
+        matches!(
+            (self, next),
+            (None, _) | (_, None) | (Main, Aside | Held) | (Held, Aside) | (Lapsed, Pinned)
+        )
+    }
 }
 
 /// What only some objects have.
@@ -238,7 +242,8 @@ struct Rest {
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) generation: Generation,
-    pub(crate) protection: Protection,
+    /// When it was used; while it is unfinished, when its put began.
+    protection: Protection,
     /// Its length in bytes.
     len: u64,
     first: Option<Replica>,
@@ -248,8 +253,9 @@ pub(crate) struct Object {
     pub(crate) owner: OwnerSlot,
     /// That of its only slice, if it has one.
     checksum: u32,
-    pub(crate) state: State,
-    pub(crate) queue: Queue,
+    /// Being written or readable.
+    status: ReplicaStatus,
+    queue: Queue,
     marks: Marks,
     /// Never evicted.
     pub(crate) hard_pin: bool,
@@ -317,7 +323,7 @@ impl Object {
             tag,
             owner,
             checksum: 0,
-            state: State::Processing,
+            status: ReplicaStatus::Processing,
             queue: Queue::None,
             marks: Marks(if file { FileState::Writing } else { FileState::None } as u8),
             hard_pin,
@@ -332,9 +338,66 @@ impl Object {
         object
     }
 
+    /// Being written or readable.
+    pub(crate) const fn status(&self) -> ReplicaStatus {
+        self.status
+    }
+
+    /// Whether it can be read: its put has ended.
+    pub(crate) const fn is_complete(&self) -> bool {
+        matches!(self.status, ReplicaStatus::Complete)
+    }
+
     /// When its put began, while it is unfinished.
     pub(crate) fn begun_at(&self) -> Option<Time> {
-        (self.state == State::Processing).then(|| self.protection.last_touched())
+        (!self.is_complete()).then(|| self.protection.last_touched())
+    }
+
+    fn change_status(&mut self, next: ReplicaStatus) {
+        debug_assert!(self.status.can_become(next), "{:?} became {next:?}", self.status);
+        self.status = next;
+    }
+
+    /// Ends its put: it is readable from now on, and leased if readers were promised that it
+    /// would be.
+    pub(crate) fn complete(&mut self, now: Time, is_promised: bool) {
+        self.change_status(ReplicaStatus::Complete);
+        self.renew(now, is_promised);
+    }
+
+    /// Makes an object readable that was found so, with the times that it was found with.
+    pub(crate) fn complete_as_found(&mut self) {
+        self.change_status(ReplicaStatus::Complete);
+    }
+
+    /// Counts its times from now on.
+    pub(crate) fn renew(&mut self, now: Time, is_leased: bool) {
+        self.protection = Protection::committed(now, self.protection.wants_soft_pin());
+        if is_leased {
+            self.protection.access(now);
+        }
+    }
+
+    /// What protects it from eviction and removal.
+    pub(crate) const fn protection(&self) -> &Protection {
+        &self.protection
+    }
+
+    /// Grants a reader a lease.
+    pub(crate) fn access(&mut self, now: Time) {
+        debug_assert!(self.is_complete(), "the time of an unfinished put is that of its beginning");
+        self.protection.access(now);
+    }
+
+    /// Which order of eviction holds it.
+    pub(crate) const fn queue(&self) -> Queue {
+        self.queue
+    }
+
+    /// Notes which order of eviction holds it from now on.
+    pub(crate) fn enter(&mut self, next: Queue) {
+        debug_assert!(self.queue.can_become(next), "{:?} became {next:?}", self.queue);
+        self.queue = next;
     }
 
     /// Its length in bytes.
@@ -537,12 +600,12 @@ impl Object {
 
     /// Whether it has been readable.
     pub(crate) fn is_stored(&self) -> bool {
-        self.state == State::Complete || self.file() == FileState::Persisted
+        self.is_complete() || self.file() == FileState::Persisted
     }
 
     /// Its memory replicas that can be read now.
     fn readable(&self) -> impl Iterator<Item = &Replica> {
-        let complete = self.state == State::Complete;
+        let complete = self.is_complete();
         self.replicas().filter(move |replica| complete && replica.segment.is_readable())
     }
 

@@ -17,7 +17,7 @@ use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::journal::effect::Removal;
 use crate::master::{Attempt, Master};
 use crate::object::spans::checkpoints;
-use crate::object::{Begun, Replicas, State};
+use crate::object::{Begun, Replicas};
 use crate::put::space::Pressure;
 use crate::query::explain::What;
 use crate::shard::hash::HashedKey;
@@ -295,7 +295,7 @@ impl Shard {
         if generation != object.generation {
             return Err(PutFinishError::NotOpen);
         }
-        Ok((slot, object.state == State::Processing))
+        Ok((slot, !object.is_complete()))
     }
 }
 

@@ -11,7 +11,6 @@ use mc_types::{KeyRef, Time};
 use crate::error::RemoveError;
 use crate::journal::effect::Removal;
 use crate::master::Master;
-use crate::object::State;
 use crate::read::pattern::Pattern;
 use crate::shard::{Emit, Gone, Retired, Shard};
 use crate::tenant::id::TenantId;
@@ -31,13 +30,13 @@ impl Master {
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
         let (slot, object) = shard.find_live(key, emit).ok_or(RemoveError::NotFound)?;
-        if object.state != State::Complete {
+        if !object.is_complete() {
             return Err(RemoveError::NotReady);
         }
         if object.transfer().is_some() {
             return Err(RemoveError::InTransfer);
         }
-        let remaining = object.protection.lease_remaining(&self.terms, now);
+        let remaining = object.protection().lease_remaining(&self.terms, now);
         if !remaining.is_zero() && !force {
             return Err(RemoveError::Leased { remaining });
         }

@@ -19,14 +19,14 @@ use std::sync::Arc;
 
 use mc_alloc::Label;
 use mc_evict::{Item, PolicyKind};
-use mc_lease::{Protection, Terms};
+use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
 
 use crate::evict::order::Order;
 use crate::evict::room::Labels;
 use crate::journal::effect::{Effect, EffectSink, Removal};
 use crate::object::view::ObjectView;
-use crate::object::{Begun, Object, Replicas, State};
+use crate::object::{Begun, Object, Replicas};
 use crate::query::explain::{History, What};
 use crate::remove::expiry::Expiring;
 use crate::shard::hash::{HashedKey, KeyHasher};
@@ -371,15 +371,9 @@ impl Shard {
     /// Makes the memory of an object readable. `hash` is that of its key.
     pub(crate) fn complete(&mut self, slot: u32, hash: u64, emit: Emit<'_>) {
         let object = self.objects.get_mut(slot).expect(OCCUPIED);
-        debug_assert!(object.state == State::Processing);
-        let soft_pin = object.protection.wants_soft_pin();
         let stored = object.is_stored();
-        object.state = State::Complete;
-        object.protection = Protection::committed(emit.now, soft_pin);
-        if stored {
-            // Whoever reads it from its file was promised a lease.
-            object.protection.access(emit.now);
-        }
+        // Readers of its file were promised a lease.
+        object.complete(emit.now, stored);
         if let Some(group) = object.group()
             && !object.hard_pin
         {
@@ -417,10 +411,10 @@ impl Shard {
         }
         // The time of an unfinished put is that of its beginning. What can be read of it
         // is on a disk, and is leased when the put ends.
-        if object.state == State::Processing {
+        if !object.is_complete() {
             return true;
         }
-        object.protection.access(now);
+        object.access(now);
         self.order.access(slot, object, terms, now);
         true
     }
@@ -459,8 +453,8 @@ impl Shard {
     pub(crate) fn retire(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Retired {
         let terms = &self.config.terms;
         let object = self.objects.get(slot).expect(OCCUPIED);
-        if object.is_live() && object.protection.is_leased(terms, emit.now) {
-            let until = object.protection.lease_end(terms);
+        if object.is_live() && object.protection().is_leased(terms, emit.now) {
+            let until = object.protection().lease_end(terms);
             self.discard(slot, until, cause, emit);
             return Retired::Kept { until };
         }
@@ -491,12 +485,12 @@ impl Shard {
     /// Who is writing the memory of an object: the client of an unfinished put.
     pub(crate) fn writer(&self, slot: u32) -> Option<ClientId> {
         let object = self.object(slot)?;
-        (object.state == State::Processing).then(|| self.client(object))
+        (!object.is_complete()).then(|| self.client(object))
     }
 
     fn emit_removed(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) {
         let object = self.objects.get(slot).expect(OCCUPIED);
-        if object.state == State::Complete {
+        if object.is_complete() {
             let what = What::Removed { generation: object.generation, cause };
             self.history.add(object.tag, emit.now, what);
         }
@@ -538,7 +532,7 @@ impl Shard {
         }
         self.owners.remove(object.owner);
         self.order.remove(slot, &mut object);
-        let open = object.state == State::Processing;
+        let open = !object.is_complete();
         if open {
             self.open.ended(object.generation);
         }

@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 
 use crate::command::{LateWrites, MAX_REPLICAS, Placement, Placements, Slices, TransferHandle};
 use crate::master::Master;
-use crate::object::{Object, Replica, Replicas, State};
+use crate::object::{Object, Replica, Replicas};
 use crate::shard::hash::HashedKey;
 use crate::shard::kept::Kept;
 use crate::shard::{Emit, Shard};
@@ -276,7 +276,7 @@ impl Master {
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
         let (slot, object) = shard.find_live(key, emit).ok_or(TransferError::NotFound)?;
-        if object.state != State::Complete || !object.is_readable() {
+        if !object.is_complete() || !object.is_readable() {
             return Err(TransferError::NotReady);
         }
         if object.transfer().is_some() || object.offload().is_some() {
@@ -511,7 +511,7 @@ impl Shard {
             return Err(TransferFinishError::NotOpen);
         };
         let object = self.get_mut(slot);
-        let lease_end = object.protection.lease_end(&terms);
+        let lease_end = object.protection().lease_end(&terms);
         let has_source = object.replicas().any(|replica| is_in(replica, &source));
         let (written, lost): (Vec<Replica>, Vec<Replica>) =
             targets.into_iter().partition(|r| has_source && r.segment.is_readable());

@@ -14,7 +14,6 @@ use mc_types::{Generation, KeyRef, Time};
 use parking_lot::Mutex;
 
 use crate::master::Master;
-use crate::object::State;
 use crate::shard::Shard;
 use crate::tenant::id::{TenantId, unscoped};
 
@@ -203,7 +202,7 @@ impl Master {
 impl Shard {
     pub(crate) fn leave_group(&mut self, slot: u32) {
         let object = self.get_mut(slot);
-        let open = object.state == State::Processing || object.transfer().is_some();
+        let open = !object.is_complete() || object.transfer().is_some();
         let held = object.hard_pin || open;
         if let Some(group) = object.group() {
             group.leave(object.generation, held);

@@ -78,7 +78,7 @@ struct Waiting {
 
 impl Waiting {
     fn add(&mut self, slot: u32, object: &mut Object, until: Time, leased: bool) {
-        object.queue = if leased { Queue::Aside } else { Queue::Held };
+        object.enter(if leased { Queue::Aside } else { Queue::Held });
         self.leased += usize::from(leased);
         self.heap.push(Reverse(Aside { until, generation: object.generation, slot }));
     }
@@ -155,14 +155,14 @@ impl Order {
         if !object.has_memory() {
             self.leave_memory(slot, object);
         } else if object.hard_pin {
-            object.queue = Queue::None;
-        } else if object.protection.wants_soft_pin() {
-            object.queue = Queue::Pinned;
+            object.enter(Queue::None);
+        } else if object.protection().wants_soft_pin() {
+            object.enter(Queue::Pinned);
             self.pinned.insert(slot, Item::UNKNOWN);
             self.list(slot, Class::SoftPinned);
         } else {
             self.tell();
-            object.queue = Queue::Main;
+            object.enter(Queue::Main);
             self.main.insert(slot, item);
             self.list(slot, Class::Ordinary);
         }
@@ -171,17 +171,17 @@ impl Order {
     /// An object comes back from aside, as one that was just used.
     fn readmit(&mut self, slot: u32, object: &mut Object, pinned: bool, item: Item) {
         if pinned {
-            object.queue = Queue::Pinned;
+            object.enter(Queue::Pinned);
             self.pinned.insert(slot, Item::UNKNOWN);
             self.list(slot, Class::SoftPinned);
-        } else if object.protection.wants_soft_pin() {
+        } else if object.protection().wants_soft_pin() {
             // Where an access finds it whose pin is in force again with it.
-            object.queue = Queue::Lapsed;
+            object.enter(Queue::Lapsed);
             self.lapsed.insert(slot, Item::UNKNOWN);
             self.list(slot, Class::Ordinary);
         } else {
             self.tell();
-            object.queue = Queue::Main;
+            object.enter(Queue::Main);
             self.main.readmit(slot, item);
             self.list(slot, Class::Ordinary);
         }
@@ -189,7 +189,7 @@ impl Order {
 
     /// An object was used.
     pub(crate) fn access(&mut self, slot: u32, object: &mut Object, terms: &Terms, now: Time) {
-        match object.queue {
+        match object.queue() {
             Queue::Main => {
                 if self.noted.len() == NOTED {
                     self.tell();
@@ -202,10 +202,10 @@ impl Order {
                 self.pinned.access(slot);
                 self.list(slot, Class::SoftPinned);
             }
-            Queue::Lapsed if object.protection.is_soft_pinned(terms, now) => {
+            Queue::Lapsed if object.protection().is_soft_pinned(terms, now) => {
                 self.lapsed.remove(slot);
                 self.pinned.insert(slot, Item::UNKNOWN);
-                object.queue = Queue::Pinned;
+                object.enter(Queue::Pinned);
                 self.list(slot, Class::SoftPinned);
             }
             Queue::Lapsed => {
@@ -214,7 +214,7 @@ impl Order {
             }
             // It is leased now, whatever else keeps it.
             Queue::Held => {
-                object.queue = Queue::Aside;
+                object.enter(Queue::Aside);
                 self.aside.leased += 1;
             }
             Queue::Aside | Queue::None | Queue::OnDisk | Queue::Offloading => {}
@@ -223,9 +223,9 @@ impl Order {
 
     /// An object has nothing left in memory, and stays for what is on disks.
     pub(crate) fn leave_memory(&mut self, slot: u32, object: &mut Object) {
-        if object.queue != Queue::OnDisk {
+        if object.queue() != Queue::OnDisk {
             self.remove(slot, object);
-            object.queue = Queue::OnDisk;
+            object.enter(Queue::OnDisk);
             self.on_disk += 1;
         }
     }
@@ -233,7 +233,7 @@ impl Order {
     /// An object goes when it is on a disk, and is no victim until then.
     pub(crate) fn wait_for_disk(&mut self, slot: u32, object: &mut Object) {
         self.remove(slot, object);
-        object.queue = Queue::Offloading;
+        object.enter(Queue::Offloading);
         self.offloading += 1;
     }
 
@@ -245,7 +245,7 @@ impl Order {
 
     /// Takes an object out of its order that is evicted although it was not offered.
     fn give_up(&mut self, slot: u32, object: &mut Object) {
-        if object.queue == Queue::Main {
+        if object.queue() == Queue::Main {
             self.tell();
             self.main.give_up(slot);
         }
@@ -254,7 +254,7 @@ impl Order {
 
     /// Takes an object out of its order.
     pub(crate) fn remove(&mut self, slot: u32, object: &mut Object) {
-        match object.queue {
+        match object.queue() {
             Queue::Main => {
                 self.tell();
                 self.main.remove(slot);
@@ -269,7 +269,7 @@ impl Order {
         if let Some(tenants) = &mut self.tenants {
             tenants.remove(slot);
         }
-        object.queue = Queue::None;
+        object.enter(Queue::None);
     }
 
     /// Tells the policy what was accessed.

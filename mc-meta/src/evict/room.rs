@@ -26,7 +26,7 @@ use crate::command::ReplicateConfig;
 use crate::evict::order::victims::Evicted;
 use crate::evict::order::{Class, Pool};
 use crate::master::Master;
-use crate::object::{Object, Queue, State};
+use crate::object::{Object, Queue};
 use crate::shard::Shard;
 use crate::shard::hash::mix;
 use crate::space::segment::Segment;
@@ -411,15 +411,15 @@ impl Shard {
             replica.allocation.extent().offset() == offset && Arc::ptr_eq(&replica.segment, segment)
         });
         let Terms { now, class, over_quota } = terms;
-        let is_pinned = object.protection.is_soft_pinned(&self.config.terms, now);
-        let is_listed = match object.queue {
+        let is_pinned = object.protection().is_soft_pinned(&self.config.terms, now);
+        let is_listed = match object.queue() {
             Queue::Main | Queue::Lapsed | Queue::Aside | Queue::Held => true,
             Queue::Pinned => class == Class::SoftPinned,
             Queue::None | Queue::OnDisk | Queue::Offloading => false,
         };
         let may_go = lies_here
             && is_listed
-            && object.state == State::Complete
+            && object.is_complete()
             && !object.hard_pin
             && (!is_pinned || class == Class::SoftPinned)
             && object.is_live();
@@ -427,7 +427,7 @@ impl Shard {
             return Err(Obstacle::Lasting);
         }
         let is_busy = object.transfer().is_some() || object.offload().is_some();
-        if is_busy || object.protection.is_leased(&self.config.terms, now) {
+        if is_busy || object.protection().is_leased(&self.config.terms, now) {
             return Err(Obstacle::Passing);
         }
         let (group, members) = match object.group() {
@@ -437,7 +437,7 @@ impl Shard {
                 (Arc::as_ptr(group).addr(), members.max(1) as u64)
             }
         };
-        let touched = object.protection.last_touched();
+        let touched = object.protection().last_touched();
         let idle = now.as_millis().saturating_sub(touched.as_millis());
         let mut worth = worth_of(idle);
         if over_quota.is_some_and(|tenant| self.tenant(slot) == tenant) {

@@ -17,7 +17,7 @@ use crate::command::{MAX_SLICES, Slices};
 use crate::health::credits::Credits;
 use crate::journal::effect::{Effect, Removal};
 use crate::master::Master;
-use crate::object::{Object, Replica, Replicas, State};
+use crate::object::{Object, Replica, Replicas};
 use crate::shard::kept::Kept;
 use crate::shard::{Emit, Retired, Shard};
 use crate::tier::kinds::FileState;
@@ -271,7 +271,7 @@ impl Master {
         let key = self.hashed(report.key);
         let mut shard = self.shard_of(key);
         let (_, object) = shard.find_live(key, self.emit(now))?;
-        if object.generation != report.generation || object.state != State::Complete {
+        if object.generation != report.generation || !object.is_complete() {
             return None;
         }
         let owner = object.owner_of(report.place)?;
@@ -384,7 +384,7 @@ impl Master {
         let mut shard = self.shard_of(key);
         let Some((slot, object)) = shard.find_live(key, emit) else { return Dropped::Before };
         let is_there = object.generation == check.generation
-            && object.state == State::Complete
+            && object.is_complete()
             && object.owner_of(check.place).is_some();
         if !is_there {
             return Dropped::Before;
@@ -465,7 +465,7 @@ impl Shard {
                 Retired::Gone(_) => None,
             };
         }
-        let lease_end = object.protection.lease_end(&terms);
+        let lease_end = object.protection().lease_end(&terms);
         let gone = object.take_replicas_if(goes);
         let mut kept = None;
         let mut free = Replicas::default();

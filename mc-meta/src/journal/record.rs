@@ -226,11 +226,11 @@ impl ObjectView<'_> {
             replicas: located(&self.placements()),
             disk: self.disk(),
             reserved: located(&self.reserved()),
-            soft_pin: object.protection.wants_soft_pin(),
+            soft_pin: object.protection().wants_soft_pin(),
             hard_pin: object.hard_pin,
             group: object.group().map(|group| group.name().into()),
             parent: object.parent(),
-            idle: now.map_or(Duration::ZERO, |now| now - object.protection.last_touched()),
+            idle: now.map_or(Duration::ZERO, |now| now - object.protection().last_touched()),
         }
     }
 }

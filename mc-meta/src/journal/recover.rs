@@ -21,7 +21,7 @@ use crate::config::{ConfigError, MasterConfig};
 use crate::journal::record::{ObjectRecord, Record};
 use crate::master::Master;
 use crate::object::spans::checkpoints;
-use crate::object::{Begun, Object, Replicas, State};
+use crate::object::{Begun, Object, Replicas};
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
 use crate::shard::slab::Slab;
@@ -295,7 +295,7 @@ impl Rebuild {
         object.set_file(file);
         object.set_prefixes(record.prefixes.clone());
         if record.complete {
-            object.state = State::Complete;
+            object.complete_as_found();
         }
         let space = &mut self.space;
         let claims = match (record.replicas.as_slice(), record.reserved.as_slice()) {
@@ -324,7 +324,7 @@ enum Standing {
 
 impl Standing {
     fn of(object: &Object, record: &ObjectRecord) -> Self {
-        let complete = object.state == State::Complete;
+        let complete = object.is_complete();
         match object.generation.cmp(&record.generation) {
             Ordering::Less if complete && !record.complete => Self::Beside,
             Ordering::Greater if !complete && record.complete => Self::Beside,

@@ -4,7 +4,7 @@ use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use crate::command::{Placements, Slices};
 use crate::object::states::ReplicaStatus;
-use crate::object::{Object, Replica, Replicas, State};
+use crate::object::{Object, Replica, Replicas};
 use crate::tier::kinds::LocalDiskReplica;
 use crate::transfer::{Transfer, TransferInfo};
 
@@ -38,7 +38,7 @@ impl<'a> ObjectView<'a> {
     /// Whether its put has ended.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.object.state == State::Complete
+        self.object.is_complete()
     }
 
     /// Its length in bytes.
@@ -69,10 +69,9 @@ impl<'a> ObjectView<'a> {
     /// The state of its memory replicas.
     #[must_use]
     pub fn memory(&self) -> ReplicaStatus {
-        match (self.object.has_memory(), self.object.state) {
-            (false, _) => ReplicaStatus::Removed,
-            (true, State::Processing) => ReplicaStatus::Processing,
-            (true, State::Complete) => ReplicaStatus::Complete,
+        match self.object.has_memory() {
+            false => ReplicaStatus::Removed,
+            true => self.object.status(),
         }
     }
 

@@ -312,7 +312,7 @@ impl Shard {
     /// Gives a put what it keeps of the object that it replaces.
     fn inherit(&self, old: u32, begun: &mut Begun, now: Time) {
         let Some(object) = self.object(old) else { return };
-        begun.soft_pin |= object.protection.is_soft_pinned(&self.config.terms, now);
+        begun.soft_pin |= object.protection().is_soft_pinned(&self.config.terms, now);
         begun.hard_pin |= object.hard_pin;
         begun.parent = begun.parent.or(object.parent());
         if begun.group.is_none() {
@@ -334,7 +334,7 @@ impl Object {
         let replicas = self.replicas().count();
         self.len() == len
             && (1..=config.replica_num as usize).contains(&replicas)
-            && !self.protection.is_leased(terms, now)
+            && !self.protection().is_leased(terms, now)
             && self.transfer().is_none()
             && self.replicas().all(|replica| {
                 let name = &replica.segment.spec().name;

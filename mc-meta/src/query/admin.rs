@@ -8,7 +8,7 @@ use crate::command::{KeyInfo, KeyPage, ListCursor, MasterReport, ObjectInfo, Rep
 use crate::error::GetError;
 use crate::master::Master;
 use crate::object::states::{BufferStatus, ReplicaStatus};
-use crate::object::{Object, Replica, State};
+use crate::object::{Object, Replica};
 use crate::space::segment::SegmentInfo;
 use crate::tenant::id::TenantId;
 
@@ -28,16 +28,12 @@ impl Master {
         let shard = self.shard_of(key);
         let slot = shard.find(key).ok_or(GetError::NotFound)?;
         let object = shard.object(slot).ok_or(GetError::NotFound)?;
-        let written = match object.state {
-            State::Processing => ReplicaStatus::Processing,
-            State::Complete => ReplicaStatus::Complete,
-        };
         let info = |replica: &Replica, status| {
             let status = if replica.segment.is_gone() { ReplicaStatus::Removed } else { status };
             let buffer = BufferStatus::of(status, replica.segment.status());
             ReplicaInfo { status, buffer, placement: replica.placement() }
         };
-        let replicas = object.replicas().map(|replica| info(replica, written));
+        let replicas = object.replicas().map(|replica| info(replica, object.status()));
         // Those that a copy or move is making.
         let targets = object.transfer().into_iter().flat_map(|transfer| transfer.targets.iter());
         let replicas =
@@ -49,9 +45,9 @@ impl Master {
             replicas: replicas.collect(),
             disk: object.file().status(),
             local_disks: object.local_disk_replicas(),
-            lease: object.protection.lease_remaining(&self.terms, now),
-            soft_pinned: object.protection.is_soft_pinned(&self.terms, now),
-            idle: now - object.protection.last_touched(),
+            lease: object.protection().lease_remaining(&self.terms, now),
+            soft_pinned: object.protection().is_soft_pinned(&self.terms, now),
+            idle: now - object.protection().last_touched(),
         })
     }
 

@@ -8,7 +8,7 @@ use mc_types::{ErrorCode, Generation, KeyRef, Time};
 use crate::command::ObjectInfo;
 use crate::journal::effect::Removal;
 use crate::master::Master;
-use crate::object::{Object, Queue, State};
+use crate::object::{Object, Queue};
 use crate::shard::Shard;
 use crate::shard::index::tag_of;
 use crate::transfer::TransferKind;
@@ -137,8 +137,8 @@ impl Shard {
     fn kept_by(&self, object: &Object, now: Time) -> Vec<KeptBy> {
         let terms = &self.config.terms;
         let mut reasons = Vec::new();
-        if object.state == State::Processing {
-            reasons.push(KeptBy::Unfinished { age: now - object.protection.last_touched() });
+        if !object.is_complete() {
+            reasons.push(KeptBy::Unfinished { age: now - object.protection().last_touched() });
         }
         if object.hard_pin {
             reasons.push(KeptBy::HardPin);
@@ -147,11 +147,11 @@ impl Shard {
             let (kind, remaining) = (transfer.kind, transfer.due - now);
             reasons.push(KeptBy::Transfer { kind, remaining });
         }
-        let remaining = object.protection.lease_remaining(terms, now);
+        let remaining = object.protection().lease_remaining(terms, now);
         if !remaining.is_zero() {
             reasons.push(KeptBy::Lease { remaining });
         }
-        if let Some(end) = object.protection.soft_pin_end(terms)
+        if let Some(end) = object.protection().soft_pin_end(terms)
             && now < end
         {
             reasons.push(KeptBy::SoftPin { remaining: end - now });
@@ -163,8 +163,8 @@ impl Shard {
         if object.offload().is_some() {
             reasons.push(KeptBy::Offload);
         }
-        let is_offered = !matches!(object.queue, Queue::None | Queue::OnDisk | Queue::Offloading);
-        if object.state == State::Complete && is_offered && !object.frees_room() {
+        let is_offered = !matches!(object.queue(), Queue::None | Queue::OnDisk | Queue::Offloading);
+        if object.is_complete() && is_offered && !object.frees_room() {
             reasons.push(KeptBy::NoRoomToGain);
         }
         reasons

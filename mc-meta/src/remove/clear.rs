@@ -5,7 +5,7 @@ use mc_types::{ClientId, KeyRef, ObjectKey, Time};
 
 use crate::journal::effect::Removal;
 use crate::master::Master;
-use crate::object::{Object, Replica, State};
+use crate::object::{Object, Replica};
 use crate::shard::{Emit, Shard};
 
 impl Master {
@@ -71,8 +71,8 @@ impl Shard {
 impl Object {
     /// Whether it may go on request. `force` disregards a lease.
     pub(crate) fn may_be_removed(&self, terms: &Terms, now: Time, force: bool) -> bool {
-        self.state == State::Complete
+        self.is_complete()
             && self.transfer().is_none()
-            && (force || !self.protection.is_leased(terms, now))
+            && (force || !self.protection().is_leased(terms, now))
     }
 }

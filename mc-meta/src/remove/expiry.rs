@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use mc_types::{Generation, Time};
 
 use crate::journal::effect::Removal;
-use crate::object::{Object, State};
+use crate::object::Object;
 use crate::shard::slab::Slab;
 use crate::shard::{Emit, Shard};
 
@@ -78,9 +78,9 @@ impl Shard {
     pub(crate) fn was_read(&mut self, slot: u32, now: Time) -> Option<Time> {
         let due = now + self.config.ttl_after_get?;
         let object = self.get_mut(slot);
-        let pinned = object.hard_pin || object.protection.wants_soft_pin();
+        let pinned = object.hard_pin || object.protection().wants_soft_pin();
         // What is read of an unfinished object is its file; its memory is being written.
-        if pinned || object.expires().is_some() || object.state != State::Complete {
+        if pinned || object.expires().is_some() || !object.is_complete() {
             return None;
         }
         object.change_extra(|extra| extra.expires = Some(due));

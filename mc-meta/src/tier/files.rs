@@ -7,14 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use mc_lease::Protection;
 use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use crate::command::{LateWrites, PutHandle};
 use crate::error::{DiskEvictError, PutFinishError};
 use crate::journal::effect::{Effect, Removal};
 use crate::master::Master;
-use crate::object::State;
 use crate::shard::{Emit, Gone, Shard};
 use crate::tier::kinds::{FileState, ReplicaKind};
 
@@ -216,7 +214,7 @@ impl Shard {
         let object = self.get_mut(slot);
         let stored = object.is_stored();
         object.set_file(FileState::Persisted);
-        let (generation, over) = (object.generation, object.state == State::Complete);
+        let (generation, over) = (object.generation, object.is_complete());
         let without_memory = !object.has_memory();
         self.files.ended(generation);
         self.totals.disk_put_ends += 1;
@@ -236,10 +234,8 @@ impl Shard {
     pub(crate) fn end_without_memory(&mut self, slot: u32, now: Time) {
         self.leave_group(slot);
         let object = self.get_mut(slot);
-        let (generation, soft_pin) = (object.generation, object.protection.wants_soft_pin());
-        object.state = State::Complete;
-        object.protection = Protection::committed(now, soft_pin);
-        object.protection.access(now);
+        let generation = object.generation;
+        object.complete(now, true);
         self.open.ended(generation);
         self.stay_on_disk(slot);
     }
@@ -256,11 +252,13 @@ impl Shard {
     /// over when it is on a disk.
     pub(crate) fn note_lost_memory(&mut self, slot: u32, now: Time) {
         let Some(object) = self.object(slot) else { return };
-        match (object.has_memory(), object.state) {
-            (true, _) => {}
-            (false, State::Complete) => self.stay_on_disk(slot),
-            (false, State::Processing) if object.is_on_disk() => self.end_without_memory(slot, now),
-            (false, State::Processing) => {}
+        if object.has_memory() {
+            return;
+        }
+        if object.is_complete() {
+            self.stay_on_disk(slot);
+        } else if object.is_on_disk() {
+            self.end_without_memory(slot, now);
         }
     }
 

@@ -12,7 +12,7 @@ use mc_types::{ClientId, Endpoint, Generation, KeyRef, Time};
 use crate::command::{Slice, Slices};
 use crate::journal::effect::{Effect, Removal};
 use crate::master::Master;
-use crate::object::{Begun, Object, Offload, Queue, Replicas, State};
+use crate::object::{Begun, Object, Offload, Queue, Replicas};
 use crate::shard::{Emit, Shard};
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Charge;
@@ -228,7 +228,7 @@ impl Master {
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
         let known = shard.find_live(key, emit).map(|(slot, object)| {
-            let same = object.generation == found.generation && object.state == State::Complete;
+            let same = object.generation == found.generation && object.is_complete();
             let on_it = object.local_disks().iter().any(|disk| disk.client() == client);
             (slot, same, object.len() == len, on_it)
         });
@@ -428,7 +428,7 @@ impl Shard {
     /// Ends the offload of an object; true when it was to be evicted after it.
     fn offload_over(&mut self, slot: u32) -> bool {
         let object = self.objects.get_mut(slot).expect("the slot of an object");
-        let evicting = object.queue == Queue::Offloading;
+        let evicting = object.queue() == Queue::Offloading;
         if evicting {
             self.order.remove(slot, object);
         }
@@ -472,13 +472,13 @@ impl Shard {
     /// Whether somebody may be reading the memory of an object.
     fn is_in_use(&self, slot: u32, now: Time) -> bool {
         let terms = &self.config.terms;
-        self.object(slot).is_some_and(|object| object.protection.is_leased(terms, now))
+        self.object(slot).is_some_and(|object| object.protection().is_leased(terms, now))
     }
 
     /// An object that its client has found is readable.
     fn adopted(&mut self, slot: u32, emit: Emit<'_>) {
         let object = self.objects.get_mut(slot).expect("the slot of an object");
-        object.state = State::Complete;
+        object.complete_as_found();
         self.order.leave_memory(slot, object);
         if let Some(object) = self.object(slot)
             && emit.sink.is_some()

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::command::{LateWrites, Placement, ReplicaList, ReplicateConfig, TransferHandle};
 use crate::master::Master;
-use crate::object::{Object, Queue, Replica, Replicas, State};
+use crate::object::{Object, Queue, Replica, Replicas};
 use crate::shard::kept::Kept;
 use crate::shard::{Emit, Shard};
 use crate::tier::offload_queue::DiskJob;
@@ -84,7 +84,7 @@ impl Master {
         let slot = shard.find_of_put(key, generation, emit);
         let slot = slot.ok_or(PromotionStartError::NotFound)?;
         let object = shard.get_mut(slot);
-        if object.has_memory() || object.state == State::Processing {
+        if object.has_memory() || !object.is_complete() {
             self.local.book.lock().promotions.cancel(generation);
             return Err(PromotionStartError::InMemory);
         }
@@ -291,7 +291,7 @@ impl Shard {
     /// An object goes, and does not come back into memory.
     pub(crate) fn cancel_promotion(&mut self, slot: u32, emit: Emit<'_>) {
         let object = self.get_mut(slot);
-        let on_disk_only = object.queue == Queue::OnDisk || object.promotion().is_some();
+        let on_disk_only = object.queue() == Queue::OnDisk || object.promotion().is_some();
         if self.config.local.promotes && on_disk_only {
             let generation = self.get_mut(slot).generation;
             self.config.local.book.lock().promotions.cancel(generation);

@@ -94,7 +94,7 @@ impl Shard {
     /// When the object that this pool would lose first was last used.
     pub(crate) fn coldest(&mut self, pool: Pool) -> Option<Time> {
         let slot = self.coldest_slot(pool)?;
-        self.objects.get(slot).map(|object| object.protection.last_touched())
+        self.objects.get(slot).map(|object| object.protection().last_touched())
     }
 
     /// The object that this pool would lose first.
@@ -184,7 +184,7 @@ impl Shard {
                     Verdict::SetAside
                 }
                 Judgement::Goes(members) => {
-                    object.queue = Queue::None;
+                    object.enter(Queue::None);
                     budget.plan(object);
                     outcome.condemned.extend(members);
                     victims.push(slot);
@@ -199,7 +199,8 @@ impl Shard {
 
     /// The object whose soft pin has lapsed and that goes before any ordinary one.
     fn coldest_lapsed(&self) -> Option<u32> {
-        let touched = |slot| self.objects.get(slot).map(|object| object.protection.last_touched());
+        let touched =
+            |slot| self.objects.get(slot).map(|object| object.protection().last_touched());
         let slot = self.order.lapsed.coldest()?;
         let main = self.order.main.coldest().and_then(touched);
         (main.is_none() || touched(slot) <= main).then_some(slot)
@@ -307,7 +308,7 @@ impl Shard {
         while done < limit
             && let Some(slot) = self.order.pinned.coldest()
             && let Some(object) = self.objects.get_mut(slot)
-            && !object.protection.is_soft_pinned(&self.config.terms, now)
+            && !object.protection().is_soft_pinned(&self.config.terms, now)
         {
             done += 1;
             self.order.remove(slot, object);
@@ -315,7 +316,7 @@ impl Shard {
             if let Some(tenants) = &mut self.order.tenants {
                 tenants.insert_coldest(slot, Class::Ordinary);
             }
-            object.queue = Queue::Lapsed;
+            object.enter(Queue::Lapsed);
         }
         done
     }
@@ -323,13 +324,13 @@ impl Shard {
     fn readmit(&mut self, entry: Aside, now: Time) {
         let terms = self.config.terms;
         let Some(object) = self.objects.get_mut(entry.slot) else { return };
-        let waits = matches!(object.queue, Queue::Aside | Queue::Held);
+        let waits = matches!(object.queue(), Queue::Aside | Queue::Held);
         if object.generation != entry.generation || !waits {
             return;
         }
         self.order.remove(entry.slot, object);
         let group_end = object.group().map_or(Time::ORIGIN, |group| group.lease_end());
-        let lease_end = object.protection.lease_end(&terms).max(group_end);
+        let lease_end = object.protection().lease_end(&terms).max(group_end);
         if lease_end > now {
             self.order.aside.add(entry.slot, object, lease_end, true);
             return;
@@ -337,7 +338,7 @@ impl Shard {
         // As if used when the protection ended: objects that come back one after the
         // other keep their order that way, and none is further from its place than
         // its protection lasted.
-        let pinned = object.protection.is_soft_pinned(&terms, now);
+        let pinned = object.protection().is_soft_pinned(&terms, now);
         let object = self.objects.get(entry.slot).expect("looked at above");
         let item = self.item(object);
         let object = self.objects.get_mut(entry.slot).expect("looked at above");
@@ -371,8 +372,8 @@ fn judge(object: &Object, terms: &Terms, room: Option<&Wanted<'_>>, now: Time) -
     if !object.is_live() || !object.has_memory() {
         return Judgement::Goes(Vec::new());
     }
-    if object.protection.is_leased(terms, now) {
-        return Judgement::Stays { until: object.protection.lease_end(terms), leased: true };
+    if object.protection().is_leased(terms, now) {
+        return Judgement::Stays { until: object.protection().lease_end(terms), leased: true };
     }
     // What lies in segments that take no new objects makes no room by going.
     let later = now + terms.lease;

@@ -5,13 +5,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mc_lease::Protection;
 use mc_types::{Generation, Time};
 
 use super::space::{Claim, Claims, Holder, Known, Layout, Mounting, Place};
 use super::{GAP, Rebuild, RebuildError, RebuildReport};
 use crate::master::Master;
-use crate::object::{Replica, State};
+use crate::object::Replica;
 use crate::shard::kept::Kept;
 use crate::shard::{Emit, Shard};
 use crate::space::segment::{Segment, SegmentSpec};
@@ -352,9 +351,10 @@ impl Shard {
                 taken.dropped += 1;
             }
             let Some(object) = self.object(slot) else { continue };
-            match object.state {
-                State::Complete => complete.push((object.protection.last_touched(), slot)),
-                State::Processing => open.push((object.generation, slot)),
+            if object.is_complete() {
+                complete.push((object.protection().last_touched(), slot));
+            } else {
+                open.push((object.generation, slot));
             }
         }
         open.sort_unstable();
@@ -423,11 +423,8 @@ impl Shard {
         let number = self.config.number;
         let lease_end = now + self.config.terms.lease;
         let object = self.get_mut(slot);
-        let complete = object.state == State::Complete;
-        object.protection = Protection::committed(now, object.protection.wants_soft_pin());
-        if complete {
-            object.protection.access(now);
-        }
+        let is_complete = object.is_complete();
+        object.renew(now, is_complete);
         if !object.has_memory() {
             // It is not evicted, so it shares nothing with its group.
             object.change_extra(|extra| extra.group = None);
@@ -436,7 +433,7 @@ impl Shard {
         let generation = object.generation;
         if group.join(generation, number) {
             group.settle(generation, slot);
-            if complete && !object.hard_pin {
+            if is_complete && !object.hard_pin {
                 group.free();
             }
             group.access(lease_end);

@@ -7,7 +7,7 @@ use mc_types::{ObjectKey, SegmentId};
 use smallvec::SmallVec;
 
 use crate::master::Master;
-use crate::object::{Object, Replica, State};
+use crate::object::{Object, Replica};
 use crate::shard::Shard;
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
@@ -98,7 +98,7 @@ impl Found {
             return;
         }
         let Some(replica) = object.replicas().find(lies_in) else { return };
-        if object.state != State::Complete || !replica.segment.is_readable() {
+        if !object.is_complete() || !replica.segment.is_readable() {
             self.blocked += u64::from(!replica.segment.is_gone());
             return;
         }

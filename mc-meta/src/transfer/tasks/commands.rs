@@ -10,7 +10,6 @@ use super::{TaskAssignment, TaskBook, TaskError, TaskInfo, TaskKind, TaskStatus}
 use crate::command::MAX_REPLICAS;
 use crate::journal::effect::Effect;
 use crate::master::Master;
-use crate::object::State;
 use crate::space::segment::Segment;
 use crate::transfer::TransferError;
 
@@ -238,7 +237,7 @@ impl Master {
         let key = self.hashed(key);
         let mut shard = self.shard_of(key);
         let (_, object) = shard.find_live(key, self.emit(now)).ok_or(TransferError::NotFound)?;
-        if object.state != State::Complete {
+        if !object.is_complete() {
             return Err(TransferError::NotReady);
         }
         Ok(object.replicas().map(|replica| Arc::clone(&replica.segment)).collect())
