@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mc_types::{ClientId, SegmentId, Time};
-use parking_lot::MutexGuard;
 
 use crate::command::{ClientStatus, Mounted, Pong};
 use crate::error::{MountError, UnmountError};
 use crate::journal::effect::Effect;
+use crate::lock::MutexGuard;
 use crate::master::{Master, count};
 use crate::object::states::SegmentStatus;
 use crate::space::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentSpec};

@@ -9,6 +9,7 @@ mod error;
 mod evict;
 mod health;
 mod journal;
+mod lock;
 mod master;
 mod object;
 mod put;

@@ -9,7 +9,6 @@ use mc_evict::Watermark;
 use mc_lease::Terms;
 use mc_ticket::{GrantSecret, PutToken};
 use mc_types::{Generation, KeyRef, Time};
-use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::clients::Clients;
 use crate::command::{PutHandle, TransferHandle};
@@ -19,6 +18,7 @@ use crate::evict::room::{Hopeless, Labels};
 use crate::health::damage::Damage;
 use crate::health::suspicion::Suspicion;
 use crate::journal::effect::EffectSink;
+use crate::lock::{Mutex, MutexGuard, RwLock, rank};
 use crate::shard::hash::{HashedKey, KeyHasher, mix};
 use crate::shard::{Emit, Shard, ShardConfig};
 use crate::space::table::SegmentTable;
@@ -34,33 +34,29 @@ use crate::transfer::tasks::TaskBook;
 /// returns without waiting for anything but other commands. The same commands
 /// at the same times from one thread give the same answers for the same seed.
 ///
-/// Locks: a command holds at most one shard's lock, then at most the segment
-/// table's for reading, then one segment's allocator, or the table of groups and then
-/// one group. The book of tasks is locked last of all, and so are that of local disks and
-/// the tenants' accounts; the drain jobs before all else. The client table is locked before the segment table and
-/// never together with a shard; doubts about segments after both.
+/// Locks are taken in the order of their ranks: see `lock.rs`.
 pub struct Master {
     pub(crate) config: MasterConfig,
     pub(crate) terms: Terms,
     pub(crate) watermark: Watermark,
-    pub(crate) segments: RwLock<SegmentTable>,
-    pub(crate) clients: Mutex<Clients>,
-    pub(crate) groups: Mutex<Groups>,
-    pub(crate) tasks: Mutex<TaskBook>,
+    pub(crate) segments: RwLock<SegmentTable, { rank::SEGMENTS }>,
+    pub(crate) clients: Mutex<Clients, { rank::CLIENTS }>,
+    pub(crate) groups: Mutex<Groups, { rank::GROUPS }>,
+    pub(crate) tasks: Mutex<TaskBook, { rank::TASKS }>,
     /// Room on the shared tier of files.
     pub(crate) files: Arc<FileBytes>,
     /// The clients' own disks.
     pub(crate) local: Arc<LocalDisks>,
-    pub(crate) drain_jobs: Mutex<DrainJobs>,
+    pub(crate) drain_jobs: Mutex<DrainJobs, { rank::DRAIN_JOBS }>,
     /// Replicas that were reported to be damaged.
-    pub(crate) damage: Mutex<Damage>,
+    pub(crate) damage: Mutex<Damage, { rank::DAMAGE }>,
     /// Segments that clients could not reach.
-    pub(crate) suspicion: Mutex<Suspicion>,
+    pub(crate) suspicion: Mutex<Suspicion, { rank::SUSPICION }>,
     pub(crate) quotas: Arc<Quotas>,
     /// Held while a policy is changed and told of.
-    pub(crate) policies: Mutex<()>,
+    pub(crate) policies: Mutex<(), { rank::POLICIES }>,
     pub(crate) counters: Counters,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<Shard, { rank::SHARD }>]>,
     hasher: KeyHasher,
     sink: Option<Box<dyn EffectSink>>,
     seed: u64,
@@ -69,7 +65,7 @@ pub struct Master {
     /// No space of an unfinished put is due before this time, in milliseconds.
     pub(crate) next_release: AtomicU64,
     /// The search for room that was in vain last.
-    pub(crate) hopeless: Mutex<Option<Hopeless>>,
+    pub(crate) hopeless: Mutex<Option<Hopeless>, { rank::HOPELESS }>,
     draws: AtomicU64,
     /// Placements begun. Apart from the draws, which are made for other ends too.
     pub(crate) placements: AtomicU64,
@@ -213,7 +209,7 @@ impl Master {
         self.shards[key.shard(self.shards.len())].lock()
     }
 
-    pub(crate) fn shards(&self) -> &[Mutex<Shard>] {
+    pub(crate) fn shards(&self) -> &[Mutex<Shard, { rank::SHARD }>] {
         &self.shards
     }
 

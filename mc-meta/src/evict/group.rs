@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use mc_types::{Generation, KeyRef, Time};
-use parking_lot::Mutex;
 
+use crate::lock::{Mutex, rank};
 use crate::master::Master;
 use crate::shard::Shard;
 use crate::tenant::id::{TenantId, unscoped};
@@ -31,7 +31,7 @@ pub(crate) struct Group {
     name: Box<str>,
     /// Written under the lock; read without it.
     condemned: AtomicBool,
-    inner: Mutex<Inner>,
+    inner: Mutex<Inner, { rank::GROUP }>,
 }
 
 #[derive(Debug, Default)]

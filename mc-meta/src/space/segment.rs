@@ -9,9 +9,9 @@ use mc_alloc::{
 };
 use mc_ticket::TicketKey;
 use mc_types::{ClientId, Endpoint, Extent, RemoteKey, SegmentId};
-use parking_lot::Mutex;
 
 use crate::config::MemoryAllocator;
+use crate::lock::{Mutex, rank};
 use crate::object::states::SegmentStatus;
 
 /// Longest segment name, in bytes.
@@ -49,7 +49,7 @@ pub struct Segment {
     free: AtomicU64,
     /// Bytes of the largest object that fits while nothing else is there.
     largest_object: u64,
-    allocator: Mutex<Box<dyn Allocator + Send>>,
+    allocator: Mutex<Box<dyn Allocator + Send>, { rank::ALLOCATOR }>,
 }
 
 impl Segment {

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
-
+use crate::lock::{RwLock, rank};
 use crate::tenant::id::TenantId;
 use crate::tenant::quota::{
     DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, TenantUsage,
@@ -38,7 +37,7 @@ impl TenantSlot {
 pub(crate) struct Ledger {
     /// Bytes that a tenant without a policy may have; zero keeps it from writing.
     default: u64,
-    directory: RwLock<Directory>,
+    directory: RwLock<Directory, { rank::ACCOUNTS }>,
     accounts: Accounts,
     unregistered: AtomicU64,
     mismatches: AtomicU64,

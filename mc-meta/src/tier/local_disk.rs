@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mc_types::{ClientId, Endpoint};
-use parking_lot::Mutex;
 
 use crate::config::MasterConfig;
+use crate::lock::{Mutex, rank};
 use crate::tier::offload_queue::{DiskUsage, OffloadConfig, Offloads};
 use crate::tier::promotion_queue::Promotions;
 
@@ -76,7 +76,7 @@ pub(crate) struct LocalDisks {
     /// None when there are no local disks.
     pub(crate) config: Option<LocalDiskConfig>,
     pub(crate) promotes: bool,
-    pub(crate) book: Mutex<Book>,
+    pub(crate) book: Mutex<Book, { rank::DISKS }>,
     /// Bytes of memory that will be free when what is to be evicted is written.
     promised: AtomicU64,
 }
