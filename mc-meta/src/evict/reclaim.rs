@@ -4,9 +4,8 @@ use std::sync::atomic::Ordering;
 
 use mc_types::Time;
 
-use crate::evict::order::victims::Evicted;
+use crate::evict::order::victims::{Aim, Evicted};
 use crate::evict::order::{Class, Pool};
-use crate::evict::room::Wanted;
 use crate::master::Master;
 use crate::shard::hash::mix;
 use crate::tenant::ledger::TenantSlot;
@@ -95,10 +94,10 @@ impl Master {
         evicted.objects > 0 && evicted.bytes < excess
     }
 
-    /// Evicts at least `bytes`, the least recently used first, but no more than about
-    /// `victims` objects; soft-pinned ones only when there are no others and the settings
-    /// allow it. Less is freed when a bounded amount of work was not enough or nothing is
-    /// left.
+    /// Frees at least `bytes`, but evicts no more than about `victims` objects: the least recently
+    /// used first, soft-pinned ones only
+    /// when there are no others and the settings allow it. Less is freed when a bounded amount of
+    /// work was not enough or nothing is left.
     ///
     /// A tenant that has more than it may, because its quota has shrunk, gives its
     /// excess up before others lose anything.
@@ -108,14 +107,15 @@ impl Master {
         if bytes == 0 {
             return Evicted { leased: 1, ..Evicted::default() };
         }
+        let aim = Aim::Free { bytes, victims };
         let mut outcome = Evicted::default();
         if let Some((tenant, excess)) = self.quotas.over_quota() {
             let excess = excess.saturating_sub(self.quotas.leaving(tenant));
-            outcome = self.evict_whose(Some(tenant), now, bytes.min(excess), victims);
+            let part = Aim::Free { bytes: bytes.min(excess), victims };
+            outcome = self.evict_whose(Some(tenant), now, part);
         }
-        if outcome.taken() < bytes && outcome.objects < victims {
-            let (bytes, victims) = (bytes - outcome.taken(), victims - outcome.objects);
-            outcome += self.evict_whose(None, now, bytes, victims);
+        if let Some(rest) = aim.after(&outcome) {
+            outcome += self.evict_whose(None, now, rest);
         }
         outcome
     }
@@ -124,48 +124,32 @@ impl Master {
     /// for the longest time first.
     pub(crate) fn evict_of(&self, tenant: TenantSlot, now: Time, bytes: u64) -> Evicted {
         let bytes = bytes.saturating_sub(self.quotas.leaving(tenant));
-        self.evict_whose(Some(tenant), now, bytes, u64::MAX)
+        self.evict_whose(Some(tenant), now, Aim::Free { bytes, victims: u64::MAX })
     }
 
-    fn evict_whose(
-        &self,
-        tenant: Option<TenantSlot>,
-        now: Time,
-        bytes: u64,
-        victims: u64,
-    ) -> Evicted {
+    fn evict_whose(&self, tenant: Option<TenantSlot>, now: Time, aim: Aim<'_>) -> Evicted {
         let pool = |class| Pool { class, tenant };
-        let mut outcome = self.evict_pool(pool(Class::Ordinary), now, bytes, victims, None);
+        let mut outcome = self.evict_pool(pool(Class::Ordinary), now, aim);
         let nothing = outcome.objects == 0 && outcome.promised == 0 && !outcome.cut_short;
         if nothing && self.config.allow_evict_soft_pinned_objects {
-            outcome += self.evict_pool(pool(Class::SoftPinned), now, bytes, victims, None);
+            outcome += self.evict_pool(pool(Class::SoftPinned), now, aim);
         }
         outcome
     }
 
-    /// Evicts the coldest objects of a pool; where room is wanted, only one, and only if it
-    /// makes that room.
-    pub(crate) fn evict_pool(
-        &self,
-        pool: Pool,
-        now: Time,
-        bytes: u64,
-        victims: u64,
-        room: Option<&Wanted<'_>>,
-    ) -> Evicted {
+    /// Evicts the coldest objects of a pool.
+    pub(crate) fn evict_pool(&self, pool: Pool, now: Time, aim: Aim<'_>) -> Evicted {
         let mut outcome = Evicted::default();
         let draw = self.draw();
         let mut turn = 0;
-        while outcome.taken() < bytes && outcome.objects < victims && !outcome.unfit {
+        while let Some(rest) = aim.after(&outcome) {
             if turn == MAX_TURNS {
                 outcome.cut_short = true;
                 break;
             }
             let Some(at) = self.coldest_shard(pool, now, mix(draw ^ turn)) else { break };
             turn += 1;
-            // A few at a time: the next victim may be colder in another shard.
-            let share = (bytes - outcome.taken()).div_ceil(16).max(1);
-            outcome += self.shards()[at].lock().evict(pool, share, room, self.emit(now));
+            outcome += self.shards()[at].lock().evict(pool, rest.share(), self.emit(now));
             self.evict_condemned(now, &mut outcome);
         }
         outcome

@@ -23,7 +23,7 @@ use mc_types::{Generation, Time};
 
 use self::run::{Piece, Run, Stake, Victim};
 use crate::command::ReplicateConfig;
-use crate::evict::order::victims::Evicted;
+use crate::evict::order::victims::{Aim, Evicted};
 use crate::evict::order::{Class, Pool};
 use crate::master::Master;
 use crate::object::{Object, Queue};
@@ -195,7 +195,7 @@ impl Master {
         for &class in classes {
             outcome.unfit = false;
             for tenant in over_quota.map(Some).into_iter().chain([None]) {
-                outcome += self.evict_pool(Pool { class, tenant }, now, 1, u64::MAX, Some(&wanted));
+                outcome += self.evict_pool(Pool { class, tenant }, now, Aim::Room(&wanted));
                 if outcome.taken() > 0 || outcome.cut_short {
                     return outcome;
                 }

@@ -17,6 +17,48 @@ use crate::tier::offload::Spared;
 /// waiting for its lock wait microseconds.
 const MAX_OFFERS: u64 = 256;
 
+/// What an eviction is to achieve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Aim<'a> {
+    /// At least so many free bytes, of no more than about so many objects.
+    Free { bytes: u64, victims: u64 },
+    /// Room for a put, by the going of one object alone.
+    Room(&'a Wanted<'a>),
+}
+
+impl<'a> Aim<'a> {
+    /// What is left to do after `outcome`; `None` when nothing is, or nothing else helps.
+    pub(crate) const fn after(self, outcome: &Evicted) -> Option<Self> {
+        match self {
+            Self::Free { bytes, victims } => {
+                let is_left = outcome.taken() < bytes && outcome.objects < victims;
+                let (bytes, victims) = (
+                    bytes.saturating_sub(outcome.taken()),
+                    victims.saturating_sub(outcome.objects),
+                );
+                if is_left { Some(Self::Free { bytes, victims }) } else { None }
+            }
+            Self::Room(_) if outcome.taken() > 0 || outcome.unfit => None,
+            Self::Room(_) => Some(self),
+        }
+    }
+
+    /// A part of it for one shard: the next victim may be colder in another.
+    pub(crate) const fn share(self) -> Self {
+        match self {
+            Self::Free { bytes, victims } => Self::Free { bytes: bytes.div_ceil(16), victims },
+            Self::Room(_) => self,
+        }
+    }
+
+    const fn room(self) -> Option<&'a Wanted<'a>> {
+        match self {
+            Self::Free { .. } => None,
+            Self::Room(wanted) => Some(wanted),
+        }
+    }
+}
+
 /// What an eviction freed, and what stopped it.
 #[derive(Debug, Default)]
 pub(crate) struct Evicted {
@@ -76,7 +118,15 @@ struct Budget<'a> {
     is_over: bool,
 }
 
-impl Budget<'_> {
+impl<'a> Budget<'a> {
+    const fn new(aim: Aim<'a>) -> Self {
+        let bytes = match aim {
+            Aim::Free { bytes, .. } => bytes,
+            Aim::Room(_) => 1,
+        };
+        Self { offers: 0, bytes, room: aim.room(), is_over: false }
+    }
+
     fn is_spent(&self) -> bool {
         self.is_over || self.bytes == 0 || self.offers >= MAX_OFFERS
     }
@@ -110,19 +160,11 @@ impl Shard {
         }
     }
 
-    /// Evicts objects of `pool` until `bytes` are freed, none is left or enough
-    /// have been looked at for one time.
-    ///
-    /// Where room is wanted, one object goes and no other, if its going makes that room.
-    pub(crate) fn evict(
-        &mut self,
-        pool: Pool,
-        bytes: u64,
-        room: Option<&Wanted<'_>>,
-        emit: Emit<'_>,
-    ) -> Evicted {
+    /// Evicts objects of `pool` until `aim` is met, none is left or enough have been looked at for
+    /// one time.
+    pub(crate) fn evict(&mut self, pool: Pool, aim: Aim<'_>, emit: Emit<'_>) -> Evicted {
         let mut outcome = Evicted::default();
-        let mut budget = Budget { offers: 0, bytes, room, is_over: false };
+        let mut budget = Budget::new(aim);
         if let Some(tenant) = pool.tenant {
             self.order.tell();
             while !budget.is_spent()
