@@ -183,6 +183,12 @@ impl Access {
         self.principals().any(|principal| !principal.caller.tenant().is_default())
     }
 
+    /// The role of callers who show nothing that the list knows; `None` when they are refused.
+    #[must_use]
+    pub fn anonymous_role(&self) -> Option<Role> {
+        self.anonymous.as_ref().map(|anonymous| anonymous.caller.role())
+    }
+
     fn principals(&self) -> impl Iterator<Item = &Principal> {
         let tokens = self.tokens.iter().map(|(_, principal)| principal);
         tokens.chain(self.certificates.values()).chain(self.users.values()).chain(&self.anonymous)
@@ -262,6 +268,12 @@ pub trait Authenticate: fmt::Debug + Send + Sync + 'static {
         true
     }
 
+    /// The role of callers who show nothing that is known; `None`, the default, when they are
+    /// refused.
+    fn anonymous_role(&self) -> Option<Role> {
+        None
+    }
+
     /// Looks whether what it goes by has changed. Called every few seconds, on a thread
     /// that may block.
     fn refresh(&self) {}
@@ -275,6 +287,10 @@ impl Authenticate for Access {
     fn names_tenants(&self) -> bool {
         self.names_tenants()
     }
+
+    fn anonymous_role(&self) -> Option<Role> {
+        self.anonymous_role()
+    }
 }
 
 impl Authenticate for AccessFile {
@@ -284,6 +300,10 @@ impl Authenticate for AccessFile {
 
     fn names_tenants(&self) -> bool {
         self.current().names_tenants()
+    }
+
+    fn anonymous_role(&self) -> Option<Role> {
+        self.current().anonymous_role()
     }
 
     fn refresh(&self) {
@@ -349,6 +369,7 @@ mod tests {
         assert_eq!(who(&access, certificate(&names)), node);
         let user = who(&access, Presented { uid: Some(1000), ..Presented::default() });
         assert_eq!(user, is("uid 1000", Role::Admin, "default"));
+        assert_eq!(access.anonymous_role(), Some(Role::Reader));
         let nobody = who(&access, Presented::default());
         assert_eq!(nobody, is("anonymous", Role::Reader, "default"));
     }
@@ -373,6 +394,7 @@ mod tests {
     #[test]
     fn without_an_anonymous_line_strangers_are_refused() {
         let access = Access::parse("uid:0 admin").unwrap();
+        assert_eq!(access.anonymous_role(), None);
         let names = ["stranger.example".into()];
         for presented in [
             Presented::default(),

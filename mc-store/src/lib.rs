@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod access_warnings;
 pub mod blocking;
 mod by_key;
 mod client;

@@ -7,10 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
-use mc_rpc::{Clock, MasterService, Server, ServerConfig, ServerHandle, ServerWatch, SystemClock};
+use mc_rpc::{
+    Authenticate, Clock, MasterService, Server, ServerConfig, ServerHandle, ServerWatch,
+    SystemClock,
+};
 use mc_ticket::GrantSecret;
-use tracing::warn;
 
+use crate::access_warnings::WarnsOfOpenings;
 use crate::error::MasterStartError;
 use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
@@ -160,22 +163,22 @@ impl MasterBuilder {
         let state = Arc::new(state);
         let clock = SystemClock::new();
         let service = MasterService::new(Arc::clone(&state), clock);
-        let names_tenants = self.server.authenticator.as_ref().is_some_and(|a| a.names_tenants());
-        let server = Server::bind(&self.listen.to_string(), service, self.server).await?;
-        if names_tenants && !tenants_apart {
-            warn!(
-                "the access list names tenants, but this master does not keep them apart: each \
-                 caller can read, list and remove the objects of every tenant; enable multi-tenancy"
-            );
+        let ticked = Arc::clone(&state);
+        let ticker =
+            Ticker::start(move || ticked.tick(clock.now())).map_err(MasterStartError::Thread)?;
+        let mut config = self.server;
+        let access = config.authenticator.take();
+        let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
+        config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);
+        let server = Server::bind(&self.listen.to_string(), service, config).await?;
+        if let Some(access) = access {
+            access.warn();
         }
         #[cfg(unix)]
         let server = match &self.unix_socket {
             Some(path) => server.listen_unix(path)?,
             None => server,
         };
-        let ticked = Arc::clone(&state);
-        let ticker =
-            Ticker::start(move || ticked.tick(clock.now())).map_err(MasterStartError::Thread)?;
         let stall_log = tokio::spawn(ticker.watch().log_stalls(STALLED_AFTER));
         let stall_log = AbortOnDrop(stall_log);
         Ok(Master { state, server: server.spawn(), ticker, stall_log })

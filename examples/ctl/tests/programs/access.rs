@@ -299,3 +299,56 @@ fn tenants_that_are_not_kept_apart_are_warned_of() {
     let warned = |line: &&str| line.contains("WARN") && line.contains("keep them apart");
     assert_eq!(ended.err.lines().filter(warned).count(), 1, "{}", ended.err);
 }
+
+#[test]
+fn a_list_that_first_names_tenants_when_it_is_read_again_is_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("access.list");
+    let tenants = "token:the-token-of-team-a writer team-a\n";
+    let nobody = "token:the-token-of-admins admin\n";
+    fs::write(&list, nobody).unwrap();
+    let access = format!("--access_file={}", list.display());
+    let master = Master::start(0, &[&access, "--enable_multi_tenants=false"]);
+    let reads = |text: &str, count: usize| {
+        fs::write(&list, text).unwrap();
+        let is_read = |line: &str| line.contains(&format!("it names {count} "));
+        master.program.wait_err(|line| is_read(line).then_some(()));
+    };
+    reads(tenants, 1);
+    let warned = |line: &str| line.contains("WARN") && line.contains("keep them apart");
+    master.program.wait_err(|line| warned(line).then_some(()));
+    // As long as it does so nothing is said again.
+    reads(&format!("{nobody}{tenants}"), 2);
+    reads(&format!("{nobody}{tenants}anonymous reader\n"), 3);
+    let ended = master.program.end_by("TERM");
+    assert_eq!(ended.err.lines().filter(|line| warned(line)).count(), 1, "{}", ended.err);
+}
+
+#[test]
+fn anonymous_administrators_are_warned_of_at_the_start_and_when_the_list_is_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("access.list");
+    let access = format!("--access_file={}", list.display());
+    let warned = |line: &str| line.contains("WARN") && line.contains("anonymous an administrator");
+    fs::write(&list, "anonymous admin\n").unwrap();
+    let ended = Master::start(0, &[&access]).program.end_by("TERM");
+    assert_eq!(ended.err.lines().filter(|line| warned(line)).count(), 1, "{}", ended.err);
+
+    fs::write(&list, "anonymous reader\n").unwrap();
+    let master = Master::start(0, &[&access]);
+    fs::write(&list, "anonymous admin\n").unwrap();
+    master.program.wait_err(|line| warned(line).then_some(()));
+    let ended = master.program.end_by("TERM");
+    assert_eq!(ended.err.lines().filter(|line| warned(line)).count(), 1, "{}", ended.err);
+}
+
+#[test]
+fn limits_that_evict_everything_or_nothing_are_warned_of() {
+    for flag in ["--eviction_high_watermark_ratio=0", "--eviction_ratio=0"] {
+        let ended = Master::start(0, &[flag]).program.end_by("TERM");
+        let warnings: Vec<&str> = ended.err.lines().filter(|line| line.contains("WARN")).collect();
+        assert!(warnings.len() == 1 && warnings[0].contains(flag), "{}", ended.err);
+    }
+    let ended = Master::start(0, &[]).program.end_by("TERM");
+    assert!(!ended.err.contains("WARN"), "{}", ended.err);
+}
