@@ -40,6 +40,8 @@ pub use error::{
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
 pub use request::{Failure, Heartbeat, MAX_BATCH, MAX_FAILURES, MAX_PAGE, MAX_RANGES, TenantKey};
-pub use server::{MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch};
+pub use server::{
+    Liveness, MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch,
+};
 pub use service::{Call, Clock, MasterService, Service, SystemClock};
 pub use wire::WireError;

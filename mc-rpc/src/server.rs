@@ -30,7 +30,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use crate::error::BindError;
 use crate::service::Service;
 
-pub use config::ServerConfig;
+pub use config::{Liveness, ServerConfig};
 pub use figures::{MethodCalls, ServerMetrics};
 
 use complaints::Complaints;

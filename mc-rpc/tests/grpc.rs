@@ -6,6 +6,8 @@
 mod common;
 
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{ME, PATIENCE, connect, key, master, segment, serve};
@@ -300,6 +302,38 @@ async fn health_is_asked_and_watched() {
     });
     let () = shutdown;
     assert!(begin.elapsed() < ServerConfig::default().drain_timeout, "{:?}", begin.elapsed());
+}
+
+#[derive(Debug)]
+struct Switch(AtomicBool);
+
+impl mc_rpc::Liveness for Switch {
+    fn is_well(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[tokio::test]
+async fn a_master_that_is_not_well_does_not_serve() {
+    let alive = Arc::new(Switch(AtomicBool::new(true)));
+    let mut config = ServerConfig::default();
+    config.liveness = Some(alive.clone());
+    let server = serve(&master(), config).await;
+    let mut client = HealthClient::new(dial(&server).await);
+    let mut watch = client.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    for is_well in [true, false, true, false] {
+        let expected = if is_well { ServingStatus::Serving } else { ServingStatus::NotServing };
+        alive.0.store(is_well, Ordering::Relaxed);
+        let asked = client.check(HealthCheckRequest::default()).await.unwrap().into_inner();
+        assert_eq!(asked.status(), expected);
+        assert_eq!(next_status(&mut watch).await, expected);
+    }
+    let other = HealthCheckRequest { service: "other".to_owned() };
+    let mut unknown = client.watch(other).await.unwrap().into_inner();
+    assert_eq!(next_status(&mut unknown).await, ServingStatus::ServiceUnknown);
+    // Those who watch are not told the same again; for them it just ends.
+    let ((), end) = tokio::join!(server.shutdown(), timeout(PATIENCE, watch.message()));
+    assert!(end.unwrap().unwrap().is_none());
 }
 
 #[tokio::test]

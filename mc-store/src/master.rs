@@ -167,6 +167,7 @@ impl MasterBuilder {
         let ticker =
             Ticker::start(move || ticked.tick(clock.now())).map_err(MasterStartError::Thread)?;
         let mut config = self.server;
+        config.liveness.get_or_insert_with(|| Arc::new(ticker.watch()));
         let access = config.authenticator.take();
         let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
         config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);

@@ -205,6 +205,13 @@ impl TickerWatch {
     }
 }
 
+/// The gRPC health service of a master says that it does not serve while this has a problem.
+impl mc_rpc::Liveness for TickerWatch {
+    fn is_well(&self) -> bool {
+        self.read().problem.is_none()
+    }
+}
+
 impl Pulse {
     fn run(&self, tick: impl FnMut() -> bool) {
         self.tick_on(tick);
@@ -294,6 +301,7 @@ mod tests {
         let state = watch.read();
         assert_eq!((state.ticks, state.panics), (0, u64::from(MAX_PANICS)));
         assert_eq!(state.problem, Some(problem));
+        assert!(!mc_rpc::Liveness::is_well(&watch));
     }
 
     #[test]

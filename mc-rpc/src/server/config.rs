@@ -15,6 +15,12 @@ use crate::tls::ServerTls;
 const FEW_DESCRIPTORS: &str = "fewer connections than configured, for want of file descriptors; \
                                raise the limit (ulimit -n, LimitNOFILE=)";
 
+/// Tells whether what a server answers for is well. The gRPC health service asks it.
+pub trait Liveness: core::fmt::Debug + Send + Sync + 'static {
+    /// Returns whether it is well now. Must not wait.
+    fn is_well(&self) -> bool;
+}
+
 /// Settings of a [`Server`](crate::Server).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -22,6 +28,9 @@ pub struct ServerConfig {
     /// Who knows the callers. Without one, everybody who connects may do everything.
     /// Default none.
     pub authenticator: Option<Arc<dyn Authenticate>>,
+    /// Makes the gRPC health service say `NOT_SERVING` while this is not well, also to those who
+    /// watch. Default none: it serves until it shuts down.
+    pub liveness: Option<Arc<dyn Liveness>>,
     /// Makes TCP connections speak TLS, and none without. Unix sockets never do. Default
     /// none.
     #[cfg(feature = "tls")]
@@ -77,6 +86,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             authenticator: None,
+            liveness: None,
             #[cfg(feature = "tls")]
             tls: None,
             local_socket: true,

@@ -1,12 +1,17 @@
-//! The standard health service: serving until the server is to end.
+//! The standard health service: serving while the master is well, until the server is to end.
 
 use core::pin::Pin;
+use core::time::Duration;
+use std::sync::Arc;
 
 use futures_util::stream::{self, Stream};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
+
+use crate::server::config::Liveness;
 
 /// Longest question about the health of something, in bytes.
 const MAX_QUESTION: usize = 4 << 10;
@@ -16,23 +21,72 @@ const NAMES: [&str; 2] = ["", "mc.store.v1.MasterService"];
 
 pub(super) type HealthServer = health_server::HealthServer<Health>;
 
-/// The service of a server that serves until `draining` turns true.
-pub(super) fn server(draining: watch::Receiver<bool>) -> HealthServer {
-    health_server::HealthServer::new(Health { draining }).max_decoding_message_size(MAX_QUESTION)
+/// How often those who watch are told that the master is not well, or well again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The service of a server that serves until `draining` turns true, while `liveness` is well.
+pub(super) fn server(
+    draining: watch::Receiver<bool>,
+    liveness: Option<Arc<dyn Liveness>>,
+) -> HealthServer {
+    let health = Health { draining, liveness };
+    health_server::HealthServer::new(health).max_decoding_message_size(MAX_QUESTION)
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Health {
     draining: watch::Receiver<bool>,
+    liveness: Option<Arc<dyn Liveness>>,
 }
 
-fn health(known: bool, draining: bool) -> HealthCheckResponse {
-    let status = match (known, draining) {
-        (false, _) => ServingStatus::ServiceUnknown,
-        (true, false) => ServingStatus::Serving,
-        (true, true) => ServingStatus::NotServing,
-    };
+impl Health {
+    fn is_serving(&self) -> bool {
+        !*self.draining.borrow() && self.liveness.as_ref().is_none_or(|alive| alive.is_well())
+    }
+
+    fn status(&self, is_known: bool) -> ServingStatus {
+        match (is_known, self.is_serving()) {
+            (false, _) => ServingStatus::ServiceUnknown,
+            (true, true) => ServingStatus::Serving,
+            (true, false) => ServingStatus::NotServing,
+        }
+    }
+}
+
+fn answer(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
+}
+
+/// What one caller watches.
+struct Watched {
+    health: Health,
+    is_known: bool,
+    told: Option<ServingStatus>,
+}
+
+impl Watched {
+    /// Returns the next status that is not the one before, until the server ends.
+    async fn next(mut self) -> Option<(Result<HealthCheckResponse, Status>, Self)> {
+        loop {
+            let is_ending = *self.health.draining.borrow();
+            let status = self.health.status(self.is_known);
+            if self.told.replace(status) != Some(status) {
+                return Some((Ok(answer(status)), self));
+            }
+            if is_ending {
+                return None;
+            }
+            let ending = self.health.draining.wait_for(|draining| *draining);
+            let ended = match &self.health.liveness {
+                Some(_) => timeout(LOOK_AGAIN, ending).await.ok().map(|ended| ended.is_err()),
+                None => Some(ending.await.is_err()),
+            };
+            // A server that is gone ends the stream, too.
+            if ended == Some(true) {
+                return None;
+            }
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -44,28 +98,18 @@ impl health_server::Health for Health {
         if !NAMES.contains(&&*request.get_ref().service) {
             return Err(Status::not_found("the master has no service of this name"));
         }
-        Ok(Response::new(health(true, *self.draining.borrow())))
+        Ok(Response::new(answer(self.status(true))))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    /// Says how the health is, says it again when the server is to end, and ends.
+    /// Says how the health is, and again when it changes, until the server is to end.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let known = NAMES.contains(&&*request.get_ref().service);
-        let draining = self.draining.clone();
-        let stream = stream::unfold((draining, None), move |(mut draining, told)| async move {
-            match told {
-                None => {}
-                Some(true) => return None,
-                // A server that is gone ends the stream, too.
-                Some(false) => drop(draining.wait_for(|draining| *draining).await.ok()?),
-            }
-            let now = *draining.borrow();
-            Some((Ok(health(known, now)), (draining, Some(now))))
-        });
-        Ok(Response::new(Box::pin(stream)))
+        let is_known = NAMES.contains(&&*request.get_ref().service);
+        let watched = Watched { health: self.clone(), is_known, told: None };
+        Ok(Response::new(Box::pin(stream::unfold(watched, Watched::next))))
     }
 }

@@ -119,7 +119,7 @@ where
         shown,
         holdings: Arc::clone(&holdings),
         turns: Semaphore::new(AT_A_TIME),
-        health: TowerToHyperService::new(health::server(draining.clone())),
+        health: TowerToHyperService::new(health::server(draining.clone(), config.liveness.clone())),
         draining: draining.clone(),
         place: Arc::clone(seat.place()),
     });
