@@ -7,7 +7,7 @@ use bytes::Bytes;
 use mc_meta::{PutEnd, ReplicaPlace, ReplicateConfig};
 use mc_rpc::{Failure, PutStartItem};
 use mc_store::{
-    ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, PutOutcome, Source,
+    ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, PutOutcome, Source, TaskStatus,
 };
 use mc_transport::tcp::{TcpConfig, TcpTransport};
 use mc_transport::{Link as _, Operation, RemoteSpan, SliceSums, Transport as _};
@@ -148,6 +148,34 @@ async fn of_two_replicas_the_damaged_one_goes_and_the_other_serves() {
         assert!(replicas > 0);
     }
     assert_eq!(left, 16 - found);
+}
+
+/// Whoever copies or moves a replica reads it, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_finds_its_source_damaged_reports_it() {
+    let (master, nodes) = cluster(2).await;
+    let app = client(&master).connect().await.unwrap();
+    let value = content(3 * BLOCK);
+    for key in ["copied", "moved"] {
+        put_damaged(&app, key, &value, 1, &[0]).await;
+        let from = app.replicas(key).await.unwrap().remove(0).segment_name;
+        let to = if &*from == "node-0" { "node-1" } else { "node-0" };
+        let task = match key {
+            "copied" => app.copy_to(key, &[to]).await,
+            _ => app.move_to(key, &from, to).await,
+        };
+        let report = app.wait_for_task(task.unwrap(), DEADLINE).await.unwrap();
+        assert_eq!(report.status, TaskStatus::Failed, "{report:?}");
+        assert!(report.outcome.contains("not those that were put"), "{report:?}");
+        until("the damaged replica to go", async || (!app.exist(key).await.unwrap()).then_some(()))
+            .await;
+        assert_eq!(app.put(key, value.clone()).await.unwrap(), PutOutcome::Stored);
+        assert_eq!(app.get(key).await.unwrap(), value);
+    }
+    let damage = master.report().damage;
+    assert_eq!((damage.confirmed, damage.removed, damage.denied), (2, 2, 0));
+    let reported: u64 = nodes.iter().map(|node| node.metrics().reports.sent).sum();
+    assert_eq!(reported, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -340,7 +340,8 @@ impl Core {
     /// Reports the replicas that were damaged while the object was there.
     fn report(&self, object: &Object<'_>, read: &Read) {
         for &at in &read.damaged {
-            self.reports.damaged(object.key, read.list.generation, &read.list.replicas[at]);
+            let (generation, replica) = (read.list.generation, &read.list.replicas[at]);
+            self.reports.damaged(None, object.key, generation, replica);
         }
     }
 

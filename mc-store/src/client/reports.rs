@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use mc_meta::ReplicaPlace;
-use mc_rpc::{Failure, MasterClient, ReplicaLocation, RpcError};
+use mc_meta::{ReplicaPlace, TenantId};
+use mc_rpc::{Failure, MasterClient, ReplicaLocation, RpcError, TenantKey};
 use mc_types::{ClientId, ErrorCode, Generation, KeyRef, ObjectKey, SegmentId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -40,15 +40,26 @@ const MAX_SEGMENTS: usize = 4096;
 /// What is reported.
 #[derive(Debug)]
 enum Report {
-    Damaged { key: ObjectKey, generation: Generation, place: ReplicaPlace },
-    Unreachable { segment: SegmentId },
+    Damaged {
+        /// Whose object it is, when it is not the client's own tenant's.
+        tenant: Option<TenantId>,
+        key: ObjectKey,
+        generation: Generation,
+        place: ReplicaPlace,
+    },
+    Unreachable {
+        segment: SegmentId,
+    },
 }
 
 impl Report {
     fn as_failure(&self) -> Failure<'_> {
         match self {
-            Self::Damaged { key, generation, place } => Failure::Damaged {
-                object: key.as_ref().into(),
+            Self::Damaged { tenant, key, generation, place } => Failure::Damaged {
+                object: match tenant {
+                    Some(tenant) => TenantKey::of(tenant, key.as_ref()),
+                    None => key.as_ref().into(),
+                },
                 generation: *generation,
                 place: *place,
             },
@@ -114,9 +125,11 @@ impl Default for Reports {
 }
 
 impl Reports {
-    /// Takes note that a replica has not the bytes that were put.
+    /// Takes note that a replica of an object of this tenant, or of the client's own, has not the
+    /// bytes that were put.
     pub(super) fn damaged(
         &self,
+        tenant: Option<&TenantId>,
         key: KeyRef<'_>,
         generation: Generation,
         replica: &ReplicaLocation,
@@ -131,7 +144,8 @@ impl Reports {
             %key, %generation, segment = %replica.segment.name, offset = extent.offset(),
             "a replica is damaged; the master is told"
         );
-        self.send(Report::Damaged { key: key.to_owned(), generation, place });
+        let (tenant, key) = (tenant.cloned(), key.to_owned());
+        self.send(Report::Damaged { tenant, key, generation, place });
     }
 
     /// Takes note of a failure with a segment, if it was that nobody answered there.

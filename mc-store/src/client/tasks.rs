@@ -144,7 +144,7 @@ impl Core {
         }
         let transfer = grant.handle;
         let len = grant.slices.total_len();
-        if let Err(failure) = self.copy(grant, until, room).await {
+        if let Err(failure) = self.copy(task, grant, until, room).await {
             let lost = match &failure {
                 Failure::Write { late, .. } => late.clone(),
                 _ => Vec::new(),
@@ -204,11 +204,12 @@ impl Core {
     /// Brings the bytes to every target.
     async fn copy(
         &self,
+        task: &Task,
         grant: TransferGrant,
         until: BootTime,
         room: &Semaphore,
     ) -> Result<(), Failure> {
-        let TransferGrant { slices, source, targets, .. } = grant;
+        let TransferGrant { generation, slices, source, targets, .. } = grant;
         if targets.is_empty() {
             return Ok(());
         }
@@ -228,6 +229,8 @@ impl Core {
             check()
         };
         if !intact {
+            let key = task.key.as_ref();
+            self.reports.damaged(Some(&task.tenant), key, generation, &source);
             return Err(Failure::Damaged);
         }
         let jobs = targets.iter().map(|target| {
