@@ -36,6 +36,7 @@ const ANY: Option<u64> = None;
 
 const WELCOME: u32 = 0;
 const UNKNOWN_VERSION: u32 = 1;
+const WRONG_USER: u32 = 2;
 const NOT_PROVEN: u32 = 3;
 
 type Hello = ([u8; 8], u16, [u8; 16], Option<u64>);
@@ -387,4 +388,91 @@ async fn silent_connections_make_room_for_applications() {
         assert_eq!(new.get("k").await.unwrap(), "value");
         assert_eq!(old.get("k").await.unwrap(), "value");
     }
+}
+
+/// Processes of other users are turned away before they say anything, and take no place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_user_is_turned_away_before_anything_is_read() {
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can act for another user");
+        return;
+    }
+    let host = Host::with(ByteSize::mib(1), |server| server.max_clients(4)).await;
+    let app = host.app().await;
+    let verdicts: Vec<u32> = std::thread::scope(|scope| {
+        let as_nobody = scope.spawn(|| {
+            // Of this thread alone.
+            let nobody = rustix::process::Uid::from_raw(NOBODY);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let mut strangers: Vec<Peer> = (0..20).map(|_| Peer::connect(&host.server)).collect();
+            let verdict = |peer: &mut Peer| peer.receive::<Welcome>().0;
+            strangers.iter_mut().map(verdict).collect()
+        });
+        as_nobody.join().unwrap()
+    });
+    assert_eq!(verdicts, [WRONG_USER; 20]);
+    assert_eq!(host.server.report().clients, 1);
+    app.put("k", "value").await.unwrap();
+    drop(app);
+    assert_sound(&host).await;
+}
+
+/// Reads that the node has carried out for applications.
+fn answered(host: &Host) -> u64 {
+    host.real
+        .metrics()
+        .operations
+        .iter()
+        .filter(|of| of.operation.is_read())
+        .map(|of| of.calls())
+        .sum()
+}
+
+/// What a node keeps for applications that take no answers is bounded for each of them and for
+/// all: they are not read any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_nobody_takes_are_bounded() {
+    /// The most that the answer to one object may take; `docs/standalone.md` has the limits.
+    const ANSWER: u64 = 544;
+    const OBJECTS: u64 = 1024;
+    const OF_ONE: u64 = (16 << 20) / (OBJECTS * ANSWER);
+    const OF_ALL: u64 = (128 << 20) / (OBJECTS * ANSWER);
+    /// Answers that the sockets of a peer hold.
+    const IN_SOCKETS: u64 = 16;
+    let host = Host::with(ByteSize::mib(1), |server| server).await;
+    // There are none, so that every answer says so of each of them.
+    let objects: Vec<_> =
+        (0..OBJECTS).map(|n| (n.to_string(), Vec::<(u32, u64, u64)>::new(), WHOLE, ANY)).collect();
+    let request = framed(&(1u64, GET, objects));
+    for (peers, bound) in [(1, OF_ONE), (24, OF_ALL)] {
+        let most = bound + peers * IN_SOCKETS;
+        let admitted = |_| (Peer::admitted(&host.server), 0);
+        let mut all: Vec<(Peer, usize)> = (0..peers).map(admitted).collect();
+        for (peer, _) in &all {
+            peer.stream.set_nonblocking(true).unwrap();
+        }
+        let before = answered(&host);
+        // Until nothing more is taken or answered, which is long before they are given up.
+        let (mut kept, mut same) = (0, 0);
+        until("the node to take no more", async || {
+            for (peer, sent) in &mut all {
+                while let Ok(len) = peer.stream.write(&request[*sent..]) {
+                    *sent = (*sent + len) % request.len();
+                }
+            }
+            let now = answered(&host) - before;
+            assert!(now <= most, "{now} answers for {peers} peers");
+            same = if now == kept && now > 0 { same + 1 } else { 0 };
+            kept = now;
+            (same == 100).then_some(())
+        })
+        .await;
+        println!("{peers} peers that take nothing: {kept} answers, at most {bound} of them kept");
+        // Otherwise something else was in the way, and the test shows nothing.
+        assert!(kept >= bound / 2, "{kept} of {bound}");
+        drop(all);
+        host.until_idle().await;
+    }
+    assert_sound(&host).await;
 }

@@ -12,7 +12,8 @@ use tokio::net::{TcpListener, UnixListener};
 use tracing::{debug, warn};
 
 use super::Core;
-use super::connection::{refuse_busy, serve};
+use super::connection::{serve, turn_away};
+use crate::standalone::wire::Verdict;
 
 /// How long to wait when the process has no descriptors left for a connection.
 const BACKOFF: Duration = Duration::from_millis(50);
@@ -57,10 +58,23 @@ pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
                 continue;
             }
         };
+        // Before anything of a stranger is read, and before it takes a place.
+        let user = match stream.peer_cred() {
+            Ok(peer) => peer.uid(),
+            Err(error) => {
+                debug!(%error, "refused: the system does not say whose process it is");
+                continue;
+            }
+        };
+        if !core.limits.admits(user) {
+            debug!(user, "refused: a process of a user who is not served");
+            turn_away(stream, Verdict::WrongUser);
+            continue;
+        }
         // Those that have not been admitted make room.
         let Some(seat) = core.places.take(Source::process(&stream)).0 else {
             debug!("refused: as many dummy clients as allowed");
-            refuse_busy(stream);
+            turn_away(stream, Verdict::Busy);
             continue;
         };
         let mut connections = core.connections.lock().await;

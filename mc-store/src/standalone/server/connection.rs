@@ -50,10 +50,10 @@ struct Session {
     figures: Arc<Figures>,
 }
 
-/// Tells a peer for which there is no place.
-pub(super) fn refuse_busy(stream: UnixStream) {
+/// Tells a peer why it is not served, before it has said anything.
+pub(super) fn turn_away(stream: UnixStream, verdict: Verdict) {
     // A new socket's buffer has room for these few bytes.
-    let refusal = encode(&refusal(Verdict::Busy)).expect("a refusal is short");
+    let refusal = encode(&refusal(verdict)).expect("a refusal is short");
     let _ = stream.into_std().and_then(|mut stream| stream.write_all(&refusal));
 }
 
@@ -116,12 +116,8 @@ impl Session {
         if hello.magic != MAGIC {
             return Err(End::NotADummy);
         }
-        let user = self.stream.peer_cred().map_err(Broken::from)?.uid();
         if hello.version != VERSION {
             return Err(self.refuse(Verdict::UnknownVersion).await);
-        }
-        if !core.limits.admits(user) {
-            return Err(self.refuse(Verdict::WrongUser).await);
         }
         if let Some(previous) = hello.previous
             && !settled(core, previous).await
