@@ -59,6 +59,11 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         Guard { guard: self.0.lock(), held }
     }
 
+    /// Nobody else can have it.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+
     /// Locks, unless that would take waiting.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let held = Held::take(RANK);

@@ -5,7 +5,8 @@ use core::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mc_evict::Watermark;
+use mc_alloc::strategy::DynAllocationStrategy;
+use mc_evict::{EvictionPolicy, Watermark};
 use mc_lease::Terms;
 use mc_ticket::{GrantSecret, PutToken};
 use mc_types::{Generation, KeyRef, Time};
@@ -59,8 +60,11 @@ pub struct Master {
     shards: Box<[Mutex<Shard, { rank::SHARD }>]>,
     hasher: KeyHasher,
     sink: Option<Box<dyn EffectSink>>,
+    /// The user's own; the one that the settings name when there is none.
+    strategy: Option<Box<dyn DynAllocationStrategy + Send + Sync>>,
     seed: u64,
     secret: GrantSecret,
+    has_own_secret: bool,
     pub(crate) generations: AtomicU64,
     /// No space of an unfinished put is due before this time, in milliseconds.
     pub(crate) next_release: AtomicU64,
@@ -161,7 +165,9 @@ impl Master {
             local,
             counters: Counters::default(),
             hasher,
+            has_own_secret: false,
             sink: None,
+            strategy: None,
             seed,
             secret: secret_of(seed),
             // Two masters in a row should not name two puts alike. Half of the
@@ -175,11 +181,66 @@ impl Master {
         })
     }
 
-    /// Reports every change to `sink`.
+    /// Reports every change to `sink`, after those that were given before.
     #[must_use]
     pub fn with_sink(mut self, sink: impl EffectSink + 'static) -> Self {
-        self.sink = Some(Box::new(sink));
+        self.sink = Some(match self.sink.take() {
+            None => Box::new(sink),
+            Some(first) => Box::new((first, sink)),
+        });
         self
+    }
+
+    /// Evicts in the order of the caller's own policy: `build` is called once for each shard,
+    /// and the policy is told of the objects that are there, the coldest first. What is soft-pinned
+    /// and what is protected stays out of its hands.
+    ///
+    /// ```
+    /// use mc_evict::PolicyKind;
+    /// use mc_meta::{Master, MasterConfig};
+    ///
+    /// let master = Master::new(MasterConfig::default(), 1)?;
+    /// // Any implementation of `EvictionPolicy`, in a box.
+    /// let master = master.with_eviction_policy(|| PolicyKind::Sieve.build());
+    /// # let _ = master;
+    /// # Ok::<(), mc_meta::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_eviction_policy(
+        mut self,
+        mut build: impl FnMut() -> Box<dyn EvictionPolicy>,
+    ) -> Self {
+        for shard in &mut self.shards {
+            shard.get_mut().use_policy(build());
+        }
+        self
+    }
+
+    /// Places objects by the caller's own strategy, and not by the one that the settings name. As
+    /// with those, every segment with room is tried before objects are evicted.
+    ///
+    /// ```
+    /// use mc_alloc::strategy::RoundRobin;
+    /// use mc_meta::{Master, MasterConfig};
+    ///
+    /// let master = Master::new(MasterConfig::default(), 1)?;
+    /// // Any implementation of `AllocationStrategy`.
+    /// let master = master.with_allocation_strategy(RoundRobin::default());
+    /// # let _ = master;
+    /// # Ok::<(), mc_meta::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_allocation_strategy(
+        mut self,
+        strategy: impl DynAllocationStrategy + Send + Sync + 'static,
+    ) -> Self {
+        self.strategy = Some(Box::new(strategy));
+        self
+    }
+
+    /// The caller's own allocation strategy.
+    pub(crate) fn own_strategy(&self) -> Option<&dyn DynAllocationStrategy> {
+        self.strategy.as_deref().map(|strategy| strategy as &dyn DynAllocationStrategy)
     }
 
     /// Derives the tokens of puts, copies and moves from `secret`, 16 bytes drawn at random,
@@ -187,8 +248,14 @@ impl Master {
     /// worthless.
     #[must_use]
     pub const fn with_secret(mut self, secret: GrantSecret) -> Self {
-        self.secret = secret;
+        (self.secret, self.has_own_secret) = (secret, true);
         self
+    }
+
+    /// Whether it was given a secret, and does not derive its tokens from the seed.
+    #[must_use]
+    pub const fn has_own_secret(&self) -> bool {
+        self.has_own_secret
     }
 
     /// The settings.

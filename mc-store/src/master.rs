@@ -45,7 +45,8 @@ pub struct MasterBuilder {
     #[cfg(unix)]
     unix_socket: Option<PathBuf>,
     seed: Option<u64>,
-    sink: Option<Box<dyn EffectSink>>,
+    sinks: Vec<Box<dyn EffectSink>>,
+    state: Option<mc_meta::Master>,
 }
 
 impl Master {
@@ -59,7 +60,8 @@ impl Master {
             #[cfg(unix)]
             unix_socket: None,
             seed: None,
-            sink: None,
+            sinks: Vec::new(),
+            state: None,
         }
     }
 
@@ -134,9 +136,34 @@ impl MasterBuilder {
         self
     }
 
-    /// Who is told of every change.
+    /// Adds one that is told of every change, after those that were added before.
     pub fn sink(mut self, sink: impl EffectSink + 'static) -> Self {
-        self.sink = Some(Box::new(sink));
+        self.sinks.push(Box::new(sink));
+        self
+    }
+
+    /// The state machine to serve, in place of a new one that [`config`](Self::config) and
+    /// [`seed`](Self::seed) describe: one rebuilt from records ([`mc_meta::Rebuild`]), or one with an
+    /// eviction policy or allocation strategy of the caller's own. Its times must be those of
+    /// [`SystemClock`]. It gets a secret drawn at random unless it
+    /// [has its own](mc_meta::Master::with_secret), which a rebuilt one needs if puts that were open
+    /// are to end.
+    ///
+    /// ```
+    /// use mc_evict::PolicyKind;
+    /// use mc_store::{Master, MasterConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let state = mc_meta::Master::new(MasterConfig::default(), 1)?
+    ///     .with_eviction_policy(|| PolicyKind::Fifo.build());
+    /// let master = Master::builder().state(state).start().await?;
+    /// master.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn state(mut self, state: mc_meta::Master) -> Self {
+        self.state = Some(state);
         self
     }
 
@@ -146,20 +173,17 @@ impl MasterBuilder {
     /// # Errors
     /// [`MasterStartError`]; nothing is left running then.
     pub async fn start(self) -> Result<Master, MasterStartError> {
-        let seed = match self.seed {
-            Some(seed) => seed,
-            None => getrandom::u64()
-                .map_err(|error| MasterStartError::NoRandomness(io::Error::other(error)))?,
+        let mut state = match self.state {
+            Some(state) => state,
+            None => mc_meta::Master::new(self.config, seed(self.seed)?)?,
         };
-        let mut secret = [0; 16];
-        getrandom::fill(&mut secret)
-            .map_err(|error| MasterStartError::NoRandomness(io::Error::other(error)))?;
-        let secret = GrantSecret::from_bytes(secret);
-        let tenants_apart = self.config.multi_tenant;
-        let mut state = mc_meta::Master::new(self.config, seed)?.with_secret(secret);
-        if let Some(sink) = self.sink {
+        if !state.has_own_secret() {
+            state = state.with_secret(secret()?);
+        }
+        for sink in self.sinks {
             state = state.with_sink(sink);
         }
+        let tenants_apart = state.tenant_quotas().is_some();
         let state = Arc::new(state);
         let clock = SystemClock::new();
         let service = MasterService::new(Arc::clone(&state), clock);
@@ -184,4 +208,18 @@ impl MasterBuilder {
         let stall_log = AbortOnDrop(stall_log);
         Ok(Master { state, server: server.spawn(), ticker, stall_log })
     }
+}
+
+fn seed(given: Option<u64>) -> Result<u64, MasterStartError> {
+    given.map_or_else(|| getrandom::u64().map_err(no_randomness), Ok)
+}
+
+fn secret() -> Result<GrantSecret, MasterStartError> {
+    let mut secret = [0; 16];
+    getrandom::fill(&mut secret).map_err(no_randomness)?;
+    Ok(GrantSecret::from_bytes(secret))
+}
+
+fn no_randomness(error: getrandom::Error) -> MasterStartError {
+    MasterStartError::NoRandomness(io::Error::other(error))
 }

@@ -11,7 +11,7 @@ pub(crate) mod victims;
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use mc_evict::{EvictionPolicy, Item, Lru, PolicyKind};
+use mc_evict::{EvictionPolicy, Item, Lru, PolicyKind, Verdict};
 use mc_lease::{SoftPinFrom, Terms};
 use mc_types::{Generation, Time};
 
@@ -110,6 +110,17 @@ impl Order {
             offloading: 0,
             tenants: with_tenants.then(Box::default),
         }
+    }
+
+    /// Has ordinary objects evicted by another policy, which is given those that are there,
+    /// the coldest first, as what `item` says.
+    fn use_policy(&mut self, policy: Box<dyn EvictionPolicy>, item: impl Fn(u32) -> Item) {
+        self.tell();
+        let mut before = core::mem::replace(&mut self.main, policy);
+        before.evict(&mut |slot| {
+            self.main.insert(slot, item(slot));
+            Verdict::SetAside
+        });
     }
 
     /// Says whose the object in a slot is from now on.

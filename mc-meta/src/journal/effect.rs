@@ -31,6 +31,14 @@ impl<S: EffectSink + ?Sized> EffectSink for Box<S> {
     }
 }
 
+/// The first is told of each change before the second.
+impl<A: EffectSink, B: EffectSink> EffectSink for (A, B) {
+    fn emit(&self, now: Time, effect: &Effect<'_>) {
+        self.0.emit(now, effect);
+        self.1.emit(now, effect);
+    }
+}
+
 /// One change of the master's state.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]

@@ -49,8 +49,9 @@ impl Master {
     ) -> Result<Replicas, NoRoom> {
         let turn = self.placements.fetch_add(1, Ordering::Relaxed);
         let seed = self.draw();
-        let strategy = self.config.allocation_strategy;
-        self.segments.read().place(&Demand { len, config, writer, label, strategy, turn, seed })
+        let (strategy, own) = (self.config.allocation_strategy, self.own_strategy());
+        let demand = Demand { len, config, writer, label, strategy, own, turn, seed };
+        self.segments.read().place(&demand)
     }
 
     /// Takes space as [`place`](Self::place) does, and charges the owner of the key for

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mc_alloc::Label;
 use mc_alloc::strategy::{
-    AllocationStrategy as Strategy, FreeRatioFirst, LeastFragmented, LocalFirst, RandomStrategy,
-    Request, RoundRobin, place,
+    AllocationStrategy as Strategy, DynAllocationStrategy, FreeRatioFirst, LeastFragmented,
+    LocalFirst, RandomStrategy, Request, RoundRobin, place,
 };
 use mc_types::ClientId;
 use smallvec::SmallVec;
@@ -32,7 +32,6 @@ pub(crate) enum NoRoom {
 }
 
 /// One placement.
-#[derive(Debug)]
 pub(crate) struct Demand<'a> {
     /// Bytes of each replica.
     pub(crate) len: u64,
@@ -41,6 +40,8 @@ pub(crate) struct Demand<'a> {
     /// What the space is marked with.
     pub(crate) label: Option<Label>,
     pub(crate) strategy: AllocationStrategy,
+    /// The strategy that takes the place of that.
+    pub(crate) own: Option<&'a dyn DynAllocationStrategy>,
     /// Placements before this one.
     pub(crate) turn: u64,
     pub(crate) seed: u64,
@@ -70,16 +71,23 @@ impl SegmentTable {
             .preferred(&preferred)
             .excluded(&excluded)
             .turn(demand.turn);
-        let mut placed = match demand.strategy {
-            AllocationStrategy::Random => self.take(demand, request, &RandomStrategy::default()),
-            AllocationStrategy::RoundRobin => self.take(demand, request, &RoundRobin::default()),
-            AllocationStrategy::FreeRatioFirst => {
+        let mut placed = match (demand.own, demand.strategy) {
+            (Some(own), _) => self.take_from(demand, request, own.candidates_boxed(request)),
+            (None, AllocationStrategy::Random) => {
+                self.take(demand, request, &RandomStrategy::default())
+            }
+            (None, AllocationStrategy::RoundRobin) => {
+                self.take(demand, request, &RoundRobin::default())
+            }
+            (None, AllocationStrategy::FreeRatioFirst) => {
                 self.take(demand, request, &FreeRatioFirst::default())
             }
-            AllocationStrategy::LeastFragmented => {
+            (None, AllocationStrategy::LeastFragmented) => {
                 self.take(demand, request, &LeastFragmented::default())
             }
-            AllocationStrategy::LocalFirst => self.take(demand, request, &LocalFirst::default()),
+            (None, AllocationStrategy::LocalFirst) => {
+                self.take(demand, request, &LocalFirst::default())
+            }
         };
         if placed.replicas.len() < wanted && placed.offered < mounted - excluded.len() {
             self.take_more(demand, request, &mut placed);
@@ -125,8 +133,18 @@ impl SegmentTable {
 
     /// Takes space from the segments that `strategy` offers.
     fn take(&self, demand: &Demand<'_>, request: Request<'_>, strategy: &impl Strategy) -> Placed {
+        self.take_from(demand, request, strategy.candidates(request))
+    }
+
+    /// Takes space from the segments that are offered.
+    fn take_from(
+        &self,
+        demand: &Demand<'_>,
+        request: Request<'_>,
+        candidates: impl Iterator<Item = usize>,
+    ) -> Placed {
         let mut placed = Placed::default();
-        let candidates = strategy.candidates(request).inspect(|_| placed.offered += 1);
+        let candidates = candidates.inspect(|_| placed.offered += 1);
         for (at, replica) in place(request, candidates, |at| self.take_in(at, demand)) {
             placed.holders.push(at);
             placed.replicas.push(replica);

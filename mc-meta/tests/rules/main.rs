@@ -14,6 +14,7 @@ mod explain;
 mod grants;
 mod late_writes;
 mod offload;
+mod own;
 mod patterns;
 mod placement;
 mod promotion;

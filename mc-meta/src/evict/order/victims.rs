@@ -1,6 +1,8 @@
 //! How the objects that one shard loses are chosen and taken.
 
-use mc_evict::{EvictionPolicy as _, Item, Verdict};
+use std::collections::HashMap;
+
+use mc_evict::{EvictionPolicy, Item, Verdict};
 use mc_lease::Terms;
 use mc_types::{Generation, Time};
 
@@ -397,6 +399,14 @@ impl Shard {
             return self.remove(slot, Removal::Evicted, emit);
         }
         self.leave_on_disk(slot, emit)
+    }
+
+    /// Has ordinary objects evicted by another policy.
+    pub(crate) fn use_policy(&mut self, policy: Box<dyn EvictionPolicy>) {
+        let items: HashMap<u32, Item> = (0..self.end())
+            .filter_map(|slot| Some((slot, self.item(self.object(slot)?))))
+            .collect();
+        self.order.use_policy(policy, |slot| items.get(&slot).copied().unwrap_or(Item::UNKNOWN));
     }
 
     /// An object can be evicted as one that was just put.
