@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
@@ -32,6 +32,10 @@ use page::Whole;
 /// Connections at a time. Scrapers and probes are few; a flood takes a while to push one of
 /// them out.
 const MAX_CONNECTIONS: usize = 256;
+
+/// Connections that wait until they are taken; the system may have a lower limit. Beyond it TCP lets
+/// a client try again only after a second.
+const BACKLOG: u32 = 4096;
 /// How long the head of a request may take to arrive, and a kept connection may idle.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a body may take to arrive.
@@ -83,9 +87,15 @@ impl HttpPort {
     /// # Errors
     /// [`BindError`]; nothing stays open then.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
-        let bound = TcpListener::bind(address).await;
-        let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
-        match bound {
+        let open = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            // A restarted program must get its port back while old connections are in TIME_WAIT.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let listener = socket.listen(BACKLOG)?;
+            Ok::<_, io::Error>((listener.local_addr()?, listener))
+        };
+        match open() {
             Ok((address, listener)) => {
                 Ok(Self { listener, address, max_connections: MAX_CONNECTIONS })
             }

@@ -162,6 +162,25 @@ async fn connections_with_half_a_call_lock_nobody_out() {
     is_served_through(Flood::HalfCall).await;
 }
 
+/// While the server has no turn the system keeps its connections. Beyond that TCP lets a client
+/// try again only after a second.
+#[tokio::test]
+async fn a_burst_of_connections_waits_for_a_busy_server() {
+    const BURST: usize = 1000;
+    let _alone = ALONE.lock().await;
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+    let burst = most.trim().parse().map_or(BURST, |most: usize| BURST.min(most));
+    let server = serve(&master(), ServerConfig::default()).await;
+    // The only thread of the runtime is here, and accepts nothing.
+    let connect =
+        |_| std::net::TcpStream::connect_timeout(&server.local_addr(), Duration::from_millis(500));
+    let waiting: Vec<_> = (0..burst).map(connect).collect::<Result<_, _>>().unwrap();
+    let client = connect_with(&server, ClientConfig::default()).await;
+    client.exist(key("k")).await.unwrap();
+    drop(waiting);
+    server.shutdown().await;
+}
+
 /// Sessions come and go, with and without a call that is to be remembered: nobody is refused
 /// one, and none that a call was remembered for is forgotten at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

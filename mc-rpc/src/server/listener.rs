@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 #[cfg(unix)]
 use std::path::{Path, PathBuf};
 
+use socket2::SockRef;
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
@@ -16,6 +17,10 @@ use crate::error::BindError;
 #[cfg(target_os = "linux")]
 use crate::frame::SOCKET_NAME_PREFIX;
 use crate::stream::Stream;
+
+/// Connections that wait until the server takes them; the system may have a lower limit. Beyond
+/// it TCP lets a client try again only after a second.
+const BACKLOG: i32 = 4096;
 
 /// A socket that connections come from.
 #[derive(Debug)]
@@ -54,7 +59,9 @@ fn failed(addr: &str, source: io::Error) -> BindError {
 impl Listener {
     pub(super) async fn tcp(addr: &str) -> Result<(Self, SocketAddr), BindError> {
         let listener = TcpListener::bind(addr).await.map_err(|error| failed(addr, error))?;
-        let local_addr = listener.local_addr().map_err(|error| failed(addr, error))?;
+        let has_backlog = SockRef::from(&listener).listen(BACKLOG);
+        let local_addr = has_backlog.and_then(|()| listener.local_addr());
+        let local_addr = local_addr.map_err(|error| failed(addr, error))?;
         Ok((Self::Tcp(listener), local_addr))
     }
 
@@ -70,6 +77,7 @@ impl Listener {
         let bind = || {
             drop(std::fs::remove_file(&file.0));
             let listener = UnixListener::bind(&file.0)?;
+            SockRef::from(&listener).listen(BACKLOG)?;
             std::fs::set_permissions(&file.0, std::fs::Permissions::from_mode(0o600))?;
             std::fs::rename(&file.0, path)?;
             Ok(listener)
@@ -90,6 +98,7 @@ impl Listener {
         let name = format!("{SOCKET_NAME_PREFIX}{:032x}", u128::from_ne_bytes(random));
         let address = net::SocketAddr::from_abstract_name(&name)?;
         let listener = net::UnixListener::bind_addr(&address)?;
+        SockRef::from(&listener).listen(BACKLOG)?;
         listener.set_nonblocking(true)?;
         Ok((Self::Offered(UnixListener::from_std(listener)?), name.into()))
     }

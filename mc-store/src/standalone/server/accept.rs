@@ -15,6 +15,9 @@ use super::Core;
 use super::connection::{serve, turn_away};
 use crate::standalone::wire::Verdict;
 
+/// Connections that wait until they are taken; the system may have a lower limit.
+const BACKLOG: i32 = 4096;
+
 /// How long to wait when the process has no descriptors left for a connection.
 const BACKOFF: Duration = Duration::from_millis(50);
 
@@ -22,6 +25,7 @@ const BACKOFF: Duration = Duration::from_millis(50);
 pub(super) fn bind_socket(name: &str) -> io::Result<UnixListener> {
     let address = SocketAddr::from_abstract_name(name)?;
     let listener = std::os::unix::net::UnixListener::bind_addr(&address)?;
+    rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     UnixListener::from_std(listener)
 }
