@@ -78,8 +78,13 @@ fuzz_target!(|bytes: &[u8]| {
     let (service, mut out) = (service(), BytesMut::new());
     let mut rest = bytes;
     while let Ok(Some((header, payload))) = frame::first_frame(rest, MAX_PAYLOAD) {
+        let ((token, message), sent) =
+            (frame::token_of(header, payload), frame::send_time_of(header, payload));
+        let first = 8 * (usize::from(token.is_some()) + usize::from(sent.is_some()));
+        assert_eq!(message.len() + first, payload.len());
+        assert_eq!((token.is_some(), sent.is_some()), (header.tracked, header.timed));
         if let Some(method) = Method::from_number(header.method) {
-            answer(&service, method, payload, &mut out);
+            answer(&service, method, message, &mut out);
         }
         rest = &rest[HEADER_LEN + payload.len()..];
     }

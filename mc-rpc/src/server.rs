@@ -15,6 +15,7 @@ mod listener;
 mod long;
 mod peer;
 mod replays;
+mod transit;
 
 use core::future::Future;
 use std::net::SocketAddr;

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{ME, PATIENCE, key, master, segment, serve, serve_at};
-use fake::{accept, listen, refuse};
+use fake::{accept, accept_timed, listen, refuse};
 use mc_meta::{ClientStatus, LateWrites, ListCursor, Master, PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::blocking::{MasterClient, in_place};
 use mc_rpc::frame::{FrameHeader, Kind};
@@ -52,6 +52,27 @@ fn real(master: &Arc<Master>) -> (Runtime, ServerHandle, String) {
 
 fn of(metrics: &ClientMetrics, method: Method) -> MethodMetrics {
     *metrics.methods.iter().find(|counted| counted.method == method).unwrap()
+}
+
+#[test]
+fn a_call_that_is_told_early_that_it_is_late_is_made_over_another_connection() {
+    let (listener, addr) = listen();
+    let fake = thread::spawn(move || {
+        let mut first = accept_timed(&listener);
+        let request = first.refuse_late();
+        assert!(request.header.timed);
+        let mut second = accept_timed(&listener);
+        assert_eq!(second.answer(b"").token, request.token);
+        // A master that says so again is believed.
+        second.refuse_late();
+        let mut third = accept_timed(&listener);
+        third.refuse_late();
+    });
+    let client = MasterClient::lazy(&addr, patient());
+    client.remove(key("k"), false).unwrap();
+    let late = client.exist(key("k")).unwrap_err();
+    assert_eq!(late.code(), ErrorCode::RpcTimeout, "{late}");
+    fake.join().unwrap();
 }
 
 #[test]

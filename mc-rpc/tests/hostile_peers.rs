@@ -117,10 +117,13 @@ async fn broken_frames_are_answered_before_the_connection_closes() {
         |payload_len, kind| FrameHeader { payload_len, ..FrameHeader::new(5, 7, kind) }.encode();
     let mut unknown_kind = header(0, Kind::Request);
     unknown_kind[14] = 9;
+    let timed = FrameHeader { payload_len: 15, ..FrameHeader::new(5, 7, Kind::Request) };
+    let timed = FrameHeader { timed: true, tracked: true, ..timed };
     for (bytes, says) in [
         (header(u32::MAX, Kind::Request), "the limit is 16777216"),
         (header(0, Kind::Reply), "wrong side"),
         (unknown_kind, "unknown kind 9"),
+        (timed.encode(), "too short for its send time or its token"),
     ] {
         let mut raw = Raw::connect(&server).await;
         // What follows must neither be taken for frames nor reset the answer.

@@ -170,7 +170,7 @@ fn answers_over_tcp(name: &str, seen_as: impl FnOnce(SocketAddr) -> Option<Socke
         let mut fake = fake::greet(&listener);
         assert!(fake.hello.local);
         let seen_as = seen_as(fake.stream.peer_addr().unwrap());
-        let message = Welcome { local_socket: name.into(), seen_as }.encode();
+        let message = Welcome { local_socket: name.into(), seen_as, ..Welcome::default() }.encode();
         let mut bytes = preface();
         bytes.message_len = message.len() as u16;
         fake.stream.write_all(&bytes.encode()).unwrap();

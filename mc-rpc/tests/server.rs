@@ -14,7 +14,7 @@ use bytes::BytesMut;
 use common::raw::Raw;
 use common::{ME, PATIENCE, key, master, segment};
 use gate::{Gate, gated, wait_until};
-use mc_rpc::frame::{self, FrameHeader, Hello, Kind};
+use mc_rpc::frame::{self, ClientPreface, FrameHeader, Hello, Kind, Welcome};
 use mc_rpc::{
     ClientConfig, MasterClient, MasterService, Method, Server, ServerConfig, ServerHandle,
     SystemClock,
@@ -129,6 +129,47 @@ async fn a_call_that_waited_too_long_is_not_executed() {
         }
     }
     assert_eq!((refused, server.metrics().expired), (1, 1));
+    server.shutdown().await;
+}
+
+/// The client's clock is another one than the server's, and may say anything.
+#[tokio::test]
+async fn a_call_that_waited_on_its_way_is_not_executed() {
+    let (gate, server) = gated(ServerConfig::default()).await;
+    let mut raw = Raw::unshaken(&server).await;
+    let hello = Hello { session: 7, send_times: true, ..Hello::default() };
+    raw.send(&ClientPreface::with(1 << 20, &hello)).await;
+    assert!(Welcome::parse(&raw.preface().await.1).unwrap().send_times);
+    let timed = |id: u64, method: Method, timeout_ms: u32, sent: u64| {
+        let payload_len = 16;
+        let header = FrameHeader::new(id, method.number(), Kind::Request);
+        let header = FrameHeader { payload_len, timed: true, tracked: true, timeout_ms, ..header };
+        [&header.encode()[..], &sent.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    // The hello took longer than a minute, for all that the server knows.
+    let mut sent = 60_000_000;
+    for method in [Method::PutStart, Method::ListKeys] {
+        raw.send(&timed(sent, method, 10_000, sent)).await;
+        if method == Method::ListKeys {
+            gate.open();
+        }
+        assert_eq!(raw.reply().await, (sent, vec![1]));
+        // One that was sent half a minute before that.
+        raw.send(&timed(sent + 1, method, 10_000, sent - 30_000_000)).await;
+        let (id, refusal) = raw.refusal().await;
+        assert_eq!((id, refusal.code), (sent + 1, ErrorCode::RpcTimeout));
+        // And one that has more time, or all.
+        raw.send(&timed(sent + 2, method, 60_000, sent - 30_000_000)).await;
+        assert_eq!(raw.reply().await, (sent + 2, vec![2]));
+        raw.send(&timed(sent + 3, method, 0, 0)).await;
+        assert_eq!(raw.reply().await, (sent + 3, vec![3]));
+        sent += 1_000_000;
+    }
+    assert_eq!(server.metrics().expired, 2);
+    for (id, sent) in [(1, 0), (2, 1), (3, i64::MAX as u64), (4, u64::MAX)] {
+        raw.send(&timed(id, Method::ExistKey, 1, sent)).await;
+        assert_eq!(raw.frame().await.unwrap().0.id, id);
+    }
     server.shutdown().await;
 }
 

@@ -114,22 +114,32 @@ impl MasterClient {
         };
         let repeats = config.retry && (method.repeat() == Repeat::Harmless || token.is_some());
         let mut lease = self.pool.take(begin, deadline)?;
-        if let Err(error) = write_request(&mut lease.outbox, method, token, write) {
-            lease.give_back();
-            return Err(error);
-        }
+        let header = match write_request(&mut lease.outbox, method, token, write) {
+            Ok(header) => header,
+            Err(error) => {
+                lease.give_back();
+                return Err(error);
+            }
+        };
+        let len = HEADER_LEN + header.payload_len as usize;
         loop {
-            let (len, max) = (lease.outbox.len(), lease.max_request);
-            if let Err(error) = check_len(method, len - HEADER_LEN, max) {
+            if let Err(error) = check_len(method, len - HEADER_LEN, lease.max_request) {
                 lease.give_back();
                 return Err(error);
             }
             ended.sent += len;
             let silence = if repeats { silence(config, method, len) } else { None };
-            let error = match lease.exchange(method, silence, config.call_timeout, deadline) {
-                Ok(header) => {
-                    ended.received += HEADER_LEN + header.payload_len as usize;
-                    let arrived = (header.kind, header.method, lease.answer());
+            let error = match lease.exchange(method, header, silence, config.call_timeout, deadline)
+            {
+                Ok(answer) => {
+                    ended.received += HEADER_LEN + answer.payload_len as usize;
+                    // It was not executed. The clocks of another connection may agree.
+                    let is_too_early = lease.is_too_early(answer.kind, deadline);
+                    if is_too_early && ended.retries == 0 && lease.renew(deadline).is_ok() {
+                        ended.retries += 1;
+                        continue;
+                    }
+                    let arrived = (answer.kind, answer.method, lease.answer());
                     let answer = outcome(method, &lease.addr, arrived, read);
                     lease.give_back();
                     return answer;

@@ -25,9 +25,9 @@ use tokio::time::Instant;
 use super::address::Address;
 use super::config::ClientConfig;
 use super::credentials::{Identity, Prepared};
-use super::dial::{handshake_failed, no_answer, shorter_way};
+use super::dial::{handshake_failed, no_answer, offers, shorter_way};
 use super::metrics::Counters;
-use super::request::{address as address_frame, check_len};
+use super::request::{address as address_frame, check_len, has_room, is_too_late};
 use super::socket::{Arriving, Leaving, Writer, connect, split};
 use crate::error::RpcError;
 use crate::frame::{
@@ -66,6 +66,8 @@ struct Wires {
     wake_writer: Notify,
     permits: Semaphore,
     max_permits: u32,
+    /// When the hello was sent, where requests say how long after that they were.
+    hello: Option<Instant>,
     /// Largest request that the master accepts.
     max_request: usize,
     /// Largest answer that this side accepts.
@@ -145,6 +147,9 @@ impl CallTable {
 pub(super) enum Failed {
     /// The connection takes no calls any more; nothing was sent.
     NotSent,
+    /// The master did not execute the call because its time was over, and it is not: the two
+    /// clocks no longer agree. The connection takes no other calls.
+    TooEarly(Answered),
     Call(RpcError),
 }
 
@@ -159,17 +164,17 @@ impl Connection {
     ) -> Result<Arc<Self>, RpcError> {
         let addr = address.text();
         let greeting = async {
-            let (stream, server, shorter) = greet(address, prepared, identity, config).await?;
+            let (greeted, shorter) = greet(address, prepared, identity, config).await?;
             // Where the offer leads nowhere, this client is in another container.
             if let Some(way) = shorter
-                && let Ok((stream, server, _)) = greet(&way, prepared, identity, config).await
+                && let Ok((greeted, _)) = greet(&way, prepared, identity, config).await
             {
-                return Ok((split(stream)?, server));
+                return Ok((split(greeted.stream)?, greeted.server, greeted.hello));
             }
-            Ok((split(stream)?, server))
+            Ok((split(greeted.stream)?, greeted.server, greeted.hello))
         };
         let greeted = tokio::time::timeout(config.connect_timeout, greeting).await;
-        let ((arriving, leaving, writer), server) = match greeted {
+        let ((arriving, leaving, writer), server, hello) = match greeted {
             Ok(greeted) => greeted.map_err(|error| handshake_failed(addr, error))?,
             Err(_) => return Err(no_answer(addr, config.connect_timeout)),
         };
@@ -185,6 +190,7 @@ impl Connection {
             wake_writer: Notify::new(),
             permits: Semaphore::new(max_permits as usize),
             max_permits,
+            hello,
             max_request: server.max_payload as usize,
             max_answer: config.max_payload.max(MIN_MAX_PAYLOAD),
             heard: AtomicU64::new(0),
@@ -205,25 +211,33 @@ impl Connection {
         self.wires.max_permits as usize - self.wires.permits.available_permits()
     }
 
-    /// Sends the request in `frame` and waits for its answer until `deadline`, which is
-    /// `after` from the call's beginning. Without a sign of life for as long as `silence` the
+    /// Sends `request`, which has this header, and waits for its answer until `deadline`, which
+    /// is `after` from the call's beginning. Without a sign of life for as long as `silence` the
     /// connection is given up.
     pub(super) async fn call(
         &self,
         method: Method,
-        frame: &mut [u8],
+        header: FrameHeader,
+        request: &mut [u8],
         silence: Option<Duration>,
         after: Duration,
         deadline: Instant,
     ) -> Result<Answered, Failed> {
         let wires = &*self.wires;
-        check_len(method, frame.len() - HEADER_LEN, wires.max_request).map_err(Failed::Call)?;
+        let len = header.payload_len as usize;
+        check_len(method, len, wires.max_request).map_err(Failed::Call)?;
         let heard = wires.heard.load(Ordering::Relaxed);
         let mut look = silence.map_or(deadline, |time| deadline.min(Instant::now() + time));
-        let mut exchange = pin!(wires.exchange(method, frame, deadline));
+        let mut exchange = pin!(wires.exchange(method, header, request, deadline));
         loop {
             if let Ok(answered) = tokio::time::timeout_at(look, &mut exchange).await {
-                return answered;
+                let answered = answered?;
+                let is_late = is_too_late(answered.kind, &answered.payload);
+                if is_late && wires.hello.is_some() && Instant::now() < deadline {
+                    wires.take_leave();
+                    return Err(Failed::TooEarly(answered));
+                }
+                return Ok(answered);
             }
             if wires.heard.load(Ordering::Relaxed) == heard {
                 let time = silence.filter(|_| look < deadline).unwrap_or(after);
@@ -243,24 +257,35 @@ impl Connection {
     }
 }
 
+/// A connection that the master has taken.
+struct Greeted {
+    stream: Stream,
+    server: ServerPreface,
+    /// When the hello was sent, where the master wants to know when requests are.
+    hello: Option<Instant>,
+}
+
 /// Connects to this address and shakes hands, and says which one is better.
 async fn greet(
     address: &Address,
     prepared: &Prepared,
     identity: &Identity,
     config: &ClientConfig,
-) -> Result<(Stream, ServerPreface, Option<Address>), PrefaceError> {
+) -> Result<(Greeted, Option<Address>), PrefaceError> {
     let mut stream = connect(address, prepared, identity, config).await?;
+    let hello = Instant::now();
     stream.write_all(&prepared.preface).await?;
     stream.flush().await?;
-    let answer: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream, &[]).await?;
-    let answer = ServerPreface::parse(&answer).map_err(PrefaceError::Handshake)?;
-    let words = read_exactly(&mut stream, answer.message_len.into()).await?;
-    if let Some(refusal) = answer.refusal(&words) {
+    let server: [u8; SERVER_PREFACE_LEN] = read_preface(&mut stream, &[]).await?;
+    let server = ServerPreface::parse(&server).map_err(PrefaceError::Handshake)?;
+    let words = read_exactly(&mut stream, server.message_len.into()).await?;
+    if let Some(refusal) = server.refusal(&words) {
         return Err(PrefaceError::Refused(refusal));
     }
-    let shorter = shorter_way(address.text(), &words, stream.local_addr());
-    Ok((stream, answer, shorter))
+    let welcome = offers(&words);
+    let shorter = shorter_way(address.text(), &welcome, stream.local_addr());
+    let hello = welcome.send_times.then_some(hello);
+    Ok((Greeted { stream, server, hello }, shorter))
 }
 
 /// A call under way. When its caller stops waiting before the answer has come, the master
@@ -290,17 +315,22 @@ impl Drop for OpenCall<'_> {
 }
 
 impl Wires {
-    /// Sends a frame and waits for its answer.
+    /// Sends a request and waits for its answer.
     async fn exchange(
         &self,
         method: Method,
-        frame: &mut [u8],
+        header: FrameHeader,
+        request: &mut [u8],
         deadline: Instant,
     ) -> Result<Answered, Failed> {
-        let weight = 1 + (frame.len() / PERMIT_BYTES) as u32;
+        let len = header.payload_len as usize;
+        let weight = 1 + (len / PERMIT_BYTES) as u32;
         let permit = self.permits.acquire_many(weight.min(self.max_permits)).await;
         let permit = permit.map_err(|_| Failed::NotSent)?;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let left = deadline.saturating_duration_since(now);
+        let hello = self.hello.filter(|_| has_room(len, self.max_request));
+        let sent = hello.map(|hello| now.saturating_duration_since(hello));
         let (waiting, answered) = oneshot::channel();
         let call = {
             let mut state = self.state.lock();
@@ -308,7 +338,8 @@ impl Wires {
                 return Err(Failed::NotSent);
             }
             let id = state.calls.insert(waiting);
-            address_frame(frame, id, left);
+            let begin = address_frame(request, header, id, left, sent);
+            let frame = &request[begin..];
             let idle = !state.writing && state.outbox.is_empty() && state.calls.open() == 1;
             if idle {
                 state.writing = true;

@@ -144,7 +144,7 @@ impl Identity {
         }
         let token = config.token.as_ref().map(Token::read).transpose()?.unwrap_or_default();
         let (tenant, local) = (tenant.as_str().into(), config.local_socket);
-        let hello = Hello { session: self.session, token, tenant, local };
+        let hello = Hello { session: self.session, token, tenant, local, send_times: true };
         Ok(Prepared {
             preface: ClientPreface::with(config.max_payload.max(MIN_MAX_PAYLOAD), &hello),
             #[cfg(feature = "tls")]
@@ -225,7 +225,7 @@ mod tests {
         config.tenant = "team-a".into();
         config.token = Some(Token::new("abc").unwrap());
         let preface = identity.prepare(&config).unwrap().preface;
-        assert!(preface.ends_with(b"\x12\x03abc\x1a\x06team-a\x20\x01"));
+        assert!(preface.ends_with(b"\x12\x03abc\x1a\x06team-a\x20\x01\x28\x01"));
         assert_eq!((identity.next_token(), identity.next_token()), (Some(1), Some(2)));
         config.retry = false;
         assert_eq!(Identity::new(&config).next_token(), None);

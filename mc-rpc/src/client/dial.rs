@@ -44,14 +44,19 @@ pub(super) fn no_answer(addr: &Arc<str>, timeout: Duration) -> RpcError {
     handshake_failed(addr, io::Error::new(io::ErrorKind::TimedOut, text).into())
 }
 
+/// What the master offers in the words behind its preface.
+pub(super) fn offers(words: &[u8]) -> Welcome {
+    // What this side does not understand it does without.
+    Welcome::parse(words).unwrap_or_default()
+}
+
 /// The shorter way to the master at `addr`, if its `welcome` shows one to the client that has
 /// connected from `ours`.
 pub(super) fn shorter_way(
     addr: &Arc<str>,
-    welcome: &[u8],
+    welcome: &Welcome,
     ours: Option<SocketAddr>,
 ) -> Option<Address> {
-    let welcome = Welcome::parse(welcome).ok()?;
     // The way an IPv4 client looks to a socket of IPv6.
     let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
     let direct = canonical(ours?) == canonical(welcome.seen_as?);

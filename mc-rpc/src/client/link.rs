@@ -262,7 +262,8 @@ impl Link {
         let harmless = method.repeat() == Repeat::Harmless || token.is_some();
         let repeats = self.config.retry && harmless;
         let mut frame = BytesMut::with_capacity(128);
-        write_request(&mut frame, method, token, write)?;
+        let header = write_request(&mut frame, method, token, write)?;
+        let len = HEADER_LEN + header.payload_len as usize;
         let (mut lost, mut breaks) = (None, 0);
         loop {
             let connection = match self.current() {
@@ -286,23 +287,26 @@ impl Link {
                 return Err(lost);
             }
             let silence = match repeats {
-                true => silence(&self.config, method, frame.len()),
+                true => silence(&self.config, method, len),
                 false => None,
             };
-            match connection.call(method, &mut frame, silence, after, deadline).await {
+            match connection.call(method, header, &mut frame, silence, after, deadline).await {
                 Ok(answer) => {
-                    ended.sent += frame.len();
+                    ended.sent += len;
                     ended.received += HEADER_LEN + answer.payload.len();
                     return Ok(answer);
                 }
                 Err(Failed::Call(error)) => {
-                    ended.sent += frame.len();
+                    ended.sent += len;
                     if !repeats || !broke(&error) {
                         return Err(error);
                     }
                     ended.retries += 1;
                     lost = Some(error);
                 }
+                Err(Failed::TooEarly(answer)) if breaks > 0 => return Ok(answer),
+                // It was not executed.
+                Err(Failed::TooEarly(_)) => ended.retries += 1,
                 Err(Failed::NotSent) => {}
             }
             // Most often one connection broke, and another attempt need not wait.

@@ -2,15 +2,20 @@
 
 use core::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
+use mc_types::ErrorCode;
 
 use super::config::ClientConfig;
 use crate::error::RpcError;
-use crate::frame::{HEADER_LEN, append_request};
+use crate::frame::{FrameHeader, HEADER_LEN, Kind, SEND_TIME_LEN};
 use crate::method::{Method, Pace};
 
-/// Largest request that fits into a frame, whatever a master accepts.
-const MAX_LEN: usize = u32::MAX as usize;
+/// Largest request that fits into a frame with its send time, whatever a master accepts.
+const MAX_LEN: usize = u32::MAX as usize - SEND_TIME_LEN;
+
+/// Room in front of a request's payload: for its header, and for the send time on connections
+/// that take one.
+const ROOM: usize = HEADER_LEN + SEND_TIME_LEN;
 
 /// How long after its first attempt a tracked call may be sent again. A master knows it
 /// for a minute.
@@ -28,18 +33,25 @@ pub(super) fn silence(config: &ClientConfig, method: Method, frame: usize) -> Op
     is_prompt.then(|| config.call_timeout / 3)
 }
 
-/// Appends the frame of a request whose message `write` writes; [`address`] completes it.
+/// Writes a request whose message `write` writes into `out`, which is empty; [`address`] completes
+/// it.
 pub(super) fn write_request(
     out: &mut BytesMut,
     method: Method,
     token: Option<u64>,
     write: impl FnOnce(&mut BytesMut),
-) -> Result<(), RpcError> {
-    let begin = out.len() + HEADER_LEN;
-    append_request(out, 0, method.number(), token, None, |out| {
-        write(out);
-        check_len(method, out.len() - begin, MAX_LEN)
-    })
+) -> Result<FrameHeader, RpcError> {
+    debug_assert!(out.is_empty(), "the room is at the beginning");
+    out.put_bytes(0, ROOM);
+    if let Some(token) = token {
+        out.put_u64_le(token);
+    }
+    write(out);
+    let len = out.len() - ROOM;
+    check_len(method, len, MAX_LEN)?;
+    let header = FrameHeader::new(0, method.number(), Kind::Request);
+    // Checked above.
+    Ok(FrameHeader { payload_len: len as u32, tracked: token.is_some(), ..header })
 }
 
 /// Whether a master takes a payload of `len` bytes.
@@ -47,37 +59,69 @@ pub(super) fn check_len(method: Method, len: usize, max: usize) -> Result<(), Rp
     if len <= max { Ok(()) } else { Err(RpcError::RequestTooLarge { method, len, max }) }
 }
 
-/// Puts the call's id on its connection, and the time that it has left, into the frame.
-pub(super) fn address(frame: &mut [u8], id: u64, left: Duration) {
+/// Completes a request for a connection: with the call's id there, the time that it has left, and,
+/// where that is said, the time since the connection's hello. Returns where in `request` the frame
+/// begins, which ends with it.
+pub(super) fn address(
+    request: &mut [u8],
+    header: FrameHeader,
+    id: u64,
+    left: Duration,
+    sent: Option<Duration>,
+) -> usize {
     let millis = left.as_secs().saturating_mul(1000);
     let millis = millis.saturating_add(left.subsec_nanos().div_ceil(1_000_000).into());
-    let millis = u32::try_from(millis).unwrap_or(u32::MAX).max(1);
-    frame[4..12].copy_from_slice(&id.to_le_bytes());
-    frame[16..HEADER_LEN].copy_from_slice(&millis.to_le_bytes());
+    let timeout_ms = u32::try_from(millis).unwrap_or(u32::MAX).max(1);
+    let mut header = FrameHeader { id, timeout_ms, ..header };
+    let begin = match sent {
+        Some(sent) => {
+            header.timed = true;
+            header.payload_len += SEND_TIME_LEN as u32; // bounded by MAX_LEN
+            let micros = u64::try_from(sent.as_micros()).unwrap_or(u64::MAX);
+            request[HEADER_LEN..ROOM].copy_from_slice(&micros.to_le_bytes());
+            0
+        }
+        None => SEND_TIME_LEN,
+    };
+    request[begin..begin + HEADER_LEN].copy_from_slice(&header.encode());
+    begin
+}
+
+/// Whether a request of `len` bytes has room for its send time where `max` are accepted.
+pub(super) fn has_room(len: usize, max: usize) -> bool {
+    len.saturating_add(SEND_TIME_LEN) <= max
+}
+
+/// Whether this refusal says that the call's time is over.
+pub(super) fn is_too_late(kind: Kind, payload: &[u8]) -> bool {
+    kind == Kind::Error && payload.starts_with(&ErrorCode::RpcTimeout.code().to_le_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::first_frame;
+    use crate::frame::{first_frame, send_time_of, token_of};
 
     #[test]
     fn a_frame_is_completed_again_and_again() {
-        let mut frame = BytesMut::new();
-        write_request(&mut frame, Method::Remove, Some(9), |out| out.extend_from_slice(b"xy"))
-            .unwrap();
-        for (id, left, millis) in [
-            (1, Duration::from_secs(10), 10_000),
-            (u64::MAX, Duration::from_nanos(1), 1),
-            (7, Duration::ZERO, 1),
-            (8, Duration::new(1, 1_000_001), 1002),
-            (9, Duration::MAX, u32::MAX),
+        let mut request = BytesMut::new();
+        let write = |out: &mut BytesMut| out.extend_from_slice(b"xy");
+        let begun = write_request(&mut request, Method::Remove, Some(9), write).unwrap();
+        for (id, left, millis, sent) in [
+            (1, Duration::from_secs(10), 10_000, None),
+            (u64::MAX, Duration::from_nanos(1), 1, Some(Duration::from_micros(3))),
+            (7, Duration::ZERO, 1, Some(Duration::MAX)),
+            (8, Duration::new(1, 1_000_001), 1002, None),
+            (9, Duration::MAX, u32::MAX, Some(Duration::ZERO)),
         ] {
-            address(&mut frame, id, left);
-            let (header, payload) = first_frame(&frame, 64).unwrap().unwrap();
+            let begin = address(&mut request, begun, id, left, sent);
+            let (header, payload) = first_frame(&request[begin..], 64).unwrap().unwrap();
             assert_eq!((header.id, header.timeout_ms), (id, millis));
             assert_eq!((header.method, header.tracked), (Method::Remove.number(), true));
-            assert_eq!(payload, b"\x09\0\0\0\0\0\0\0xy");
+            let micros = sent.map(|sent| sent.as_micros().min(u64::MAX.into()) as u64);
+            assert_eq!(send_time_of(header, payload), micros);
+            assert_eq!(token_of(header, payload), (Some(9), &b"xy"[..]));
+            assert_eq!(begin + HEADER_LEN + payload.len(), request.len());
         }
     }
 }

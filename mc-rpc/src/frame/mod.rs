@@ -28,6 +28,10 @@ pub const HEADER_LEN: usize = 20;
 /// Length of the call token that comes before the payload of a tracked call, in bytes.
 pub const TOKEN_LEN: usize = 8;
 
+/// Length of the send time that comes before the payload, and before the token, of a request, in
+/// bytes.
+pub const SEND_TIME_LEN: usize = 8;
+
 /// Largest payload that either side accepts unless told otherwise: 16 MiB.
 pub const DEFAULT_MAX_PAYLOAD: u32 = 16 << 20;
 
@@ -60,6 +64,9 @@ impl Kind {
 /// Set in a request whose payload begins with a token.
 const TRACKED: u8 = 1;
 
+/// Set in a request whose payload begins with its send time.
+const TIMED: u8 = 2;
+
 /// What precedes a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
@@ -72,19 +79,22 @@ pub struct FrameHeader {
     pub method: u16,
     /// What the frame carries.
     pub kind: Kind,
-    /// Whether the payload begins with a call token of [`TOKEN_LEN`] bytes, by which the
-    /// server knows a second attempt at the same call.
+    /// Whether the payload bears a call token of [`TOKEN_LEN`] bytes, by which the server
+    /// knows a second attempt at the same call: at its beginning, or behind the send time.
     pub tracked: bool,
+    /// Whether the payload begins with the time of [`SEND_TIME_LEN`] bytes at which the
+    /// request was sent.
+    pub timed: bool,
     /// In a request: the milliseconds within which the client wants the answer,
     /// counted from when it sent it; 0 when it has no such wish.
     pub timeout_ms: u32,
 }
 
 impl FrameHeader {
-    /// A header of a frame without payload, token and time-out.
+    /// A header of a frame without payload, token, send time and time-out.
     #[must_use]
     pub const fn new(id: u64, method: u16, kind: Kind) -> Self {
-        Self { payload_len: 0, id, method, kind, tracked: false, timeout_ms: 0 }
+        Self { payload_len: 0, id, method, kind, tracked: false, timed: false, timeout_ms: 0 }
     }
 
     /// The header's bytes.
@@ -95,7 +105,7 @@ impl FrameHeader {
         bytes[4..12].copy_from_slice(&self.id.to_le_bytes());
         bytes[12..14].copy_from_slice(&self.method.to_le_bytes());
         bytes[14] = self.kind as u8;
-        bytes[15] = if self.tracked { TRACKED } else { 0 };
+        bytes[15] = (self.tracked as u8 * TRACKED) | (self.timed as u8 * TIMED);
         bytes[16..20].copy_from_slice(&self.timeout_ms.to_le_bytes());
         bytes
     }
@@ -104,7 +114,7 @@ impl FrameHeader {
     ///
     /// # Errors
     /// [`FrameError`] when the payload is longer than `max_payload`, or too short for
-    /// the token that it should begin with, or the kind or a flag is unknown. Where the
+    /// the send time and the token that it should begin with, or the kind or a flag is unknown. Where the
     /// next frame begins is not to be trusted then.
     pub fn parse(bytes: &[u8; HEADER_LEN], max_payload: u32) -> Result<Self, FrameError> {
         let payload_len = u32::from_le_bytes(array(&bytes[..4]));
@@ -113,18 +123,20 @@ impl FrameHeader {
         let Some(kind) = Kind::ALL.get(usize::from(bytes[14])).copied() else {
             return Err(FrameError::UnknownKind { id, method, kind: bytes[14] });
         };
-        let (flags, tracked) = (bytes[15], bytes[15] & TRACKED != 0);
-        if flags & !TRACKED != 0 || (tracked && kind != Kind::Request) {
+        let flags = bytes[15];
+        if flags & !(TRACKED | TIMED) != 0 || (flags != 0 && kind != Kind::Request) {
             return Err(FrameError::UnknownFlags { id, method, flags });
         }
         if payload_len > max_payload {
             return Err(FrameError::TooLong { id, method, len: payload_len, max: max_payload });
         }
-        if tracked && (payload_len as usize) < TOKEN_LEN {
+        let (tracked, timed) = (flags & TRACKED != 0, flags & TIMED != 0);
+        let first = usize::from(tracked) * TOKEN_LEN + usize::from(timed) * SEND_TIME_LEN;
+        if (payload_len as usize) < first {
             return Err(FrameError::NoToken { id, method });
         }
         let timeout_ms = u32::from_le_bytes(array(&bytes[16..20]));
-        Ok(Self { payload_len, id, method, kind, tracked, timeout_ms })
+        Ok(Self { payload_len, id, method, kind, tracked, timed, timeout_ms })
     }
 
     /// The time within which the answer is wanted.
@@ -170,8 +182,8 @@ pub enum FrameError {
         /// All of its flags.
         flags: u8,
     },
-    /// The token that the flags announce does not fit into the payload.
-    #[error("the frame's payload is too short for a token")]
+    /// The send time or the token that the flags announce does not fit into the payload.
+    #[error("the frame's payload is too short for its send time or its token")]
     NoToken {
         /// The call it belongs to.
         id: u64,
@@ -219,9 +231,20 @@ pub fn first_frame(
     Ok(rest.get(..header.payload_len as usize).map(|payload| (header, payload)))
 }
 
-/// Splits the token off the payload of a request.
+/// When a request was sent: microseconds since its client sent the hello of the connection.
+#[must_use]
+pub fn send_time_of(header: FrameHeader, payload: &[u8]) -> Option<u64> {
+    let time = payload.first_chunk::<SEND_TIME_LEN>().filter(|_| header.timed)?;
+    Some(u64::from_le_bytes(*time))
+}
+
+/// Splits the send time and the token off the payload of a request, and returns the token.
 #[must_use]
 pub fn token_of(header: FrameHeader, payload: &[u8]) -> (Option<u64>, &[u8]) {
+    let payload = match payload.split_first_chunk::<SEND_TIME_LEN>() {
+        Some((_, payload)) if header.timed => payload,
+        _ => payload,
+    };
     match payload.split_first_chunk::<TOKEN_LEN>() {
         Some((token, payload)) if header.tracked => (Some(u64::from_le_bytes(*token)), payload),
         _ => (None, payload),
@@ -387,8 +410,12 @@ mod tests {
         for (flags, kind, len, expected) in [
             (1, 0, 8, Ok(FrameHeader { tracked: true, ..good })),
             (1, 0, 7, Err(FrameError::NoToken { id: 1, method: 2 })),
-            (2, 0, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 2 })),
+            (2, 0, 8, Ok(FrameHeader { timed: true, ..good })),
+            (2, 0, 7, Err(FrameError::NoToken { id: 1, method: 2 })),
+            (3, 0, 15, Err(FrameError::NoToken { id: 1, method: 2 })),
+            (4, 0, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 4 })),
             (1, 1, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 1 })),
+            (2, 3, 8, Err(FrameError::UnknownFlags { id: 1, method: 2, flags: 2 })),
             (0, 5, 8, Err(FrameError::UnknownKind { id: 1, method: 2, kind: 5 })),
         ] {
             (bytes[0], bytes[14], bytes[15]) = (len, kind, flags);
@@ -457,7 +484,12 @@ mod tests {
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = first_frame(&bytes, 1 << 20);
+            if let Ok(Some((header, payload))) = first_frame(&bytes, 1 << 20) {
+                let (token, message) = token_of(header, payload);
+                let first = token.map_or(0, |_| TOKEN_LEN)
+                    + send_time_of(header, payload).map_or(0, |_| SEND_TIME_LEN);
+                prop_assert_eq!(payload.len() - message.len(), first);
+            }
             let _ = parse_refusal(&bytes);
         }
     }

@@ -102,6 +102,9 @@ pub struct Hello {
     /// Whether it wants to know of a shorter way to a server of its own host: whether a
     /// [`Welcome`] may follow the preface that takes it.
     pub local: bool,
+    /// Whether it can say when it sent its requests, and a [`Welcome`] may follow the preface
+    /// that takes it.
+    pub send_times: bool,
 }
 
 impl fmt::Debug for Hello {
@@ -122,6 +125,7 @@ impl Hello {
         put_bytes(&mut out, 2, &self.token);
         put_bytes(&mut out, 3, self.tenant.as_bytes());
         put_u64(&mut out, 4, self.local.into());
+        put_u64(&mut out, 5, self.send_times.into());
         out
     }
 
@@ -150,6 +154,7 @@ impl Hello {
                 }
                 3 => hello.tenant = field.text()?.into(),
                 4 => hello.local = field.bool()?,
+                5 => hello.send_times = field.bool()?,
                 _ => {}
             }
         }
@@ -299,8 +304,8 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let hello =
-            Hello { session: 1, token: (*b"secret").into(), tenant: "a".into(), local: false };
+        let (token, tenant) = ((*b"secret").into(), "a".into());
+        let hello = Hello { session: 1, token, tenant, ..Hello::default() };
         assert_eq!(
             ClientPreface::with(16 << 20, &hello),
             b"\xa7MCRPC\r\n\x02\0\x1d\0\0\0\0\x01\
@@ -324,12 +329,14 @@ mod tests {
 
     #[test]
     fn a_hello_is_the_message_and_keeps_its_secrets() {
-        let hello = Hello { session: 7, token: (*b"tok").into(), tenant: "t".into(), local: true };
+        let (token, tenant) = ((*b"tok").into(), "t".into());
+        let hello = Hello { session: 7, token, tenant, local: true, send_times: true };
         let message = proto::Hello {
             session: 7_u128.to_be_bytes().to_vec(),
             token: b"tok".to_vec(),
             tenant: "t".into(),
             local: true,
+            send_times: true,
         };
         assert_eq!(message.encode_to_vec(), hello.encode());
         assert_eq!(Hello::parse(&message.encode_to_vec()).unwrap(), hello);

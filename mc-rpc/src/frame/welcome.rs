@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use bytes::BytesMut;
 
 use crate::error::MAX_MESSAGE_LEN;
-use crate::wire::{Fields, WireError, put_bytes};
+use crate::wire::{Fields, WireError, put_bytes, put_u64};
 
 /// What the name of every such socket begins with, so that a client that believes a server
 /// is sent to no socket of anybody else.
@@ -15,16 +15,17 @@ pub const SOCKET_NAME_PREFIX: &str = "mc-rpc-";
 /// zero byte in front.
 pub const MAX_SOCKET_NAME_LEN: usize = 107;
 
-/// How a client of the server's own host reaches it by a shorter way than TCP. The message
-/// `Welcome` of the `.proto`.
+/// What a server offers a client that it takes. The message `Welcome` of the `.proto`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Welcome {
-    /// The name of a Unix socket in Linux's abstract namespace, without the zero byte in
-    /// front; it begins with [`SOCKET_NAME_PREFIX`]. Empty for none.
+    /// A shorter way than TCP for a client of the server's own host: the name of a Unix socket
+    /// in Linux's abstract namespace, without the zero byte in front; it begins with [`SOCKET_NAME_PREFIX`]. Empty for none.
     pub local_socket: Box<str>,
     /// The client's address as the server sees it. Another one than the client's own shows
     /// a proxy in between, which the socket would get round.
     pub seen_as: Option<SocketAddr>,
+    /// Whether the requests of this connection may say when they were sent.
+    pub send_times: bool,
 }
 
 impl Welcome {
@@ -40,6 +41,7 @@ impl Welcome {
         if let Some(address) = self.seen_as {
             put_bytes(&mut out, 2, address.to_string().as_bytes());
         }
+        put_u64(&mut out, 3, self.send_times.into());
         debug_assert!(out.len() <= MAX_MESSAGE_LEN, "a name and an address");
         out
     }
@@ -61,6 +63,7 @@ impl Welcome {
                     welcome.local_socket = name.into();
                 }
                 2 => welcome.seen_as = field.text()?.parse().ok(),
+                3 => welcome.send_times = field.bool()?,
                 _ => {}
             }
         }
@@ -78,9 +81,12 @@ mod tests {
     #[test]
     fn a_welcome_is_the_message() {
         let seen_as = Some("[::1]:4000".parse().unwrap());
-        let welcome = Welcome { local_socket: "mc-rpc-1".into(), seen_as };
-        let message =
-            proto::Welcome { local_socket: "mc-rpc-1".into(), seen_as: "[::1]:4000".into() };
+        let welcome = Welcome { local_socket: "mc-rpc-1".into(), seen_as, send_times: true };
+        let message = proto::Welcome {
+            local_socket: "mc-rpc-1".into(),
+            seen_as: "[::1]:4000".into(),
+            send_times: true,
+        };
         assert_eq!(message.encode_to_vec(), welcome.encode());
         assert_eq!(Welcome::parse(&welcome.encode()).unwrap(), welcome);
         assert_eq!(Welcome::parse(b"").unwrap(), Welcome::default());
@@ -88,8 +94,11 @@ mod tests {
 
     #[test]
     fn what_is_no_name_or_address_is_not_used() {
-        let message =
-            |name: &str| proto::Welcome { local_socket: name.into(), seen_as: "x".into() };
+        let message = |name: &str| proto::Welcome {
+            local_socket: name.into(),
+            seen_as: "x".into(),
+            ..Default::default()
+        };
         let long = |len: usize| format!("{:x<len$}", SOCKET_NAME_PREFIX);
         for bad in ["mc-rpc-\0", "bus", &long(108)] {
             assert!(Welcome::parse(&message(bad).encode_to_vec()).is_err(), "{bad:?}");

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use mc_types::ErrorCode;
@@ -28,25 +28,24 @@ pub(super) struct Asker {
     pub(super) max_reply: usize,
 }
 
-/// Appends the frame that answers a call. `payload` is all of its payload; it had arrived
-/// at `arrived`.
+/// Appends the frame that answers a call. `payload` is all of its payload; it has waited for so
+/// long.
 pub(super) fn answer_call<S: Service>(
     shared: &Shared<S>,
     asker: &Asker,
     header: FrameHeader,
     payload: &[u8],
-    arrived: Instant,
+    waited: Duration,
     out: &mut BytesMut,
 ) {
-    if header.timeout().is_some_and(|timeout| arrived.elapsed() > timeout) {
+    if header.timeout().is_some_and(|timeout| waited > timeout) {
         let refusal = too_late(&shared.counters);
         return append_refusal(out, header.id, header.method, &refusal);
     }
     execute(shared, asker, header, payload, out);
 }
 
-/// [`answer_call`] for a call that has not waited.
-pub(super) fn execute<S: Service>(
+fn execute<S: Service>(
     shared: &Shared<S>,
     asker: &Asker,
     header: FrameHeader,

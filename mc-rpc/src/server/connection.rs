@@ -24,14 +24,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{timeout, timeout_at};
 
-use super::answering::{Asker, answer_call, execute, refuse_cancelled, refuse_frame};
+use super::answering::{Asker, answer_call, refuse_cancelled, refuse_frame};
 use super::end::End;
 use super::figures::add;
 use super::lanes::takes_long;
 use super::long::LongCalls;
+use super::transit::Transit;
 use super::{SMALL_BUFFERS, Shared};
 use crate::error::Refusal;
-use crate::frame::{FrameError, FrameHeader, HEADER_LEN, Kind, append_refusal, first_frame};
+use crate::frame::{
+    FrameError, FrameHeader, HEADER_LEN, Kind, append_refusal, first_frame, send_time_of,
+};
 use crate::method::Method;
 use crate::service::Service;
 use crate::stream::Stream;
@@ -86,6 +89,8 @@ pub(super) struct Connection<S> {
     stream: Stream,
     shared: Arc<Shared<S>>,
     asker: Asker,
+    /// How long requests that say when they were sent have waited.
+    transit: Transit,
     seat: Seat,
     /// Whether it has made a call.
     proved: bool,
@@ -121,11 +126,17 @@ impl<S> Drop for Connection<S> {
 }
 
 impl<S: Service> Connection<S> {
-    pub(super) fn new(stream: Stream, shared: Arc<Shared<S>>, asker: Asker, seat: Seat) -> Self {
+    pub(super) fn new(
+        stream: Stream,
+        shared: Arc<Shared<S>>,
+        (asker, transit): (Asker, Transit),
+        seat: Seat,
+    ) -> Self {
         Self {
             stream,
             shared,
             asker,
+            transit,
             seat,
             proved: false,
             busy: false,
@@ -336,7 +347,8 @@ impl<S: Service> Connection<S> {
     /// Answers the complete short calls at the beginning of `bytes` and takes in the long
     /// ones; says how many bytes they are.
     fn answer(&mut self, bytes: &[u8]) -> (usize, Rest) {
-        let mut taken = 0;
+        // Read once for the calls that came together.
+        let (mut taken, mut now) = (0, None);
         loop {
             if !self.has_room() {
                 return (taken, Rest::Held);
@@ -351,6 +363,7 @@ impl<S: Service> Connection<S> {
                 }
             };
             let len = HEADER_LEN + payload.len();
+            let mut now = || *now.get_or_insert_with(Instant::now);
             match header.kind {
                 Kind::Request
                     if takes_long(
@@ -359,17 +372,16 @@ impl<S: Service> Connection<S> {
                     ) =>
                 {
                     let frame = Bytes::copy_from_slice(&bytes[taken..taken + len]);
-                    let arrived = self.held_since.unwrap_or_else(Instant::now);
+                    let (now, waited) = (now(), self.waited(header, payload, &mut now));
+                    let arrived = now.checked_sub(waited).unwrap_or(now);
                     let long = self.long.get_or_insert_with(|| Box::new(LongCalls::new()));
                     long.add(&self.shared, &self.asker, header, frame, arrived);
                 }
-                Kind::Request => match self.held_since {
-                    None => execute(&self.shared, &self.asker, header, payload, &mut self.unsent),
-                    Some(arrived) => {
-                        let (shared, out) = (&self.shared, &mut self.unsent);
-                        answer_call(shared, &self.asker, header, payload, arrived, out);
-                    }
-                },
+                Kind::Request => {
+                    let waited = self.waited(header, payload, &mut now);
+                    let (shared, out) = (&self.shared, &mut self.unsent);
+                    answer_call(shared, &self.asker, header, payload, waited, out);
+                }
                 Kind::Cancel => {
                     let long = self.long.as_mut();
                     if let Some(header) = long.and_then(|long| long.cancel(header.id)) {
@@ -388,6 +400,21 @@ impl<S: Service> Connection<S> {
                 self.proved = true;
                 self.seat.place().reached(Stage::Proved);
             }
+        }
+    }
+
+    /// How long a request has waited: since it was sent, or, when it does not say when that
+    /// was, since it was read.
+    fn waited(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        now: &mut impl FnMut() -> Instant,
+    ) -> Duration {
+        match (send_time_of(header, payload), self.held_since) {
+            (Some(sent), _) => self.transit.waited(sent, now()),
+            (None, Some(since)) => now().saturating_duration_since(since),
+            (None, None) => Duration::ZERO,
         }
     }
 

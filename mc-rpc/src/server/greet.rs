@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(feature = "grpc")]
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use super::figures::{Counters, add};
 use super::grpc;
 use super::identity::Shown;
 use super::peer::{Peer, Source};
+use super::transit::Transit;
 use super::{ServerConfig, Shared};
 use crate::error::{HandshakeError, Refusal};
 #[cfg(feature = "tls")]
@@ -94,13 +95,13 @@ async fn greet_and_serve<S: Service>(
             }
             Some(_) => {}
         }
-        let asker = greet(&mut stream, (peer, source), begun, &shown, &shared).await?;
-        Ok::<_, End>(Greeted::Native(stream, asker))
+        let (asker, transit) = greet(&mut stream, (peer, source), begun, &shown, &shared).await?;
+        Ok::<_, End>(Greeted::Native(stream, asker, transit))
     };
     match timeout(patience, greeted).await.map_err(|_| End::SlowHandshake(patience))?? {
-        Greeted::Native(stream, asker) => {
+        Greeted::Native(stream, asker, transit) => {
             seat.place().reached(Stage::Shaken);
-            Connection::new(stream, shared, asker, seat).serve(draining).await
+            Connection::new(stream, shared, (asker, transit), seat).serve(draining).await
         }
         #[cfg(feature = "grpc")]
         Greeted::Http2(stream, shown, begun) => {
@@ -111,7 +112,7 @@ async fn greet_and_serve<S: Service>(
 
 /// What a connection has turned out to be.
 enum Greeted {
-    Native(Stream, Asker),
+    Native(Stream, Asker, Transit),
     /// HTTP/2, of whose preface these bytes were read. Each of its calls says for itself who
     /// calls.
     #[cfg(feature = "grpc")]
@@ -170,7 +171,7 @@ async fn greet<S: Service>(
     begun: &[u8],
     shown: &Shown,
     shared: &Shared<S>,
-) -> Result<Asker, End> {
+) -> Result<(Asker, Transit), End> {
     let preface: [u8; PREFACE_LEN] = read_preface(stream, begun).await?;
     let client = ClientPreface::parse(&preface)?;
     if client.version != VERSION {
@@ -178,6 +179,7 @@ async fn greet<S: Service>(
         return Err(HandshakeError::Version { theirs: client.version, ours: VERSION }.into());
     }
     let hello = read_exactly(stream, client.hello_len.into()).await?;
+    let transit = Transit::since(Instant::now());
     let known = Hello::parse(&hello).and_then(|hello| {
         let token = (!hello.token.is_empty()).then_some(&*hello.token);
         let authenticator = shared.config.authenticator.as_deref();
@@ -188,9 +190,9 @@ async fn greet<S: Service>(
         };
         let (from, max_reply) = (shown.from(), client.max_payload as usize);
         let asker = Asker { caller, from, session, max_reply };
-        Ok((asker, hello.local))
+        Ok((asker, hello.local, hello.send_times))
     });
-    let (asker, local) = match known {
+    let (asker, local, send_times) = match known {
         Ok(known) => known,
         Err(refusal) => {
             refuse(stream, &refusal).await?;
@@ -204,15 +206,14 @@ async fn greet<S: Service>(
         max_payload: shared.config.max_payload,
         max_in_flight: shared.config.max_in_flight,
     };
-    match (peer, &shared.local_socket) {
-        (Peer::Ip(seen_as), Some(name)) if local => {
-            let welcome = Welcome { local_socket: name.clone(), seen_as: Some(seen_as) };
-            stream.write_all(&answer.welcoming(&welcome)).await?;
-        }
-        _ => stream.write_all(&answer.encode()).await?,
+    let mut welcome = Welcome { send_times, ..Welcome::default() };
+    if let (Peer::Ip(seen_as), Some(name), true) = (peer, &shared.local_socket, local) {
+        (welcome.local_socket, welcome.seen_as) = (name.clone(), Some(seen_as));
     }
+    // Without anything to say it has no bytes.
+    stream.write_all(&answer.welcoming(&welcome)).await?;
     stream.flush().await?;
-    Ok(asker)
+    Ok((asker, transit))
 }
 
 async fn refuse(stream: &mut (impl AsyncWrite + Unpin), refusal: &Refusal) -> Result<(), End> {

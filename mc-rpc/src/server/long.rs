@@ -112,7 +112,8 @@ impl LongCalls {
                         refuse_cancelled(&answering.counters, header, &mut out);
                     } else {
                         let payload = &frame[HEADER_LEN..];
-                        answer_call(&answering, &asker, header, payload, arrived, &mut out);
+                        let waited = arrived.elapsed();
+                        answer_call(&answering, &asker, header, payload, waited, &mut out);
                     }
                     out
                 };

@@ -10,8 +10,9 @@ use std::time::Duration;
 use bytes::BytesMut;
 use mc_rpc::Refusal;
 use mc_rpc::frame::{
-    self, ClientPreface, FrameHeader, HEADER_LEN, Hello, Kind, PREFACE_LEN, ServerPreface,
+    self, ClientPreface, FrameHeader, HEADER_LEN, Hello, Kind, PREFACE_LEN, ServerPreface, Welcome,
 };
+use mc_types::ErrorCode;
 use socket2::SockRef;
 
 /// How long anything may take before a test gives up.
@@ -78,6 +79,22 @@ pub(crate) fn accept<L: Listen>(listener: &L) -> Fake<L::Stream> {
     fake
 }
 
+/// Takes a connection whose requests say when they were sent.
+pub(crate) fn accept_timed<L: Listen>(listener: &L) -> Fake<L::Stream> {
+    let mut fake = greet(listener);
+    assert!(fake.hello.send_times);
+    let answer = ServerPreface {
+        version: frame::VERSION,
+        message_len: 0,
+        status: 0,
+        max_payload: 1 << 20,
+        max_in_flight: 16,
+    };
+    let welcome = Welcome { send_times: true, ..Welcome::default() };
+    fake.stream.write_all(&answer.welcoming(&welcome)).unwrap();
+    fake
+}
+
 /// Takes a connection and refuses it.
 pub(crate) fn refuse<L: Listen>(listener: &L, refusal: &Refusal) -> Hello {
     let mut fake = greet(listener);
@@ -118,6 +135,16 @@ impl<S: Read + Write> Fake<S> {
         })
         .unwrap();
         self.stream.write_all(&out).unwrap();
+    }
+
+    /// Refuses the next call because its time is over.
+    pub(crate) fn refuse_late(&mut self) -> Request {
+        let request = self.frame();
+        let mut out = BytesMut::new();
+        let refusal = Refusal::new(ErrorCode::RpcTimeout, "too late");
+        frame::append_refusal(&mut out, request.header.id, request.header.method, &refusal);
+        self.stream.write_all(&out).unwrap();
+        request
     }
 
     /// Answers the next call with this message.

@@ -15,8 +15,8 @@ use crate::client::address::Address;
 use crate::client::backoff::bounded;
 use crate::client::config::ClientConfig;
 use crate::client::credentials::{Identity, Prepared};
-use crate::client::dial::{handshake_failed, no_answer, shorter_way};
-use crate::client::request::address as address_frame;
+use crate::client::dial::{handshake_failed, no_answer, offers, shorter_way};
+use crate::client::request::{address as address_frame, has_room, is_too_late};
 use crate::error::RpcError;
 use crate::frame::{
     FrameError, FrameHeader, HEADER_LEN, Kind, MAX_REFUSAL_LEN, MIN_MAX_PAYLOAD,
@@ -37,6 +37,10 @@ pub(super) struct Connection {
     stream: Stream,
     /// The request.
     pub(super) outbox: BytesMut,
+    /// Where in it the bytes that are sent begin.
+    begin: usize,
+    /// When the hello was sent, where requests say how long after that they were.
+    hello: Option<Instant>,
     /// What has arrived; all of it is room for bytes.
     inbox: Vec<u8>,
     /// Where in it the answer's payload is.
@@ -115,6 +119,8 @@ impl Connection {
             addr: Arc::clone(addr),
             stream,
             outbox: prepared.preface.clone(),
+            begin: 0,
+            hello: None,
             inbox: vec![0; INBOX_BYTES],
             answer: 0..0,
             timeout: Duration::ZERO,
@@ -125,11 +131,14 @@ impl Connection {
             going: false,
             generation: 0,
         };
+        let hello = Instant::now();
         match connection.shake_hands(deadline) {
             Ok(Ok(server)) => {
                 connection.max_request = server.max_payload as usize;
-                let welcome = &connection.inbox[SERVER_PREFACE_LEN..][..server.message_len.into()];
-                let shorter = shorter_way(addr, welcome, connection.stream.local_addr());
+                let words = &connection.inbox[SERVER_PREFACE_LEN..][..server.message_len.into()];
+                let welcome = offers(words);
+                connection.hello = welcome.send_times.then_some(hello);
+                let shorter = shorter_way(addr, &welcome, connection.stream.local_addr());
                 Ok((connection, shorter))
             }
             Ok(Err(error)) => Err(handshake_failed(addr, error)),
@@ -176,12 +185,13 @@ impl Connection {
         }
     }
 
-    /// Sends the request in the outbox and waits for its answer, which is in
+    /// Sends the request in the outbox, which has this header, and waits for its answer, which is in
     /// [`answer`](Self::answer) then. Without a sign of life for as long as `silence` the
     /// connection is lost. After an error the connection is of no more use.
     pub(super) fn exchange(
         &mut self,
         method: Method,
+        header: FrameHeader,
         silence: Option<Duration>,
         after: Duration,
         deadline: Instant,
@@ -189,7 +199,9 @@ impl Connection {
         self.last_id += 1;
         let now = Instant::now();
         let left = deadline.saturating_duration_since(now);
-        address_frame(&mut self.outbox, self.last_id, left);
+        let hello = self.hello.filter(|_| has_room(header.payload_len as usize, self.max_request));
+        let sent = hello.map(|hello| now.saturating_duration_since(hello));
+        self.begin = address_frame(&mut self.outbox, header, self.last_id, left, sent);
         let silence = silence.filter(|silence| *silence < left);
         let first = silence.map_or(deadline, |silence| now + silence);
         let answered = match left.is_zero() {
@@ -211,6 +223,13 @@ impl Connection {
                 RpcError::ConnectionLost { addr: addr(), source: Arc::new(source) }
             }
         })
+    }
+
+    /// Whether the last answer refuses the call because its time is over, and it is not: the
+    /// clocks of the two sides no longer agree.
+    pub(super) fn is_too_early(&self, kind: Kind, deadline: Instant) -> bool {
+        let is_late = is_too_late(kind, self.answer());
+        is_late && self.hello.is_some() && Instant::now() < deadline
     }
 
     /// The payload of the last answer.
@@ -290,7 +309,7 @@ impl Connection {
     /// Writes the outbox, in most cases at once. `left` is the time until `deadline`.
     fn send_within(&mut self, left: Duration, deadline: Instant) -> Result<(), Broken> {
         self.allow(left)?;
-        let mut sent = 0;
+        let mut sent = self.begin;
         loop {
             match self.stream.write(&self.outbox[sent..]) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
