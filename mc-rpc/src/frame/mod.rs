@@ -114,8 +114,8 @@ impl FrameHeader {
     ///
     /// # Errors
     /// [`FrameError`] when the payload is longer than `max_payload`, or too short for
-    /// the send time and the token that it should begin with, or the kind or a flag is unknown. Where the
-    /// next frame begins is not to be trusted then.
+    /// the send time and the token that it should begin with, or the kind or a flag is unknown.
+    /// Where the next frame begins is not to be trusted then.
     pub fn parse(bytes: &[u8; HEADER_LEN], max_payload: u32) -> Result<Self, FrameError> {
         let payload_len = u32::from_le_bytes(array(&bytes[..4]));
         let id = u64::from_le_bytes(array(&bytes[4..12]));

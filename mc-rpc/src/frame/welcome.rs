@@ -19,7 +19,8 @@ pub const MAX_SOCKET_NAME_LEN: usize = 107;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Welcome {
     /// A shorter way than TCP for a client of the server's own host: the name of a Unix socket
-    /// in Linux's abstract namespace, without the zero byte in front; it begins with [`SOCKET_NAME_PREFIX`]. Empty for none.
+    /// in Linux's abstract namespace, without the zero byte in front; it begins with
+    /// [`SOCKET_NAME_PREFIX`]. Empty for none.
     pub local_socket: Box<str>,
     /// The client's address as the server sees it. Another one than the client's own shows
     /// a proxy in between, which the socket would get round.

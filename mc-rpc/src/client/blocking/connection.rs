@@ -185,8 +185,8 @@ impl Connection {
         }
     }
 
-    /// Sends the request in the outbox, which has this header, and waits for its answer, which is in
-    /// [`answer`](Self::answer) then. Without a sign of life for as long as `silence` the
+    /// Sends the request in the outbox, which has this header, and waits for its answer, which is
+    /// in [`answer`](Self::answer) then. Without a sign of life for as long as `silence` the
     /// connection is lost. After an error the connection is of no more use.
     pub(super) fn exchange(
         &mut self,
