@@ -90,6 +90,7 @@ impl HttpPort {
         let open = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
             // A restarted program must get its port back while old connections are in TIME_WAIT.
+            #[cfg(unix)]
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
             let listener = socket.listen(BACKLOG)?;
