@@ -51,53 +51,67 @@ async fn the_hot_cache_keeps_no_bytes_of_another_key() {
     }
 }
 
-/// Puts slices, and then other bytes where they lie: a byte of each of `damaged`, as a bad
-/// memory module or a stray writer would leave it. A writer without `prefixes` is older.
-async fn put_damaged(
-    client: &Client,
-    key: &str,
-    slices: &[Bytes],
-    damaged: &[usize],
+/// An object of which some bytes lie in memory otherwise than they were put, as a bad memory
+/// module or a stray writer would leave them.
+struct Damaged {
+    name: &'static str,
+    slices: Vec<Bytes>,
+    /// The offsets of the bytes that differ.
+    at: &'static [usize],
+    /// Whether its writer tells checksums of parts; older ones do not.
     has_prefixes: bool,
-) {
-    let (id, key, master) = (ClientId::from_u128(9), KeyRef::new(key).unwrap(), client.master());
-    let slice_lengths: Vec<u64> = slices.iter().map(|slice| slice.len() as u64).collect();
-    let put = PutStartItem { key, slice_lengths: &slice_lengths, again: false };
-    let config = ReplicateConfig::default();
-    let grant = master.batch_put_start(id, &config, &[put]).await.unwrap().remove(0).unwrap();
-    let replica = &grant.replicas[0];
-    let mut bytes = slices.concat();
-    damaged.iter().for_each(|&at| bytes[at] ^= 1);
-    let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();
-    let link = tcp.connect(&replica.segment.endpoint).await.unwrap();
-    let to = RemoteSpan::new(replica.segment.remote_key, replica.extent);
-    let write = Operation::write(Bytes::from(bytes), to.with_ticket(replica.ticket));
-    link.submit(vec![write]).await.remove(0).unwrap();
-    let sources: Vec<Source> = slices.iter().cloned().map(Source::from).collect();
-    let sums = SliceSums::of(&sources);
-    let prefixes = if has_prefixes { &sums.prefixes[..] } else { &[] };
-    let end = PutEnd { key, handle: grant.handle, checksums: &sums.checksums, prefixes };
-    master.batch_put_end(id, &[end]).await.unwrap().remove(0).unwrap();
 }
 
-/// Whether every range is read as it was put, and refused where a damaged block is in it.
-async fn check(reader: &Client, key: &str, value: &Bytes, ranges: &[(usize, usize, bool)]) {
-    for &(start, end, is_intact) in ranges {
-        let found = reader.get_range(key, start as u64..end as u64).await;
-        match is_intact {
-            true => assert!(found.unwrap() == value.slice(start..end), "{key} {start}..{end}"),
-            false => assert!(
-                matches!(found, Err(GetError::ChecksumMismatch { .. })),
-                "{key} {start}..{end}: {:?}",
-                found.map(|bytes| bytes.len())
-            ),
+impl Damaged {
+    async fn put(&self, client: &Client, key: &str) {
+        let (id, key, master) =
+            (ClientId::from_u128(9), KeyRef::new(key).unwrap(), client.master());
+        let slice_lengths: Vec<u64> = self.slices.iter().map(|slice| slice.len() as u64).collect();
+        let put = PutStartItem { key, slice_lengths: &slice_lengths, again: false };
+        let config = ReplicateConfig::default();
+        let grant = master.batch_put_start(id, &config, &[put]).await.unwrap().remove(0).unwrap();
+        let replica = &grant.replicas[0];
+        let mut bytes = self.slices.concat();
+        self.at.iter().for_each(|&at| bytes[at] ^= 1);
+        let tcp = TcpTransport::start(TcpConfig::default()).await.unwrap();
+        let link = tcp.connect(&replica.segment.endpoint).await.unwrap();
+        let to = RemoteSpan::new(replica.segment.remote_key, replica.extent);
+        let write = Operation::write(Bytes::from(bytes), to.with_ticket(replica.ticket));
+        link.submit(vec![write]).await.remove(0).unwrap();
+        let sources: Vec<Source> = self.slices.iter().cloned().map(Source::from).collect();
+        let sums = SliceSums::of(&sources);
+        let prefixes = if self.has_prefixes { &sums.prefixes[..] } else { &[] };
+        let end = PutEnd { key, handle: grant.handle, checksums: &sums.checksums, prefixes };
+        master.batch_put_end(id, &[end]).await.unwrap().remove(0).unwrap();
+    }
+
+    /// Whether every range is read as it was put, and refused where a damaged block is in it.
+    ///
+    /// Each range has an object of its own: a reader reports the damage that it meets, and the
+    /// object may be gone before the next range is read.
+    async fn check(&self, readers: &[Client], ranges: &[(usize, usize, bool)]) {
+        let value = self.slices.concat();
+        for (n, reader) in readers.iter().enumerate() {
+            for &(start, end, is_intact) in ranges {
+                let key = format!("{} {start}..{end} of reader {n}", self.name);
+                self.put(&readers[0], &key).await;
+                let found = reader.get_range(&key, start as u64..end as u64).await;
+                match is_intact {
+                    true => assert!(found.unwrap() == value[start..end], "{key}"),
+                    false => assert!(
+                        matches!(found, Err(GetError::ChecksumMismatch { .. })),
+                        "{key}: {:?}",
+                        found.map(|bytes| bytes.len())
+                    ),
+                }
+            }
         }
     }
 }
 
 /// Readers over shared memory, through a socket, and of the own segment.
 async fn readers(master: &Master) -> [Client; 3] {
-    let node = client(master).segment_size(ByteSize::mib(32)).connect().await.unwrap();
+    let node = client(master).segment_size(ByteSize::mib(96)).connect().await.unwrap();
     let shared = client(master).connect().await.unwrap();
     let remote = client(master).node(NodeConfig::default()).connect().await.unwrap();
     [node, shared, remote]
@@ -108,10 +122,14 @@ async fn every_byte_of_a_range_is_verified() {
     let master = master().await;
     let readers = readers(&master).await;
     let value = content("blocks", 10 * BLOCK + 17);
-    // A byte of the second block, one of the last whole one, and nothing else.
-    let damaged = [BLOCK + 100, 9 * BLOCK + BLOCK - 1];
-    put_damaged(&readers[0], "one", std::slice::from_ref(&value), &damaged, true).await;
-    let one = [
+    let one = Damaged {
+        name: "one",
+        slices: vec![value.clone()],
+        // A byte of the second block, and one of the last whole block.
+        at: &[BLOCK + 100, 9 * BLOCK + BLOCK - 1],
+        has_prefixes: true,
+    };
+    let ranges = [
         (0, 10, true),
         (BLOCK - 5, BLOCK, true),
         (BLOCK - 5, BLOCK + 1, false),
@@ -125,12 +143,17 @@ async fn every_byte_of_a_range_is_verified() {
         (10 * BLOCK + 3, 10 * BLOCK + 9, true),
         (0, 10 * BLOCK + 17, false),
     ];
+    one.check(&readers, &ranges).await;
     let cuts = [0, 3, 3 * BLOCK, 3 * BLOCK + 100, value.len()];
     let slices: Vec<Bytes> = cuts.windows(2).map(|cut| value.slice(cut[0]..cut[1])).collect();
-    // In the middle of the second slice, in the short third, behind a block of the fourth.
-    let damaged = [3 + BLOCK + 5, 3 * BLOCK + 50, 5 * BLOCK + 100];
-    put_damaged(&readers[0], "many", &slices, &damaged, true).await;
-    let many = [
+    let many = Damaged {
+        name: "many",
+        slices,
+        // In the middle of the second slice, in the short third, behind a block of the fourth.
+        at: &[3 + BLOCK + 5, 3 * BLOCK + 50, 5 * BLOCK + 100],
+        has_prefixes: true,
+    };
+    let ranges = [
         (0, 3, true),
         (1, BLOCK, true),
         (1, BLOCK + 3, true),
@@ -142,14 +165,12 @@ async fn every_byte_of_a_range_is_verified() {
         (5 * BLOCK + 99, 5 * BLOCK + 101, false),
         (6 * BLOCK + 100, 10 * BLOCK + 17, true),
     ];
+    many.check(&readers, &ranges).await;
     // Of a writer that tells no prefixes, slices are read whole.
-    put_damaged(&readers[0], "older", &slices, &[5 * BLOCK + 100], false).await;
-    let older = [(2, 3 * BLOCK + 1, true), (3 * BLOCK + 100, 3 * BLOCK + 101, false)];
-    for reader in &readers {
-        check(reader, "one", &value, &one).await;
-        check(reader, "many", &value, &many).await;
-        check(reader, "older", &value, &older).await;
-    }
+    let older =
+        Damaged { name: "older", at: &[5 * BLOCK + 100], has_prefixes: false, slices: many.slices };
+    let ranges = [(2, 3 * BLOCK + 1, true), (3 * BLOCK + 100, 3 * BLOCK + 101, false)];
+    older.check(&readers, &ranges).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
