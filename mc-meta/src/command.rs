@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_ticket::PutToken;
-use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey};
+use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey, TransferId};
 use smallvec::SmallVec;
 
 use crate::health::damage::DamageTotals;
@@ -147,7 +147,7 @@ pub struct PutHandle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransferHandle {
     /// Names the transfer among all transfers of the object.
-    pub id: Generation,
+    pub id: TransferId,
     /// Proves that the holder began it.
     pub token: PutToken,
 }

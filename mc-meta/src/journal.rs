@@ -1,9 +1,10 @@
 //! What a sink outside of the master is told, and a master made from it again.
 //!
 //! [`effect`]: each change as it happens. [`record`]: the same as records that can be kept.
-//! [`export`]: the whole state as records, in pages. [`recover`]: a master rebuilt from records.
+//! [`receipt`]: the order of these changes, and the last one of a command. [`export`]: the whole state as records, in pages. [`recover`]: a master rebuilt from records.
 
 pub(crate) mod effect;
 pub(crate) mod export;
+pub(crate) mod receipt;
 pub(crate) mod record;
 pub(crate) mod recover;

@@ -28,6 +28,8 @@ pub(crate) mod rank {
     pub(crate) const DISKS: u8 = 12;
     /// The tenants' accounts.
     pub(crate) const ACCOUNTS: u8 = 13;
+    /// The order of effects; locked for as long as the sinks are told of one.
+    pub(crate) const EFFECTS: u8 = 14;
 }
 
 /// A [`parking_lot::Mutex`] with a rank.

@@ -9,7 +9,7 @@ use mc_alloc::strategy::DynAllocationStrategy;
 use mc_evict::{EvictionPolicy, Watermark};
 use mc_lease::Terms;
 use mc_ticket::{GrantSecret, PutToken};
-use mc_types::{Generation, KeyRef, Time};
+use mc_types::{Generation, KeyRef, Time, TransferId};
 
 use crate::clients::Clients;
 use crate::command::{PutHandle, TransferHandle};
@@ -19,9 +19,11 @@ use crate::evict::room::{Hopeless, Labels};
 use crate::health::damage::Damage;
 use crate::health::suspicion::Suspicion;
 use crate::journal::effect::EffectSink;
+use crate::journal::receipt::{Effects, Emit};
 use crate::lock::{Mutex, MutexGuard, RwLock, rank};
 use crate::shard::hash::{HashedKey, KeyHasher, mix};
-use crate::shard::{Emit, Shard, ShardConfig};
+use crate::shard::kept::GrantId;
+use crate::shard::{Shard, ShardConfig};
 use crate::space::table::SegmentTable;
 use crate::tenant::quota::Quotas;
 use crate::tier::kinds::FileBytes;
@@ -59,7 +61,7 @@ pub struct Master {
     pub(crate) counters: Counters,
     shards: Box<[Mutex<Shard, { rank::SHARD }>]>,
     hasher: KeyHasher,
-    sink: Option<Box<dyn EffectSink>>,
+    pub(crate) effects: Option<Effects>,
     /// The user's own; the one that the settings name when there is none.
     strategy: Option<Box<dyn DynAllocationStrategy + Send + Sync>>,
     seed: u64,
@@ -166,7 +168,7 @@ impl Master {
             counters: Counters::default(),
             hasher,
             has_own_secret: false,
-            sink: None,
+            effects: None,
             strategy: None,
             seed,
             secret: secret_of(seed),
@@ -184,10 +186,7 @@ impl Master {
     /// Reports every change to `sink`, after those that were given before.
     #[must_use]
     pub fn with_sink(mut self, sink: impl EffectSink + 'static) -> Self {
-        self.sink = Some(match self.sink.take() {
-            None => Box::new(sink),
-            Some(first) => Box::new((first, sink)),
-        });
+        self.effects.get_or_insert_with(Effects::new).add(Box::new(sink));
         self
     }
 
@@ -265,7 +264,7 @@ impl Master {
     }
 
     pub(crate) fn emit(&self, now: Time) -> Emit<'_> {
-        Emit { now, sink: self.sink.as_deref() }
+        Emit { now, effects: self.effects.as_ref() }
     }
 
     pub(crate) fn hashed<'a>(&self, key: KeyRef<'a>) -> HashedKey<'a> {
@@ -292,13 +291,13 @@ impl Master {
 
     /// The handle of a copy or move, or of a way back into memory, that begins.
     pub(crate) fn next_transfer(&self) -> TransferHandle {
-        let id = self.next_generation();
-        TransferHandle { id, token: self.secret.token(id.as_u64()) }
+        let number = self.next_generation().as_u64();
+        TransferHandle { id: TransferId::new(number), token: self.secret.token(number) }
     }
 
-    /// Whether the holder of this token began what has this number.
-    pub(crate) fn is_genuine(&self, number: Generation, token: PutToken) -> bool {
-        self.secret.token(number.as_u64()) == token
+    /// Whether the holder of this token began the put or transfer.
+    pub(crate) fn is_genuine(&self, grant: impl Into<GrantId>, token: PutToken) -> bool {
+        self.secret.token(grant.into().as_u64()) == token
     }
 
     /// The next number of the master's own random sequence.

@@ -18,6 +18,7 @@ use mc_types::{Checksum, ClientId, Generation, Time};
 use crate::command::{Placement, Placements, Slice, Slices};
 use crate::evict::group::Group;
 use crate::object::states::ReplicaStatus;
+use crate::shard::objects::ObjectSlot;
 use crate::shard::owners::OwnerSlot;
 use crate::space::segment::Segment;
 use crate::tenant::ledger::TenantSlot;
@@ -187,9 +188,9 @@ pub(crate) struct Extra {
     /// The copy or move that is under way.
     pub(crate) transfer: Option<Transfer>,
     /// The slot of the object that this one, once written, takes the place of.
-    pub(crate) replaces: Option<u32>,
+    pub(crate) replaces: Option<ObjectSlot>,
     /// The slot of the object that is being written to take this one's place.
-    pub(crate) replacement: Option<u32>,
+    pub(crate) replacement: Option<ObjectSlot>,
     /// The clients' own disks that it is on.
     pub(crate) local_disks: Vec<Arc<LocalDisk>>,
     /// When it goes because it was read.
@@ -301,7 +302,7 @@ pub(crate) struct Begun {
     pub(crate) group: Option<Arc<Group>>,
     pub(crate) parent: Option<NonZeroU64>,
     /// The slot of the readable object whose place it is to take.
-    pub(crate) replaces: Option<u32>,
+    pub(crate) replaces: Option<ObjectSlot>,
     /// Whether it is to have a file, for which room is taken.
     pub(crate) file: bool,
     /// Who has been charged for it.
@@ -444,12 +445,12 @@ impl Object {
     }
 
     /// The slot of the object that it takes the place of once it is written.
-    pub(crate) fn replaces(&self) -> Option<u32> {
+    pub(crate) fn replaces(&self) -> Option<ObjectSlot> {
         self.extra()?.replaces
     }
 
     /// The slot of the object that is being written to take its place.
-    pub(crate) fn replacement(&self) -> Option<u32> {
+    pub(crate) fn replacement(&self) -> Option<ObjectSlot> {
         self.extra()?.replacement
     }
 

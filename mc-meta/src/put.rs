@@ -15,14 +15,13 @@ use crate::command::{
 };
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::journal::effect::Removal;
+use crate::journal::receipt::Emit;
 use crate::master::{Attempt, Master};
 use crate::object::spans::checkpoints;
 use crate::object::{Begun, Replicas};
-use crate::put::space::Pressure;
-use crate::query::explain::What;
 use crate::shard::hash::HashedKey;
-use crate::shard::index::tag_of;
-use crate::shard::{Emit, Retired, Shard};
+use crate::shard::objects::ObjectSlot;
+use crate::shard::{Retired, Shard};
 use crate::tenant::quota::Charge;
 
 impl Master {
@@ -63,41 +62,23 @@ impl Master {
         put: &PutStart<'_>,
         attempt: Attempt,
     ) -> Result<PutGrant, PutStartError> {
-        let len = validate(put).map_err(PutStartError::Invalid)?;
-        let key = self.hashed(put.key);
-        let emit = self.emit(now);
-        let mut pressure = Pressure::default();
-        loop {
-            let no_room = {
-                let mut shard = self.shard_of(key);
-                self.clear_way(&mut shard, key, emit)?;
-                let label = shard.next_label();
-                match self.place_charged(put.key, len, put.config, client, label) {
-                    Ok((replicas, charge)) => {
-                        let grant = PutGrant {
-                            handle: self.next_put(),
-                            placements: replicas.placements(),
-                            disk: self.plan_file(len),
-                            time_left: self.config.put_start_release_timeout,
-                        };
-                        let generation = grant.handle.generation;
-                        let mut begun = self.begun(put, &shard, generation, replicas, charge);
-                        begun.file = grant.disk;
-                        shard.begin(key, client, begun, emit);
-                        self.release_not_before(now + self.config.put_start_release_timeout);
-                        return Ok(grant);
-                    }
-                    Err(no_room) => no_room,
-                }
+        self.begin_with_room(now, put, attempt, |shard, key, len, emit| {
+            self.clear_way(shard, key, emit)?;
+            let label = shard.next_label();
+            let (replicas, charge) = self.place_charged(put.key, len, put.config, client, label)?;
+            let grant = PutGrant {
+                handle: self.next_put(),
+                placements: replicas.placements(),
+                disk: self.plan_file(len),
+                time_left: self.config.put_start_release_timeout,
             };
-            // The shard is unlocked here: making room locks others.
-            if let Some(error) = self.make_room_for(len, put.config, no_room, &mut pressure, now) {
-                self.counters.no_room(attempt);
-                let what = What::Refused { code: error.code() };
-                self.shard_of(key).history.add(tag_of(key.hash), now, what);
-                return Err(error);
-            }
-        }
+            let generation = grant.handle.generation;
+            let mut begun = self.begun(put, shard, generation, replicas, charge);
+            begun.file = grant.disk;
+            shard.begin(key, client, begun, emit);
+            self.release_not_before(now + self.config.put_start_release_timeout);
+            Ok(grant)
+        })
     }
 
     /// What a put asks for and gets. Joins its group.
@@ -256,7 +237,12 @@ impl Master {
     }
 
     /// Until when the space of an unfinished put is kept when it is given up now.
-    pub(crate) fn kept_until(&self, shard: &Shard, slot: u32, late: LateWrites) -> Option<Time> {
+    pub(crate) fn kept_until(
+        &self,
+        shard: &Shard,
+        slot: ObjectSlot,
+        late: LateWrites,
+    ) -> Option<Time> {
         let begun = shard.object(slot)?.begun_at()?;
         match late {
             LateWrites::Impossible => None,
@@ -272,7 +258,7 @@ impl Shard {
         key: HashedKey<'_>,
         generation: Generation,
         emit: Emit<'_>,
-    ) -> Option<u32> {
+    ) -> Option<ObjectSlot> {
         let (slot, object) = self.find_live(key, emit)?;
         (object.generation == generation).then_some(slot)
     }
@@ -283,7 +269,7 @@ impl Shard {
         key: HashedKey<'_>,
         putter: Putter,
         emit: Emit<'_>,
-    ) -> Result<(u32, bool), PutFinishError> {
+    ) -> Result<(ObjectSlot, bool), PutFinishError> {
         let Putter { client, generation, is_genuine } = putter;
         let (slot, _) = self.find_live(key, emit).ok_or(PutFinishError::NotFound)?;
         let slot = self.put_meant(slot, client, generation, emit);

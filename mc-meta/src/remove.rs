@@ -10,9 +10,11 @@ use mc_types::{KeyRef, Time};
 
 use crate::error::RemoveError;
 use crate::journal::effect::Removal;
+use crate::journal::receipt::Emit;
 use crate::master::Master;
 use crate::read::pattern::Pattern;
-use crate::shard::{Emit, Gone, Retired, Shard};
+use crate::shard::objects::ObjectSlot;
+use crate::shard::{Gone, Retired, Shard};
 use crate::tenant::id::TenantId;
 
 /// Objects that one hold of a shard's lock may remove.
@@ -68,7 +70,7 @@ impl Master {
     }
 
     /// Removes an object; false when it had lost its segments, and goes for that.
-    fn remove_requested(&self, shard: &mut Shard, slot: u32, emit: Emit<'_>) -> bool {
+    fn remove_requested(&self, shard: &mut Shard, slot: ObjectSlot, emit: Emit<'_>) -> bool {
         let requested = match shard.retire(slot, Removal::Requested, emit) {
             Retired::Kept { until } => {
                 self.release_not_before(until);
@@ -98,7 +100,7 @@ impl Master {
             loop {
                 let mut shard = shard.lock();
                 let to = shard.end().min(from + BATCH);
-                for slot in from..to {
+                for slot in ObjectSlot::range(from..to) {
                     let goes = shard.object(slot).is_some_and(|object| {
                         object.may_be_removed(&self.terms, now, force)
                             && (is_any || shard.key_for(object, tenant).is_some_and(is_meant))

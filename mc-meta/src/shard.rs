@@ -9,6 +9,7 @@ pub(crate) mod hash;
 pub(crate) mod index;
 pub(crate) mod kept;
 pub(crate) mod keys;
+pub(crate) mod objects;
 pub(crate) mod open_puts;
 pub(crate) mod owners;
 pub(crate) mod slab;
@@ -20,42 +21,28 @@ use std::sync::Arc;
 use mc_alloc::Label;
 use mc_evict::{Item, PolicyKind};
 use mc_lease::Terms;
-use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time};
+use mc_types::{ClientId, KeyRef, ObjectKey, Time, TransferId};
 
 use crate::evict::order::Order;
 use crate::evict::room::Labels;
-use crate::journal::effect::{Effect, EffectSink, Removal};
+use crate::journal::effect::{Effect, Removal};
+use crate::journal::receipt::Emit;
 use crate::object::view::ObjectView;
 use crate::object::{Begun, Object, Replicas};
 use crate::query::explain::{History, What};
 use crate::remove::expiry::Expiring;
 use crate::shard::hash::{HashedKey, KeyHasher};
 use crate::shard::index::{Index, tag_of};
-use crate::shard::kept::Kept;
+use crate::shard::kept::{GrantId, Kept};
 use crate::shard::keys::KeyArena;
+use crate::shard::objects::{ObjectSlot, Objects};
 use crate::shard::open_puts::OpenPuts;
 use crate::shard::owners::Owners;
-use crate::shard::slab::Slab;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
 use crate::tier::files::OpenFiles;
 use crate::tier::kinds::FileBytes;
 use crate::tier::local_disk::LocalDisks;
-
-/// Reports changes, if somebody listens.
-#[derive(Clone, Copy)]
-pub(crate) struct Emit<'a> {
-    pub(crate) now: Time,
-    pub(crate) sink: Option<&'a dyn EffectSink>,
-}
-
-impl Emit<'_> {
-    pub(crate) fn effect(self, effect: &Effect<'_>) {
-        if let Some(sink) = self.sink {
-            sink.emit(self.now, effect);
-        }
-    }
-}
 
 /// What has happened in a shard since the master began. Counted under the shard's
 /// lock, so that threads do not contend for the counters.
@@ -108,7 +95,7 @@ pub(crate) struct Shard {
     pub(crate) totals: Totals,
     pub(crate) config: ShardConfig,
     index: Index,
-    pub(crate) objects: Slab<Object>,
+    pub(crate) objects: Objects,
     keys: KeyArena,
     owners: Owners,
     pub(crate) order: Order,
@@ -116,17 +103,17 @@ pub(crate) struct Shard {
     /// Unfinished puts, oldest first.
     pub(crate) open: OpenPuts,
     /// Copies and moves under way, oldest first.
-    pub(crate) transfers: OpenPuts,
+    pub(crate) transfers: OpenPuts<TransferId>,
     /// Files that are not written yet.
     pub(crate) files: OpenFiles,
     /// Objects that go because they were read.
     pub(crate) expiring: Expiring,
     /// Space that nobody can reach any more and that somebody may still be writing
     /// to or reading from, by when it can be given back.
-    pub(crate) discarded: BTreeMap<(Time, Generation), Kept>,
+    pub(crate) discarded: BTreeMap<(Time, GrantId), Kept>,
     /// When the space of those comes back that their writers have given up while writes
     /// were possible.
-    late: BTreeMap<Generation, Time>,
+    late: BTreeMap<GrantId, Time>,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
 }
@@ -158,16 +145,12 @@ impl Retired {
     }
 }
 
-/// Slots given to this shard's own tables are occupied: they are taken out of every
-/// table when they are vacated.
-const OCCUPIED: &str = "slots come from this shard's own tables";
-
 impl Shard {
     pub(crate) fn new(config: ShardConfig) -> Self {
         Self {
             totals: Totals::default(),
             index: Index::new(),
-            objects: Slab::new(),
+            objects: Objects::new(),
             keys: KeyArena::new(),
             owners: Owners::new(config.hasher.state()),
             order: Order::new(config.policy, config.quotas.is_on()),
@@ -188,7 +171,7 @@ impl Shard {
     }
 
     /// What the space of the object in a slot is marked with.
-    pub(crate) fn label(&self, slot: u32) -> Option<Label> {
+    pub(crate) fn label(&self, slot: ObjectSlot) -> Option<Label> {
         self.config.labels.of(self.config.number, slot)
     }
 
@@ -197,7 +180,7 @@ impl Shard {
         self.label(self.objects.next_slot())
     }
 
-    pub(crate) fn object(&self, slot: u32) -> Option<&Object> {
+    pub(crate) fn object(&self, slot: ObjectSlot) -> Option<&Object> {
         self.objects.get(slot)
     }
 
@@ -211,13 +194,13 @@ impl Shard {
         // A generation is one object's alone.
         let generation = old.unwrap_or(object).generation;
         let is_it =
-            |slot: u32| self.objects.get(slot).is_some_and(|it| it.generation == generation);
+            |slot: ObjectSlot| self.objects.get(slot).is_some_and(|it| it.generation == generation);
         let name = self.index.name(object.tag, is_it).expect("every key is indexed");
         self.keys.text(name)
     }
 
     /// Who is charged for the object in a slot.
-    pub(crate) fn tenant(&self, slot: u32) -> TenantSlot {
+    pub(crate) fn tenant(&self, slot: ObjectSlot) -> TenantSlot {
         self.order.tenant(slot)
     }
 
@@ -235,7 +218,7 @@ impl Shard {
         ObjectView { key: self.key(object), owner: self.client(object), object }
     }
 
-    pub(crate) fn find(&self, key: HashedKey<'_>) -> Option<u32> {
+    pub(crate) fn find(&self, key: HashedKey<'_>) -> Option<ObjectSlot> {
         let tag = tag_of(key.hash);
         let bytes = key.key.as_str().as_bytes();
         self.index.find(tag, |_, name| self.keys.bytes(name) == bytes)
@@ -247,7 +230,7 @@ impl Shard {
         &mut self,
         key: HashedKey<'_>,
         emit: Emit<'_>,
-    ) -> Option<(u32, &mut Object)> {
+    ) -> Option<(ObjectSlot, &mut Object)> {
         loop {
             let slot = self.find(key)?;
             if self.is_live(slot, emit) {
@@ -258,8 +241,8 @@ impl Shard {
     }
 
     /// Whether an object still has anything; one that has not is forgotten.
-    pub(crate) fn is_live(&mut self, slot: u32, emit: Emit<'_>) -> bool {
-        let object = self.objects.get(slot).expect(OCCUPIED);
+    pub(crate) fn is_live(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> bool {
+        let object = &self.objects[slot];
         if object.is_expired(emit.now) {
             self.expire(slot, emit);
             return false;
@@ -272,7 +255,7 @@ impl Shard {
     /// when its group was given up, and the object when nothing is left; true when it
     /// stays.
     #[cold]
-    fn lose_dead(&mut self, slot: u32, emit: Emit<'_>) -> bool {
+    fn lose_dead(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> bool {
         let object = self.get_mut(slot);
         if object.is_live() {
             let dead = object.take_dead_replicas();
@@ -291,8 +274,8 @@ impl Shard {
         stays
     }
 
-    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Object {
-        self.objects.get_mut(slot).expect(OCCUPIED)
+    pub(crate) fn get_mut(&mut self, slot: ObjectSlot) -> &mut Object {
+        &mut self.objects[slot]
     }
 
     /// What the eviction policy knows of an object.
@@ -315,11 +298,11 @@ impl Shard {
             self.files.begin(generation, emit.now, slot);
         }
         self.totals.put_starts += 1;
-        let object = self.objects.get(slot).expect(OCCUPIED);
+        let object = &self.objects[slot];
         if let Some(group) = object.group() {
             group.settle(generation, slot);
         }
-        if emit.sink.is_some() {
+        if emit.wants_objects() {
             emit.effect(&Effect::Began { object: self.view(object) });
         }
     }
@@ -331,7 +314,7 @@ impl Shard {
         owner: ClientId,
         put: Begun,
         now: Time,
-    ) -> u32 {
+    ) -> ObjectSlot {
         let tag = tag_of(key.hash);
         let owner = self.owners.add(owner);
         let (replaces, tenant) = (put.replaces, put.tenant);
@@ -350,11 +333,11 @@ impl Shard {
     /// Gives a slot to an object that is to be replaced by one that is there already.
     pub(crate) fn enter_before(
         &mut self,
-        replacement: u32,
+        replacement: ObjectSlot,
         owner: ClientId,
         put: Begun,
         now: Time,
-    ) -> u32 {
+    ) -> ObjectSlot {
         let tag = self.get_mut(replacement).tag;
         let owner = self.owners.add(owner);
         let tenant = put.tenant;
@@ -369,8 +352,8 @@ impl Shard {
     }
 
     /// Makes the memory of an object readable. `hash` is that of its key.
-    pub(crate) fn complete(&mut self, slot: u32, hash: u64, emit: Emit<'_>) {
-        let object = self.objects.get_mut(slot).expect(OCCUPIED);
+    pub(crate) fn complete(&mut self, slot: ObjectSlot, hash: u64, emit: Emit<'_>) {
+        let object = &mut self.objects[slot];
         let stored = object.is_stored();
         // Readers of its file were promised a lease.
         object.complete(emit.now, stored);
@@ -382,8 +365,8 @@ impl Shard {
         let generation = object.generation;
         self.open.ended(generation);
         self.totals.put_ends += 1;
-        let object = self.objects.get(slot).expect(OCCUPIED);
-        if emit.sink.is_some() {
+        let object = &self.objects[slot];
+        if emit.wants_objects() {
             let object = self.view(object);
             emit.effect(&if stored {
                 Effect::Changed { object }
@@ -392,7 +375,7 @@ impl Shard {
             });
         }
         let item = item_of(object, hash);
-        self.order.insert(slot, self.objects.get_mut(slot).expect(OCCUPIED), item);
+        self.order.insert(slot, &mut self.objects[slot], item);
         if self.config.local.writes_at_put() {
             // One that nobody can write stays in memory alone, and that is counted.
             let _ = self.queue_offload(slot, emit.now);
@@ -401,9 +384,9 @@ impl Shard {
 
     /// Grants a lease and makes the object one of those used last. False when it was
     /// given up with its group a moment ago.
-    pub(crate) fn access(&mut self, slot: u32, now: Time) -> bool {
+    pub(crate) fn access(&mut self, slot: ObjectSlot, now: Time) -> bool {
         let terms = &self.config.terms;
-        let object = self.objects.get_mut(slot).expect(OCCUPIED);
+        let object = &mut self.objects[slot];
         if let Some(group) = object.group()
             && !group.access(now + terms.lease)
         {
@@ -421,7 +404,7 @@ impl Shard {
 
     /// Takes an object out of every table and gives its space back. For one that had
     /// nothing left already the cause is another one.
-    pub(crate) fn remove(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Gone {
+    pub(crate) fn remove(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) -> Gone {
         let object = self.get_mut(slot);
         let live = object.is_live();
         let lost = object.replicas().all(|replica| replica.segment.is_gone());
@@ -450,9 +433,9 @@ impl Shard {
 
     /// Takes an object out of every table that others may be reading. While it is leased
     /// its space is kept for them.
-    pub(crate) fn retire(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Retired {
+    pub(crate) fn retire(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) -> Retired {
         let terms = &self.config.terms;
-        let object = self.objects.get(slot).expect(OCCUPIED);
+        let object = &self.objects[slot];
         if object.is_live() && object.protection().is_leased(terms, emit.now) {
             let until = object.protection().lease_end(terms);
             self.discard(slot, until, cause, emit);
@@ -463,7 +446,13 @@ impl Shard {
 
     /// Takes an object out of every table and keeps its space until `release_at`,
     /// because somebody may still be using it.
-    pub(crate) fn discard(&mut self, slot: u32, release_at: Time, cause: Removal, emit: Emit<'_>) {
+    pub(crate) fn discard(
+        &mut self,
+        slot: ObjectSlot,
+        release_at: Time,
+        cause: Removal,
+        emit: Emit<'_>,
+    ) {
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
         let space = Kept { tenant: Some(self.tenant(slot)), replicas, writer: self.writer(slot) };
@@ -473,7 +462,12 @@ impl Shard {
     }
 
     /// Takes an object out of every table. Its space is the caller's, and stays charged.
-    pub(crate) fn take_out(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) -> Replicas {
+    pub(crate) fn take_out(
+        &mut self,
+        slot: ObjectSlot,
+        cause: Removal,
+        emit: Emit<'_>,
+    ) -> Replicas {
         self.abandon_transfer(slot, emit);
         self.cancel_promotion(slot, emit);
         self.emit_removed(slot, cause, emit);
@@ -483,18 +477,18 @@ impl Shard {
     }
 
     /// Who is writing the memory of an object: the client of an unfinished put.
-    pub(crate) fn writer(&self, slot: u32) -> Option<ClientId> {
+    pub(crate) fn writer(&self, slot: ObjectSlot) -> Option<ClientId> {
         let object = self.object(slot)?;
         (!object.is_complete()).then(|| self.client(object))
     }
 
-    fn emit_removed(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) {
-        let object = self.objects.get(slot).expect(OCCUPIED);
+    fn emit_removed(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) {
+        let object = &self.objects[slot];
         if object.is_complete() {
             let what = What::Removed { generation: object.generation, cause };
             self.history.add(object.tag, emit.now, what);
         }
-        if emit.sink.is_some() {
+        if emit.wants_objects() {
             let (key, generation) = (self.key(object), object.generation);
             let stored = object.is_stored();
             let object = self.view(object);
@@ -508,15 +502,15 @@ impl Shard {
 
     /// Tells of other replicas or another transfer than before. What an unfinished object
     /// loses with its segments is not told one by one.
-    pub(crate) fn emit_changed(&self, slot: u32, emit: Emit<'_>) {
+    pub(crate) fn emit_changed(&self, slot: ObjectSlot, emit: Emit<'_>) {
         if self.object(slot).is_some_and(Object::is_stored) {
             self.emit_given_up(slot, emit);
         }
     }
 
     /// Tells of memory or a file that was given up, of an unfinished object too.
-    pub(crate) fn emit_given_up(&self, slot: u32, emit: Emit<'_>) {
-        if emit.sink.is_some()
+    pub(crate) fn emit_given_up(&self, slot: ObjectSlot, emit: Emit<'_>) {
+        if emit.wants_objects()
             && let Some(object) = self.object(slot)
         {
             emit.effect(&Effect::Changed { object: self.view(object) });
@@ -524,8 +518,8 @@ impl Shard {
     }
 
     /// Takes an object out of every table, tells nobody and leaves accounts as they are.
-    pub(crate) fn detach(&mut self, slot: u32) -> Object {
-        let mut object = self.objects.remove(slot).expect(OCCUPIED);
+    pub(crate) fn detach(&mut self, slot: ObjectSlot) -> Object {
+        let mut object = self.objects.take(slot);
         self.take_key_from(slot, &object);
         if object.expires().is_some() {
             self.expiring.gone(&self.objects);
@@ -546,7 +540,7 @@ impl Shard {
 
     /// The key of an object that goes leads to its replacement from now on, if there is
     /// one. To a replacement no key has led.
-    fn take_key_from(&mut self, slot: u32, object: &Object) {
+    fn take_key_from(&mut self, slot: ObjectSlot, object: &Object) {
         if let Some(old) = object.replaces() {
             self.get_mut(old).change_extra(|extra| extra.replacement = None);
             return;
@@ -600,7 +594,7 @@ impl Shard {
     }
 
     /// When the oldest unfinished put began, and where it is.
-    fn oldest_open(&self) -> Option<(Time, u32)> {
+    fn oldest_open(&self) -> Option<(Time, ObjectSlot)> {
         let (_, slot) = self.open.oldest()?;
         let begun = self.objects.get(slot)?.begun_at()?;
         Some((begun, slot))
@@ -625,7 +619,7 @@ impl Shard {
     pub(crate) fn sweep_step(&mut self, limit: u32, emit: Emit<'_>) -> bool {
         let Some(from) = self.sweep else { return false };
         let to = from.saturating_add(limit).min(self.objects.end());
-        for slot in from..to {
+        for slot in ObjectSlot::range(from..to) {
             if self.object(slot).is_some_and(|object| !object.is_whole()) {
                 self.lose_dead(slot, emit);
             }

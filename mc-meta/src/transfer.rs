@@ -23,15 +23,17 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_alloc::Label;
-use mc_types::{ClientId, Generation, KeyRef, Time};
+use mc_types::{ClientId, Generation, KeyRef, Time, TransferId};
 use smallvec::SmallVec;
 
 use crate::command::{LateWrites, MAX_REPLICAS, Placement, Placements, Slices, TransferHandle};
+use crate::journal::receipt::Emit;
 use crate::master::Master;
 use crate::object::{Object, Replica, Replicas};
+use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
 use crate::shard::kept::Kept;
-use crate::shard::{Emit, Shard};
+use crate::shard::objects::ObjectSlot;
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 
@@ -81,7 +83,7 @@ pub struct TransferGrant {
 #[derive(Clone, Debug)]
 pub struct TransferInfo {
     /// Names it among all transfers of the object.
-    pub transfer: Generation,
+    pub transfer: TransferId,
     /// What becomes of the source.
     pub kind: TransferKind,
     /// Who does it.
@@ -97,7 +99,7 @@ pub struct TransferInfo {
 /// A transfer that is under way, and the space that is its own until it ends.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    pub(crate) id: Generation,
+    pub(crate) id: TransferId,
     pub(crate) kind: TransferKind,
     client: ClientId,
     source: Arc<Segment>,
@@ -131,7 +133,7 @@ struct Route<'a> {
 struct Named {
     kind: TransferKind,
     client: ClientId,
-    id: Generation,
+    id: TransferId,
     /// Whether the client knows what only the transfer's start told.
     is_genuine: bool,
 }
@@ -459,7 +461,7 @@ impl Shard {
     /// object's group was given up.
     fn begin_transfer(
         &mut self,
-        slot: u32,
+        slot: ObjectSlot,
         transfer: Transfer,
         emit: Emit<'_>,
     ) -> Result<(), Transfer> {
@@ -484,7 +486,7 @@ impl Shard {
         key: HashedKey<'_>,
         named: Named,
         emit: Emit<'_>,
-    ) -> Result<u32, TransferFinishError> {
+    ) -> Result<ObjectSlot, TransferFinishError> {
         let (slot, object) = self.find_live(key, emit).ok_or(TransferFinishError::NotFound)?;
         let transfer = object.transfer().ok_or(TransferFinishError::NotOpen)?;
         if !named.is_genuine || transfer.client != named.client {
@@ -503,7 +505,7 @@ impl Shard {
     /// use, says when it comes back.
     fn end_transfer(
         &mut self,
-        slot: u32,
+        slot: ObjectSlot,
         emit: Emit<'_>,
     ) -> Result<Option<Time>, TransferFinishError> {
         let terms = self.config.terms;
@@ -545,7 +547,7 @@ impl Shard {
     }
 
     /// Ends a transfer whose client writes no more, or has had its time.
-    fn give_up_transfer(&mut self, slot: u32, emit: Emit<'_>) {
+    fn give_up_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         if let Some(transfer) = self.take_transfer(slot) {
             self.emit_changed(slot, emit);
             self.give_back(self.tenant(slot), transfer.targets);
@@ -555,7 +557,7 @@ impl Shard {
     /// Ends a transfer whose writes may still arrive: that of an object that goes, of which
     /// its client does not know yet, or one that its client gave up. A later revoke of it
     /// gives the space back.
-    pub(crate) fn abandon_transfer(&mut self, slot: u32, emit: Emit<'_>) {
+    pub(crate) fn abandon_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         if let Some(Transfer { id, client, targets, due, .. }) = self.take_transfer(slot) {
             let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
             let targets = Kept { tenant, replicas: targets, writer };
@@ -563,7 +565,7 @@ impl Shard {
         }
     }
 
-    fn take_transfer(&mut self, slot: u32) -> Option<Transfer> {
+    fn take_transfer(&mut self, slot: ObjectSlot) -> Option<Transfer> {
         let object = self.get_mut(slot);
         let transfer = object.take_transfer()?;
         if !object.hard_pin
@@ -593,7 +595,7 @@ impl Shard {
         self.oldest_transfer().map(|(due, _)| due)
     }
 
-    fn oldest_transfer(&self) -> Option<(Time, u32)> {
+    fn oldest_transfer(&self) -> Option<(Time, ObjectSlot)> {
         let (_, slot) = self.transfers.oldest()?;
         Some((self.object(slot)?.transfer()?.due, slot))
     }

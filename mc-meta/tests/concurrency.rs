@@ -15,7 +15,7 @@ use mc_meta::{
     Effect, EffectSink, LateWrites, ListCursor, Master, MasterConfig, Placement, PutEnd, PutGrant,
     PutStart, ReplicateConfig, SegmentSpec, SegmentStatus, SpaceView,
 };
-use mc_types::{ClientId, Extent, Generation, KeyRef, RemoteKey, SegmentId, Time};
+use mc_types::{ClientId, Extent, Generation, KeyRef, RemoteKey, SegmentId, Sequence, Time};
 
 const WORKERS: u64 = 4;
 const ROUNDS: u64 = 150_000;
@@ -118,7 +118,7 @@ fn there(space: SpaceView<'_>) -> Vec<(SegmentId, Extent)> {
 }
 
 impl EffectSink for Journal {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         let mut told = self.0.lock().unwrap();
         let Told { objects, kept } = &mut *told;
         match *effect {

@@ -49,7 +49,7 @@ impl fmt::Debug for Presented<'_> {
     }
 }
 
-/// Somebody on the list.
+/// An entry of the list.
 #[derive(Clone, Debug)]
 struct Principal {
     line: usize,
@@ -117,9 +117,9 @@ impl Access {
         parse::parse_bytes(&read_file(path, MAX_LIST_LEN)?, &path.display().to_string())
     }
 
-    /// Who calls. The first of these counts that the peer shows and, but for the token,
-    /// the list knows: token, certificate, user. Of several lines that name one
-    /// certificate the first counts. Whoever shows nothing that is known is `anonymous`,
+    /// Returns the caller. The first of these counts that the peer shows and, but for the
+    /// token, the list knows: token, certificate, user. Of several lines that name one
+    /// certificate the first counts. A peer that shows nothing that is known is `anonymous`,
     /// if the list has such a line; a token that is not known is refused in any case.
     ///
     /// Takes the same time for every token of one length.

@@ -1,51 +1,28 @@
 //! What the client hands out: answers parsed once into checked types, bounded
 //! whatever the other side sends.
 
-mod disks;
-mod drains;
-mod explain;
-mod hosts;
 mod patterns;
 mod read;
-mod report;
-mod tasks;
-mod tenants;
 mod transfers;
 
 use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    BufferStatus, ClientStatus, DiskReplica, LocalDiskReplica, PutHandle, ReplicaCheck,
-    ReplicaStatus, Slices, VerifiedSpan,
+    ClientStatus, DiskReplica, LocalDiskReplica, PutHandle, ReplicaCheck, Slices, VerifiedSpan,
 };
 use mc_ticket::{ClockEpoch, Ticket};
-use mc_types::{ClientId, Endpoint, Extent, Generation, RemoteKey, SegmentId, Time};
+use mc_types::{Endpoint, Extent, Generation, RemoteKey, SegmentId, Time};
 
 pub(crate) use read::{
-    Answer, read_all_done, read_all_exist, read_cleared_keys, read_count, read_done, read_exists,
-    read_grant, read_grants, read_key_page, read_length, read_mounted, read_object, read_pong,
-    read_ranged_lists, read_renewal, read_renewals, read_replica_list, read_replica_lists,
-    read_reported,
+    Answer, Status, read_all_done, read_all_exist, read_count, read_done, read_exists, read_grant,
+    read_grants, read_length, read_pong, read_ranged_lists, read_renewal, read_renewals,
+    read_replica_list, read_replica_lists,
 };
 
-pub use disks::{DiskJob, LocalDisks, PromotionGrant};
-pub(crate) use disks::{read_disk_jobs, read_local_disks, read_promotion};
-pub use drains::{DrainJob, DrainJobs};
-pub(crate) use drains::{read_drain_job, read_drain_jobs, read_job_id, read_job_status};
-pub use explain::ObjectExplanation;
-pub(crate) use explain::read_explanation;
-pub(crate) use hosts::read_hosts;
 pub use patterns::ReplicaPage;
 pub(crate) use patterns::read_replica_page;
-pub(crate) use report::read_report;
-pub use report::{ClusterReport, SegmentReport};
-pub use tasks::{FetchedTasks, Task, TaskReport};
-pub(crate) use tasks::{read_task_id, read_task_report, read_task_status, read_tasks};
-pub use tenants::TenantQuotas;
-pub(crate) use tenants::{read_quota_report, read_tenant_usage};
-pub use transfers::TransferGrant;
-pub(crate) use transfers::read_transfer;
+pub(crate) use transfers::{read_promotion, read_transfer};
 
 /// A segment, as far as one needs to know it to reach its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,17 +89,6 @@ pub struct Pong {
     pub checks: Vec<ReplicaCheck>,
 }
 
-/// What becomes of the failures of a report, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reported {
-    /// Reports that wait for a confirmation, or had it.
-    pub noted: u64,
-    /// Reports of what is no longer there, or has no checksum.
-    pub stale: u64,
-    /// Reports beyond the reporter's credit, or beyond what the master keeps.
-    pub limited: u64,
-}
-
 /// A lease that was extended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renewed {
@@ -179,45 +145,4 @@ pub struct RangedList {
     /// What to read and verify for each range that was asked for, in their order; `None`
     /// where nothing verifies it. Each lies in the object and has its range in it.
     pub spans: Vec<Option<VerifiedSpan>>,
-}
-
-/// One replica, as an administrator sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicaDescription {
-    /// Its state.
-    pub status: ReplicaStatus,
-    /// The state of its space: [`BufferStatus::Unregistered`] while its segment is
-    /// suspended.
-    pub buffer: BufferStatus,
-    /// The name of its segment.
-    pub segment_name: Box<str>,
-    /// The id of its segment.
-    pub segment_id: SegmentId,
-    /// Where that segment's bytes are served.
-    pub endpoint: Endpoint,
-    /// The range inside the segment.
-    pub extent: Extent,
-}
-
-/// One object, as an administrator sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectDescription {
-    /// The put that the object came from.
-    pub generation: Generation,
-    /// Who put it.
-    pub owner: ClientId,
-    /// Its slices.
-    pub slices: Slices,
-    /// Its replicas in memory, in every state.
-    pub replicas: Vec<ReplicaDescription>,
-    /// The state of its file on the shared tier, if it has one.
-    pub disk: Option<ReplicaStatus>,
-    /// Clients' own disks that it is on, at most as many as there can be replicas.
-    pub local_disks: Vec<LocalDiskReplica>,
-    /// What is left of its lease; zero when none is active.
-    pub lease: Duration,
-    /// Whether it is soft-pinned now.
-    pub soft_pinned: bool,
-    /// Time since the last access, or since the put when there was none.
-    pub idle: Duration,
 }

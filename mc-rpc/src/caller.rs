@@ -57,8 +57,8 @@ impl FromStr for Role {
     }
 }
 
-/// Somebody who calls, as far as a server knows them: what follows from their
-/// credential, or from its absence where none is asked for.
+/// The caller of a request, as its credential identifies it, or as the absence of one does where
+/// none is required.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     name: Cow<'static, str>,
@@ -67,7 +67,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whoever reaches a server that asks for no credential: may do everything, as the
+    /// The caller of a server that requires no credential: it may do everything, as the
     /// default tenant.
     pub const ANYBODY: Self =
         Self { name: Cow::Borrowed("anybody"), role: Role::Admin, tenant: TenantId::DEFAULT };
@@ -77,7 +77,7 @@ impl Caller {
         self.role == Self::ANYBODY.role && self.name == Self::ANYBODY.name
     }
 
-    /// Somebody of this name, which shows in logs, with this role.
+    /// Returns a caller with this role and this name, which shows in logs.
     #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>, role: Role) -> Self {
         Self { name: name.into(), role, tenant: TenantId::DEFAULT }

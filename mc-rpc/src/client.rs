@@ -3,7 +3,6 @@
 mod address;
 mod backoff;
 pub mod blocking;
-mod calls;
 mod config;
 mod connection;
 mod credentials;
@@ -23,11 +22,12 @@ use crate::error::RpcError;
 use crate::method::Method;
 
 pub use address::{AddressError, Resolve, ResolveError};
-pub use calls::{EvictDiskItem, FoundItem, OffloadItem, PutRevokeItem, PutStartItem};
 pub use config::ClientConfig;
 pub use credentials::{CredentialError, Token};
 use link::Link;
 pub use metrics::{ClientMetrics, Latencies, MethodMetrics};
+#[cfg(test)]
+pub(crate) use outcome::outcome;
 
 /// The master, seen from a client: connections on which many calls are under way at a
 /// time.
@@ -54,9 +54,9 @@ impl MasterClient {
     /// commas in between, or `scheme://…` for a [`resolver`](ClientConfig::resolver).
     ///
     /// # Errors
-    /// [`RpcError::Address`] when that is no address, [`RpcError::Unreachable`] when nobody
-    /// answers there, [`RpcError::NotAMaster`] when somebody else does,
-    /// [`RpcError::Refused`] when the master does not take the connection.
+    /// [`RpcError::Address`] when the address is invalid, [`RpcError::Unreachable`] when no
+    /// process answers there, [`RpcError::NotAMaster`] when a process answers that is not a
+    /// master, [`RpcError::Refused`] when the master rejects the connection.
     pub async fn connect(addr: &str, config: ClientConfig) -> Result<Self, RpcError> {
         let client = Self::lazy(addr, config);
         client.link.connection().await?;
@@ -82,7 +82,7 @@ impl MasterClient {
         self.link.metrics()
     }
 
-    async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         method: Method,
         write: impl FnOnce(&mut BytesMut),

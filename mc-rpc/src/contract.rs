@@ -1,8 +1,10 @@
 //! Holds what this crate writes and reads by hand to the `.proto`: prost's
-//! generated types must say the same, in both directions. A file for each family of
+//! generated types must say the same, in both directions. And the other calls to what their
+//! fields mean. A file for each family of
 //! calls; what all of them need is here.
 
 mod cluster;
+mod direct;
 mod exist;
 mod explain;
 mod failures;
@@ -24,16 +26,18 @@ use mc_meta::{
 };
 use mc_ticket::PutToken;
 use mc_types::{
-    Checksum, ClientId, Endpoint, ErrorCode, Generation, KeyRef, RemoteKey, SegmentId, Time,
+    Checksum, ClientId, Endpoint, ErrorCode, Generation, KeyRef, RemoteKey, SegmentId, TaskId, Time,
 };
 use proptest::prelude::*;
 use prost::Message;
 
+use direct::{Answers, Limited, Raw, is_malformed, message_of};
+pub(crate) use direct::{Direct, request_of};
+
 use crate::answer;
 use crate::proto;
 use crate::request::{
-    self, BatchPutFinishRequest, BatchPutStartRequest, ListKeysRequest, PutFinishRequest,
-    PutStartRequest, SegmentName,
+    self, BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
 use crate::service::{Call, Clock, MasterService, Service};
 use crate::{Caller, Method, Refusal};
@@ -172,7 +176,7 @@ fn golden_put_start() {
 #[test]
 fn golden_re_mount_segment() {
     let spec = SegmentSpec { name: "n".into(), ..segment(2) };
-    let bytes = written(|out| request::write_mount(out, ME, &spec));
+    let bytes = request_of(|client| client.remount_segment(ME, &spec));
     assert_eq!(
         &bytes[..],
         b"\x08\x80\x20\x10\x80\x80\x40\x1a\x01n\
@@ -262,15 +266,13 @@ fn single_key_requests_are_the_messages() {
         assert_eq!((parsed.handle, parsed.late), (handle, late));
     }
 
-    let bytes = written(|out| ListKeysRequest::write(out, "p", ListCursor::from_u64(9), 3));
     let message = proto::ListKeysRequest { prefix: "p".into(), cursor: 9, limit: 3 };
-    assert_eq!(proto::ListKeysRequest::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(message, message_of(|client| client.list_keys("p", ListCursor::from_u64(9), 3)));
 }
 
 #[test]
 fn segment_requests_are_the_messages() {
     let spec = segment(2);
-    let bytes = written(|out| request::write_mount(out, ME, &spec));
     let message = proto::MountSegmentRequest {
         buffer: spec.base,
         size: spec.size,
@@ -281,11 +283,14 @@ fn segment_requests_are_the_messages() {
         remote_key: spec.remote_key.to_bytes().to_vec(),
         ticket_key: vec![],
     };
-    assert_eq!(proto::MountSegmentRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_mount(&bytes).unwrap(), (ME, spec.clone()));
+    assert_eq!(message, message_of(|client| client.mount_segment(ME, &spec)));
+    let message = proto::UnmountSegmentRequest {
+        segment_name: String::new(),
+        segment_id: spec.id.to_bytes().to_vec(),
+        client_id: me(),
+    };
+    assert_eq!(message, message_of(|client| client.unmount_segment(ME, spec.id)));
 
-    let bytes = written(|out| request::write_unmount(out, ME, spec.id));
-    assert_eq!(request::parse_unmount(&bytes).unwrap(), (ME, SegmentName::Id(spec.id)));
     let by_name = proto::UnmountSegmentRequest {
         segment_name: "node-2".into(),
         segment_id: Vec::new(),
@@ -368,7 +373,7 @@ fn answers_are_the_messages() {
         call(&service, Method::ClusterReport, &proto::ClusterReportRequest {}).unwrap();
     assert_eq!((report.segments.len(), report.objects, report.capacity), (3, 1, 3 << 20));
     assert_eq!((report.put_starts, report.put_ends, report.get_hits), (1, 1, 1));
-    let read = answer::read_report(&report.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&report).cluster_report().unwrap();
     assert_eq!((read.put_ends, read.used), (1, report.used));
 
     let pong: proto::PingResponse =
@@ -557,19 +562,27 @@ proptest! {
         let _ = answer::read_grants(&message, [1].into_iter());
         let _ = answer::read_all_done(&message, 1);
         let _ = answer::read_all_exist(&message, 1);
-        let _ = answer::read_object(&message);
-        let _ = answer::read_key_page(&message);
-        let _ = answer::read_report(&message);
         let _ = answer::read_replica_page(&message, 1);
-        let _ = answer::read_hosts(&message, 1);
         let _ = answer::read_renewals(&message, 1);
-        let _ = answer::read_mounted(&message);
         let _ = answer::read_transfer(&message);
         let _ = answer::read_promotion(&message, 1);
         let reads = [RangeRead { key: key("k"), ranges: &[0..1, 5..9] }];
         let _ = answer::read_ranged_lists(&message, &reads);
-        let _ = answer::read_explanation(&message);
-        let _ = answer::read_cleared_keys(&message, 1);
-        let _ = answer::read_reported(&message);
+        let raw = Raw(&message);
+        let client = Direct(&raw);
+        let _ = client.describe(key("k"));
+        let _ = client.explain(key("k"));
+        let _ = client.list_keys("", ListCursor::from_u64(0), 0);
+        let _ = client.cluster_report();
+        let _ = client.mount_segment(ME, &segment(1));
+        let _ = client.batch_query_ip(&[ME]);
+        let _ = client.batch_replica_clear(ME, &[key("k")], None);
+        let _ = client.query_task(TaskId::from_u128(7));
+        let _ = client.fetch_tasks(ME, 0);
+        let _ = client.list_drain_jobs();
+        let _ = client.tenant_quotas(None, 0);
+        let _ = client.offload_heartbeat(ME, true, 0);
+        let _ = client.local_disks(None, 0);
+        let _ = client.report_failures(ME, &[]);
     }
 }

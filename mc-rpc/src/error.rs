@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ impl Refusal {
         Self::new(ErrorCode::InvalidParams, message)
     }
 
-    /// Whether the same call may succeed later without anybody's help.
+    /// Whether the same call may succeed later without intervention.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(
@@ -253,7 +254,7 @@ impl RpcError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody's help. After
+    /// Whether the same call may succeed later without intervention. After
     /// [`ConnectionLost`](Self::ConnectionLost) and [`TimedOut`](Self::TimedOut)
     /// the first attempt may have been executed.
     #[must_use]
@@ -284,13 +285,16 @@ pub enum MalformedReply {
     /// Its bytes are not a message.
     #[error(transparent)]
     Wire(#[from] crate::wire::WireError),
+    /// It is not the message that the `.proto` declares.
+    #[error(transparent)]
+    Message(#[from] prost::DecodeError),
     /// A field is missing or out of range.
     #[error("the field {field} {problem}")]
     Field {
         /// The field's name in the `.proto`.
         field: &'static str,
         /// What is wrong with it.
-        problem: &'static str,
+        problem: Cow<'static, str>,
     },
     /// A batch answer has another number of items than the request.
     #[error("{items} items answer {asked}")]
@@ -347,7 +351,7 @@ impl HandshakeError {
     }
 }
 
-/// A protocol that somebody speaks on the wrong port.
+/// Another protocol that a peer spoke on this port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForeignProtocol {

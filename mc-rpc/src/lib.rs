@@ -4,6 +4,7 @@
 mod access;
 mod answer;
 mod caller;
+mod calls;
 mod client;
 #[cfg(test)]
 mod contract;
@@ -23,25 +24,30 @@ mod wire;
 
 pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
-    ClockReading, ClusterReport, DiskJob, DrainJob, DrainJobs, FetchedTasks, LocalDisks,
-    ObjectDescription, ObjectExplanation, Pong, PromotionGrant, PutGrant, RangedList, Renewed,
-    ReplicaDescription, ReplicaList, ReplicaLocation, ReplicaPage, Reported, SegmentLocation,
-    SegmentReport, Task, TaskReport, TenantQuotas, TransferGrant,
+    ClockReading, Pong, PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation, ReplicaPage,
+    SegmentLocation,
 };
 pub use caller::{Caller, Role, UnknownRole};
+pub use calls::{
+    ClusterReport, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure, FetchedTasks, FoundItem,
+    LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem, PromotionGrant,
+    PutRevokeItem, PutStartItem, ReplicaDescription, Reported, SegmentReport, Task, TaskReport,
+    TenantQuotas, TransferGrant,
+};
 pub use client::{
-    AddressError, ClientConfig, ClientMetrics, CredentialError, EvictDiskItem, FoundItem,
-    Latencies, MasterClient, MethodMetrics, OffloadItem, PutRevokeItem, PutStartItem, Resolve,
-    ResolveError, Token, blocking,
+    AddressError, ClientConfig, ClientMetrics, CredentialError, Latencies, MasterClient,
+    MethodMetrics, Resolve, ResolveError, Token, blocking,
 };
 pub use error::{
     BindError, ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, MalformedReply, Refusal, RpcError,
 };
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
-pub use request::{Failure, Heartbeat, MAX_BATCH, MAX_FAILURES, MAX_PAGE, MAX_RANGES, TenantKey};
+pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, TenantKey};
 pub use server::{
     Liveness, MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch,
 };
-pub use service::{Call, Clock, MasterService, Service, SystemClock};
+pub use service::{
+    Call, Clock, Completion, DurableSequence, DurableWatch, MasterService, Service, SystemClock,
+};
 pub use wire::WireError;

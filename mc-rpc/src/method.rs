@@ -2,7 +2,11 @@
 
 use core::fmt;
 
+use bytes::BytesMut;
+
 use crate::caller::Role;
+use crate::error::Refusal;
+use crate::service::CallContext;
 
 /// Whether a call may be executed twice without harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +28,8 @@ pub(crate) enum Pace {
 }
 
 macro_rules! methods {
-    ($($(#[$doc:meta])* $name:ident = $number:literal: $role:ident, $repeat:ident, $pace:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $number:literal: $role:ident, $repeat:ident, $pace:ident
+        => $kind:ident $answer:ident;)*) => {
         /// A call of `MasterService`, with its number in a frame. Numbers are
         /// never reused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,159 +72,166 @@ macro_rules! methods {
                 match self { $(Self::$name => Pace::$pace,)* }
             }
         }
+
+        impl CallContext<'_> {
+            /// Answers the call; the caller's role has been checked.
+            pub(crate) fn answer(self, method: Method, out: &mut BytesMut) -> Result<(), Refusal> {
+                match method { $(Method::$name => self.$kind(out, Self::$answer),)* }
+            }
+        }
     };
 }
 
 methods! {
     /// Where to read an object.
-    GetReplicaList = 1: Reader, Harmless, Short;
+    GetReplicaList = 1: Reader, Harmless, Short => hot get_replica_list;
     /// Space to write an object into.
-    PutStart = 2: Writer, Tracked, Short;
+    PutStart = 2: Writer, Tracked, Short => hot put_start;
     /// The object is written.
-    PutEnd = 3: Writer, Tracked, Short;
+    PutEnd = 3: Writer, Tracked, Short => hot put_end;
     /// Gives up a put.
-    PutRevoke = 4: Writer, Tracked, Short;
+    PutRevoke = 4: Writer, Tracked, Short => hot put_revoke;
     /// Removes an object.
-    Remove = 5: Writer, Tracked, Short;
+    Remove = 5: Writer, Tracked, Short => hot remove;
     /// Removes every object.
-    RemoveAll = 6: Writer, Tracked, Long;
+    RemoveAll = 6: Writer, Tracked, Long => cold remove_all;
     /// Whether an object can be read.
-    ExistKey = 7: Reader, Harmless, Short;
+    ExistKey = 7: Reader, Harmless, Short => hot exist;
     /// Contributes a segment.
-    MountSegment = 8: Node, Harmless, Short;
+    MountSegment = 8: Node, Harmless, Short => cold mount_segment;
     /// Takes a segment back.
-    UnmountSegment = 9: Node, Tracked, Short;
+    UnmountSegment = 9: Node, Tracked, Short => cold unmount_segment;
     /// Says that a client lives.
-    Ping = 10: Reader, Harmless, Short;
+    Ping = 10: Reader, Harmless, Short => hot ping;
     /// How many leading keys exist.
-    LongestPrefix = 11: Reader, Harmless, Short;
+    LongestPrefix = 11: Reader, Harmless, Short => hot longest_prefix;
     /// `GetReplicaList` of many keys.
-    BatchGetReplicaList = 12: Reader, Harmless, Short;
+    BatchGetReplicaList = 12: Reader, Harmless, Short => hot batch_get_replica_list;
     /// `PutStart` of many objects.
-    BatchPutStart = 13: Writer, Tracked, Short;
+    BatchPutStart = 13: Writer, Tracked, Short => hot batch_put_start;
     /// `PutEnd` of many objects.
-    BatchPutEnd = 14: Writer, Tracked, Short;
+    BatchPutEnd = 14: Writer, Tracked, Short => hot batch_put_end;
     /// `PutRevoke` of many objects.
-    BatchPutRevoke = 15: Writer, Tracked, Short;
+    BatchPutRevoke = 15: Writer, Tracked, Short => hot batch_put_revoke;
     /// `ExistKey` of many keys.
-    BatchExistKey = 16: Reader, Harmless, Short;
+    BatchExistKey = 16: Reader, Harmless, Short => hot batch_exist;
     /// `Remove` of many keys.
-    BatchRemove = 17: Writer, Tracked, Short;
+    BatchRemove = 17: Writer, Tracked, Short => hot batch_remove;
     /// Everything known of one object.
-    DescribeObject = 18: Reader, Harmless, Short;
+    DescribeObject = 18: Reader, Harmless, Short => cold describe;
     /// A page of keys.
-    ListKeys = 19: Reader, Harmless, Long;
+    ListKeys = 19: Reader, Harmless, Long => cold list_keys;
     /// The master's totals.
-    ClusterReport = 20: Admin, Harmless, Long;
+    ClusterReport = 20: Admin, Harmless, Long => cold cluster_report;
     /// Attaches a suspended segment again.
-    ReMountSegment = 21: Node, Harmless, Short;
+    ReMountSegment = 21: Node, Harmless, Short => cold remount_segment;
     /// Space to write a new value into.
-    UpsertStart = 22: Writer, Tracked, Short;
+    UpsertStart = 22: Writer, Tracked, Short => hot upsert_start;
     /// The new value is written.
-    UpsertEnd = 23: Writer, Tracked, Short;
+    UpsertEnd = 23: Writer, Tracked, Short => hot upsert_end;
     /// Gives up an upsert.
-    UpsertRevoke = 24: Writer, Tracked, Short;
+    UpsertRevoke = 24: Writer, Tracked, Short => hot upsert_revoke;
     /// `UpsertStart` of many objects.
-    BatchUpsertStart = 25: Writer, Tracked, Short;
+    BatchUpsertStart = 25: Writer, Tracked, Short => hot batch_upsert_start;
     /// `UpsertEnd` of many objects.
-    BatchUpsertEnd = 26: Writer, Tracked, Short;
+    BatchUpsertEnd = 26: Writer, Tracked, Short => hot batch_upsert_end;
     /// `UpsertRevoke` of many objects.
-    BatchUpsertRevoke = 27: Writer, Tracked, Short;
+    BatchUpsertRevoke = 27: Writer, Tracked, Short => hot batch_upsert_revoke;
     /// `GetReplicaList` of every object whose key matches a pattern.
-    GetReplicaListByRegex = 28: Reader, Harmless, Long;
+    GetReplicaListByRegex = 28: Reader, Harmless, Long => hot get_replica_list_by_regex;
     /// Removes every object whose key matches a pattern.
-    RemoveByRegex = 29: Writer, Tracked, Long;
+    RemoveByRegex = 29: Writer, Tracked, Long => hot remove_by_regex;
     /// Where clients serve their segments.
-    BatchQueryIp = 30: Reader, Harmless, Short;
+    BatchQueryIp = 30: Reader, Harmless, Short => cold batch_query_ip;
     /// Takes back replicas of what a client has put.
-    BatchReplicaClear = 31: Writer, Tracked, Short;
+    BatchReplicaClear = 31: Writer, Tracked, Short => cold batch_replica_clear;
     /// Extends the lease of an object that is being read.
-    RenewLease = 32: Reader, Harmless, Short;
+    RenewLease = 32: Reader, Harmless, Short => hot renew_lease;
     /// `RenewLease` of many objects.
-    BatchRenewLease = 33: Reader, Harmless, Short;
+    BatchRenewLease = 33: Reader, Harmless, Short => hot batch_renew_lease;
     /// Takes a segment back after a time of grace.
-    GracefulUnmountSegment = 34: Node, Tracked, Short;
+    GracefulUnmountSegment = 34: Node, Tracked, Short => cold graceful_unmount_segment;
     /// Why a key is as it is.
-    ExplainObject = 35: Reader, Harmless, Short;
+    ExplainObject = 35: Reader, Harmless, Short => cold explain;
 
     /// Space to copy an object into.
-    CopyStart = 50: Node, Tracked, Short;
+    CopyStart = 50: Node, Tracked, Short => written copy_start;
     /// The copies are written.
-    CopyEnd = 51: Node, Tracked, Short;
+    CopyEnd = 51: Node, Tracked, Short => cold copy_end;
     /// Gives up a copy.
-    CopyRevoke = 52: Node, Tracked, Short;
+    CopyRevoke = 52: Node, Tracked, Short => cold copy_revoke;
     /// Space to move a replica into.
-    MoveStart = 53: Node, Tracked, Short;
+    MoveStart = 53: Node, Tracked, Short => written move_start;
     /// The moved replica is written.
-    MoveEnd = 54: Node, Tracked, Short;
+    MoveEnd = 54: Node, Tracked, Short => cold move_end;
     /// Gives up a move.
-    MoveRevoke = 55: Node, Tracked, Short;
+    MoveRevoke = 55: Node, Tracked, Short => cold move_revoke;
     /// Has a node copy an object.
-    CreateCopyTask = 56: Writer, Tracked, Short;
+    CreateCopyTask = 56: Writer, Tracked, Short => cold create_copy_task;
     /// Has a node move a replica.
-    CreateMoveTask = 57: Writer, Tracked, Short;
+    CreateMoveTask = 57: Writer, Tracked, Short => cold create_move_task;
     /// What has become of a task.
-    QueryTask = 58: Writer, Harmless, Short;
+    QueryTask = 58: Writer, Harmless, Short => cold query_task;
     /// The tasks that wait for a node.
-    FetchTasks = 59: Node, Tracked, Short;
+    FetchTasks = 59: Node, Tracked, Short => cold fetch_tasks;
     /// How a task went.
-    MarkTaskToComplete = 60: Node, Harmless, Short;
+    MarkTaskToComplete = 60: Node, Harmless, Short => cold mark_task_to_complete;
     /// Begins to empty segments.
-    CreateDrainJob = 61: Admin, Tracked, Short;
+    CreateDrainJob = 61: Admin, Tracked, Short => cold create_drain_job;
     /// What has become of a drain job.
-    QueryDrainJob = 62: Admin, Harmless, Short;
+    QueryDrainJob = 62: Admin, Harmless, Short => cold query_drain_job;
     /// The drain jobs that are known.
-    ListDrainJobs = 63: Admin, Harmless, Long;
+    ListDrainJobs = 63: Admin, Harmless, Long => cold list_drain_jobs;
     /// Begins no more moves for a drain job.
-    CancelDrainJob = 64: Admin, Tracked, Short;
+    CancelDrainJob = 64: Admin, Tracked, Short => cold cancel_drain_job;
     /// Takes new objects into a drained segment again.
-    ReopenSegment = 65: Admin, Harmless, Short;
+    ReopenSegment = 65: Admin, Harmless, Short => cold reopen_segment;
     /// Gives a tenant a quota.
-    SetTenantQuota = 66: Admin, Harmless, Long;
+    SetTenantQuota = 66: Admin, Harmless, Long => cold set_tenant_quota;
     /// Makes these the only quotas.
-    ReplaceTenantQuotas = 67: Admin, Harmless, Long;
+    ReplaceTenantQuotas = 67: Admin, Harmless, Long => cold replace_tenant_quotas;
     /// Takes a tenant's quota away.
-    DeleteTenantQuota = 68: Admin, Tracked, Long;
+    DeleteTenantQuota = 68: Admin, Tracked, Long => cold delete_tenant_quota;
     /// What one tenant may have and has.
-    GetTenantQuota = 69: Admin, Harmless, Long;
+    GetTenantQuota = 69: Admin, Harmless, Long => cold get_tenant_quota;
     /// What all tenants may have and have.
-    ListTenantQuotas = 70: Admin, Harmless, Long;
+    ListTenantQuotas = 70: Admin, Harmless, Long => cold list_tenant_quotas;
     /// The file of an object is written.
-    DiskPutEnd = 71: Writer, Tracked, Short;
+    DiskPutEnd = 71: Writer, Tracked, Short => hot disk_put_end;
     /// The file of an object will not be written.
-    DiskPutRevoke = 72: Writer, Tracked, Short;
+    DiskPutRevoke = 72: Writer, Tracked, Short => hot disk_put_revoke;
     /// Gives up the memory of a put.
-    MemoryPutRevoke = 73: Writer, Tracked, Short;
+    MemoryPutRevoke = 73: Writer, Tracked, Short => hot memory_put_revoke;
     /// An object was deleted from a disk.
-    EvictDiskReplica = 74: Writer, Tracked, Short;
+    EvictDiskReplica = 74: Writer, Tracked, Short => cold evict_disk_replica;
     /// `EvictDiskReplica` of many objects.
-    BatchEvictDiskReplica = 75: Writer, Tracked, Short;
+    BatchEvictDiskReplica = 75: Writer, Tracked, Short => written batch_evict_disk_replica;
     /// Makes a client's own disk known.
-    MountLocalDisk = 76: Node, Harmless, Short;
+    MountLocalDisk = 76: Node, Harmless, Short => cold mount_local_disk;
     /// Forgets a client's own disk.
-    UnmountLocalDisk = 77: Node, Tracked, Short;
+    UnmountLocalDisk = 77: Node, Tracked, Short => cold unmount_local_disk;
     /// The objects that a client is to write to its disk.
-    OffloadHeartbeat = 78: Node, Tracked, Short;
+    OffloadHeartbeat = 78: Node, Tracked, Short => cold offload_heartbeat;
     /// How the writing of objects to a disk went.
-    NotifyOffload = 79: Node, Tracked, Short;
+    NotifyOffload = 79: Node, Tracked, Short => written notify_offload;
     /// What a client has found on its disk.
-    ReportLocalDisk = 80: Node, Harmless, Short;
+    ReportLocalDisk = 80: Node, Harmless, Short => written report_local_disk;
     /// How much a client's disk can hold.
-    ReportSsdCapacity = 81: Node, Harmless, Short;
+    ReportSsdCapacity = 81: Node, Harmless, Short => cold report_ssd_capacity;
     /// Whether a client is to delete everything on its disk.
-    PollRemoveAll = 82: Node, Tracked, Short;
+    PollRemoveAll = 82: Node, Tracked, Short => cold poll_remove_all;
     /// The clients' own disks.
-    ListLocalDisks = 83: Admin, Harmless, Long;
+    ListLocalDisks = 83: Admin, Harmless, Long => cold list_local_disks;
     /// The objects that a client is to bring back into memory.
-    PromotionHeartbeat = 84: Node, Tracked, Short;
+    PromotionHeartbeat = 84: Node, Tracked, Short => cold promotion_heartbeat;
     /// Memory to bring an object back into.
-    PromotionAllocStart = 85: Node, Tracked, Short;
+    PromotionAllocStart = 85: Node, Tracked, Short => written promotion_alloc_start;
     /// An object is back in memory.
-    NotifyPromotionSuccess = 86: Node, Tracked, Short;
+    NotifyPromotionSuccess = 86: Node, Tracked, Short => cold notify_promotion_success;
     /// An object is not brought back.
-    NotifyPromotionFailure = 87: Node, Harmless, Short;
+    NotifyPromotionFailure = 87: Node, Harmless, Short => cold notify_promotion_failure;
     /// What could not be read or reached.
-    ReportFailures = 88: Reader, Harmless, Short;
+    ReportFailures = 88: Reader, Harmless, Short => cold report_failures;
 }
 
 impl Method {

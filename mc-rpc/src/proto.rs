@@ -1,9 +1,9 @@
 //! The messages of `proto/mc/store/v1/master.proto`, as prost generates them.
 //!
-//! They are the contract, for whoever speaks the protocol by other means than
-//! this crate's client. This crate writes them with prost and reads what a peer
-//! sends with its own bounded reader, because prost allocates whatever a message
-//! claims to hold before anybody can count it.
+//! They are the contract, also for programs that speak the protocol by other means than
+//! this crate's client. The calls of every put and get are written and read by hand, without
+//! copies; all others by prost, after their items have been counted, because prost allocates
+//! whatever a message claims to hold.
 
 #![allow(clippy::all, missing_docs)]
 #![allow(rustdoc::all)]

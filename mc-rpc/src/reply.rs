@@ -2,14 +2,8 @@
 //! copies. Field numbers as in the `.proto`; the tests read every answer back
 //! with prost.
 
-mod disks;
-mod drains;
-mod explain;
 mod patterns;
-mod report;
 mod sign;
-mod tasks;
-mod tenants;
 mod transfers;
 
 use core::time::Duration;
@@ -18,33 +12,22 @@ use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
 use mc_meta::{
-    BufferStatus, ClientStatus, KeyPage, LocalDiskReplica, MAX_REPLICAS, ObjectInfo, Placement,
-    Pong, PutGrant, RangedList, Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice,
-    VerifiedSpan,
+    BufferStatus, ClientStatus, LocalDiskReplica, MAX_REPLICAS, Placement, Pong, PutGrant,
+    RangedList, Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
 };
 use mc_ticket::Rights;
-use mc_types::{ClientId, ErrorCode, Extent, KeyRef};
+use mc_types::{ErrorCode, Extent};
 
-use crate::answer::Reported;
 use crate::error::Refusal;
 use crate::proto::ping_response;
 use crate::wire::{
-    put_bytes, put_fixed32, put_fixed64, put_item_bytes, put_message, put_present_u64, put_u64,
-    put_zeros,
+    put_bytes, put_fixed32, put_fixed64, put_item_bytes, put_message, put_u64, put_zeros,
 };
 
-pub(crate) use disks::{DISK_JOB_CEILING, write_disk_job, write_local_disks, write_promotion};
-pub(crate) use drains::{write_drain_job, write_drain_jobs, write_job_id, write_job_status};
-pub(crate) use explain::write_explanation;
 pub(crate) use patterns::MatchReply;
-pub(crate) use report::write_report;
 pub(crate) use sign::Signer;
 use sign::Terms;
-pub(crate) use tasks::{
-    TASK_CEILING, write_task_id, write_task_info, write_task_status, write_tasks,
-};
-pub(crate) use tenants::{write_quota_report, write_tenant_usage};
-pub(crate) use transfers::write_transfer;
+pub(crate) use transfers::{write_promotion, write_transfer};
 
 /// Bytes that any item of a batch may take, however full the answer is: a
 /// refusal without words.
@@ -75,20 +58,18 @@ fn put_enum(out: &mut BytesMut, number: u32, value: i32) {
 enum Names {
     /// With everything needed to reach it.
     Inline,
-    /// With everything but what opens it.
-    WithoutRemoteKey,
     /// By its place in the table.
     Index(u32),
 }
 
-/// Writes a replica, with a ticket when `terms` say for what.
+/// Writes a replica with its ticket.
 fn put_replica(
     out: &mut BytesMut,
     number: u32,
     (segment, extent): (&Segment, Extent),
     status: ReplicaStatus,
     names: Names,
-    terms: Option<Terms>,
+    terms: Terms,
 ) {
     let handle = BufferStatus::of(status, segment.status());
     put_message(out, number, |out| {
@@ -96,21 +77,17 @@ fn put_replica(
             let spec = segment.spec();
             match names {
                 Names::Index(index) => put_u64(out, 8, index.into()),
-                Names::Inline | Names::WithoutRemoteKey => {
+                Names::Inline => {
                     put_bytes(out, 1, spec.name.as_bytes());
                     put_bytes(out, 5, &spec.id.to_bytes());
                     put_bytes(out, 6, spec.endpoint.as_str().as_bytes());
-                    if matches!(names, Names::Inline) {
-                        put_bytes(out, 7, &spec.remote_key.to_bytes());
-                    }
+                    put_bytes(out, 7, &spec.remote_key.to_bytes());
                 }
             }
             put_u64(out, 2, extent.len());
             put_u64(out, 3, extent.offset());
             put_enum(out, 4, handle as i32);
-            if let Some(terms) = terms {
-                terms.put_ticket(out, 9, segment.spec(), extent);
-            }
+            terms.put_ticket(out, 9, segment.spec(), extent);
         });
         put_enum(out, 2, status as i32);
     });
@@ -180,7 +157,7 @@ fn put_placements<'a>(
     };
     for Placement { segment, extent } in placements {
         let names = names(segment);
-        put_replica(out, number, (segment, *extent), status, names, Some(terms));
+        put_replica(out, number, (segment, *extent), status, names, terms);
     }
 }
 
@@ -242,11 +219,6 @@ pub(crate) fn write_renewal(out: &mut BytesMut, renewed: &Renewed, signer: Signe
     put_renewal(out, renewed, signer, |_| Names::Inline);
 }
 
-/// `MountSegmentResponse` and `ReMountSegmentResponse`.
-pub(crate) fn write_mounted(out: &mut BytesMut, clock: Signer) {
-    put_clock(out, [2, 3], clock);
-}
-
 fn put_clock(out: &mut BytesMut, [epoch, now]: [u32; 2], clock: Signer) {
     put_fixed64(out, epoch, clock.epoch.as_u64());
     put_u64(out, now, clock.now.as_millis());
@@ -260,25 +232,6 @@ pub(crate) fn write_count(out: &mut BytesMut, count: u64) {
 /// `ExistKeyResponse` and `PollRemoveAllResponse`.
 pub(crate) fn write_exists(out: &mut BytesMut, exists: bool) {
     put_u64(out, 2, exists.into());
-}
-
-/// One key of `BatchReplicaClearResponse`.
-pub(crate) fn write_cleared_key(out: &mut BytesMut, key: KeyRef<'_>) {
-    put_item_bytes(out, 2, key.as_str().as_bytes());
-}
-
-/// `BatchQueryIpResponse`.
-pub(crate) fn write_hosts(out: &mut BytesMut, clients: &[(ClientId, Vec<Box<str>>)]) {
-    for (client, hosts) in clients {
-        put_message(out, 2, |out| {
-            put_bytes(out, 1, format!("{:032x}", client.as_u128()).as_bytes());
-            put_message(out, 2, |out| {
-                for host in hosts {
-                    put_item_bytes(out, 1, host.as_bytes());
-                }
-            });
-        });
-    }
 }
 
 /// `PingResponse`.
@@ -299,45 +252,6 @@ pub(crate) fn write_pong(out: &mut BytesMut, pong: Pong, checks: &[ReplicaCheck]
             put_u64(out, 4, check.extent.len());
             put_slices(out, 5, check.slices.as_slice());
         });
-    }
-}
-
-/// `ReportFailuresResponse`.
-pub(crate) fn write_reported(out: &mut BytesMut, reported: Reported) {
-    put_u64(out, 2, reported.noted);
-    put_u64(out, 3, reported.stale);
-    put_u64(out, 4, reported.limited);
-}
-
-/// `DescribeObjectResponse`.
-pub(crate) fn write_object_info(out: &mut BytesMut, info: &ObjectInfo) {
-    for replica in &info.replicas {
-        let Placement { segment, extent } = &replica.placement;
-        put_replica(out, 2, (segment, *extent), replica.status, Names::WithoutRemoteKey, None);
-    }
-    put_u64(out, 3, info.generation.as_u64());
-    put_slices(out, 4, info.slices.as_slice());
-    put_u64(out, 5, millis(info.lease));
-    put_bytes(out, 6, &info.owner.to_bytes());
-    put_u64(out, 7, info.soft_pinned.into());
-    put_u64(out, 8, millis(info.idle));
-    if let Some(status) = info.disk {
-        put_disk(out, 9, info.slices.total_len(), status);
-    }
-    put_local_disks(out, 10, &info.local_disks);
-}
-
-/// `ListKeysResponse`.
-pub(crate) fn write_key_page(out: &mut BytesMut, page: &KeyPage) {
-    for info in &page.keys {
-        put_message(out, 2, |out| {
-            put_bytes(out, 1, info.key.as_str().as_bytes());
-            put_u64(out, 2, info.len);
-            put_u64(out, 3, info.replicas.into());
-        });
-    }
-    if let Some(next) = page.next {
-        put_present_u64(out, 3, next.to_u64());
     }
 }
 
@@ -378,9 +292,26 @@ impl<'a> BatchReply<'a> {
     }
 
     /// An item that only says that it went well.
-    pub(crate) fn done(&mut self) {
+    fn done(&mut self) {
         put_item_bytes(self.out, self.number, b"");
         self.remaining -= 1;
+    }
+
+    /// Answers each item with what `answer` says of it.
+    pub(crate) fn all<T>(
+        mut self,
+        items: impl IntoIterator<Item = T>,
+        mut answer: impl FnMut(T) -> Result<(), Refusal>,
+    ) {
+        items.into_iter().for_each(|item| self.item(answer(item)));
+    }
+
+    /// Answers the next item.
+    pub(crate) fn item(&mut self, answer: Result<(), Refusal>) {
+        match answer {
+            Ok(()) => self.done(),
+            Err(refusal) => self.refused(&refusal),
+        }
     }
 
     pub(crate) fn refused(&mut self, refusal: &Refusal) {

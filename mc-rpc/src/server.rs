@@ -1,20 +1,21 @@
 //! The server's side: listens, takes connections, ends them in good order.
 
-mod answering;
-mod complaints;
+mod close_reason;
 mod config;
 mod connection;
-mod end;
-mod figures;
+mod deduplication;
+mod dispatch;
+mod executor;
 mod greet;
 #[cfg(feature = "grpc")]
 mod grpc;
+mod held_answers;
 mod identity;
-mod lanes;
 mod listener;
-mod long;
+mod log_limiter;
+mod long_calls;
+mod metrics;
 mod peer;
-mod replays;
 mod transit;
 
 use core::future::Future;
@@ -32,13 +33,13 @@ use crate::error::BindError;
 use crate::service::Service;
 
 pub use config::{Liveness, ServerConfig};
-pub use figures::{MethodCalls, ServerMetrics};
+pub use metrics::{MethodCalls, ServerMetrics};
 
-use complaints::Complaints;
-use figures::{Counters, add};
-use lanes::Lanes;
+use deduplication::Sessions;
+use executor::Executor;
 use listener::{Accepted, Listener};
-use replays::Sessions;
+use log_limiter::LogLimiter;
+use metrics::{Counters, add};
 
 /// Connections beyond the limit that are told so at a time; more are closed
 /// without a word.
@@ -72,11 +73,11 @@ struct Shared<S> {
     config: Arc<ServerConfig>,
     /// The name of the socket that TCP clients of this host are offered.
     local_socket: Option<Box<str>>,
-    lanes: Lanes,
+    executor: Executor,
     places: Arc<Places>,
     sessions: Sessions,
     counters: Counters,
-    complaints: Complaints,
+    log_limiter: LogLimiter,
     /// Bytes in the buffers of connections that hold many.
     buffered: Arc<AtomicUsize>,
     #[cfg(feature = "grpc")]
@@ -88,7 +89,7 @@ impl<S> Shared<S> {
         Self {
             service,
             local_socket,
-            lanes: Lanes::new(config.bulk_threads),
+            executor: Executor::new(config.bulk_threads),
             places: Places::new(
                 config.max_connections,
                 config.max_connections_per_address,
@@ -96,7 +97,7 @@ impl<S> Shared<S> {
             ),
             sessions: Sessions::new(config.max_connections),
             counters: Counters::default(),
-            complaints: Complaints::new(),
+            log_limiter: LogLimiter::new(),
             buffered: Arc::default(),
             #[cfg(feature = "grpc")]
             reflection: grpc::Reflection::new(),
@@ -243,7 +244,7 @@ fn accept<S: Service>(
     let (seat, yielded) = shared.places.take(source);
     if yielded > 0 {
         add(&shared.counters.yielded, yielded as u64);
-        shared.complaints.about(&peer, &"all places were taken; others that idled made room");
+        shared.log_limiter.about(&peer, &"all places were taken; others that idled made room");
     }
     if let Some(seat) = seat {
         let place = Arc::clone(seat.place());
@@ -253,7 +254,7 @@ fn accept<S: Service>(
         return;
     }
     add(&shared.counters.turned_away, 1);
-    shared.complaints.about(&peer, &"too many connections with calls under way");
+    shared.log_limiter.about(&peer, &"too many connections with calls under way");
     if connections.len() < shared.places.bound() + MAX_REFUSING {
         connections.spawn(greet::turn_away(stream, shared.config.handshake_timeout));
     }

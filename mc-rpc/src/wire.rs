@@ -1,4 +1,4 @@
-//! A reader of protobuf messages that allocates nothing, so that whoever reads
+//! A reader of protobuf messages that allocates nothing, so that the reader
 //! can bound a count or a length before it costs memory; and the few writers
 //! that spare a copy of each key. The format: "Encoding" in the Protocol Buffers
 //! documentation.

@@ -16,8 +16,10 @@ use common::{ME, PATIENCE, connect, key, master, segment, serve};
 use gate::gated;
 use mc_meta::{Master, PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::frame::{self, ClientPreface, FrameHeader, Kind, MAGIC};
+use mc_rpc::proto::MountSegmentRequest;
 use mc_rpc::{ClientConfig, MasterClient, Method, RpcError, Server, ServerConfig, ServerHandle};
 use mc_types::{ErrorCode, KeyRef};
+use prost::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
@@ -165,8 +167,20 @@ async fn bad_requests_are_refused_by_name() {
     let with_id = |tag: u8, rest: &[u8]| [&[tag], &id[..], rest].concat();
     let many_slices = with_id(0x2a, &[&b"\x0a\x01k\x22\x81\x08"[..], &[1; 1025]].concat());
     let many_checksums = with_id(0x12, &[&b"\x0a\x01k\x22\x84\x20"[..], &[1; 4100]].concat());
-    let long_name = [&b"\x1a\x81\x02"[..], &[b'n'; 257]].concat();
-    let cases: [(Method, &[u8], ErrorCode, &str); 26] = [
+    let mount = MountSegmentRequest {
+        segment_id: vec![7; 16],
+        client_id: vec![7; 16],
+        endpoint: "tcp://10.0.0.1:1".into(),
+        remote_key: vec![7; 16],
+        ..Default::default()
+    };
+    let no_endpoint = MountSegmentRequest { endpoint: "ftp:/".into(), ..mount.clone() };
+    let short_key = MountSegmentRequest { remote_key: vec![7], ..mount.clone() };
+    let no_segment = MountSegmentRequest { segment_id: vec![], ..mount.clone() };
+    let long_name = MountSegmentRequest { segment_name: "n".repeat(257), ..mount };
+    let [no_endpoint, short_key, no_segment, long_name] =
+        [no_endpoint, short_key, no_segment, long_name].map(|message| message.encode_to_vec());
+    let cases: [(Method, &[u8], ErrorCode, &str); 25] = [
         (Method::ExistKey, b"", InvalidKey, "key is empty"),
         (Method::ExistKey, b"\x0a\x00", InvalidKey, "key is empty"),
         (Method::ExistKey, b"\x0a\x02\xff\xfe", InvalidKey, "not UTF-8"),
@@ -188,14 +202,13 @@ async fn bad_requests_are_refused_by_name() {
         (Method::PutStart, b"\x1a\x02\x08\x21", InvalidParams, "replica_num is 33"),
         (Method::PutStart, &many_slices, InvalidParams, "slice_lengths has more than 1024"),
         (Method::PutEnd, &many_checksums, InvalidParams, "slice_checksums has more than 1024"),
-        (Method::MountSegment, b"\x32\x05ftp:/", InvalidParams, "endpoint: "),
-        (Method::MountSegment, &with_id(0x2a, b""), InvalidParams, "segment_id is missing"),
-        (Method::ReMountSegment, b"\x32\x05ftp:/", InvalidParams, "endpoint: "),
-        (Method::ReMountSegment, b"\x3a\x01k", InvalidParams, "remote_key has 1 bytes, not 16"),
-        (Method::ReMountSegment, b"\x22\x00", InvalidParams, "segment_id has 0 bytes, not 16"),
+        (Method::MountSegment, &no_endpoint, InvalidParams, "endpoint is not an endpoint: "),
+        (Method::MountSegment, &no_segment, InvalidParams, "segment_id is missing"),
+        (Method::ReMountSegment, &no_endpoint, InvalidParams, "endpoint is not an endpoint: "),
+        (Method::ReMountSegment, &short_key, InvalidParams, "remote_key has 1 bytes, not 16"),
         (Method::ReMountSegment, &long_name, InvalidParams, "segment_name has 257 bytes"),
-        (Method::ReMountSegment, &with_id(0x2a, b""), InvalidParams, "segment_id is missing"),
-        (Method::UnmountSegment, b"\x0a\x00", InvalidParams, "neither segment_id"),
+        (Method::ReMountSegment, &no_segment, InvalidParams, "segment_id is missing"),
+        (Method::UnmountSegment, &with_id(0x1a, b""), InvalidParams, "neither segment_id"),
         (Method::UnmountSegment, &with_id(0x1a, b"\x0a\x01x"), SegmentNotFound, "named \"x\""),
         (Method::LongestPrefix, b"\x0a\x01k\x0a\x00", InvalidKey, "keys: the key is empty"),
     ];

@@ -143,7 +143,10 @@ async fn cluster() -> (Process, MasterClient) {
 async fn executes_no_call_whose_caller_gave_up() {
     let (mut process, other) = cluster().await;
     let replicas = ReplicateConfig::default();
-    let caller = MasterClient::connect(&process.addr, config(SHORT)).await.unwrap();
+    // One that repeats calls would ask for its put again, and revoke it.
+    let mut once = config(SHORT);
+    once.retry = false;
+    let caller = MasterClient::connect(&process.addr, once).await.unwrap();
     assert!(caller.exist(key("old")).await.unwrap());
     let thread = blocking::MasterClient::connect(&process.addr, config(SHORT)).unwrap();
     assert!(thread.exist(key("old")).unwrap());

@@ -11,7 +11,7 @@ use mc_alloc::strategy::{AllocationStrategy, Request};
 use mc_evict::{EvictionPolicy, Handle, Item, Verdict};
 use mc_meta::{Effect, EffectSink, Removal};
 use mc_store::{ByteSize, Client, Master, MasterConfig};
-use mc_types::Time;
+use mc_types::{Sequence, Time};
 
 /// Offers what came first first, whatever was used. A policy need not be fast: each shard has one
 /// of its own, and it is called under the shard's lock.
@@ -69,7 +69,7 @@ impl AllocationStrategy for FillUp {
 struct Evictions(Arc<AtomicU64>);
 
 impl EffectSink for Evictions {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         if matches!(effect, Effect::Removed { cause: Removal::Evicted, .. }) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{
-    Authenticate, Clock, MasterService, Server, ServerConfig, ServerHandle, ServerWatch,
-    SystemClock,
+    Authenticate, Clock, DurableWatch, MasterService, Server, ServerConfig, ServerHandle,
+    ServerWatch, SystemClock,
 };
 use mc_ticket::GrantSecret;
 
@@ -47,6 +47,7 @@ pub struct MasterBuilder {
     seed: Option<u64>,
     sinks: Vec<Box<dyn EffectSink>>,
     state: Option<mc_meta::Master>,
+    durability: Option<DurableWatch>,
 }
 
 impl Master {
@@ -62,6 +63,7 @@ impl Master {
             seed: None,
             sinks: Vec::new(),
             state: None,
+            durability: None,
         }
     }
 
@@ -136,9 +138,17 @@ impl MasterBuilder {
         self
     }
 
-    /// Adds one that is told of every change, after those that were added before.
+    /// Adds a sink, which receives every change after the sinks that were added before.
     pub fn sink(mut self, sink: impl EffectSink + 'static) -> Self {
         self.sinks.push(Box::new(sink));
+        self
+    }
+
+    /// Holds the answer to every call that changed something until the journal, one of the
+    /// [sinks](Self::sink), has made its effects durable; see
+    /// [`MasterService::with_durability`](mc_rpc::MasterService::with_durability).
+    pub fn durability(mut self, watch: DurableWatch) -> Self {
+        self.durability = Some(watch);
         self
     }
 
@@ -187,6 +197,10 @@ impl MasterBuilder {
         let state = Arc::new(state);
         let clock = SystemClock::new();
         let service = MasterService::new(Arc::clone(&state), clock);
+        let service = match self.durability {
+            Some(watch) => service.with_durability(watch),
+            None => service,
+        };
         let ticked = Arc::clone(&state);
         let ticker =
             Ticker::start(move || ticked.tick(clock.now())).map_err(MasterStartError::Thread)?;

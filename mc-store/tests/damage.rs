@@ -104,6 +104,20 @@ async fn the_key_of_a_damaged_object_is_free_again() {
     drop(nodes);
 }
 
+/// As a program does that gets one object and ends.
+#[tokio::test]
+async fn a_reader_that_leaves_at_once_has_reported() {
+    let (master, _nodes) = cluster(1).await;
+    let app = client(&master).connect().await.unwrap();
+    let value = content(3 * BLOCK);
+    put_damaged(&app, "k", &value, 1, &[0]).await;
+    let reader = client(&master).connect().await.unwrap();
+    assert!(matches!(reader.get("k").await, Err(GetError::ChecksumMismatch { .. })));
+    reader.shutdown().await;
+    assert_eq!(master.report().damage.reports, 1);
+    until("the object to go", async || (!app.exist("k").await.unwrap()).then_some(())).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_over_damaged_bytes_fails_and_frees_the_key_as_well() {
     let (master, nodes) = cluster(1).await;

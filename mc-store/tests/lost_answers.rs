@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mc_rpc::Method;
 use mc_store::{ByteSize, Client, ClientBuilder, Master, Put, PutOutcome, ReplicateConfig};
+use mc_types::{ClientId, KeyRef};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -198,6 +199,71 @@ async fn a_put_whose_end_got_no_answer_frees_its_key() {
     let begun = Instant::now();
     cluster.free("a", begun).await;
     cluster.free("b", begun).await;
+}
+
+/// Nobody knows the handle of such a put: it came with the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_whose_start_got_no_answer_frees_its_key() {
+    let cluster = Cluster::start().await;
+    cluster.losses.starts.store(true, Ordering::SeqCst);
+    for (name, losses) in
+        [("answer", &cluster.losses.answers), ("request", &cluster.losses.requests)]
+    {
+        losses.store(ALL, Ordering::SeqCst);
+        cluster.writer.put(name, "first").await.unwrap_err();
+        cluster.heal();
+        cluster.free(name, Instant::now()).await;
+    }
+
+    let keys = ["a", "b"];
+    cluster.losses.answers.store(ALL, Ordering::SeqCst);
+    let puts = keys.map(|key| Put::new(key, Bytes::from("first"))).to_vec();
+    for outcome in cluster.writer.batch_put(puts, &ReplicateConfig::default()).await {
+        outcome.unwrap_err();
+    }
+    cluster.heal();
+    let begun = Instant::now();
+    for key in keys {
+        cluster.free(key, begun).await;
+    }
+}
+
+/// The same for a caller that stops waiting before the call has failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_put_whose_start_nobody_waits_for_frees_its_key() {
+    let cluster = Cluster::start().await;
+    let through = cluster.through.to_string();
+    let master = mc_rpc::MasterClient::connect(&through, mc_rpc::ClientConfig::default());
+    let master = master.await.unwrap();
+    cluster.losses.starts.store(true, Ordering::SeqCst);
+    cluster.losses.answers.store(1, Ordering::SeqCst);
+    let key = KeyRef::new("one").unwrap();
+    let puts = [mc_rpc::PutStartItem { key, slice_lengths: &[5], again: false }];
+    let (me, config) = (ClientId::from_u128(1), ReplicateConfig::default());
+    let start = master.batch_put_start(me, &config, &puts);
+    let is_lost = async {
+        while cluster.losses.answers.load(Ordering::SeqCst) > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        answer = start => panic!("no answer was to come: {answer:?}"),
+        () = is_lost => {}
+    }
+    cluster.free("one", Instant::now()).await;
+}
+
+/// The same for a thread that makes its calls itself.
+#[test]
+fn a_blocking_put_whose_start_got_no_answer_frees_its_key() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let cluster = runtime.block_on(Cluster::start());
+    let writer = client(cluster.through).connect_blocking().unwrap();
+    cluster.losses.starts.store(true, Ordering::SeqCst);
+    cluster.losses.answers.store(ALL, Ordering::SeqCst);
+    writer.put("one", "first").unwrap_err();
+    cluster.heal();
+    runtime.block_on(cluster.free("one", Instant::now()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mc_meta::{Effect, EffectSink, PutEnd, PutStart, Removal, ReplicateConfig, SegmentSpec};
 use mc_store::{ClientId, Master, MasterConfig};
-use mc_types::{KeyRef, RemoteKey, SegmentId, Time};
+use mc_types::{KeyRef, RemoteKey, SegmentId, Sequence, Time};
 
 const CLIENT: ClientId = ClientId::from_u128(1);
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 struct PanicsOnce(AtomicBool);
 
 impl EffectSink for PanicsOnce {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         let is_eviction = matches!(effect, Effect::Removed { cause: Removal::Evicted, .. });
         assert!(!is_eviction || self.0.swap(true, Ordering::Relaxed), "a sink that fails");
     }
@@ -51,7 +51,7 @@ struct PanicsAlways;
 
 #[cfg(feature = "grpc")]
 impl EffectSink for PanicsAlways {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         let is_eviction = matches!(effect, Effect::Removed { cause: Removal::Evicted, .. });
         assert!(!is_eviction, "a sink that always fails");
     }

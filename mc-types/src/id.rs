@@ -77,29 +77,50 @@ uuid_id! {
     JobId
 }
 
-/// Which put of a key an object came from. A master never gives the same
-/// generation twice, so two objects under one key can be told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Generation(u64);
+/// Defines ids that a master draws from one sequence of numbers.
+macro_rules! number_id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u64);
 
-impl Generation {
-    /// The generation with this number.
-    #[must_use]
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
+        impl $name {
+            /// Returns the id with this number.
+            #[must_use]
+            pub const fn new(number: u64) -> Self {
+                Self(number)
+            }
 
-    /// Its number.
-    #[must_use]
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
+            /// Returns the id's number.
+            #[must_use]
+            pub const fn as_u64(self) -> u64 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
 }
 
-impl fmt::Display for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "g{}", self.0)
-    }
+number_id! {
+    /// Which put of a key an object came from. A master never gives the same
+    /// generation twice, so two objects under one key can be told apart.
+    Generation, "g"
+}
+
+number_id! {
+    /// A copy or a move of an object, or its promotion from a disk into memory. A master
+    /// never gives the same id twice.
+    TransferId, "t"
+}
+
+number_id! {
+    /// The place of an effect among all effects of a master, counted from 1.
+    Sequence, "#"
 }
 
 /// The text is not a UUID of the 8-4-4-4-12 form.

@@ -18,7 +18,7 @@ pub use checksum::Checksum;
 pub use endpoint::{Endpoint, EndpointError, MAX_ENDPOINT_LEN};
 pub use error_code::ErrorCode;
 pub use extent::Extent;
-pub use id::{ClientId, Generation, JobId, ParseIdError, SegmentId, TaskId};
+pub use id::{ClientId, Generation, JobId, ParseIdError, SegmentId, Sequence, TaskId, TransferId};
 pub use key::{KeyError, KeyRef, MAX_KEY_LEN, ObjectKey};
 pub use remote_key::RemoteKey;
 pub use size::{ByteSize, ParseByteSizeError};

@@ -70,8 +70,11 @@ def test_a_node_that_is_gone_is_a_connection_error(new_cluster: Callable[..., Cl
 
 #: Prints "begun" when the call that is to be interrupted is about to begin, and its outcome.
 INTERRUPTED = """
+import signal
 import mc_store
 
+# Background jobs of a shell begin with the signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 store = mc_store.local(segment_size="1MB", lease=600, put_wait=600)
 store["leased"] = bytes(900 << 10)
 store.get("leased")

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_meta::{Effect, EffectSink, ReplicaPlace, Segment, SegmentStatus};
-use mc_types::{ByteSize, ClientId, Generation, Time};
+use mc_types::{ByteSize, ClientId, Generation, Sequence, Time};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -63,7 +63,7 @@ pub(crate) fn change_log() -> (ChangeQueue, ChangeLog) {
 }
 
 impl EffectSink for ChangeQueue {
-    fn emit(&self, _now: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         let change = match effect {
             Effect::SegmentMounted { segment } => Change::Mounted(SegmentIdentity::of(segment)),
             Effect::SegmentChanged { segment, status } => {
@@ -82,12 +82,16 @@ impl EffectSink for ChangeQueue {
             Effect::SegmentSuspected { segment, is_suspect } => {
                 Change::Suspected(SegmentIdentity::of(segment), *is_suspect)
             }
-            // Objects come and go by the million a minute; the metrics count them.
             _ => return,
         };
         if self.queue.try_send(change).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Objects come and go by the million a minute; the metrics count them.
+    fn wants_objects(&self) -> bool {
+        false
     }
 }
 

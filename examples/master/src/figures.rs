@@ -108,6 +108,11 @@ pub(crate) fn rpc(text: &mut String, server: &ServerMetrics) {
         ("expired_calls", "Calls that waited longer than their caller wanted", server.expired),
         ("cancelled_calls", "Calls given up before they were executed", server.cancelled),
         ("repeated_calls", "Second attempts that got the first answer", server.repeated),
+        (
+            "not_durable_calls",
+            "Calls executed and then refused: their effects did not become durable in time",
+            server.not_durable,
+        ),
         ("received_bytes", "Bytes that came in calls", server.bytes_in),
         ("sent_bytes", "Bytes that went out in answers", server.bytes_out),
     ] {

@@ -15,6 +15,7 @@ use mc_types::{Generation, KeyRef, Time};
 use crate::lock::{Mutex, rank};
 use crate::master::Master;
 use crate::shard::Shard;
+use crate::shard::objects::ObjectSlot;
 use crate::tenant::id::{TenantId, unscoped};
 
 /// Where a member is.
@@ -22,7 +23,7 @@ use crate::tenant::id::{TenantId, unscoped};
 pub(crate) struct Member {
     pub(crate) shard: u32,
     /// Known once the member has one; a group is not given up before.
-    pub(crate) slot: u32,
+    pub(crate) slot: ObjectSlot,
 }
 
 /// One group. Its lock is taken after a shard's and never before one.
@@ -68,13 +69,13 @@ impl Group {
         if self.is_condemned() {
             return false;
         }
-        inner.members.insert(generation, Member { shard, slot: u32::MAX });
+        inner.members.insert(generation, Member { shard, slot: ObjectSlot::NONE });
         inner.held += 1;
         true
     }
 
     /// Notes the slot of a member.
-    pub(crate) fn settle(&self, generation: Generation, slot: u32) {
+    pub(crate) fn settle(&self, generation: Generation, slot: ObjectSlot) {
         if let Some(member) = self.inner.lock().members.get_mut(&generation) {
             member.slot = slot;
         }
@@ -200,7 +201,7 @@ impl Master {
 }
 
 impl Shard {
-    pub(crate) fn leave_group(&mut self, slot: u32) {
+    pub(crate) fn leave_group(&mut self, slot: ObjectSlot) {
         let object = self.get_mut(slot);
         let open = !object.is_complete() || object.transfer().is_some();
         let held = object.hard_pin || open;
@@ -236,10 +237,10 @@ mod tests {
         group.free();
         assert!(group.access(at(10)) && group.access(at(5)));
         assert_eq!(group.condemn(at(9)), Err(Protected::Leased(at(10))));
-        group.settle(Generation::new(2), 7);
+        group.settle(Generation::new(2), ObjectSlot::new(7));
         let members = group.condemn(at(10)).unwrap();
         assert_eq!(members.len(), 2);
-        assert_eq!(members[1], (Generation::new(2), Member { shard: 0, slot: 7 }));
+        assert_eq!(members[1], (Generation::new(2), Member { shard: 0, slot: ObjectSlot::new(7) }));
         assert!(group.is_condemned() && !group.access(at(99)) && !join(&group, 3));
         assert_eq!(group.condemn(at(10)), Ok(Vec::new()));
     }

@@ -17,6 +17,7 @@ use mc_types::{Generation, Time};
 
 use crate::evict::tenant_order::TenantOrder;
 use crate::object::{Object, Queue};
+use crate::shard::objects::ObjectSlot;
 use crate::tenant::ledger::TenantSlot;
 
 /// Which objects an eviction may take.
@@ -41,7 +42,7 @@ pub(crate) struct Pool {
 struct Aside {
     until: Time,
     generation: Generation,
-    slot: u32,
+    slot: ObjectSlot,
 }
 
 /// Accesses that are noted before the policy is told of them. Moving one object in an
@@ -58,7 +59,7 @@ pub(crate) struct Order {
     lapsed: Lru,
     /// Objects accessed since the policy was last told, in that order. They are in
     /// `main`: whatever takes an object out of it tells the policy first.
-    noted: Vec<u32>,
+    noted: Vec<ObjectSlot>,
     aside: Waiting,
     /// Objects in [`Queue::OnDisk`].
     on_disk: usize,
@@ -77,7 +78,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn add(&mut self, slot: u32, object: &mut Object, until: Time, leased: bool) {
+    fn add(&mut self, slot: ObjectSlot, object: &mut Object, until: Time, leased: bool) {
         object.enter(if leased { Queue::Aside } else { Queue::Held });
         self.leased += usize::from(leased);
         self.heap.push(Reverse(Aside { until, generation: object.generation, slot }));
@@ -114,36 +115,49 @@ impl Order {
 
     /// Has ordinary objects evicted by another policy, which is given those that are there,
     /// the coldest first, as what `item` says.
-    fn use_policy(&mut self, policy: Box<dyn EvictionPolicy>, item: impl Fn(u32) -> Item) {
+    fn use_policy(&mut self, policy: Box<dyn EvictionPolicy>, item: impl Fn(ObjectSlot) -> Item) {
         self.tell();
         let mut before = core::mem::replace(&mut self.main, policy);
         before.evict(&mut |slot| {
-            self.main.insert(slot, item(slot));
+            self.main.insert(slot, item(ObjectSlot::new(slot)));
             Verdict::SetAside
         });
     }
 
     /// Says whose the object in a slot is from now on.
-    pub(crate) fn assign(&mut self, slot: u32, tenant: TenantSlot) {
+    pub(crate) fn assign(&mut self, slot: ObjectSlot, tenant: TenantSlot) {
         if let Some(tenants) = &mut self.tenants {
             tenants.assign(slot, tenant);
         }
     }
 
     /// Whose the object in a slot is.
-    pub(crate) fn tenant(&self, slot: u32) -> TenantSlot {
+    pub(crate) fn tenant(&self, slot: ObjectSlot) -> TenantSlot {
         self.tenants.as_ref().map_or(TenantSlot::DEFAULT, |tenants| tenants.tenant(slot))
     }
 
     /// The object that a tenant would lose first to make room within its quota.
-    fn coldest_of(&self, tenant: TenantSlot, class: Class) -> Option<u32> {
+    fn coldest_of(&self, tenant: TenantSlot, class: Class) -> Option<ObjectSlot> {
         self.tenants.as_ref()?.coldest(tenant, class)
     }
 
-    fn list(&mut self, slot: u32, class: Class) {
+    fn list(&mut self, slot: ObjectSlot, class: Class) {
         if let Some(tenants) = &mut self.tenants {
             tenants.insert(slot, class);
         }
+    }
+
+    /// The ordinary object that the policy would evict first.
+    fn coldest_main(&self) -> Option<ObjectSlot> {
+        self.main.coldest().map(ObjectSlot::new)
+    }
+
+    fn coldest_pinned(&self) -> Option<ObjectSlot> {
+        self.pinned.coldest().map(ObjectSlot::new)
+    }
+
+    fn coldest_lapsed(&self) -> Option<ObjectSlot> {
+        self.lapsed.coldest().map(ObjectSlot::new)
     }
 
     pub(crate) fn soft_pinned(&self) -> usize {
@@ -162,44 +176,50 @@ impl Order {
     }
 
     /// A new object.
-    pub(crate) fn insert(&mut self, slot: u32, object: &mut Object, item: Item) {
+    pub(crate) fn insert(&mut self, slot: ObjectSlot, object: &mut Object, item: Item) {
         if !object.has_memory() {
             self.leave_memory(slot, object);
         } else if object.hard_pin {
             object.enter(Queue::None);
         } else if object.protection().wants_soft_pin() {
             object.enter(Queue::Pinned);
-            self.pinned.insert(slot, Item::UNKNOWN);
+            self.pinned.insert(slot.as_u32(), Item::UNKNOWN);
             self.list(slot, Class::SoftPinned);
         } else {
             self.tell();
             object.enter(Queue::Main);
-            self.main.insert(slot, item);
+            self.main.insert(slot.as_u32(), item);
             self.list(slot, Class::Ordinary);
         }
     }
 
     /// An object comes back from aside, as one that was just used.
-    fn readmit(&mut self, slot: u32, object: &mut Object, pinned: bool, item: Item) {
+    fn readmit(&mut self, slot: ObjectSlot, object: &mut Object, pinned: bool, item: Item) {
         if pinned {
             object.enter(Queue::Pinned);
-            self.pinned.insert(slot, Item::UNKNOWN);
+            self.pinned.insert(slot.as_u32(), Item::UNKNOWN);
             self.list(slot, Class::SoftPinned);
         } else if object.protection().wants_soft_pin() {
             // Where an access finds it whose pin is in force again with it.
             object.enter(Queue::Lapsed);
-            self.lapsed.insert(slot, Item::UNKNOWN);
+            self.lapsed.insert(slot.as_u32(), Item::UNKNOWN);
             self.list(slot, Class::Ordinary);
         } else {
             self.tell();
             object.enter(Queue::Main);
-            self.main.readmit(slot, item);
+            self.main.readmit(slot.as_u32(), item);
             self.list(slot, Class::Ordinary);
         }
     }
 
     /// An object was used.
-    pub(crate) fn access(&mut self, slot: u32, object: &mut Object, terms: &Terms, now: Time) {
+    pub(crate) fn access(
+        &mut self,
+        slot: ObjectSlot,
+        object: &mut Object,
+        terms: &Terms,
+        now: Time,
+    ) {
         match object.queue() {
             Queue::Main => {
                 if self.noted.len() == NOTED {
@@ -210,17 +230,17 @@ impl Order {
             // Pins that count from the commit lapse in the order in which they began.
             Queue::Pinned if terms.soft_pin_from == SoftPinFrom::Commit => {}
             Queue::Pinned => {
-                self.pinned.access(slot);
+                self.pinned.access(slot.as_u32());
                 self.list(slot, Class::SoftPinned);
             }
             Queue::Lapsed if object.protection().is_soft_pinned(terms, now) => {
-                self.lapsed.remove(slot);
-                self.pinned.insert(slot, Item::UNKNOWN);
+                self.lapsed.remove(slot.as_u32());
+                self.pinned.insert(slot.as_u32(), Item::UNKNOWN);
                 object.enter(Queue::Pinned);
                 self.list(slot, Class::SoftPinned);
             }
             Queue::Lapsed => {
-                self.lapsed.access(slot);
+                self.lapsed.access(slot.as_u32());
                 self.list(slot, Class::Ordinary);
             }
             // It is leased now, whatever else keeps it.
@@ -233,7 +253,7 @@ impl Order {
     }
 
     /// An object has nothing left in memory, and stays for what is on disks.
-    pub(crate) fn leave_memory(&mut self, slot: u32, object: &mut Object) {
+    pub(crate) fn leave_memory(&mut self, slot: ObjectSlot, object: &mut Object) {
         if object.queue() != Queue::OnDisk {
             self.remove(slot, object);
             object.enter(Queue::OnDisk);
@@ -242,36 +262,36 @@ impl Order {
     }
 
     /// An object goes when it is on a disk, and is no victim until then.
-    pub(crate) fn wait_for_disk(&mut self, slot: u32, object: &mut Object) {
+    pub(crate) fn wait_for_disk(&mut self, slot: ObjectSlot, object: &mut Object) {
         self.remove(slot, object);
         object.enter(Queue::Offloading);
         self.offloading += 1;
     }
 
     /// An object is offered again then.
-    fn put_aside(&mut self, slot: u32, object: &mut Object, until: Time, leased: bool) {
+    fn put_aside(&mut self, slot: ObjectSlot, object: &mut Object, until: Time, leased: bool) {
         self.remove(slot, object);
         self.aside.add(slot, object, until, leased);
     }
 
     /// Takes an object out of its order that is evicted although it was not offered.
-    fn give_up(&mut self, slot: u32, object: &mut Object) {
+    fn give_up(&mut self, slot: ObjectSlot, object: &mut Object) {
         if object.queue() == Queue::Main {
             self.tell();
-            self.main.give_up(slot);
+            self.main.give_up(slot.as_u32());
         }
         self.remove(slot, object);
     }
 
     /// Takes an object out of its order.
-    pub(crate) fn remove(&mut self, slot: u32, object: &mut Object) {
+    pub(crate) fn remove(&mut self, slot: ObjectSlot, object: &mut Object) {
         match object.queue() {
             Queue::Main => {
                 self.tell();
-                self.main.remove(slot);
+                self.main.remove(slot.as_u32());
             }
-            Queue::Pinned => self.pinned.remove(slot),
-            Queue::Lapsed => self.lapsed.remove(slot),
+            Queue::Pinned => self.pinned.remove(slot.as_u32()),
+            Queue::Lapsed => self.lapsed.remove(slot.as_u32()),
             Queue::Aside => self.aside.leased -= 1,
             Queue::OnDisk => self.on_disk -= 1,
             Queue::Offloading => self.offloading -= 1,
@@ -286,7 +306,7 @@ impl Order {
     /// Tells the policy what was accessed.
     fn tell(&mut self) {
         for slot in self.noted.drain(..) {
-            self.main.access(slot);
+            self.main.access(slot.as_u32());
             if let Some(tenants) = &mut self.tenants {
                 tenants.access(slot);
             }

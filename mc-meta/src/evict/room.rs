@@ -29,6 +29,7 @@ use crate::master::Master;
 use crate::object::{Object, Queue};
 use crate::shard::Shard;
 use crate::shard::hash::mix;
+use crate::shard::objects::ObjectSlot;
 use crate::space::segment::Segment;
 use crate::tenant::ledger::TenantSlot;
 
@@ -76,14 +77,15 @@ impl Labels {
 
     /// Returns an object's label; `None` for slots beyond the bits that are left for them: two
     /// billion objects in all. Such an object is never part of a run.
-    pub(crate) fn of(self, shard: u32, slot: u32) -> Option<Label> {
-        let is_small = u64::from(slot) >> self.slot_bits == 0;
-        is_small.then_some(()).and_then(|()| Label::new(shard << self.slot_bits | slot))
+    pub(crate) fn of(self, shard: u32, slot: ObjectSlot) -> Option<Label> {
+        let is_small = u64::from(slot.as_u32()) >> self.slot_bits == 0;
+        is_small.then_some(()).and_then(|()| Label::new(shard << self.slot_bits | slot.as_u32()))
     }
 
-    fn split(self, label: Label) -> (usize, u32) {
+    fn split(self, label: Label) -> (usize, ObjectSlot) {
         let number = label.number();
-        ((number >> self.slot_bits) as usize, number & ((1 << self.slot_bits) - 1))
+        let slot = ObjectSlot::new(number & ((1 << self.slot_bits) - 1));
+        ((number >> self.slot_bits) as usize, slot)
     }
 }
 
@@ -400,7 +402,7 @@ impl Shard {
     /// evicted.
     fn victim(
         &mut self,
-        slot: u32,
+        slot: ObjectSlot,
         segment: &Arc<Segment>,
         offset: u64,
         terms: Terms,
@@ -548,12 +550,12 @@ mod tests {
         for shards in [1usize, 2, 3, 64, 1000, 65_536] {
             let labels = Labels::new(shards);
             for shard in [0, shards as u32 / 2, shards as u32 - 1] {
-                for slot in [0, 1, 4095] {
+                for slot in [0, 1, 4095].map(ObjectSlot::new) {
                     let label = labels.of(shard, slot).expect("both are small");
                     assert_eq!(labels.split(label), (shard as usize, slot), "{shards}");
                 }
             }
-            assert!(labels.of(0, u32::MAX).is_none(), "{shards}");
+            assert!(labels.of(0, ObjectSlot::NONE).is_none(), "{shards}");
         }
     }
 }

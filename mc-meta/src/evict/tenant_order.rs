@@ -10,16 +10,17 @@
 use std::collections::BTreeMap;
 
 use crate::evict::order::Class;
+use crate::shard::objects::ObjectSlot;
 use crate::tenant::ledger::TenantSlot;
 
 /// Marks the end of a list.
-const NONE: u32 = u32::MAX;
+const NONE: ObjectSlot = ObjectSlot::NONE;
 
 /// Where an object is.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    colder: u32,
-    hotter: u32,
+    colder: ObjectSlot,
+    hotter: ObjectSlot,
     tenant: TenantSlot,
     /// Which of the tenant's lists it is in.
     list: Option<Class>,
@@ -31,8 +32,8 @@ const VACANT: Entry = Entry { colder: NONE, hotter: NONE, tenant: TenantSlot::DE
 
 #[derive(Clone, Copy, Debug)]
 struct Ends {
-    coldest: u32,
-    hottest: u32,
+    coldest: ObjectSlot,
+    hottest: ObjectSlot,
 }
 
 /// Whose the objects of a shard are, and in which order each tenant's go.
@@ -46,9 +47,9 @@ pub(crate) struct TenantOrder {
 
 impl TenantOrder {
     /// Says whose the object in a slot is from now on. It is in no list.
-    pub(crate) fn assign(&mut self, slot: u32, tenant: TenantSlot) {
+    pub(crate) fn assign(&mut self, slot: ObjectSlot, tenant: TenantSlot) {
         self.remove(slot);
-        let at = slot as usize;
+        let at = slot.index();
         if self.entries.len() <= at {
             self.entries.resize(at + 1, VACANT);
         }
@@ -56,20 +57,20 @@ impl TenantOrder {
     }
 
     /// Whose the object in a slot is; the default tenant's when nobody said.
-    pub(crate) fn tenant(&self, slot: u32) -> TenantSlot {
+    pub(crate) fn tenant(&self, slot: ObjectSlot) -> TenantSlot {
         self.entry(slot).tenant
     }
 
     /// The object that its tenant would lose first.
-    pub(crate) fn coldest(&self, tenant: TenantSlot, class: Class) -> Option<u32> {
+    pub(crate) fn coldest(&self, tenant: TenantSlot, class: Class) -> Option<ObjectSlot> {
         self.lists.get(&(tenant, class)).map(|ends| ends.coldest)
     }
 
     /// Puts an object where those used last are.
-    pub(crate) fn insert(&mut self, slot: u32, class: Class) {
+    pub(crate) fn insert(&mut self, slot: ObjectSlot, class: Class) {
         self.remove(slot);
         let list = (self.entry(slot).tenant, class);
-        let Some(entry) = self.entries.get_mut(slot as usize) else { return };
+        let Some(entry) = self.entries.get_mut(slot.index()) else { return };
         entry.list = Some(class);
         let ends = self.lists.entry(list).or_insert(Ends { coldest: slot, hottest: NONE });
         let colder = core::mem::replace(&mut ends.hottest, slot);
@@ -78,10 +79,10 @@ impl TenantOrder {
     }
 
     /// Puts an object where those are that go first.
-    pub(crate) fn insert_coldest(&mut self, slot: u32, class: Class) {
+    pub(crate) fn insert_coldest(&mut self, slot: ObjectSlot, class: Class) {
         self.remove(slot);
         let list = (self.entry(slot).tenant, class);
-        let Some(entry) = self.entries.get_mut(slot as usize) else { return };
+        let Some(entry) = self.entries.get_mut(slot.index()) else { return };
         entry.list = Some(class);
         let ends = self.lists.entry(list).or_insert(Ends { coldest: NONE, hottest: slot });
         let hotter = core::mem::replace(&mut ends.coldest, slot);
@@ -90,7 +91,7 @@ impl TenantOrder {
     }
 
     /// An object was used. Without effect when it is in no list.
-    pub(crate) fn access(&mut self, slot: u32) {
+    pub(crate) fn access(&mut self, slot: ObjectSlot) {
         if let Entry { list: Some(class), hotter, .. } = self.entry(slot)
             && hotter != NONE
         {
@@ -99,9 +100,9 @@ impl TenantOrder {
     }
 
     /// Takes an object out of its list, if it is in one.
-    pub(crate) fn remove(&mut self, slot: u32) {
+    pub(crate) fn remove(&mut self, slot: ObjectSlot) {
         let Entry { colder, hotter, tenant, list: Some(class) } = self.entry(slot) else { return };
-        if let Some(entry) = self.entries.get_mut(slot as usize) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
             entry.list = None;
         }
         self.set_hotter(colder, hotter);
@@ -117,18 +118,18 @@ impl TenantOrder {
         }
     }
 
-    fn entry(&self, slot: u32) -> Entry {
-        self.entries.get(slot as usize).copied().unwrap_or(VACANT)
+    fn entry(&self, slot: ObjectSlot) -> Entry {
+        self.entries.get(slot.index()).copied().unwrap_or(VACANT)
     }
 
-    fn set_hotter(&mut self, slot: u32, hotter: u32) {
-        if let Some(entry) = self.entries.get_mut(slot as usize) {
+    fn set_hotter(&mut self, slot: ObjectSlot, hotter: ObjectSlot) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
             entry.hotter = hotter;
         }
     }
 
-    fn set_colder(&mut self, slot: u32, colder: u32) {
-        if let Some(entry) = self.entries.get_mut(slot as usize) {
+    fn set_colder(&mut self, slot: ObjectSlot, colder: ObjectSlot) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
             entry.colder = colder;
         }
     }
@@ -143,16 +144,16 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Op {
-        Assign(u32, usize),
-        Insert(u32, bool),
-        InsertColdest(u32, bool),
-        Access(u32),
-        Remove(u32),
+        Assign(ObjectSlot, usize),
+        Insert(ObjectSlot, bool),
+        InsertColdest(ObjectSlot, bool),
+        Access(ObjectSlot),
+        Remove(ObjectSlot),
         Drain(usize, bool),
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        let slot = || 0..12u32;
+        let slot = || (0..12u32).prop_map(ObjectSlot::new);
         prop_oneof![
             (slot(), 0..3usize).prop_map(|(slot, tenant)| Op::Assign(slot, tenant)),
             (slot(), any::<bool>()).prop_map(|(slot, pinned)| Op::Insert(slot, pinned)),
@@ -178,7 +179,7 @@ mod tests {
                 .map(|name| quotas.restore(&TenantId::new(name).unwrap(), 1).unwrap());
             let mut order = TenantOrder::default();
             let mut owner = BTreeMap::new();
-            let mut lists: BTreeMap<(usize, bool), Vec<u32>> = BTreeMap::new();
+            let mut lists: BTreeMap<(usize, bool), Vec<ObjectSlot>> = BTreeMap::new();
             for op in ops {
                 match op {
                     Op::Assign(slot, tenant) => {

@@ -16,10 +16,12 @@ use smallvec::{SmallVec, smallvec};
 use crate::command::{MAX_SLICES, Slices};
 use crate::health::credits::Credits;
 use crate::journal::effect::{Effect, Removal};
+use crate::journal::receipt::Emit;
 use crate::master::Master;
 use crate::object::{Object, Replica, Replicas};
 use crate::shard::kept::Kept;
-use crate::shard::{Emit, Retired, Shard};
+use crate::shard::objects::ObjectSlot;
+use crate::shard::{Retired, Shard};
 use crate::tier::kinds::FileState;
 
 /// Most replicas whose second look is open.
@@ -450,7 +452,7 @@ impl Shard {
     /// reading there: its space is kept for as long as that may be.
     fn drop_damaged_memory(
         &mut self,
-        slot: u32,
+        slot: ObjectSlot,
         (segment, extent): (SegmentId, Extent),
         number: Generation,
         emit: Emit<'_>,

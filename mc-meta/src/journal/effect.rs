@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use mc_types::{ClientId, Generation, KeyRef, Time};
+use mc_types::{ClientId, Generation, KeyRef, Sequence, Time};
 
 use crate::health::damage::ReplicaPlace;
 use crate::object::states::SegmentStatus;
@@ -14,28 +14,34 @@ use crate::transfer::tasks::TaskInfo;
 
 /// Receives every change in the order in which it takes effect.
 ///
-/// Whatever frees space is told before the space can be given to anybody else, so the
-/// order holds for each byte of a segment, too, across keys and threads.
+/// All effects of a master have one order, and a sink receives them in this order, one at a time.
+/// Space that an effect frees is granted again only by a later effect, so the order holds for each
+/// byte of a segment, too, across keys and threads. [`Receipt`](crate::Receipt) names the last
+/// effect of a command.
 ///
-/// It is called while the master holds the lock of whatever changed: that is
-/// what makes the order true for each key. So it must return quickly (count,
-/// or append to a queue) and must not call the master.
+/// The master calls a sink while it holds the lock of the changed object or segment: that keeps
+/// the order true. So a sink must return quickly (count, or append to a queue in memory), must not
+/// wait for a disk or a network, and must not call the master.
 pub trait EffectSink: Send + Sync {
-    /// One change.
-    fn emit(&self, now: Time, effect: &Effect<'_>);
-}
+    /// Receives one change. `sequence` is its place in the order; a sink that wants only some
+    /// changes, or a later sink, sees the same numbers.
+    fn emit(&self, sequence: Sequence, now: Time, effect: &Effect<'_>);
 
-impl<S: EffectSink + ?Sized> EffectSink for Box<S> {
-    fn emit(&self, now: Time, effect: &Effect<'_>) {
-        (**self).emit(now, effect);
+    /// Returns whether the sink wants the effects of objects and their space
+    /// ([`Began`](Effect::Began) to [`Removed`](Effect::Removed)), which come with every put. Those
+    /// that no sink wants are neither made nor numbered. Asked once, when the sink is added.
+    fn wants_objects(&self) -> bool {
+        true
     }
 }
 
-/// The first is told of each change before the second.
-impl<A: EffectSink, B: EffectSink> EffectSink for (A, B) {
-    fn emit(&self, now: Time, effect: &Effect<'_>) {
-        self.0.emit(now, effect);
-        self.1.emit(now, effect);
+impl<S: EffectSink + ?Sized> EffectSink for Box<S> {
+    fn emit(&self, sequence: Sequence, now: Time, effect: &Effect<'_>) {
+        (**self).emit(sequence, now, effect);
+    }
+
+    fn wants_objects(&self) -> bool {
+        (**self).wants_objects()
     }
 }
 
@@ -162,6 +168,30 @@ pub enum Effect<'a> {
         /// The client.
         client: ClientId,
     },
+}
+
+impl Effect<'_> {
+    /// Whether it is about an object or its space, and not about the cluster.
+    pub(crate) const fn is_of_object(&self) -> bool {
+        match self {
+            Self::Began { .. }
+            | Self::Abandoned { .. }
+            | Self::Stored { .. }
+            | Self::Changed { .. }
+            | Self::SpaceKept { .. }
+            | Self::SpaceFreed { .. }
+            | Self::Removed { .. } => true,
+            Self::Damaged { .. }
+            | Self::Task { .. }
+            | Self::DrainJob { .. }
+            | Self::SegmentMounted { .. }
+            | Self::SegmentGone { .. }
+            | Self::SegmentChanged { .. }
+            | Self::SegmentSuspected { .. }
+            | Self::TenantPolicy { .. }
+            | Self::ClientExpired { .. } => false,
+        }
+    }
 }
 
 /// Why an object is gone.

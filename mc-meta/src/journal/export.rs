@@ -10,6 +10,8 @@ use mc_types::{Generation, SegmentId, Time};
 use crate::journal::record::{Record, located};
 use crate::master::Master;
 use crate::shard::Shard;
+use crate::shard::kept::GrantId;
+use crate::shard::objects::ObjectSlot;
 use crate::tier::kinds::FileState;
 
 /// Slots of a shard that one page looks at while the shard is locked.
@@ -36,7 +38,7 @@ enum At {
     /// Space that a shard keeps from others.
     Kept {
         shard: u32,
-        after: Option<(Time, Generation)>,
+        after: Option<(Time, GrantId)>,
     },
 }
 
@@ -101,7 +103,8 @@ impl Master {
         let Some(shard) = self.shards().get(number as usize) else { return ExportPage::END };
         let shard = shard.lock();
         let to = from.saturating_add(SLOTS).min(shard.end());
-        let records = (from..to).filter_map(|slot| shard.export(slot, now)).collect();
+        let records =
+            ObjectSlot::range(from..to).filter_map(|slot| shard.export(slot, now)).collect();
         let next = if to < shard.end() {
             At::Objects { shard: number, slot: to }
         } else {
@@ -110,7 +113,7 @@ impl Master {
         ExportPage { records, next: Some(ExportCursor(next)) }
     }
 
-    fn export_kept(&self, now: Time, number: u32, after: Option<(Time, Generation)>) -> ExportPage {
+    fn export_kept(&self, now: Time, number: u32, after: Option<(Time, GrantId)>) -> ExportPage {
         let Some(shard) = self.shards().get(number as usize) else { return ExportPage::END };
         let shard = shard.lock();
         let mut last = None;
@@ -140,7 +143,7 @@ impl ExportPage {
 impl Shard {
     /// The object of a slot. Of one of which nothing outlasts a restart, what remains is
     /// space that somebody may still be copying it to.
-    fn export(&self, slot: u32, now: Time) -> Option<Record> {
+    fn export(&self, slot: ObjectSlot, now: Time) -> Option<Record> {
         let object = self.object(slot)?;
         if object.is_live() && (object.has_memory() || object.file() != FileState::None) {
             return Some(Record::Object(self.view(object).to_record(Some(now))));

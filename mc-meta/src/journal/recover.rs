@@ -24,7 +24,7 @@ use crate::object::spans::checkpoints;
 use crate::object::{Begun, Object, Replicas};
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
-use crate::shard::slab::Slab;
+use crate::shard::objects::{ObjectSlot, Objects};
 use crate::space::segment::{MAX_SEGMENT_NAME_LEN, SegmentSpec};
 use crate::tenant::id::TenantId;
 use crate::tenant::ledger::TenantSlot;
@@ -80,7 +80,7 @@ pub struct Rebuild {
     master: Master,
     /// Where the replicas of each shard's objects are, under the objects' own slots:
     /// both are filled and emptied together.
-    claims: Vec<Slab<Claims>>,
+    claims: Vec<Objects<Claims>>,
     space: Space,
     policies: BTreeMap<TenantId, u64>,
     /// One more than the largest generation seen.
@@ -157,7 +157,7 @@ impl Rebuild {
     /// [`ConfigError`] when the settings make no sense.
     pub fn new(config: MasterConfig, seed: u64) -> Result<Self, ConfigError> {
         let master = Master::new(config, seed)?;
-        let claims = master.shards().iter().map(|_| Slab::new()).collect();
+        let claims = master.shards().iter().map(|_| Objects::new()).collect();
         Ok(Self {
             space: Space::default(),
             policies: BTreeMap::new(),
@@ -338,7 +338,7 @@ impl Standing {
 impl Shard {
     /// The slots of the objects of a key: the one that the key leads to, and the one
     /// that is being written to replace it.
-    fn of_key(&self, key: HashedKey<'_>) -> [Option<u32>; 2] {
+    fn of_key(&self, key: HashedKey<'_>) -> [Option<ObjectSlot>; 2] {
         let current = self.find(key);
         [current, current.and_then(|slot| self.object(slot)?.replacement())]
     }

@@ -5,11 +5,17 @@ use std::sync::atomic::Ordering;
 use mc_alloc::Label;
 use mc_types::{ClientId, KeyRef, Time};
 
-use crate::command::ReplicateConfig;
+use crate::command::{PutGrant, PutStart, ReplicateConfig};
 use crate::error::PutStartError;
 use crate::evict::order::victims::Evicted;
-use crate::master::{Master, count};
+use crate::journal::receipt::Emit;
+use crate::master::{Attempt, Master, count};
 use crate::object::Replicas;
+use crate::put::validate;
+use crate::query::explain::What;
+use crate::shard::Shard;
+use crate::shard::hash::HashedKey;
+use crate::shard::index::tag_of;
 use crate::space::place::{Demand, NoRoom};
 use crate::tenant::quota::{Charge, QuotaError};
 
@@ -34,7 +40,59 @@ impl Pressure {
     }
 }
 
+/// Why a put has not begun.
+pub(crate) enum NotBegun {
+    /// It may begin when room was made.
+    NoRoom(NoRoom),
+    Refused(PutStartError),
+}
+
+impl From<NoRoom> for NotBegun {
+    fn from(no_room: NoRoom) -> Self {
+        Self::NoRoom(no_room)
+    }
+}
+
+impl From<PutStartError> for NotBegun {
+    fn from(error: PutStartError) -> Self {
+        Self::Refused(error)
+    }
+}
+
 impl Master {
+    /// Begins a put with `begin`, which is given the locked shard of its key, the key and the
+    /// object's length, and is called again each time that room was made.
+    ///
+    /// # Errors
+    /// [`PutStartError`]; a refusal for want of room is counted and remembered for the key.
+    pub(crate) fn begin_with_room(
+        &self,
+        now: Time,
+        put: &PutStart<'_>,
+        attempt: Attempt,
+        mut begin: impl FnMut(&mut Shard, HashedKey<'_>, u64, Emit<'_>) -> Result<PutGrant, NotBegun>,
+    ) -> Result<PutGrant, PutStartError> {
+        let len = validate(put).map_err(PutStartError::Invalid)?;
+        let key = self.hashed(put.key);
+        let emit = self.emit(now);
+        let mut pressure = Pressure::default();
+        loop {
+            let begun = begin(&mut self.shard_of(key), key, len, emit);
+            // The shard is unlocked here: making room locks others.
+            let no_room = match begun {
+                Ok(grant) => return Ok(grant),
+                Err(NotBegun::Refused(error)) => return Err(error),
+                Err(NotBegun::NoRoom(no_room)) => no_room,
+            };
+            if let Some(error) = self.make_room_for(len, put.config, no_room, &mut pressure, now) {
+                self.counters.no_room(attempt);
+                let what = What::Refused { code: error.code() };
+                self.shard_of(key).history.add(tag_of(key.hash), now, what);
+                return Err(error);
+            }
+        }
+    }
+
     /// Takes space for up to `config.replica_num` replicas of `len` bytes of the object that
     /// `label` stands for.
     ///

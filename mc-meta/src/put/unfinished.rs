@@ -6,14 +6,21 @@
 use mc_types::Time;
 
 use crate::journal::effect::Removal;
+use crate::journal::receipt::Emit;
+use crate::shard::Shard;
 use crate::shard::kept::Kept;
-use crate::shard::{Emit, Shard};
+use crate::shard::objects::ObjectSlot;
 
 impl Shard {
     /// Ends an unfinished put whose writer does not go on. What is on a disk already
     /// stays; true when there was nothing, and the put is gone. Its space is kept until
     /// then, if a time is given.
-    pub(crate) fn give_up_put(&mut self, slot: u32, until: Option<Time>, emit: Emit<'_>) -> bool {
+    pub(crate) fn give_up_put(
+        &mut self,
+        slot: ObjectSlot,
+        until: Option<Time>,
+        emit: Emit<'_>,
+    ) -> bool {
         let persisted = self.get_mut(slot).is_on_disk();
         if persisted {
             self.revoke_memory(slot, until, emit);
@@ -24,7 +31,7 @@ impl Shard {
     }
 
     /// Takes back the memory of an unfinished put, or keeps it until then.
-    pub(crate) fn revoke_memory(&mut self, slot: u32, until: Option<Time>, emit: Emit<'_>) {
+    pub(crate) fn revoke_memory(&mut self, slot: ObjectSlot, until: Option<Time>, emit: Emit<'_>) {
         self.keep_written(slot, until, emit);
         let object = self.get_mut(slot);
         if !object.outlives_memory() {
@@ -41,7 +48,7 @@ impl Shard {
     }
 
     /// Keeps the memory of an unfinished put until then, because writes may still arrive.
-    pub(crate) fn keep_written(&mut self, slot: u32, until: Option<Time>, emit: Emit<'_>) {
+    pub(crate) fn keep_written(&mut self, slot: ObjectSlot, until: Option<Time>, emit: Emit<'_>) {
         let Some(until) = until else { return };
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
@@ -52,7 +59,7 @@ impl Shard {
 
     /// Ends an unfinished put that can be read from a disk. Its memory is kept until then,
     /// because its writer may still be writing.
-    pub(crate) fn leave_to_disk(&mut self, slot: u32, until: Time, emit: Emit<'_>) {
+    pub(crate) fn leave_to_disk(&mut self, slot: ObjectSlot, until: Time, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         let (generation, memory) = (object.generation, object.take_replicas());
         let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));

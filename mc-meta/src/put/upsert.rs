@@ -17,12 +17,12 @@ use crate::command::{
 use crate::error::{PutFinishError, PutStartError};
 use crate::evict::group::Group;
 use crate::journal::effect::Removal;
+use crate::journal::receipt::Emit;
 use crate::master::{Attempt, Master};
 use crate::object::{Begun, Object, Replicas};
-use crate::put::space::Pressure;
-use crate::put::validate;
 use crate::shard::hash::HashedKey;
-use crate::shard::{Emit, Retired, Shard};
+use crate::shard::objects::ObjectSlot;
+use crate::shard::{Retired, Shard};
 use crate::space::place::NoRoom;
 use crate::tenant::quota::Charge;
 
@@ -82,46 +82,22 @@ impl Master {
         put: &PutStart<'_>,
         attempt: Attempt,
     ) -> Result<PutGrant, PutStartError> {
-        let len = validate(put).map_err(PutStartError::Invalid)?;
-        let key = self.hashed(put.key);
-        let emit = self.emit(now);
-        let mut pressure = Pressure::default();
-        loop {
-            let no_room = {
-                let mut shard = self.shard_of(key);
-                let old = self.old_value(&mut shard, key, put.config, emit)?;
-                let label = shard.next_label();
-                let space = match self.place_charged(put.key, len, put.config, client, label) {
-                    Ok((replicas, charge)) => Ok(Space { replicas, charge, reused: false }),
-                    Err(no_room @ (NoRoom::NotNow { .. } | NoRoom::Quota(_)))
-                        if old
-                            .is_some_and(|slot| shard.can_rewrite(slot, len, put.config, now)) =>
-                    {
-                        // What is there is charged already.
-                        let charge = self.quotas.charge_owner(put.key, 0);
-                        charge.map_err(|_| no_room).map(|charge| Space {
-                            replicas: Replicas::default(),
-                            charge,
-                            reused: true,
-                        })
-                    }
-                    Err(no_room) => Err(no_room),
-                };
-                match space {
-                    Ok(space) => {
-                        return Ok(
-                            self.begin_upsert(&mut shard, key, client, put, old, space, emit)
-                        );
-                    }
-                    Err(no_room) => no_room,
+        self.begin_with_room(now, put, attempt, |shard, key, len, emit| {
+            let old = self.old_value(shard, key, put.config, emit)?;
+            let label = shard.next_label();
+            let space = match self.place_charged(put.key, len, put.config, client, label) {
+                Ok((replicas, charge)) => Space { replicas, charge, reused: false },
+                Err(no_room @ (NoRoom::NotNow { .. } | NoRoom::Quota(_)))
+                    if old.is_some_and(|slot| shard.can_rewrite(slot, len, put.config, now)) =>
+                {
+                    // What is there is charged already.
+                    let charge = self.quotas.charge_owner(put.key, 0).map_err(|_| no_room)?;
+                    Space { replicas: Replicas::default(), charge, reused: true }
                 }
+                Err(no_room) => return Err(no_room.into()),
             };
-            // The shard is unlocked here: making room locks others.
-            if let Some(error) = self.make_room_for(len, put.config, no_room, &mut pressure, now) {
-                self.counters.no_room(attempt);
-                return Err(error);
-            }
-        }
+            Ok(self.begin_upsert(shard, key, client, put, old, space, emit))
+        })
     }
 
     /// [`put_end`](Self::put_end), by the name that goes with
@@ -193,7 +169,7 @@ impl Master {
         key: HashedKey<'_>,
         config: &ReplicateConfig,
         emit: Emit<'_>,
-    ) -> Result<Option<u32>, PutStartError> {
+    ) -> Result<Option<ObjectSlot>, PutStartError> {
         while let Some((slot, object)) = shard.find_live(key, emit) {
             if let Some(begun) = object.begun_at() {
                 if object.is_on_disk() {
@@ -228,7 +204,7 @@ impl Master {
     }
 
     /// Gives an unfinished put up before its time. Its writer may still be writing.
-    fn preempt(&self, shard: &mut Shard, slot: u32, emit: Emit<'_>) {
+    fn preempt(&self, shard: &mut Shard, slot: ObjectSlot, emit: Emit<'_>) {
         let Some(begun) = shard.object(slot).and_then(Object::begun_at) else { return };
         let until = begun + self.config.put_start_release_timeout;
         shard.discard(slot, until, Removal::Replaced, emit);
@@ -243,7 +219,7 @@ impl Master {
         key: HashedKey<'_>,
         client: ClientId,
         put: &PutStart<'_>,
-        old: Option<u32>,
+        old: Option<ObjectSlot>,
         space: Space<'_>,
         emit: Emit<'_>,
     ) -> PutGrant {
@@ -280,11 +256,11 @@ impl Shard {
     /// replacement.
     pub(crate) fn put_meant(
         &mut self,
-        slot: u32,
+        slot: ObjectSlot,
         client: ClientId,
         generation: Generation,
         emit: Emit<'_>,
-    ) -> u32 {
+    ) -> ObjectSlot {
         let Some(replacement) = self.object(slot).and_then(Object::replacement) else {
             return slot;
         };
@@ -298,19 +274,19 @@ impl Shard {
 
     /// Takes out what the object in `slot` replaces. Says until when its space is kept
     /// for those who read it.
-    pub(crate) fn supersede(&mut self, slot: u32, emit: Emit<'_>) -> Option<Time> {
+    pub(crate) fn supersede(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Option<Time> {
         let old = self.object(slot)?.replaces()?;
         self.retire(old, Removal::Replaced, emit).kept_until()
     }
 
     /// Whether a new value may be written over the one in `slot`.
-    fn can_rewrite(&self, slot: u32, len: u64, config: &ReplicateConfig, now: Time) -> bool {
+    fn can_rewrite(&self, slot: ObjectSlot, len: u64, config: &ReplicateConfig, now: Time) -> bool {
         let terms = &self.config.terms;
         self.object(slot).is_some_and(|object| object.can_be_rewritten(len, config, terms, now))
     }
 
     /// Gives a put what it keeps of the object that it replaces.
-    fn inherit(&self, old: u32, begun: &mut Begun, now: Time) {
+    fn inherit(&self, old: ObjectSlot, begun: &mut Begun, now: Time) {
         let Some(object) = self.object(old) else { return };
         begun.soft_pin |= object.protection().is_soft_pinned(&self.config.terms, now);
         begun.hard_pin |= object.hard_pin;

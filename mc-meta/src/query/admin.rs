@@ -9,6 +9,7 @@ use crate::error::GetError;
 use crate::master::Master;
 use crate::object::states::{BufferStatus, ReplicaStatus};
 use crate::object::{Object, Replica};
+use crate::shard::objects::ObjectSlot;
 use crate::space::segment::SegmentInfo;
 use crate::tenant::id::TenantId;
 
@@ -76,7 +77,7 @@ impl Master {
                     page.next = Some(at);
                     return page;
                 }
-                if let Some(object) = shard.object(at.slot)
+                if let Some(object) = shard.object(ObjectSlot::new(at.slot))
                     && object.replaces().is_none()
                     && let Some(key) = shard.key_for(object, tenant)
                     && key.as_str().starts_with(prefix)

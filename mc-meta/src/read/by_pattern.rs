@@ -5,6 +5,7 @@ use mc_types::{ObjectKey, Time};
 use crate::command::{ListCursor, ReplicaList};
 use crate::master::Master;
 use crate::read::pattern::Pattern;
+use crate::shard::objects::ObjectSlot;
 use crate::tenant::id::TenantId;
 
 /// Slots that one call looks at, matching or not.
@@ -61,15 +62,15 @@ impl Master {
                     return ReplicaPage { objects, next: Some(at) };
                 }
                 let found = shard
-                    .object(at.slot)
+                    .object(ObjectSlot::new(at.slot))
                     .filter(|object| object.is_readable() && !object.is_expired(now))
                     .and_then(|object| shard.key_for(object, tenant))
                     .filter(|key| pattern.is_match(key.as_str()))
                     .map(|key| key.to_owned());
                 if let Some(key) = found
-                    && let Some(list) = shard.read(at.slot, now)
+                    && let Some(list) = shard.read(ObjectSlot::new(at.slot), now)
                 {
-                    if let Some(due) = shard.was_read(at.slot, now) {
+                    if let Some(due) = shard.was_read(ObjectSlot::new(at.slot), now) {
                         self.release_not_before(due);
                     }
                     objects.push((key, list));

@@ -4,10 +4,12 @@ use mc_types::{Generation, KeyRef, Time};
 
 use crate::command::{RangeRead, RangedList, ReplicaList};
 use crate::error::GetError;
+use crate::journal::receipt::Emit;
 use crate::master::Master;
 use crate::object::spans::spans;
+use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
-use crate::shard::{Emit, Shard};
+use crate::shard::objects::ObjectSlot;
 
 /// Keys that are looked up while a shard stays locked.
 const MAX_HELD: usize = 256;
@@ -63,7 +65,7 @@ impl Master {
     fn get_in(
         &self,
         shard: &mut Shard,
-        found: Option<u32>,
+        found: Option<ObjectSlot>,
         now: Time,
     ) -> Result<ReplicaList, GetError> {
         let list = shard.get(found, now);
@@ -105,7 +107,7 @@ impl Master {
         now: Time,
         items: &'k [I],
         key_of: impl Fn(&'k I) -> KeyRef<'k>,
-        mut each: impl FnMut(&mut Shard, Option<u32>, &I) -> T,
+        mut each: impl FnMut(&mut Shard, Option<ObjectSlot>, &I) -> T,
     ) -> Vec<T> {
         let emit = self.emit(now);
         let shards = self.shards().len();
@@ -148,7 +150,7 @@ impl Master {
 
 impl Shard {
     /// Where the object with this key is, and which one it is.
-    fn find_generation(&self, key: HashedKey<'_>) -> Option<(u32, Generation)> {
+    fn find_generation(&self, key: HashedKey<'_>) -> Option<(ObjectSlot, Generation)> {
         let slot = self.find(key)?;
         Some((slot, self.object(slot)?.generation))
     }
@@ -158,9 +160,9 @@ impl Shard {
     fn live_still(
         &mut self,
         key: HashedKey<'_>,
-        (slot, generation): (u32, Generation),
+        (slot, generation): (ObjectSlot, Generation),
         emit: Emit<'_>,
-    ) -> Option<u32> {
+    ) -> Option<ObjectSlot> {
         let same = self.object(slot).is_some_and(|object| object.generation == generation);
         if same && self.is_live(slot, emit) {
             return Some(slot);
@@ -168,7 +170,7 @@ impl Shard {
         self.find_live(key, emit).map(|(slot, _)| slot)
     }
 
-    fn get(&mut self, found: Option<u32>, now: Time) -> Result<ReplicaList, GetError> {
+    fn get(&mut self, found: Option<ObjectSlot>, now: Time) -> Result<ReplicaList, GetError> {
         let list = match found {
             Some(slot) if self.get_mut(slot).is_readable() => {
                 self.read(slot, now).ok_or(GetError::NotFound)
@@ -180,7 +182,7 @@ impl Shard {
         list
     }
 
-    fn exist(&mut self, found: Option<u32>, now: Time) -> bool {
+    fn exist(&mut self, found: Option<ObjectSlot>, now: Time) -> bool {
         let exists =
             found.is_some_and(|slot| self.get_mut(slot).is_readable() && self.access(slot, now));
         self.totals.asked(exists)
@@ -188,7 +190,7 @@ impl Shard {
 
     /// What a reader needs of an object that can be read, under a lease. None when it was
     /// given up with its group a moment ago.
-    pub(crate) fn read(&mut self, slot: u32, now: Time) -> Option<ReplicaList> {
+    pub(crate) fn read(&mut self, slot: ObjectSlot, now: Time) -> Option<ReplicaList> {
         if !self.access(slot, now) {
             return None;
         }

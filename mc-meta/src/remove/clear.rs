@@ -4,9 +4,11 @@ use mc_lease::Terms;
 use mc_types::{ClientId, KeyRef, ObjectKey, Time};
 
 use crate::journal::effect::Removal;
+use crate::journal::receipt::Emit;
 use crate::master::Master;
 use crate::object::{Object, Replica};
-use crate::shard::{Emit, Shard};
+use crate::shard::Shard;
+use crate::shard::objects::ObjectSlot;
 
 impl Master {
     /// Takes back the replicas of those of `keys` that `client` has put: all of them,
@@ -42,7 +44,7 @@ impl Master {
 impl Shard {
     /// Takes the replicas in the segment of this name out, or all; false when there are
     /// none.
-    fn clear(&mut self, slot: u32, segment_name: Option<&str>, emit: Emit<'_>) -> bool {
+    fn clear(&mut self, slot: ObjectSlot, segment_name: Option<&str>, emit: Emit<'_>) -> bool {
         let goes = |replica: &Replica| {
             segment_name.is_none_or(|name| *replica.segment.spec().name == *name)
         };

@@ -10,9 +10,10 @@ use std::collections::VecDeque;
 use mc_types::{Generation, Time};
 
 use crate::journal::effect::Removal;
+use crate::journal::receipt::Emit;
 use crate::object::Object;
-use crate::shard::slab::Slab;
-use crate::shard::{Emit, Shard};
+use crate::shard::Shard;
+use crate::shard::objects::{ObjectSlot, Objects};
 
 /// Entries that lead nowhere and are left alone however few others there are.
 const LEFT_ALONE: usize = 64;
@@ -29,11 +30,11 @@ pub(crate) struct Expiring {
 struct Entry {
     due: Time,
     generation: Generation,
-    slot: u32,
+    slot: ObjectSlot,
 }
 
 impl Entry {
-    fn leads_to_one_of(&self, objects: &Slab<Object>) -> bool {
+    fn leads_to_one_of(&self, objects: &Objects) -> bool {
         objects.get(self.slot).is_some_and(|object| object.generation == self.generation)
     }
 }
@@ -57,7 +58,7 @@ impl Expiring {
     }
 
     /// An object has gone, and is not among `objects` any more. O(1) on average.
-    pub(crate) fn gone(&mut self, objects: &Slab<Object>) {
+    pub(crate) fn gone(&mut self, objects: &Objects) {
         self.objects = self.objects.saturating_sub(1);
         if self.entries.len() > self.objects * 2 + LEFT_ALONE {
             self.entries.retain(|entry| entry.leads_to_one_of(objects));
@@ -75,7 +76,7 @@ impl Expiring {
 impl Shard {
     /// Notes that an object was read. When it will go because this was the first time,
     /// says when.
-    pub(crate) fn was_read(&mut self, slot: u32, now: Time) -> Option<Time> {
+    pub(crate) fn was_read(&mut self, slot: ObjectSlot, now: Time) -> Option<Time> {
         let due = now + self.config.ttl_after_get?;
         let object = self.get_mut(slot);
         let pinned = object.hard_pin || object.protection().wants_soft_pin();
@@ -91,7 +92,7 @@ impl Shard {
 
     /// Takes out an object whose time is over. Who reads it may do so until the lease
     /// ends.
-    pub(crate) fn expire(&mut self, slot: u32, emit: Emit<'_>) {
+    pub(crate) fn expire(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         self.retire(slot, Removal::Expired, emit);
         self.totals.expired_objects += 1;
     }

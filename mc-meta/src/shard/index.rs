@@ -9,6 +9,7 @@
 //! long as waiting for memory.
 
 use crate::shard::keys::KeyName;
+use crate::shard::objects::ObjectSlot;
 
 /// Parts that one index is divided into. Only one of them grows at a time, so no
 /// command waits for all of the index to be moved.
@@ -44,12 +45,12 @@ const fn part_of(tag: u32) -> usize {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     tag: u32,
-    slot: u32,
+    slot: ObjectSlot,
     name: KeyName,
 }
 
 /// In the slot of an entry that is free.
-const FREE: u32 = u32::MAX;
+const FREE: ObjectSlot = ObjectSlot::NONE;
 
 /// Entries in one bucket.
 const WAYS: usize = 4;
@@ -58,7 +59,7 @@ const WAYS: usize = 4;
 #[repr(align(64))]
 struct Bucket {
     tags: [u32; WAYS],
-    slots: [u32; WAYS],
+    slots: [ObjectSlot; WAYS],
     names: [KeyName; WAYS],
     /// Entries that would be here if there were room, and are in their second choice.
     displaced: u32,
@@ -70,7 +71,7 @@ impl Bucket {
     const EMPTY: Self =
         Self { tags: [0; WAYS], slots: [FREE; WAYS], names: [KeyName::NONE; WAYS], displaced: 0 };
 
-    fn find(&self, tag: u32, is_it: &mut impl FnMut(u32, KeyName) -> bool) -> Option<usize> {
+    fn find(&self, tag: u32, is_it: &mut impl FnMut(ObjectSlot, KeyName) -> bool) -> Option<usize> {
         (0..WAYS).find(|&way| {
             self.tags[way] == tag
                 && self.slots[way] != FREE
@@ -125,17 +126,25 @@ impl Index {
 
     /// The slot with this tag for which `is_it` says so; it is given the slot and the
     /// key's name.
-    pub(crate) fn find(&self, tag: u32, is_it: impl FnMut(u32, KeyName) -> bool) -> Option<u32> {
+    pub(crate) fn find(
+        &self,
+        tag: u32,
+        is_it: impl FnMut(ObjectSlot, KeyName) -> bool,
+    ) -> Option<ObjectSlot> {
         self.parts[part_of(tag)].find(tag, is_it).map(|entry| entry.slot)
     }
 
     /// The name of the key whose object is in the slot for which `is_it` says so.
-    pub(crate) fn name(&self, tag: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<KeyName> {
+    pub(crate) fn name(
+        &self,
+        tag: u32,
+        mut is_it: impl FnMut(ObjectSlot) -> bool,
+    ) -> Option<KeyName> {
         self.parts[part_of(tag)].find(tag, |slot, _| is_it(slot)).map(|entry| entry.name)
     }
 
     /// Adds a slot that is not there.
-    pub(crate) fn insert(&mut self, tag: u32, slot: u32, name: KeyName) {
+    pub(crate) fn insert(&mut self, tag: u32, slot: ObjectSlot, name: KeyName) {
         let part = &mut self.parts[part_of(tag)];
         if part.is_full() {
             part.grow(part_of(tag));
@@ -152,7 +161,7 @@ impl Index {
     }
 
     /// Takes a slot out and says the name of its key.
-    pub(crate) fn remove(&mut self, tag: u32, slot: u32) -> Option<KeyName> {
+    pub(crate) fn remove(&mut self, tag: u32, slot: ObjectSlot) -> Option<KeyName> {
         self.parts[part_of(tag)].remove(tag, slot)
     }
 
@@ -169,7 +178,7 @@ impl Part {
         [scaled((bits >> 32) as u32, len), scaled(bits as u32, len)]
     }
 
-    fn find(&self, tag: u32, mut is_it: impl FnMut(u32, KeyName) -> bool) -> Option<Entry> {
+    fn find(&self, tag: u32, mut is_it: impl FnMut(ObjectSlot, KeyName) -> bool) -> Option<Entry> {
         if let Some((at, way)) = self.place_of(tag, &mut is_it) {
             return Some(self.buckets[at].entry(way));
         }
@@ -181,7 +190,7 @@ impl Part {
     fn place_of(
         &self,
         tag: u32,
-        is_it: &mut impl FnMut(u32, KeyName) -> bool,
+        is_it: &mut impl FnMut(ObjectSlot, KeyName) -> bool,
     ) -> Option<(usize, usize)> {
         let [first, second] = self.choices(tag);
         let bucket = self.buckets.get(first)?;
@@ -194,7 +203,7 @@ impl Part {
         self.buckets.get(second)?.find(tag, is_it).map(|way| (second, way))
     }
 
-    fn remove(&mut self, tag: u32, slot: u32) -> Option<KeyName> {
+    fn remove(&mut self, tag: u32, slot: ObjectSlot) -> Option<KeyName> {
         let name = match self.place_of(tag, &mut |found, _| found == slot) {
             Some((at, way)) => {
                 let entry = self.take_out(at, way);
@@ -241,7 +250,7 @@ impl Part {
             }
             // Not back to where it was just moved from.
             let at = if first == from { second } else { first };
-            let way = (entry.slot as usize ^ turn) % WAYS;
+            let way = (entry.slot.index() ^ turn) % WAYS;
             let victim = self.take_out(at, way);
             self.buckets[at].set(way, entry);
             if at != first {
@@ -290,6 +299,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    const fn at(number: u32) -> ObjectSlot {
+        ObjectSlot::new(number)
+    }
+
     fn name(number: u32) -> KeyName {
         let mut arena = crate::shard::keys::KeyArena::new();
         let text = "k".repeat(1 + number as usize % 100);
@@ -300,25 +313,25 @@ mod tests {
     fn equal_tags_are_told_apart() {
         let mut index = Index::new();
         for slot in 0..100 {
-            index.insert(7, slot, name(slot));
-            index.insert(u32::MAX - slot, 1000 + slot, name(slot));
+            index.insert(7, at(slot), name(slot));
+            index.insert(u32::MAX - slot, at(1000 + slot), name(slot));
         }
         assert_eq!(index.len(), 200);
         let mut seen = Vec::new();
         let none = index.find(7, |slot, key| {
-            assert_eq!(key, name(slot));
+            assert_eq!(key, name(slot.as_u32()));
             seen.push(slot);
             false
         });
         seen.sort_unstable();
-        assert_eq!((none, seen), (None, (0..100).collect()));
+        assert_eq!((none, seen), (None, (0..100).map(at).collect()));
         for slot in (0..100).step_by(2) {
-            assert_eq!(index.remove(7, slot), Some(name(slot)));
-            assert_eq!(index.remove(7, slot), None);
+            assert_eq!(index.remove(7, at(slot)), Some(name(slot)));
+            assert_eq!(index.remove(7, at(slot)), None);
         }
         for slot in 0..100 {
-            assert_eq!(index.find(7, |found, _| found == slot).is_some(), slot % 2 == 1);
-            assert_eq!(index.find(u32::MAX - slot, |_, _| true), Some(1000 + slot));
+            assert_eq!(index.find(7, |found, _| found == at(slot)).is_some(), slot % 2 == 1);
+            assert_eq!(index.find(u32::MAX - slot, |_, _| true), Some(at(1000 + slot)));
         }
     }
 
@@ -333,18 +346,18 @@ mod tests {
         let mut index = Index::new();
         let tag = |slot: u32| tag_of(crate::shard::hash::mix(slot.into()));
         for slot in 0..200_000 {
-            index.insert(tag(slot), slot, name(0));
+            index.insert(tag(slot), at(slot), name(0));
         }
         let places = |index: &Index| index.parts.iter().map(|p| p.buckets.len() * 4).sum::<usize>();
         let full = places(&index);
         assert!((200_000..320_000).contains(&full), "{full}");
         assert!(index.parts.iter().all(|part| part.crowd.is_empty()));
         for slot in 10_000..200_000 {
-            assert!(index.remove(tag(slot), slot).is_some());
+            assert!(index.remove(tag(slot), at(slot)).is_some());
         }
         assert!(places(&index) < full / 4);
         for slot in 0..10_000 {
-            assert_eq!(index.find(tag(slot), |found, _| found == slot), Some(slot));
+            assert_eq!(index.find(tag(slot), |found, _| found == at(slot)), Some(at(slot)));
         }
     }
 
@@ -357,17 +370,17 @@ mod tests {
                 // Few tags, so that they crowd.
                 let tag = tag * 16;
                 if insert && !model.contains_key(&slot) {
-                    index.insert(tag, slot, name(slot));
+                    index.insert(tag, at(slot), name(slot));
                     model.insert(slot, tag);
                 } else if let Some(tag) = model.remove(&slot) {
-                    prop_assert_eq!(index.remove(tag, slot), Some(name(slot)));
+                    prop_assert_eq!(index.remove(tag, at(slot)), Some(name(slot)));
                 } else {
-                    prop_assert_eq!(index.remove(tag, slot), None);
+                    prop_assert_eq!(index.remove(tag, at(slot)), None);
                 }
                 prop_assert_eq!(index.len(), model.len());
             }
             for (slot, tag) in model {
-                prop_assert_eq!(index.name(tag, |found| found == slot), Some(name(slot)));
+                prop_assert_eq!(index.name(tag, |found| found == at(slot)), Some(name(slot)));
             }
         }
     }

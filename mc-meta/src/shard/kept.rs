@@ -1,14 +1,37 @@
 //! Space that belongs to no object any more, and that somebody may still be writing to or
 //! reading from.
 
-use mc_types::{ClientId, Generation, Time};
+use mc_types::{ClientId, Generation, Time, TransferId};
 
 use crate::command::LateWrites;
 use crate::journal::effect::Effect;
+use crate::journal::receipt::Emit;
 use crate::object::Replicas;
 use crate::object::view::SpaceView;
-use crate::shard::{Emit, Shard};
+use crate::shard::Shard;
 use crate::tenant::ledger::TenantSlot;
+
+/// A put or a transfer. Their numbers come from one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct GrantId(u64);
+
+impl GrantId {
+    pub(crate) const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<Generation> for GrantId {
+    fn from(put: Generation) -> Self {
+        Self(put.as_u64())
+    }
+}
+
+impl From<TransferId> for GrantId {
+    fn from(transfer: TransferId) -> Self {
+        Self(transfer.as_u64())
+    }
+}
 
 /// Space that belongs to no object any more.
 #[derive(Debug, Default)]
@@ -22,47 +45,49 @@ pub(crate) struct Kept {
 }
 
 impl Shard {
-    /// Keeps space until then. `generation` only tells entries of one time apart. To be
-    /// called before what the space belonged to is reported as gone or changed.
+    /// Keeps the space of a grant until then. To be called before its object is reported as
+    /// gone or changed.
     pub(crate) fn keep_until(
         &mut self,
         until: Time,
-        generation: Generation,
+        grant: impl Into<GrantId>,
         space: Kept,
         emit: Emit<'_>,
     ) {
+        let grant = grant.into();
         if !space.replicas.is_empty() {
             let (left, view) = (until - emit.now, SpaceView { replicas: &space.replicas });
             emit.effect(&Effect::SpaceKept { space: view, left });
-            let kept = self.discarded.entry((until, generation)).or_default();
+            let kept = self.discarded.entry((until, grant)).or_default();
             kept.tenant = space.tenant;
             kept.writer = space.writer;
             kept.replicas.extend(space.replicas);
             if space.writer.is_some() {
-                self.late.insert(generation, until);
+                self.late.insert(grant, until);
             }
         }
     }
 
-    /// Notes that a client which has given up what has this number writes no more, or
-    /// that it still may; false when none of its space is kept. The caller has seen proof
+    /// Notes that a client which has given up a put or transfer writes no more, or that it
+    /// still may; returns false when none of its space is kept. The caller has seen proof
     /// that the client began it.
     pub(crate) fn revoked_again(
         &mut self,
         client: ClientId,
-        number: Generation,
+        grant: impl Into<GrantId>,
         late: LateWrites,
         emit: Emit<'_>,
     ) -> bool {
-        let Some(until) = self.late.get(&number).copied() else { return false };
-        let entry = (until, number);
+        let grant = grant.into();
+        let Some(until) = self.late.get(&grant).copied() else { return false };
+        let entry = (until, grant);
         if self.discarded.get(&entry).is_none_or(|kept| kept.writer != Some(client)) {
             return false;
         }
         if late == LateWrites::Impossible
             && let Some(kept) = self.discarded.remove(&entry)
         {
-            self.free_kept(number, kept, emit);
+            self.free_kept(grant, kept, emit);
         }
         true
     }
@@ -74,10 +99,10 @@ impl Shard {
     }
 
     /// Gives space back that was kept.
-    pub(crate) fn free_kept(&mut self, number: Generation, kept: Kept, emit: Emit<'_>) {
+    pub(crate) fn free_kept(&mut self, grant: GrantId, kept: Kept, emit: Emit<'_>) {
         let Kept { tenant, replicas, writer } = kept;
         if writer.is_some() {
-            self.late.remove(&number);
+            self.late.remove(&grant);
         }
         emit.effect(&Effect::SpaceFreed { space: SpaceView { replicas: &replicas } });
         match tenant {

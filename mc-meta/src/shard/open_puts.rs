@@ -6,6 +6,7 @@
 //! others leaves a hole, which goes when those around it do or when holes outnumber
 //! puts.
 
+use crate::shard::objects::ObjectSlot;
 use std::collections::VecDeque;
 
 use mc_types::Generation;
@@ -16,25 +17,25 @@ const HOLES: usize = 64;
 /// Entries below which memory is not given back.
 const KEPT_ENTRIES: usize = 1024;
 
-/// The unfinished puts of one shard, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct OpenPuts {
-    /// In the order of generations; the first and the last are no holes.
-    entries: VecDeque<Entry>,
+/// The unfinished puts of one shard, oldest first; or its transfers, by their ids.
+#[derive(Debug)]
+pub(crate) struct OpenPuts<Id = Generation> {
+    /// In the order of ids; the first and the last are no holes.
+    entries: VecDeque<Entry<Id>>,
     /// Entries that are no holes.
     open: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    generation: Generation,
+struct Entry<Id> {
+    id: Id,
     /// None in a hole.
-    slot: Option<u32>,
+    slot: Option<ObjectSlot>,
 }
 
-const _: () = assert!(size_of::<Entry>() == 16, "one for each unfinished put");
+const _: () = assert!(size_of::<Entry<Generation>>() == 16, "one for each unfinished put");
 
-impl OpenPuts {
+impl<Id: Copy + Ord> OpenPuts<Id> {
     pub(crate) const fn new() -> Self {
         Self { entries: VecDeque::new(), open: 0 }
     }
@@ -45,19 +46,19 @@ impl OpenPuts {
     }
 
     /// The put that began first, and its object's slot. O(1).
-    pub(crate) fn oldest(&self) -> Option<(Generation, u32)> {
+    pub(crate) fn oldest(&self) -> Option<(Id, ObjectSlot)> {
         let first = self.entries.front()?;
-        Some((first.generation, first.slot?))
+        Some((first.id, first.slot?))
     }
 
-    /// Adds a put. O(1) when its generation is larger than those before, as in a
+    /// Adds a put. O(1) when its id is larger than those before, as in a
     /// shard it is; O(n) otherwise.
-    pub(crate) fn begin(&mut self, generation: Generation, slot: u32) {
-        let entry = Entry { generation, slot: Some(slot) };
+    pub(crate) fn begin(&mut self, id: Id, slot: ObjectSlot) {
+        let entry = Entry { id, slot: Some(slot) };
         self.open += 1;
         match self.entries.back() {
-            Some(last) if last.generation > generation => {
-                let at = self.entries.partition_point(|entry| entry.generation < generation);
+            Some(last) if last.id > id => {
+                let at = self.entries.partition_point(|entry| entry.id < id);
                 self.entries.insert(at, entry);
             }
             _ => self.entries.push_back(entry),
@@ -67,9 +68,8 @@ impl OpenPuts {
     /// Forgets a put; one that is not open is ignored. O(log n), and O(1) for the
     /// oldest and the newest; the time to close holes is shared by the puts that
     /// left them.
-    pub(crate) fn ended(&mut self, generation: Generation) {
-        let Ok(at) = self.entries.binary_search_by_key(&generation, |entry| entry.generation)
-        else {
+    pub(crate) fn ended(&mut self, id: Id) {
+        let Ok(at) = self.entries.binary_search_by_key(&id, |entry| entry.id) else {
             return;
         };
         if self.entries[at].slot.take().is_none() {
@@ -100,12 +100,16 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    const fn at(number: u32) -> ObjectSlot {
+        ObjectSlot::new(number)
+    }
+
     const fn generation(number: u64) -> Generation {
         Generation::new(number)
     }
 
     /// What holds after every call.
-    fn check(puts: &OpenPuts, model: &BTreeMap<Generation, u32>) {
+    fn check(puts: &OpenPuts, model: &BTreeMap<Generation, ObjectSlot>) {
         assert_eq!(puts.len(), model.len());
         assert_eq!(puts.oldest(), model.first_key_value().map(|(&g, &slot)| (g, slot)));
         assert!(puts.entries.len() <= puts.len() * 2 + HOLES, "holes pile up");
@@ -117,28 +121,28 @@ mod tests {
     #[test]
     fn the_oldest_stays_first_while_a_hundred_thousand_come_and_go() {
         let mut puts = OpenPuts::new();
-        puts.begin(generation(0), 7);
+        puts.begin(generation(0), at(7));
         for number in 1..100_000 {
-            puts.begin(generation(number), 8);
+            puts.begin(generation(number), at(8));
             if number > 3 {
                 puts.ended(generation(number - 3));
             }
             assert!(puts.entries.len() <= 4 * 2 + HOLES + 1);
         }
-        assert_eq!((puts.len(), puts.oldest()), (4, Some((generation(0), 7))));
+        assert_eq!((puts.len(), puts.oldest()), (4, Some((generation(0), at(7)))));
         puts.ended(generation(0));
-        assert_eq!((puts.len(), puts.oldest()), (3, Some((generation(99_997), 8))));
+        assert_eq!((puts.len(), puts.oldest()), (3, Some((generation(99_997), at(8)))));
     }
 
     #[test]
     fn one_that_is_not_open_is_ignored() {
         let mut puts = OpenPuts::new();
         puts.ended(generation(1));
-        (0..3).for_each(|number| puts.begin(generation(number), number as u32));
+        (0..3).for_each(|number| puts.begin(generation(number), at(number as u32)));
         puts.ended(generation(1));
         puts.ended(generation(1));
         puts.ended(generation(3));
-        assert_eq!((puts.len(), puts.oldest()), (2, Some((generation(0), 0))));
+        assert_eq!((puts.len(), puts.oldest()), (2, Some((generation(0), at(0)))));
     }
 
     #[derive(Clone, Debug)]
@@ -179,16 +183,16 @@ mod tests {
                 match step {
                     Step::Begin { times } => for _ in 0..times {
                         next += 2;
-                        puts.begin(generation(next), next as u32);
-                        model.insert(generation(next), next as u32);
+                        puts.begin(generation(next), at(next as u32));
+                        model.insert(generation(next), at(next as u32));
                         check(&puts, &model);
                     },
                     Step::BeginLate { back } => {
                         let late = generation(next.saturating_sub(back) | 1);
-                        let known = puts.entries.iter().any(|entry| entry.generation == late);
+                        let known = puts.entries.iter().any(|entry| entry.id == late);
                         if !known {
-                            puts.begin(late, 1);
-                            model.insert(late, 1);
+                            puts.begin(late, at(1));
+                            model.insert(late, at(1));
                         }
                         check(&puts, &model);
                     }

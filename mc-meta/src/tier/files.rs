@@ -12,20 +12,22 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 use crate::command::{LateWrites, PutHandle};
 use crate::error::{DiskEvictError, PutFinishError};
 use crate::journal::effect::{Effect, Removal};
+use crate::journal::receipt::Emit;
 use crate::master::Master;
-use crate::shard::{Emit, Gone, Shard};
+use crate::shard::objects::ObjectSlot;
+use crate::shard::{Gone, Shard};
 use crate::tier::kinds::{FileState, ReplicaKind};
 
 /// The unfinished files of one shard, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct OpenFiles(BTreeMap<Generation, (Time, u32)>);
+pub(crate) struct OpenFiles(BTreeMap<Generation, (Time, ObjectSlot)>);
 
 impl OpenFiles {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(crate) fn begin(&mut self, generation: Generation, now: Time, slot: u32) {
+    pub(crate) fn begin(&mut self, generation: Generation, now: Time, slot: ObjectSlot) {
         self.0.insert(generation, (now, slot));
     }
 
@@ -34,7 +36,7 @@ impl OpenFiles {
     }
 
     /// When the oldest one was begun, and where its object is.
-    pub(crate) fn oldest(&self) -> Option<(Time, u32)> {
+    pub(crate) fn oldest(&self) -> Option<(Time, ObjectSlot)> {
         self.0.first_key_value().map(|(_, file)| *file)
     }
 
@@ -192,7 +194,7 @@ impl Master {
 
 impl Shard {
     /// Evicts the memory of an object that is on a disk, too, and stays for that.
-    pub(crate) fn leave_on_disk(&mut self, slot: u32, emit: Emit<'_>) -> Gone {
+    pub(crate) fn leave_on_disk(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Gone {
         let tenant = self.tenant(slot);
         let object = self.get_mut(slot);
         let had_memory = object.has_memory();
@@ -210,7 +212,7 @@ impl Shard {
     }
 
     /// Makes the file of an object readable.
-    fn persist(&mut self, slot: u32, emit: Emit<'_>) {
+    fn persist(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         let stored = object.is_stored();
         object.set_file(FileState::Persisted);
@@ -224,14 +226,14 @@ impl Shard {
         if stored {
             self.emit_changed(slot, emit);
         } else if let Some(object) = self.object(slot)
-            && emit.sink.is_some()
+            && emit.wants_objects()
         {
             emit.effect(&Effect::Stored { object: self.view(object) });
         }
     }
 
     /// Ends a put that has no memory, because it is on a disk.
-    pub(crate) fn end_without_memory(&mut self, slot: u32, now: Time) {
+    pub(crate) fn end_without_memory(&mut self, slot: ObjectSlot, now: Time) {
         self.leave_group(slot);
         let object = self.get_mut(slot);
         let generation = object.generation;
@@ -242,15 +244,15 @@ impl Shard {
 
     /// Takes an object that has no memory left out of the order of eviction, and out of
     /// its group, with which it shares nothing any more.
-    fn stay_on_disk(&mut self, slot: u32) {
+    fn stay_on_disk(&mut self, slot: ObjectSlot) {
         self.leave_group(slot);
-        let object = self.objects.get_mut(slot).expect("the slot of an object");
+        let object = &mut self.objects[slot];
         self.order.leave_memory(slot, object);
     }
 
     /// An object that has lost its segments leaves the order of eviction, and its put is
     /// over when it is on a disk.
-    pub(crate) fn note_lost_memory(&mut self, slot: u32, now: Time) {
+    pub(crate) fn note_lost_memory(&mut self, slot: ObjectSlot, now: Time) {
         let Some(object) = self.object(slot) else { return };
         if object.has_memory() {
             return;
@@ -263,7 +265,7 @@ impl Shard {
     }
 
     /// The file of an object will not come.
-    pub(crate) fn give_up_file(&mut self, slot: u32, emit: Emit<'_>) {
+    pub(crate) fn give_up_file(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         self.drop_file(slot);
         self.lost_from_disk(slot, Removal::DiskLost, emit);
     }
@@ -271,7 +273,7 @@ impl Shard {
     /// Takes a replica away that is damaged: on the disk of this client, or else the file.
     pub(crate) fn drop_damaged_from_disk(
         &mut self,
-        slot: u32,
+        slot: ObjectSlot,
         client: Option<ClientId>,
         emit: Emit<'_>,
     ) {
@@ -283,7 +285,7 @@ impl Shard {
     }
 
     /// An object is not on the disk of this client any more.
-    fn leave_disk_of(&mut self, slot: u32, client: ClientId) {
+    fn leave_disk_of(&mut self, slot: ObjectSlot, client: ClientId) {
         let object = self.get_mut(slot);
         object.change_extra(|e| e.local_disks.retain(|disk| disk.client() != client));
         let len = object.len();
@@ -291,7 +293,7 @@ impl Shard {
     }
 
     /// Forgets the file of an object.
-    fn drop_file(&mut self, slot: u32) {
+    fn drop_file(&mut self, slot: ObjectSlot) {
         let object = self.get_mut(slot);
         let (file, generation, len) = (object.file(), object.generation, object.len());
         object.set_file(FileState::None);
@@ -308,7 +310,7 @@ impl Shard {
     }
 
     /// An object is on one disk less; it goes when that was all there was of it.
-    fn lost_from_disk(&mut self, slot: u32, cause: Removal, emit: Emit<'_>) {
+    fn lost_from_disk(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         if object.has_memory() || object.outlives_memory() {
             self.emit_given_up(slot, emit);
@@ -318,7 +320,7 @@ impl Shard {
     }
 
     /// When the file that keeps an unreadable object was begun.
-    pub(crate) fn file_begun_at(&self, slot: u32) -> Option<Time> {
+    pub(crate) fn file_begun_at(&self, slot: ObjectSlot) -> Option<Time> {
         self.files.begun_at(self.object(slot)?.generation)
     }
 }

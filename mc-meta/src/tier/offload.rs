@@ -11,9 +11,11 @@ use mc_types::{ClientId, Endpoint, Generation, KeyRef, Time};
 
 use crate::command::{Slice, Slices};
 use crate::journal::effect::{Effect, Removal};
+use crate::journal::receipt::Emit;
 use crate::master::Master;
 use crate::object::{Begun, Object, Offload, Queue, Replicas};
-use crate::shard::{Emit, Shard};
+use crate::shard::Shard;
+use crate::shard::objects::ObjectSlot;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Charge;
 use crate::tier::local_disk::{LocalDiskInfo, MAX_DISK_OBJECTS, objects_on};
@@ -367,7 +369,11 @@ impl Shard {
     ///
     /// # Errors
     /// Why none does: [`OffloadError::NoDisk`], unless there is something better to say.
-    pub(crate) fn queue_offload(&mut self, slot: u32, now: Time) -> Result<ClientId, OffloadError> {
+    pub(crate) fn queue_offload(
+        &mut self,
+        slot: ObjectSlot,
+        now: Time,
+    ) -> Result<ClientId, OffloadError> {
         let object = self.object(slot).ok_or(OffloadError::NoDisk)?;
         let (key, generation, len) = (self.key(object), object.generation, object.len());
         let mut refusal = OffloadError::NoDisk;
@@ -392,7 +398,7 @@ impl Shard {
     }
 
     /// Has a victim written before its memory goes, if it is on no disk yet.
-    pub(crate) fn spare(&mut self, slot: u32, emit: Emit<'_>) -> Spared {
+    pub(crate) fn spare(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Spared {
         let Some(force) = self.config.local.writes_at_eviction() else { return Spared::No };
         let object = self.get_mut(slot);
         if object.outlives_memory() || !object.has_memory() {
@@ -405,7 +411,7 @@ impl Shard {
         match self.queue_offload(slot, emit.now) {
             Ok(client) => {
                 self.leave_group(slot);
-                let object = self.objects.get_mut(slot).expect("the slot of an object");
+                let object = &mut self.objects[slot];
                 self.order.wait_for_disk(slot, object);
                 let others = object.take_replicas_if(|r| r.segment.client() != client);
                 let promised = object.replicas().fold(0, |sum, r| sum + r.len());
@@ -426,8 +432,8 @@ impl Shard {
     }
 
     /// Ends the offload of an object; true when it was to be evicted after it.
-    fn offload_over(&mut self, slot: u32) -> bool {
-        let object = self.objects.get_mut(slot).expect("the slot of an object");
+    fn offload_over(&mut self, slot: ObjectSlot) -> bool {
+        let object = &mut self.objects[slot];
         let evicting = object.queue() == Queue::Offloading;
         if evicting {
             self.order.remove(slot, object);
@@ -441,7 +447,7 @@ impl Shard {
     }
 
     /// An object is on a disk now.
-    fn written(&mut self, slot: u32, emit: Emit<'_>) {
+    fn written(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         let evicting = self.offload_over(slot);
         if evicting && !self.is_in_use(slot, emit.now) {
             self.evict_memory(slot, emit);
@@ -454,7 +460,7 @@ impl Shard {
     }
 
     /// An object is not written to the disk that it was to be written to.
-    fn not_written(&mut self, slot: u32, emit: Emit<'_>) {
+    fn not_written(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         if self.object(slot).is_none_or(|object| object.offload().is_none()) {
             return;
         }
@@ -470,25 +476,25 @@ impl Shard {
     }
 
     /// Whether somebody may be reading the memory of an object.
-    fn is_in_use(&self, slot: u32, now: Time) -> bool {
+    fn is_in_use(&self, slot: ObjectSlot, now: Time) -> bool {
         let terms = &self.config.terms;
         self.object(slot).is_some_and(|object| object.protection().is_leased(terms, now))
     }
 
     /// An object that its client has found is readable.
-    fn adopted(&mut self, slot: u32, emit: Emit<'_>) {
-        let object = self.objects.get_mut(slot).expect("the slot of an object");
+    fn adopted(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
+        let object = &mut self.objects[slot];
         object.complete_as_found();
         self.order.leave_memory(slot, object);
         if let Some(object) = self.object(slot)
-            && emit.sink.is_some()
+            && emit.wants_objects()
         {
             emit.effect(&Effect::Stored { object: self.view(object) });
         }
     }
 
     /// An object goes: nobody is to write it any more, and its disks have room again.
-    pub(crate) fn forget_disks(&self, slot: u32, object: &Object) {
+    pub(crate) fn forget_disks(&self, slot: ObjectSlot, object: &Object) {
         let offload = object.offload();
         if offload.is_none() && object.local_disks().is_empty() {
             return;

@@ -9,14 +9,16 @@
 
 use core::time::Duration;
 
-use mc_types::{ClientId, ErrorCode, Generation, KeyRef, Time};
+use mc_types::{ClientId, ErrorCode, Generation, KeyRef, Time, TransferId};
 use thiserror::Error;
 
 use crate::command::{LateWrites, Placement, ReplicaList, ReplicateConfig, TransferHandle};
+use crate::journal::receipt::Emit;
 use crate::master::Master;
 use crate::object::{Object, Queue, Replica, Replicas};
+use crate::shard::Shard;
 use crate::shard::kept::Kept;
-use crate::shard::{Emit, Shard};
+use crate::shard::objects::ObjectSlot;
 use crate::tier::offload_queue::DiskJob;
 use crate::tier::promotion_queue::{DiskHit, EndedPromotion, PromotionError};
 
@@ -39,7 +41,7 @@ pub struct PromotionGrant {
 #[derive(Debug)]
 pub(crate) struct Promotion {
     pub(crate) space: Replica,
-    id: Generation,
+    id: TransferId,
     client: ClientId,
     /// Until when its client may be writing there if it is not heard of.
     due: Time,
@@ -47,7 +49,13 @@ pub(crate) struct Promotion {
 
 impl Master {
     /// Counts a read of an object that has nothing in memory.
-    pub(crate) fn count_disk_hit(&self, now: Time, shard: &Shard, slot: u32, list: &ReplicaList) {
+    pub(crate) fn count_disk_hit(
+        &self,
+        now: Time,
+        shard: &Shard,
+        slot: ObjectSlot,
+        list: &ReplicaList,
+    ) {
         let Some(key) = shard.object(slot).map(|object| shard.key(object)) else { return };
         let hash = shard.config.hasher.hash(key);
         let local = list.local_disks.first().map(|replica| replica.client);
@@ -195,7 +203,7 @@ impl Master {
     fn check_promotion(
         &self,
         shard: &Shard,
-        slot: u32,
+        slot: ObjectSlot,
         handle: Option<TransferHandle>,
     ) -> Result<(), PromotionError> {
         let Some(promotion) = shard.object(slot).and_then(Object::promotion) else { return Ok(()) };
@@ -243,7 +251,7 @@ impl Master {
     fn place_for(
         &self,
         shard: &Shard,
-        slot: u32,
+        slot: ObjectSlot,
         config: &ReplicateConfig,
         client: ClientId,
     ) -> Option<Replica> {
@@ -270,7 +278,7 @@ impl Master {
 }
 
 impl Shard {
-    fn take_promotion(&mut self, slot: u32) -> Option<Promotion> {
+    fn take_promotion(&mut self, slot: ObjectSlot) -> Option<Promotion> {
         let object = self.get_mut(slot);
         object.promotion()?;
         let mut promotion = None;
@@ -280,7 +288,7 @@ impl Shard {
 
     /// Keeps the space of an object that does not come back into memory from others until
     /// its client writes no more; says until when, if it had any.
-    fn abandon_promotion(&mut self, slot: u32, emit: Emit<'_>) -> Option<Time> {
+    fn abandon_promotion(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Option<Time> {
         let Promotion { space, id, client, due } = self.take_promotion(slot)?;
         let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
         let space = Kept { tenant, replicas: Replicas::from_iter([space]), writer };
@@ -289,7 +297,7 @@ impl Shard {
     }
 
     /// An object goes, and does not come back into memory.
-    pub(crate) fn cancel_promotion(&mut self, slot: u32, emit: Emit<'_>) {
+    pub(crate) fn cancel_promotion(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         let on_disk_only = object.queue() == Queue::OnDisk || object.promotion().is_some();
         if self.config.local.promotes && on_disk_only {

@@ -6,7 +6,7 @@ use mc_meta::{
     DiskConfig, DiskEvictError, DiskReplica, Effect, EffectSink, GetError, ListCursor, Master,
     PutFinishError, PutStartError, RemoveError, ReplicaKind, ReplicaStatus, ReplicateConfig,
 };
-use mc_types::{Generation, SegmentId, Time};
+use mc_types::{Generation, SegmentId, Sequence, Time};
 
 use crate::*;
 
@@ -30,7 +30,7 @@ impl Story {
 }
 
 impl EffectSink for Story {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         let (what, object) = match effect {
             Effect::Began { object } => ("began".to_owned(), object),
             Effect::Stored { object } => ("stored".to_owned(), object),

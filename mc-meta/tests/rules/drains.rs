@@ -9,7 +9,7 @@ use mc_meta::{
     Master, MasterConfig, Placement, ReplicateConfig, SegmentStatus, TaskAssignment, TaskKind,
     TaskStatus,
 };
-use mc_types::{ClientId, ErrorCode, JobId, SegmentId, Time};
+use mc_types::{ClientId, ErrorCode, JobId, SegmentId, Sequence, Time};
 
 use crate::*;
 
@@ -595,7 +595,7 @@ fn only_so_many_jobs_are_at_work_and_known() {
 struct Told(Arc<Mutex<Vec<String>>>);
 
 impl EffectSink for Told {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         let line = match effect {
             Effect::DrainJob { job } => format!("job {}", job.status),
             Effect::SegmentChanged { segment, status } => {

@@ -192,7 +192,7 @@ fn kept_space_is_charged_to_its_tenant() {
 struct Diary(Arc<Mutex<Vec<String>>>);
 
 impl EffectSink for Diary {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         self.0.lock().unwrap().push(match effect {
             Effect::SpaceKept { space, left } => {
                 format!("kept {} for {left:?}", space.placements()[0].extent.len())

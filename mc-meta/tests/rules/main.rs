@@ -21,6 +21,7 @@ mod promotion;
 mod puts;
 mod ranges;
 mod reads;
+mod receipts;
 mod recovery;
 mod renewals;
 mod room;
@@ -43,7 +44,7 @@ use mc_meta::{
     MasterConfig, PutEnd, PutFinishError, PutGrant, PutHandle, PutRevoke, PutStart, PutStartError,
     PutToken, Record, Removal, ReplicateConfig, SegmentSpec, TransferHandle,
 };
-use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Time};
+use mc_types::{ClientId, Generation, KeyRef, RemoteKey, SegmentId, Sequence, Time, TransferId};
 
 const NODE: ClientId = ClientId::from_u128(100);
 const WRITER: ClientId = ClientId::from_u128(1);
@@ -73,8 +74,12 @@ fn newest_put(master: &Master) -> PutHandle {
 
 /// The copy or move that began last.
 fn newest_transfer(master: &Master) -> TransferHandle {
-    let PutHandle { generation: id, token } = newest_put(master);
-    TransferHandle { id, token }
+    transfer_of(newest_put(master))
+}
+
+/// The transfer with the number and the token of a put.
+fn transfer_of(put: PutHandle) -> TransferHandle {
+    TransferHandle { id: TransferId::new(put.generation.as_u64()), token: put.token }
 }
 
 fn at(millis: u64) -> Time {
@@ -180,7 +185,7 @@ impl Recorder {
 }
 
 impl EffectSink for Recorder {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         if let Effect::Removed { key, cause, .. } = effect {
             self.0.lock().unwrap().push((key.as_str().to_owned(), *cause));
         }

@@ -4,7 +4,7 @@ use mc_meta::{
     DiskConfig, DiskJob, Effect, EffectSink, Master, PromotionConfig, PromotionError,
     PromotionGrant, PromotionStartError, Record,
 };
-use mc_types::{Generation, SegmentId, Time};
+use mc_types::{Generation, SegmentId, Sequence, Time};
 
 use crate::offload::{OTHER, endpoint, names, read, with_disk, with_disks, write_all};
 use crate::*;
@@ -253,7 +253,7 @@ fn a_file_is_brought_back_by_a_client_that_contributes_memory() {
 struct Reserved(Arc<Mutex<Vec<(usize, usize)>>>);
 
 impl EffectSink for Reserved {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         if let Effect::Changed { .. } = effect
             && let Some(Record::Object(record)) = Record::from_effect(effect)
         {

@@ -24,7 +24,7 @@ impl Journal {
 }
 
 impl EffectSink for Journal {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         self.0.lock().unwrap().extend(Record::from_effect(effect));
     }
 }

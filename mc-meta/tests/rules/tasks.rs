@@ -7,7 +7,7 @@ use mc_meta::{
     ConfigError, CreateTaskError, Effect, EffectSink, Master, MasterConfig, ReplicateConfig,
     SegmentStatus, TaskAssignment, TaskError, TaskKind, TaskStatus, TransferError,
 };
-use mc_types::{ClientId, ErrorCode, SegmentId, TaskId, Time};
+use mc_types::{ClientId, ErrorCode, SegmentId, Sequence, TaskId, Time};
 
 use crate::*;
 
@@ -342,7 +342,7 @@ fn a_client_that_keeps_a_segment_keeps_its_tasks() {
 struct Told(Arc<Mutex<Vec<(TaskId, TaskStatus, ClientId)>>>);
 
 impl EffectSink for Told {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         if let Effect::Task { task } = effect {
             self.0.lock().unwrap().push((task.id, task.status, task.assigned_client));
         }

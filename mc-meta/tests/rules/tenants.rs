@@ -621,7 +621,7 @@ fn changes_of_quotas_are_told() {
     #[derive(Clone, Default)]
     struct Policies(Arc<Mutex<Told>>);
     impl EffectSink for Policies {
-        fn emit(&self, _: Time, effect: &Effect<'_>) {
+        fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
             if let Effect::TenantPolicy { tenant, requested } = effect {
                 self.0.lock().unwrap().push((tenant.to_string(), *requested));
             }

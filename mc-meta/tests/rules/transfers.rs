@@ -8,7 +8,7 @@ use mc_meta::{
     ReplicaStatus, ReplicateConfig, SegmentStatus, TransferError, TransferFinishError,
     TransferGrant, TransferKind,
 };
-use mc_types::{Checksum, ClientId, ErrorCode, Generation, SegmentId, Time};
+use mc_types::{Checksum, ClientId, ErrorCode, Generation, SegmentId, Sequence, Time};
 
 use crate::*;
 
@@ -238,7 +238,7 @@ fn only_who_began_a_transfer_can_name_its_end() {
     let grant = copy(&master, at(0), "a", &["segment-1"]).unwrap();
     let (ours, a) = (grant.handle, key("a"));
     let next = handle(Generation::new(ours.id.as_u64() + 1));
-    let other = TransferHandle { id: next.generation, token: next.token };
+    let other = transfer_of(next);
     let guessed = TransferHandle { token: PutToken::from_u64(ours.token.as_u64() ^ 1), ..ours };
     let (late, now) = (LateWrites::Impossible, at(0));
     for (client, named, error) in [
@@ -534,7 +534,7 @@ impl Told {
 }
 
 impl EffectSink for Told {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         let view = |object: &ObjectView<'_>| {
             let names: Vec<_> =
                 object.placements().iter().map(|p| p.segment.spec().name.clone()).collect();

@@ -39,7 +39,7 @@ impl Diary {
 }
 
 impl EffectSink for Diary {
-    fn emit(&self, _: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         self.0.lock().unwrap().push(match effect {
             Effect::Began { object } => format!("began {} {}", object.key().as_str(), object.len()),
             Effect::Stored { object } => {

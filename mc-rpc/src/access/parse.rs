@@ -28,7 +28,7 @@ pub enum AccessError {
     /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It is longer than anybody's.
+    /// The list is too long.
     #[error("{list} has {len} bytes; the limit is {MAX_LIST_LEN}")]
     TooLarge {
         /// The file, or that it is none.
@@ -36,7 +36,7 @@ pub enum AccessError {
         /// Its length in bytes.
         len: usize,
     },
-    /// It has more lines than anybody's.
+    /// The list has too many lines.
     #[error("{list} has more than {MAX_LINES} lines")]
     TooManyLines {
         /// The file, or that it is none.

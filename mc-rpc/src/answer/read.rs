@@ -5,21 +5,19 @@ mod objects;
 use std::sync::Arc;
 
 use mc_meta::{
-    ClientStatus, KeyInfo, KeyPage, ListCursor, MAX_FETCHED_TASKS, MAX_HANDED_CHECKS,
-    MAX_SEGMENT_NAME_LEN, ReplicaCheck,
+    ClientStatus, MAX_FETCHED_TASKS, MAX_HANDED_CHECKS, MAX_SEGMENT_NAME_LEN, ReplicaCheck,
 };
 use mc_ticket::ClockEpoch;
 use mc_types::{Endpoint, Extent, ObjectKey, RemoteKey, SegmentId, Time};
 
-use super::{ClockReading, Pong, Reported, SegmentLocation};
+use super::{ClockReading, Pong, SegmentLocation};
 use crate::error::{MalformedReply, Refusal};
 use crate::proto::ping_response;
-use crate::request::MAX_PAGE;
 use crate::wire::{Field, Fields};
 
 pub(crate) use objects::{
-    ListParts, SliceList, push_replica, read_grant, read_grants, read_object, read_ranged_lists,
-    read_renewal, read_renewals, read_replica_list, read_replica_lists,
+    ListParts, SliceList, push_replica, read_grant, read_grants, read_ranged_lists, read_renewal,
+    read_renewals, read_replica_list, read_replica_lists,
 };
 
 /// An answer that is either what was asked for or a refusal. Over the native
@@ -29,13 +27,13 @@ pub(crate) type Answer<T> = Result<Result<T, Refusal>, MalformedReply>;
 
 /// `status_code` and `message`, which every answer has.
 #[derive(Default)]
-pub(super) struct Status<'a> {
+pub(crate) struct Status<'a> {
     code: i32,
     message: &'a [u8],
 }
 
 impl<'a> Status<'a> {
-    pub(super) fn read(&mut self, field: Field<'a>) -> Result<(), MalformedReply> {
+    pub(crate) fn read(&mut self, field: Field<'a>) -> Result<(), MalformedReply> {
         match field.number {
             1 => self.code = field.i32()?,
             15 => self.message = field.bytes()?,
@@ -44,7 +42,7 @@ impl<'a> Status<'a> {
         Ok(())
     }
 
-    pub(super) fn or<T>(
+    pub(crate) fn or<T>(
         self,
         answer: impl FnOnce() -> Result<T, MalformedReply>,
     ) -> Result<Result<T, Refusal>, MalformedReply> {
@@ -56,7 +54,7 @@ impl<'a> Status<'a> {
 }
 
 pub(super) fn problem(field: &'static str, problem: &'static str) -> MalformedReply {
-    MalformedReply::Field { field, problem }
+    MalformedReply::Field { field, problem: problem.into() }
 }
 
 pub(super) fn sixteen(bytes: &[u8], field: &'static str) -> Result<[u8; 16], MalformedReply> {
@@ -207,21 +205,6 @@ fn read_check(message: &[u8]) -> Result<ReplicaCheck, MalformedReply> {
     })
 }
 
-/// `ReportFailuresResponse`.
-pub(crate) fn read_reported(message: &[u8]) -> Answer<Reported> {
-    let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let mut reported = Reported::default();
-    while let Some(field) = fields.next()? {
-        match field.number {
-            2 => reported.noted = field.u64()?,
-            3 => reported.stale = field.u64()?,
-            4 => reported.limited = field.u64()?,
-            _ => status.read(field)?,
-        }
-    }
-    status.or(|| Ok(reported))
-}
-
 /// The master's clock as it arrives.
 #[derive(Default)]
 struct ClockParts {
@@ -233,20 +216,6 @@ impl ClockParts {
     fn finish(self) -> ClockReading {
         ClockReading { epoch: ClockEpoch::new(self.epoch), now: Time::from_millis(self.now) }
     }
-}
-
-/// `MountSegmentResponse` and `ReMountSegmentResponse`.
-pub(crate) fn read_mounted(message: &[u8]) -> Answer<ClockReading> {
-    let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let mut clock = ClockParts::default();
-    while let Some(field) = fields.next()? {
-        match field.number {
-            2 => clock.epoch = field.fixed64()?,
-            3 => clock.now = field.u64()?,
-            _ => status.read(field)?,
-        }
-    }
-    status.or(|| Ok(clock.finish()))
 }
 
 /// The fields of a batch answer whose items name no segments: 0 is no field's number.
@@ -339,48 +308,6 @@ fn read_item_refusal(message: &[u8]) -> Result<(usize, Refusal), MalformedReply>
     Ok((index as usize, Refusal::from_wire(code, text)))
 }
 
-/// `BatchReplicaClearResponse` to a request that named `asked` keys.
-pub(crate) fn read_cleared_keys(message: &[u8], asked: usize) -> Answer<Vec<ObjectKey>> {
-    let (mut fields, mut status, mut keys) = (Fields::new(message), Status::default(), Vec::new());
-    while let Some(field) = fields.next()? {
-        match field.number {
-            2 if keys.len() == asked => return Err(problem("cleared_keys", "has too many keys")),
-            2 => keys.push(object_key(field.text()?)?),
-            _ => status.read(field)?,
-        }
-    }
-    status.or(|| Ok(keys))
-}
-
 pub(super) fn object_key(text: &str) -> Result<ObjectKey, MalformedReply> {
     ObjectKey::new(text).map_err(|_| problem("key", "is not a key"))
-}
-
-/// `ListKeysResponse`.
-pub(crate) fn read_key_page(message: &[u8]) -> Answer<KeyPage> {
-    let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut keys, mut next) = (Vec::new(), None);
-    while let Some(field) = fields.next()? {
-        match field.number {
-            2 if keys.len() == MAX_PAGE => return Err(problem("keys", "has too many keys")),
-            2 => keys.push(read_key_info(field.bytes()?)?),
-            3 => next = Some(ListCursor::from_u64(field.u64()?)),
-            _ => status.read(field)?,
-        }
-    }
-    status.or(|| Ok(KeyPage { keys, next }))
-}
-
-fn read_key_info(message: &[u8]) -> Result<KeyInfo, MalformedReply> {
-    let (mut fields, mut key, mut len, mut replicas) = (Fields::new(message), "", 0, 0);
-    while let Some(field) = fields.next()? {
-        match field.number {
-            1 => key = field.text()?,
-            2 => len = field.u64()?,
-            3 => replicas = field.u32()?,
-            _ => {}
-        }
-    }
-    let key = object_key(key)?;
-    Ok(KeyInfo { key, len, replicas })
 }

@@ -65,7 +65,7 @@ pub enum AddressError {
         /// The scheme.
         scheme: Box<str>,
     },
-    /// There are more addresses, or more bytes, than anybody needs.
+    /// There are too many addresses, or the text is too long.
     #[error("is too long: at most 64 addresses and 4096 bytes are accepted")]
     TooLong,
 }

@@ -5,9 +5,11 @@
 mod connection;
 mod in_place;
 mod pool;
+mod settle;
 mod spin;
 mod stream;
 
+use core::mem;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,16 +18,18 @@ use bytes::BytesMut;
 
 use super::backoff::{backoff, bounded};
 use super::config::ClientConfig;
+use super::credentials::Identity;
 use super::dial::{broke, was_silent};
 use super::metrics::{ClientMetrics, Counters, Ended};
 use super::outcome::outcome;
 use super::request::{KNOWN_FOR, check_len, silence, write_request};
 use crate::answer::Answer;
 use crate::error::RpcError;
-use crate::frame::HEADER_LEN;
+use crate::frame::{FrameHeader, HEADER_LEN};
 use crate::method::{Method, Repeat};
 use in_place::pause;
-use pool::Pool;
+use pool::{Lease, Pool};
+pub(super) use settle::{Lost, begins_puts, is_settled};
 
 pub use in_place::in_place;
 pub(super) use in_place::is_wanted as is_in_place;
@@ -41,6 +45,9 @@ pub(super) use in_place::is_wanted as is_in_place;
 /// [`ClientConfig::retry`]. Every method ends after [`ClientConfig::call_timeout`] at the
 /// latest, except that the system's name lookup takes the time that it takes. Methods
 /// block: call them from no async task.
+///
+/// When a call that begins puts fails without the client's knowing what became of it, a thread
+/// asks the master again, and revokes what was granted; it ends with the client.
 #[derive(Clone, Debug)]
 pub struct MasterClient {
     pool: Arc<Pool>,
@@ -51,9 +58,9 @@ impl MasterClient {
     /// commas in between, or `scheme://…` for a [`resolver`](ClientConfig::resolver).
     ///
     /// # Errors
-    /// [`RpcError::Address`] when that is no address, [`RpcError::Unreachable`] when nobody
-    /// answers there, [`RpcError::NotAMaster`] when somebody else does,
-    /// [`RpcError::Refused`] when the master does not take the connection.
+    /// [`RpcError::Address`] when the address is invalid, [`RpcError::Unreachable`] when no
+    /// process answers there, [`RpcError::NotAMaster`] when a process answers that is not a
+    /// master, [`RpcError::Refused`] when the master rejects the connection.
     pub fn connect(addr: &str, config: ClientConfig) -> Result<Self, RpcError> {
         let client = Self::lazy(addr, config);
         client.pool.check()?;
@@ -64,12 +71,18 @@ impl MasterClient {
     /// address.
     #[must_use]
     pub fn lazy(addr: &str, config: ClientConfig) -> Self {
-        Self::counting(addr, config, Arc::default())
+        let identity = Arc::new(Identity::new(&config));
+        Self::beside(addr, config, identity, Arc::default())
     }
 
-    /// One whose calls are counted there.
-    pub(super) fn counting(addr: &str, config: ClientConfig, counters: Arc<Counters>) -> Self {
-        Self { pool: Arc::new(Pool::new(addr, config, counters)) }
+    /// One whose calls belong to this session and are counted there.
+    pub(super) fn beside(
+        addr: &str,
+        config: ClientConfig,
+        identity: Arc<Identity>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self { pool: Arc::new(Pool::new(addr, config, identity, counters)) }
     }
 
     /// The master's address, as given.
@@ -84,7 +97,7 @@ impl MasterClient {
         self.pool.counters.read()
     }
 
-    pub(super) fn call<T>(
+    pub(crate) fn call<T>(
         &self,
         method: Method,
         write: impl FnOnce(&mut BytesMut),
@@ -121,11 +134,31 @@ impl MasterClient {
                 return Err(error);
             }
         };
+        let sending = Sending { method, header, begun: begin, deadline, repeats };
+        self.send(lease, &sending, ended, read).map_err(|(error, frame)| {
+            if is_settled(method, header, &error) {
+                self.settle(Lost { method, header, frame, begun: begin });
+            }
+            error
+        })
+    }
+
+    /// Sends the request in the connection's outbox. When that fails the request comes back.
+    fn send<T>(
+        &self,
+        mut lease: Lease<'_>,
+        sending: &Sending,
+        ended: &mut Ended,
+        read: impl FnOnce(&[u8]) -> Answer<T>,
+    ) -> Result<T, (RpcError, BytesMut)> {
+        let &Sending { method, header, begun, deadline, repeats } = sending;
+        let config = &self.pool.config;
         let len = HEADER_LEN + header.payload_len as usize;
         loop {
             if let Err(error) = check_len(method, len - HEADER_LEN, lease.max_request) {
+                let frame = mem::take(&mut lease.outbox);
                 lease.give_back();
-                return Err(error);
+                return Err((error, frame));
             }
             ended.sent += len;
             let silence = if repeats { silence(config, method, len) } else { None };
@@ -141,6 +174,7 @@ impl MasterClient {
                     }
                     let arrived = (answer.kind, answer.method, lease.answer());
                     let answer = outcome(method, &lease.addr, arrived, read);
+                    let answer = answer.map_err(|error| (error, mem::take(&mut lease.outbox)));
                     lease.give_back();
                     return answer;
                 }
@@ -153,19 +187,31 @@ impl MasterClient {
             // looked; its repetition need not wait.
             let failures = ended.retries.checked_sub(1);
             let wait = failures.map_or(Duration::ZERO, |failures| backoff(config, failures));
-            let known = token.is_none() || begin.elapsed() < KNOWN_FOR;
+            let known = !header.tracked || begun.elapsed() < KNOWN_FOR;
             let repeats = repeats && known && broke(&error) && Instant::now() + wait < deadline;
             if !repeats || !pause(wait) || lease.renew(deadline).is_err() {
                 // Also when no other connection could be made: this one may have carried
                 // the call to the master.
                 let is_late = was_silent(&error) && Instant::now() + wait >= deadline;
                 let (addr, after) = (Arc::clone(&lease.addr), config.call_timeout);
-                return Err(match is_late {
+                let error = match is_late {
                     true => RpcError::TimedOut { addr, method, after },
                     false => error,
-                });
+                };
+                return Err((error, mem::take(&mut lease.outbox)));
             }
             ended.retries += 1;
         }
     }
+}
+
+/// A request on its way.
+struct Sending {
+    method: Method,
+    header: FrameHeader,
+    /// When it was first sent.
+    begun: Instant,
+    deadline: Instant,
+    /// Whether it may be sent again when a connection breaks.
+    repeats: bool,
 }

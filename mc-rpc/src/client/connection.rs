@@ -83,7 +83,7 @@ struct Wires {
 struct State {
     /// Frames to be written.
     outbox: BytesMut,
-    /// Whether somebody is writing; nobody else may then.
+    /// Whether a caller or the writer task is writing; no other may then.
     writing: bool,
     /// Permits of cancelled calls whose frames are in the outbox.
     owed: usize,

@@ -1,4 +1,4 @@
-//! What making a connection has in common, whoever waits for it.
+//! Steps of making a connection that the async and the blocking client share.
 
 use core::time::Duration;
 use std::io;
@@ -64,7 +64,7 @@ pub(super) fn shorter_way(
     (direct && offered).then(|| Address::local(&welcome.local_socket, addr))
 }
 
-/// Whether another attempt to connect may succeed without anybody's help. Only for
+/// Whether another attempt to connect may succeed without intervention. Only for
 /// failures to connect: a call that is refused so is not repeated.
 pub(super) fn may_pass(failure: &RpcError) -> bool {
     match failure {

@@ -1,7 +1,7 @@
 //! The way to the master across connections: makes them when calls need them, and sends a
 //! call again whose connection broke.
 
-use core::fmt;
+use core::{fmt, mem};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::address::{Candidates, Route};
 use super::backoff::{backoff, bounded};
-use super::blocking;
+use super::blocking::{self, Lost, begins_puts, is_settled};
 use super::config::ClientConfig;
 use super::connection::{Answered, Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
@@ -22,13 +22,13 @@ use super::outcome::outcome;
 use super::request::{KNOWN_FOR, silence, write_request};
 use crate::answer::Answer;
 use crate::error::RpcError;
-use crate::frame::HEADER_LEN;
+use crate::frame::{FrameHeader, HEADER_LEN};
 use crate::method::{Method, Repeat};
 
 pub(super) struct Link {
     route: Route,
     config: ClientConfig,
-    identity: Identity,
+    identity: Arc<Identity>,
     counters: Arc<Counters>,
     connections: Mutex<Vec<Arc<Connection>>>,
     /// Who makes calls on the thread that polls them.
@@ -59,7 +59,7 @@ impl Link {
     pub(super) fn new(addr: &str, config: ClientConfig) -> Self {
         Self {
             route: Route::new(addr, &config.resolvers),
-            identity: Identity::new(&config),
+            identity: Arc::new(Identity::new(&config)),
             config,
             counters: Arc::default(),
             in_place: OnceLock::new(),
@@ -241,8 +241,8 @@ impl Link {
 
     fn in_place(&self) -> &blocking::MasterClient {
         self.in_place.get_or_init(|| {
-            let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
-            blocking::MasterClient::counting(self.addr(), config, counters)
+            let (identity, counters) = (Arc::clone(&self.identity), Arc::clone(&self.counters));
+            blocking::MasterClient::beside(self.addr(), self.config.clone(), identity, counters)
         })
     }
 
@@ -263,6 +263,21 @@ impl Link {
         let repeats = self.config.retry && harmless;
         let mut frame = BytesMut::with_capacity(128);
         let header = write_request(&mut frame, method, token, write)?;
+        let mut sent = Sent { link: self, method, header, frame, begin, is_unknown: false };
+        let answer = self.send(&mut sent, ended, deadline, repeats).await;
+        sent.is_unknown = answer.as_ref().is_err_and(|error| is_settled(method, header, error));
+        answer
+    }
+
+    async fn send(
+        self: &Arc<Self>,
+        sent: &mut Sent<'_>,
+        ended: &mut Ended,
+        deadline: Instant,
+        repeats: bool,
+    ) -> Result<Answered, RpcError> {
+        let (method, header, begin, after) =
+            (sent.method, sent.header, sent.begin, self.config.call_timeout);
         let len = HEADER_LEN + header.payload_len as usize;
         let (mut lost, mut breaks) = (None, 0);
         loop {
@@ -282,7 +297,7 @@ impl Link {
                     }
                 },
             };
-            let known = token.is_none() || begin.elapsed() < KNOWN_FOR;
+            let known = !header.tracked || begin.elapsed() < KNOWN_FOR;
             if !known && let Some(lost) = lost {
                 return Err(lost);
             }
@@ -290,7 +305,9 @@ impl Link {
                 true => silence(&self.config, method, len),
                 false => None,
             };
-            match connection.call(method, header, &mut frame, silence, after, deadline).await {
+            sent.is_unknown = begins_puts(method, header);
+            let frame = &mut sent.frame;
+            match connection.call(method, header, frame, silence, after, deadline).await {
                 Ok(answer) => {
                     ended.sent += len;
                     ended.received += HEADER_LEN + answer.payload.len();
@@ -338,6 +355,28 @@ impl Link {
                     }));
                 }
             }
+        }
+    }
+}
+
+/// A call on its way. When its caller stops waiting, or gets no answer, what it began is
+/// settled.
+struct Sent<'a> {
+    link: &'a Arc<Link>,
+    method: Method,
+    header: FrameHeader,
+    frame: BytesMut,
+    begin: Instant,
+    /// Whether it may have begun puts that nobody knows.
+    is_unknown: bool,
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        if self.is_unknown {
+            let (method, header, frame) = (self.method, self.header, mem::take(&mut self.frame));
+            let begun = self.begin.into_std();
+            self.link.in_place().settle(Lost { method, header, frame, begun });
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::method::Method;
 
 /// Reads the answer to a call of `method`: a frame of this kind, which says that it belongs
 /// to the method with this number.
-pub(super) fn outcome<T>(
+pub(crate) fn outcome<T>(
     method: Method,
     addr: &Arc<str>,
     (kind, number, payload): (Kind, u16, &[u8]),

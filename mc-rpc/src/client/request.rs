@@ -54,6 +54,11 @@ pub(super) fn write_request(
     Ok(FrameHeader { payload_len: len as u32, tracked: token.is_some(), ..header })
 }
 
+/// The message in a tracked request that [`write_request`] has written.
+pub(super) fn message_of(request: &[u8]) -> &[u8] {
+    request.get(ROOM + size_of::<u64>()..).unwrap_or_default()
+}
+
 /// Whether a master takes a payload of `len` bytes.
 pub(super) fn check_len(method: Method, len: usize, max: usize) -> Result<(), RpcError> {
     if len <= max { Ok(()) } else { Err(RpcError::RequestTooLarge { method, len, max }) }
@@ -107,6 +112,7 @@ mod tests {
         let mut request = BytesMut::new();
         let write = |out: &mut BytesMut| out.extend_from_slice(b"xy");
         let begun = write_request(&mut request, Method::Remove, Some(9), write).unwrap();
+        assert_eq!(message_of(&request), b"xy");
         for (id, left, millis, sent) in [
             (1, Duration::from_secs(10), 10_000, None),
             (u64::MAX, Duration::from_nanos(1), 1, Some(Duration::from_micros(3))),

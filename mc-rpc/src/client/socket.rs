@@ -1,5 +1,4 @@
-//! The two halves of a connection's socket: one task reads, whoever has something to say
-//! writes.
+//! The two halves of a connection's socket: one task reads, every caller may write.
 
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -56,7 +55,8 @@ pub(super) async fn connect(
     }
 }
 
-/// What reads, what anybody may write to, and what the writer's task has for itself.
+/// Returns the half to read from, the half that every caller writes to, and the state of the
+/// writer's task.
 pub(super) fn split(stream: Stream) -> io::Result<(Arriving, Leaving, Writer)> {
     Ok(match stream {
         Stream::Tcp(stream) => {

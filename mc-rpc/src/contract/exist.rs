@@ -21,7 +21,7 @@ fn ask(
     let caller = &Caller::ANYBODY;
     let call =
         Call { method: Method::BatchExistKey, payload: &payload, max_reply, caller, from: None };
-    service.call(call, &mut out).map(|()| out)
+    service.call(call, &mut out).map(|_| out)
 }
 
 #[test]

@@ -2,17 +2,16 @@
 
 use core::time::Duration;
 
-use bytes::BytesMut;
 use mc_meta::{
     Explanation, Happening, KeptBy, PutStart, Removal, ReplicateConfig, TransferKind, What,
 };
 use mc_types::{ErrorCode, Generation};
-use prost::Message;
 
-use super::{Clock, ME, MasterService, Still, call, key, put, service};
+use super::{Clock, Direct, ME, MasterService, Still, call, key, put, service};
+use crate::calls::explanation_to_proto;
 use crate::proto::happening::Event;
 use crate::proto::kept_by::Reason;
-use crate::{Method, answer, proto, reply};
+use crate::{Method, proto};
 
 fn explain(service: &MasterService<Still>, text: &str) -> proto::ExplainObjectResponse {
     let request = proto::ExplainObjectRequest { key: text.into() };
@@ -25,7 +24,7 @@ fn what_keeps_an_object_and_what_became_of_one_is_told() {
     let (master, now) = (service.master(), Still.now());
     let nothing = explain(&service, "k");
     assert_eq!(nothing, proto::ExplainObjectResponse::default());
-    assert!(answer::read_explanation(b"").unwrap().unwrap().object.is_none());
+    assert!(Direct(&()).explain(key("k")).unwrap().object.is_none());
 
     let first = put(&service, "k");
     master.remove(now, key("k"), false).unwrap();
@@ -46,7 +45,7 @@ fn what_keeps_an_object_and_what_became_of_one_is_told() {
     };
     assert_eq!(told.history, [gone]);
 
-    let read = answer::read_explanation(&told.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&told).explain(key("k")).unwrap();
     assert_eq!(read.object.unwrap().generation, second);
     assert_eq!(read.kept_by[..2], [KeptBy::Unfinished { age: Duration::ZERO }, KeptBy::HardPin]);
     let removed = What::Removed { generation: Generation::new(first), cause: Removal::Requested };
@@ -80,14 +79,11 @@ fn every_reason_and_happening_goes_over_the_wire() {
     let refused = What::Refused { code: ErrorCode::Fragmented };
     let history = causes.map(removed).into_iter().chain([refused]);
     let history: Vec<Happening> = history.map(|what| Happening { ago: age, what }).collect();
-    let mut out = BytesMut::new();
     let told = Explanation { object: None, kept_by: kept_by.clone(), history: history.clone() };
-    reply::write_explanation(&mut out, &told);
-    let message = proto::ExplainObjectResponse::decode(&out[..]).unwrap();
+    let message = explanation_to_proto(&told);
     assert_eq!((message.kept_by.len(), message.history.len()), (9, 8));
     assert_eq!(message.history[7].refusal_code, ErrorCode::Fragmented.code());
-    assert_eq!(message.encode_to_vec(), &out[..]);
-    let read = answer::read_explanation(&out).unwrap().unwrap();
+    let read = Direct(&message).explain(key("k")).unwrap();
     assert_eq!((read.object, read.kept_by, read.history), (None, kept_by, history));
 }
 
@@ -100,7 +96,7 @@ fn what_a_later_version_says_is_left_out_and_too_much_is_malformed() {
         history: vec![happening],
         ..Default::default()
     };
-    let read = answer::read_explanation(&later.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&later).explain(key("k")).unwrap();
     assert_eq!((read.kept_by.len(), read.history.len()), (0, 0));
 
     let lease = proto::KeptBy { reason: Reason::Lease.into(), duration_ms: 1 };
@@ -112,7 +108,7 @@ fn what_a_later_version_says_is_left_out_and_too_much_is_malformed() {
         proto::ExplainObjectResponse { object: Some(refused), ..Default::default() },
         proto::ExplainObjectResponse { object: Some(Default::default()), ..Default::default() },
     ] {
-        assert!(answer::read_explanation(&bad.encode_to_vec()).is_err(), "{bad:?}");
+        assert!(Direct(&bad).explain(key("k")).is_err(), "{bad:?}");
     }
     let service = service();
     let request = proto::ExplainObjectRequest::default();

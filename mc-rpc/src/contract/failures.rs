@@ -5,12 +5,12 @@ use mc_meta::{PutEnd, PutStart, ReplicaPlace, ReplicateConfig, TenantId, Verdict
 use mc_types::{Checksum, ClientId, ErrorCode, Extent, Generation, SegmentId};
 use prost::Message;
 
-use super::{Clock, ME, MasterService, Still, call, call_as, key, me, service, written};
-use crate::answer::{self, Reported};
-use crate::request::{
-    Failure, Heartbeat, MAX_FAILURES, PingRequest, ReportedFailure, TenantKey, parse_failures,
-    write_failures, write_heartbeat,
+use super::{
+    Clock, Direct, ME, MasterService, Still, call, call_as, key, me, message_of, service, written,
 };
+use crate::answer;
+use crate::calls::{Failure, MAX_FAILURES, Reported, parse_failure};
+use crate::request::{Heartbeat, PingRequest, TenantKey, write_heartbeat};
 use crate::{Caller, Method, Refusal, Role, proto};
 
 fn damaged(place: ReplicaPlace, generation: u64) -> Failure<'static> {
@@ -39,15 +39,13 @@ fn failures_are_the_message() {
         },
         Failure::Unreachable { segment: SegmentId::from_u128(9) },
     ];
-    let bytes = written(|out| write_failures(out, ME, &failures));
-    let message = proto::ReportFailuresRequest::decode(&bytes[..]).unwrap();
+    let message: proto::ReportFailuresRequest =
+        message_of(|client| client.report_failures(ME, &failures));
     assert_eq!(message.client_id, me());
     assert_eq!((message.failures[1].offset, message.failures[1].length), (u64::MAX - 1, 1));
     assert_eq!(message.failures[4].tenant_id, "blue");
-    let bytes = message.encode_to_vec();
-    let (client, parsed) = parse_failures(&bytes).unwrap();
-    assert_eq!(client, ME);
-    assert_eq!(parsed, failures.map(ReportedFailure::Known));
+    let parsed: Vec<_> = message.failures.iter().map(parse_failure).collect();
+    assert_eq!(parsed, failures.map(|failure| Ok(Some(failure))));
 }
 
 #[test]
@@ -121,11 +119,11 @@ fn report(
     caller: &Caller,
     failure: &Failure<'_>,
 ) -> Result<Reported, Refusal> {
-    let bytes = written(|out| write_failures(out, ME, core::slice::from_ref(failure)));
-    let message = proto::ReportFailuresRequest::decode(&bytes[..]).unwrap();
+    let message: proto::ReportFailuresRequest =
+        message_of(|client| client.report_failures(ME, core::slice::from_ref(failure)));
     let answer: proto::ReportFailuresResponse =
         call_as(service, caller, Method::ReportFailures, &message)?;
-    Ok(answer::read_reported(&answer.encode_to_vec()).unwrap().unwrap())
+    Ok(Direct(&answer).report_failures(ME, &[]).unwrap())
 }
 
 fn beat(service: &MasterService<Still>, beat: &Heartbeat<'_>) -> answer::Pong {
@@ -154,7 +152,7 @@ fn owners_are_asked_with_their_heartbeat() {
     assert!(!service.master().exist(Still.now(), key("k")));
     let counted: proto::ClusterReportResponse =
         call(&service, Method::ClusterReport, &proto::ClusterReportRequest {}).unwrap();
-    let counted = answer::read_report(&counted.encode_to_vec()).unwrap().unwrap().damage;
+    let counted = Direct(&counted).cluster_report().unwrap().damage;
     assert_eq!((counted.reports, counted.dropped), (2, 1));
     assert_eq!((counted.confirmed, counted.removed, counted.denied), (1, 1, 0));
 }

@@ -3,10 +3,12 @@
 use mc_types::{ClientId, ErrorCode};
 use prost::Message;
 
-use super::{ME, MasterService, Still, call, key, me, put, service, written};
-use crate::request::{ClearRequest, parse_client_ids, write_client_ids};
+use super::{
+    Answers as _, Clock as _, Direct, ME, MasterService, Raw, Still, call, is_malformed, key, me,
+    message_of, put, request_of, segment, service,
+};
 use crate::service::{Call, Service};
-use crate::{Caller, Method, answer, proto};
+use crate::{Caller, Method, proto};
 
 fn clear(keys: &[&str], segment_name: &str) -> proto::BatchReplicaClearRequest {
     proto::BatchReplicaClearRequest {
@@ -29,14 +31,9 @@ fn cleared(
 fn clearing_requests_are_the_message() {
     for segment_name in [None, Some("node-1")] {
         let keys = [key("a"), key("b")];
-        let bytes = written(|out| ClearRequest::write(out, ME, &keys, segment_name));
-        let message = proto::BatchReplicaClearRequest::decode(&bytes[..]).unwrap();
-        assert_eq!(message, clear(&["a", "b"], segment_name.unwrap_or_default()));
-        let bytes = message.encode_to_vec();
-        let parsed = ClearRequest::parse(&bytes).unwrap();
-        assert_eq!((parsed.client, parsed.segment_name), (ME, segment_name));
-        let parsed: Vec<_> = parsed.keys.keys().map(Result::unwrap).collect();
-        assert_eq!(parsed, keys);
+        let message = clear(&["a", "b"], segment_name.unwrap_or_default());
+        let sent = message_of(|client| client.batch_replica_clear(ME, &keys, segment_name));
+        assert_eq!(message, sent);
     }
 }
 
@@ -60,9 +57,9 @@ fn what_a_client_has_put_is_taken_back() {
     assert_eq!(cleared(&service, &clear(&all, "")), ["c", "a"]);
     let message =
         proto::BatchReplicaClearResponse { cleared_keys: vec!["c".into()], ..Default::default() };
-    let bytes = message.encode_to_vec();
-    assert_eq!(answer::read_cleared_keys(&bytes, 1).unwrap().unwrap(), [key("c").to_owned()]);
-    assert!(answer::read_cleared_keys(&bytes, 0).is_err());
+    let read = |keys: &[_]| Direct(&message).batch_replica_clear(ME, keys, None);
+    assert_eq!(read(&[key("c")]).unwrap(), [key("c").to_owned()]);
+    assert!(is_malformed(&read(&[])));
 }
 
 #[test]
@@ -92,18 +89,19 @@ fn bad_clearings_are_refused_and_clear_nothing() {
 fn hosts_are_told_by_the_clients_id_in_hexadecimal() {
     let service = service();
     let absent = ClientId::from_u128(7);
-    let bytes = written(|out| write_client_ids(out, &[absent, ME, ME]));
-    let message = proto::BatchQueryIpRequest::decode(&bytes[..]).unwrap();
+    let message: proto::BatchQueryIpRequest =
+        message_of(|client| client.batch_query_ip(&[absent, ME, ME]));
     assert_eq!(message.client_ids, [absent.to_bytes().to_vec(), me(), me()]);
-    assert_eq!(parse_client_ids(&message.encode_to_vec()).unwrap(), [absent, ME, ME]);
 
     let hosts: proto::BatchQueryIpResponse =
         call(&service, Method::BatchQueryIp, &message).unwrap();
     let own = proto::IpAddressList { ip_addresses: vec!["10.0.0.1".into()] };
     let map = [("0102030405060708090a0b0c0d0e0f10".to_owned(), own)];
     assert_eq!(hosts.client_ip_map, map.into());
-    let read = answer::read_hosts(&hosts.encode_to_vec(), 1).unwrap().unwrap();
+    let read = Direct(&hosts).batch_query_ip(&[absent, ME]).unwrap();
     assert_eq!(read, [(ME, vec!["10.0.0.1".into()])]);
+    // An answer is read for the clients that were asked for, and no others.
+    assert!(Direct(&hosts).batch_query_ip(&[absent]).unwrap().is_empty());
     let none: proto::BatchQueryIpResponse =
         call(&service, Method::BatchQueryIp, &proto::BatchQueryIpRequest::default()).unwrap();
     assert!(none.client_ip_map.is_empty());
@@ -115,27 +113,21 @@ fn hosts_are_told_by_the_clients_id_in_hexadecimal() {
     }
 }
 
+/// As simulations and logs of answers expect.
 #[test]
-fn hosts_that_make_no_sense_are_malformed() {
-    let read = |id: &str, hosts: usize, asked| {
-        let list = proto::IpAddressList { ip_addresses: vec!["h".into(); hosts] };
-        let message = proto::BatchQueryIpResponse {
-            client_ip_map: [(id.to_owned(), list)].into(),
-            ..Default::default()
-        };
-        answer::read_hosts(&message.encode_to_vec(), asked)
+fn the_same_hosts_are_the_same_bytes() {
+    let clients: Vec<ClientId> = (1..=8).map(ClientId::from_u128).collect();
+    let answer = || {
+        let service = service();
+        for (number, &client) in clients.iter().enumerate() {
+            let spec = segment(10 + number as u8);
+            service.master().mount_segment(Still.now(), client, spec).unwrap();
+        }
+        let ask = request_of(|direct| direct.batch_query_ip(&clients));
+        service.answer(Method::BatchQueryIp, &ask).unwrap()
     };
-    let id = "00000000000000000000000000000abc";
-    assert_eq!(read(id, 1, 1).unwrap().unwrap(), [(ClientId::from_u128(0xabc), vec!["h".into()])]);
-    assert!(read(id, 65_536, 1).is_ok());
-    for (id, hosts, asked) in [
-        (id, 65_537, 1),
-        (id, 1, 0),
-        (&id[1..], 1, 1),
-        ("0000000000000000000000000000ABCD", 1, 1),
-        ("+0000000000000000000000000000abc", 1, 1),
-        ("", 1, 1),
-    ] {
-        assert!(read(id, hosts, asked).is_err(), "{id} {hosts} {asked}");
-    }
+    let first = answer();
+    let read = Direct(&Raw(&first)).batch_query_ip(&clients).unwrap();
+    assert_eq!(read.len(), clients.len());
+    assert_eq!(first, answer());
 }

@@ -5,10 +5,8 @@ use core::time::Duration;
 use mc_types::{ClientId, ErrorCode, Generation, SegmentId};
 use prost::Message;
 
-use super::{Clock, ME, MasterService, Still, call, key, me, put, service, written};
-use crate::request::{
-    self, BatchRenewRequest, SegmentName, parse_graceful_unmount, parse_renew, write_renew,
-};
+use super::{Clock, ME, MasterService, Still, call, key, me, message_of, put, service, written};
+use crate::request::{BatchRenewRequest, parse_renew, write_renew};
 use crate::{Method, Refusal, answer, proto};
 
 fn renewal(text: &str, generation: u64) -> proto::RenewLeaseRequest {
@@ -97,17 +95,11 @@ fn leaving(segment: &str, grace_ms: u64) -> proto::GracefulUnmountSegmentRequest
 #[test]
 fn graceful_unmounts_are_the_message() {
     let (id, grace) = (SegmentId::from_u128(2), Duration::from_secs(3));
-    let bytes = written(|out| request::write_graceful_unmount(out, ME, id, grace));
     let message = proto::GracefulUnmountSegmentRequest {
         segment_id: id.to_bytes().to_vec(),
         ..leaving("", 3000)
     };
-    assert_eq!(proto::GracefulUnmountSegmentRequest::decode(&bytes[..]).unwrap(), message);
-    let bytes = message.encode_to_vec();
-    assert_eq!(parse_graceful_unmount(&bytes).unwrap(), (ME, SegmentName::Id(id), grace));
-    let bytes = leaving("node-2", 0).encode_to_vec();
-    let by_name = (ME, SegmentName::Name("node-2"), Duration::ZERO);
-    assert_eq!(parse_graceful_unmount(&bytes).unwrap(), by_name);
+    assert_eq!(message, message_of(|client| client.graceful_unmount_segment(ME, id, grace)));
 }
 
 #[test]

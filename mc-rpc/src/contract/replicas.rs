@@ -4,7 +4,7 @@ use mc_meta::{DiskConfig, FoundOnDisk, LocalDiskConfig, MasterConfig, ReplicaSta
 use mc_types::{ClientId, SegmentId};
 use prost::Message;
 
-use super::{Clock, ME, MasterService, Still, call, key, me, put, put_named, service_with};
+use super::{Clock, Direct, ME, MasterService, Still, call, key, me, put, put_named, service_with};
 use crate::{Method, answer, proto};
 
 const DISK_OWNER: ClientId = ClientId::from_u128(77);
@@ -76,7 +76,7 @@ fn an_object_is_told_wherever_it_is() {
     let object: proto::DescribeObjectResponse =
         call(&service, Method::DescribeObject, &describe).unwrap();
     assert_eq!((object.disk, &object.local_disks[..]), (Some(complete), &[on_disk()][..]));
-    let read = answer::read_object(&object.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&object).describe(key("k")).unwrap();
     assert_eq!((read.disk, read.local_disks.len()), (Some(ReplicaStatus::Complete), 1));
 }
 

@@ -7,10 +7,13 @@ use mc_ticket::{ClockEpoch, Rights, Ticket, TicketKey};
 use mc_types::{ErrorCode, Extent, RemoteKey, Time};
 use prost::Message;
 
-use super::{Clock, ME, MasterService, Still, call, end_of, key, me, segment, service, written};
+use super::{
+    Clock, Direct, ME, MasterService, Still, call, end_of, key, me, message_of, request_of,
+    segment, service, written,
+};
 use crate::reply;
 use crate::reply::Signer;
-use crate::request::{self, PutFinishRequest};
+use crate::request::PutFinishRequest;
 use crate::{Method, answer, proto};
 
 fn ticket_key(number: u8) -> TicketKey {
@@ -311,15 +314,13 @@ fn tickets_that_make_no_sense_are_malformed() {
 #[test]
 fn the_key_for_tickets_goes_to_the_master_and_nowhere_else() {
     let spec = sealed(2);
-    let bytes = written(|out| request::write_mount(out, ME, &spec));
-    let message = proto::MountSegmentRequest::decode(&bytes[..]).unwrap();
+    let message: proto::MountSegmentRequest = message_of(|client| client.mount_segment(ME, &spec));
     assert_eq!(message.ticket_key, [0x42; 16]);
-    assert_eq!(request::parse_mount(&message.encode_to_vec()).unwrap(), (ME, spec.clone()));
+    let service = sealed_service();
     let short = proto::MountSegmentRequest { ticket_key: vec![1; 15], ..message };
-    let refusal = request::parse_mount(&short.encode_to_vec()).unwrap_err();
+    let refusal = call::<()>(&service, Method::MountSegment, &short).unwrap_err();
     assert_eq!(&*refusal.message, "ticket_key has 15 bytes, not 16");
 
-    let service = sealed_service();
     let start = put_start("k", 1);
     let grant: proto::PutStartResponse = call(&service, Method::PutStart, &start).unwrap();
     let _: proto::PutEndResponse = call(&service, Method::PutEnd, &end_of("k", &grant)).unwrap();
@@ -332,7 +333,7 @@ fn the_key_for_tickets_goes_to_the_master_and_nowhere_else() {
         (Method::ClusterReport, vec![]),
         (Method::GetReplicaList, b"\x0a\x01k".to_vec()),
         (Method::BatchGetReplicaList, b"\x0a\x01k".to_vec()),
-        (Method::BatchQueryIp, written(|out| request::write_client_ids(out, &[ME])).to_vec()),
+        (Method::BatchQueryIp, request_of(|client| client.batch_query_ip(&[ME])).to_vec()),
     ] {
         let caller = &crate::Caller::ANYBODY;
         let mut out = bytes::BytesMut::new();
@@ -365,15 +366,15 @@ fn the_masters_clock_is_told() {
     let read = answer::read_pong(&ping.encode_to_vec()).unwrap().unwrap();
     assert_eq!((read.clock.epoch, read.clock.now), (service.clock_epoch(), Still.now()));
 
-    let bytes = written(|out| request::write_mount(out, ME, &sealed(1)));
-    let mount = proto::MountSegmentRequest::decode(&bytes[..]).unwrap();
+    let mount: proto::MountSegmentRequest =
+        message_of(|client| client.mount_segment(ME, &sealed(1)));
     let mounted: proto::MountSegmentResponse =
         call(&service, Method::MountSegment, &mount).unwrap();
     assert_eq!((mounted.clock_epoch, mounted.master_time_ms), clock);
     let mounted: proto::ReMountSegmentResponse =
         call(&service, Method::ReMountSegment, &mount).unwrap();
     assert_eq!((mounted.clock_epoch, mounted.master_time_ms), clock);
-    let read = answer::read_mounted(&mounted.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&mounted).mount_segment(ME, &segment(1)).unwrap();
     assert_eq!((read.epoch, read.now), (service.clock_epoch(), Still.now()));
     // Each service has a run of its own.
     assert_ne!(sealed_service().clock_epoch(), service.clock_epoch());

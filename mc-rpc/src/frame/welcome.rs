@@ -7,8 +7,8 @@ use bytes::BytesMut;
 use crate::error::MAX_MESSAGE_LEN;
 use crate::wire::{Fields, WireError, put_bytes, put_u64};
 
-/// What the name of every such socket begins with, so that a client that believes a server
-/// is sent to no socket of anybody else.
+/// Prefix of the name of every such socket, so that no server can send a client to a socket of
+/// another program.
 pub const SOCKET_NAME_PREFIX: &str = "mc-rpc-";
 
 /// Longest name of a socket in Linux's abstract namespace in bytes: `sun_path` less the

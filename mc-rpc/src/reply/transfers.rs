@@ -1,9 +1,9 @@
-//! Answers about copies and moves.
+//! Answers that grant space to copy or to bring back what is there already.
 
 use core::slice;
 
 use bytes::BytesMut;
-use mc_meta::TransferGrant;
+use mc_meta::{PromotionGrant, TransferGrant};
 
 use super::{Names, Signer, millis, put_placements, put_slices};
 use crate::wire::{put_fixed64, put_u64};
@@ -19,4 +19,13 @@ pub(crate) fn write_transfer(out: &mut BytesMut, grant: &TransferGrant, signer: 
     put_slices(out, 4, grant.slices.as_slice());
     put_u64(out, 7, millis(left));
     put_fixed64(out, 8, grant.handle.token.as_u64());
+}
+
+/// `PromotionAllocStartResponse`.
+pub(crate) fn write_promotion(out: &mut BytesMut, grant: &PromotionGrant, signer: Signer) {
+    let (placements, terms) = (slice::from_ref(&grant.placement), signer.writing(grant.time_left));
+    put_placements(out, 2, placements, terms, |_| Names::Inline);
+    put_u64(out, 3, millis(grant.time_left));
+    put_u64(out, 4, grant.handle.id.as_u64());
+    put_fixed64(out, 5, grant.handle.token.as_u64());
 }

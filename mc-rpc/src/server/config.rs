@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::lanes::default_bulk_threads;
+use super::executor::default_bulk_threads;
 use crate::access::Authenticate;
 use crate::error::BindError;
 use crate::frame::{DEFAULT_MAX_PAYLOAD, MIN_MAX_PAYLOAD};
@@ -107,7 +107,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Warns of a listener that anybody can use, or listen to, from other hosts.
+    /// Warns of a listener that other hosts can use without a credential or can eavesdrop on.
     pub(super) fn warn_of_exposure(&self, local_addr: SocketAddr) {
         if local_addr.ip().is_loopback() {
             return;

@@ -19,16 +19,17 @@ use std::time::Instant;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mc_places::{Seat, Stage};
-use mc_types::ErrorCode;
+use mc_types::{ErrorCode, Sequence};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{timeout, timeout_at};
 
-use super::answering::{Asker, answer_call, refuse_cancelled, refuse_frame};
-use super::end::End;
-use super::figures::add;
-use super::lanes::takes_long;
-use super::long::LongCalls;
+use super::close_reason::CloseReason;
+use super::dispatch::{CallSource, answer_call, refuse_cancelled, refuse_frame};
+use super::executor::takes_long;
+use super::held_answers::{HeldAnswers, not_durable};
+use super::long_calls::LongCalls;
+use super::metrics::add;
 use super::transit::Transit;
 use super::{SMALL_BUFFERS, Shared};
 use crate::error::Refusal;
@@ -36,7 +37,7 @@ use crate::frame::{
     FrameError, FrameHeader, HEADER_LEN, Kind, append_refusal, first_frame, send_time_of,
 };
 use crate::method::Method;
-use crate::service::Service;
+use crate::service::{DurableWatch, JournalEnded, Service};
 use crate::stream::Stream;
 
 /// Bytes read at a time.
@@ -70,7 +71,7 @@ enum Rest {
     /// They are no complete call.
     Incomplete,
     /// They wait until answers have left or long calls have ended.
-    Held,
+    Reservation,
     /// They break the protocol; the peer has been told in the answers.
     Broken(FrameError),
 }
@@ -88,7 +89,7 @@ enum Input {
 pub(super) struct Connection<S> {
     stream: Stream,
     shared: Arc<Shared<S>>,
-    asker: Asker,
+    asker: CallSource,
     /// How long requests that say when they were sent have waited.
     transit: Transit,
     seat: Seat,
@@ -115,6 +116,8 @@ pub(super) struct Connection<S> {
     unflushed: bool,
     /// This connection's part of [`Shared::buffered`].
     buffered: usize,
+    /// Answers that wait until what they say is durable; most connections never have any.
+    held: Option<Box<HeldAnswers>>,
     /// Since when nothing has happened on a connection that is to end.
     leaving_since: Option<Instant>,
 }
@@ -129,7 +132,7 @@ impl<S: Service> Connection<S> {
     pub(super) fn new(
         stream: Stream,
         shared: Arc<Shared<S>>,
-        (asker, transit): (Asker, Transit),
+        (asker, transit): (CallSource, Transit),
         seat: Seat,
     ) -> Self {
         Self {
@@ -150,13 +153,19 @@ impl<S: Service> Connection<S> {
             unsent_since: None,
             unflushed: false,
             buffered: 0,
+            held: None,
             leaving_since: None,
         }
     }
 
     /// Serves the connection to its end.
-    pub(super) async fn serve(mut self, mut draining: watch::Receiver<bool>) -> Result<(), End> {
+    pub(super) async fn serve(
+        mut self,
+        mut draining: watch::Receiver<bool>,
+    ) -> Result<(), CloseReason> {
+        let mut durable = self.shared.service.durability();
         loop {
+            self.release(durable.as_mut());
             if self.leaving_since.is_none() && draining.has_changed().unwrap_or(true) {
                 self.go_away();
             }
@@ -165,15 +174,20 @@ impl<S: Service> Connection<S> {
                 tokio::task::yield_now().await;
             }
             let (staying, deadline) = (self.leaving_since.is_none(), self.deadline());
+            let waits = durable.as_mut().filter(|_| self.held_answers() > 0);
             let turn = poll_fn(|cx| self.poll_turn(cx));
             tokio::select! {
                 biased;
                 turn = until(deadline, turn) => match turn {
                     Some(turn) => turn?,
+                    None if self.refuse_overdue() => {}
                     None => match self.timed_out() {
                         Some(end) => return Err(end),
                         None => break,
                     },
+                },
+                more = more_durable(waits) => if more.is_err() {
+                    self.refuse_held(Instant::now(), &not_durable(None));
                 },
                 // Looked at above; that the server is gone is an end too.
                 _ = draining.changed(), if staying => draining.mark_changed(),
@@ -202,12 +216,41 @@ impl<S: Service> Connection<S> {
         self.unsent.put_slice(&FrameHeader::new(0, 0, Kind::GoAway).encode());
     }
 
+    /// Makes the answers ready to be sent that are durable. Without anything that tells, all are.
+    fn release(&mut self, durable: Option<&mut DurableWatch>) {
+        let Some(held) = self.held.as_deref_mut() else { return };
+        let durable = durable.map_or(Sequence::new(u64::MAX), DurableWatch::look);
+        held.release(durable, &mut self.unsent);
+    }
+
+    /// Refuses the calls whose answers have not become durable in time; returns whether there are
+    /// any.
+    fn refuse_overdue(&mut self) -> bool {
+        let stall = self.shared.config.stall_timeout;
+        let limit = Instant::now().checked_sub(stall);
+        limit.is_some_and(|limit| self.refuse_held(limit, &not_durable(Some(stall))))
+    }
+
+    /// Refuses the calls whose answers have been held since `limit` or for longer; returns whether
+    /// there are any.
+    fn refuse_held(&mut self, limit: Instant, refusal: &Refusal) -> bool {
+        let Some(held) = self.held.as_deref_mut() else { return false };
+        let refused = held.refuse_older(limit, refusal, &mut self.unsent);
+        add(&self.shared.counters.not_durable, refused as u64);
+        refused > 0
+    }
+
+    fn held_answers(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| held.len())
+    }
+
     /// Whether nothing is under way on this side.
     fn is_idle(&self) -> bool {
         self.unsent.is_empty()
             && !self.unflushed
             && self.held_since.is_none()
             && self.open_long_calls() == 0
+            && self.held_answers() == 0
     }
 
     fn open_long_calls(&self) -> usize {
@@ -219,19 +262,17 @@ impl<S: Service> Connection<S> {
         let stall = self.shared.config.stall_timeout;
         let quiet = self.leaving_since.filter(|_| self.is_idle()).map(|since| since + QUIET);
         let stalled = self.unsent_since.or(self.half_since).map(|since| since + stall);
-        match (quiet, stalled) {
-            (Some(quiet), Some(stalled)) => Some(quiet.min(stalled)),
-            (quiet, stalled) => quiet.or(stalled),
-        }
+        let held = self.held.as_ref().and_then(|held| held.oldest()).map(|since| since + stall);
+        [quiet, stalled, held].into_iter().flatten().min()
     }
 
     /// What the deadline was for; `None` when the connection ends in good order.
-    fn timed_out(&self) -> Option<End> {
+    fn timed_out(&self) -> Option<CloseReason> {
         let stall = self.shared.config.stall_timeout;
         let over = |since: Option<Instant>| since.is_some_and(|since| since.elapsed() >= stall);
         match () {
-            () if over(self.unsent_since) => Some(End::SlowReader(stall)),
-            () if over(self.half_since) => Some(End::SlowRequest(stall)),
+            () if over(self.unsent_since) => Some(CloseReason::SlowReader(stall)),
+            () if over(self.half_since) => Some(CloseReason::SlowRequest(stall)),
             () => None,
         }
     }
@@ -239,13 +280,14 @@ impl<S: Service> Connection<S> {
     /// Does what can be done now; ready when anything has been.
     ///
     /// Cancelling loses nothing: bytes are taken from the socket and answered in one poll.
-    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let mut progress = false;
         if self.leaving_since.is_none() && Pin::new(&mut self.seat.go).poll(cx).is_ready() {
             self.go_away();
         }
         if let Some(long) = &mut self.long {
-            progress |= long.poll_ended(cx, &self.shared, &self.asker, &mut self.unsent)?;
+            let out = (&mut self.unsent, &mut self.held);
+            progress |= long.poll_ended(cx, &self.shared, &self.asker, out)?;
         }
         if !self.unsent.is_empty() || self.unflushed {
             self.poll_send(cx)?;
@@ -328,7 +370,7 @@ impl<S: Service> Connection<S> {
         (self.half_since, self.held_since) = match rest {
             Rest::Incomplete if self.pending.is_empty() => (None, None),
             Rest::Incomplete => (since(self.half_since), None),
-            Rest::Held => (None, since(self.held_since)),
+            Rest::Reservation => (None, since(self.held_since)),
             Rest::Broken(error) => {
                 self.input = Input::Broken(error);
                 self.pending = BytesMut::new();
@@ -341,7 +383,7 @@ impl<S: Service> Connection<S> {
     fn has_room(&self) -> bool {
         let config = &self.shared.config;
         self.unsent.len() < config.max_unsent
-            && self.open_long_calls() < config.max_in_flight as usize
+            && self.open_long_calls() + self.held_answers() < config.max_in_flight as usize
     }
 
     /// Answers the complete short calls at the beginning of `bytes` and takes in the long
@@ -351,7 +393,7 @@ impl<S: Service> Connection<S> {
         let (mut taken, mut now) = (0, None);
         loop {
             if !self.has_room() {
-                return (taken, Rest::Held);
+                return (taken, Rest::Reservation);
             }
             let frame = first_frame(&bytes[taken..], self.shared.config.max_payload);
             let (header, payload) = match frame {
@@ -380,7 +422,9 @@ impl<S: Service> Connection<S> {
                 Kind::Request => {
                     let waited = self.waited(header, payload, &mut now);
                     let (shared, out) = (&self.shared, &mut self.unsent);
-                    answer_call(shared, &self.asker, header, payload, waited, out);
+                    let start = out.len();
+                    let completion = answer_call(shared, &self.asker, header, payload, waited, out);
+                    HeldAnswers::hold_last(&mut self.held, completion, start, out);
                 }
                 Kind::Cancel => {
                     let long = self.long.as_mut();
@@ -453,14 +497,15 @@ impl<S: Service> Connection<S> {
     }
 
     /// Counts what this connection holds towards the server's limit.
-    fn account(&mut self) -> Result<(), End> {
+    fn account(&mut self) -> Result<(), CloseReason> {
         let busy = !self.is_idle();
         if busy != self.busy {
             self.busy = busy;
             self.seat.place().set_busy(busy);
         }
         let long = self.long.as_ref().map_or(0, |long| long.bytes());
-        let holds = self.pending.capacity() + self.unsent.capacity() + long;
+        let held = self.held.as_ref().map_or(0, |held| held.bytes());
+        let holds = self.pending.capacity() + self.unsent.capacity() + long + held;
         let counted = if holds > SMALL_BUFFERS { holds } else { 0 };
         if counted == self.buffered {
             return Ok(());
@@ -473,7 +518,7 @@ impl<S: Service> Connection<S> {
         let max = self.shared.config.max_buffered;
         if grows && total > max {
             self.refuse_pending();
-            return Err(End::OutOfBuffers { max });
+            return Err(CloseReason::OutOfBuffers { max });
         }
         Ok(())
     }
@@ -492,6 +537,14 @@ impl<S: Service> Connection<S> {
             let mut cx = Context::from_waker(core::task::Waker::noop());
             drop(self.poll_send(&mut cx));
         }
+    }
+}
+
+/// Waits until more is durable, for answers that wait for it.
+async fn more_durable(watch: Option<&mut DurableWatch>) -> Result<(), JournalEnded> {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => core::future::pending().await,
     }
 }
 

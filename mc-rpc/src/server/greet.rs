@@ -12,13 +12,13 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::answering::Asker;
+use super::close_reason::CloseReason;
 use super::connection::Connection;
-use super::end::End;
-use super::figures::{Counters, add};
+use super::dispatch::CallSource;
 #[cfg(feature = "grpc")]
 use super::grpc;
 use super::identity::Shown;
+use super::metrics::{Counters, add};
 use super::peer::{Peer, Source};
 use super::transit::Transit;
 use super::{ServerConfig, Shared};
@@ -45,14 +45,14 @@ pub(super) async fn serve<S: Service>(
     let serving = greet_and_serve(stream, (peer, source), Arc::clone(&shared), seat, draining);
     match serving.await {
         Ok(()) => tracing::debug!(%peer, "connection closed"),
-        Err(End::Io(error)) => tracing::debug!(%peer, %error, "connection lost"),
+        Err(CloseReason::Io(error)) => tracing::debug!(%peer, %error, "connection lost"),
         Err(reason) => {
             let counter = match &reason {
-                End::Refused(_) => &shared.counters.turned_away,
+                CloseReason::Refused(_) => &shared.counters.turned_away,
                 _ => &shared.counters.closed_for_cause,
             };
             add(counter, 1);
-            shared.complaints.about(&peer, &reason);
+            shared.log_limiter.about(&peer, &reason);
         }
     }
 }
@@ -79,7 +79,7 @@ async fn greet_and_serve<S: Service>(
     shared: Arc<Shared<S>>,
     seat: Seat,
     draining: watch::Receiver<bool>,
-) -> Result<(), End> {
+) -> Result<(), CloseReason> {
     let patience = shared.config.handshake_timeout;
     stream.prepare(shared.config.keepalive)?;
     let greeted = async {
@@ -96,9 +96,9 @@ async fn greet_and_serve<S: Service>(
             Some(_) => {}
         }
         let (asker, transit) = greet(&mut stream, (peer, source), begun, &shown, &shared).await?;
-        Ok::<_, End>(Greeted::Native(stream, asker, transit))
+        Ok::<_, CloseReason>(Greeted::Native(stream, asker, transit))
     };
-    match timeout(patience, greeted).await.map_err(|_| End::SlowHandshake(patience))?? {
+    match timeout(patience, greeted).await.map_err(|_| CloseReason::SlowHandshake(patience))?? {
         Greeted::Native(stream, asker, transit) => {
             seat.place().reached(Stage::Shaken);
             Connection::new(stream, shared, (asker, transit), seat).serve(draining).await
@@ -112,7 +112,7 @@ async fn greet_and_serve<S: Service>(
 
 /// What a connection has turned out to be.
 enum Greeted {
-    Native(Stream, Asker, Transit),
+    Native(Stream, CallSource, Transit),
     /// HTTP/2, of whose preface these bytes were read. Each of its calls says for itself who
     /// calls.
     #[cfg(feature = "grpc")]
@@ -120,7 +120,11 @@ enum Greeted {
 }
 
 /// Lets a TCP connection speak TLS where that is asked for.
-async fn secure(stream: Stream, peer: Peer, config: &ServerConfig) -> Result<(Stream, Shown), End> {
+async fn secure(
+    stream: Stream,
+    peer: Peer,
+    config: &ServerConfig,
+) -> Result<(Stream, Shown), CloseReason> {
     let shown = Shown::by(peer);
     #[cfg(feature = "tls")]
     let stream = match (stream, &config.tls) {
@@ -137,7 +141,7 @@ async fn secure_tcp(
     mut stream: tokio::net::TcpStream,
     shown: Shown,
     tls: &crate::tls::ServerTls,
-) -> Result<(Stream, Shown), End> {
+) -> Result<(Stream, Shown), CloseReason> {
     let mut first = [0];
     stream.peek(&mut first).await?;
     if first[0] == MAGIC[0] {
@@ -151,14 +155,14 @@ async fn secure_tcp(
         let preface = ClientPreface::parse(&preface)?;
         read_exactly(&mut stream, preface.hello_len.into()).await?;
         refuse(&mut stream, &refusal).await?;
-        return Err(End::Refused(refusal));
+        return Err(CloseReason::Refused(refusal));
     }
     let accepted =
         tokio_rustls::TlsAcceptor::from(tls.current(crate::tls::SERVED)).accept(stream).await;
     let stream = accepted.map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidData => End::Tls(error),
+        std::io::ErrorKind::InvalidData => CloseReason::Tls(error),
         // Gone, as those are who only look whether the port is open.
-        _ => End::Io(error),
+        _ => CloseReason::Io(error),
     })?;
     let shown = shown.with_certificate(stream.get_ref().1);
     Ok((Stream::Tls(Box::new(stream.into())), shown))
@@ -171,7 +175,7 @@ async fn greet<S: Service>(
     begun: &[u8],
     shown: &Shown,
     shared: &Shared<S>,
-) -> Result<(Asker, Transit), End> {
+) -> Result<(CallSource, Transit), CloseReason> {
     let preface: [u8; PREFACE_LEN] = read_preface(stream, begun).await?;
     let client = ClientPreface::parse(&preface)?;
     if client.version != VERSION {
@@ -189,14 +193,14 @@ async fn greet<S: Service>(
             id => Some(Arc::new(shared.sessions.name(id, source, &caller)?)),
         };
         let (from, max_reply) = (shown.from(), client.max_payload as usize);
-        let asker = Asker { caller, from, session, max_reply };
+        let asker = CallSource { caller, from, session, max_reply };
         Ok((asker, hello.local, hello.send_times))
     });
     let (asker, local, send_times) = match known {
         Ok(known) => known,
         Err(refusal) => {
             refuse(stream, &refusal).await?;
-            return Err(End::Refused(refusal));
+            return Err(CloseReason::Refused(refusal));
         }
     };
     let answer = ServerPreface {
@@ -216,7 +220,10 @@ async fn greet<S: Service>(
     Ok((asker, transit))
 }
 
-async fn refuse(stream: &mut (impl AsyncWrite + Unpin), refusal: &Refusal) -> Result<(), End> {
+async fn refuse(
+    stream: &mut (impl AsyncWrite + Unpin),
+    refusal: &Refusal,
+) -> Result<(), CloseReason> {
     stream.write_all(&ServerPreface::refusing(refusal)).await?;
     stream.flush().await?;
     stream.shutdown().await?;
@@ -235,5 +242,5 @@ pub(super) async fn turn_away(mut stream: Stream, patience: Duration) {
         refuse(&mut stream, &refusal).await
     };
     // Refused either way; a peer that does not even say hello learns nothing.
-    let _: Result<Result<(), End>, _> = timeout(patience, tell).await;
+    let _: Result<Result<(), CloseReason>, _> = timeout(patience, tell).await;
 }

@@ -1,32 +1,16 @@
 //! What stands behind a server: calls in, answers out, without I/O.
 //!
-//! A file for each family of calls; each call is a method of [`Turn`].
+//! A file for each family of calls; each call is a method of [`CallContext`].
 
-mod admin;
-mod bunches;
 mod clock;
-mod disks;
-mod drains;
-mod failures;
-mod files;
-mod leases;
+mod durability;
 mod owners;
-mod patterns;
-mod promotion;
-mod puts;
-mod reads;
-mod removal;
-mod segments;
-mod tasks;
-mod tenants;
-mod transfers;
-mod upserts;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use mc_meta::{Master, ScopedKey, TenantId};
+use mc_meta::{Master, Receipt, ScopedKey, TenantId};
 use mc_ticket::ClockEpoch;
 use mc_types::{ClientId, ErrorCode, KeyRef, Time};
 
@@ -38,6 +22,8 @@ use crate::request::TenantKey;
 use owners::Owners;
 
 pub use clock::{Clock, SystemClock};
+pub(crate) use durability::JournalEnded;
+pub use durability::{Completion, DurableSequence, DurableWatch};
 
 /// One call as it reached a server.
 #[derive(Clone, Copy, Debug)]
@@ -60,17 +46,28 @@ pub struct Call<'a> {
 pub trait Service: Send + Sync + 'static {
     /// Answers `call` by appending the method's response message to `out`, and
     /// at most [`Call::max_reply`] bytes of it; a longer answer is replaced by a
-    /// refusal. What was in `out` before stays.
+    /// refusal. What was in `out` before stays. Returns when the answer may be sent: the
+    /// server holds one that waits, and goes on with other calls meanwhile.
     ///
     /// # Errors
     /// The [`Refusal`] that the caller gets instead of an answer; whatever was
     /// appended to `out` is dropped then.
-    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal>;
+    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<Completion, Refusal>;
+
+    /// Tells what [`Completion::After`] waits for. Asked once by each connection; without it such
+    /// answers leave at once.
+    fn durability(&self) -> Option<DurableWatch> {
+        None
+    }
 }
 
 impl<S: Service + ?Sized> Service for Arc<S> {
-    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<Completion, Refusal> {
         (**self).call(call, out)
+    }
+
+    fn durability(&self) -> Option<DurableWatch> {
+        (**self).durability()
     }
 }
 
@@ -85,6 +82,7 @@ pub struct MasterService<C = SystemClock> {
     clock: C,
     epoch: ClockEpoch,
     owners: Owners,
+    durable: Option<DurableWatch>,
 }
 
 impl<C: Clock> MasterService<C> {
@@ -98,7 +96,7 @@ impl<C: Clock> MasterService<C> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).expect("the system gives random numbers");
         let epoch = ClockEpoch::new(u64::from_le_bytes(number));
-        Self { master, clock, epoch, owners: Owners::default() }
+        Self { master, clock, epoch, owners: Owners::default(), durable: None }
     }
 
     /// Takes this epoch instead of one drawn at random: for simulations, in which the same
@@ -106,6 +104,19 @@ impl<C: Clock> MasterService<C> {
     #[must_use]
     pub fn with_clock_epoch(mut self, epoch: ClockEpoch) -> Self {
         self.epoch = epoch;
+        self
+    }
+
+    /// Holds the answer to every call that changed something until its effects are durable.
+    /// `watch` is that of the journal, which the master has as a sink
+    /// ([`mc_meta::Master::with_sink`]).
+    ///
+    /// An answer that is not durable within [`ServerConfig::stall_timeout`](crate::ServerConfig)
+    /// is replaced by a refusal ([`ErrorCode::RpcTimeout`]). Refusals and answers to calls that
+    /// changed nothing are not held.
+    #[must_use]
+    pub fn with_durability(mut self, watch: DurableWatch) -> Self {
+        self.durable = Some(watch);
         self
     }
 
@@ -123,7 +134,22 @@ impl<C: Clock> MasterService<C> {
 }
 
 impl<C: Clock> Service for MasterService<C> {
-    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<Completion, Refusal> {
+        if self.durable.is_none() {
+            return self.execute(call, out).map(|()| Completion::Now);
+        }
+        let Receipt { value, sequence } = self.master.receipt(|_| self.execute(call, out));
+        value.map(|()| sequence.map_or(Completion::Now, Completion::After))
+    }
+
+    fn durability(&self) -> Option<DurableWatch> {
+        self.durable.clone()
+    }
+}
+
+impl<C: Clock> MasterService<C> {
+    /// Answers a call, if its caller may make it.
+    fn execute(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
         let Call { method, payload, caller, .. } = call;
         if caller.role() < method.role() {
             return Err(Refusal::new(
@@ -141,10 +167,8 @@ impl<C: Clock> Service for MasterService<C> {
             None => self.answer(call, out),
         }
     }
-}
 
-impl<C: Clock> MasterService<C> {
-    /// Answers somebody who is known and calls as this client.
+    /// Answers an authenticated caller that acts for this client.
     fn answer_as(
         &self,
         client: ClientId,
@@ -171,109 +195,44 @@ impl<C: Clock> MasterService<C> {
         let (master, tenant) = (&*self.master, caller.tenant());
         let (now, role) = (self.clock.now(), caller.role());
         let signer = Signer { epoch: self.epoch, now };
-        let turn = Turn { master, now, signer, tenant, role, caller, from, payload, max_reply };
-        match method {
-            Method::GetReplicaList => turn.get_replica_list(out),
-            Method::ExistKey => turn.exist(out),
-            Method::LongestPrefix => turn.longest_prefix(out),
-            Method::BatchGetReplicaList => turn.batch_get_replica_list(out),
-            Method::BatchExistKey => turn.batch_exist(out),
-            Method::RenewLease => turn.renew_lease(out),
-            Method::BatchRenewLease => turn.batch_renew_lease(out),
-            Method::PutStart => turn.put_start(out),
-            Method::PutEnd => turn.put_end(out),
-            Method::PutRevoke => turn.put_revoke(out),
-            Method::BatchPutStart => turn.batch_put_start(out),
-            Method::BatchPutEnd => turn.batch_put_end(out),
-            Method::BatchPutRevoke => turn.batch_put_revoke(out),
-            Method::UpsertStart => turn.upsert_start(out),
-            Method::UpsertEnd => turn.upsert_end(out),
-            Method::UpsertRevoke => turn.upsert_revoke(out),
-            Method::BatchUpsertStart => turn.batch_upsert_start(out),
-            Method::BatchUpsertEnd => turn.batch_upsert_end(out),
-            Method::BatchUpsertRevoke => turn.batch_upsert_revoke(out),
-            Method::Remove => turn.remove(out),
-            Method::BatchRemove => turn.batch_remove(out),
-            Method::RemoveAll => turn.remove_all(out),
-            Method::BatchReplicaClear => turn.batch_replica_clear(out),
-            Method::GetReplicaListByRegex => turn.get_replica_list_by_regex(out),
-            Method::RemoveByRegex => turn.remove_by_regex(out),
-            Method::MountSegment => turn.mount_segment(out),
-            Method::ReMountSegment => turn.remount_segment(out),
-            Method::UnmountSegment => turn.unmount_segment(out),
-            Method::BatchQueryIp => turn.batch_query_ip(out),
-            Method::GracefulUnmountSegment => turn.graceful_unmount_segment(out),
-            Method::Ping => turn.ping(out),
-            Method::DescribeObject => turn.describe(out),
-            Method::ExplainObject => turn.explain(out),
-            Method::ListKeys => turn.list_keys(out),
-            Method::ClusterReport => turn.cluster_report(out),
-            Method::CopyStart => turn.copy_start(out),
-            Method::CopyEnd => turn.copy_end(),
-            Method::CopyRevoke => turn.copy_revoke(),
-            Method::MoveStart => turn.move_start(out),
-            Method::MoveEnd => turn.move_end(),
-            Method::MoveRevoke => turn.move_revoke(),
-            Method::CreateCopyTask => turn.create_copy_task(out),
-            Method::CreateMoveTask => turn.create_move_task(out),
-            Method::QueryTask => turn.query_task(out),
-            Method::FetchTasks => turn.fetch_tasks(out),
-            Method::MarkTaskToComplete => turn.mark_task_to_complete(out),
-            Method::CreateDrainJob => turn.create_drain_job(out),
-            Method::QueryDrainJob => turn.query_drain_job(out),
-            Method::ListDrainJobs => turn.list_drain_jobs(out),
-            Method::CancelDrainJob => turn.cancel_drain_job(out),
-            Method::ReopenSegment => turn.reopen_segment(),
-            Method::SetTenantQuota => turn.set_tenant_quota(),
-            Method::ReplaceTenantQuotas => turn.replace_tenant_quotas(),
-            Method::DeleteTenantQuota => turn.delete_tenant_quota(),
-            Method::GetTenantQuota => turn.get_tenant_quota(out),
-            Method::ListTenantQuotas => turn.list_tenant_quotas(out),
-            Method::DiskPutEnd => turn.disk_put_end(),
-            Method::DiskPutRevoke => turn.disk_put_revoke(),
-            Method::MemoryPutRevoke => turn.memory_put_revoke(),
-            Method::EvictDiskReplica => turn.evict_disk_replica(),
-            Method::BatchEvictDiskReplica => turn.batch_evict_disk_replica(out),
-            Method::MountLocalDisk => turn.mount_local_disk(),
-            Method::UnmountLocalDisk => turn.unmount_local_disk(),
-            Method::OffloadHeartbeat => turn.offload_heartbeat(out),
-            Method::NotifyOffload => turn.notify_offload(out),
-            Method::ReportLocalDisk => turn.report_local_disk(out),
-            Method::ReportSsdCapacity => turn.report_ssd_capacity(),
-            Method::PollRemoveAll => turn.poll_remove_all(out),
-            Method::ListLocalDisks => turn.list_local_disks(out),
-            Method::PromotionHeartbeat => turn.promotion_heartbeat(out),
-            Method::PromotionAllocStart => turn.promotion_alloc_start(out),
-            Method::NotifyPromotionSuccess => turn.notify_promotion_success(),
-            Method::NotifyPromotionFailure => turn.notify_promotion_failure(),
-            Method::ReportFailures => turn.report_failures(out),
-        }
+        let turn =
+            CallContext { master, now, signer, tenant, role, caller, from, payload, max_reply };
+        turn.answer(method, out)
     }
 }
 
 /// One call while it is answered. Its methods append the answer to what they are given.
 #[derive(Clone, Copy)]
-struct Turn<'a> {
-    master: &'a Master,
-    now: Time,
-    signer: Signer,
-    tenant: &'a TenantId,
-    role: Role,
-    caller: &'a Caller,
-    from: Option<IpAddr>,
-    payload: &'a [u8],
+pub(crate) struct CallContext<'a> {
+    pub(crate) master: &'a Master,
+    pub(crate) now: Time,
+    pub(crate) signer: Signer,
+    pub(crate) tenant: &'a TenantId,
+    pub(crate) role: Role,
+    pub(crate) caller: &'a Caller,
+    pub(crate) from: Option<IpAddr>,
+    pub(crate) payload: &'a [u8],
     /// Most bytes that the answer may have.
-    max_reply: usize,
+    pub(crate) max_reply: usize,
 }
 
-impl Turn<'_> {
+impl CallContext<'_> {
+    /// Answers a call whose messages are read and written by hand.
+    pub(crate) fn hot(
+        self,
+        out: &mut BytesMut,
+        answer: impl FnOnce(Self, &mut BytesMut) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        answer(self, out)
+    }
+
     /// The key as the master stores it, which every command takes.
-    fn scoped<'k>(&self, key: KeyRef<'k>) -> Result<ScopedKey<'k>, Refusal> {
+    pub(crate) fn scoped<'k>(&self, key: KeyRef<'k>) -> Result<ScopedKey<'k>, Refusal> {
         Ok(self.master.scoped(self.tenant, key)?)
     }
 
     /// The same for a key that may be another tenant's.
-    fn scoped_of<'k>(&self, object: &TenantKey<'k>) -> Result<ScopedKey<'k>, Refusal> {
+    pub(crate) fn scoped_of<'k>(&self, object: &TenantKey<'k>) -> Result<ScopedKey<'k>, Refusal> {
         match &object.tenant {
             None => self.scoped(object.key),
             Some(tenant) if tenant == self.tenant || self.role >= Role::Node => {

@@ -1,9 +1,9 @@
-//! Whose the ids of clients are.
+//! Owners of client ids.
 //!
-//! Whoever knows a client's id could call in its name: take its segments out, fetch its
-//! tasks. (Not end its puts, copies and moves, which takes the token that only their start
-//! told.) So an id under which somebody has contributed memory or a disk is
-//! theirs for as long as that is there. Where nobody is authenticated nothing is kept.
+//! A caller that knows another client's id could unmount its segments or fetch its tasks. (Not
+//! end its puts, copies and moves: that takes the token from the answer that began them.) So
+//! the id of a client that contributes memory or a disk belongs to the caller that contributed
+//! it, as long as the contribution is there. Without authentication nothing is recorded.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -39,8 +39,8 @@ pub(super) const fn withdraws(method: Method) -> bool {
     matches!(method, Method::UnmountSegment | Method::UnmountLocalDisk)
 }
 
-/// The client as which somebody calls; `None` when they are nobody in particular, or call
-/// as none.
+/// Returns the client that the request acts for; `None` when the caller is not authenticated
+/// or the request names no client.
 pub(super) fn client(
     method: Method,
     payload: &[u8],
@@ -106,7 +106,7 @@ fn may_use(owner: &Owner, caller: &Caller) -> bool {
 }
 
 impl Owners {
-    /// Refuses to let anybody call as a client that somebody else runs.
+    /// Fails with `IllegalClient` unless the caller owns this client, or nobody does.
     pub(super) fn check(
         &self,
         client: ClientId,
@@ -122,8 +122,8 @@ impl Owners {
         if allowed() { Ok(()) } else { Err(stranger()) }
     }
 
-    /// Makes the id the caller's, unless it is somebody's. It stays theirs when the claim
-    /// is dropped, until it is [released](Self::release).
+    /// Makes the caller the owner of the id, unless it has another owner. The caller stays the
+    /// owner when the claim is dropped, until the id is [released](Self::release).
     pub(super) fn claim(
         &self,
         client: ClientId,
@@ -206,6 +206,7 @@ mod tests {
     use mc_types::{Endpoint, RemoteKey, SegmentId, Time};
 
     use super::*;
+    use crate::contract::request_of;
     use crate::service::{Call, MasterService, Service, SystemClock};
     use crate::wire::put_bytes;
 
@@ -241,18 +242,19 @@ mod tests {
         let (mut payload, mut out) = (BytesMut::new(), BytesMut::new());
         write(&mut payload);
         let call = Call { method, payload: &payload, max_reply: 1 << 20, caller, from: None };
-        service.call(call, &mut out).map_err(|refusal| refusal.code)
+        service.call(call, &mut out).map(drop).map_err(|refusal| refusal.code)
     }
 
     fn mount(service: &MasterService, caller: &Caller, number: u32) -> Result<(), ErrorCode> {
         call(service, caller, Method::MountSegment, |out| {
-            request::write_mount(out, CLIENT, &segment(number));
+            out.extend_from_slice(&request_of(|node| node.mount_segment(CLIENT, &segment(number))));
         })
     }
 
     fn unmount(service: &MasterService, caller: &Caller, number: u32) -> Result<(), ErrorCode> {
         call(service, caller, Method::UnmountSegment, |out| {
-            request::write_unmount(out, CLIENT, segment(number).id);
+            let id = segment(number).id;
+            out.extend_from_slice(&request_of(|node| node.unmount_segment(CLIENT, id)));
         })
     }
 
@@ -270,7 +272,8 @@ mod tests {
         let mount = |caller: &Caller| {
             let served = Endpoint::new("tcp", "10.0.0.1:1").unwrap();
             call(&service, caller, Method::MountLocalDisk, |out| {
-                request::write_mount_disk(out, CLIENT, &served, true);
+                let sent = request_of(|node| node.mount_local_disk(CLIENT, &served, true));
+                out.extend_from_slice(&sent);
             })
         };
         let unmount = |caller: &Caller| {
@@ -339,13 +342,13 @@ mod tests {
         let (owner, other) = (node("owner"), node("other"));
         let bad = SegmentSpec { size: 0, ..segment(1) };
         let refused = call(&service, &owner, Method::MountSegment, |out| {
-            request::write_mount(out, CLIENT, &bad);
+            out.extend_from_slice(&request_of(|node| node.mount_segment(CLIENT, &bad)));
         });
         assert_eq!(refused, Err(ErrorCode::InvalidParams));
         mount(&service, &other, 1).unwrap();
         // One that is refused later does not take the id from who has it.
         let refused = call(&service, &other, Method::MountSegment, |out| {
-            request::write_mount(out, CLIENT, &bad);
+            out.extend_from_slice(&request_of(|node| node.mount_segment(CLIENT, &bad)));
         });
         assert_eq!(refused, Err(ErrorCode::InvalidParams));
         assert_eq!(ping(&service, &owner), Err(ErrorCode::IllegalClient));

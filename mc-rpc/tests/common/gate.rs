@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
-use mc_rpc::{Call, Method, Refusal, Server, ServerConfig, ServerHandle, Service};
+use mc_rpc::{Call, Completion, Method, Refusal, Server, ServerConfig, ServerHandle, Service};
 
 use crate::common::PATIENCE;
 
@@ -32,7 +32,7 @@ impl Gate {
 }
 
 impl Service for Gate {
-    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<Completion, Refusal> {
         if call.method == Method::ListKeys {
             self.entered.fetch_add(1, Ordering::SeqCst);
             let shut = self.open.lock().unwrap();
@@ -43,7 +43,7 @@ impl Service for Gate {
         let count = executed.entry(call.method).or_default();
         *count += 1;
         out.put_u8(*count);
-        Ok(())
+        Ok(Completion::Now)
     }
 }
 

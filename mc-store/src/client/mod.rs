@@ -204,6 +204,7 @@ impl Client {
                 if let Some(heartbeat) = heartbeat {
                     heartbeat.stop().await;
                 }
+                core.reports.flush().await;
                 let mut background = std::mem::take(&mut *core.background.lock());
                 background.shutdown().await;
                 core.segments.withdraw(&core.master, core.id).await;

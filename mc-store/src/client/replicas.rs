@@ -57,14 +57,15 @@ impl Client {
         keys: &[&str],
     ) -> Result<Vec<Result<Vec<ReplicaDescription>, Refusal>>, CallError> {
         let master = self.core.request()?;
-        for key in keys {
-            KeyRef::new(key)?;
-        }
-        let ask = |at: usize| async move {
-            match master.describe(KeyRef::new(keys[at]).expect("checked above")).await {
-                Ok(object) => Ok(Ok(object.replicas)),
-                Err(RpcError::Refused(refusal)) => Ok(Err(refusal)),
-                Err(error) => Err(CallError::Rpc(error)),
+        let keys = checked(keys)?;
+        let ask = |at: usize| {
+            let key = keys[at];
+            async move {
+                match master.describe(key).await {
+                    Ok(object) => Ok(Ok(object.replicas)),
+                    Err(RpcError::Refused(refusal)) => Ok(Err(refusal)),
+                    Err(error) => Err(CallError::Rpc(error)),
+                }
             }
         };
         let mut answers = stream::iter(0..keys.len()).map(ask).buffered(AT_A_TIME);

@@ -5,8 +5,9 @@
 //! it; a report that does not fit is left to the next reader.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mc_meta::{ReplicaPlace, TenantId};
@@ -14,7 +15,7 @@ use mc_rpc::{Failure, MasterClient, ReplicaLocation, RpcError, TenantKey};
 use mc_types::{ClientId, ErrorCode, Generation, KeyRef, ObjectKey, SegmentId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tracing::{debug, info, warn};
 
 use super::Core;
@@ -22,6 +23,9 @@ use crate::error::PeerError;
 
 /// Reports that wait.
 const QUEUE: usize = 256;
+
+/// How long a client that leaves waits for its reports to be sent.
+const FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// Keys whose reports are remembered.
 const MAX_KEYS: usize = 1024;
@@ -94,6 +98,10 @@ struct Counts {
     few_replicas: AtomicU64,
     sent: AtomicU64,
     lost: AtomicU64,
+    /// Reports that wait or are being sent.
+    pending: AtomicUsize,
+    /// Told when there are none.
+    flushed: Notify,
 }
 
 /// What a client could not read or reach, and what became of its reports.
@@ -113,6 +121,14 @@ pub struct ReportMetrics {
     pub sent: u64,
     /// Reports that it has not: there were too many, or it could not be told.
     pub lost: u64,
+}
+
+impl Counts {
+    fn ended(&self, reports: usize) {
+        if self.pending.fetch_sub(reports, Ordering::AcqRel) == reports {
+            self.flushed.notify_waiters();
+        }
+    }
 }
 
 impl Default for Reports {
@@ -190,8 +206,28 @@ impl Reports {
     }
 
     fn send(&self, report: Report) {
+        self.counts.pending.fetch_add(1, Ordering::Relaxed);
         if self.queue.try_send(report).is_err() {
             self.counts.lost.fetch_add(1, Ordering::Relaxed);
+            self.counts.ended(1);
+        }
+    }
+
+    /// Waits until every report has been sent or is lost, for a bounded time: what a client that
+    /// reads one object and leaves has found, nobody else may find for long.
+    pub(super) async fn flush(&self) {
+        let all_ended = async {
+            loop {
+                let mut flushed = pin!(self.counts.flushed.notified());
+                flushed.as_mut().enable();
+                if self.counts.pending.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                flushed.await;
+            }
+        };
+        if tokio::time::timeout(FLUSH_TIME, all_ended).await.is_err() {
+            debug!("the client leaves before it could report what it could not read or reach");
         }
     }
 
@@ -225,7 +261,7 @@ impl Reports {
 
     pub(super) fn metrics(&self) -> ReportMetrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counts { damaged, unreachable, moved_on, few_replicas, sent, lost } = &*self.counts;
+        let Counts { damaged, unreachable, moved_on, few_replicas, sent, lost, .. } = &*self.counts;
         ReportMetrics {
             damaged: load(damaged),
             unreachable: load(unreachable),
@@ -261,10 +297,15 @@ async fn send(
         let told = master.report_failures(client, &failures).await;
         let counter = if told.is_ok() { &counts.sent } else { &counts.lost };
         counter.fetch_add(failures.len() as u64, Ordering::Relaxed);
+        counts.ended(failures.len());
         match told {
             Ok(reported) => debug!(?reported, "told what could not be read or reached"),
             Err(RpcError::Refused(refusal)) if refusal.code == ErrorCode::NotSupported => {
                 info!("the master takes no reports of failures; it is an older one");
+                waiting.close();
+                while let Some(_unsent) = waiting.recv().await {
+                    counts.ended(1);
+                }
                 return;
             }
             // The next reader reports it again.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use mc_meta::{LateWrites, PutHandle};
 use mc_rpc::{PutRevokeItem, RpcError};
 use mc_transport::BootTime;
-use mc_types::KeyRef;
+use mc_types::ObjectKey;
 
 use super::Core;
 use super::store::Mode;
@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A put that may be open or have ended. Nothing is written for it any more.
 pub(super) struct Unsettled {
-    pub(super) key: Box<str>,
+    pub(super) key: ObjectKey,
     pub(super) handle: PutHandle,
     /// When the master discards the put by itself.
     pub(super) until: BootTime,
@@ -54,7 +54,7 @@ async fn revoke_open(core: Weak<Core>, puts: Vec<Unsettled>, mode: Mode) {
         let revokes: Vec<PutRevokeItem<'_>> = puts
             .iter()
             .map(|put| PutRevokeItem {
-                key: KeyRef::new(&put.key).expect("the key of a put that was begun"),
+                key: put.key.as_ref(),
                 handle: put.handle,
                 // Every write was answered before the put was to end.
                 late: LateWrites::Impossible,

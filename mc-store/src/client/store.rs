@@ -317,7 +317,8 @@ impl Core {
             Err(error) => {
                 let mut unsettled = Vec::with_capacity(ends.len());
                 for &Written { at, handle, until, .. } in whole() {
-                    unsettled.push(Unsettled { key: items[at].key.clone(), handle, until });
+                    let key = items[at].key().to_owned();
+                    unsettled.push(Unsettled { key, handle, until });
                     items[at].outcome = Some(Err(error.clone().into()));
                 }
                 self.settle(unsettled, mode);
@@ -358,10 +359,9 @@ impl Core {
         let revoked = self.revoke_puts(&revokes, mode).await.is_ok();
         for Written { at, handle, until, outcome, late } in broken {
             if !late.is_empty() {
-                let key = items[at].key.clone();
+                let key = items[at].key().to_owned();
                 self.when_fenced(late, until, move |core| async move {
-                    let key = KeyRef::new(&key).expect("the key of a put that was begun");
-                    let late = LateWrites::Impossible;
+                    let (key, late) = (key.as_ref(), LateWrites::Impossible);
                     // If this is lost, the space comes back with the grant's end.
                     let _ = core.revoke_puts(&[PutRevokeItem { key, handle, late }], mode).await;
                 });

@@ -39,7 +39,7 @@ impl World {
         let world = Self::default();
         for member in [FIRST, SECOND] {
             assert!(world.group.join(member, 0));
-            world.group.settle(member, 1);
+            world.group.settle(member, ObjectSlot::new(1));
             world.group.free();
         }
         world
@@ -85,7 +85,7 @@ const PUT: &[Step] = &[
     |world, me| {
         if world.told[me] {
             assert!(!world.group.is_condemned(), "unfinished members hold it");
-            world.group.settle(THIRD, 7);
+            world.group.settle(THIRD, ObjectSlot::new(7));
         }
     },
     |world, me| {

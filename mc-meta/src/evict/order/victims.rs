@@ -11,8 +11,10 @@ use crate::evict::group::{Member, Protected};
 use crate::evict::order::{Class, Pool};
 use crate::evict::room::Wanted;
 use crate::journal::effect::Removal;
+use crate::journal::receipt::Emit;
 use crate::object::{Object, Queue};
-use crate::shard::{Emit, Gone, Shard};
+use crate::shard::objects::ObjectSlot;
+use crate::shard::{Gone, Shard};
 use crate::tier::offload::Spared;
 
 /// Offers after which one eviction call lets go of the shard, so that commands
@@ -150,15 +152,15 @@ impl Shard {
     }
 
     /// The object that this pool would lose first.
-    pub(crate) fn coldest_slot(&mut self, pool: Pool) -> Option<u32> {
+    pub(crate) fn coldest_slot(&mut self, pool: Pool) -> Option<ObjectSlot> {
         // What was accessed is no longer the coldest.
         self.order.tell();
         if let Some(tenant) = pool.tenant {
             return self.order.coldest_of(tenant, pool.class);
         }
         match pool.class {
-            Class::SoftPinned => self.order.pinned.coldest(),
-            Class::Ordinary => self.coldest_lapsed().or_else(|| self.order.main.coldest()),
+            Class::SoftPinned => self.order.coldest_pinned(),
+            Class::Ordinary => self.coldest_lapsed().or_else(|| self.order.coldest_main()),
         }
     }
 
@@ -176,7 +178,7 @@ impl Shard {
             }
         } else if pool.class == Class::SoftPinned {
             while !budget.is_spent()
-                && let Some(slot) = self.order.pinned.coldest()
+                && let Some(slot) = self.order.coldest_pinned()
             {
                 self.offer(slot, &mut budget, &mut outcome, emit);
             }
@@ -188,7 +190,7 @@ impl Shard {
             }
             self.evict_main(&mut budget, &mut outcome, emit);
             while !budget.is_spent()
-                && let Some(slot) = self.order.lapsed.coldest()
+                && let Some(slot) = self.order.coldest_lapsed()
             {
                 self.offer(slot, &mut budget, &mut outcome, emit);
             }
@@ -201,15 +203,16 @@ impl Shard {
     fn evict_main(&mut self, budget: &mut Budget<'_>, outcome: &mut Evicted, emit: Emit<'_>) {
         self.order.tell();
         // Nothing else can change while the policy offers: what goes is collected first.
-        let mut victims = smallvec::SmallVec::<[u32; 16]>::new();
+        let mut victims = smallvec::SmallVec::<[ObjectSlot; 16]>::new();
         let Order { main, aside, tenants, .. } = &mut self.order;
         let (objects, terms) = (&mut self.objects, &self.config.terms);
-        main.evict(&mut |slot| {
+        main.evict(&mut |handle| {
             if budget.is_spent() {
                 return Verdict::Stop;
             }
+            let slot = ObjectSlot::new(handle);
             budget.offers += 1;
-            let object = objects.get_mut(slot).expect("an offered slot is occupied");
+            let object = &mut objects[slot];
             let judgement = judge(object, terms, budget.room, emit.now);
             if let Some(tenants) = tenants
                 && !matches!(judgement, Judgement::Unfit)
@@ -242,18 +245,24 @@ impl Shard {
     }
 
     /// The object whose soft pin has lapsed and that goes before any ordinary one.
-    fn coldest_lapsed(&self) -> Option<u32> {
+    fn coldest_lapsed(&self) -> Option<ObjectSlot> {
         let touched =
             |slot| self.objects.get(slot).map(|object| object.protection().last_touched());
-        let slot = self.order.lapsed.coldest()?;
-        let main = self.order.main.coldest().and_then(touched);
+        let slot = self.order.coldest_lapsed()?;
+        let main = self.order.coldest_main().and_then(touched);
         (main.is_none() || touched(slot) <= main).then_some(slot)
     }
 
     /// Offers one object as a victim.
-    fn offer(&mut self, slot: u32, budget: &mut Budget<'_>, outcome: &mut Evicted, emit: Emit<'_>) {
+    fn offer(
+        &mut self,
+        slot: ObjectSlot,
+        budget: &mut Budget<'_>,
+        outcome: &mut Evicted,
+        emit: Emit<'_>,
+    ) {
         budget.offers += 1;
-        let object = self.objects.get_mut(slot).expect("an offered slot is occupied");
+        let object = &mut self.objects[slot];
         match judge(object, &self.config.terms, budget.room, emit.now) {
             Judgement::Unfit => {
                 budget.is_over = true;
@@ -277,7 +286,7 @@ impl Shard {
     /// or protected, by now.
     pub(crate) fn evict_chosen(
         &mut self,
-        slot: u32,
+        slot: ObjectSlot,
         generation: Generation,
         emit: Emit<'_>,
     ) -> Evicted {
@@ -301,7 +310,7 @@ impl Shard {
 
     /// Takes a victim's memory, and it out of the shard's tables if that was all it had;
     /// or has it written to a disk first.
-    fn take_victim(&mut self, slot: u32, outcome: &mut Evicted, emit: Emit<'_>) {
+    fn take_victim(&mut self, slot: ObjectSlot, outcome: &mut Evicted, emit: Emit<'_>) {
         match self.spare(slot, emit) {
             Spared::No => {}
             Spared::Writing { freed, promised } => {
@@ -314,7 +323,7 @@ impl Shard {
             Spared::Later => {
                 outcome.leased += 1;
                 let until = emit.now + self.config.terms.lease;
-                let object = self.objects.get_mut(slot).expect("a victim's slot is occupied");
+                let object = &mut self.objects[slot];
                 self.order.put_aside(slot, object, until, true);
                 return;
             }
@@ -328,7 +337,7 @@ impl Shard {
     pub(crate) fn evict_member(
         &mut self,
         generation: Generation,
-        slot: u32,
+        slot: ObjectSlot,
         emit: Emit<'_>,
     ) -> Evicted {
         let mut outcome = Evicted::default();
@@ -350,13 +359,13 @@ impl Shard {
             self.readmit(entry, now);
         }
         while done < limit
-            && let Some(slot) = self.order.pinned.coldest()
+            && let Some(slot) = self.order.coldest_pinned()
             && let Some(object) = self.objects.get_mut(slot)
             && !object.protection().is_soft_pinned(&self.config.terms, now)
         {
             done += 1;
             self.order.remove(slot, object);
-            self.order.lapsed.insert(slot, Item::UNKNOWN);
+            self.order.lapsed.insert(slot.as_u32(), Item::UNKNOWN);
             if let Some(tenants) = &mut self.order.tenants {
                 tenants.insert_coldest(slot, Class::Ordinary);
             }
@@ -383,15 +392,15 @@ impl Shard {
         // other keep their order that way, and none is further from its place than
         // its protection lasted.
         let pinned = object.protection().is_soft_pinned(&terms, now);
-        let object = self.objects.get(entry.slot).expect("looked at above");
+        let object = &self.objects[entry.slot];
         let item = self.item(object);
-        let object = self.objects.get_mut(entry.slot).expect("looked at above");
+        let object = &mut self.objects[entry.slot];
         self.order.readmit(entry.slot, object, pinned, item);
     }
 
     /// Takes the memory of a complete object. One that has nothing else goes with it.
     /// The cause is the loss of its segment when there was no memory to take.
-    pub(crate) fn evict_memory(&mut self, slot: u32, emit: Emit<'_>) -> Gone {
+    pub(crate) fn evict_memory(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Gone {
         let tenant = self.tenant(slot);
         let dead = self.get_mut(slot).take_dead_replicas();
         self.give_back(tenant, dead);
@@ -403,16 +412,16 @@ impl Shard {
 
     /// Has ordinary objects evicted by another policy.
     pub(crate) fn use_policy(&mut self, policy: Box<dyn EvictionPolicy>) {
-        let items: HashMap<u32, Item> = (0..self.end())
+        let items: HashMap<ObjectSlot, Item> = ObjectSlot::range(0..self.end())
             .filter_map(|slot| Some((slot, self.item(self.object(slot)?))))
             .collect();
         self.order.use_policy(policy, |slot| items.get(&slot).copied().unwrap_or(Item::UNKNOWN));
     }
 
     /// An object can be evicted as one that was just put.
-    pub(crate) fn back_in_order(&mut self, slot: u32) {
-        let item = self.item(self.object(slot).expect("the slot of an object"));
-        let object = self.objects.get_mut(slot).expect("the slot of an object");
+    pub(crate) fn back_in_order(&mut self, slot: ObjectSlot) {
+        let item = self.item(&self.objects[slot]);
+        let object = &mut self.objects[slot];
         self.order.remove(slot, object);
         self.order.insert(slot, object, item);
     }

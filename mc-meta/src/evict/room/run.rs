@@ -1,5 +1,6 @@
 //! Runs of neighbours, and which is worth least.
 
+use crate::shard::objects::ObjectSlot;
 use std::collections::HashMap;
 
 use super::{Generation, Time};
@@ -8,7 +9,7 @@ use super::{Generation, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Victim {
     pub(super) shard: usize,
-    pub(super) slot: u32,
+    pub(super) slot: ObjectSlot,
     pub(super) generation: Generation,
     pub(super) touched: Time,
     /// Of all its replicas.
@@ -168,7 +169,7 @@ mod tests {
     fn victim(slot: u32, bytes: u64, worth: u64) -> Piece {
         let victim = Victim {
             shard: 0,
-            slot,
+            slot: ObjectSlot::new(slot),
             generation: Generation::new(1),
             touched: Time::ORIGIN,
             bytes,
@@ -197,7 +198,7 @@ mod tests {
 
     fn slots(pieces: &[Piece], needed: u64) -> Option<Vec<u32>> {
         let run = Run::cheapest(pieces, needed, needed * 2)?;
-        Some(run.victims.iter().map(|victim| victim.slot).collect())
+        Some(run.victims.iter().map(|victim| victim.slot.as_u32()).collect())
     }
 
     #[test]

@@ -9,10 +9,12 @@ use mc_types::{Generation, Time};
 
 use super::space::{Claim, Claims, Holder, Known, Layout, Mounting, Place};
 use super::{GAP, Rebuild, RebuildError, RebuildReport};
+use crate::journal::receipt::Emit;
 use crate::master::Master;
 use crate::object::Replica;
+use crate::shard::Shard;
 use crate::shard::kept::Kept;
-use crate::shard::{Emit, Shard};
+use crate::shard::objects::ObjectSlot;
 use crate::space::segment::{Segment, SegmentSpec};
 use crate::tenant::id::{TenantId, unscoped};
 use crate::tenant::quota::PolicyError;
@@ -96,7 +98,7 @@ impl Rebuild {
         let mut reserved: Vec<(Place, u64)> = Vec::new();
         for (number, claims) in self.claims.iter().enumerate() {
             let mut shard = self.master.shards()[number].lock();
-            for slot in 0..shard.end() {
+            for slot in ObjectSlot::range(0..shard.end()) {
                 let (Some(object), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
                     continue;
                 };
@@ -155,7 +157,7 @@ impl Rebuild {
         for number in 0..self.claims.len() {
             let shard = self.master.shards()[number].lock();
             let mut has_many = false;
-            for slot in 0..shard.end() {
+            for slot in ObjectSlot::range(0..shard.end()) {
                 let (Some(object), Some(noted)) =
                     (shard.object(slot), self.claims[number].get(slot))
                 else {
@@ -172,7 +174,7 @@ impl Rebuild {
             }
             // Only the order of several replicas is still to be looked up.
             if !has_many {
-                self.claims[number] = crate::shard::slab::Slab::new();
+                self.claims[number] = crate::shard::objects::Objects::new();
             }
         }
         for (&(mounting, offset), &(len, _)) in &self.space.kept {
@@ -283,14 +285,14 @@ impl Rebuild {
         let mut shard = shards[(number % shards.len() as u64) as usize].lock();
         let replicas = [replica].into_iter().collect();
         let space = Kept { tenant: None, replicas, writer: None };
-        shard.keep_until(now + left, Generation::new(number), space, Emit { now, sink: None });
+        shard.keep_until(now + left, Generation::new(number), space, Emit { now, effects: None });
         self.master.release_not_before(now + left);
     }
 
     /// Puts the replicas of objects that have several in the order of their records.
     fn order_replicas(&mut self, number: usize, segments: &Segments) {
         let mut shard = self.master.shards()[number].lock();
-        for slot in 0..self.claims[number].end() {
+        for slot in ObjectSlot::range(0..self.claims[number].end()) {
             let Some(Claims::Many(many)) = self.claims[number].get(slot) else { continue };
             let Some(object) = shard.objects.get_mut(slot) else { continue };
             let place = |replica: &Replica| {
@@ -304,7 +306,7 @@ impl Rebuild {
             replicas.sort_by_key(place);
             object.set_replicas(replicas.into_iter().collect());
         }
-        self.claims[number] = crate::shard::slab::Slab::new();
+        self.claims[number] = crate::shard::objects::Objects::new();
     }
 
     fn set_policies(&mut self) {
@@ -342,10 +344,10 @@ impl Shard {
     /// Enters its objects, which are there already, in the queues and groups that they
     /// belong to.
     fn take_up(&mut self, now: Time) -> TakenUp {
-        let mut complete: Vec<(Time, u32)> = Vec::new();
-        let mut open: Vec<(Generation, u32)> = Vec::new();
+        let mut complete: Vec<(Time, ObjectSlot)> = Vec::new();
+        let mut open: Vec<(Generation, ObjectSlot)> = Vec::new();
         let mut taken = TakenUp::default();
-        for slot in 0..self.end() {
+        for slot in ObjectSlot::range(0..self.end()) {
             if self.object(slot).is_some() && self.charge(slot).is_err() {
                 self.detach(slot).take_replicas().release_uncharged();
                 taken.dropped += 1;
@@ -395,7 +397,7 @@ impl Shard {
     }
 
     /// Charges the owner of an object's key with it, above the quota if need be.
-    fn charge(&mut self, slot: u32) -> Result<(), PolicyError> {
+    fn charge(&mut self, slot: ObjectSlot) -> Result<(), PolicyError> {
         if let Some(object) = self.object(slot)
             && self.config.quotas.is_on()
         {
@@ -409,7 +411,7 @@ impl Shard {
 
     /// Whoever writes a file has its whole time again.
     fn take_up_files(&mut self, now: Time) {
-        for slot in 0..self.end() {
+        for slot in ObjectSlot::range(0..self.end()) {
             if let Some(object) = self.objects.get(slot)
                 && object.file() == FileState::Writing
             {
@@ -419,7 +421,7 @@ impl Shard {
     }
 
     /// Counts an object's times from now on, and those of its group.
-    fn renew(&mut self, slot: u32, now: Time) {
+    fn renew(&mut self, slot: ObjectSlot, now: Time) {
         let number = self.config.number;
         let lease_end = now + self.config.terms.lease;
         let object = self.get_mut(slot);

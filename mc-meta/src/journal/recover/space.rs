@@ -8,6 +8,7 @@ use mc_types::{ClientId, Extent, SegmentId};
 
 use crate::config::MemoryAllocator;
 use crate::journal::record::Location;
+use crate::shard::objects::ObjectSlot;
 use crate::space::segment::SegmentSpec;
 
 /// Slabs whose numbers reach beyond this many bytes are taken for damage: an allocator
@@ -151,7 +152,7 @@ pub(super) enum Holder {
     Nobody,
     Object {
         shard: u16,
-        slot: u32,
+        slot: ObjectSlot,
     },
 }
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use mc_ticket::PutToken;
-use mc_types::{ClientId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time};
+use mc_types::{ClientId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time, TransferId};
 use proptest::prelude::*;
 
 use crate::command::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, TransferHandle};
@@ -26,7 +26,8 @@ const SIZE: u64 = 400;
 const WRITER: ClientId = ClientId::from_u128(1);
 const NO_PUT: PutHandle =
     PutHandle { generation: Generation::new(0), token: PutToken::from_u64(0) };
-const NO_TRANSFER: TransferHandle = TransferHandle { id: NO_PUT.generation, token: NO_PUT.token };
+const NO_TRANSFER: TransferHandle =
+    TransferHandle { id: TransferId::new(NO_PUT.generation.as_u64()), token: NO_PUT.token };
 
 /// Some of both.
 const fn late(how: u8) -> LateWrites {
@@ -332,7 +333,7 @@ impl Cluster {
         let mut counts = BTreeMap::<String, (u64, u64)>::new();
         for shard in self.master.shards() {
             let shard = shard.lock();
-            for slot in 0..shard.end() {
+            for slot in crate::shard::objects::ObjectSlot::range(0..shard.end()) {
                 let Some(object) = shard.object(slot) else { continue };
                 let name = unscoped(shard.key(object)).0.to_owned();
                 assert_eq!(names[&shard.tenant(slot)], name);

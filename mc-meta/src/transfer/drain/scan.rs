@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::master::Master;
 use crate::object::{Object, Replica};
 use crate::shard::Shard;
+use crate::shard::objects::ObjectSlot;
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 
@@ -71,7 +72,7 @@ impl Master {
         let mut found = Found::default();
         let from = cursor.slot;
         while cursor.slot < to && found.units.len() < limit {
-            if let Some(object) = shard.object(cursor.slot) {
+            if let Some(object) = shard.object(ObjectSlot::new(cursor.slot)) {
                 found.look_at(&shard, object, sources);
             }
             cursor.slot += 1;

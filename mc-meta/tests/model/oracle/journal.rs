@@ -7,7 +7,7 @@ use mc_meta::{
     Effect, EffectSink, ObjectView, Placement, Removal, SegmentSpec, SegmentStatus, Slice,
     TransferKind,
 };
-use mc_types::{ClientId, Extent, Generation, KeyRef, SegmentId, Time};
+use mc_types::{ClientId, Extent, Generation, KeyRef, SegmentId, Sequence, Time};
 
 /// An effect, kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Seen {
             slices: slices.as_slice().to_vec(),
             replicas: there(&view.placements()),
             transfer: view.transfer().map(|transfer| TransferSeen {
-                id: transfer.transfer,
+                id: super::transfers::number(transfer.transfer),
                 kind: transfer.kind,
                 client: transfer.client,
                 targets: there(&transfer.targets),
@@ -178,7 +178,7 @@ impl Recorder {
 }
 
 impl EffectSink for Recorder {
-    fn emit(&self, now: Time, effect: &Effect<'_>) {
+    fn emit(&self, _: Sequence, now: Time, effect: &Effect<'_>) {
         let text = |key: KeyRef<'_>| key.as_str().to_owned();
         let mut recorded = self.0.lock().unwrap();
         let Recorded { events, journal, now: told } = &mut *recorded;

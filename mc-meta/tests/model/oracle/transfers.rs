@@ -3,7 +3,7 @@
 use mc_meta::{
     LateWrites, TransferError, TransferFinishError, TransferGrant, TransferHandle, TransferKind,
 };
-use mc_types::{ClientId, Extent, Generation, KeyRef};
+use mc_types::{ClientId, Extent, Generation, KeyRef, TransferId};
 
 use super::journal::Event;
 use super::{Mounting, Object, Oracle, Segment, Transfer, Which, is_genuine, token};
@@ -16,6 +16,11 @@ pub(crate) struct Route<'a> {
     pub(crate) targets: &'a [&'a str],
 }
 
+/// Numbers of puts and transfers come from one sequence.
+pub(crate) fn number(id: TransferId) -> Generation {
+    Generation::new(id.as_u64())
+}
+
 impl Oracle {
     /// Which transfer of an object a command names.
     pub(crate) fn transfer(&self, key: &str, which: Which) -> TransferHandle {
@@ -25,7 +30,7 @@ impl Oracle {
             Which::Previous => self.transfers.get(key).copied(),
         };
         let id = id.unwrap_or(Generation::new(0));
-        TransferHandle { id, token: token(id, which) }
+        TransferHandle { id: TransferId::new(id.as_u64()), token: token(id, which) }
     }
 
     pub(crate) fn transfer_start(&mut self, client: ClientId, key: KeyRef<'_>, route: Route<'_>) {
@@ -57,7 +62,7 @@ impl Oracle {
         if is_open {
             let due = self.now + self.config.put_start_release_timeout;
             let targets = self.placed(&grant);
-            let id = grant.handle.id;
+            let id = number(grant.handle.id);
             let transfer = Transfer { id, kind, client, source: from.0, targets, count, due };
             self.transfers.insert(key.to_owned(), id);
             self.objects.get_mut(key).unwrap().transfer = Some(transfer);
@@ -78,8 +83,8 @@ impl Oracle {
         from: (Mounting, Extent),
         to: &[Mounting],
     ) {
-        assert!(self.generations.insert(grant.handle.id), "generations never repeat");
-        assert!(is_genuine(grant.handle.id, grant.handle.token));
+        assert!(self.generations.insert(number(grant.handle.id)), "generations never repeat");
+        assert!(is_genuine(number(grant.handle.id), grant.handle.token));
         assert_eq!(grant.time_left, self.config.put_start_release_timeout);
         let object = &self.objects[key];
         assert_eq!(grant.generation, object.generation);
@@ -246,7 +251,7 @@ impl Oracle {
                 }
             }
             Err(error) => {
-                let TransferHandle { id, token } = handle;
+                let (id, token) = (number(handle.id), handle.token);
                 let writer = ((client, id), is_genuine(id, token));
                 self.revoked_again(&result, error, writer, late, &events);
             }
@@ -263,10 +268,10 @@ impl Oracle {
     ) -> Result<(), TransferFinishError> {
         let object: &Object = self.objects.get(key).ok_or(TransferFinishError::NotFound)?;
         let transfer = object.transfer.as_ref().ok_or(TransferFinishError::NotOpen)?;
-        if transfer.client != client || !is_genuine(handle.id, handle.token) {
+        if transfer.client != client || !is_genuine(number(handle.id), handle.token) {
             return Err(TransferFinishError::IllegalClient);
         }
-        if handle.id != transfer.id {
+        if number(handle.id) != transfer.id {
             return Err(TransferFinishError::NotOpen);
         }
         if transfer.kind != kind {

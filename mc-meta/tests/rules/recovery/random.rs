@@ -169,7 +169,8 @@ struct World {
 
 const NO_PUT: PutHandle =
     PutHandle { generation: Generation::new(0), token: PutToken::from_u64(0) };
-const NO_TRANSFER: TransferHandle = TransferHandle { id: NO_PUT.generation, token: NO_PUT.token };
+const NO_TRANSFER: TransferHandle =
+    TransferHandle { id: TransferId::new(NO_PUT.generation.as_u64()), token: NO_PUT.token };
 
 fn client(stranger: bool) -> ClientId {
     if stranger { STRANGER } else { NODE }

@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_meta::{
-    BufferStatus, DiskReplica, LocalDiskReplica, MAX_REPLICAS, MAX_SLICES, PutHandle, RangeRead,
-    ReplicaStatus, Slice, Slices, VerifiedSpan,
+    DiskReplica, LocalDiskReplica, MAX_REPLICAS, MAX_SLICES, PutHandle, RangeRead, ReplicaStatus,
+    Slice, Slices, VerifiedSpan,
 };
 use mc_ticket::{PutToken, Ticket};
 use mc_types::{Checksum, ClientId, Extent, Generation, SegmentId, Time};
@@ -15,42 +15,34 @@ use super::{
     Answer, Items, SegmentParts, Status, endpoint, name, problem, read_batch, read_remote_key,
     sixteen,
 };
-use crate::answer::{
-    ObjectDescription, PutGrant, RangedList, Renewed, ReplicaDescription, ReplicaList,
-    ReplicaLocation, SegmentLocation,
-};
+use crate::answer::{PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation, SegmentLocation};
 use crate::error::MalformedReply;
-use crate::proto::buf_handle;
 use crate::wire::{Field, Fields};
 
-/// `BufHandle` and the status of the replica around it.
+/// `BufHandle`.
 #[derive(Default)]
 struct Handle {
     parts: SegmentParts,
     size: u64,
     offset: u64,
     segment_index: u32,
-    buffer_status: i32,
-    replica_status: i32,
     ticket: Option<(Time, [u8; 16])>,
 }
 
 impl Handle {
     /// `ReplicaInfo`.
     fn read(replica: &[u8]) -> Result<Self, MalformedReply> {
-        let (mut fields, mut found, mut replica_status) = (Fields::new(replica), None, 0);
+        let (mut fields, mut found) = (Fields::new(replica), None);
         while let Some(field) = fields.next()? {
             match field.number {
                 1 if found.is_some() => {
                     return Err(problem("handles", "has more than one range"));
                 }
                 1 => found = Some(Self::read_handle(field.bytes()?)?),
-                2 => replica_status = field.i32()?,
                 _ => {}
             }
         }
-        let handle = found.ok_or(problem("handles", "is missing"))?;
-        Ok(Self { replica_status, ..handle })
+        found.ok_or(problem("handles", "is missing"))
     }
 
     fn read_handle(message: &[u8]) -> Result<Self, MalformedReply> {
@@ -61,7 +53,6 @@ impl Handle {
                 1 => parts.name = name(field)?,
                 2 => handle.size = field.u64()?,
                 3 => handle.offset = field.u64()?,
-                4 => handle.buffer_status = field.i32()?,
                 5 => parts.id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
                 6 => parts.endpoint = Some(endpoint(field)?),
                 7 => parts.remote_key = Some(read_remote_key(field)?),
@@ -429,64 +420,5 @@ pub(crate) fn read_grants(
     read_batch(message, [2, 3], asked, |item, table| {
         // As many items as lengths have come.
         read_grant_with(item, table, lengths.next().unwrap_or_default())
-    })
-}
-
-/// `DescribeObjectResponse`.
-pub(crate) fn read_object(message: &[u8]) -> Answer<ObjectDescription> {
-    let (mut fields, mut status) = (Fields::new(message), Status::default());
-    let (mut replicas, mut slices) = (Vec::new(), SliceList::default());
-    let (mut disk, mut local_disks) = (None, Vec::new());
-    let (mut generation, mut lease, mut idle) = (0, 0, 0);
-    let (mut owner, mut soft_pinned) = (None, false);
-    while let Some(field) = fields.next()? {
-        match field.number {
-            2 if replicas.len() == MAX_REPLICAS => {
-                return Err(problem("replica_list", "has too many replicas"));
-            }
-            2 => replicas.push(read_replica_description(field.bytes()?)?),
-            3 => generation = field.u64()?,
-            4 => slices.push(field.bytes()?)?,
-            5 => lease = field.u64()?,
-            6 => owner = Some(ClientId::from_bytes(sixteen(field.bytes()?, "client_id")?)),
-            7 => soft_pinned = field.bool()?,
-            8 => idle = field.u64()?,
-            9 => disk = Some(read_disk(field.bytes()?)?.1),
-            10 => push_local_disk(&mut local_disks, field.bytes()?)?,
-            _ => status.read(field)?,
-        }
-    }
-    status.or(|| {
-        Ok(ObjectDescription {
-            generation: Generation::new(generation),
-            owner: owner.ok_or(problem("client_id", "is missing"))?,
-            slices: slices.finish()?.0,
-            replicas,
-            disk,
-            local_disks,
-            lease: Duration::from_millis(lease),
-            soft_pinned,
-            idle: Duration::from_millis(idle),
-        })
-    })
-}
-
-fn read_replica_description(message: &[u8]) -> Result<ReplicaDescription, MalformedReply> {
-    let handle = Handle::read(message)?;
-    let status = replica_status(handle.replica_status)?;
-    let buffer = match buf_handle::BufStatus::try_from(handle.buffer_status) {
-        Ok(buf_handle::BufStatus::Init) => BufferStatus::Init,
-        Ok(buf_handle::BufStatus::Complete) => BufferStatus::Complete,
-        Ok(buf_handle::BufStatus::Failed) => BufferStatus::Failed,
-        Ok(buf_handle::BufStatus::Unregistered) => BufferStatus::Unregistered,
-        Err(_) => return Err(problem("handles.status", "is unknown")),
-    };
-    Ok(ReplicaDescription {
-        status,
-        buffer,
-        extent: handle.extent()?,
-        segment_id: handle.parts.id()?,
-        segment_name: handle.parts.name,
-        endpoint: handle.parts.endpoint.ok_or(problem("endpoint", "is missing"))?,
     })
 }

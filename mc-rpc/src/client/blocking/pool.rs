@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::connection::Connection;
 use super::in_place::pause;
+use super::settle::Settling;
 use crate::client::address::Route;
 use crate::client::backoff::{backoff, bounded};
 use crate::client::config::ClientConfig;
@@ -33,8 +34,9 @@ const CHECK_AFTER: Duration = Duration::from_millis(500);
 pub(super) struct Pool {
     pub(super) config: ClientConfig,
     pub(super) route: Route,
-    pub(super) identity: Identity,
+    pub(super) identity: Arc<Identity>,
     pub(super) counters: Arc<Counters>,
+    pub(super) settling: Settling,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -62,11 +64,17 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    pub(super) fn new(addr: &str, config: ClientConfig, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(
+        addr: &str,
+        config: ClientConfig,
+        identity: Arc<Identity>,
+        counters: Arc<Counters>,
+    ) -> Self {
         Self {
             route: Route::new(addr, &config.resolvers),
-            identity: Identity::new(&config),
+            identity,
             counters,
+            settling: Settling::default(),
             state: Mutex::default(),
             freed: Condvar::new(),
             config,
@@ -260,9 +268,9 @@ impl Lease<'_> {
 
     /// Another connection with the same request.
     pub(super) fn renew(&mut self, deadline: Instant) -> Result<(), RpcError> {
-        let request = mem::take(&mut self.connection.outbox);
-        self.connection = self.place.pool.dial(deadline)?;
-        self.connection.outbox = request;
+        let mut next = self.place.pool.dial(deadline)?;
+        next.outbox = mem::take(&mut self.connection.outbox);
+        self.connection = next;
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 /// One thread of this process looks at a time: with more there are other things that the CPUs can
-/// do, and whoever sleeps is woken by a CPU that is awake.
+/// do, and a thread that sleeps is woken by a CPU that is awake.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// After so many answers of a connection that took longer, a look does not pay.
@@ -39,7 +39,7 @@ impl Spin {
         if self.limit.is_zero() || self.is_taken.swap(true, Ordering::Acquire) {
             return None;
         }
-        let _turn = Turn(self.is_taken);
+        let _turn = CallContext(self.is_taken);
         self.in_vain = self.in_vain.wrapping_add(1);
         if self.in_vain > MAX_IN_VAIN && !self.in_vain.is_multiple_of(RETRY_AFTER) {
             return None;
@@ -59,9 +59,9 @@ impl Spin {
 }
 
 /// Lets the next one look.
-struct Turn(&'static AtomicBool);
+struct CallContext(&'static AtomicBool);
 
-impl Drop for Turn {
+impl Drop for CallContext {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

@@ -5,12 +5,11 @@ use mc_meta::{
     PromotionConfig, PromotionError, PromotionStartError, ReplicaKind, TransferHandle,
 };
 use mc_ticket::PutToken;
+use mc_types::TransferId;
 
 use super::*;
-use crate::request::{
-    self, BatchEvictRequest, BatchFoundRequest, BatchOutcomeRequest, EvictRequest,
-    PromotionFinishRequest, PromotionStartRequest, TenantKey,
-};
+use crate::calls::{EvictDiskItem, FoundItem, OffloadItem};
+use crate::request::TenantKey;
 
 fn objects() -> [(TenantKey<'static>, String); 2] {
     [
@@ -22,22 +21,22 @@ fn objects() -> [(TenantKey<'static>, String); 2] {
 #[test]
 fn requests_about_files_are_the_messages() {
     let (handle, late) = (named(0, 9), LateWrites::Impossible);
-    let bytes = written(|out| PutFinishRequest::write_revoke(out, ME, key("k"), handle, late));
     let message = proto::DiskPutEndRequest {
         key: "k".into(),
         client_id: me(),
         generation: Some(0),
         put_token: 9,
     };
-    assert_eq!(proto::DiskPutEndRequest::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(message, message_of(|client| client.disk_put_end(ME, key("k"), handle)));
     let bytes = message.encode_to_vec();
+    assert_eq!(bytes, request_of(|client| client.disk_put_revoke(ME, key("k"), handle)));
+    assert_eq!(bytes, request_of(|client| client.memory_put_revoke(ME, key("k"), handle, late)));
     assert_eq!(proto::DiskPutRevokeRequest::decode(&bytes[..]).unwrap().encode_to_vec(), bytes);
     assert_eq!(proto::MemoryPutRevokeRequest::decode(&bytes[..]).unwrap().encode_to_vec(), bytes);
 
     let generation = Some(Generation::new(7));
     for (object, tenant_id) in objects() {
         for kind in [ReplicaKind::Memory, ReplicaKind::Disk, ReplicaKind::LocalDisk] {
-            let bytes = written(|out| EvictRequest::write(out, ME, &object, generation, kind));
             let message = proto::EvictDiskReplicaRequest {
                 key: "k".into(),
                 client_id: me(),
@@ -45,14 +44,12 @@ fn requests_about_files_are_the_messages() {
                 kind: kind as i32,
                 tenant_id: tenant_id.clone(),
             };
-            assert_eq!(proto::EvictDiskReplicaRequest::decode(&bytes[..]).unwrap(), message);
-            let bytes = message.encode_to_vec();
-            let parsed = EvictRequest::parse(&bytes).unwrap();
-            assert_eq!((parsed.client, parsed.kind), (ME, kind));
-            assert_eq!((&parsed.item.object, parsed.item.generation), (&object, generation));
+            let sent =
+                message_of(|client| client.evict_disk_replica(ME, &object, generation, kind));
+            assert_eq!(message, sent);
 
-            let items = [(&object, None), (&object, generation)];
-            let bytes = written(|out| BatchEvictRequest::write(out, ME, kind, items));
+            let items = [None, generation]
+                .map(|generation| EvictDiskItem { object: object.clone(), generation });
             let item = |generation| proto::EvictDiskItem {
                 key: "k".into(),
                 generation,
@@ -63,13 +60,8 @@ fn requests_about_files_are_the_messages() {
                 kind: kind as i32,
                 items: vec![item(None), item(Some(7))],
             };
-            assert_eq!(proto::BatchEvictDiskReplicaRequest::decode(&bytes[..]).unwrap(), message);
-            let bytes = message.encode_to_vec();
-            let parsed = BatchEvictRequest::parse(&bytes).unwrap();
-            assert_eq!((parsed.client, parsed.kind, parsed.len()), (ME, kind, 2));
-            let items: Vec<_> = parsed.items().map(Result::unwrap).collect();
-            assert_eq!((&items[1].object, items[0].generation), (&object, None));
-            assert_eq!(items[1].generation, generation);
+            let sent = message_of(|client| client.batch_evict_disk_replica(ME, &items, kind));
+            assert_eq!(message, sent);
         }
     }
 }
@@ -77,48 +69,32 @@ fn requests_about_files_are_the_messages() {
 #[test]
 fn requests_about_local_disks_are_the_messages() {
     let served = Endpoint::new("tcp", "h:1").unwrap();
-    let bytes = written(|out| request::write_mount_disk(out, ME, &served, true));
     let message = proto::MountLocalDiskRequest {
         client_id: me(),
         endpoint: "tcp://h:1".into(),
         enabled: true,
     };
-    assert_eq!(proto::MountLocalDiskRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_mount_disk(&message.encode_to_vec()), Ok((ME, served, true)));
-
-    let bytes = written(|out| request::write_ping(out, ME));
-    for again in [
-        proto::UnmountLocalDiskRequest::decode(&bytes[..]).unwrap().encode_to_vec(),
-        proto::PollRemoveAllRequest::decode(&bytes[..]).unwrap().encode_to_vec(),
-        proto::PromotionHeartbeatRequest::decode(&bytes[..]).unwrap().encode_to_vec(),
-    ] {
-        assert_eq!(again, &bytes[..]);
-    }
-
-    let bytes = written(|out| request::write_offload_heartbeat(out, ME, true, 9));
+    assert_eq!(message, message_of(|client| client.mount_local_disk(ME, &served, true)));
+    let message = proto::UnmountLocalDiskRequest { client_id: me() };
+    assert_eq!(message, message_of(|client| client.unmount_local_disk(ME)));
+    let message = proto::PollRemoveAllRequest { client_id: me() };
+    assert_eq!(message, message_of(|client| client.poll_remove_all(ME)));
+    let message = proto::PromotionHeartbeatRequest { client_id: me() };
+    assert_eq!(message, message_of(|client| client.promotion_heartbeat(ME)));
     let message = proto::OffloadHeartbeatRequest { client_id: me(), enabled: true, max_jobs: 9 };
-    assert_eq!(proto::OffloadHeartbeatRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_offload_heartbeat(&message.encode_to_vec()), Ok((ME, true, 9)));
-    for max in [0, usize::MAX] {
-        let bytes = written(|out| request::write_offload_heartbeat(out, ME, false, max));
-        assert_eq!(request::parse_offload_heartbeat(&bytes), Ok((ME, false, 8192)));
-    }
-
-    let bytes = written(|out| request::write_ssd_capacity(out, ME, u64::MAX));
+    assert_eq!(message, message_of(|client| client.offload_heartbeat(ME, true, 9)));
     let message = proto::ReportSsdCapacityRequest { client_id: me(), capacity: u64::MAX };
-    assert_eq!(proto::ReportSsdCapacityRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_ssd_capacity(&message.encode_to_vec()), Ok((ME, u64::MAX)));
-
-    let bytes = written(|out| request::write_disk_page(out, Some(ME), 9));
+    assert_eq!(message, message_of(|client| client.report_ssd_capacity(ME, u64::MAX)));
     let message = proto::ListLocalDisksRequest { after: me(), limit: 9 };
-    assert_eq!(proto::ListLocalDisksRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_disk_page(&message.encode_to_vec()), Ok((Some(ME), 9)));
-    assert_eq!(request::parse_disk_page(&[]), Ok((None, 1000)));
+    assert_eq!(message, message_of(|client| client.local_disks(Some(ME), 9)));
 
+    let generation = Generation::new(7);
     for (object, tenant_id) in objects() {
-        let generation = Generation::new(7);
-        let items = [(&object, generation, true), (&object, generation, false)];
-        let bytes = written(|out| BatchOutcomeRequest::write(out, ME, items));
+        let items = [true, false].map(|written| OffloadItem {
+            object: object.clone(),
+            generation,
+            written,
+        });
         let outcome = |written| proto::OffloadOutcome {
             key: "k".into(),
             tenant_id: tenant_id.clone(),
@@ -129,16 +105,9 @@ fn requests_about_local_disks_are_the_messages() {
             client_id: me(),
             outcomes: vec![outcome(true), outcome(false)],
         };
-        assert_eq!(proto::NotifyOffloadRequest::decode(&bytes[..]).unwrap(), message);
-        let bytes = message.encode_to_vec();
-        let parsed = BatchOutcomeRequest::parse(&bytes).unwrap();
-        assert_eq!((parsed.client, parsed.len()), (ME, 2));
-        for (item, expected) in parsed.items().map(Result::unwrap).zip(items) {
-            assert_eq!((&item.object, item.generation, item.written), expected);
-        }
+        assert_eq!(message, message_of(|client| client.notify_offload(ME, &items)));
 
-        let items = [(&object, generation, u64::MAX), (&object, generation, 0)];
-        let bytes = written(|out| BatchFoundRequest::write(out, ME, items));
+        let items = [u64::MAX, 0].map(|len| FoundItem { object: object.clone(), generation, len });
         let found = |length| proto::FoundOnDisk {
             key: "k".into(),
             tenant_id: tenant_id.clone(),
@@ -149,17 +118,8 @@ fn requests_about_local_disks_are_the_messages() {
             client_id: me(),
             found: vec![found(u64::MAX), found(0)],
         };
-        assert_eq!(proto::ReportLocalDiskRequest::decode(&bytes[..]).unwrap(), message);
-        let bytes = message.encode_to_vec();
-        let parsed = BatchFoundRequest::parse(&bytes).unwrap();
-        assert_eq!((parsed.client, parsed.len()), (ME, 2));
-        for (item, expected) in parsed.items().map(Result::unwrap).zip(items) {
-            assert_eq!((&item.object, item.generation, item.len), expected);
-        }
+        assert_eq!(message, message_of(|client| client.report_local_disk(ME, &items)));
 
-        let bytes = written(|out| {
-            PromotionStartRequest::write(out, ME, &object, generation, 300, &["a", "b"]);
-        });
         let message = proto::PromotionAllocStartRequest {
             key: "k".into(),
             client_id: me(),
@@ -168,23 +128,18 @@ fn requests_about_local_disks_are_the_messages() {
             preferred_segments: vec!["a".into(), "b".into()],
             tenant_id: tenant_id.clone(),
         };
-        assert_eq!(proto::PromotionAllocStartRequest::decode(&bytes[..]).unwrap(), message);
-        let bytes = message.encode_to_vec();
-        let parsed = PromotionStartRequest::parse(&bytes).unwrap();
-        assert_eq!((parsed.client, &parsed.object), (ME, &object));
-        assert_eq!((parsed.generation, parsed.len), (generation, 300));
-        assert_eq!(parsed.preferred, ["a", "b"]);
+        let sent = message_of(|client| {
+            client.promotion_alloc_start(ME, &object, generation, 300, &["a", "b"])
+        });
+        assert_eq!(message, sent);
 
         let handle =
-            TransferHandle { id: Generation::new(9), token: PutToken::from_u64(0x1234_5678) };
+            TransferHandle { id: TransferId::new(9), token: PutToken::from_u64(0x1234_5678) };
         for (handle, late) in [
             (None, LateWrites::Impossible),
             (Some(handle), LateWrites::Impossible),
             (Some(handle), LateWrites::Possible),
         ] {
-            let bytes = written(|out| {
-                PromotionFinishRequest::write(out, ME, &object, generation, handle, late);
-            });
             let message = proto::NotifyPromotionFailureRequest {
                 key: "k".into(),
                 client_id: me(),
@@ -194,18 +149,22 @@ fn requests_about_local_disks_are_the_messages() {
                 transfer_token: handle.map_or(0, |_| 0x1234_5678),
                 late_writes: late == LateWrites::Possible,
             };
-            let read = proto::NotifyPromotionFailureRequest::decode(&bytes[..]).unwrap();
-            assert_eq!(read, message);
-            let bytes = message.encode_to_vec();
-            let again = proto::NotifyPromotionSuccessRequest::decode(&bytes[..]).unwrap();
-            assert_eq!(
-                (again.transfer, again.transfer_token),
-                (read.transfer, read.transfer_token)
-            );
-            let parsed = PromotionFinishRequest::parse(&bytes).unwrap();
-            assert_eq!((parsed.client, &parsed.object), (ME, &object));
-            assert_eq!((parsed.generation, parsed.handle, parsed.late), (generation, handle, late));
+            let sent = message_of(|client| {
+                client.notify_promotion_failure(ME, &object, generation, handle, late)
+            });
+            assert_eq!(message, sent);
         }
+        let message = proto::NotifyPromotionSuccessRequest {
+            key: "k".into(),
+            client_id: me(),
+            generation: 7,
+            tenant_id: tenant_id.clone(),
+            transfer: Some(9),
+            transfer_token: 0x1234_5678,
+        };
+        let sent =
+            message_of(|client| client.notify_promotion_success(ME, &object, generation, handle));
+        assert_eq!(message, sent);
     }
 }
 
@@ -245,7 +204,7 @@ fn a_job_goes_to_its_node_and_back_whoever_the_tenant_is() {
     let told = heartbeat(&service);
     let job = proto::DiskJob { key: "k".into(), tenant_id: "blue".into(), generation, length: 300 };
     assert_eq!(told.jobs, std::slice::from_ref(&job));
-    let read = answer::read_disk_jobs(&told.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&told).offload_heartbeat(ME, true, 0).unwrap();
     assert_eq!((read[0].tenant.as_str(), read[0].key.as_str()), ("blue", "k"));
     assert_eq!((read[0].generation.as_u64(), read[0].len), (generation, 300));
 
@@ -273,7 +232,7 @@ fn a_job_goes_to_its_node_and_back_whoever_the_tenant_is() {
     let disk = &list.disks[0];
     assert_eq!((&disk.client_id, &*disk.endpoint, disk.objects), (&me(), "tcp://h:1", 1));
     assert_eq!((disk.enabled, disk.used, disk.capacity, list.more), (true, 300, 0, false));
-    let read = answer::read_local_disks(&list.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&list).local_disks(None, 0).unwrap();
     assert_eq!((read.disks, read.next_after), (service.master().local_disks(), None));
 
     // A writer of another tenant may not speak for it; its own writers and nodes may.
@@ -395,13 +354,7 @@ fn promotions_that_do_not_fit_into_the_answer_are_given_up() {
         master.get_replica_list(now, key).unwrap();
         master.get_replica_list(now, key).unwrap();
     }
-    let payload = proto::PromotionHeartbeatRequest { client_id: me() }.encode_to_vec();
-    let (mut out, caller) = (BytesMut::new(), &Caller::ANYBODY);
-    let method = Method::PromotionHeartbeat;
-    service
-        .call(Call { method, payload: &payload, max_reply: 64 << 10, caller, from: None }, &mut out)
-        .unwrap();
-    let told = answer::read_disk_jobs(&out).unwrap().unwrap();
+    let told = Direct(&Limited(&service, 64 << 10)).promotion_heartbeat(ME).unwrap();
     assert!((1..100).contains(&told.len()));
     let report = service.master().report();
     assert_eq!(report.promotions_pending, told.len() as u64);
@@ -483,7 +436,7 @@ fn bad_requests_about_disks_are_refused() {
     };
     assert_eq!(
         refused(&service, Method::PromotionAllocStart, &start).1,
-        "preferred_segments has more than 32 names"
+        "preferred_segments has more than 32 items"
     );
     let start = proto::PromotionAllocStartRequest { preferred_segments: vec![], ..start };
     assert_eq!(refused(&service, Method::PromotionAllocStart, &start).0, ErrorCode::ObjectNotFound);
@@ -493,7 +446,7 @@ fn bad_requests_about_disks_are_refused() {
     };
     assert_eq!(
         refused(&service, Method::NotifyOffload, &many).1,
-        "outcomes has more than 65536 items; send them in several calls"
+        "outcomes has more than 65536 items"
     );
 
     let without = super::service();
@@ -512,23 +465,24 @@ fn a_page_of_disks_fits_into_the_answer() {
         service.master().mount_local_disk(Still.now(), client, served.clone(), true).unwrap();
     }
     let disks = service.master().local_disks();
-    for max_reply in [0, 1000, 64 << 10, 1 << 20] {
-        let bytes = written(|out| crate::reply::write_local_disks(out, &disks, 8192, max_reply));
+    let list = proto::ListLocalDisksRequest { after: vec![], limit: 8192 }.encode_to_vec();
+    for max_reply in [2, 1000, 64 << 10, 1 << 20] {
+        let bytes = Limited(&service, max_reply).answer(Method::ListLocalDisks, &list).unwrap();
         let told = proto::ListLocalDisksResponse::decode(&bytes[..]).unwrap();
-        assert!(bytes.len() <= max_reply.max(2), "{} of {max_reply}", bytes.len());
+        assert!(bytes.len() <= max_reply, "{} of {max_reply}", bytes.len());
         assert_eq!(told.more, told.disks.len() < 300);
     }
     let list =
         proto::ListLocalDisksRequest { after: disks[100].client.to_bytes().to_vec(), limit: 50 };
     let page: proto::ListLocalDisksResponse =
         call(&service, Method::ListLocalDisks, &list).unwrap();
-    let read = answer::read_local_disks(&page.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&page).local_disks(None, 0).unwrap();
     assert_eq!(
         (read.disks.as_slice(), read.next_after),
         (&disks[101..151], Some(disks[150].client))
     );
     let endless = proto::ListLocalDisksResponse { more: true, ..Default::default() };
-    assert!(answer::read_local_disks(&endless.encode_to_vec()).is_err());
+    assert!(is_malformed(&Direct(&endless).local_disks(None, 0)));
 }
 
 #[test]
@@ -536,15 +490,15 @@ fn bad_answers_about_disks_are_refused() {
     let job = proto::DiskJob { key: "k".into(), tenant_id: "blue".into(), ..Default::default() };
     let read = |jobs: Vec<proto::DiskJob>| {
         let answer = proto::OffloadHeartbeatResponse { jobs, ..Default::default() };
-        answer::read_disk_jobs(&answer.encode_to_vec())
+        Direct(&answer).offload_heartbeat(ME, true, 0)
     };
-    assert_eq!(read(vec![job.clone(); 8192]).unwrap().unwrap().len(), 8192);
-    assert!(read(vec![job.clone(); 8193]).is_err());
-    assert!(read(vec![proto::DiskJob { key: "k".repeat(1025), ..job.clone() }]).is_err());
-    assert!(read(vec![proto::DiskJob { tenant_id: "..".into(), ..job }]).is_err());
+    assert_eq!(read(vec![job.clone(); 8192]).unwrap().len(), 8192);
+    assert!(is_malformed(&read(vec![job.clone(); 8193])));
+    assert!(is_malformed(&read(vec![proto::DiskJob { key: "k".repeat(1025), ..job.clone() }])));
+    assert!(is_malformed(&read(vec![proto::DiskJob { tenant_id: "..".into(), ..job }])));
     let disk = proto::LocalDiskReport { client_id: me(), ..Default::default() };
     let answer = proto::ListLocalDisksResponse { disks: vec![disk], ..Default::default() };
-    assert!(answer::read_local_disks(&answer.encode_to_vec()).is_err());
+    assert!(is_malformed(&Direct(&answer).local_disks(None, 0)));
 }
 
 #[test]

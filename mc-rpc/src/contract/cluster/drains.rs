@@ -4,94 +4,77 @@ use mc_meta::{JobStatus, SegmentStatus};
 use mc_types::JobId;
 
 use super::*;
-use crate::request::{self, CreateDrainJobRequest};
+use crate::calls::DrainJob;
 
 #[test]
 fn golden_create_drain_job() {
-    let bytes = written(|out| CreateDrainJobRequest::write(out, &["n1", "n2"], &["n3"], 300));
+    let bytes = request_of(|client| client.create_drain_job(&["n1", "n2"], &["n3"], 300));
     assert_eq!(&bytes[..], b"\x0a\x02n1\x0a\x02n2\x12\x02n3\x18\xac\x02");
 }
 
 #[test]
-fn requests_of_drains_are_the_messages() {
-    let bytes = written(|out| CreateDrainJobRequest::write(out, &["a", "b"], &["c"], 7));
-    let message = proto::CreateDrainJobRequest {
-        segments: vec!["a".into(), "b".into()],
-        targets: vec!["c".into()],
-        max_concurrency: 7,
-    };
-    assert_eq!(proto::CreateDrainJobRequest::decode(&bytes[..]).unwrap(), message);
-    let bytes = message.encode_to_vec();
-    let parsed = CreateDrainJobRequest::parse(&bytes).unwrap();
-    assert_eq!((parsed.segments, parsed.targets), (vec!["a", "b"], vec!["c"]));
-    assert_eq!(parsed.max_concurrency, 7);
-    assert_eq!(CreateDrainJobRequest::parse(&[]).unwrap().max_concurrency, 4);
-
-    let id = JobId::from_u128(9);
-    let bytes = written(|out| request::write_job(out, id));
-    let message = proto::QueryDrainJobRequest { job_id: id.to_bytes().to_vec() };
-    assert_eq!(proto::QueryDrainJobRequest::decode(&bytes[..]).unwrap(), message);
-    let message = proto::CancelDrainJobRequest { job_id: id.to_bytes().to_vec() };
-    assert_eq!(proto::CancelDrainJobRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_job(&bytes), Ok(id));
-
-    let bytes = written(|out| request::write_reopen(out, "node-1"));
-    let message = proto::ReopenSegmentRequest { segment_name: "node-1".into() };
-    assert_eq!(proto::ReopenSegmentRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_reopen(&bytes), Ok("node-1"));
-}
-
-#[test]
-fn a_drain_job_is_the_message() {
+fn a_drain_job_is_told_as_it_is() {
     let service = service();
+    let client = Direct(&service);
     put(&service, &TenantId::DEFAULT, "k");
-    let create = proto::CreateDrainJobRequest {
-        segments: vec!["node-1".into()],
-        targets: vec!["node-2".into()],
-        max_concurrency: 0,
-    };
-    let created: proto::CreateDrainJobResponse =
-        call(&service, Method::CreateDrainJob, &create).unwrap();
-    let id = answer::read_job_id(&created.encode_to_vec()).unwrap().unwrap();
-    assert_eq!(id.to_bytes()[..], created.job_id);
+    let id = client.create_drain_job(&["node-1"], &["node-2"], 0).unwrap();
     service.master().tick(Still.now());
 
-    let query = proto::QueryDrainJobRequest { job_id: created.job_id.clone() };
-    let told: proto::QueryDrainJobResponse = call(&service, Method::QueryDrainJob, &query).unwrap();
-    let job = told.job.clone().unwrap();
-    assert_eq!((&job.segments, &job.targets), (&create.segments, &create.targets));
-    assert_eq!((job.status(), job.max_concurrency), (proto::drain_job::Status::Running, 4));
+    let job = client.query_drain_job(id).unwrap();
+    assert_eq!((&*job.segments[0], &*job.targets[0]), ("node-1", "node-2"));
+    assert_eq!((job.id, job.status, job.max_concurrency), (id, JobStatus::Running, 4));
     assert_eq!((job.active, job.moved, &*job.outcome), (1, 0, ""));
-    let read = answer::read_drain_job(&told.encode_to_vec()).unwrap().unwrap();
-    assert_eq!((read.id, read.status, read.active), (id, JobStatus::Running, 1));
-    assert_eq!((&*read.segments[0], &*read.targets[0]), ("node-1", "node-2"));
+    let list = client.list_drain_jobs().unwrap();
+    assert_eq!((list.jobs, list.left_out), (vec![job], 0));
 
-    let list: proto::ListDrainJobsResponse =
-        call(&service, Method::ListDrainJobs, &proto::ListDrainJobsRequest {}).unwrap();
-    assert_eq!((list.jobs.as_slice(), list.left_out), (&[job][..], 0));
-    let listed = answer::read_drain_jobs(&list.encode_to_vec()).unwrap().unwrap();
-    assert_eq!((listed.jobs, listed.left_out), (vec![read], 0));
-
-    let report: proto::ClusterReportResponse =
-        call(&service, Method::ClusterReport, &proto::ClusterReportRequest {}).unwrap();
+    let report = client.cluster_report().unwrap();
     assert_eq!((report.drain_jobs, report.tasks_pending, report.transfers), (1, 1, 0));
-    let read = answer::read_report(&report.encode_to_vec()).unwrap().unwrap();
-    let draining = read.segments.iter().find(|segment| &*segment.name == "node-1").unwrap();
+    let draining = report.segments.iter().find(|segment| &*segment.name == "node-1").unwrap();
     assert_eq!((draining.status, draining.base), (SegmentStatus::Draining, 4096));
 
-    let cancel = proto::CancelDrainJobRequest { job_id: created.job_id };
-    let ended: proto::CancelDrainJobResponse =
-        call(&service, Method::CancelDrainJob, &cancel).unwrap();
-    assert_eq!(ended.status(), proto::drain_job::Status::Canceled);
-    let read = answer::read_job_status(&ended.encode_to_vec()).unwrap().unwrap();
-    assert_eq!(read, JobStatus::Canceled);
-    let over = refused(&service, Method::CancelDrainJob, &cancel);
-    assert_eq!(
-        over,
-        (ErrorCode::UnavailableInCurrentStatus, "the job is over: it is canceled".into())
-    );
-    let reopen = proto::ReopenSegmentRequest { segment_name: "node-1".into() };
-    let _: proto::ReopenSegmentResponse = call(&service, Method::ReopenSegment, &reopen).unwrap();
+    assert_eq!(client.cancel_drain_job(id).unwrap(), JobStatus::Canceled);
+    let over = client.cancel_drain_job(id).unwrap_err();
+    assert_eq!(over.code(), ErrorCode::UnavailableInCurrentStatus);
+    assert!(over.to_string().starts_with("the job is over: it is canceled"), "{over}");
+    client.reopen_segment("node-1").unwrap();
+}
+
+/// No number of the job is another one's, so that none takes another's place.
+#[test]
+fn a_drain_job_is_the_message() {
+    let job = proto::DrainJob {
+        job_id: vec![1; 16],
+        status: proto::drain_job::Status::Failed as i32,
+        segments: vec!["a".into(), "b".into()],
+        targets: vec!["c".into()],
+        max_concurrency: 5,
+        age_ms: 6,
+        unchanged_ms: 7,
+        moved: 8,
+        moved_bytes: 9,
+        active: 10,
+        blocked: 11,
+        failed: 12,
+        outcome: "full".into(),
+    };
+    let answer = proto::QueryDrainJobResponse { job: Some(job), ..Default::default() };
+    let read = Direct(&answer).query_drain_job(JobId::from_u128(1)).unwrap();
+    let expected = DrainJob {
+        id: JobId::from_bytes([1; 16]),
+        status: JobStatus::Failed,
+        segments: vec!["a".into(), "b".into()],
+        targets: vec!["c".into()],
+        max_concurrency: 5,
+        age: Duration::from_millis(6),
+        unchanged: Duration::from_millis(7),
+        moved: 8,
+        moved_bytes: 9,
+        active: 10,
+        blocked: 11,
+        failed: 12,
+        outcome: "full".into(),
+    };
+    assert_eq!(read, expected);
 }
 
 /// Every number of the report is another one, so that none takes another's place.
@@ -175,7 +158,7 @@ fn a_report_is_the_message() {
         exist_misses: 49,
         put_start_retries: 50,
     };
-    let read = answer::read_report(&message.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&message).cluster_report().unwrap();
     // The master's own report, with those numbers.
     let mut report = mc_meta::MasterReport::default();
     report.objects = read.objects;
@@ -219,8 +202,7 @@ fn a_report_is_the_message() {
     report.exist_hits = read.exist_hits;
     report.exist_misses = read.exist_misses;
     report.put_start_retries = read.put_start_retries;
-    let bytes = written(|out| crate::reply::write_report(out, &report));
-    assert_eq!(proto::ClusterReportResponse::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(crate::calls::report_to_proto(&report), message);
 }
 
 #[test]
@@ -236,15 +218,16 @@ fn segments_tell_every_status() {
             ..Default::default()
         };
         assert!(proto::segment_report::SegmentStatus::try_from(report.status).is_ok());
-        let told = |report| {
+        let read = |report| {
             let segments = vec![report];
-            proto::ClusterReportResponse { segments, ..Default::default() }.encode_to_vec()
+            let answer = proto::ClusterReportResponse { segments, ..Default::default() };
+            Direct(&answer).cluster_report()
         };
-        let read = answer::read_report(&told(report.clone())).unwrap().unwrap();
-        assert_eq!(read.segments[0].status, status);
-        assert!(read.segments[0].is_suspect && !read.segments[0].is_usable());
+        let known = read(report.clone()).unwrap();
+        assert_eq!(known.segments[0].status, status);
+        assert!(known.segments[0].is_suspect && !known.segments[0].is_usable());
         let odd = proto::SegmentReport { status: 7, ..report };
-        assert!(answer::read_report(&told(odd)).is_err());
+        assert!(is_malformed(&read(odd)));
     }
 }
 
@@ -262,12 +245,12 @@ fn bad_requests_about_drains_are_refused() {
         (
             proto::CreateDrainJobRequest { segments: vec!["n".into(); 1025], ..good.clone() },
             ErrorCode::InvalidParams,
-            "segments has more than 1024 names",
+            "segments has more than 1024 items",
         ),
         (
             proto::CreateDrainJobRequest { targets: vec!["n".into(); 1025], ..good.clone() },
             ErrorCode::InvalidParams,
-            "targets has more than 1024 names",
+            "targets has more than 1024 items",
         ),
         (
             proto::CreateDrainJobRequest { segments: vec!["n".repeat(257)], ..good.clone() },
@@ -309,40 +292,42 @@ fn bad_requests_about_drains_are_refused() {
 #[test]
 fn jobs_that_do_not_fit_are_counted() {
     let service = service();
-    let name = "node-1";
-    for _ in 0..3 {
-        let id = service.master().create_drain_job(Still.now(), &[name], &[], 1).unwrap();
-        service.master().cancel_drain_job(Still.now(), id).unwrap();
-    }
-    let jobs = service.master().list_drain_jobs();
-    let one = written(|out| crate::reply::write_drain_job(out, &jobs[0], Still.now())).len();
+    let client = Direct(&service);
+    let ids: Vec<JobId> = (0..3)
+        .map(|_| {
+            let id = client.create_drain_job(&["node-1"], &[], 1).unwrap();
+            client.cancel_drain_job(id).unwrap();
+            id
+        })
+        .collect();
+    let one = proto::QueryDrainJobRequest { job_id: ids[0].to_bytes().into() };
+    let one: proto::QueryDrainJobResponse = call(&service, Method::QueryDrainJob, &one).unwrap();
+    let one = one.encoded_len();
     for (max_reply, told) in [(0, 0), (one + 8, 1), (2 * one + 8, 2), (1 << 16, 3)] {
-        let bytes =
-            written(|out| crate::reply::write_drain_jobs(out, &jobs, Still.now(), max_reply));
-        let list = answer::read_drain_jobs(&bytes).unwrap().unwrap();
+        let list = Direct(&Limited(&service, max_reply)).list_drain_jobs().unwrap();
         assert_eq!((list.jobs.len(), list.left_out), (told, 3 - told as u32));
-        assert!(told == 0 || bytes.len() <= max_reply);
     }
 }
 
 #[test]
 fn bad_answers_about_drains_are_refused() {
+    let id = JobId::from_u128(1);
     let job = proto::DrainJob { job_id: vec![1; 16], ..Default::default() };
     let read = |job: proto::DrainJob| {
         let answer = proto::QueryDrainJobResponse { job: Some(job), ..Default::default() };
-        answer::read_drain_job(&answer.encode_to_vec())
+        Direct(&answer).query_drain_job(id)
     };
-    assert_eq!(read(job.clone()).unwrap().unwrap().status, JobStatus::Created);
+    assert_eq!(read(job.clone()).unwrap().status, JobStatus::Created);
     for bad in [
         proto::DrainJob { job_id: vec![1; 17], ..job.clone() },
         proto::DrainJob { status: 6, ..job.clone() },
         proto::DrainJob { segments: vec!["n".into(); 1025], ..job.clone() },
         proto::DrainJob { targets: vec!["n".repeat(257)], ..job.clone() },
     ] {
-        assert!(read(bad).is_err());
+        assert!(is_malformed(&read(bad)));
     }
     let many = proto::ListDrainJobsResponse { jobs: vec![job; 321], ..Default::default() };
-    assert!(answer::read_drain_jobs(&many.encode_to_vec()).is_err());
-    assert!(answer::read_drain_job(&[]).is_err());
-    assert!(answer::read_job_id(&[]).is_err());
+    assert!(is_malformed(&Direct(&many).list_drain_jobs()));
+    assert!(is_malformed(&Direct(&()).query_drain_job(id)));
+    assert!(is_malformed(&Direct(&()).create_drain_job(&[], &[], 0)));
 }

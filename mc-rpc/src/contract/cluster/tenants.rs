@@ -3,39 +3,28 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::request;
 
 #[test]
 fn requests_about_quotas_are_the_messages() {
     let whose = tenant("blue");
-    let bytes = written(|out| request::write_quota(out, &whose, 1 << 40));
     let message = proto::SetTenantQuotaRequest { tenant_id: "blue".into(), requested: 1 << 40 };
-    assert_eq!(proto::SetTenantQuotaRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_quota(&message.encode_to_vec()), Ok((whose.clone(), 1 << 40)));
+    assert_eq!(message, message_of(|client| client.set_tenant_quota(&whose, 1 << 40)));
 
     let quotas = BTreeMap::from([(TenantId::DEFAULT, 5), (whose.clone(), u64::MAX)]);
-    let bytes = written(|out| request::write_quotas(out, &quotas));
     let message = proto::ReplaceTenantQuotasRequest {
         quotas: vec![
             proto::TenantQuota { tenant_id: "blue".into(), requested: u64::MAX },
             proto::TenantQuota { tenant_id: "default".into(), requested: 5 },
         ],
     };
-    assert_eq!(proto::ReplaceTenantQuotasRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_quotas(&message.encode_to_vec()), Ok(quotas));
+    assert_eq!(message, message_of(|client| client.replace_tenant_quotas(&quotas)));
 
-    let bytes = written(|out| request::write_tenant(out, &whose));
     let message = proto::GetTenantQuotaRequest { tenant_id: "blue".into() };
-    assert_eq!(proto::GetTenantQuotaRequest::decode(&bytes[..]).unwrap(), message);
+    assert_eq!(message, message_of(|client| client.tenant_quota(&whose)));
     let message = proto::DeleteTenantQuotaRequest { tenant_id: "blue".into() };
-    assert_eq!(proto::DeleteTenantQuotaRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_tenant(&bytes), Ok(whose.clone()));
-
-    let bytes = written(|out| request::write_quota_page(out, Some(&whose), 7));
+    assert_eq!(message, message_of(|client| client.delete_tenant_quota(&whose)));
     let message = proto::ListTenantQuotasRequest { after: "blue".into(), limit: 7 };
-    assert_eq!(proto::ListTenantQuotasRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_quota_page(&bytes), Ok(("blue", 7)));
-    assert_eq!(request::parse_quota_page(&[]), Ok(("", 1000)));
+    assert_eq!(message, message_of(|client| client.tenant_quotas(Some(&whose), 7)));
 }
 
 fn page(
@@ -56,7 +45,7 @@ fn quotas_are_the_messages() {
     let usage = told.usage.clone().unwrap();
     assert_eq!((&*usage.tenant_id, usage.requested, usage.objects), ("blue", Some(1 << 20), 1));
     assert_eq!((usage.charged, usage.effective), (300, 1 << 20));
-    let read = answer::read_tenant_usage(&told.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&told).tenant_quota(&TenantId::DEFAULT).unwrap();
     assert_eq!(read, service.master().tenant_quota(&tenant("blue")).unwrap());
 
     let set = proto::SetTenantQuotaRequest { tenant_id: "amber".into(), requested: 10 };
@@ -67,7 +56,7 @@ fn quotas_are_the_messages() {
     };
     assert_eq!(names(&all), ["amber", "blue", "default"]);
     assert_eq!((all.more, all.capacity, all.requested), (false, 3 << 20, (2 << 20) + 10));
-    let read = answer::read_quota_report(&all.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&all).tenant_quotas(None, 0).unwrap();
     let report = service.master().tenant_quotas().unwrap();
     assert_eq!((read.tenants, read.next_after), (report.tenants, None));
     assert_eq!(
@@ -77,7 +66,7 @@ fn quotas_are_the_messages() {
     // Page by page, also after a name that nobody has.
     let first = page(&service, "", 2);
     assert_eq!((names(&first), first.more), (vec!["amber".into(), "blue".into()], true));
-    let read = answer::read_quota_report(&first.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&first).tenant_quotas(None, 0).unwrap();
     assert_eq!(read.next_after, Some(tenant("blue")));
     assert_eq!(names(&page(&service, "blue", 2)), ["default"]);
     assert_eq!(names(&page(&service, "b", 1)), ["blue"]);
@@ -110,13 +99,13 @@ fn a_page_of_tenants_fits_into_the_answer() {
         let whose = tenant(&format!("{i:0128}"));
         service.master().set_tenant_quota(Still.now(), &whose, u64::MAX >> 1).unwrap();
     }
-    let report = service.master().tenant_quotas().unwrap();
-    for max_reply in [0, 500, 64 << 10, 1 << 20] {
-        let bytes =
-            written(|out| crate::reply::write_quota_report(out, &report, 1, 8192, max_reply));
+    let list = proto::ListTenantQuotasRequest { after: String::new(), limit: 8192 };
+    let list = list.encode_to_vec();
+    for max_reply in [64, 500, 64 << 10, 1 << 20] {
+        let bytes = Limited(&service, max_reply).answer(Method::ListTenantQuotas, &list).unwrap();
         let told = proto::ListTenantQuotasResponse::decode(&bytes[..]).unwrap();
-        assert!(bytes.len() <= max_reply.max(64), "{} of {max_reply}", bytes.len());
-        assert_eq!(told.more, told.tenants.len() < 1001);
+        assert!(bytes.len() <= max_reply, "{} of {max_reply}", bytes.len());
+        assert_eq!(told.more, told.tenants.len() < 1002);
     }
 }
 
@@ -130,9 +119,9 @@ fn bad_requests_about_quotas_are_refused() {
     let long = "x".repeat(129);
     for (request, words) in [
         (set("", 1), "tenant_id is missing"),
-        (set("a b", 1), "tenant_id: "),
-        (set(&long, 1), "tenant_id: "),
-        (set("..", 1), "tenant_id: "),
+        (set("a b", 1), "tenant_id is not a tenant's name: "),
+        (set(&long, 1), "tenant_id is not a tenant's name: "),
+        (set("..", 1), "tenant_id is not a tenant's name: "),
         (set("a", 0), "a quota of 0 bytes"),
         (set("a", u64::MAX), "a quota of 18446744073709551615 bytes"),
     ] {
@@ -149,7 +138,7 @@ fn bad_requests_about_quotas_are_refused() {
     let many = (0..=65_536).map(|i| quota(&format!("t{i}"))).collect();
     assert_eq!(
         refused(&service, Method::ReplaceTenantQuotas, &replace(many)).1,
-        "quotas has more than 65536 tenants"
+        "quotas has more than 65536 items"
     );
     let list = proto::ListTenantQuotasRequest { after: String::new(), limit: 8193 };
     assert_eq!(
@@ -179,13 +168,16 @@ fn bad_answers_about_quotas_are_refused() {
     let usage = proto::TenantUsage { tenant_id: "a".into(), ..Default::default() };
     let read = |usage: proto::TenantUsage| {
         let answer = proto::GetTenantQuotaResponse { usage: Some(usage), ..Default::default() };
-        answer::read_tenant_usage(&answer.encode_to_vec())
+        Direct(&answer).tenant_quota(&TenantId::DEFAULT)
     };
-    assert_eq!(read(usage.clone()).unwrap().unwrap().requested, None);
-    assert!(read(proto::TenantUsage { tenant_id: "x".repeat(129), ..usage.clone() }).is_err());
+    assert_eq!(read(usage.clone()).unwrap().requested, None);
+    assert!(is_malformed(&read(proto::TenantUsage {
+        tenant_id: "x".repeat(129),
+        ..usage.clone()
+    })));
     let endless = proto::ListTenantQuotasResponse { more: true, ..Default::default() };
-    assert!(answer::read_quota_report(&endless.encode_to_vec()).is_err());
+    assert!(is_malformed(&Direct(&endless).tenant_quotas(None, 0)));
     let many = proto::ListTenantQuotasResponse { tenants: vec![usage; 8193], ..Default::default() };
-    assert!(answer::read_quota_report(&many.encode_to_vec()).is_err());
-    assert!(answer::read_tenant_usage(&[]).is_err());
+    assert!(is_malformed(&Direct(&many).tenant_quotas(None, 0)));
+    assert!(is_malformed(&Direct(&()).tenant_quota(&TenantId::DEFAULT)));
 }

@@ -2,27 +2,23 @@
 
 use core::time::Duration;
 
-use mc_meta::{LateWrites, MAX_FETCHED_TASKS, TaskKind, TaskStatus, TransferHandle, TransferKind};
+use mc_meta::{LateWrites, TaskKind, TaskStatus, TransferHandle};
 use mc_ticket::PutToken;
-use mc_types::TaskId;
+use mc_types::{TaskId, TransferId};
 
 use super::*;
-use crate::request::{
-    self, CreateCopyTaskRequest, CreateMoveTaskRequest, MarkTaskRequest, TenantKey,
-    TransferFinishRequest, TransferStartRequest,
-};
+use crate::request::TenantKey;
 
 #[test]
 fn golden_create_copy_task() {
     let object = TenantKey::of(&tenant("blue"), key("k"));
-    let bytes = written(|out| CreateCopyTaskRequest::write(out, &object, &["n2", "n3"]));
-    assert_eq!(&bytes[..], b"\x0a\x01k\x1a\x04blue\x12\x02n2\x12\x02n3");
+    let bytes = request_of(|client| client.create_copy_task(&object, &["n2", "n3"]));
+    assert_eq!(&bytes[..], b"\x0a\x01k\x12\x02n2\x12\x02n3\x1a\x04blue");
 }
 
 #[test]
 fn golden_copy_start() {
-    let bytes =
-        written(|out| TransferStartRequest::write(out, ME, &key("k").into(), "n1", &["n2", "n3"]));
+    let bytes = request_of(|client| client.copy_start(ME, &key("k").into(), "n1", &["n2", "n3"]));
     assert_eq!(
         &bytes[..],
         b"\x0a\x01k\
@@ -31,30 +27,21 @@ fn golden_copy_start() {
     );
 }
 
+/// A copy's message reads and writes a move's.
 #[test]
 fn requests_of_transfers_are_the_messages() {
     for (object, tenant_id) in
         [(TenantKey::from(key("k")), ""), (TenantKey::of(&tenant("blue"), key("k")), "blue")]
     {
-        let bytes =
-            written(|out| TransferStartRequest::write(out, ME, &object, "node-1", &["a", "b"]));
-        let message = proto::CopyStartRequest {
+        let start = |targets: &[&str]| proto::CopyStartRequest {
             key: "k".into(),
             client_id: me(),
             source: "node-1".into(),
-            targets: vec!["a".into(), "b".into()],
+            targets: targets.iter().copied().map(String::from).collect(),
             tenant_id: tenant_id.into(),
         };
-        assert_eq!(proto::CopyStartRequest::decode(&bytes[..]).unwrap(), message);
-        let bytes = message.encode_to_vec();
-        let parsed = TransferStartRequest::parse(&bytes, TransferKind::Copy).unwrap();
-        assert_eq!((parsed.client, &parsed.object, parsed.source), (ME, &object, "node-1"));
-        assert_eq!(parsed.targets, ["a", "b"]);
-        // As a move, in which the last of them counts.
-        let parsed = TransferStartRequest::parse(&bytes, TransferKind::Move).unwrap();
-        assert_eq!(parsed.target(), Ok("b"));
-
-        let bytes = written(|out| TransferStartRequest::write(out, ME, &object, "node-1", &["a"]));
+        let sent = message_of(|client| client.copy_start(ME, &object, "node-1", &["a", "b"]));
+        assert_eq!(start(&["a", "b"]), sent);
         let message = proto::MoveStartRequest {
             key: "k".into(),
             client_id: me(),
@@ -62,15 +49,19 @@ fn requests_of_transfers_are_the_messages() {
             target: "a".into(),
             tenant_id: tenant_id.into(),
         };
-        assert_eq!(proto::MoveStartRequest::decode(&bytes[..]).unwrap(), message);
+        let sent = request_of(|client| client.move_start(ME, &object, "node-1", "a"));
+        assert_eq!(proto::MoveStartRequest::decode(&sent[..]).unwrap(), message);
+        assert_eq!(
+            proto::CopyStartRequest::decode(&message.encode_to_vec()[..]).unwrap(),
+            start(&["a"])
+        );
 
         for (id, token, late) in
             [(0, 1, LateWrites::Impossible), (u64::MAX, u64::MAX, LateWrites::Possible)]
         {
             let handle =
-                TransferHandle { id: Generation::new(id), token: PutToken::from_u64(token) };
-            let bytes = written(|out| TransferFinishRequest::write(out, ME, &object, handle, late));
-            let message = proto::CopyRevokeRequest {
+                TransferHandle { id: TransferId::new(id), token: PutToken::from_u64(token) };
+            let revoke = proto::CopyRevokeRequest {
                 key: "k".into(),
                 client_id: me(),
                 transfer: Some(id),
@@ -78,81 +69,64 @@ fn requests_of_transfers_are_the_messages() {
                 transfer_token: token,
                 late_writes: late == LateWrites::Possible,
             };
-            assert_eq!(proto::CopyRevokeRequest::decode(&bytes[..]).unwrap(), message);
-            let bytes = message.encode_to_vec();
-            let parsed = TransferFinishRequest::parse(&bytes).unwrap();
-            assert_eq!((parsed.client, &parsed.object), (ME, &object));
-            assert_eq!((parsed.handle, parsed.late), (handle, late));
-            let again = proto::MoveRevokeRequest::decode(&bytes[..]).unwrap().encode_to_vec();
-            assert_eq!(again, bytes);
-            let end = proto::CopyEndRequest::decode(&bytes[..]).unwrap();
-            assert_eq!((end.transfer, end.transfer_token), (Some(id), token));
-            let bytes = end.encode_to_vec();
-            assert_eq!(TransferFinishRequest::parse(&bytes).unwrap().handle, handle);
-            let again = proto::MoveEndRequest::decode(&bytes[..]).unwrap().encode_to_vec();
-            assert_eq!(again, bytes);
+            let sent = message_of(|client| client.copy_revoke(ME, &object, handle, late));
+            assert_eq!(revoke, sent);
+            let bytes = request_of(|client| client.move_revoke(ME, &object, handle, late));
+            let again = proto::MoveRevokeRequest::decode(&bytes[..]).unwrap();
+            assert_eq!(again.encode_to_vec(), revoke.encode_to_vec());
+            let end = proto::CopyRevokeRequest { late_writes: false, ..revoke };
+            for bytes in [
+                request_of(|client| client.copy_end(ME, &object, handle)),
+                request_of(|client| client.move_end(ME, &object, handle)),
+            ] {
+                let copy = proto::CopyEndRequest::decode(&bytes[..]).unwrap().encode_to_vec();
+                let moved = proto::MoveEndRequest::decode(&bytes[..]).unwrap().encode_to_vec();
+                assert_eq!((copy, moved), (end.encode_to_vec(), end.encode_to_vec()));
+            }
         }
 
-        let bytes = written(|out| CreateCopyTaskRequest::write(out, &object, &["a"]));
         let message = proto::CreateCopyTaskRequest {
             key: "k".into(),
             targets: vec!["a".into()],
             tenant_id: tenant_id.into(),
         };
-        assert_eq!(proto::CreateCopyTaskRequest::decode(&bytes[..]).unwrap(), message);
-        let parsed = CreateCopyTaskRequest::parse(&bytes).unwrap();
-        assert_eq!(parsed, CreateCopyTaskRequest { object: object.clone(), targets: vec!["a"] });
-
-        let bytes = written(|out| CreateMoveTaskRequest::write(out, &object, "a", "b"));
+        assert_eq!(message, message_of(|client| client.create_copy_task(&object, &["a"])));
         let message = proto::CreateMoveTaskRequest {
             key: "k".into(),
             source: "a".into(),
             target: "b".into(),
             tenant_id: tenant_id.into(),
         };
-        assert_eq!(proto::CreateMoveTaskRequest::decode(&bytes[..]).unwrap(), message);
-        let parsed = CreateMoveTaskRequest::parse(&bytes).unwrap();
-        let expected = CreateMoveTaskRequest { object: object.clone(), source: "a", target: "b" };
-        assert_eq!(parsed, expected);
+        assert_eq!(message, message_of(|client| client.create_move_task(&object, "a", "b")));
     }
 }
 
 #[test]
 fn requests_about_tasks_are_the_messages() {
     let id = TaskId::from_u128(7);
-    let bytes = written(|out| request::write_query_task(out, id));
     let message = proto::QueryTaskRequest { task_id: id.to_bytes().to_vec() };
-    assert_eq!(proto::QueryTaskRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_query_task(&bytes), Ok(id));
-
-    let bytes = written(|out| request::write_fetch_tasks(out, ME, usize::MAX));
+    assert_eq!(message, message_of(|client| client.query_task(id)));
     let message = proto::FetchTasksRequest { client_id: me(), max_tasks: u32::MAX };
-    assert_eq!(proto::FetchTasksRequest::decode(&bytes[..]).unwrap(), message);
-    assert_eq!(request::parse_fetch_tasks(&bytes), Ok((ME, MAX_FETCHED_TASKS)));
-    let any = written(|out| request::write_fetch_tasks(out, ME, 0));
-    assert_eq!(request::parse_fetch_tasks(&any), Ok((ME, MAX_FETCHED_TASKS)));
+    assert_eq!(message, message_of(|client| client.fetch_tasks(ME, usize::MAX)));
 
+    let mark = |status, outcome: &str| -> proto::MarkTaskToCompleteRequest {
+        message_of(|client| client.mark_task_to_complete(ME, id, status, outcome))
+    };
     let statuses =
         [TaskStatus::Pending, TaskStatus::Processing, TaskStatus::Success, TaskStatus::Failed];
     for (number, status) in (1..).zip(statuses) {
-        let bytes = written(|out| MarkTaskRequest::write(out, ME, id, status, "why"));
         let message = proto::MarkTaskToCompleteRequest {
             client_id: me(),
             task_id: id.to_bytes().to_vec(),
             status: number,
             outcome: "why".into(),
         };
-        assert_eq!(proto::MarkTaskToCompleteRequest::decode(&bytes[..]).unwrap(), message);
-        let expected = MarkTaskRequest { client: ME, id, status, outcome: "why" };
-        assert_eq!(MarkTaskRequest::parse(&message.encode_to_vec()), Ok(expected));
+        assert_eq!(message, mark(status, "why"));
     }
     // No more is sent than is kept, and no character is cut in two.
     let long = "é".repeat(1000);
-    let bytes = written(|out| MarkTaskRequest::write(out, ME, id, TaskStatus::Failed, &long));
-    assert_eq!(MarkTaskRequest::parse(&bytes).unwrap().outcome.len(), 1024);
-    let long = format!("x{long}");
-    let bytes = written(|out| MarkTaskRequest::write(out, ME, id, TaskStatus::Failed, &long));
-    assert_eq!(MarkTaskRequest::parse(&bytes).unwrap().outcome.len(), 1023);
+    assert_eq!(mark(TaskStatus::Failed, &long).outcome.len(), 1024);
+    assert_eq!(mark(TaskStatus::Failed, &format!("x{long}")).outcome.len(), 1023);
 }
 
 fn copy(tenant_id: &str) -> proto::CopyStartRequest {
@@ -263,7 +237,7 @@ fn a_task_is_told_with_its_tenant_and_found_by_its_own() {
     assert_eq!((&*task.key, &*task.tenant_id, &*task.source), ("k", "blue", "node-1"));
     assert_eq!((task.kind(), &task.targets[..]), (proto::task::Kind::Copy, &["node-2".into()][..]));
     assert_eq!((told.status(), told.client_id.clone()), (proto::task::Status::Pending, me()));
-    let read = answer::read_task_report(&told.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&told).query_task(TaskId::from_u128(7)).unwrap();
     assert_eq!((read.status, read.client, &*read.outcome), (TaskStatus::Pending, ME, ""));
     assert_eq!((read.task.tenant.as_str(), read.task.age), ("blue", Duration::ZERO));
 
@@ -289,7 +263,7 @@ fn a_task_is_told_with_its_tenant_and_found_by_its_own() {
     let fetched: proto::FetchTasksResponse =
         call_as(&service, &node, Method::FetchTasks, &fetch).unwrap();
     assert_eq!((fetched.max_retry_attempts, &fetched.tasks[..]), (10, &[task][..]));
-    let read = answer::read_tasks(&fetched.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&fetched).fetch_tasks(ME, 0).unwrap();
     let targets = vec!["node-2".into()];
     assert_eq!(read.tasks[0].kind, TaskKind::Copy { source: "node-1".into(), targets });
     let start = proto::CopyStartRequest {
@@ -317,7 +291,9 @@ fn a_task_is_told_with_its_tenant_and_found_by_its_own() {
     let ended: proto::MarkTaskToCompleteResponse =
         call_as(&service, &node, Method::MarkTaskToComplete, &mark).unwrap();
     assert_eq!(ended.status(), proto::task::Status::Success);
-    let read = answer::read_task_status(&ended.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&ended)
+        .mark_task_to_complete(ME, TaskId::from_u128(7), TaskStatus::Failed, "")
+        .unwrap();
     assert_eq!(read, TaskStatus::Success);
     let told: proto::QueryTaskResponse =
         call_as(&service, &writer, Method::QueryTask, &query).unwrap();
@@ -336,13 +312,13 @@ fn a_move_task_is_the_message() {
     };
     let created: proto::CreateMoveTaskResponse =
         call(&service, Method::CreateMoveTask, &create).unwrap();
-    let id = answer::read_task_id(&created.encode_to_vec()).unwrap().unwrap();
+    let id = Direct(&created).create_copy_task(&key("k").into(), &[]).unwrap();
     assert_eq!(id.to_bytes()[..], created.task_id);
     let query = proto::QueryTaskRequest { task_id: created.task_id };
     let told: proto::QueryTaskResponse = call(&service, Method::QueryTask, &query).unwrap();
     let task = told.task.clone().unwrap();
     assert_eq!((task.kind(), &*task.tenant_id), (proto::task::Kind::Move, "default"));
-    let read = answer::read_task_report(&told.encode_to_vec()).unwrap().unwrap();
+    let read = Direct(&told).query_task(TaskId::from_u128(7)).unwrap();
     let kind = TaskKind::Move { source: "node-1".into(), target: "node-2".into() };
     assert_eq!((read.task.kind, read.task.key.as_str()), (kind, "k"));
 }
@@ -376,14 +352,14 @@ fn bad_requests_about_transfers_are_refused() {
         (
             proto::CopyStartRequest { targets: vec!["t".into(); 33], ..good.clone() },
             ErrorCode::InvalidParams,
-            "targets has more than 32 names",
+            "targets has more than 32 items",
         ),
         (
             proto::CopyStartRequest { targets: vec![], ..good.clone() },
             ErrorCode::InvalidParams,
             "0 targets",
         ),
-        (copy("no tenant"), ErrorCode::InvalidParams, "tenant_id: "),
+        (copy("no tenant"), ErrorCode::InvalidParams, "tenant_id is not a tenant's name: "),
         (
             proto::CopyStartRequest { source: "node-9".into(), ..good.clone() },
             ErrorCode::SegmentNotFound,
@@ -433,20 +409,10 @@ fn no_more_tasks_are_fetched_than_fit_into_the_answer() {
         put(&service, &TenantId::DEFAULT, &name);
         service.master().create_copy_task(Still.now(), key(&name), &["node-2"]).unwrap();
     }
-    let payload = proto::FetchTasksRequest { client_id: me(), max_tasks: 0 }.encode_to_vec();
-    let caller = &Caller::ANYBODY;
+    let limited = Limited(&service, 64 << 10);
     let mut seen = 0;
     for _ in 0..20 {
-        let mut out = BytesMut::new();
-        let call = Call {
-            method: Method::FetchTasks,
-            payload: &payload,
-            max_reply: 64 << 10,
-            caller,
-            from: None,
-        };
-        service.call(call, &mut out).unwrap();
-        let fetched = answer::read_tasks(&out).unwrap().unwrap();
+        let fetched = Direct(&limited).fetch_tasks(ME, 0).unwrap();
         assert!(fetched.tasks.len() < 20);
         seen += fetched.tasks.len();
     }
@@ -485,9 +451,9 @@ fn bad_answers_about_transfers_are_refused() {
     };
     let read = |task: proto::Task| {
         let answer = proto::FetchTasksResponse { tasks: vec![task], ..Default::default() };
-        answer::read_tasks(&answer.encode_to_vec())
+        Direct(&answer).fetch_tasks(ME, 0)
     };
-    assert!(read(task.clone()).unwrap().is_ok());
+    assert!(read(task.clone()).is_ok());
     for bad in [
         proto::Task { task_id: vec![], ..task.clone() },
         proto::Task { kind: 0, ..task.clone() },
@@ -499,12 +465,17 @@ fn bad_answers_about_transfers_are_refused() {
         proto::Task { kind: 1, targets: vec!["b".into(); 33], ..task.clone() },
         proto::Task { targets: vec!["b".repeat(257)], ..task.clone() },
     ] {
-        assert!(read(bad.clone()).is_err(), "{bad:?}");
+        assert!(is_malformed(&read(bad.clone())), "{bad:?}");
     }
     let many = proto::FetchTasksResponse { tasks: vec![task; 1025], ..Default::default() };
-    assert!(answer::read_tasks(&many.encode_to_vec()).is_err());
+    assert!(is_malformed(&Direct(&many).fetch_tasks(ME, 0)));
     let wordy = proto::QueryTaskResponse { outcome: "x".repeat(1025), ..Default::default() };
-    assert!(answer::read_task_report(&wordy.encode_to_vec()).is_err());
-    assert!(answer::read_task_status(&[]).is_err());
-    assert!(answer::read_task_id(&[]).is_err());
+    assert!(is_malformed(&Direct(&wordy).query_task(TaskId::from_u128(7))));
+    assert!(is_malformed(&Direct(&()).mark_task_to_complete(
+        ME,
+        TaskId::from_u128(7),
+        TaskStatus::Failed,
+        ""
+    )));
+    assert!(is_malformed(&Direct(&()).create_copy_task(&key("k").into(), &[])));
 }

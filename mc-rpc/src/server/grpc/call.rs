@@ -7,17 +7,18 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
-use mc_types::ErrorCode;
+use mc_types::{ErrorCode, Sequence};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 use tonic::body::Body;
 
 use super::super::Shared;
-use super::super::answering::{answer, too_late};
-use super::super::figures::add;
-use super::super::lanes::takes_long;
-use super::holdings::Held;
+use super::super::dispatch::{answer, too_late};
+use super::super::executor::takes_long;
+use super::super::held_answers::not_durable;
+use super::super::metrics::add;
+use super::memory_budget::Reservation;
 use super::message::{PREFIX_LEN, Reply, read_message, seal};
 use super::metadata;
 use super::status::status;
@@ -25,7 +26,7 @@ use super::{Connection, MASTER_SERVICE};
 use crate::caller::Caller;
 use crate::error::Refusal;
 use crate::method::Method;
-use crate::service::{Call, Service};
+use crate::service::{Call, Completion, JournalEnded, Service};
 
 impl<S: Service> Connection<S> {
     /// Answers a call of `MasterService`.
@@ -40,7 +41,7 @@ impl<S: Service> Connection<S> {
         let shared = &self.shared;
         let config = &shared.config;
 
-        let mut held = self.holdings.nothing();
+        let mut held = self.memory_budget.nothing();
         let patience = arrived + config.stall_timeout;
         let read = read_message(&mut body, config.max_payload, &mut held);
         let payload = match timeout_at(deadline.map_or(patience, |at| at.min(patience)), read).await
@@ -52,10 +53,15 @@ impl<S: Service> Connection<S> {
         add(&shared.counters.bytes_in, (PREFIX_LEN + payload.len()) as u64);
 
         let answered = match takes_long(Some(method), payload.len()) {
-            false => ready.execute(&payload).map(|bytes| (bytes, held)),
+            false => ready.execute(&payload).map(|answer| (answer, held)),
             true => self.run_long(ready, payload, held).await,
         };
-        let (bytes, held) = answered.map_err(|refusal| status(&refusal))?;
+        let ((bytes, completion), held) = answered.map_err(|refusal| status(&refusal))?;
+        if let Completion::After(sequence) = completion {
+            self.wait_until_durable(sequence, deadline)
+                .await
+                .map_err(|refusal| status(&refusal))?;
+        }
         add(&shared.counters.bytes_out, bytes.len() as u64);
         let mut response = Response::new(Body::new(Reply::new(held.answer(bytes))));
         let grpc = HeaderValue::from_static("application/grpc");
@@ -82,14 +88,33 @@ impl<S: Service> Connection<S> {
         })
     }
 
+    /// Waits until the effects up to this one are durable, for as long as the caller waits.
+    async fn wait_until_durable(
+        &self,
+        sequence: Sequence,
+        deadline: Option<Instant>,
+    ) -> Result<(), Refusal> {
+        let Some(mut durable) = self.shared.service.durability() else { return Ok(()) };
+        let stall = self.shared.config.stall_timeout;
+        let patience = Instant::now() + stall;
+        let until = deadline.map_or(patience, |at| at.min(patience));
+        let refusal = match timeout_at(until, durable.wait_for(sequence)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(JournalEnded)) => not_durable(None),
+            Err(_) => not_durable(Some(stall.saturating_sub(patience - until))),
+        };
+        add(&self.shared.counters.not_durable, 1);
+        Err(refusal)
+    }
+
     /// Runs the call when it is its turn. When this future is dropped first, because the
     /// client gave the call up or is gone, the call is not executed.
     async fn run_long(
         &self,
         ready: Ready<S>,
         payload: BytesMut,
-        held: Held,
-    ) -> Result<(BytesMut, Held), Refusal> {
+        held: Reservation,
+    ) -> Result<(Answer, Reservation), Refusal> {
         let (shared, method) = (Arc::clone(&ready.shared), ready.method);
         let (reply, replied) = oneshot::channel();
         let deadline = ready.deadline;
@@ -97,14 +122,14 @@ impl<S: Service> Connection<S> {
             if reply.is_closed() {
                 return add(&ready.shared.counters.cancelled, 1);
             }
-            let executed = ready.execute(&payload).map(|bytes| (bytes, held));
+            let executed = ready.execute(&payload).map(|answer| (answer, held));
             // Nobody may be left to hear of it.
             drop(reply.send(executed));
         };
         let run = async {
             let _turn = self.turns.acquire().await;
             // What panics has dropped its reply.
-            drop(shared.lanes.run(Some(method), work).await);
+            drop(shared.executor.run(Some(method), work).await);
             replied.await
         };
         let replied = match deadline {
@@ -118,6 +143,9 @@ impl<S: Service> Connection<S> {
     }
 }
 
+/// An answer with its prefix, and when it may be sent.
+type Answer = (BytesMut, Completion);
+
 /// A call of which only the message is missing.
 struct Ready<S> {
     shared: Arc<Shared<S>>,
@@ -129,17 +157,16 @@ struct Ready<S> {
 }
 
 impl<S: Service> Ready<S> {
-    /// The answer, with its prefix.
-    fn execute(&self, payload: &[u8]) -> Result<BytesMut, Refusal> {
+    fn execute(&self, payload: &[u8]) -> Result<Answer, Refusal> {
         if is_late(self.deadline) {
             return Err(too_late(&self.shared.counters));
         }
         let &Self { method, from, max_reply, .. } = self;
         let mut out = BytesMut::zeroed(PREFIX_LEN);
         let call = Call { method, payload, max_reply, caller: &self.caller, from };
-        answer(&self.shared, call, &mut out)?;
+        let completion = answer(&self.shared, call, &mut out)?;
         seal(&mut out);
-        Ok(out)
+        Ok((out, completion))
     }
 }
 

@@ -12,7 +12,7 @@ use mc_types::ErrorCode;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-use super::holdings::Held;
+use super::memory_budget::Reservation;
 use super::status::{status, status_of};
 use crate::error::Refusal;
 
@@ -28,7 +28,7 @@ pub(super) const PREFIX_LEN: usize = 5;
 pub(super) async fn read_message<B>(
     body: &mut B,
     max: u32,
-    held: &mut Held,
+    held: &mut Reservation,
 ) -> Result<BytesMut, Status>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -123,7 +123,7 @@ impl Body for Reply {
 
 #[cfg(test)]
 mod tests {
-    use super::super::holdings::Holdings;
+    use super::super::memory_budget::MemoryBudget;
     use super::*;
     use core::convert::Infallible;
     use proptest::prelude::*;
@@ -145,7 +145,7 @@ mod tests {
 
     fn read(bytes: &[u8], piece: usize, max: u32) -> Result<BytesMut, Status> {
         let mut body = Pieces(bytes.chunks(piece).map(Bytes::copy_from_slice).collect());
-        let mut held = Holdings::new(std::sync::Arc::default(), 1 << 20).nothing();
+        let mut held = MemoryBudget::new(std::sync::Arc::default(), 1 << 20).nothing();
         futures_util::FutureExt::now_or_never(read_message(&mut body, max, &mut held)).unwrap()
     }
 

@@ -6,11 +6,11 @@
 
 mod call;
 mod health;
-mod holdings;
+mod memory_budget;
 mod message;
 mod metadata;
 mod reflection;
-mod rewound;
+mod rewind;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -39,9 +39,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tonic::body::Body;
 
-use super::end::End;
+use super::close_reason::CloseReason;
 use super::identity::Shown;
-use super::long::AT_A_TIME;
+use super::long_calls::AT_A_TIME;
 use super::{ServerConfig, Shared};
 use crate::caller::Caller;
 use crate::error::Refusal;
@@ -49,9 +49,9 @@ use crate::frame::check_magic;
 use crate::service::Service;
 
 use health::HealthServer;
-use holdings::Holdings;
+use memory_budget::MemoryBudget;
 use metadata::Claim;
-use rewound::Rewound;
+use rewind::Rewind;
 use status::status;
 
 pub(super) use reflection::Reflection;
@@ -104,20 +104,20 @@ pub(super) async fn serve_connection<IO, S>(
     shown: Shown,
     mut seat: Seat,
     mut draining: watch::Receiver<bool>,
-) -> Result<(), End>
+) -> Result<(), CloseReason>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service,
 {
     let config = Arc::clone(&shared.config);
     let preface = timeout(config.handshake_timeout, read_preface(begun, io)).await;
-    let io = preface.map_err(|_| End::SlowHandshake(config.handshake_timeout))??;
+    let io = preface.map_err(|_| CloseReason::SlowHandshake(config.handshake_timeout))??;
 
-    let holdings = Holdings::new(Arc::clone(&shared.buffered), config.max_buffered);
+    let memory_budget = MemoryBudget::new(Arc::clone(&shared.buffered), config.max_buffered);
     let connection = Arc::new(Connection {
         shared,
         shown,
-        holdings: Arc::clone(&holdings),
+        memory_budget: Arc::clone(&memory_budget),
         turns: Semaphore::new(AT_A_TIME),
         health: TowerToHyperService::new(health::server(draining.clone(), config.liveness.clone())),
         draining: draining.clone(),
@@ -149,8 +149,8 @@ where
             }
             ended = http.as_mut() => return ended.map_err(end_of),
             now = check.tick() => {
-                if holdings.oldest().is_some_and(|since| since + stall < now) {
-                    return Err(End::SlowReader(stall));
+                if memory_budget.oldest().is_some_and(|since| since + stall < now) {
+                    return Err(CloseReason::SlowReader(stall));
                 }
             }
         }
@@ -177,7 +177,7 @@ fn http2_of(config: &ServerConfig) -> http2::Builder<TokioExecutor> {
 
 /// Reads what every connection begins with, and stops at the first byte that is something
 /// else.
-async fn read_preface<IO>(begun: Bytes, mut io: IO) -> Result<Rewound<IO>, End>
+async fn read_preface<IO>(begun: Bytes, mut io: IO) -> Result<Rewind<IO>, CloseReason>
 where
     IO: AsyncRead + Unpin,
 {
@@ -188,7 +188,7 @@ where
             check_magic(&read)?;
         }
         if len == PREFACE.len() {
-            return Ok(Rewound::new(read.freeze(), io));
+            return Ok(Rewind::new(read.freeze(), io));
         }
         if io.read_buf(&mut read).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -196,12 +196,12 @@ where
     }
 }
 
-/// A connection that the network ended is lost; for any other reason somebody is to blame.
-fn end_of(error: hyper::Error) -> End {
+/// Returns why a connection ended: lost by the network, or broken by its client.
+fn end_of(error: hyper::Error) -> CloseReason {
     let lost = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     match lost.and_then(h2::Error::get_io) {
-        Some(lost) => End::Io(lost.kind().into()),
-        None => End::Http2(error),
+        Some(lost) => CloseReason::Io(lost.kind().into()),
+        None => CloseReason::Http2(error),
     }
 }
 
@@ -210,7 +210,7 @@ struct Connection<S> {
     shared: Arc<Shared<S>>,
     /// What the connection itself shows of its peer.
     shown: Shown,
-    holdings: Arc<Holdings>,
+    memory_budget: Arc<MemoryBudget>,
     /// Turns for its calls that take long, so that connections take turns however many calls
     /// each has.
     turns: Semaphore,
@@ -252,7 +252,7 @@ impl<S: Service> Connection<S> {
         self.identify(request.headers())?;
         // The peer ends such a stream, this side some time after; then its answers have as
         // long to be taken as any.
-        let waiting = self.holdings.wait(Instant::now() + self.shared.config.stall_timeout);
+        let waiting = self.memory_budget.wait(Instant::now() + self.shared.config.stall_timeout);
         let request = request.map(|body| self.bounded(body));
         self.shared.reflection.answer(request, waiting).await
     }

@@ -18,7 +18,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic_reflection::server::Builder;
 
-use super::holdings::Waiting;
+use super::memory_budget::Waiting;
 use super::{Bounded, REFLECTION_V1ALPHA};
 use crate::error::Refusal;
 

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::access::{Access, Authenticate};
 use crate::server::peer::Source;
-use crate::service::Call;
+use crate::service::{Call, Completion};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -31,7 +31,7 @@ impl Gate {
 }
 
 impl Service for Gate {
-    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+    fn call(&self, call: Call<'_>, out: &mut BytesMut) -> Result<Completion, Refusal> {
         assert_ne!(call.payload, b"panic", "on purpose");
         if call.payload == b"hold" {
             self.held.fetch_add(1, Ordering::SeqCst);
@@ -42,7 +42,7 @@ impl Service for Gate {
         }
         self.executed.fetch_add(1, Ordering::SeqCst);
         out.extend_from_slice(call.caller.name().as_bytes());
-        Ok(())
+        Ok(Completion::Now)
     }
 }
 
@@ -51,7 +51,7 @@ struct Peer {
     shared: Arc<Shared<Arc<Gate>>>,
     send: SendRequest<Bytes>,
     drain: watch::Sender<bool>,
-    served: JoinHandle<Result<(), End>>,
+    served: JoinHandle<Result<(), CloseReason>>,
 }
 
 async fn serve(config: ServerConfig) -> Peer {

@@ -1,0 +1,111 @@
+//! The calls: a file for each family holds both of its sides, the clients' methods and the
+//! master's answers.
+//!
+//! A new call is an entry in the `.proto`, a line in [`methods!`](crate::method), and here a
+//! description in `calls!` and a method of [`CallContext`]. prost writes and reads its messages.
+//! Those of every put and get are written and read by hand, without copies, in
+//! [`request`](crate::request), [`reply`](crate::reply) and [`answer`](crate::answer).
+
+mod check;
+mod disks;
+mod drains;
+mod failures;
+mod files;
+mod key_batches;
+mod leases;
+mod message;
+mod objects;
+mod patterns;
+mod promotion;
+mod puts;
+mod reads;
+mod removal;
+mod report;
+mod segments;
+mod tasks;
+mod tenants;
+mod transfers;
+mod upserts;
+
+pub use disks::{DiskJob, FoundItem, LocalDisks, OffloadItem};
+pub use drains::{DrainJob, DrainJobs};
+#[cfg(test)]
+pub(crate) use failures::parse_failure;
+pub use failures::{Failure, MAX_FAILURES, Reported};
+pub use files::EvictDiskItem;
+#[cfg(test)]
+pub(crate) use objects::explanation_to_proto;
+pub use objects::{ObjectDescription, ObjectExplanation, ReplicaDescription};
+pub use promotion::PromotionGrant;
+pub use puts::{PutRevokeItem, PutStartItem};
+#[cfg(test)]
+pub(crate) use report::report_to_proto;
+pub use report::{ClusterReport, SegmentReport};
+pub use tasks::{FetchedTasks, Task, TaskReport};
+pub use tenants::TenantQuotas;
+pub use transfers::TransferGrant;
+
+use check::{
+    BadField, at_most, client_id, count, endpoint, extent, id, key, millis, missing, object_key,
+    optional_id, page_limit, segment_name, segment_names, tenant, tenant_key, tenant_name, texts,
+};
+use message::{fit, message, reply};
+
+use crate::request::{DEFAULT_PAGE, MAX_BATCH};
+use crate::service::CallContext;
+
+/// Makes a method of every client of each call that is described: its documentation, its
+/// arguments and what it answers; then its number, what writes its request, and what reads
+/// the answer.
+macro_rules! calls {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident(&self $(, $argument:ident: $type:ty)*) -> $answer:ty {
+            $method:ident,
+            $write:expr,
+            $read:expr,
+        }
+    )*) => {
+        impl $crate::MasterClient {
+            $(
+                $(#[$doc])*
+                #[doc = ""]
+                #[doc = "[`RpcError`]: crate::RpcError"]
+                pub async fn $name(
+                    &self
+                    $(, $argument: $type)*
+                ) -> Result<$answer, $crate::RpcError> {
+                    self.call($crate::Method::$method, $write, $read).await
+                }
+            )*
+        }
+
+        impl $crate::blocking::MasterClient {
+            $(
+                $(#[$doc])*
+                #[doc = ""]
+                #[doc = "[`RpcError`]: crate::RpcError"]
+                pub fn $name(
+                    &self
+                    $(, $argument: $type)*
+                ) -> Result<$answer, $crate::RpcError> {
+                    self.call($crate::Method::$method, $write, $read)
+                }
+            )*
+        }
+
+        #[cfg(test)]
+        #[allow(dead_code, reason = "not every call is tested by itself")]
+        impl $crate::contract::Direct<'_> {
+            $(
+                pub(crate) fn $name(
+                    &self
+                    $(, $argument: $type)*
+                ) -> Result<$answer, $crate::RpcError> {
+                    self.call($crate::Method::$method, $write, $read)
+                }
+            )*
+        }
+    };
+}
+use calls;

@@ -1,0 +1,392 @@
+//! The clients' own disks, and the objects that are written to them.
+
+use mc_meta::{
+    DiskUsage, FoundOnDisk, LocalDiskInfo, MAX_TENANT_LEN, OffloadOutcome, TenantId, unscoped,
+};
+use mc_types::{ClientId, Endpoint, Generation, MAX_ENDPOINT_LEN, MAX_KEY_LEN, ObjectKey};
+
+use bytes::BytesMut;
+
+use super::{
+    BadField, CallContext, DEFAULT_PAGE, MAX_BATCH, at_most, calls, client_id, count, endpoint,
+    message, missing, object_key, optional_id, page_limit, reply, tenant, tenant_key, tenant_name,
+};
+use crate::answer::{read_all_done, read_done};
+use crate::error::Refusal;
+use crate::proto;
+use crate::reply::BatchReply;
+use crate::request::{MAX_PAGE, TenantKey};
+
+/// Most bytes that one job takes: its key, its tenant, two numbers, and their tags.
+pub(super) const DISK_JOB_CEILING: usize = MAX_KEY_LEN + MAX_TENANT_LEN + 40;
+
+/// Most bytes that one disk takes: its client, its endpoint, six numbers, and their tags.
+const DISK_CEILING: usize = MAX_ENDPOINT_LEN + 100;
+
+/// An object to move between a client's memory and a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskJob {
+    /// Whose object it is.
+    pub tenant: TenantId,
+    /// The object's key, as its tenant knows it.
+    pub key: ObjectKey,
+    /// The put that the object came from. Names the job: a later put of the key is
+    /// another object.
+    pub generation: Generation,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+impl DiskJob {
+    /// The object, as the calls name it that say how it went.
+    #[must_use]
+    pub fn object(&self) -> TenantKey<'_> {
+        TenantKey::of(&self.tenant, self.key.as_ref())
+    }
+}
+
+/// A page of the clients' own disks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LocalDisks {
+    /// The disks, by their clients' ids.
+    pub disks: Vec<LocalDiskInfo>,
+    /// The client after which the next page begins; `None` at the end.
+    pub next_after: Option<ClientId>,
+}
+
+/// One object of [`MasterClient::notify_offload`](crate::MasterClient::notify_offload).
+#[derive(Clone, Debug)]
+pub struct OffloadItem<'a> {
+    /// The object, as [`DiskJob::object`] says.
+    pub object: TenantKey<'a>,
+    /// The put that it came from, as the job said.
+    pub generation: Generation,
+    /// Whether it is on the disk now.
+    pub written: bool,
+}
+
+/// One object of [`MasterClient::report_local_disk`](crate::MasterClient::report_local_disk).
+#[derive(Clone, Debug)]
+pub struct FoundItem<'a> {
+    /// The object.
+    pub object: TenantKey<'a>,
+    /// The put that it came from.
+    pub generation: Generation,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+calls! {
+    /// Makes a client's own disk known, which is served at `endpoint`. From then on the
+    /// client [pings](Self::ping), and fetches what to write with
+    /// [`offload_heartbeat`](Self::offload_heartbeat) if it is `enabled`.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::LocalDiskError`]; or any other
+    /// [`RpcError`].
+    fn mount_local_disk(&self, client: ClientId, endpoint: &Endpoint, enabled: bool) -> () {
+        MountLocalDisk,
+        message(proto::MountLocalDiskRequest {
+            client_id: client.to_bytes().into(),
+            endpoint: endpoint.as_str().into(),
+            enabled,
+        }),
+        read_done,
+    }
+
+    /// Forgets a client's own disk with all that is on it.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::LocalDiskError`]; or any other
+    /// [`RpcError`].
+    fn unmount_local_disk(&self, client: ClientId) -> () {
+        UnmountLocalDisk,
+        message(proto::UnmountLocalDiskRequest { client_id: client.to_bytes().into() }),
+        read_done,
+    }
+
+    /// Returns up to `max` objects to write to the client's disk, oldest first; 0 is as many
+    /// as one call fetches, [`MAX_PAGE`](crate::MAX_PAGE). Tells the master whether the
+    /// client takes more.
+    ///
+    /// # Errors
+    /// Refused with `SegmentNotFound` when the disk is not mounted; or any other
+    /// [`RpcError`]. When the answer is lost the objects wait until their time is up.
+    fn offload_heartbeat(&self, client: ClientId, enabled: bool, max: usize) -> Vec<DiskJob> {
+        OffloadHeartbeat,
+        message(proto::OffloadHeartbeatRequest {
+            client_id: client.to_bytes().into(),
+            enabled,
+            max_jobs: count(max),
+        }),
+        reply(|answer: &proto::OffloadHeartbeatResponse| disk_jobs(&answer.jobs)),
+    }
+
+    /// Reports how the writing of objects went. One that is written can be read from the disk
+    /// then.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes an
+    /// object that is refused.
+    fn notify_offload(&self, client: ClientId, outcomes: &[OffloadItem<'_>]) -> Vec<Result<(), Refusal>> {
+        NotifyOffload,
+        message(proto::NotifyOffloadRequest {
+            client_id: client.to_bytes().into(),
+            outcomes: outcomes.iter().map(proto::OffloadOutcome::from).collect(),
+        }),
+        |message: &[u8]| read_all_done(message, outcomes.len()),
+    }
+
+    /// Reports the objects on a client's disk that it has just mounted.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes an
+    /// object that is refused.
+    fn report_local_disk(&self, client: ClientId, found: &[FoundItem<'_>]) -> Vec<Result<(), Refusal>> {
+        ReportLocalDisk,
+        message(proto::ReportLocalDiskRequest {
+            client_id: client.to_bytes().into(),
+            found: found.iter().map(proto::FoundOnDisk::from).collect(),
+        }),
+        |message: &[u8]| read_all_done(message, found.len()),
+    }
+
+    /// Reports how many bytes a client's disk can hold.
+    ///
+    /// # Errors
+    /// Refused with `SegmentNotFound` when the disk is not mounted; or any other
+    /// [`RpcError`].
+    fn report_ssd_capacity(&self, client: ClientId, bytes: u64) -> () {
+        ReportSsdCapacity,
+        message(proto::ReportSsdCapacityRequest {
+            client_id: client.to_bytes().into(),
+            capacity: bytes,
+        }),
+        read_done,
+    }
+
+    /// Returns whether a client is to delete everything on its disk, because everything was
+    /// removed by force; once.
+    ///
+    /// # Errors
+    /// Any [`RpcError`].
+    fn poll_remove_all(&self, client: ClientId) -> bool {
+        PollRemoveAll,
+        message(proto::PollRemoveAllRequest { client_id: client.to_bytes().into() }),
+        reply(|answer: &proto::PollRemoveAllResponse| Ok(answer.remove_all)),
+    }
+
+    /// Returns up to `limit` of the disks of clients whose ids come after `after`; 0 lets the
+    /// master choose how many.
+    ///
+    /// # Errors
+    /// Refused with `InvalidParams` beyond [`MAX_PAGE`](crate::MAX_PAGE) disks; or any
+    /// other [`RpcError`].
+    fn local_disks(&self, after: Option<ClientId>, limit: usize) -> LocalDisks {
+        ListLocalDisks,
+        message(proto::ListLocalDisksRequest {
+            after: after.map(|client| client.to_bytes().into()).unwrap_or_default(),
+            limit: count(limit),
+        }),
+        reply(LocalDisks::from_proto),
+    }
+}
+
+impl CallContext<'_> {
+    pub(crate) fn mount_local_disk(
+        self,
+        request: &proto::MountLocalDiskRequest,
+    ) -> Result<(), Refusal> {
+        let client = client_id(&request.client_id)?;
+        let endpoint = endpoint(&request.endpoint)?;
+        Ok(self.master.mount_local_disk(self.now, client, endpoint, request.enabled)?)
+    }
+
+    pub(crate) fn unmount_local_disk(
+        self,
+        request: &proto::UnmountLocalDiskRequest,
+    ) -> Result<(), Refusal> {
+        Ok(self.master.unmount_local_disk(self.now, client_id(&request.client_id)?)?)
+    }
+
+    pub(crate) fn offload_heartbeat(
+        self,
+        request: &proto::OffloadHeartbeatRequest,
+    ) -> Result<proto::OffloadHeartbeatResponse, Refusal> {
+        let client = client_id(&request.client_id)?;
+        let max = match request.max_jobs as usize {
+            0 => MAX_PAGE,
+            max => max.min(MAX_PAGE),
+        };
+        // What is fetched and does not fit into the answer would be nobody's until its
+        // time is up.
+        let max = max.min(self.max_reply / DISK_JOB_CEILING);
+        let jobs = self.master.offload_heartbeat(self.now, client, request.enabled, max)?;
+        let jobs = jobs.iter().map(job_to_proto).collect();
+        Ok(proto::OffloadHeartbeatResponse { jobs, ..Default::default() })
+    }
+
+    pub(crate) fn notify_offload(
+        self,
+        request: &proto::NotifyOffloadRequest,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let client = client_id(&request.client_id)?;
+        let outcomes = at_most(&request.outcomes, MAX_BATCH, "outcomes")?;
+        BatchReply::new(out, 2, outcomes.len(), self.max_reply)?.all(outcomes, |item| {
+            let key = self.scoped_of(&tenant_key(&item.key, &item.tenant_id)?)?;
+            let generation = Generation::new(item.generation);
+            let outcome = OffloadOutcome { key: key.as_ref(), generation, written: item.written };
+            only(self.master.notify_offload(self.now, client, &[outcome]))
+        });
+        Ok(())
+    }
+
+    pub(crate) fn report_local_disk(
+        self,
+        request: &proto::ReportLocalDiskRequest,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let client = client_id(&request.client_id)?;
+        let found = at_most(&request.found, MAX_BATCH, "found")?;
+        BatchReply::new(out, 2, found.len(), self.max_reply)?.all(found, |item| {
+            let key = self.scoped_of(&tenant_key(&item.key, &item.tenant_id)?)?;
+            let generation = Generation::new(item.generation);
+            let found = FoundOnDisk { key: key.as_ref(), generation, len: item.length };
+            only(self.master.report_local_disk(self.now, client, &[found]))
+        });
+        Ok(())
+    }
+
+    pub(crate) fn report_ssd_capacity(
+        self,
+        request: &proto::ReportSsdCapacityRequest,
+    ) -> Result<(), Refusal> {
+        let client = client_id(&request.client_id)?;
+        Ok(self.master.report_ssd_capacity(client, request.capacity)?)
+    }
+
+    pub(crate) fn poll_remove_all(
+        self,
+        request: &proto::PollRemoveAllRequest,
+    ) -> Result<proto::PollRemoveAllResponse, Refusal> {
+        let remove_all = self.master.poll_remove_all(client_id(&request.client_id)?);
+        Ok(proto::PollRemoveAllResponse { remove_all, ..Default::default() })
+    }
+
+    pub(crate) fn list_local_disks(
+        self,
+        request: &proto::ListLocalDisksRequest,
+    ) -> Result<proto::ListLocalDisksResponse, Refusal> {
+        let after = optional_id(&request.after, "after", ClientId::from_bytes)?;
+        let limit = page_limit(request.limit, DEFAULT_PAGE)?;
+        let disks = self.master.local_disks();
+        // They are in the order of their clients' ids.
+        let begun = |disk: &LocalDiskInfo| after.is_some_and(|after| disk.client <= after);
+        let rest = &disks[disks.partition_point(begun)..];
+        let fit = self.max_reply.saturating_sub(2) / DISK_CEILING;
+        let page = &rest[..rest.len().min(limit).min(fit)];
+        Ok(proto::ListLocalDisksResponse {
+            disks: page.iter().map(to_proto).collect(),
+            more: page.len() < rest.len(),
+            ..Default::default()
+        })
+    }
+}
+
+/// The answer about the one item of a batch.
+fn only<E>(answers: Vec<Result<(), E>>) -> Result<(), Refusal>
+where
+    Refusal: From<E>,
+{
+    answers.into_iter().try_for_each(|answer| answer.map_err(Refusal::from))
+}
+
+pub(super) fn job_to_proto(job: &mc_meta::DiskJob) -> proto::DiskJob {
+    let (tenant, key) = unscoped(job.key.as_ref());
+    proto::DiskJob {
+        key: key.into(),
+        tenant_id: tenant.into(),
+        generation: job.generation.as_u64(),
+        length: job.len,
+    }
+}
+
+pub(super) fn disk_jobs(jobs: &[proto::DiskJob]) -> Result<Vec<DiskJob>, BadField> {
+    at_most(jobs, MAX_PAGE, "jobs")?;
+    let job = |job: &proto::DiskJob| {
+        Ok(DiskJob {
+            tenant: tenant(&job.tenant_id)?,
+            key: object_key(&job.key)?,
+            generation: Generation::new(job.generation),
+            len: job.length,
+        })
+    };
+    jobs.iter().map(job).collect()
+}
+
+impl From<&OffloadItem<'_>> for proto::OffloadOutcome {
+    fn from(item: &OffloadItem<'_>) -> Self {
+        Self {
+            key: item.object.key.as_str().into(),
+            tenant_id: tenant_name(&item.object),
+            generation: item.generation.as_u64(),
+            written: item.written,
+        }
+    }
+}
+
+impl From<&FoundItem<'_>> for proto::FoundOnDisk {
+    fn from(item: &FoundItem<'_>) -> Self {
+        Self {
+            key: item.object.key.as_str().into(),
+            tenant_id: tenant_name(&item.object),
+            generation: item.generation.as_u64(),
+            length: item.len,
+        }
+    }
+}
+
+fn to_proto(disk: &LocalDiskInfo) -> proto::LocalDiskReport {
+    proto::LocalDiskReport {
+        client_id: disk.client.to_bytes().into(),
+        endpoint: disk.endpoint.as_str().into(),
+        objects: disk.objects,
+        enabled: disk.usage.enabled,
+        used: disk.usage.used,
+        capacity: disk.usage.capacity,
+        queued: disk.usage.queued as u64,
+        writing: disk.usage.writing as u64,
+    }
+}
+
+fn local_disk(report: &proto::LocalDiskReport) -> Result<LocalDiskInfo, BadField> {
+    let number = |number| usize::try_from(number).unwrap_or(usize::MAX);
+    let usage = DiskUsage {
+        enabled: report.enabled,
+        used: report.used,
+        capacity: report.capacity,
+        queued: number(report.queued),
+        writing: number(report.writing),
+    };
+    Ok(LocalDiskInfo {
+        client: client_id(&report.client_id)?,
+        endpoint: endpoint(&report.endpoint)?,
+        objects: report.objects,
+        usage,
+    })
+}
+
+impl LocalDisks {
+    fn from_proto(answer: &proto::ListLocalDisksResponse) -> Result<Self, BadField> {
+        at_most(&answer.disks, MAX_PAGE, "disks")?;
+        let disks: Vec<_> = answer.disks.iter().map(local_disk).collect::<Result<_, _>>()?;
+        let next_after = match answer.more {
+            // Without one the next page would be this one again, for ever.
+            true => Some(disks.last().ok_or(missing("disks"))?.client),
+            false => None,
+        };
+        Ok(Self { disks, next_after })
+    }
+}

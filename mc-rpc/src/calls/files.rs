@@ -1,0 +1,172 @@
+//! The shared tier of files, and what is deleted from disks.
+
+use bytes::BytesMut;
+use mc_meta::{LateWrites, Master, PutFinishError, PutHandle, ReplicaKind};
+use mc_types::{ClientId, Generation, KeyRef, Time};
+
+use super::{CallContext, MAX_BATCH, at_most, calls, client_id, message, tenant_key, tenant_name};
+use crate::answer::{read_all_done, read_done};
+use crate::error::Refusal;
+use crate::proto::{self, evict_disk_replica_request::Kind};
+use crate::reply::BatchReply;
+use crate::request::{PutFinishRequest, TenantKey};
+
+/// One object of [`MasterClient::batch_evict_disk_replica`](crate::MasterClient::batch_evict_disk_replica).
+#[derive(Clone, Debug)]
+pub struct EvictDiskItem<'a> {
+    /// The object.
+    pub object: TenantKey<'a>,
+    /// What was deleted; `None` for whatever is there.
+    pub generation: Option<Generation>,
+}
+
+calls! {
+    /// Reports that the file of an object on the shared tier is written; before or after
+    /// [`put_end`](Self::put_end). The object can be read from it then.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutFinishError`]: the writer of the file
+    /// deletes it then; or any other [`RpcError`].
+    fn disk_put_end(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
+        DiskPutEnd,
+        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, LateWrites::Impossible),
+        read_done,
+    }
+
+    /// Reports that the file of an object on the shared tier will not be written.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
+    /// [`RpcError`].
+    fn disk_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
+        DiskPutRevoke,
+        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, LateWrites::Impossible),
+        read_done,
+    }
+
+    /// Gives up the memory of a put, and not the file: the object can be read when that is
+    /// written.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
+    /// [`RpcError`].
+    fn memory_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
+        MemoryPutRevoke,
+        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),
+        read_done,
+    }
+
+    /// Reports that a client has deleted an object from a disk to make room there.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::DiskEvictError`]; or any other
+    /// [`RpcError`].
+    fn evict_disk_replica(&self, client: ClientId, object: &TenantKey<'_>, generation: Option<Generation>, kind: ReplicaKind) -> () {
+        EvictDiskReplica,
+        message(proto::EvictDiskReplicaRequest {
+            key: object.key.as_str().into(),
+            client_id: client.to_bytes().into(),
+            generation: generation.map(Generation::as_u64),
+            kind: kind as i32,
+            tenant_id: tenant_name(object),
+        }),
+        read_done,
+    }
+
+    /// [`evict_disk_replica`](Self::evict_disk_replica) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_evict_disk_replica(&self, client: ClientId, items: &[EvictDiskItem<'_>], kind: ReplicaKind) -> Vec<Result<(), Refusal>> {
+        BatchEvictDiskReplica,
+        message(proto::BatchEvictDiskReplicaRequest {
+            client_id: client.to_bytes().into(),
+            kind: kind as i32,
+            items: items.iter().map(proto::EvictDiskItem::from).collect(),
+        }),
+        |message: &[u8]| read_all_done(message, items.len()),
+    }
+}
+
+impl From<&EvictDiskItem<'_>> for proto::EvictDiskItem {
+    fn from(item: &EvictDiskItem<'_>) -> Self {
+        Self {
+            key: item.object.key.as_str().into(),
+            generation: item.generation.map(Generation::as_u64),
+            tenant_id: tenant_name(&item.object),
+        }
+    }
+}
+
+/// One of the master's ways to end part of a put.
+type FinishPart =
+    fn(&Master, Time, ClientId, KeyRef<'_>, PutHandle, LateWrites) -> Result<(), PutFinishError>;
+
+impl CallContext<'_> {
+    pub(crate) fn disk_put_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        self.finish_part(|master, now, client, key, handle, _| {
+            master.disk_put_end(now, client, key, handle)
+        })
+    }
+
+    pub(crate) fn disk_put_revoke(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        self.finish_part(|master, now, client, key, handle, _| {
+            master.disk_put_revoke(now, client, key, handle)
+        })
+    }
+
+    pub(crate) fn memory_put_revoke(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        self.finish_part(Master::memory_put_revoke)
+    }
+
+    fn finish_part(self, finish: FinishPart) -> Result<(), Refusal> {
+        let PutFinishRequest { client, key, handle, late, .. } =
+            PutFinishRequest::parse(self.payload)?;
+        let key = self.scoped(key)?;
+        Ok(finish(self.master, self.now, client, key.as_ref(), handle, late)?)
+    }
+
+    pub(crate) fn evict_disk_replica(
+        self,
+        request: &proto::EvictDiskReplicaRequest,
+    ) -> Result<(), Refusal> {
+        let (client, kind) = (client_id(&request.client_id)?, kind(request.kind)?);
+        let object = tenant_key(&request.key, &request.tenant_id)?;
+        self.note_evicted(client, kind, &object, request.generation)
+    }
+
+    pub(crate) fn batch_evict_disk_replica(
+        self,
+        request: &proto::BatchEvictDiskReplicaRequest,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let (client, kind) = (client_id(&request.client_id)?, kind(request.kind)?);
+        let items = at_most(&request.items, MAX_BATCH, "items")?;
+        BatchReply::new(out, 2, items.len(), self.max_reply)?.all(items, |item| {
+            let object = tenant_key(&item.key, &item.tenant_id)?;
+            self.note_evicted(client, kind, &object, item.generation)
+        });
+        Ok(())
+    }
+
+    fn note_evicted(
+        &self,
+        client: ClientId,
+        kind: ReplicaKind,
+        object: &TenantKey<'_>,
+        generation: Option<u64>,
+    ) -> Result<(), Refusal> {
+        let (key, generation) = (self.scoped_of(object)?, generation.map(Generation::new));
+        let (master, now, key) = (self.master, self.now, key.as_ref());
+        Ok(master.evict_disk_replica(now, client, key, generation, kind)?)
+    }
+}
+
+fn kind(number: i32) -> Result<ReplicaKind, Refusal> {
+    match Kind::try_from(number) {
+        Ok(Kind::Memory) => Ok(ReplicaKind::Memory),
+        Ok(Kind::Disk) => Ok(ReplicaKind::Disk),
+        Ok(Kind::LocalDisk) => Ok(ReplicaKind::LocalDisk),
+        Err(_) => Err(Refusal::invalid(format!("kind is {number}; name DISK or LOCAL_DISK"))),
+    }
+}

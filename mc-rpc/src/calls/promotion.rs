@@ -1,0 +1,179 @@
+//! Objects that come back from disks into memory.
+
+use core::time::Duration;
+
+use bytes::BytesMut;
+use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, TransferHandle};
+use mc_ticket::PutToken;
+use mc_types::{ClientId, Generation, TransferId};
+
+use super::disks::{DISK_JOB_CEILING, disk_jobs, job_to_proto};
+use super::{
+    CallContext, DiskJob, calls, client_id, message, reply, segment_names, tenant_key, tenant_name,
+    texts,
+};
+use crate::answer::{ReplicaLocation, read_done, read_promotion};
+use crate::error::Refusal;
+use crate::proto;
+use crate::reply::write_promotion;
+use crate::request::{MAX_PAGE, TenantKey};
+
+/// Memory to bring an object back into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromotionGrant {
+    /// Names this way back, and proves that its holder began it: only this answer tells it.
+    pub handle: TransferHandle,
+    /// The replica to write, as long as the object.
+    pub replica: ReplicaLocation,
+    /// How long it may be written to, counted from when the master wrote the answer: the
+    /// client counts from before it asked.
+    pub time_left: Duration,
+}
+
+calls! {
+    /// Returns the next objects that a client is to bring back from a disk into memory.
+    ///
+    /// # Errors
+    /// Any [`RpcError`]. When the answer is lost the objects wait until their time is up.
+    fn promotion_heartbeat(&self, client: ClientId) -> Vec<DiskJob> {
+        PromotionHeartbeat,
+        message(proto::PromotionHeartbeatRequest { client_id: client.to_bytes().into() }),
+        reply(|answer: &proto::PromotionHeartbeatResponse| disk_jobs(&answer.jobs)),
+    }
+
+    /// Grants memory to bring an object of `len` bytes back into, if possible in one of the
+    /// segments named `preferred`.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PromotionStartError`], after which there is
+    /// nothing more to do; or any other [`RpcError`].
+    fn promotion_alloc_start(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, len: u64, preferred: &[&str]) -> PromotionGrant {
+        PromotionAllocStart,
+        message(proto::PromotionAllocStartRequest {
+            key: object.key.as_str().into(),
+            client_id: client.to_bytes().into(),
+            generation: generation.as_u64(),
+            length: len,
+            preferred_segments: texts(preferred),
+            tenant_id: tenant_name(object),
+        }),
+        |message: &[u8]| read_promotion(message, len),
+    }
+
+    /// Reports that an object is in the memory that was granted for it; it can be read there
+    /// then.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PromotionError`]; or any other
+    /// [`RpcError`].
+    fn notify_promotion_success(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, handle: TransferHandle) -> () {
+        NotifyPromotionSuccess,
+        message(proto::NotifyPromotionSuccessRequest {
+            key: object.key.as_str().into(),
+            client_id: client.to_bytes().into(),
+            generation: generation.as_u64(),
+            tenant_id: tenant_name(object),
+            transfer: Some(handle.id.as_u64()),
+            transfer_token: handle.token.as_u64(),
+        }),
+        read_done,
+    }
+
+    /// Reports that a client does not bring an object back; with the handle of the memory that
+    /// was granted for it, if any was. Where bytes may arrive late the memory is kept until
+    /// the grant's end, or until the same is said once more without them.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PromotionError`]; or any other
+    /// [`RpcError`].
+    fn notify_promotion_failure(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, handle: Option<TransferHandle>, late: LateWrites) -> () {
+        NotifyPromotionFailure,
+        message(proto::NotifyPromotionFailureRequest {
+            key: object.key.as_str().into(),
+            client_id: client.to_bytes().into(),
+            generation: generation.as_u64(),
+            tenant_id: tenant_name(object),
+            transfer: handle.map(|handle| handle.id.as_u64()),
+            transfer_token: handle.map_or(0, |handle| handle.token.as_u64()),
+            late_writes: late == LateWrites::Possible,
+        }),
+        read_done,
+    }
+}
+
+impl CallContext<'_> {
+    pub(crate) fn promotion_heartbeat(
+        self,
+        request: &proto::PromotionHeartbeatRequest,
+    ) -> Result<proto::PromotionHeartbeatResponse, Refusal> {
+        let client = client_id(&request.client_id)?;
+        let jobs = self.master.promotion_heartbeat(self.now, client);
+        let fit = jobs.len().min(MAX_PAGE).min(self.max_reply / DISK_JOB_CEILING);
+        // The others would be nobody's until their time is up. When they are read again
+        // they are tried again.
+        for job in &jobs[fit..] {
+            let key = job.key.as_ref();
+            let (generation, late) = (job.generation, LateWrites::Impossible);
+            self.master.notify_promotion_failure(self.now, client, key, generation, None, late)?;
+        }
+        let jobs = jobs[..fit].iter().map(job_to_proto).collect();
+        Ok(proto::PromotionHeartbeatResponse { jobs, ..Default::default() })
+    }
+
+    pub(crate) fn promotion_alloc_start(
+        self,
+        request: &proto::PromotionAllocStartRequest,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let client = client_id(&request.client_id)?;
+        let key = self.scoped_of(&tenant_key(&request.key, &request.tenant_id)?)?;
+        let names = &request.preferred_segments;
+        let preferred: Vec<&str> = segment_names(names, MAX_NAMED_SEGMENTS, "preferred_segments")?;
+        let grant = self.master.promotion_alloc_start(
+            self.now,
+            client,
+            key.as_ref(),
+            Generation::new(request.generation),
+            request.length,
+            &preferred,
+        )?;
+        write_promotion(out, &grant, self.signer);
+        Ok(())
+    }
+
+    pub(crate) fn notify_promotion_success(
+        self,
+        request: &proto::NotifyPromotionSuccessRequest,
+    ) -> Result<(), Refusal> {
+        let missing = || Refusal::invalid("transfer is missing; it says which memory is meant");
+        let (client, generation) =
+            (client_id(&request.client_id)?, Generation::new(request.generation));
+        let handle = handle(request.transfer, request.transfer_token).ok_or_else(missing)?;
+        let key = self.scoped_of(&tenant_key(&request.key, &request.tenant_id)?)?;
+        let (now, key) = (self.now, key.as_ref());
+        Ok(self.master.notify_promotion_success(now, client, key, generation, handle)?)
+    }
+
+    pub(crate) fn notify_promotion_failure(
+        self,
+        request: &proto::NotifyPromotionFailureRequest,
+    ) -> Result<(), Refusal> {
+        let (client, generation) =
+            (client_id(&request.client_id)?, Generation::new(request.generation));
+        let (handle, late) =
+            (handle(request.transfer, request.transfer_token), late_writes(request.late_writes));
+        let key = self.scoped_of(&tenant_key(&request.key, &request.tenant_id)?)?;
+        let (now, key) = (self.now, key.as_ref());
+        Ok(self.master.notify_promotion_failure(now, client, key, generation, handle, late)?)
+    }
+}
+
+/// What names a copy, a move or a way back, if the request says one.
+pub(super) fn handle(id: Option<u64>, token: u64) -> Option<TransferHandle> {
+    let (id, token) = (TransferId::new(id?), PutToken::from_u64(token));
+    Some(TransferHandle { id, token })
+}
+
+pub(super) fn late_writes(may_come: bool) -> LateWrites {
+    if may_come { LateWrites::Possible } else { LateWrites::Impossible }
+}

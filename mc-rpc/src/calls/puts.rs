@@ -1,0 +1,231 @@
+//! Puts: space for an object, and that it is written or given up.
+
+use bytes::BytesMut;
+use mc_meta::{
+    LateWrites, Master, PutEnd, PutFinishError, PutHandle, PutStart, PutStartError, ReplicateConfig,
+};
+use mc_types::{ClientId, KeyRef, Time};
+
+use super::{CallContext, calls};
+use crate::answer::PutGrant;
+use crate::error::Refusal;
+use crate::reply::{BatchReply, PlacedReply};
+use crate::request::{
+    BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
+};
+use crate::{answer, reply};
+
+/// One object of [`MasterClient::batch_put_start`](crate::MasterClient::batch_put_start).
+#[derive(Clone, Copy, Debug)]
+pub struct PutStartItem<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// Lengths of its slices in bytes; the object is their concatenation.
+    pub slice_lengths: &'a [u64],
+    /// Whether it was refused for want of room before and waits: the master counts a refusal
+    /// as a retry then.
+    pub again: bool,
+}
+
+/// One object of [`MasterClient::batch_put_revoke`](crate::MasterClient::batch_put_revoke).
+#[derive(Clone, Copy, Debug)]
+pub struct PutRevokeItem<'a> {
+    /// The object's key.
+    pub key: KeyRef<'a>,
+    /// The put, as [`PutGrant::handle`] named it.
+    pub handle: PutHandle,
+    /// Whether bytes that were sent for it may arrive later still.
+    pub late: LateWrites,
+}
+
+calls! {
+    /// Grants space to write an object into.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutStartError`]; or any other
+    /// [`RpcError`].
+    fn put_start(&self, client: ClientId, put: &PutStart<'_>) -> PutGrant {
+        PutStart,
+        |out: &mut BytesMut| PutStartRequest::write(out, client, put),
+        |message: &[u8]| answer::read_grant(message, total(put.slice_lengths)),
+    }
+
+    /// Reports that every replica of an object is written; it can be read from
+    /// then on.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
+    /// [`RpcError`].
+    fn put_end(&self, client: ClientId, end: &PutEnd<'_>) -> () {
+        PutEnd,
+        |out: &mut BytesMut| PutFinishRequest::write(out, client, end),
+        answer::read_done,
+    }
+
+    /// Gives up a put and its space. Where bytes may arrive late the space is kept until
+    /// the grant's end, or until the put is given up once more without them.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
+    /// [`RpcError`].
+    fn put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
+        PutRevoke,
+        |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),
+        answer::read_done,
+    }
+
+    /// [`put_start`](Self::put_start) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_put_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
+        BatchPutStart,
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths, put.again)); BatchPutStartRequest::write(out, client, config, puts); },
+        |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
+    }
+
+    /// [`put_end`](Self::put_end) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_put_end(&self, client: ClientId, puts: &[PutEnd<'_>]) -> Vec<Result<(), Refusal>> {
+        BatchPutEnd,
+        |out: &mut BytesMut| BatchPutFinishRequest::write(out, client, puts.iter().copied()),
+        |message: &[u8]| answer::read_all_done(message, puts.len()),
+    }
+
+    /// [`put_revoke`](Self::put_revoke) of many objects.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_put_revoke(&self, client: ClientId, puts: &[PutRevokeItem<'_>]) -> Vec<Result<(), Refusal>> {
+        BatchPutRevoke,
+        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.handle, put.late)); BatchPutFinishRequest::write_revokes(out, client, puts); },
+        |message: &[u8]| answer::read_all_done(message, puts.len()),
+    }
+}
+
+/// The object's length; a sum that does not fit is refused by the master.
+pub(super) fn total(lengths: &[u64]) -> u64 {
+    lengths.iter().fold(0, |sum, length| sum.saturating_add(*length))
+}
+
+/// A command that begins a put.
+type Start = fn(&Master, Time, ClientId, &PutStart<'_>) -> Result<mc_meta::PutGrant, PutStartError>;
+
+/// A command that begins a put, and the one for a put that was refused before and waits.
+pub(super) struct Starts {
+    pub(super) first: Start,
+    pub(super) again: Start,
+}
+
+impl Starts {
+    const fn attempt(&self, again: bool) -> Start {
+        if again { self.again } else { self.first }
+    }
+}
+
+const START: Starts = Starts { first: Master::put_start, again: Master::put_start_again };
+
+/// A command that ends or gives up a put; only the latter looks at what may arrive late.
+pub(super) type Finish =
+    fn(&Master, Time, ClientId, &PutEnd<'_>, LateWrites) -> Result<(), PutFinishError>;
+
+const END: Finish = |master, now, client, put, _| master.put_end(now, client, put);
+
+const REVOKE: Finish =
+    |master, now, client, put, late| master.put_revoke(now, client, put.key, put.handle, late);
+
+impl CallContext<'_> {
+    pub(crate) fn put_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.start(out, &START)
+    }
+
+    pub(crate) fn put_end(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        self.finish(END)
+    }
+
+    pub(crate) fn put_revoke(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        self.finish(REVOKE)
+    }
+
+    pub(crate) fn batch_put_start(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.batch_start(out, &START)
+    }
+
+    pub(crate) fn batch_put_end(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.batch_finish(out, END)
+    }
+
+    pub(crate) fn batch_put_revoke(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        self.batch_finish(out, REVOKE)
+    }
+
+    /// Answers `PutStartRequest`, whatever begins the put.
+    pub(super) fn start(self, out: &mut BytesMut, starts: &Starts) -> Result<(), Refusal> {
+        let mut put = PutStartRequest::parse(self.payload)?;
+        self.scope_parent(&mut put.config)?;
+        let key = self.scoped(put.key)?;
+        let command = PutStart { key: key.as_ref(), ..put.command() };
+        let grant = starts.attempt(put.again)(self.master, self.now, put.client, &command)?;
+        reply::write_grant(out, &grant, self.signer);
+        Ok(())
+    }
+
+    /// Answers `PutEndRequest` and `PutRevokeRequest`.
+    pub(super) fn finish(self, finish: Finish) -> Result<(), Refusal> {
+        let put = PutFinishRequest::parse(self.payload)?;
+        let key = self.scoped(put.key)?;
+        let end = PutEnd { key: key.as_ref(), ..put.end() };
+        Ok(finish(self.master, self.now, put.client, &end, put.late)?)
+    }
+
+    /// Answers `BatchPutStartRequest`.
+    pub(super) fn batch_start(self, out: &mut BytesMut, starts: &Starts) -> Result<(), Refusal> {
+        let mut batch = BatchPutStartRequest::parse(self.payload)?;
+        self.scope_parent(&mut batch.config)?;
+        let (puts, max_reply) = (batch.puts.len(), self.max_reply);
+        let mut reply = PlacedReply::new(out, [2, 3], puts, max_reply, self.signer)?;
+        batch.for_each(|put| {
+            // Asked before space is taken: a grant that cannot be told would
+            // block its key until the put is discarded.
+            if !reply.has_room_for_grant(batch.config.replica_num) {
+                return reply.full();
+            }
+            let grant = put.and_then(|(put, again)| {
+                let key = self.scoped(put.key)?;
+                let command = PutStart { key: key.as_ref(), ..put };
+                Ok(starts.attempt(again)(self.master, self.now, batch.client, &command)?)
+            });
+            match grant {
+                Ok(grant) => reply.grant(&grant),
+                Err(refusal) => reply.refused(&refusal),
+            }
+        });
+        Ok(())
+    }
+
+    /// Answers `BatchPutEndRequest` and `BatchPutRevokeRequest`.
+    pub(super) fn batch_finish(self, out: &mut BytesMut, finish: Finish) -> Result<(), Refusal> {
+        let batch = BatchPutFinishRequest::parse(self.payload)?;
+        let mut reply = BatchReply::new(out, 2, batch.puts.len(), self.max_reply)?;
+        batch.for_each(|end| {
+            let finished = end.and_then(|(end, late)| {
+                let key = self.scoped(end.key)?;
+                let end = PutEnd { key: key.as_ref(), ..end };
+                Ok(finish(self.master, self.now, batch.client, &end, late)?)
+            });
+            reply.item(finished);
+        });
+        Ok(())
+    }
+
+    /// Makes the key that a put names as its parent one of the caller's tenant.
+    fn scope_parent(self, config: &mut ReplicateConfig) -> Result<(), Refusal> {
+        if let Some(parent) = &config.parent {
+            let scoped = self.scoped(parent.as_ref())?.as_ref().to_owned();
+            config.parent = Some(scoped);
+        }
+        Ok(())
+    }
+}

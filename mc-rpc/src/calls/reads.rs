@@ -1,0 +1,159 @@
+//! Reads: where objects are, and whether they are.
+
+use bytes::BytesMut;
+use mc_meta::{RangeRead, ScopedKey};
+use mc_types::KeyRef;
+
+use super::{CallContext, calls};
+use crate::answer::{RangedList, ReplicaList};
+use crate::error::Refusal;
+use crate::reply::{ExistReply, PlacedReply};
+use crate::request::{BatchReadRequest, RangedReads};
+use crate::{answer, reply, request};
+
+calls! {
+    /// Returns where to read an object. The master keeps it there for
+    /// [`ReplicaList::lease`].
+    ///
+    /// # Errors
+    /// Refused with `ObjectNotFound` or `ReplicaIsNotReady`; or any other
+    /// [`RpcError`].
+    fn get_replica_list(&self, key: KeyRef<'_>) -> ReplicaList {
+        GetReplicaList,
+        |out: &mut BytesMut| request::write_key(out, key),
+        answer::read_replica_list,
+    }
+
+    /// Returns whether an object can be read; when it can, it gets a lease.
+    ///
+    /// # Errors
+    /// Any [`RpcError`].
+    fn exist(&self, key: KeyRef<'_>) -> bool {
+        ExistKey,
+        |out: &mut BytesMut| request::write_key(out, key),
+        answer::read_exists,
+    }
+
+    /// Returns how many of the first keys exist, up to the first that does not. Grants
+    /// no lease.
+    ///
+    /// # Errors
+    /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) keys;
+    /// or any other [`RpcError`].
+    fn longest_prefix(&self, keys: &[KeyRef<'_>]) -> usize {
+        LongestPrefix,
+        |out: &mut BytesMut| request::write_keys(out, keys),
+        |message: &[u8]| answer::read_length(message, keys.len()),
+    }
+
+    /// [`get_replica_list`](Self::get_replica_list) of many keys; the answers
+    /// are in the order of the keys.
+    ///
+    /// # Errors
+    /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) keys;
+    /// or any other [`RpcError`]. What concerns one key is in its item.
+    fn batch_get_replica_list(&self, keys: &[KeyRef<'_>]) -> Vec<Result<ReplicaList, Refusal>> {
+        BatchGetReplicaList,
+        |out: &mut BytesMut| request::write_keys(out, keys),
+        |message: &[u8]| answer::read_replica_lists(message, keys.len()),
+    }
+
+    /// [`get_replica_list`](Self::get_replica_list) of many keys, and for each range of
+    /// them what to read to [verify](RangedList::spans) it. The answers are in the order
+    /// of the reads.
+    ///
+    /// # Errors
+    /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) keys or as many
+    /// ranges together; or any other [`RpcError`]. What concerns one key is in its item:
+    /// `InvalidParams` beyond [`MAX_RANGES`](crate::MAX_RANGES) ranges of it.
+    fn batch_get_ranges(&self, reads: &[RangeRead<'_>]) -> Vec<Result<RangedList, Refusal>> {
+        BatchGetReplicaList,
+        |out: &mut BytesMut| request::write_reads(out, reads),
+        |message: &[u8]| answer::read_ranged_lists(message, reads),
+    }
+
+    /// [`exist`](Self::exist) of many keys.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_exist(&self, keys: &[KeyRef<'_>]) -> Vec<Result<bool, Refusal>> {
+        BatchExistKey,
+        |out: &mut BytesMut| request::write_keys(out, keys),
+        |message: &[u8]| answer::read_all_exist(message, keys.len()),
+    }
+}
+
+impl CallContext<'_> {
+    pub(crate) fn get_replica_list(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let mut ranges = Vec::new();
+        let key = self.scoped(request::parse_read(self.payload, &mut ranges)?)?;
+        if ranges.is_empty() {
+            let list = self.master.get_replica_list(self.now, key.as_ref())?;
+            reply::write_replica_list(out, &list, self.signer);
+        } else {
+            let read = RangeRead { key: key.as_ref(), ranges: &ranges };
+            let mut lists = self.master.batch_get_ranges(self.now, &[read]);
+            let ranged = lists.pop().expect("the master answers for each read")?;
+            reply::write_ranged_list(out, &ranged, self.signer);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn batch_get_replica_list(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let keys = match BatchReadRequest::parse(self.payload)? {
+            BatchReadRequest::Keys(keys) => keys,
+            BatchReadRequest::Reads(reads) => return self.batch_get_ranges(&reads, out),
+        };
+        let mut reply = self.placed_reply(keys.len(), out)?;
+        let ask = |keys: &[KeyRef<'_>]| self.master.batch_get_replica_list(self.now, keys);
+        self.in_key_batches(keys, ask, |list| match list.and_then(|list| Ok(list?)) {
+            Ok(list) => reply.replica_list(&list),
+            Err(refusal) => reply.refused(&refusal),
+        });
+        Ok(())
+    }
+
+    fn batch_get_ranges(self, reads: &RangedReads<'_>, out: &mut BytesMut) -> Result<(), Refusal> {
+        let mut reply = self.placed_reply(reads.len(), out)?;
+        let ask = |reads: &[RangeRead<'_>]| self.master.batch_get_ranges(self.now, reads);
+        self.in_ranged_key_batches(reads, ask, |ranged| {
+            match ranged.and_then(|ranged| Ok(ranged?)) {
+                Ok(ranged) => reply.ranged_list(&ranged),
+                Err(refusal) => reply.refused(&refusal),
+            }
+        });
+        Ok(())
+    }
+
+    fn placed_reply(self, items: usize, out: &mut BytesMut) -> Result<PlacedReply<'_>, Refusal> {
+        PlacedReply::new(out, [2, 3], items, self.max_reply, self.signer)
+    }
+
+    pub(crate) fn exist(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let key = self.scoped(request::parse_key(self.payload)?)?;
+        reply::write_exists(out, self.master.exist(self.now, key.as_ref()));
+        Ok(())
+    }
+
+    pub(crate) fn batch_exist(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let keys = request::parse_keys(self.payload)?;
+        let mut reply = ExistReply::new(out, keys.len(), self.max_reply)?;
+        let ask = |keys: &[KeyRef<'_>]| self.master.batch_exist(self.now, keys);
+        self.in_key_batches(keys, ask, |exists| match exists {
+            Ok(exists) => reply.exists(exists),
+            Err(refusal) => reply.refused(&refusal),
+        });
+        reply.finish()
+    }
+
+    pub(crate) fn longest_prefix(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let keys = request::parse_keys(self.payload)?;
+        let keys = keys
+            .keys()
+            .map(|key| self.scoped(key?))
+            .collect::<Result<Vec<ScopedKey<'_>>, Refusal>>()?;
+        let length = self.master.longest_prefix(self.now, keys.iter().map(ScopedKey::as_ref));
+        reply::write_count(out, length as u64);
+        Ok(())
+    }
+}

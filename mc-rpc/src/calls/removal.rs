@@ -1,0 +1,120 @@
+//! The removal of objects.
+
+use bytes::BytesMut;
+use mc_types::{ClientId, KeyRef, ObjectKey};
+
+use super::{
+    CallContext, MAX_BATCH, at_most, calls, client_id, key, message, object_key, reply,
+    segment_name,
+};
+use crate::answer::{read_all_done, read_done};
+use crate::error::Refusal;
+use crate::proto;
+use crate::reply::BatchReply;
+use crate::request::{self, write_batch_remove, write_remove};
+
+calls! {
+    /// Removes an object; with `force` even while it has a lease.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::RemoveError`]; or any other
+    /// [`RpcError`].
+    fn remove(&self, key: KeyRef<'_>, force: bool) -> () {
+        Remove,
+        |out: &mut BytesMut| write_remove(out, key, force),
+        read_done,
+    }
+
+    /// [`remove`](Self::remove) of many keys.
+    ///
+    /// # Errors
+    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
+    fn batch_remove(&self, keys: &[KeyRef<'_>], force: bool) -> Vec<Result<(), Refusal>> {
+        BatchRemove,
+        |out: &mut BytesMut| write_batch_remove(out, keys, force),
+        |message: &[u8]| read_all_done(message, keys.len()),
+    }
+
+    /// Removes every object without a lease, with `force` the others too, and returns how
+    /// many that were.
+    ///
+    /// # Errors
+    /// Any [`RpcError`].
+    fn remove_all(&self, force: bool) -> u64 {
+        RemoveAll,
+        message(proto::RemoveAllRequest { force }),
+        reply(|answer: &proto::RemoveAllResponse| Ok(answer.removed)),
+    }
+
+    /// Takes back the replicas of those of `keys` that `client` has put: all of them, and
+    /// so the object, or with a segment's name only the one there. Returns the keys that were
+    /// cleared, in their order. Passed over are objects that are not there or not this
+    /// client's, that are under lease or being written, copied or moved, and that have no
+    /// replica in the segment.
+    ///
+    /// # Errors
+    /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) keys; or any
+    /// other [`RpcError`].
+    fn batch_replica_clear(&self, client: ClientId, keys: &[KeyRef<'_>], segment_name: Option<&str>) -> Vec<ObjectKey> {
+        BatchReplicaClear,
+        message(proto::BatchReplicaClearRequest {
+            object_keys: keys.iter().map(|key| key.as_str().into()).collect(),
+            client_id: client.to_bytes().into(),
+            segment_name: segment_name.unwrap_or_default().into(),
+        }),
+        reply(|answer: &proto::BatchReplicaClearResponse| {
+            at_most(&answer.cleared_keys, keys.len(), "cleared_keys")?;
+            answer.cleared_keys.iter().map(|key| object_key(key)).collect()
+        }),
+    }
+}
+
+impl CallContext<'_> {
+    pub(crate) fn remove(self, _: &mut BytesMut) -> Result<(), Refusal> {
+        let (key, force) = request::parse_remove(self.payload)?;
+        Ok(self.master.remove(self.now, self.scoped(key)?.as_ref(), force)?)
+    }
+
+    pub(crate) fn batch_remove(self, out: &mut BytesMut) -> Result<(), Refusal> {
+        let (keys, force) = request::parse_batch_remove(self.payload)?;
+        BatchReply::new(out, 2, keys.len(), self.max_reply)?.all(keys.keys(), |key| {
+            Ok(self.master.remove(self.now, self.scoped(key?)?.as_ref(), force)?)
+        });
+        Ok(())
+    }
+
+    pub(crate) fn remove_all(
+        self,
+        request: &proto::RemoveAllRequest,
+    ) -> Result<proto::RemoveAllResponse, Refusal> {
+        let removed = self.master.remove_all_of(self.now, self.tenant, request.force);
+        Ok(proto::RemoveAllResponse { removed, ..Default::default() })
+    }
+
+    pub(crate) fn batch_replica_clear(
+        self,
+        request: &proto::BatchReplicaClearRequest,
+    ) -> Result<proto::BatchReplicaClearResponse, Refusal> {
+        let client = client_id(&request.client_id)?;
+        let name = segment_name(&request.segment_name, "segment_name")?;
+        let name = (!name.is_empty()).then_some(name);
+        at_most(&request.object_keys, MAX_BATCH, "object_keys")?;
+        // Asked before anything is taken back: at most, every key of the request is told.
+        if self.payload.len() > self.max_reply {
+            return Err(Refusal::invalid(format!(
+                "the answer may have {} bytes, the caller accepts {}; send fewer keys at a time",
+                self.payload.len(),
+                self.max_reply
+            )));
+        }
+        let is_cleared = |text: &&String| {
+            let Ok(key) = key(text, "object_keys") else { return false };
+            self.scoped(key).is_ok_and(|stored| {
+                let keys = [stored.as_ref()];
+                !self.master.batch_replica_clear(self.now, client, &keys, name).is_empty()
+            })
+        };
+        let cleared_keys = request.object_keys.iter().filter(is_cleared).cloned().collect();
+        Ok(proto::BatchReplicaClearResponse { cleared_keys, ..Default::default() })
+    }
+}

@@ -1,0 +1,238 @@
+//! The tenants' quotas.
+
+use std::collections::BTreeMap;
+
+use mc_meta::{MAX_TENANT_LEN, MAX_TENANTS, PolicyError, TenantId, TenantUsage};
+
+use super::{
+    BadField, CallContext, DEFAULT_PAGE, at_most, calls, count, message, missing, page_limit,
+    reply, tenant,
+};
+use crate::answer::read_done;
+use crate::error::Refusal;
+use crate::proto;
+use crate::request::MAX_PAGE;
+
+/// Most bytes that the totals and the mark of an unfinished page take together.
+const TOTALS_CEILING: usize = 64;
+
+/// Most bytes that one tenant takes: its name, six numbers, and their tags.
+const USAGE_CEILING: usize = MAX_TENANT_LEN + 80;
+
+/// What all tenants may have and have, and a page of the tenants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TenantQuotas {
+    /// Bytes that can be allocated.
+    pub capacity: u64,
+    /// Bytes that all quotas give, at most `u64::MAX`.
+    pub requested: u64,
+    /// Bytes that all tenants with a quota may have.
+    pub effective: u64,
+    /// Requests for space refused to tenants without a quota.
+    pub unregistered: u64,
+    /// Refunds of more than was charged; anything but zero is a defect of the master.
+    pub mismatches: u64,
+    /// The tenants of this page, by name.
+    pub tenants: Vec<TenantUsage>,
+    /// The tenant after which the next page begins; `None` at the end.
+    pub next_after: Option<TenantId>,
+}
+
+calls! {
+    /// Gives a tenant a quota of so many bytes, or another one.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PolicyError`]; or any other
+    /// [`RpcError`].
+    fn set_tenant_quota(&self, tenant: &TenantId, bytes: u64) -> () {
+        SetTenantQuota,
+        message(proto::SetTenantQuotaRequest { tenant_id: tenant.to_string(), requested: bytes }),
+        read_done,
+    }
+
+    /// Makes these the only quotas. A tenant that loses its own keeps its objects, and can
+    /// put no more.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PolicyError`]; or any other
+    /// [`RpcError`].
+    fn replace_tenant_quotas(&self, quotas: &BTreeMap<TenantId, u64>) -> () {
+        ReplaceTenantQuotas,
+        message(proto::ReplaceTenantQuotasRequest {
+            quotas: quotas.iter().map(|(tenant, &requested)| {
+                proto::TenantQuota { tenant_id: tenant.to_string(), requested }
+            }).collect(),
+        }),
+        read_done,
+    }
+
+    /// Takes the quota of a tenant away that has neither objects nor space.
+    ///
+    /// # Errors
+    /// Refused with the codes of [`mc_meta::PolicyError`]; or any other
+    /// [`RpcError`].
+    fn delete_tenant_quota(&self, tenant: &TenantId) -> () {
+        DeleteTenantQuota,
+        message(proto::DeleteTenantQuotaRequest { tenant_id: tenant.to_string() }),
+        read_done,
+    }
+
+    /// Returns the quota and the use of one tenant.
+    ///
+    /// # Errors
+    /// Refused with `TenantNotRegistered` when it has neither a quota nor objects, and
+    /// with `UnavailableInCurrentMode` by a master without tenants; or any other
+    /// [`RpcError`].
+    fn tenant_quota(&self, tenant: &TenantId) -> TenantUsage {
+        GetTenantQuota,
+        message(proto::GetTenantQuotaRequest { tenant_id: tenant.to_string() }),
+        reply(|answer: &proto::GetTenantQuotaResponse| usage(answer.usage.as_ref().ok_or(missing("usage"))?)),
+    }
+
+    /// Returns the quotas and the use of all tenants, with up to `limit` of the tenants whose
+    /// names come after that of `after`; 0 lets the master choose how many.
+    ///
+    /// # Errors
+    /// Refused with `InvalidParams` beyond [`MAX_PAGE`](crate::MAX_PAGE) tenants, and with
+    /// `UnavailableInCurrentMode` by a master without tenants; or any other
+    /// [`RpcError`].
+    fn tenant_quotas(&self, after: Option<&TenantId>, limit: usize) -> TenantQuotas {
+        ListTenantQuotas,
+        message(proto::ListTenantQuotasRequest {
+            after: after.map(TenantId::to_string).unwrap_or_default(),
+            limit: count(limit),
+        }),
+        reply(TenantQuotas::from_proto),
+    }
+}
+
+impl CallContext<'_> {
+    pub(crate) fn set_tenant_quota(
+        self,
+        request: &proto::SetTenantQuotaRequest,
+    ) -> Result<(), Refusal> {
+        let tenant = full_name(&request.tenant_id)?;
+        Ok(self.master.set_tenant_quota(self.now, &tenant, request.requested)?)
+    }
+
+    pub(crate) fn replace_tenant_quotas(
+        self,
+        request: &proto::ReplaceTenantQuotasRequest,
+    ) -> Result<(), Refusal> {
+        at_most(&request.quotas, MAX_TENANTS, "quotas")?;
+        let mut quotas = BTreeMap::new();
+        for quota in &request.quotas {
+            let tenant = full_name(&quota.tenant_id)?;
+            if quotas.insert(tenant.clone(), quota.requested).is_some() {
+                return Err(Refusal::invalid(format!("quotas names the tenant {tenant} twice")));
+            }
+        }
+        Ok(self.master.replace_tenant_quotas(self.now, &quotas)?)
+    }
+
+    pub(crate) fn delete_tenant_quota(
+        self,
+        request: &proto::DeleteTenantQuotaRequest,
+    ) -> Result<(), Refusal> {
+        let tenant = full_name(&request.tenant_id)?;
+        Ok(self.master.delete_tenant_quota(self.now, &tenant)?)
+    }
+
+    pub(crate) fn get_tenant_quota(
+        self,
+        request: &proto::GetTenantQuotaRequest,
+    ) -> Result<proto::GetTenantQuotaResponse, Refusal> {
+        let tenant = full_name(&request.tenant_id)?;
+        let usage = self.master.tenant_quota(&tenant).ok_or_else(|| {
+            let on = self.master.tenant_quotas().is_some();
+            if on { PolicyError::NotRegistered { tenant } } else { PolicyError::Off }
+        })?;
+        let usage = Some(to_proto(&usage));
+        Ok(proto::GetTenantQuotaResponse { usage, ..Default::default() })
+    }
+
+    pub(crate) fn list_tenant_quotas(
+        self,
+        &proto::ListTenantQuotasRequest { ref after, limit }: &proto::ListTenantQuotasRequest,
+    ) -> Result<proto::ListTenantQuotasResponse, Refusal> {
+        if after.len() > MAX_TENANT_LEN {
+            return Err(Refusal::invalid(format!(
+                "after has {} bytes; no tenant's name is longer than {MAX_TENANT_LEN}",
+                after.len()
+            )));
+        }
+        let limit = page_limit(limit, DEFAULT_PAGE)?;
+        let report = self.master.tenant_quotas().ok_or(PolicyError::Off)?;
+        // They are in the order of their names.
+        let begun =
+            |usage: &TenantUsage| !after.is_empty() && usage.tenant.as_str() <= after.as_str();
+        let rest = &report.tenants[report.tenants.partition_point(begun)..];
+        let fit = self.max_reply.saturating_sub(TOTALS_CEILING) / USAGE_CEILING;
+        let page = &rest[..rest.len().min(limit).min(fit)];
+        Ok(proto::ListTenantQuotasResponse {
+            capacity: report.capacity,
+            requested: report.requested,
+            effective: report.effective,
+            unregistered: report.unregistered,
+            mismatches: report.mismatches,
+            tenants: page.iter().map(to_proto).collect(),
+            more: page.len() < rest.len(),
+            ..Default::default()
+        })
+    }
+}
+
+/// A tenant's full name: none is taken for another one's.
+fn full_name(name: &str) -> Result<TenantId, BadField> {
+    if name.is_empty() {
+        let problem = "is missing; the default tenant is named \"default\"";
+        return Err(BadField::new("tenant_id", problem));
+    }
+    tenant(name)
+}
+
+fn to_proto(usage: &TenantUsage) -> proto::TenantUsage {
+    proto::TenantUsage {
+        tenant_id: usage.tenant.to_string(),
+        requested: usage.requested,
+        effective: usage.effective,
+        charged: usage.charged,
+        objects: usage.objects,
+        rejected: usage.rejected,
+        evicted_bytes: usage.evicted_bytes,
+    }
+}
+
+fn usage(usage: &proto::TenantUsage) -> Result<TenantUsage, BadField> {
+    Ok(TenantUsage {
+        tenant: tenant(&usage.tenant_id)?,
+        requested: usage.requested,
+        effective: usage.effective,
+        charged: usage.charged,
+        objects: usage.objects,
+        rejected: usage.rejected,
+        evicted_bytes: usage.evicted_bytes,
+    })
+}
+
+impl TenantQuotas {
+    fn from_proto(answer: &proto::ListTenantQuotasResponse) -> Result<Self, BadField> {
+        at_most(&answer.tenants, MAX_PAGE, "tenants")?;
+        let tenants: Vec<_> = answer.tenants.iter().map(usage).collect::<Result<_, _>>()?;
+        let next_after = match answer.more {
+            // Without one the next page would be this one again, for ever.
+            true => Some(tenants.last().ok_or(missing("tenants"))?.tenant.clone()),
+            false => None,
+        };
+        Ok(Self {
+            capacity: answer.capacity,
+            requested: answer.requested,
+            effective: answer.effective,
+            unregistered: answer.unregistered,
+            mismatches: answer.mismatches,
+            tenants,
+            next_after,
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! Puts that may have been begun without their callers' knowing.
+//!
+//! When every answer to a call that begins puts is lost until the call's time is over, the
+//! master may keep their keys for puts that nobody can end: their handles came with the
+//! answers. So a thread sends the call again, in the same session and with the same token. The
+//! master repeats its answer, or executes the call now if it never arrived, and what it grants
+//! is revoked at once.
+//!
+//! Upserts are not settled: one that is begun keeps no other from replacing it, and sending it
+//! again could take an object's space that was stored meanwhile.
+
+use core::mem;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use mc_meta::{LateWrites, PutHandle};
+use mc_types::{ClientId, ObjectKey};
+use parking_lot::Mutex;
+
+use super::pool::Pool;
+use super::{MasterClient, Sending};
+use crate::PutRevokeItem;
+use crate::answer::{Answer, read_grant, read_grants};
+use crate::client::backoff::backoff;
+use crate::client::dial::may_pass;
+use crate::client::metrics::Ended;
+use crate::client::request::{KNOWN_FOR, message_of};
+use crate::error::{Refusal, RpcError};
+use crate::frame::FrameHeader;
+use crate::method::Method;
+use crate::request::{BatchPutStartRequest, PutStartRequest};
+
+/// Most calls that wait to be settled.
+const MAX_CALLS: usize = 256;
+
+/// Most bytes of those calls.
+const MAX_BYTES: usize = 4 << 20;
+
+/// A call that was sent, and whose caller has stopped waiting for its answer.
+pub(in crate::client) struct Lost {
+    pub(in crate::client) method: Method,
+    pub(in crate::client) header: FrameHeader,
+    pub(in crate::client) frame: BytesMut,
+    /// When it was first sent.
+    pub(in crate::client) begun: Instant,
+}
+
+/// Whether a call is settled when it failed so.
+pub(in crate::client) fn is_settled(method: Method, header: FrameHeader, error: &RpcError) -> bool {
+    let is_unknown = is_unheard(error) || matches!(error, RpcError::GivenUp { .. });
+    is_unknown && begins_puts(method, header)
+}
+
+/// Whether the master may have executed a call that failed so.
+fn is_unheard(error: &RpcError) -> bool {
+    matches!(error, RpcError::ConnectionLost { .. } | RpcError::TimedOut { .. })
+}
+
+/// Whether a call begins puts, in a way that the master can tell it again.
+pub(in crate::client) fn begins_puts(method: Method, header: FrameHeader) -> bool {
+    header.tracked && matches!(method, Method::PutStart | Method::BatchPutStart)
+}
+
+/// The calls of a client that wait to be settled.
+#[derive(Default)]
+pub(super) struct Settling(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    calls: VecDeque<Lost>,
+    bytes: usize,
+    /// Whether a thread works on them.
+    is_under_way: bool,
+}
+
+impl Settling {
+    /// Takes one more call, unless there are too many; says whether it needs a thread.
+    fn push(&self, lost: Lost) -> bool {
+        let mut state = self.0.lock();
+        let bytes = state.bytes + lost.frame.len();
+        if state.calls.len() == MAX_CALLS || bytes > MAX_BYTES {
+            return false;
+        }
+        state.bytes = bytes;
+        state.calls.push_back(lost);
+        !mem::replace(&mut state.is_under_way, true)
+    }
+
+    fn pop(&self) -> Option<Lost> {
+        let mut state = self.0.lock();
+        let lost = state.calls.pop_front();
+        match &lost {
+            Some(lost) => state.bytes -= lost.frame.len(),
+            None => state.is_under_way = false,
+        }
+        lost
+    }
+}
+
+impl MasterClient {
+    /// Has a thread find out what a call began, and give that up. Beyond what is kept, and
+    /// without a thread, such puts wait for the master's own time-out.
+    pub(in crate::client) fn settle(&self, lost: Lost) {
+        if self.pool.settling.push(lost) {
+            let pool = Arc::downgrade(&self.pool);
+            let thread = thread::Builder::new().name("mc-rpc settle".into());
+            if thread.spawn(move || settle_all(&pool)).is_err() {
+                while self.pool.settling.pop().is_some() {}
+            }
+        }
+    }
+}
+
+/// Ends when nothing is left, or with the client.
+fn settle_all(pool: &Weak<Pool>) {
+    while let Some(lost) = pool.upgrade().and_then(|pool| pool.settling.pop()) {
+        if let Ok(asked) = Asked::parse(&lost) {
+            settle_one(pool, lost, &asked);
+        }
+    }
+}
+
+fn settle_one(pool: &Weak<Pool>, mut lost: Lost, asked: &Asked) {
+    let mut granted = None;
+    for failures in 0.. {
+        let Some(strong) = pool.upgrade() else { return };
+        if lost.begun.elapsed() >= KNOWN_FOR {
+            return;
+        }
+        let client = MasterClient { pool: strong };
+        let error = match &granted {
+            None => match client.send_again(&mut lost, asked) {
+                Ok(grants) if grants.is_empty() => return,
+                Ok(grants) => {
+                    granted = Some(grants);
+                    continue;
+                }
+                Err(error) => error,
+            },
+            Some(grants) => match client.revoke(asked.client, grants) {
+                Ok(()) => return,
+                Err(error) => error,
+            },
+        };
+        let has_no_place = matches!(error, RpcError::NoFreeConnection { .. });
+        if !is_unheard(&error) && !may_pass(&error) && !has_no_place {
+            return;
+        }
+        let wait = backoff(&client.pool.config, failures);
+        // The client may end meanwhile.
+        drop(client);
+        thread::sleep(wait);
+    }
+}
+
+impl MasterClient {
+    fn send_again(&self, lost: &mut Lost, asked: &Asked) -> Result<Vec<Granted>, RpcError> {
+        let now = Instant::now();
+        let deadline = now + self.pool.config.call_timeout;
+        let mut lease = self.pool.take(now, deadline)?;
+        lease.outbox = mem::take(&mut lost.frame);
+        let &mut Lost { method, header, begun, .. } = lost;
+        let sending = Sending { method, header, begun, deadline, repeats: true };
+        let read = |answer: &[u8]| asked.granted(answer);
+        self.send(lease, &sending, &mut Ended::default(), read).map_err(|(error, frame)| {
+            lost.frame = frame;
+            error
+        })
+    }
+
+    fn revoke(&self, client: ClientId, grants: &[Granted]) -> Result<(), RpcError> {
+        let revokes = grants.iter().map(|(key, handle)| PutRevokeItem {
+            key: key.as_ref(),
+            handle: *handle,
+            // Nobody has learnt where to write.
+            late: LateWrites::Impossible,
+        });
+        self.batch_put_revoke(client, &revokes.collect::<Vec<_>>()).map(drop)
+    }
+}
+
+/// A put that was granted.
+type Granted = (ObjectKey, PutHandle);
+
+/// What a call asked for.
+struct Asked {
+    client: ClientId,
+    is_batch: bool,
+    /// Each object's key and length.
+    puts: Vec<(ObjectKey, u64)>,
+}
+
+impl Asked {
+    fn parse(lost: &Lost) -> Result<Self, Refusal> {
+        let (message, mut puts) = (message_of(&lost.frame), Vec::new());
+        let mut put = |key: mc_types::KeyRef<'_>, lengths: &[u64]| {
+            puts.push((key.to_owned(), lengths.iter().sum()));
+        };
+        let (client, is_batch) = match lost.method {
+            Method::BatchPutStart => {
+                let batch = BatchPutStartRequest::parse(message)?;
+                let mut sound = Ok(());
+                batch.for_each(|item| match item {
+                    Ok((item, _)) => put(item.key, item.slice_lengths),
+                    Err(refusal) => sound = Err(refusal),
+                });
+                sound?;
+                (batch.client, true)
+            }
+            _ => {
+                let start = PutStartRequest::parse(message)?;
+                put(start.key, &start.slice_lengths);
+                (start.client, false)
+            }
+        };
+        Ok(Self { client, is_batch, puts })
+    }
+
+    fn granted(&self, answer: &[u8]) -> Answer<Vec<Granted>> {
+        let lengths = self.puts.iter().map(|(_, len)| *len);
+        let answers = if self.is_batch {
+            read_grants(answer, lengths)?
+        } else {
+            let [(_, len)] = self.puts[..] else { return Ok(Ok(Vec::new())) };
+            read_grant(answer, len)?.map(|grant| vec![Ok(grant)])
+        };
+        Ok(answers.map(|answers| {
+            let keys = self.puts.iter().map(|(key, _)| key);
+            let granted = keys.zip(answers).filter_map(|(key, answer)| {
+                let grant = answer.ok()?;
+                Some((key.clone(), grant.handle))
+            });
+            granted.collect()
+        }))
+    }
+}

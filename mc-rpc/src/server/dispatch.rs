@@ -1,0 +1,145 @@
+//! From a call in a frame to the frame that answers it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use mc_types::ErrorCode;
+
+use super::Shared;
+use super::deduplication::{Attempt, Named, readdressed};
+use super::metrics::{Counters, add};
+use crate::caller::Caller;
+use crate::error::Refusal;
+use crate::frame::{FrameError, FrameHeader, Kind, append_frame, append_refusal, token_of};
+use crate::method::{Method, Repeat};
+use crate::service::{Call, Completion, Service};
+
+/// The other end of a connection, as its calls need to know it.
+#[derive(Clone, Debug)]
+pub(super) struct CallSource {
+    pub(super) caller: Arc<Caller>,
+    /// The host that it is on, where the connection tells.
+    pub(super) from: Option<IpAddr>,
+    /// `None` when it tracks no calls.
+    pub(super) session: Option<Arc<Named>>,
+    /// Most bytes that it accepts as an answer.
+    pub(super) max_reply: usize,
+}
+
+/// Appends the frame that answers a call, and returns when it may be sent. `payload` is all of the
+/// call's payload; it has waited for so long.
+pub(super) fn answer_call<S: Service>(
+    shared: &Shared<S>,
+    asker: &CallSource,
+    header: FrameHeader,
+    payload: &[u8],
+    waited: Duration,
+    out: &mut BytesMut,
+) -> Completion {
+    if header.timeout().is_some_and(|timeout| waited > timeout) {
+        let refusal = too_late(&shared.counters);
+        return refuse(out, header, &refusal);
+    }
+    execute(shared, asker, header, payload, out)
+}
+
+fn execute<S: Service>(
+    shared: &Shared<S>,
+    asker: &CallSource,
+    header: FrameHeader,
+    payload: &[u8],
+    out: &mut BytesMut,
+) -> Completion {
+    let Some(method) = Method::from_number(header.method) else {
+        let message =
+            format!("this master has no method {}; it may be older than the client", header.method);
+        let refusal = Refusal::new(ErrorCode::NotSupported, message);
+        return refuse(out, header, &refusal);
+    };
+    let (token, payload) = token_of(header, payload);
+    let tracked = token.zip(asker.session.as_deref());
+    let Some((token, named)) = tracked.filter(|_| method.repeat() == Repeat::Tracked) else {
+        return call(shared, asker, header, method, payload, out);
+    };
+    let session = match named.session(&shared.sessions, &asker.caller) {
+        Ok(session) => session,
+        Err(refusal) => return refuse(out, header, &refusal),
+    };
+    match session.attempt(token) {
+        Attempt::First => {
+            let start = out.len();
+            let completion = call(shared, asker, header, method, payload, out);
+            shared.sessions.answered(session, token, &out[start..], completion);
+            completion
+        }
+        Attempt::Repeated(frame, completion) => {
+            add(&shared.counters.repeated, 1);
+            out.extend_from_slice(&readdressed(&frame, header.id));
+            completion
+        }
+        Attempt::Refused(refusal) => refuse(out, header, &refusal),
+    }
+}
+
+fn call<S: Service>(
+    shared: &Shared<S>,
+    asker: &CallSource,
+    header: FrameHeader,
+    method: Method,
+    payload: &[u8],
+    out: &mut BytesMut,
+) -> Completion {
+    let (max_reply, caller, from) = (asker.max_reply, &*asker.caller, asker.from);
+    let answered = append_frame(out, header.id, header.method, Kind::Reply, |out| {
+        answer(shared, Call { method, payload, max_reply, caller, from }, out)
+    });
+    answered.unwrap_or_else(|refusal| refuse(out, header, &refusal))
+}
+
+/// Refuses a call: nothing that has to be durable before.
+fn refuse(out: &mut BytesMut, header: FrameHeader, refusal: &Refusal) -> Completion {
+    append_refusal(out, header.id, header.method, refusal);
+    Completion::Now
+}
+
+/// Has the service append its answer, and counts the call.
+pub(super) fn answer<S: Service>(
+    shared: &Shared<S>,
+    call: Call<'_>,
+    out: &mut BytesMut,
+) -> Result<Completion, Refusal> {
+    let Call { method, max_reply, .. } = call;
+    let start = out.len();
+    let mut answered = shared.service.call(call, out);
+    let len = out.len() - start;
+    if answered.is_ok() && len > max_reply {
+        answered = Err(Refusal::invalid(format!(
+            "the answer to {method} has {len} bytes, the caller accepts {max_reply}; \
+             ask for less at a time"
+        )));
+    }
+    shared.counters.called(method, answered.is_err());
+    answered
+}
+
+/// Refuses a call that waited too long, and counts it.
+pub(super) fn too_late(counters: &Counters) -> Refusal {
+    add(&counters.expired, 1);
+    let message = "the call waited longer than its caller wanted; it was not executed";
+    Refusal::new(ErrorCode::RpcTimeout, message)
+}
+
+/// Answers a call that its caller gave up before it was executed.
+pub(super) fn refuse_cancelled(counters: &Counters, header: FrameHeader, out: &mut BytesMut) {
+    add(&counters.cancelled, 1);
+    let refusal = Refusal::new(ErrorCode::Cancelled, "given up by its caller; not executed");
+    append_refusal(out, header.id, header.method, &refusal);
+}
+
+/// Tells a peer what is wrong with its frame.
+pub(super) fn refuse_frame(error: FrameError, out: &mut BytesMut) {
+    let (id, method) = error.call();
+    append_refusal(out, id, method, &Refusal::invalid(error.to_string()));
+}
