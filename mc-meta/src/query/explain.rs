@@ -1,16 +1,14 @@
 //! Why a key is as it is: where its object is and what keeps it, or what became of it.
 
+mod commands;
+
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use mc_types::{ErrorCode, Generation, KeyRef, Time};
+use mc_types::{ErrorCode, Generation, Time};
 
 use crate::command::ObjectInfo;
 use crate::journal::effect::Removal;
-use crate::master::Master;
-use crate::object::{Object, Queue};
-use crate::shard::Shard;
-use crate::shard::index::tag_of;
 use crate::transfer::TransferKind;
 
 /// Removals and refusals that each shard remembers.
@@ -114,59 +112,5 @@ impl History {
     fn of(&self, tag: u32, now: Time) -> Vec<Happening> {
         let own = self.latest.iter().filter(|(other, ..)| *other == tag);
         own.map(|&(_, at, what)| Happening { ago: now - at, what }).collect()
-    }
-}
-
-impl Master {
-    /// Why a key is as it is. Looking grants no lease and counts as no access.
-    #[must_use]
-    pub fn explain(&self, now: Time, key: KeyRef<'_>) -> Explanation {
-        let object = self.describe(now, key).ok();
-        let key = self.hashed(key);
-        let shard = self.shard_of(key);
-        let found = shard.find(key).and_then(|slot| shard.object(slot));
-        Explanation {
-            object,
-            kept_by: found.map_or_else(Vec::new, |object| shard.kept_by(object, now)),
-            history: shard.history.of(tag_of(key.hash), now),
-        }
-    }
-}
-
-impl Shard {
-    fn kept_by(&self, object: &Object, now: Time) -> Vec<KeptBy> {
-        let terms = &self.config.terms;
-        let mut reasons = Vec::new();
-        if !object.is_complete() {
-            reasons.push(KeptBy::Unfinished { age: now - object.protection().last_touched() });
-        }
-        if object.hard_pin {
-            reasons.push(KeptBy::HardPin);
-        }
-        if let Some(transfer) = object.transfer() {
-            let (kind, remaining) = (transfer.kind, transfer.due - now);
-            reasons.push(KeptBy::Transfer { kind, remaining });
-        }
-        let remaining = object.protection().lease_remaining(terms, now);
-        if !remaining.is_zero() {
-            reasons.push(KeptBy::Lease { remaining });
-        }
-        if let Some(end) = object.protection().soft_pin_end(terms)
-            && now < end
-        {
-            reasons.push(KeptBy::SoftPin { remaining: end - now });
-        }
-        let group = object.group().map(|group| group.lease_end() - now).unwrap_or_default();
-        if group > remaining {
-            reasons.push(KeptBy::Group { remaining: group });
-        }
-        if object.offload().is_some() {
-            reasons.push(KeptBy::Offload);
-        }
-        let is_offered = !matches!(object.queue(), Queue::None | Queue::OnDisk | Queue::Offloading);
-        if object.is_complete() && is_offered && !object.frees_room() {
-            reasons.push(KeptBy::NoRoomToGain);
-        }
-        reasons
     }
 }

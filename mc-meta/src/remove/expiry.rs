@@ -5,14 +5,12 @@
 //! and a queue holds them. An object that went earlier leaves an entry that leads
 //! nowhere; those go when it is their turn or when they are most of the queue.
 
+mod reads;
+
 use std::collections::VecDeque;
 
 use mc_types::{Generation, Time};
 
-use crate::journal::effect::Removal;
-use crate::journal::receipt::Emit;
-use crate::object::Object;
-use crate::shard::Shard;
 use crate::shard::objects::{ObjectSlot, Objects};
 
 /// Entries that lead nowhere and are left alone however few others there are.
@@ -70,51 +68,5 @@ impl Expiring {
         let entry = self.entries.front().copied().filter(|entry| entry.due <= now)?;
         self.entries.pop_front();
         Some(entry)
-    }
-}
-
-impl Shard {
-    /// Notes that an object was read. When it will go because this was the first time,
-    /// says when.
-    pub(crate) fn was_read(&mut self, slot: ObjectSlot, now: Time) -> Option<Time> {
-        let due = now + self.config.ttl_after_get?;
-        let object = self.get_mut(slot);
-        let pinned = object.hard_pin || object.protection().wants_soft_pin();
-        // What is read of an unfinished object is its file; its memory is being written.
-        if pinned || object.expires().is_some() || !object.is_complete() {
-            return None;
-        }
-        object.change_extra(|extra| extra.expires = Some(due));
-        let generation = object.generation;
-        self.expiring.add(Entry { due, generation, slot });
-        Some(due)
-    }
-
-    /// Takes out an object whose time is over. Who reads it may do so until the lease
-    /// ends.
-    pub(crate) fn expire(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        self.retire(slot, Removal::Expired, emit);
-        self.totals.expired_objects += 1;
-    }
-
-    /// Takes out up to `limit` objects whose time is over; says how many entries were
-    /// looked at.
-    pub(crate) fn expire_due(&mut self, limit: usize, emit: Emit<'_>) -> usize {
-        let mut looked_at = 0;
-        while looked_at < limit
-            && let Some(entry) = self.expiring.pop_due(emit.now)
-        {
-            looked_at += 1;
-            if entry.leads_to_one_of(&self.objects) {
-                self.expire(entry.slot, emit);
-            }
-        }
-        looked_at
-    }
-}
-
-impl Object {
-    pub(crate) fn is_expired(&self, now: Time) -> bool {
-        self.expires().is_some_and(|due| due <= now)
     }
 }

@@ -1,0 +1,192 @@
+//! Commands about segments that clients could not reach.
+
+use core::time::Duration;
+
+use mc_types::{ClientId, SegmentId, Time};
+
+use super::{AT_A_TIME, Doubt, MAX_DOUBTS, MAX_WITNESSES, Suspicion};
+use crate::clients::Clients;
+use crate::health::damage::ReportOutcome;
+use crate::journal::effect::Effect;
+use crate::master::Master;
+use crate::object::states::SegmentStatus;
+use crate::space::table::SegmentTable;
+
+impl Master {
+    /// Takes note that a client could not reach a segment. `source` tells those apart that
+    /// report, as for [`report_damage`](Self::report_damage).
+    pub fn report_unreachable(&self, now: Time, source: u64, segment: SegmentId) -> ReportOutcome {
+        let clients = self.clients.lock();
+        let mut table = self.segments.write();
+        let mut suspicion = self.suspicion.lock();
+        suspicion.totals.reports += 1;
+        let known = table.by_id(segment).filter(|known| known.status() == SegmentStatus::Ok);
+        let Some(client) = known.map(|known| known.client()) else {
+            suspicion.totals.dropped += 1;
+            return ReportOutcome::Stale;
+        };
+        let doubt = suspicion.doubts.get(&segment);
+        if doubt.is_some_and(|doubt| {
+            doubt.witnesses.contains(&source) || doubt.witnesses.len() == MAX_WITNESSES
+        }) {
+            return ReportOutcome::Noted;
+        }
+        let is_new = doubt.is_none();
+        let is_full = is_new && suspicion.doubts.len() >= MAX_DOUBTS;
+        if is_full || !suspicion.credits.take(source, now) {
+            suspicion.totals.dropped += 1;
+            return ReportOutcome::Limited;
+        }
+        if is_new {
+            suspicion.by_client.entry(client).or_default().push(segment);
+        }
+        let doubt = suspicion.doubts.entry(segment);
+        let doubt = doubt.or_insert(Doubt::of(client));
+        doubt.witnesses.push(source);
+        if self.is_believed(doubt, &clients, now) {
+            self.suspect(&mut suspicion, &mut table, segment, now);
+        }
+        ReportOutcome::Noted
+    }
+
+    fn is_believed(&self, doubt: &Doubt, clients: &Clients, now: Time) -> bool {
+        doubt.is_declared
+            || doubt.witnesses.len() > 1
+            || clients.last_heard(doubt.client) + self.heartbeat_late() <= now
+    }
+
+    /// How long after its last heartbeat a node is late, if it sends one a second. Nodes with a
+    /// longer interval have a longer time to live.
+    fn heartbeat_late(&self) -> Duration {
+        self.config.client_ttl * 3 / 20
+    }
+
+    /// Places nothing in a segment from now on, unless it is the last one.
+    fn suspect(
+        &self,
+        suspicion: &mut Suspicion,
+        table: &mut SegmentTable,
+        id: SegmentId,
+        now: Time,
+    ) {
+        let Suspicion { doubts, credits, totals, .. } = suspicion;
+        let Some(doubt) = doubts.get_mut(&id).filter(|doubt| !doubt.is_suspect) else { return };
+        if table.segments().len() < 2 {
+            return;
+        }
+        let Some(segment) = table.set_suspect(id, true) else { return };
+        doubt.is_suspect = true;
+        totals.suspected += 1;
+        totals.declared += u64::from(doubt.is_declared);
+        totals.suspects += 1;
+        doubt.witnesses.iter().for_each(|&source| credits.give_back(source));
+        self.emit(now).effect(&Effect::SegmentSuspected { segment: &segment, is_suspect: true });
+    }
+
+    /// Ends the doubts about a node's segments, because the node was heard of. The reporters pay.
+    pub(crate) fn clear_doubts(&self, client: ClientId, now: Time) {
+        let is_doubted = self.suspicion.lock().by_client.contains_key(&client);
+        if !is_doubted {
+            return;
+        }
+        let mut table = self.segments.write();
+        let mut suspicion = self.suspicion.lock();
+        for id in suspicion.by_client.get(&client).cloned().unwrap_or_default() {
+            let Some(doubt) = suspicion.take(id) else { continue };
+            suspicion.totals.cleared += 1;
+            // Where the node itself says so the reporters were right.
+            for &source in doubt.witnesses.iter().filter(|_| !doubt.is_declared) {
+                suspicion.credits.penalize(source);
+            }
+            self.trust(&mut table, id, now);
+        }
+    }
+
+    /// Doubts all segments of a node that cannot be reached by its own word.
+    pub(crate) fn doubt_all(&self, client: ClientId, now: Time) {
+        let doubted = |suspicion: &Suspicion, id: &SegmentId| {
+            suspicion.doubts.get(id).is_some_and(|doubt| doubt.is_declared && doubt.is_suspect)
+        };
+        let own: Vec<SegmentId> = {
+            let table = self.segments.read();
+            let takes_objects = |id: &SegmentId| {
+                table.by_id(*id).is_some_and(|known| known.status() == SegmentStatus::Ok)
+            };
+            let suspicion = self.suspicion.lock();
+            let own = table.of_client(client).into_iter().filter(takes_objects);
+            own.filter(|id| !doubted(&suspicion, id)).collect()
+        };
+        // Said again with each heartbeat.
+        if own.is_empty() {
+            return;
+        }
+        let mut table = self.segments.write();
+        let mut suspicion = self.suspicion.lock();
+        for id in own {
+            let is_there = table.by_id(id).is_some_and(|known| known.status() == SegmentStatus::Ok);
+            let is_new = !suspicion.doubts.contains_key(&id);
+            if !is_there || (is_new && suspicion.doubts.len() >= MAX_DOUBTS) {
+                continue;
+            }
+            if is_new {
+                suspicion.by_client.entry(client).or_default().push(id);
+            }
+            let doubt = suspicion.doubts.entry(id).or_insert(Doubt::of(client));
+            let was_suspect = doubt.is_suspect && !doubt.is_declared;
+            doubt.is_declared = true;
+            suspicion.totals.declared += u64::from(was_suspect);
+            self.suspect(&mut suspicion, &mut table, id, now);
+        }
+    }
+
+    fn trust(&self, table: &mut SegmentTable, id: SegmentId, now: Time) {
+        if let Some(segment) = table.set_suspect(id, false) {
+            let is_suspect = false;
+            self.emit(now).effect(&Effect::SegmentSuspected { segment: &segment, is_suspect });
+        }
+    }
+
+    /// Suspects segments whose nodes are late now, and forgets doubts about those that take no
+    /// new objects any more. When nothing is left but suspects, they are better than nothing.
+    pub(crate) fn run_doubts(&self, now: Time) {
+        if self.suspicion.lock().doubts.is_empty() {
+            return;
+        }
+        let clients = self.clients.lock();
+        let (mut late, is_any_left) = {
+            let table = self.segments.read();
+            let mut suspicion = self.suspicion.lock();
+            let (mut over, mut late) = (Vec::new(), Vec::new());
+            for (&id, doubt) in &suspicion.doubts {
+                let known = table.by_id(id);
+                if known.is_none_or(|known| known.status() != SegmentStatus::Ok) {
+                    over.push(id);
+                } else if !doubt.is_suspect && self.is_believed(doubt, &clients, now) {
+                    late.push(id);
+                }
+            }
+            // Suspended because they were silent for too long, or taken out meanwhile.
+            for id in over {
+                suspicion.take(id);
+            }
+            (late, !table.segments().is_empty())
+        };
+        late.truncate(AT_A_TIME);
+        if late.is_empty() && is_any_left {
+            return;
+        }
+        // Nobody places anything while this is held.
+        let mut table = self.segments.write();
+        let mut suspicion = self.suspicion.lock();
+        for id in late {
+            self.suspect(&mut suspicion, &mut table, id, now);
+        }
+        if table.segments().is_empty() {
+            let all: Vec<SegmentId> = suspicion.doubts.keys().copied().collect();
+            for id in all {
+                suspicion.take(id);
+                self.trust(&mut table, id, now);
+            }
+        }
+    }
+}
