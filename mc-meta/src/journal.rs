@@ -4,6 +4,7 @@
 //! [`receipt`]: the order of these changes, and the last one of a command. [`export`]: the whole state as records, in pages. [`recover`]: a master rebuilt from records.
 
 pub(crate) mod effect;
+pub(crate) mod emit;
 pub(crate) mod export;
 pub(crate) mod receipt;
 pub(crate) mod record;

@@ -23,18 +23,16 @@ mod tier;
 mod transfer;
 
 pub use mc_ticket::{GrantSecret, PutToken, TicketKey};
+pub use query::report::MasterReport;
+pub use space::allocator::{MemoryAllocator, UnknownAllocator};
 
 pub use command::{
     CHECKPOINT, ClientStatus, KeyInfo, KeyPage, LateWrites, ListCursor, MAX_GROUP_NAME_LEN,
-    MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, MasterReport, Mounted, ObjectInfo, Placement,
-    Placements, Pong, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead, RangedList,
-    Renewed, ReplicaInfo, ReplicaList, ReplicateConfig, Slice, Slices, TransferHandle,
-    VerifiedSpan,
+    MAX_NAMED_SEGMENTS, MAX_REPLICAS, MAX_SLICES, Mounted, ObjectInfo, Placement, Placements, Pong,
+    PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, RangeRead, RangedList, Renewed, ReplicaInfo,
+    ReplicaList, ReplicateConfig, Slice, Slices, TransferHandle, VerifiedSpan,
 };
-pub use config::{
-    AllocationStrategy, ConfigError, MasterConfig, MemoryAllocator, UnknownAllocator,
-    UnknownStrategy,
-};
+pub use config::{AllocationStrategy, ConfigError, MasterConfig, UnknownStrategy};
 pub use error::{
     DiskEvictError, GetError, InvalidPut, MountError, PutFinishError, PutStartError, RemoveError,
     RenewError, UnmountError,

@@ -19,7 +19,7 @@ use crate::evict::room::{Hopeless, Labels};
 use crate::health::damage::Damage;
 use crate::health::suspicion::Suspicion;
 use crate::journal::effect::EffectSink;
-use crate::journal::receipt::{Effects, Emit};
+use crate::journal::emit::{Effects, Emit};
 use crate::lock::{Mutex, MutexGuard, RwLock, rank};
 use crate::shard::hash::{HashedKey, KeyHasher, mix};
 use crate::shard::kept::GrantId;
@@ -127,7 +127,7 @@ impl Master {
         };
         let room = config.disk.map_or(0, |disk| disk.capacity.unwrap_or(u64::MAX));
         let files = Arc::new(FileBytes::new(room));
-        let local = Arc::new(LocalDisks::new(&config, mix(seed)));
+        let local = Arc::new(LocalDisks::new(config.local_disk, config.promotion, mix(seed)));
         let quotas = Arc::new(if config.multi_tenant {
             Quotas::on(config.default_tenant_quota)
         } else {

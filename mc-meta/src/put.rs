@@ -15,12 +15,13 @@ use crate::command::{
 };
 use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::journal::effect::Removal;
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::{Attempt, Master};
+use crate::object::Begun;
+use crate::object::replica::Replicas;
+use crate::object::slot::ObjectSlot;
 use crate::object::spans::checkpoints;
-use crate::object::{Begun, Replicas};
 use crate::shard::hash::HashedKey;
-use crate::shard::objects::ObjectSlot;
 use crate::shard::{Retired, Shard};
 use crate::tenant::quota::Charge;
 

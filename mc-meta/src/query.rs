@@ -5,3 +5,4 @@
 
 pub(crate) mod admin;
 pub(crate) mod explain;
+pub(crate) mod report;

@@ -10,10 +10,10 @@ use mc_types::{KeyRef, Time};
 
 use crate::error::RemoveError;
 use crate::journal::effect::Removal;
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::Master;
+use crate::object::slot::ObjectSlot;
 use crate::read::pattern::Pattern;
-use crate::shard::objects::ObjectSlot;
 use crate::shard::{Gone, Retired, Shard};
 use crate::tenant::id::TenantId;
 

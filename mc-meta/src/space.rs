@@ -4,6 +4,7 @@
 //! [`SegmentTable`](table::SegmentTable) knows all of them, which take new objects and on which
 //! hosts they are. [`place`] chooses segments for a put by the allocation strategy.
 
+pub(crate) mod allocator;
 pub(crate) mod place;
 pub(crate) mod segment;
 pub(crate) mod table;

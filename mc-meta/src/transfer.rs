@@ -27,7 +27,7 @@ use std::sync::Arc;
 use mc_types::{ClientId, Generation, Time, TransferId};
 
 use crate::command::{Placement, Placements, Slices, TransferHandle};
-use crate::object::Replicas;
+use crate::object::replica::Replicas;
 use crate::space::segment::Segment;
 
 pub use error::{TransferError, TransferFinishError};

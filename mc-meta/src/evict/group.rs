@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use mc_types::{Generation, Time};
 
 use crate::lock::{Mutex, rank};
-use crate::shard::objects::ObjectSlot;
+use crate::object::slot::ObjectSlot;
 
 /// Where a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use mc_lease::{SoftPinFrom, Terms};
 use mc_types::{Generation, Time};
 
 use crate::evict::tenant_order::TenantOrder;
+use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Queue};
-use crate::shard::objects::ObjectSlot;
 use crate::tenant::ledger::TenantSlot;
 
 /// Which objects an eviction may take.

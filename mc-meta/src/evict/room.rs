@@ -23,7 +23,7 @@ use mc_types::{Generation, Time};
 
 use crate::command::ReplicateConfig;
 use crate::object::Object;
-use crate::shard::objects::ObjectSlot;
+use crate::object::slot::ObjectSlot;
 use crate::space::segment::Segment;
 
 /// Times its bytes, in all replicas, that a put may cost, where any run allows it.

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::evict::order::Class;
-use crate::shard::objects::ObjectSlot;
+use crate::object::slot::ObjectSlot;
 use crate::tenant::ledger::TenantSlot;
 
 /// Marks the end of a list.

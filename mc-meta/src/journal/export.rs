@@ -9,9 +9,9 @@ use mc_types::{Generation, SegmentId, Time};
 
 use crate::journal::record::{Record, located};
 use crate::master::Master;
+use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::kept::GrantId;
-use crate::shard::objects::ObjectSlot;
 use crate::tier::kinds::FileState;
 
 /// Slots of a shard that one page looks at while the shard is locked.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::command::{Placement, Placements, Slices};
 use crate::journal::effect::Effect;
-use crate::object::Replica;
+use crate::object::replica::Replica;
 use crate::object::states::{ReplicaStatus, SegmentStatus};
 use crate::object::view::ObjectView;
 use crate::space::segment::{Segment, SegmentSpec};

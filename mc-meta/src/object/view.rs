@@ -3,8 +3,9 @@
 use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use crate::command::{Placements, Slices};
+use crate::object::Object;
+use crate::object::replica::{Replica, Replicas};
 use crate::object::states::ReplicaStatus;
-use crate::object::{Object, Replica, Replicas};
 use crate::tier::kinds::LocalDiskReplica;
 use crate::transfer::{Transfer, TransferInfo};
 

@@ -6,10 +6,10 @@
 use mc_types::Time;
 
 use crate::journal::effect::Removal;
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
+use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::kept::Kept;
-use crate::shard::objects::ObjectSlot;
 
 impl Shard {
     /// Ends an unfinished put whose writer does not go on. What is on a disk already

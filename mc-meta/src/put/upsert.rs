@@ -17,11 +17,12 @@ use crate::command::{
 use crate::error::{PutFinishError, PutStartError};
 use crate::evict::group::Group;
 use crate::journal::effect::Removal;
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::{Attempt, Master};
-use crate::object::{Begun, Object, Replicas};
+use crate::object::replica::Replicas;
+use crate::object::slot::ObjectSlot;
+use crate::object::{Begun, Object};
 use crate::shard::hash::HashedKey;
-use crate::shard::objects::ObjectSlot;
 use crate::shard::{Retired, Shard};
 use crate::space::place::NoRoom;
 use crate::tenant::quota::Charge;

@@ -4,12 +4,14 @@ use std::sync::atomic::Ordering;
 
 use mc_types::{KeyRef, ObjectKey, Time};
 
-use crate::command::{KeyInfo, KeyPage, ListCursor, MasterReport, ObjectInfo, ReplicaInfo};
+use crate::command::{KeyInfo, KeyPage, ListCursor, ObjectInfo, ReplicaInfo};
 use crate::error::GetError;
 use crate::master::Master;
+use crate::object::Object;
+use crate::object::replica::Replica;
+use crate::object::slot::ObjectSlot;
 use crate::object::states::{BufferStatus, ReplicaStatus};
-use crate::object::{Object, Replica};
-use crate::shard::objects::ObjectSlot;
+use crate::query::report::MasterReport;
 use crate::space::segment::SegmentInfo;
 use crate::tenant::id::TenantId;
 

@@ -4,8 +4,8 @@ use mc_types::{ObjectKey, Time};
 
 use crate::command::{ListCursor, ReplicaList};
 use crate::master::Master;
+use crate::object::slot::ObjectSlot;
 use crate::read::pattern::Pattern;
-use crate::shard::objects::ObjectSlot;
 use crate::tenant::id::TenantId;
 
 /// Slots that one call looks at, matching or not.

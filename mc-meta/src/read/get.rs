@@ -4,12 +4,12 @@ use mc_types::{Generation, KeyRef, Time};
 
 use crate::command::{RangeRead, RangedList, ReplicaList};
 use crate::error::GetError;
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::Master;
+use crate::object::slot::ObjectSlot;
 use crate::object::spans::spans;
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
-use crate::shard::objects::ObjectSlot;
 
 /// Keys that are looked up while a shard stays locked.
 const MAX_HELD: usize = 256;

@@ -4,11 +4,12 @@ use mc_lease::Terms;
 use mc_types::{ClientId, KeyRef, ObjectKey, Time};
 
 use crate::journal::effect::Removal;
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::Master;
-use crate::object::{Object, Replica};
+use crate::object::Object;
+use crate::object::replica::Replica;
+use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
-use crate::shard::objects::ObjectSlot;
 
 impl Master {
     /// Takes back the replicas of those of `keys` that `client` has put: all of them,

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 
 use mc_types::{Generation, Time};
 
-use crate::shard::objects::{ObjectSlot, Objects};
+use crate::object::slot::ObjectSlot;
+use crate::shard::objects::Objects;
 
 /// Entries that lead nowhere and are left alone however few others there are.
 const LEFT_ALONE: usize = 64;

@@ -8,8 +8,8 @@
 //! the two are fetched at the same time: with ten million objects nothing else takes as
 //! long as waiting for memory.
 
+use crate::object::slot::ObjectSlot;
 use crate::shard::keys::KeyName;
-use crate::shard::objects::ObjectSlot;
 
 /// Parts that one index is divided into. Only one of them grows at a time, so no
 /// command waits for all of the index to be moved.

@@ -5,8 +5,8 @@ use mc_types::{ClientId, Generation, Time, TransferId};
 
 use crate::command::LateWrites;
 use crate::journal::effect::Effect;
-use crate::journal::receipt::Emit;
-use crate::object::Replicas;
+use crate::journal::emit::Emit;
+use crate::object::replica::Replicas;
 use crate::object::view::SpaceView;
 use crate::shard::Shard;
 use crate::tenant::ledger::TenantSlot;

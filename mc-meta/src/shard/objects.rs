@@ -1,37 +1,15 @@
 //! The objects of a shard, by their slots.
 
-use core::ops::{Index, IndexMut, Range};
+use core::ops::{Index, IndexMut};
 
 use crate::object::Object;
-use crate::shard::slab::Slab;
+use crate::object::slot::ObjectSlot;
+use crate::shard::slab::{Slab, Slot};
 
-/// A slot of an object in its shard. Reused when the object has gone: what outlives the shard's
-/// lock names the object's generation, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub(crate) struct ObjectSlot(u32);
-
-impl ObjectSlot {
-    /// No object's slot.
-    pub(crate) const NONE: Self = Self(u32::MAX);
-
-    pub(crate) const fn new(number: u32) -> Self {
-        Self(number)
-    }
-
-    pub(crate) const fn as_u32(self) -> u32 {
-        self.0
-    }
-
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
-    }
-
-    /// Returns the slots with these numbers.
-    pub(crate) fn range(numbers: Range<u32>) -> impl Iterator<Item = Self> {
-        numbers.map(Self)
-    }
-}
+const _: () = assert!(
+    size_of::<Slot<Object>>() == size_of::<Option<Object>>(),
+    "a chain of free slots costs objects nothing"
+);
 
 /// The objects of a shard, or what is kept beside each of them.
 #[derive(Debug)]
@@ -45,27 +23,27 @@ impl<T> Objects<T> {
     /// Returns the slot that the next object gets.
     #[inline]
     pub(crate) fn next_slot(&self) -> ObjectSlot {
-        ObjectSlot(self.0.next_slot())
+        ObjectSlot::new(self.0.next_slot())
     }
 
     #[inline]
     pub(crate) fn insert(&mut self, object: T) -> ObjectSlot {
-        ObjectSlot(self.0.insert(object))
+        ObjectSlot::new(self.0.insert(object))
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, slot: ObjectSlot) -> Option<T> {
-        self.0.remove(slot.0)
+        self.0.remove(slot.as_u32())
     }
 
     #[inline]
     pub(crate) fn get(&self, slot: ObjectSlot) -> Option<&T> {
-        self.0.get(slot.0)
+        self.0.get(slot.as_u32())
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: ObjectSlot) -> Option<&mut T> {
-        self.0.get_mut(slot.0)
+        self.0.get_mut(slot.as_u32())
     }
 
     /// Takes out the object of a slot that is occupied.

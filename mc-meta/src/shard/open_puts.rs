@@ -6,10 +6,11 @@
 //! others leaves a hole, which goes when those around it do or when holes outnumber
 //! puts.
 
-use crate::shard::objects::ObjectSlot;
 use std::collections::VecDeque;
 
 use mc_types::Generation;
+
+use crate::object::slot::ObjectSlot;
 
 /// Holes that are left alone however few puts are open.
 const HOLES: usize = 64;

@@ -10,11 +10,6 @@ const NO_CHUNK: u32 = u32::MAX;
 /// No slot of a chunk.
 const NO_SLOT: u32 = u32::MAX;
 
-const _: () = assert!(
-    size_of::<Slot<crate::object::Object>>() == size_of::<Option<crate::object::Object>>(),
-    "a chain of free slots costs objects nothing"
-);
-
 /// A table of values under `u32` slots that are reused after removal.
 ///
 /// A chunk whose last value is removed goes back to the heap, but for one that is kept
@@ -46,7 +41,7 @@ struct Chunk<T> {
 }
 
 #[derive(Debug)]
-enum Slot<T> {
+pub(crate) enum Slot<T> {
     Used(T),
     /// The next slot that is free again.
     Free(u32),

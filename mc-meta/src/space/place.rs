@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::command::ReplicateConfig;
 use crate::config::AllocationStrategy;
-use crate::object::{Replica, Replicas};
+use crate::object::replica::{Replica, Replicas};
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 use crate::tenant::quota::QuotaError;

@@ -10,9 +10,9 @@ use mc_alloc::{
 use mc_ticket::TicketKey;
 use mc_types::{ClientId, Endpoint, Extent, RemoteKey, SegmentId};
 
-use crate::config::MemoryAllocator;
 use crate::lock::{Mutex, rank};
 use crate::object::states::SegmentStatus;
+use crate::space::allocator::MemoryAllocator;
 
 /// Longest segment name, in bytes.
 pub const MAX_SEGMENT_NAME_LEN: usize = 256;

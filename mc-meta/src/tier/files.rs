@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use mc_types::{Generation, Time};
 
-use crate::shard::objects::ObjectSlot;
+use crate::object::slot::ObjectSlot;
 
 /// The unfinished files of one shard, oldest first.
 #[derive(Debug, Default)]

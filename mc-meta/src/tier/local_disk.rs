@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mc_types::{ClientId, Endpoint};
 
-use crate::config::MasterConfig;
 use crate::lock::{Mutex, rank};
 use crate::tier::offload_queue::{DiskUsage, OffloadConfig, Offloads};
-use crate::tier::promotion_queue::Promotions;
+use crate::tier::promotion_queue::{PromotionConfig, Promotions};
 
 /// Most objects on one client's disk.
 pub const MAX_DISK_OBJECTS: usize = 10_000_000;
@@ -89,15 +88,19 @@ pub(crate) struct Book {
 }
 
 impl LocalDisks {
-    pub(crate) fn new(config: &MasterConfig, seed: u64) -> Self {
-        let offload = config.local_disk.unwrap_or_default().offload;
+    pub(crate) fn new(
+        config: Option<LocalDiskConfig>,
+        promotion: Option<PromotionConfig>,
+        seed: u64,
+    ) -> Self {
+        let offload = config.unwrap_or_default().offload;
         Self {
-            config: config.local_disk,
-            promotes: config.promotion.is_some(),
+            config,
+            promotes: promotion.is_some(),
             book: Mutex::new(Book {
                 mounted: BTreeMap::new(),
                 offloads: Offloads::new(offload),
-                promotions: Promotions::new(config.promotion.unwrap_or_default(), seed),
+                promotions: Promotions::new(promotion.unwrap_or_default(), seed),
             }),
             promised: AtomicU64::new(0),
         }

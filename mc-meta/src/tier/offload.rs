@@ -11,19 +11,20 @@ use mc_types::{ClientId, Endpoint, Generation, KeyRef, Time};
 
 use crate::command::{Slice, Slices};
 use crate::journal::effect::{Effect, Removal};
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::Master;
-use crate::object::{Begun, Object, Offload, Queue, Replicas};
+use crate::object::replica::Replicas;
+use crate::object::slot::ObjectSlot;
+use crate::object::{Begun, Object, Offload, Queue};
 use crate::shard::Shard;
-use crate::shard::objects::ObjectSlot;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Charge;
 use crate::tier::local_disk::{LocalDiskInfo, MAX_DISK_OBJECTS, objects_on};
 use crate::tier::offload_queue::{DiskJob, OffloadError};
 
-mod error;
-
 pub use error::{FoundError, LocalDiskError};
+
+mod error;
 
 /// Jobs that one tick ends for their age.
 const TICK_JOBS: usize = 512;

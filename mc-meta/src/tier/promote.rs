@@ -15,7 +15,7 @@ use mc_types::{ClientId, ErrorCode, Time, TransferId};
 use thiserror::Error;
 
 use crate::command::{Placement, TransferHandle};
-use crate::object::Replica;
+use crate::object::replica::Replica;
 use crate::tier::promotion_queue::PromotionError;
 
 /// Tasks and candidates that one tick sees to.

@@ -10,13 +10,14 @@ use super::{
     Named, Route, Transfer, TransferError, TransferFinishError, TransferGrant, TransferKind,
 };
 use crate::command::{LateWrites, MAX_REPLICAS, Placement, TransferHandle};
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::Master;
-use crate::object::{Object, Replica, Replicas};
+use crate::object::Object;
+use crate::object::replica::{Replica, Replicas};
+use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
 use crate::shard::kept::Kept;
-use crate::shard::objects::ObjectSlot;
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 

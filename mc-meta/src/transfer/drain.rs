@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use mc_types::{JobId, ObjectKey, SegmentId, TaskId, Time};
+use smallvec::SmallVec;
 
 use crate::space::segment::Segment;
-use scan::Cursor;
 
 pub use job::{
     DEFAULT_DRAIN_CONCURRENCY, DrainError, DrainJobInfo, JobStatus, MAX_DRAIN_CONCURRENCY,
@@ -124,4 +124,22 @@ impl Job {
         }
         planned
     }
+}
+
+/// The next slot to look at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    shard: usize,
+    slot: u32,
+}
+
+/// One replica to be moved.
+#[derive(Debug)]
+struct Unit {
+    key: ObjectKey,
+    /// Its length in bytes.
+    len: u64,
+    source: Arc<Segment>,
+    /// The segments of all replicas of the object.
+    holders: SmallVec<[Arc<Segment>; 2]>,
 }

@@ -7,8 +7,8 @@ use mc_types::{Generation, KeyRef};
 
 use super::Group;
 use crate::master::Master;
+use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
-use crate::shard::objects::ObjectSlot;
 use crate::tenant::id::{TenantId, unscoped};
 
 impl Master {

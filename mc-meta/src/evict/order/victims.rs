@@ -11,9 +11,9 @@ use crate::evict::group::{Member, Protected};
 use crate::evict::order::{Class, Pool};
 use crate::evict::room::Wanted;
 use crate::journal::effect::Removal;
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
+use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Queue};
-use crate::shard::objects::ObjectSlot;
 use crate::shard::{Gone, Shard};
 use crate::tier::offload::Spared;
 

@@ -1,9 +1,9 @@
 //! Runs of neighbours, and which is worth least.
 
-use crate::shard::objects::ObjectSlot;
 use std::collections::HashMap;
 
 use super::{Generation, Time};
+use crate::object::slot::ObjectSlot;
 
 /// An object that may go, as part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use crate::evict::order::victims::{Aim, Evicted};
 use crate::evict::order::{Class, Pool};
 use crate::master::Master;
 use crate::object::Queue;
+use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::hash::mix;
-use crate::shard::objects::ObjectSlot;
 use crate::space::segment::Segment;
 use crate::tenant::ledger::TenantSlot;
 

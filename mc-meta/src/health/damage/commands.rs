@@ -12,11 +12,12 @@ use super::{
 };
 use crate::command::Slices;
 use crate::journal::effect::{Effect, Removal};
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::Master;
-use crate::object::{Object, Replica, Replicas};
+use crate::object::Object;
+use crate::object::replica::{Replica, Replicas};
+use crate::object::slot::ObjectSlot;
 use crate::shard::kept::Kept;
-use crate::shard::objects::ObjectSlot;
 use crate::shard::{Retired, Shard};
 use crate::tier::kinds::FileState;
 

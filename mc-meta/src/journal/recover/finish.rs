@@ -9,12 +9,12 @@ use mc_types::{Generation, Time};
 
 use super::space::{Claim, Claims, Holder, Known, Layout, Mounting, Place};
 use super::{GAP, Rebuild, RebuildError, RebuildReport};
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::Master;
-use crate::object::Replica;
+use crate::object::replica::Replica;
+use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::kept::Kept;
-use crate::shard::objects::ObjectSlot;
 use crate::space::segment::{Segment, SegmentSpec};
 use crate::tenant::id::{TenantId, unscoped};
 use crate::tenant::quota::PolicyError;

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use mc_alloc::SizeClasses;
 use mc_types::{ClientId, Extent, SegmentId};
 
-use crate::config::MemoryAllocator;
 use crate::journal::record::Location;
-use crate::shard::objects::ObjectSlot;
+use crate::object::slot::ObjectSlot;
+use crate::space::allocator::MemoryAllocator;
 use crate::space::segment::SegmentSpec;
 
 /// Slabs whose numbers reach beyond this many bytes are taken for damage: an allocator

@@ -4,10 +4,10 @@ use mc_types::Time;
 
 use super::Entry;
 use crate::journal::effect::Removal;
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::object::Object;
+use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
-use crate::shard::objects::ObjectSlot;
 
 impl Shard {
     /// Notes that an object was read. When it will go because this was the first time,

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 
 use mc_ticket::PutToken;
 use mc_types::{ClientId, Generation, KeyRef, ObjectKey, RemoteKey, SegmentId, Time, TransferId};
-use proptest::prelude::*;
 
 use crate::command::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig, TransferHandle};
 use crate::config::MasterConfig;
 use crate::master::Master;
-use crate::object::Replica;
+use crate::object::replica::Replica;
 use crate::space::segment::SegmentSpec;
 use crate::tenant::id::{TenantId, unscoped};
 use crate::tier::kinds::{DiskConfig, ReplicaKind};
@@ -18,6 +17,7 @@ use crate::tier::local_disk::LocalDiskConfig;
 use crate::tier::offload::OffloadOutcome;
 use crate::tier::offload_queue::DiskJob;
 use crate::tier::promotion_queue::PromotionConfig;
+use proptest::prelude::*;
 
 const NAMES: [&str; 3] = ["default", "a", "b"];
 const KEYS: usize = 4;
@@ -333,7 +333,7 @@ impl Cluster {
         let mut counts = BTreeMap::<String, (u64, u64)>::new();
         for shard in self.master.shards() {
             let shard = shard.lock();
-            for slot in crate::shard::objects::ObjectSlot::range(0..shard.end()) {
+            for slot in crate::object::slot::ObjectSlot::range(0..shard.end()) {
                 let Some(object) = shard.object(slot) else { continue };
                 let name = unscoped(shard.key(object)).0.to_owned();
                 assert_eq!(names[&shard.tenant(slot)], name);

@@ -5,9 +5,9 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 use crate::command::{LateWrites, PutHandle};
 use crate::error::{DiskEvictError, PutFinishError};
 use crate::journal::effect::{Effect, Removal};
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::Master;
-use crate::shard::objects::ObjectSlot;
+use crate::object::slot::ObjectSlot;
 use crate::shard::{Gone, Shard};
 use crate::tier::kinds::{FileState, ReplicaKind};
 

@@ -4,12 +4,13 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use super::{Promotion, PromotionGrant, PromotionStartError, TICK_JOBS};
 use crate::command::{LateWrites, ReplicaList, ReplicateConfig, TransferHandle};
-use crate::journal::receipt::Emit;
+use crate::journal::emit::Emit;
 use crate::master::Master;
-use crate::object::{Object, Queue, Replica, Replicas};
+use crate::object::replica::{Replica, Replicas};
+use crate::object::slot::ObjectSlot;
+use crate::object::{Object, Queue};
 use crate::shard::Shard;
 use crate::shard::kept::Kept;
-use crate::shard::objects::ObjectSlot;
 use crate::tier::offload_queue::DiskJob;
 use crate::tier::promotion_queue::{DiskHit, EndedPromotion, PromotionError};
 

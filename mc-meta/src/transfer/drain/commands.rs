@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use mc_types::{JobId, SegmentId, Time};
 
+use super::Unit;
+use super::scan::Pick;
 use super::{
     DrainError, DrainJobInfo, DrainJobs, Job, JobStatus, MAX_DRAIN_CONCURRENCY, MAX_DRAIN_JOBS,
     MAX_DRAIN_SEGMENTS, MAX_ENDED_DRAIN_JOBS, MAX_RETRIES, MAX_TROUBLED, Move, PAUSE, Pass, scan,
@@ -16,7 +18,6 @@ use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 use crate::transfer::TransferError;
 use crate::transfer::tasks::{CreateTaskError, TaskStatus};
-use scan::{Pick, Unit};
 
 impl Master {
     /// Begins to empty the segments of these names into those named `targets`, or into

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mc_types::{ObjectKey, SegmentId};
-use smallvec::SmallVec;
+use mc_types::SegmentId;
 
+use super::{Cursor, Unit};
 use crate::master::Master;
-use crate::object::{Object, Replica};
+use crate::object::Object;
+use crate::object::replica::Replica;
+use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
-use crate::shard::objects::ObjectSlot;
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 
@@ -18,24 +19,6 @@ pub(super) const TICK_SLOTS: u32 = 8192;
 
 /// Slots looked at while a shard stays locked.
 const BATCH: u32 = 512;
-
-/// The next slot to look at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cursor {
-    shard: usize,
-    slot: u32,
-}
-
-/// One replica to be moved.
-#[derive(Debug)]
-pub(super) struct Unit {
-    pub(super) key: ObjectKey,
-    /// Its length in bytes.
-    pub(super) len: u64,
-    pub(super) source: Arc<Segment>,
-    /// The segments of all replicas of the object.
-    holders: SmallVec<[Arc<Segment>; 2]>,
-}
 
 /// What was found in a few slots.
 #[derive(Debug, Default)]
