@@ -22,7 +22,7 @@ use crate::journal::effect::EffectSink;
 use crate::journal::emit::{Effects, Emit};
 use crate::lock::{Mutex, MutexGuard, RwLock, rank};
 use crate::shard::hash::{HashedKey, KeyHasher, mix};
-use crate::shard::kept::GrantId;
+use crate::shard::retained::GrantId;
 use crate::shard::{Shard, ShardConfig};
 use crate::space::table::SegmentTable;
 use crate::tenant::quota::Quotas;

@@ -63,29 +63,29 @@ impl Queue {
 
 /// What only some objects have.
 #[derive(Debug, Default)]
-pub(crate) struct Extra {
+struct Extra {
     /// Its slices, when there is more than one.
-    pub(crate) slices: Option<Arc<[Slice]>>,
+    slices: Option<Arc<[Slice]>>,
     /// Its replicas but the first.
-    pub(crate) more: Vec<Replica>,
+    more: Vec<Replica>,
     /// The objects that it is evicted with.
-    pub(crate) group: Option<Arc<Group>>,
+    group: Option<Arc<Group>>,
     /// The hash of the key that this one continues.
-    pub(crate) parent: Option<NonZeroU64>,
+    parent: Option<NonZeroU64>,
     /// The copy or move that is under way.
-    pub(crate) transfer: Option<Transfer>,
+    transfer: Option<Transfer>,
     /// The slot of the object that this one, once written, takes the place of.
-    pub(crate) replaces: Option<ObjectSlot>,
+    replaces: Option<ObjectSlot>,
     /// The slot of the object that is being written to take this one's place.
-    pub(crate) replacement: Option<ObjectSlot>,
+    replacement: Option<ObjectSlot>,
     /// The clients' own disks that it is on.
-    pub(crate) local_disks: Vec<Arc<LocalDisk>>,
+    local_disks: Vec<Arc<LocalDisk>>,
     /// When it goes because it was read.
-    pub(crate) expires: Option<Time>,
+    expires: Option<Time>,
     /// Who is to write it to a disk.
-    pub(crate) offload: Option<Offload>,
+    offload: Option<Offload>,
     /// Where it comes back into memory.
-    pub(crate) promotion: Option<Promotion>,
+    promotion: Option<Promotion>,
 }
 
 /// An object is to be written to a client's disk.
@@ -513,8 +513,63 @@ impl Object {
         self.replicas().any(|replica| replica.segment.is_allocatable())
     }
 
+    pub(crate) fn set_transfer(&mut self, transfer: Transfer) {
+        self.change_extra(|extra| extra.transfer = Some(transfer));
+    }
+
+    pub(crate) fn set_replaces(&mut self, old: Option<ObjectSlot>) {
+        self.change_extra(|extra| extra.replaces = old);
+    }
+
+    pub(crate) fn set_replacement(&mut self, new: Option<ObjectSlot>) {
+        self.change_extra(|extra| extra.replacement = new);
+    }
+
+    pub(crate) fn set_expires(&mut self, due: Time) {
+        self.change_extra(|extra| extra.expires = Some(due));
+    }
+
+    pub(crate) fn set_offload(&mut self, offload: Offload) {
+        self.change_extra(|extra| extra.offload = Some(offload));
+    }
+
+    pub(crate) fn take_offload(&mut self) -> Option<Offload> {
+        let offload = self.offload()?;
+        self.change_extra(|extra| extra.offload = None);
+        Some(offload)
+    }
+
+    pub(crate) fn set_promotion(&mut self, promotion: Promotion) {
+        self.change_extra(|extra| extra.promotion = Some(promotion));
+    }
+
+    pub(crate) fn take_promotion(&mut self) -> Option<Promotion> {
+        self.promotion()?;
+        let mut promotion = None;
+        self.change_extra(|extra| promotion = extra.promotion.take());
+        promotion
+    }
+
+    /// Notes that it is on this disk, too.
+    pub(crate) fn add_local_disk(&mut self, disk: Arc<LocalDisk>) {
+        self.change_extra(|extra| extra.local_disks.push(disk));
+    }
+
+    /// Notes that it is not on the disk of this client any more.
+    pub(crate) fn remove_local_disk(&mut self, client: ClientId) {
+        self.change_extra(|extra| extra.local_disks.retain(|disk| disk.client() != client));
+    }
+
+    /// Takes it out of its group.
+    pub(crate) fn take_group(&mut self) -> Option<Arc<Group>> {
+        self.group()?;
+        let mut group = None;
+        self.change_extra(|extra| group = extra.group.take());
+        group
+    }
+
     /// Changes what only some objects have, and keeps it only while there is some.
-    pub(crate) fn change_extra(&mut self, change: impl FnOnce(&mut Extra)) {
+    fn change_extra(&mut self, change: impl FnOnce(&mut Extra)) {
         let mut rest = self.rest.take().unwrap_or_default();
         let mut extra = rest.extra.take().unwrap_or_default();
         change(&mut extra);

@@ -78,7 +78,7 @@ impl Master {
             }
             Retired::Gone(Gone { cause, .. }) => cause == Removal::Requested,
         };
-        shard.totals.removed_objects += u64::from(requested);
+        shard.count().removed_objects += u64::from(requested);
         requested
     }
 

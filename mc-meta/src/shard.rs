@@ -3,48 +3,51 @@
 //! Every change of an object's state happens here or in an `impl Shard` block of the file about
 //! that change; the order of eviction that an object is in is decided in `evict/order.rs`
 //! alone. [`index`], [`keys`], [`slab`] and [`owners`] hold what each object costs; [`open_puts`]
-//! and [`kept`] what ends by time.
+//! and [`retained`] what ends by time.
 
 pub(crate) mod hash;
 pub(crate) mod index;
-pub(crate) mod kept;
+
 pub(crate) mod keys;
 pub(crate) mod objects;
 pub(crate) mod open_puts;
 pub(crate) mod owners;
+pub(crate) mod retained;
 pub(crate) mod slab;
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mc_alloc::Label;
 use mc_evict::{Item, PolicyKind};
 use mc_lease::Terms;
-use mc_types::{ClientId, KeyRef, ObjectKey, Time, TransferId};
+use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time, TransferId};
 
+use crate::command::LateWrites;
 use crate::evict::order::Order;
+use crate::evict::order::choice::Eviction;
 use crate::evict::room::Labels;
 use crate::journal::effect::{Effect, Removal};
 use crate::journal::emit::Emit;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
-use crate::object::view::ObjectView;
+use crate::object::view::{ObjectView, SpaceView};
 use crate::object::{Begun, Object};
-use crate::query::explain::{History, What};
-use crate::remove::expiry::Expiring;
+use crate::query::explain::{Happening, History, What};
+use crate::remove::expiry::{Entry, Expiring};
 use crate::shard::hash::{HashedKey, KeyHasher};
 use crate::shard::index::{Index, tag_of};
-use crate::shard::kept::{GrantId, Kept};
 use crate::shard::keys::KeyArena;
 use crate::shard::objects::Objects;
 use crate::shard::open_puts::OpenPuts;
 use crate::shard::owners::Owners;
+use crate::shard::retained::{GrantId, Retained, RetainedSpace};
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
 use crate::tier::files::OpenFiles;
 use crate::tier::kinds::FileBytes;
 use crate::tier::local_disk::LocalDisks;
+use crate::transfer::Transfer;
 
 /// What has happened in a shard since the master began. Counted under the shard's
 /// lock, so that threads do not contend for the counters.
@@ -68,12 +71,28 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
+    /// Counts objects that lost their memory, and bytes that this made free.
+    pub(crate) const fn add_evicted(&mut self, objects: u64, bytes: u64) {
+        self.evicted_objects += objects;
+        self.evicted_bytes = self.evicted_bytes.saturating_add(bytes);
+    }
+
     /// Counts a question whether an object can be read; hands its answer on.
     pub(crate) const fn asked(&mut self, exists: bool) -> bool {
         self.exist_hits += exists as u64;
         self.exist_misses += !exists as u64;
         exists
     }
+}
+
+/// The numbers of objects in a shard that something is under way for, or that are kept specially.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Census {
+    pub(crate) open_puts: usize,
+    pub(crate) transfers: usize,
+    pub(crate) open_files: usize,
+    pub(crate) soft_pinned: usize,
+    pub(crate) on_disk: usize,
 }
 
 /// What a shard is made with.
@@ -94,28 +113,23 @@ pub(crate) struct ShardConfig {
 
 #[derive(Debug)]
 pub(crate) struct Shard {
-    pub(crate) totals: Totals,
-    pub(crate) config: ShardConfig,
+    totals: Totals,
+    config: ShardConfig,
     index: Index,
-    pub(crate) objects: Objects,
+    objects: Objects,
     keys: KeyArena,
     owners: Owners,
-    pub(crate) order: Order,
-    pub(crate) history: History,
+    order: Order,
+    history: History,
     /// Unfinished puts, oldest first.
-    pub(crate) open: OpenPuts,
+    open: OpenPuts,
     /// Copies and moves under way, oldest first.
-    pub(crate) transfers: OpenPuts<TransferId>,
+    transfers: OpenPuts<TransferId>,
     /// Files that are not written yet.
-    pub(crate) files: OpenFiles,
+    files: OpenFiles,
     /// Objects that go because they were read.
-    pub(crate) expiring: Expiring,
-    /// Space that nobody can reach any more and that somebody may still be writing
-    /// to or reading from, by when it can be given back.
-    pub(crate) discarded: BTreeMap<(Time, GrantId), Kept>,
-    /// When the space of those comes back that their writers have given up while writes
-    /// were possible.
-    late: BTreeMap<GrantId, Time>,
+    expiring: Expiring,
+    retained: Retained,
     /// The next slot to look at for replicas in segments that are gone.
     sweep: Option<u32>,
 }
@@ -161,8 +175,7 @@ impl Shard {
             transfers: OpenPuts::new(),
             files: OpenFiles::default(),
             expiring: Expiring::default(),
-            discarded: BTreeMap::new(),
-            late: BTreeMap::new(),
+            retained: Retained::default(),
             sweep: None,
             config,
         }
@@ -170,6 +183,119 @@ impl Shard {
 
     pub(crate) fn len(&self) -> usize {
         self.index.len()
+    }
+
+    pub(crate) const fn config(&self) -> &ShardConfig {
+        &self.config
+    }
+
+    pub(crate) const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Returns the totals, to count what happens.
+    pub(crate) const fn count(&mut self) -> &mut Totals {
+        &mut self.totals
+    }
+
+    /// Counts the objects that something is under way for, or that are kept specially.
+    pub(crate) fn census(&self) -> Census {
+        Census {
+            open_puts: self.open.len(),
+            transfers: self.transfers.len(),
+            open_files: self.files.len(),
+            soft_pinned: self.order.soft_pinned(),
+            on_disk: self.order.on_disk(),
+        }
+    }
+
+    /// Returns the order of eviction with the objects that are in it.
+    pub(crate) const fn eviction(&mut self) -> Eviction<'_> {
+        Eviction { order: &mut self.order, objects: &mut self.objects, terms: &self.config.terms }
+    }
+
+    /// Whether objects that somebody uses, or that go when they are on a disk, are waiting
+    /// to become victims.
+    pub(crate) fn any_leased(&self) -> bool {
+        self.order.any_leased()
+    }
+
+    /// Remembers an event of the key with this hash.
+    pub(crate) fn remember(&mut self, hash: u64, now: Time, event: What) {
+        self.history.add(tag_of(hash), now, event);
+    }
+
+    /// Returns the latest events of the key with this hash, the last one first.
+    pub(crate) fn events(&self, hash: u64, now: Time) -> Vec<Happening> {
+        self.history.of(tag_of(hash), now)
+    }
+
+    /// Notes that the copy or move of an object has begun.
+    pub(crate) fn open_transfer(&mut self, slot: ObjectSlot, transfer: Transfer) {
+        self.transfers.begin(transfer.id, slot);
+        self.objects[slot].set_transfer(transfer);
+    }
+
+    /// Takes the copy or move of an object that ends.
+    pub(crate) fn close_transfer(&mut self, slot: ObjectSlot) -> Option<Transfer> {
+        let transfer = self.objects[slot].take_transfer()?;
+        self.transfers.ended(transfer.id);
+        Some(transfer)
+    }
+
+    /// Returns the oldest copy or move with the slot of its object.
+    pub(crate) fn oldest_transfer(&self) -> Option<(ObjectSlot, &Transfer)> {
+        let (_, slot) = self.transfers.oldest()?;
+        Some((slot, self.object(slot)?.transfer()?))
+    }
+
+    /// Takes an unfinished put up that a master before this one had begun.
+    pub(crate) fn reopen_put(&mut self, slot: ObjectSlot, generation: Generation) {
+        self.open.begin(generation, slot);
+    }
+
+    /// Takes an unfinished file up that a master before this one had planned: its writer has its
+    /// whole time again.
+    pub(crate) fn reopen_file(&mut self, slot: ObjectSlot, now: Time) {
+        self.files.begin(self.objects[slot].generation, now, slot);
+    }
+
+    /// Notes the tenant that is charged for the object in a slot.
+    pub(crate) fn assign(&mut self, slot: ObjectSlot, tenant: TenantSlot) {
+        self.order.assign(slot, tenant);
+    }
+
+    /// Notes that the put of an object has ended, or its memory is given up.
+    pub(crate) fn close_put(&mut self, generation: Generation) {
+        self.open.ended(generation);
+    }
+
+    /// Notes that a file is written, or will not be.
+    pub(crate) fn close_file(&mut self, generation: Generation) {
+        self.files.ended(generation);
+    }
+
+    /// Returns when the file that keeps an unreadable object was begun.
+    pub(crate) fn file_begun_at(&self, slot: ObjectSlot) -> Option<Time> {
+        self.files.begun_at(self.object(slot)?.generation)
+    }
+
+    /// Has an object removed at this time.
+    pub(crate) fn expire_at(&mut self, slot: ObjectSlot, due: Time) {
+        let object = &mut self.objects[slot];
+        object.set_expires(due);
+        self.expiring.add(Entry { due, generation: object.generation, slot });
+    }
+
+    /// Takes the next entry whose time is over: the slot of its object, unless that went earlier.
+    pub(crate) fn next_expired(&mut self, now: Time) -> Option<Option<ObjectSlot>> {
+        let entry = self.expiring.pop_due(now)?;
+        Some(entry.leads_to_one_of(&self.objects).then_some(entry.slot))
+    }
+
+    /// Returns the space that belongs to no object any more.
+    pub(crate) const fn retained(&self) -> &Retained {
+        &self.retained
     }
 
     /// What the space of the object in a slot is marked with.
@@ -276,6 +402,11 @@ impl Shard {
         stays
     }
 
+    /// Returns the object in a slot that was found under the same lock.
+    pub(crate) fn get(&self, slot: ObjectSlot) -> &Object {
+        &self.objects[slot]
+    }
+
     pub(crate) fn get_mut(&mut self, slot: ObjectSlot) -> &mut Object {
         &mut self.objects[slot]
     }
@@ -323,7 +454,7 @@ impl Shard {
         let slot = self.objects.insert(Object::begun(now, tag, owner, put));
         self.order.assign(slot, tenant);
         match replaces {
-            Some(old) => self.get_mut(old).change_extra(|extra| extra.replacement = Some(slot)),
+            Some(old) => self.get_mut(old).set_replacement(Some(slot)),
             None => {
                 let name = self.keys.insert(key.key);
                 self.index.insert(tag, slot, name);
@@ -348,8 +479,8 @@ impl Shard {
         if let Some(name) = self.index.remove(tag, replacement) {
             self.index.insert(tag, slot, name);
         }
-        self.get_mut(slot).change_extra(|extra| extra.replacement = Some(replacement));
-        self.get_mut(replacement).change_extra(|extra| extra.replaces = Some(slot));
+        self.get_mut(slot).set_replacement(Some(replacement));
+        self.get_mut(replacement).set_replaces(Some(slot));
         slot
     }
 
@@ -426,8 +557,7 @@ impl Shard {
         self.config.quotas.release(tenant, 0);
         let bytes = self.give_back(tenant, object.take_replicas());
         if cause == Removal::Evicted {
-            self.totals.evicted_objects += 1;
-            self.totals.evicted_bytes = self.totals.evicted_bytes.saturating_add(bytes);
+            self.totals.add_evicted(1, bytes);
             self.config.quotas.evicted(tenant, bytes);
         }
         Gone { cause, bytes }
@@ -457,7 +587,8 @@ impl Shard {
     ) {
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
-        let space = Kept { tenant: Some(self.tenant(slot)), replicas, writer: self.writer(slot) };
+        let space =
+            RetainedSpace { tenant: Some(self.tenant(slot)), replicas, writer: self.writer(slot) };
         self.keep_until(release_at, generation, space, emit);
         // Its space was taken already.
         let _ = self.take_out(slot, cause, emit);
@@ -544,14 +675,14 @@ impl Shard {
     /// one. To a replacement no key has led.
     fn take_key_from(&mut self, slot: ObjectSlot, object: &Object) {
         if let Some(old) = object.replaces() {
-            self.get_mut(old).change_extra(|extra| extra.replacement = None);
+            self.get_mut(old).set_replacement(None);
             return;
         }
         let name = self.index.remove(object.tag, slot);
         debug_assert!(name.is_some(), "every key leads to an object");
         match (name, object.replacement()) {
             (Some(name), Some(replacement)) => {
-                self.get_mut(replacement).change_extra(|extra| extra.replaces = None);
+                self.get_mut(replacement).set_replaces(None);
                 self.index.insert(object.tag, replacement, name);
             }
             (Some(name), None) => self.keys.remove(name),
@@ -569,11 +700,9 @@ impl Shard {
     ) -> usize {
         let mut reclaimed = 0;
         while reclaimed < limit
-            && let Some(entry) = self.discarded.first_entry()
-            && entry.key().0 <= emit.now
+            && let Some(space) = self.retained.pop_due(emit.now)
         {
-            let ((_, number), kept) = entry.remove_entry();
-            self.free_kept(number, kept, emit);
+            self.free(space, emit);
             reclaimed += 1;
         }
         while reclaimed < limit
@@ -604,11 +733,16 @@ impl Shard {
 
     /// When the next space is due, if there is any.
     pub(crate) fn next_release(&self, timeout: Duration) -> Option<Time> {
-        let discarded = self.discarded.first_key_value().map(|((due, _), _)| *due);
+        let retained = self.retained.next_due();
         let open = self.oldest_open().map(|(begun, _)| begun + timeout);
         let file = self.files.oldest().map(|(begun, _)| begun + timeout);
-        let others = [open, file, self.next_transfer_due(), self.expiring.next_due()];
-        discarded.into_iter().chain(others.into_iter().flatten()).min()
+        let others = [
+            open,
+            file,
+            self.oldest_transfer().map(|(_, transfer)| transfer.due),
+            self.expiring.next_due(),
+        ];
+        retained.into_iter().chain(others.into_iter().flatten()).min()
     }
 
     /// Asks [`sweep_step`](Self::sweep_step) to look at every object again.
@@ -638,6 +772,54 @@ impl Shard {
     /// Bytes that the texts of the keys take.
     pub(crate) const fn key_bytes(&self) -> u64 {
         self.keys.held_bytes()
+    }
+
+    /// Keeps the space of a grant until then. To be called before its object is reported as
+    /// gone or changed.
+    pub(crate) fn keep_until(
+        &mut self,
+        until: Time,
+        grant: impl Into<GrantId>,
+        space: RetainedSpace,
+        emit: Emit<'_>,
+    ) {
+        if !space.replicas.is_empty() {
+            let (left, view) = (until - emit.now, SpaceView { replicas: &space.replicas });
+            emit.effect(&Effect::SpaceKept { space: view, left });
+            self.retained.add(until, grant.into(), space);
+        }
+    }
+
+    /// Notes that a client which has given up a put or transfer writes no more, or that it
+    /// still may; returns false when none of its space is kept. The caller has seen proof
+    /// that the client began it.
+    pub(crate) fn revoked_again(
+        &mut self,
+        client: ClientId,
+        grant: impl Into<GrantId>,
+        late: LateWrites,
+        emit: Emit<'_>,
+    ) -> bool {
+        let grant = grant.into();
+        if !self.retained.is_written_by(client, grant) {
+            return false;
+        }
+        if late == LateWrites::Impossible
+            && let Some(space) = self.retained.take(grant)
+        {
+            self.free(space, emit);
+        }
+        true
+    }
+
+    /// Gives space back that was kept.
+    fn free(&mut self, space: RetainedSpace, emit: Emit<'_>) {
+        let RetainedSpace { tenant, replicas, .. } = space;
+        emit.effect(&Effect::SpaceFreed { space: SpaceView { replicas: &replicas } });
+        match tenant {
+            Some(tenant) => self.give_back(tenant, replicas),
+            None => replicas.release_uncharged(),
+        };
     }
 }
 

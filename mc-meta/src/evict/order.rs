@@ -6,6 +6,7 @@
 //! victims again. So each protected object is looked at once for each time it was protected, and eviction
 //! costs O(victims) however many objects are protected.
 
+pub(crate) mod choice;
 pub(crate) mod victims;
 
 use core::cmp::Reverse;

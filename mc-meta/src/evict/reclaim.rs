@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use mc_types::Time;
 
-use crate::evict::order::victims::{Aim, Evicted};
+use crate::evict::order::choice::{Aim, Evicted};
 use crate::evict::order::{Class, Pool};
 use crate::master::Master;
 use crate::shard::hash::mix;
@@ -190,7 +190,7 @@ impl Master {
     pub(crate) fn any_leased(&self) -> bool {
         self.shards().iter().any(|shard| {
             let shard = shard.lock();
-            shard.order.any_leased() || shard.keeps_for_readers()
+            shard.any_leased() || shard.retained().has_for_readers()
         })
     }
 

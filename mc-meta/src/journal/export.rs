@@ -11,7 +11,7 @@ use crate::journal::record::{Record, located};
 use crate::master::Master;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
-use crate::shard::kept::GrantId;
+use crate::shard::retained::GrantId;
 use crate::tier::kinds::FileState;
 
 /// Slots of a shard that one page looks at while the shard is locked.
@@ -119,7 +119,7 @@ impl Master {
         let mut last = None;
         let mut records = Vec::new();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        for (entry, space) in shard.discarded.range((from, Bound::Unbounded)).take(PAGE) {
+        for (entry, space) in shard.retained().range((from, Bound::Unbounded)).take(PAGE) {
             last = Some(*entry);
             let (space, left) = (located(&space.replicas.placements()), entry.0 - now);
             if !space.is_empty() {

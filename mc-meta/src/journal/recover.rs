@@ -268,7 +268,7 @@ impl Rebuild {
         }
         let mut file = FileState::from_status(record.disk);
         let len = record.slices.total_len();
-        if file != FileState::None && !shard.config.files.take_anyway(len) {
+        if file != FileState::None && !shard.config().files.take_anyway(len) {
             file = FileState::None;
         }
         let begun = Begun {

@@ -7,7 +7,7 @@ use mc_types::{ClientId, KeyRef, Time};
 
 use crate::command::{PutGrant, PutStart, ReplicateConfig};
 use crate::error::PutStartError;
-use crate::evict::order::victims::Evicted;
+use crate::evict::order::choice::Evicted;
 use crate::journal::emit::Emit;
 use crate::master::{Attempt, Master, count};
 use crate::object::replica::Replicas;
@@ -15,7 +15,6 @@ use crate::put::validate;
 use crate::query::explain::What;
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
-use crate::shard::index::tag_of;
 use crate::space::place::{Demand, NoRoom};
 use crate::tenant::quota::{Charge, QuotaError};
 
@@ -87,7 +86,7 @@ impl Master {
             if let Some(error) = self.make_room_for(len, put.config, no_room, &mut pressure, now) {
                 self.counters.no_room(attempt);
                 let what = What::Refused { code: error.code() };
-                self.shard_of(key).history.add(tag_of(key.hash), now, what);
+                self.shard_of(key).remember(key.hash, now, what);
                 return Err(error);
             }
         }

@@ -9,7 +9,7 @@ use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
-use crate::shard::kept::Kept;
+use crate::shard::retained::RetainedSpace;
 
 impl Shard {
     /// Ends an unfinished put whose writer does not go on. What is on a disk already
@@ -53,7 +53,7 @@ impl Shard {
         let object = self.get_mut(slot);
         let (generation, replicas) = (object.generation, object.take_replicas());
         let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
-        let space = Kept { tenant, replicas, writer };
+        let space = RetainedSpace { tenant, replicas, writer };
         self.keep_until(until, generation, space, emit);
     }
 
@@ -63,7 +63,7 @@ impl Shard {
         let object = self.get_mut(slot);
         let (generation, memory) = (object.generation, object.take_replicas());
         let (tenant, writer) = (Some(self.tenant(slot)), self.writer(slot));
-        let memory = Kept { tenant, replicas: memory, writer };
+        let memory = RetainedSpace { tenant, replicas: memory, writer };
         self.keep_until(until, generation, memory, emit);
         self.end_without_memory(slot, emit.now);
         self.emit_changed(slot, emit);

@@ -209,7 +209,7 @@ impl Master {
         let Some(begun) = shard.object(slot).and_then(Object::begun_at) else { return };
         let until = begun + self.config.put_start_release_timeout;
         shard.discard(slot, until, Removal::Replaced, emit);
-        shard.totals.puts_discarded += 1;
+        shard.count().puts_discarded += 1;
         self.release_not_before(until);
     }
 
@@ -282,19 +282,19 @@ impl Shard {
 
     /// Whether a new value may be written over the one in `slot`.
     fn can_rewrite(&self, slot: ObjectSlot, len: u64, config: &ReplicateConfig, now: Time) -> bool {
-        let terms = &self.config.terms;
+        let terms = &self.config().terms;
         self.object(slot).is_some_and(|object| object.can_be_rewritten(len, config, terms, now))
     }
 
     /// Gives a put what it keeps of the object that it replaces.
     fn inherit(&self, old: ObjectSlot, begun: &mut Begun, now: Time) {
         let Some(object) = self.object(old) else { return };
-        begun.soft_pin |= object.protection().is_soft_pinned(&self.config.terms, now);
+        begun.soft_pin |= object.protection().is_soft_pinned(&self.config().terms, now);
         begun.hard_pin |= object.hard_pin;
         begun.parent = begun.parent.or(object.parent());
         if begun.group.is_none() {
             // No when it was given up since: then the new value is alone.
-            let joins = |group: &&Arc<Group>| group.join(begun.generation, self.config.number);
+            let joins = |group: &&Arc<Group>| group.join(begun.generation, self.config().number);
             begun.group = object.group().filter(joins).cloned();
         }
     }

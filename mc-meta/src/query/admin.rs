@@ -106,10 +106,13 @@ impl Master {
             let shard = shard.lock();
             report.objects += shard.len() as u64;
             report.key_bytes += shard.key_bytes();
-            report.processing += shard.open.len() as u64;
-            report.transfers += shard.transfers.len() as u64;
-            report.soft_pinned += shard.order.soft_pinned() as u64;
-            let totals = &shard.totals;
+            let census = shard.census();
+            report.processing += census.open_puts as u64;
+            report.transfers += census.transfers as u64;
+            report.soft_pinned += census.soft_pinned as u64;
+            report.disk_only_objects += census.on_disk as u64;
+            report.disk_processing += census.open_files as u64;
+            let totals = shard.totals();
             report.evicted_objects += totals.evicted_objects;
             report.evicted_bytes = report.evicted_bytes.saturating_add(totals.evicted_bytes);
             report.eviction_offers += totals.eviction_offers;
@@ -122,8 +125,6 @@ impl Master {
             report.exist_hits += totals.exist_hits;
             report.exist_misses += totals.exist_misses;
             report.removed_objects += totals.removed_objects;
-            report.disk_only_objects += shard.order.on_disk() as u64;
-            report.disk_processing += shard.files.len() as u64;
             report.disk_put_ends += totals.disk_put_ends;
             report.disk_evictions += totals.disk_evictions;
             report.expired_objects += totals.expired_objects;

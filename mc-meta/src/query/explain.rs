@@ -109,7 +109,7 @@ impl History {
         self.latest.push_front((tag, at, what));
     }
 
-    fn of(&self, tag: u32, now: Time) -> Vec<Happening> {
+    pub(crate) fn of(&self, tag: u32, now: Time) -> Vec<Happening> {
         let own = self.latest.iter().filter(|(other, ..)| *other == tag);
         own.map(|&(_, at, what)| Happening { ago: now - at, what }).collect()
     }

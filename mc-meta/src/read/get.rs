@@ -68,7 +68,7 @@ impl Master {
         found: Option<ObjectSlot>,
         now: Time,
     ) -> Result<ReplicaList, GetError> {
-        let list = shard.get(found, now);
+        let list = shard.read_found(found, now);
         if self.local.promotes
             && let (Some(slot), Ok(list)) = (found, &list)
             && list.placements.is_empty()
@@ -142,7 +142,7 @@ impl Master {
             let key = self.hashed(*key);
             let mut shard = self.shard_of(key);
             let found = shard.find_live(key, emit).is_some_and(|(_, object)| object.is_readable());
-            shard.totals.asked(found)
+            shard.count().asked(found)
         };
         keys.into_iter().take_while(readable).count()
     }
@@ -170,7 +170,11 @@ impl Shard {
         self.find_live(key, emit).map(|(slot, _)| slot)
     }
 
-    fn get(&mut self, found: Option<ObjectSlot>, now: Time) -> Result<ReplicaList, GetError> {
+    fn read_found(
+        &mut self,
+        found: Option<ObjectSlot>,
+        now: Time,
+    ) -> Result<ReplicaList, GetError> {
         let list = match found {
             Some(slot) if self.get_mut(slot).is_readable() => {
                 self.read(slot, now).ok_or(GetError::NotFound)
@@ -178,14 +182,14 @@ impl Shard {
             Some(_) => Err(GetError::NotReady),
             None => Err(GetError::NotFound),
         };
-        self.totals.get_misses += u64::from(list.is_err());
+        self.count().get_misses += u64::from(list.is_err());
         list
     }
 
     fn exist(&mut self, found: Option<ObjectSlot>, now: Time) -> bool {
         let exists =
             found.is_some_and(|slot| self.get_mut(slot).is_readable() && self.access(slot, now));
-        self.totals.asked(exists)
+        self.count().asked(exists)
     }
 
     /// What a reader needs of an object that can be read, under a lease. None when it was
@@ -194,8 +198,8 @@ impl Shard {
         if !self.access(slot, now) {
             return None;
         }
-        self.totals.get_hits += 1;
-        let lease = self.config.terms.lease;
+        self.count().get_hits += 1;
+        let lease = self.config().terms.lease;
         let object = self.object(slot)?;
         let placements = object.placements();
         let suspects = placements.iter().rev().take_while(|at| at.segment.is_suspect()).count();

@@ -26,14 +26,14 @@ pub(crate) struct Expiring {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    due: Time,
-    generation: Generation,
-    slot: ObjectSlot,
+pub(crate) struct Entry {
+    pub(crate) due: Time,
+    pub(crate) generation: Generation,
+    pub(crate) slot: ObjectSlot,
 }
 
 impl Entry {
-    fn leads_to_one_of(&self, objects: &Objects) -> bool {
+    pub(crate) fn leads_to_one_of(&self, objects: &Objects) -> bool {
         objects.get(self.slot).is_some_and(|object| object.generation == self.generation)
     }
 }
@@ -45,7 +45,7 @@ impl Expiring {
     }
 
     /// An object will go. O(1) unless times come out of order.
-    fn add(&mut self, entry: Entry) {
+    pub(crate) fn add(&mut self, entry: Entry) {
         self.objects += 1;
         let at = match self.entries.back() {
             Some(last) if last.due > entry.due => {
@@ -65,7 +65,7 @@ impl Expiring {
         }
     }
 
-    fn pop_due(&mut self, now: Time) -> Option<Entry> {
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Entry> {
         let entry = self.entries.front().copied().filter(|entry| entry.due <= now)?;
         self.entries.pop_front();
         Some(entry)

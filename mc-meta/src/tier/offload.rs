@@ -190,9 +190,9 @@ impl Master {
         let object = shard.get_mut(slot);
         if object.local_disks().iter().any(|other| other.client() == client) {
             // It has found it there before it said that it wrote it.
-            shard.config.local.book.lock().offloads.freed(client, len);
+            shard.config().local.book.lock().offloads.freed(client, len);
         } else {
-            object.change_extra(|extra| extra.local_disks.push(disk));
+            object.add_local_disk(disk);
         }
         shard.written(slot, emit);
         Ok(())
@@ -260,13 +260,13 @@ impl Master {
         match known {
             Some((slot, ..)) => {
                 let object = shard.get_mut(slot);
-                object.change_extra(|extra| extra.local_disks.push(disk));
+                object.add_local_disk(disk);
                 shard.emit_changed(slot, emit);
             }
             None => {
                 let begun = Begun::on_disk(found.generation, len, tenant.keep());
                 let slot = shard.enter(key, client, begun, now);
-                shard.get_mut(slot).change_extra(|extra| extra.local_disks.push(disk));
+                shard.get_mut(slot).add_local_disk(disk);
                 shard.adopted(slot, emit);
             }
         }
@@ -378,7 +378,7 @@ impl Shard {
         let object = self.object(slot).ok_or(OffloadError::NoDisk)?;
         let (key, generation, len) = (self.key(object), object.generation, object.len());
         let mut refusal = OffloadError::NoDisk;
-        let mut book = self.config.local.book.lock();
+        let mut book = self.config().local.book.lock();
         let mut writer = None;
         for replica in object.replicas().filter(|replica| replica.segment.is_readable()) {
             let client = replica.segment.client();
@@ -393,14 +393,13 @@ impl Shard {
         }
         drop(book);
         let client = writer.ok_or(refusal)?;
-        self.get_mut(slot)
-            .change_extra(|extra| extra.offload = Some(Offload { client, promised: 0 }));
+        self.get_mut(slot).set_offload(Offload { client, promised: 0 });
         Ok(client)
     }
 
     /// Has a victim written before its memory goes, if it is on no disk yet.
     pub(crate) fn spare(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Spared {
-        let Some(force) = self.config.local.writes_at_eviction() else { return Spared::No };
+        let Some(force) = self.config().local.writes_at_eviction() else { return Spared::No };
         let object = self.get_mut(slot);
         if object.outlives_memory() || !object.has_memory() {
             return Spared::No;
@@ -412,19 +411,19 @@ impl Shard {
         match self.queue_offload(slot, emit.now) {
             Ok(client) => {
                 self.leave_group(slot);
-                let object = &mut self.objects[slot];
-                self.order.wait_for_disk(slot, object);
+                self.eviction().wait_for_disk(slot);
+                let object = self.get_mut(slot);
                 let others = object.take_replicas_if(|r| r.segment.client() != client);
                 let promised = object.replicas().fold(0, |sum, r| sum + r.len());
-                object.change_extra(|extra| extra.offload = Some(Offload { client, promised }));
-                self.config.local.promise(promised);
-                self.config.quotas.leaves(self.tenant(slot), promised);
+                object.set_offload(Offload { client, promised });
+                self.config().local.promise(promised);
+                self.config().quotas.leaves(self.tenant(slot), promised);
                 if !others.is_empty() {
                     self.emit_changed(slot, emit);
                 }
                 let freed = self.give_back(self.tenant(slot), others);
-                self.config.quotas.evicted(self.tenant(slot), freed);
-                self.totals.evicted_bytes = self.totals.evicted_bytes.saturating_add(freed);
+                self.config().quotas.evicted(self.tenant(slot), freed);
+                self.count().add_evicted(0, freed);
                 Spared::Writing { freed, promised }
             }
             Err(OffloadError::QueueFull { .. }) if alone && !force => Spared::Later,
@@ -434,15 +433,13 @@ impl Shard {
 
     /// Ends the offload of an object; true when it was to be evicted after it.
     fn offload_over(&mut self, slot: ObjectSlot) -> bool {
-        let object = &mut self.objects[slot];
-        let evicting = object.queue() == Queue::Offloading;
+        let evicting = self.get(slot).queue() == Queue::Offloading;
         if evicting {
-            self.order.remove(slot, object);
+            self.eviction().remove(slot);
         }
-        if let Some(Offload { promised, .. }) = object.offload() {
-            object.change_extra(|extra| extra.offload = None);
-            self.config.local.keep_promise(promised);
-            self.config.quotas.leaves_no_more(self.order.tenant(slot), promised);
+        if let Some(Offload { promised, .. }) = self.get_mut(slot).take_offload() {
+            self.config().local.keep_promise(promised);
+            self.config().quotas.leaves_no_more(self.tenant(slot), promised);
         }
         evicting
     }
@@ -468,7 +465,7 @@ impl Shard {
         if !self.offload_over(slot) {
             return;
         }
-        let force = self.config.local.writes_at_eviction() == Some(true);
+        let force = self.config().local.writes_at_eviction() == Some(true);
         if force && !self.is_in_use(slot, emit.now) {
             self.evict_memory(slot, emit);
         } else {
@@ -478,15 +475,14 @@ impl Shard {
 
     /// Whether somebody may be reading the memory of an object.
     fn is_in_use(&self, slot: ObjectSlot, now: Time) -> bool {
-        let terms = &self.config.terms;
+        let terms = &self.config().terms;
         self.object(slot).is_some_and(|object| object.protection().is_leased(terms, now))
     }
 
     /// An object that its client has found is readable.
     fn adopted(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        let object = &mut self.objects[slot];
-        object.complete_as_found();
-        self.order.leave_memory(slot, object);
+        self.get_mut(slot).complete_as_found();
+        self.eviction().leave_memory(slot);
         if let Some(object) = self.object(slot)
             && emit.wants_objects()
         {
@@ -500,11 +496,11 @@ impl Shard {
         if offload.is_none() && object.local_disks().is_empty() {
             return;
         }
-        let mut book = self.config.local.book.lock();
+        let mut book = self.config().local.book.lock();
         if let Some(Offload { client, promised }) = offload {
             book.offloads.cancel(client, object.generation);
-            self.config.local.keep_promise(promised);
-            self.config.quotas.leaves_no_more(self.tenant(slot), promised);
+            self.config().local.keep_promise(promised);
+            self.config().quotas.leaves_no_more(self.tenant(slot), promised);
         }
         for disk in object.local_disks().iter().filter(|disk| !disk.is_gone()) {
             book.offloads.freed(disk.client(), object.len());

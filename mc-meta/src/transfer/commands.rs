@@ -17,7 +17,7 @@ use crate::object::replica::{Replica, Replicas};
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
-use crate::shard::kept::Kept;
+use crate::shard::retained::RetainedSpace;
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 
@@ -356,9 +356,7 @@ impl Shard {
         {
             return Err(transfer);
         }
-        let id = transfer.id;
-        object.change_extra(|extra| extra.transfer = Some(transfer));
-        self.transfers.begin(id, slot);
+        self.open_transfer(slot, transfer);
         self.emit_changed(slot, emit);
         Ok(())
     }
@@ -391,7 +389,7 @@ impl Shard {
         slot: ObjectSlot,
         emit: Emit<'_>,
     ) -> Result<Option<Time>, TransferFinishError> {
-        let terms = self.config.terms;
+        let terms = self.config().terms;
         let Some(Transfer { id, kind, source, targets, .. }) = self.take_transfer(slot) else {
             return Err(TransferFinishError::NotOpen);
         };
@@ -416,7 +414,7 @@ impl Shard {
                 let left = object.take_replicas_if(|replica| is_in(replica, &source));
                 if lease_end > emit.now {
                     let tenant = Some(self.tenant(slot));
-                    let left = Kept { tenant, replicas: left, writer: None };
+                    let left = RetainedSpace { tenant, replicas: left, writer: None };
                     self.keep_until(lease_end, id, left, emit);
                     free_at = Some(lease_end);
                 } else {
@@ -443,20 +441,19 @@ impl Shard {
     pub(crate) fn abandon_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         if let Some(Transfer { id, client, targets, due, .. }) = self.take_transfer(slot) {
             let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
-            let targets = Kept { tenant, replicas: targets, writer };
+            let targets = RetainedSpace { tenant, replicas: targets, writer };
             self.keep_until(due, id, targets, emit);
         }
     }
 
     fn take_transfer(&mut self, slot: ObjectSlot) -> Option<Transfer> {
-        let object = self.get_mut(slot);
-        let transfer = object.take_transfer()?;
+        let transfer = self.close_transfer(slot)?;
+        let object = self.get(slot);
         if !object.hard_pin
             && let Some(group) = object.group()
         {
             group.free();
         }
-        self.transfers.ended(transfer.id);
         Some(transfer)
     }
 
@@ -464,22 +461,12 @@ impl Shard {
     pub(crate) fn expire_transfers(&mut self, limit: usize, emit: Emit<'_>) -> usize {
         let mut expired = 0;
         while expired < limit
-            && let Some((due, slot)) = self.oldest_transfer()
-            && due <= emit.now
+            && let Some((slot, transfer)) = self.oldest_transfer()
+            && transfer.due <= emit.now
         {
             self.give_up_transfer(slot, emit);
             expired += 1;
         }
         expired
-    }
-
-    /// When the next transfer is due, if there is any.
-    pub(crate) fn next_transfer_due(&self) -> Option<Time> {
-        self.oldest_transfer().map(|(due, _)| due)
-    }
-
-    fn oldest_transfer(&self) -> Option<(Time, ObjectSlot)> {
-        let (_, slot) = self.transfers.oldest()?;
-        Some((self.object(slot)?.transfer()?.due, slot))
     }
 }

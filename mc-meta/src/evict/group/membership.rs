@@ -46,9 +46,8 @@ impl Shard {
         let object = self.get_mut(slot);
         let open = !object.is_complete() || object.transfer().is_some();
         let held = object.hard_pin || open;
-        if let Some(group) = object.group() {
+        if let Some(group) = object.take_group() {
             group.leave(object.generation, held);
-            object.change_extra(|extra| extra.group = None);
         }
     }
 }

@@ -8,7 +8,7 @@ use mc_types::Time;
 use super::run::{Piece, Run, Stake, Victim};
 use super::{HOPELESS, Hopeless, Labels, Wanted, bytes_of};
 use crate::command::ReplicateConfig;
-use crate::evict::order::victims::{Aim, Evicted};
+use crate::evict::order::choice::{Aim, Evicted};
 use crate::evict::order::{Class, Pool};
 use crate::master::Master;
 use crate::object::Queue;
@@ -312,13 +312,13 @@ impl Shard {
         offset: u64,
         terms: Terms,
     ) -> Result<Victim, Obstacle> {
-        self.totals.eviction_offers += 1;
+        self.count().eviction_offers += 1;
         let object = self.object(slot).ok_or(Obstacle::Lasting)?;
         let lies_here = object.replicas().any(|replica| {
             replica.allocation.extent().offset() == offset && Arc::ptr_eq(&replica.segment, segment)
         });
         let Terms { now, class, over_quota } = terms;
-        let is_pinned = object.protection().is_soft_pinned(&self.config.terms, now);
+        let is_pinned = object.protection().is_soft_pinned(&self.config().terms, now);
         let is_listed = match object.queue() {
             Queue::Main | Queue::Lapsed | Queue::Aside | Queue::Held => true,
             Queue::Pinned => class == Class::SoftPinned,
@@ -334,7 +334,7 @@ impl Shard {
             return Err(Obstacle::Lasting);
         }
         let is_busy = object.transfer().is_some() || object.offload().is_some();
-        if is_busy || object.protection().is_leased(&self.config.terms, now) {
+        if is_busy || object.protection().is_leased(&self.config().terms, now) {
             return Err(Obstacle::Passing);
         }
         let (group, members) = match object.group() {
@@ -354,7 +354,7 @@ impl Shard {
             worth += PINNED;
         }
         Ok(Victim {
-            shard: self.config.number as usize,
+            shard: self.config().number as usize,
             slot,
             generation: object.generation,
             touched,

@@ -17,7 +17,7 @@ use crate::master::Master;
 use crate::object::Object;
 use crate::object::replica::{Replica, Replicas};
 use crate::object::slot::ObjectSlot;
-use crate::shard::kept::Kept;
+use crate::shard::retained::RetainedSpace;
 use crate::shard::{Retired, Shard};
 use crate::tier::kinds::FileState;
 
@@ -269,7 +269,7 @@ impl Shard {
         number: Generation,
         emit: Emit<'_>,
     ) -> Option<Time> {
-        let terms = self.config.terms;
+        let terms = self.config().terms;
         let object = self.get_mut(slot);
         let goes = |replica: &Replica| is_at(replica, segment, extent);
         let others = object.replicas().any(|r| !goes(r) && !r.segment.is_gone());
@@ -284,7 +284,8 @@ impl Shard {
         let mut kept = None;
         let mut free = Replicas::default();
         if lease_end > emit.now {
-            let space = Kept { tenant: Some(self.tenant(slot)), replicas: gone, writer: None };
+            let space =
+                RetainedSpace { tenant: Some(self.tenant(slot)), replicas: gone, writer: None };
             self.keep_until(lease_end, number, space, emit);
             kept = Some(lease_end);
         } else {

@@ -14,7 +14,7 @@ use crate::master::Master;
 use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
-use crate::shard::kept::Kept;
+use crate::shard::retained::RetainedSpace;
 use crate::space::segment::{Segment, SegmentSpec};
 use crate::tenant::id::{TenantId, unscoped};
 use crate::tenant::quota::PolicyError;
@@ -284,7 +284,7 @@ impl Rebuild {
         let shards = self.master.shards();
         let mut shard = shards[(number % shards.len() as u64) as usize].lock();
         let replicas = [replica].into_iter().collect();
-        let space = Kept { tenant: None, replicas, writer: None };
+        let space = RetainedSpace { tenant: None, replicas, writer: None };
         shard.keep_until(now + left, Generation::new(number), space, Emit { now, effects: None });
         self.master.release_not_before(now + left);
     }
@@ -294,7 +294,10 @@ impl Rebuild {
         let mut shard = self.master.shards()[number].lock();
         for slot in ObjectSlot::range(0..self.claims[number].end()) {
             let Some(Claims::Many(many)) = self.claims[number].get(slot) else { continue };
-            let Some(object) = shard.objects.get_mut(slot) else { continue };
+            if shard.object(slot).is_none() {
+                continue;
+            }
+            let object = shard.get_mut(slot);
             let place = |replica: &Replica| {
                 many.replicas.iter().position(|place| {
                     let segment = segments.get(place.mounting as usize).and_then(Option::as_ref);
@@ -367,14 +370,14 @@ impl Shard {
                 let tenant = self.tenant(*slot);
                 let replicas = self.detach(*slot).take_replicas();
                 self.give_back(tenant, replicas);
-                self.config.quotas.release(tenant, 0);
+                self.config().quotas.release(tenant, 0);
                 taken.dropped += 1;
             }
             is_double
         });
         self.take_up_files(now);
         for &(generation, slot) in &open {
-            self.open.begin(generation, slot);
+            self.reopen_put(slot, generation);
             self.renew(slot, now);
             self.note_lost_memory(slot, now);
         }
@@ -387,9 +390,7 @@ impl Shard {
                 continue;
             }
             let item = self.item(object);
-            if let Some(object) = self.objects.get_mut(slot) {
-                self.order.insert(slot, object, item);
-            }
+            self.eviction().insert(slot, item);
         }
         taken.unfinished = open.len() as u64;
         taken.objects = taken.unfinished + complete.len() as u64;
@@ -399,12 +400,12 @@ impl Shard {
     /// Charges the owner of an object's key with it, above the quota if need be.
     fn charge(&mut self, slot: ObjectSlot) -> Result<(), PolicyError> {
         if let Some(object) = self.object(slot)
-            && self.config.quotas.is_on()
+            && self.config().quotas.is_on()
         {
             let bytes = object.replicas().fold(0, |sum: u64, r| sum.saturating_add(r.len()));
             let tenant = TenantId::new(unscoped(self.key(object)).0).unwrap_or_default();
-            let tenant = self.config.quotas.restore(&tenant, bytes)?;
-            self.order.assign(slot, tenant);
+            let tenant = self.config().quotas.restore(&tenant, bytes)?;
+            self.assign(slot, tenant);
         }
         Ok(())
     }
@@ -412,24 +413,22 @@ impl Shard {
     /// Whoever writes a file has its whole time again.
     fn take_up_files(&mut self, now: Time) {
         for slot in ObjectSlot::range(0..self.end()) {
-            if let Some(object) = self.objects.get(slot)
-                && object.file() == FileState::Writing
-            {
-                self.files.begin(object.generation, now, slot);
+            if self.object(slot).is_some_and(|object| object.file() == FileState::Writing) {
+                self.reopen_file(slot, now);
             }
         }
     }
 
     /// Counts an object's times from now on, and those of its group.
     fn renew(&mut self, slot: ObjectSlot, now: Time) {
-        let number = self.config.number;
-        let lease_end = now + self.config.terms.lease;
+        let number = self.config().number;
+        let lease_end = now + self.config().terms.lease;
         let object = self.get_mut(slot);
         let is_complete = object.is_complete();
         object.renew(now, is_complete);
         if !object.has_memory() {
             // It is not evicted, so it shares nothing with its group.
-            object.change_extra(|extra| extra.group = None);
+            let _ = object.take_group();
         }
         let Some(group) = object.group() else { return };
         let generation = object.generation;

@@ -6,7 +6,6 @@ use super::{Explanation, KeptBy};
 use crate::master::Master;
 use crate::object::{Object, Queue};
 use crate::shard::Shard;
-use crate::shard::index::tag_of;
 
 impl Master {
     /// Why a key is as it is. Looking grants no lease and counts as no access.
@@ -19,14 +18,14 @@ impl Master {
         Explanation {
             object,
             kept_by: found.map_or_else(Vec::new, |object| shard.kept_by(object, now)),
-            history: shard.history.of(tag_of(key.hash), now),
+            history: shard.events(key.hash, now),
         }
     }
 }
 
 impl Shard {
     fn kept_by(&self, object: &Object, now: Time) -> Vec<KeptBy> {
-        let terms = &self.config.terms;
+        let terms = &self.config().terms;
         let mut reasons = Vec::new();
         if !object.is_complete() {
             reasons.push(KeptBy::Unfinished { age: now - object.protection().last_touched() });

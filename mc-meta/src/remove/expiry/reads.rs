@@ -2,7 +2,6 @@
 
 use mc_types::Time;
 
-use super::Entry;
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::object::Object;
@@ -13,16 +12,14 @@ impl Shard {
     /// Notes that an object was read. When it will go because this was the first time,
     /// says when.
     pub(crate) fn was_read(&mut self, slot: ObjectSlot, now: Time) -> Option<Time> {
-        let due = now + self.config.ttl_after_get?;
+        let due = now + self.config().ttl_after_get?;
         let object = self.get_mut(slot);
         let pinned = object.hard_pin || object.protection().wants_soft_pin();
         // What is read of an unfinished object is its file; its memory is being written.
         if pinned || object.expires().is_some() || !object.is_complete() {
             return None;
         }
-        object.change_extra(|extra| extra.expires = Some(due));
-        let generation = object.generation;
-        self.expiring.add(Entry { due, generation, slot });
+        self.expire_at(slot, due);
         Some(due)
     }
 
@@ -30,7 +27,7 @@ impl Shard {
     /// ends.
     pub(crate) fn expire(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         self.retire(slot, Removal::Expired, emit);
-        self.totals.expired_objects += 1;
+        self.count().expired_objects += 1;
     }
 
     /// Takes out up to `limit` objects whose time is over; says how many entries were
@@ -38,11 +35,11 @@ impl Shard {
     pub(crate) fn expire_due(&mut self, limit: usize, emit: Emit<'_>) -> usize {
         let mut looked_at = 0;
         while looked_at < limit
-            && let Some(entry) = self.expiring.pop_due(emit.now)
+            && let Some(expired) = self.next_expired(emit.now)
         {
             looked_at += 1;
-            if entry.leads_to_one_of(&self.objects) {
-                self.expire(entry.slot, emit);
+            if let Some(slot) = expired {
+                self.expire(slot, emit);
             }
         }
         looked_at

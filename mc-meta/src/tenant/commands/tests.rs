@@ -344,7 +344,7 @@ impl Cluster {
                 *bytes += replicas.map(Replica::len).sum::<u64>();
                 *objects += 1;
             }
-            for kept in shard.discarded.values() {
+            for kept in shard.retained().range(..).map(|(_, space)| space) {
                 let slot = kept.tenant.expect("this master has not been rebuilt");
                 counts.entry(names[&slot].clone()).or_default().0 += kept.replicas.bytes();
             }

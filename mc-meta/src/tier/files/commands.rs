@@ -90,7 +90,7 @@ impl Master {
             Ok((slot, true)) if shard.get_mut(slot).has_memory() => {
                 let until = self.kept_until(&shard, slot, late);
                 shard.revoke_memory(slot, until, emit);
-                shard.totals.put_revokes += 1;
+                shard.count().put_revokes += 1;
                 if let Some(until) = until {
                     self.release_not_before(until);
                 }
@@ -140,7 +140,7 @@ impl Master {
                 shard.leave_disk_of(slot, client);
             }
         }
-        shard.totals.disk_evictions += 1;
+        shard.count().disk_evictions += 1;
         shard.lost_from_disk(slot, Removal::DiskLost, emit);
         Ok(())
     }
@@ -171,9 +171,8 @@ impl Shard {
         if !had_memory {
             return Gone { cause: Removal::SegmentLost, bytes };
         }
-        self.totals.evicted_objects += 1;
-        self.totals.evicted_bytes = self.totals.evicted_bytes.saturating_add(bytes);
-        self.config.quotas.evicted(tenant, bytes);
+        self.count().add_evicted(1, bytes);
+        self.config().quotas.evicted(tenant, bytes);
         Gone { cause: Removal::Evicted, bytes }
     }
 
@@ -184,8 +183,8 @@ impl Shard {
         object.set_file(FileState::Persisted);
         let (generation, over) = (object.generation, object.is_complete());
         let without_memory = !object.has_memory();
-        self.files.ended(generation);
-        self.totals.disk_put_ends += 1;
+        self.close_file(generation);
+        self.count().disk_put_ends += 1;
         if without_memory && !over {
             self.end_without_memory(slot, emit.now);
         }
@@ -204,7 +203,7 @@ impl Shard {
         let object = self.get_mut(slot);
         let generation = object.generation;
         object.complete(now, true);
-        self.open.ended(generation);
+        self.close_put(generation);
         self.stay_on_disk(slot);
     }
 
@@ -212,8 +211,7 @@ impl Shard {
     /// its group, with which it shares nothing any more.
     fn stay_on_disk(&mut self, slot: ObjectSlot) {
         self.leave_group(slot);
-        let object = &mut self.objects[slot];
-        self.order.leave_memory(slot, object);
+        self.eviction().leave_memory(slot);
     }
 
     /// An object that has lost its segments leaves the order of eviction, and its put is
@@ -253,9 +251,9 @@ impl Shard {
     /// An object is not on the disk of this client any more.
     fn leave_disk_of(&mut self, slot: ObjectSlot, client: ClientId) {
         let object = self.get_mut(slot);
-        object.change_extra(|e| e.local_disks.retain(|disk| disk.client() != client));
+        object.remove_local_disk(client);
         let len = object.len();
-        self.config.local.book.lock().offloads.freed(client, len);
+        self.config().local.book.lock().offloads.freed(client, len);
     }
 
     /// Forgets the file of an object.
@@ -269,10 +267,10 @@ impl Shard {
     pub(crate) fn account_file_gone(&mut self, file: FileState, generation: Generation, len: u64) {
         match file {
             FileState::None => return,
-            FileState::Writing => self.files.ended(generation),
+            FileState::Writing => self.close_file(generation),
             FileState::Persisted => {}
         }
-        self.config.files.give_back(len);
+        self.config().files.give_back(len);
     }
 
     /// An object is on one disk less; it goes when that was all there was of it.
@@ -283,10 +281,5 @@ impl Shard {
         } else {
             self.remove(slot, cause, emit);
         }
-    }
-
-    /// When the file that keeps an unreadable object was begun.
-    pub(crate) fn file_begun_at(&self, slot: ObjectSlot) -> Option<Time> {
-        self.files.begun_at(self.object(slot)?.generation)
     }
 }

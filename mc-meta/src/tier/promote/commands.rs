@@ -10,7 +10,7 @@ use crate::object::replica::{Replica, Replicas};
 use crate::object::slot::ObjectSlot;
 use crate::object::{Object, Queue};
 use crate::shard::Shard;
-use crate::shard::kept::Kept;
+use crate::shard::retained::RetainedSpace;
 use crate::tier::offload_queue::DiskJob;
 use crate::tier::promotion_queue::{DiskHit, EndedPromotion, PromotionError};
 
@@ -24,7 +24,7 @@ impl Master {
         list: &ReplicaList,
     ) {
         let Some(key) = shard.object(slot).map(|object| shard.key(object)) else { return };
-        let hash = shard.config.hasher.hash(key);
+        let hash = shard.config().hasher.hash(key);
         let local = list.local_disks.first().map(|replica| replica.client);
         let Some(owner) = local.or_else(|| self.any_contributor(hash)) else { return };
         let room = self.is_below_watermark();
@@ -79,7 +79,7 @@ impl Master {
         let time_left = self.config.put_start_release_timeout;
         let (handle, due) = (self.next_transfer(), now + time_left);
         let promotion = Promotion { space, id: handle.id, client, due };
-        shard.get_mut(slot).change_extra(|extra| extra.promotion = Some(promotion));
+        shard.get_mut(slot).set_promotion(promotion);
         self.release_not_before(due);
         shard.emit_changed(slot, emit);
         Ok(PromotionGrant { handle, placement, time_left })
@@ -105,7 +105,7 @@ impl Master {
         let slot = shard.find_of_put(key, generation, emit).ok_or(PromotionError::NoTask)?;
         self.check_promotion(&shard, slot, Some(handle))?;
         self.local.book.lock().promotions.finish(client, generation)?;
-        let Some(Promotion { space, .. }) = shard.take_promotion(slot) else {
+        let Some(Promotion { space, .. }) = shard.get_mut(slot).take_promotion() else {
             return Err(PromotionError::NoTask);
         };
         if !space.segment.is_readable() {
@@ -152,7 +152,7 @@ impl Master {
                 shard.emit_changed(slot, emit);
             }
             (Some(slot), _) => {
-                if let Some(Promotion { space, .. }) = shard.take_promotion(slot) {
+                if let Some(Promotion { space, .. }) = shard.get_mut(slot).take_promotion() {
                     shard.emit_changed(slot, emit);
                     shard.give_back(shard.tenant(slot), Replicas::from_iter([space]));
                 }
@@ -245,20 +245,12 @@ impl Master {
 }
 
 impl Shard {
-    fn take_promotion(&mut self, slot: ObjectSlot) -> Option<Promotion> {
-        let object = self.get_mut(slot);
-        object.promotion()?;
-        let mut promotion = None;
-        object.change_extra(|extra| promotion = extra.promotion.take());
-        promotion
-    }
-
     /// Keeps the space of an object that does not come back into memory from others until
     /// its client writes no more; says until when, if it had any.
     fn abandon_promotion(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Option<Time> {
-        let Promotion { space, id, client, due } = self.take_promotion(slot)?;
+        let Promotion { space, id, client, due } = self.get_mut(slot).take_promotion()?;
         let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
-        let space = Kept { tenant, replicas: Replicas::from_iter([space]), writer };
+        let space = RetainedSpace { tenant, replicas: Replicas::from_iter([space]), writer };
         self.keep_until(due, id, space, emit);
         Some(due)
     }
@@ -267,9 +259,9 @@ impl Shard {
     pub(crate) fn cancel_promotion(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         let object = self.get_mut(slot);
         let on_disk_only = object.queue() == Queue::OnDisk || object.promotion().is_some();
-        if self.config.local.promotes && on_disk_only {
+        if self.config().local.promotes && on_disk_only {
             let generation = self.get_mut(slot).generation;
-            self.config.local.book.lock().promotions.cancel(generation);
+            self.config().local.book.lock().promotions.cancel(generation);
             // When its space is due was noted when it was granted.
             self.abandon_promotion(slot, emit);
         }

@@ -1,0 +1,105 @@
+//! Space that belongs to no object any more, and that a client may still be writing to or
+//! reading from.
+
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
+
+use mc_types::{ClientId, Generation, Time, TransferId};
+
+use crate::object::replica::Replicas;
+use crate::tenant::ledger::TenantSlot;
+
+/// A put or a transfer. Their numbers come from one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct GrantId(u64);
+
+impl GrantId {
+    pub(crate) const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<Generation> for GrantId {
+    fn from(put: Generation) -> Self {
+        Self(put.as_u64())
+    }
+}
+
+impl From<TransferId> for GrantId {
+    fn from(transfer: TransferId) -> Self {
+        Self(transfer.as_u64())
+    }
+}
+
+/// Space that belongs to no object any more.
+#[derive(Debug, Default)]
+pub(crate) struct RetainedSpace {
+    /// The tenant that is still charged for it; `None` for what was kept before the master began.
+    pub(crate) tenant: Option<TenantSlot>,
+    pub(crate) replicas: Replicas,
+    /// The client that can give it back before its time, because it alone may still be
+    /// writing there.
+    pub(crate) writer: Option<ClientId>,
+}
+
+/// The retained space of one shard, by when it can be given back.
+#[derive(Debug, Default)]
+pub(crate) struct Retained {
+    spaces: BTreeMap<(Time, GrantId), RetainedSpace>,
+    /// When the space of those comes back that their writers have given up while writes
+    /// were possible.
+    late: BTreeMap<GrantId, Time>,
+}
+
+impl Retained {
+    /// Adds the space of a grant, which may have some here already.
+    pub(super) fn add(&mut self, until: Time, grant: GrantId, space: RetainedSpace) {
+        if space.writer.is_some() {
+            self.late.insert(grant, until);
+        }
+        let all = self.spaces.entry((until, grant)).or_default();
+        (all.tenant, all.writer) = (space.tenant, space.writer);
+        all.replicas.extend(space.replicas);
+    }
+
+    /// Whether this client may still be writing to the space of a grant.
+    pub(super) fn is_written_by(&self, client: ClientId, grant: GrantId) -> bool {
+        let space = self.late.get(&grant).and_then(|until| self.spaces.get(&(*until, grant)));
+        space.is_some_and(|space| space.writer == Some(client))
+    }
+
+    /// Takes the space out that a client was writing to.
+    pub(super) fn take(&mut self, grant: GrantId) -> Option<RetainedSpace> {
+        let until = self.late.remove(&grant)?;
+        self.spaces.remove(&(until, grant))
+    }
+
+    /// Takes out the space that was due first, if that is so now.
+    pub(super) fn pop_due(&mut self, now: Time) -> Option<RetainedSpace> {
+        let entry = self.spaces.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let ((_, grant), space) = entry.remove_entry();
+        if space.writer.is_some() {
+            self.late.remove(&grant);
+        }
+        Some(space)
+    }
+
+    /// Returns when the next space is due.
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.spaces.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Whether there is space that only readers may still be using.
+    pub(crate) fn has_for_readers(&self) -> bool {
+        // All other space has a writer.
+        self.spaces.len() > self.late.len()
+    }
+
+    /// Returns the space with these keys, in their order.
+    pub(crate) fn range(
+        &self,
+        keys: impl RangeBounds<(Time, GrantId)>,
+    ) -> impl Iterator<Item = (&(Time, GrantId), &RetainedSpace)> {
+        self.spaces.range(keys)
+    }
+}
