@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mc_meta::TenantId;
+use mc_tls::{Reload, Reloading, read_file};
 use mc_types::ErrorCode;
-use sha2::{Digest, Sha256};
-use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use crate::caller::{Caller, Role};
-use crate::error::Refusal;
 use crate::frame::MAX_TOKEN_LEN;
-use mc_tls::{Reload, Reloading, read_file};
+use crate::refusal::Refusal;
+use sha2::{Digest, Sha256};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 pub use parse::{AccessError, LineError};
 

@@ -27,32 +27,31 @@ mod tenants;
 mod transfers;
 mod upserts;
 
-pub use disks::{DiskJob, FoundItem, LocalDisks, OffloadItem};
-pub use drains::{DrainJob, DrainJobs};
-#[cfg(test)]
-pub(crate) use failures::parse_failure;
-pub use failures::{Failure, MAX_FAILURES, Reported};
-pub use files::EvictDiskItem;
-#[cfg(test)]
-pub(crate) use objects::explanation_to_proto;
-pub use objects::{ObjectDescription, ObjectExplanation, ReplicaDescription};
-pub use promotion::PromotionGrant;
-pub use puts::{PutRevokeItem, PutStartItem};
-#[cfg(test)]
-pub(crate) use report::report_to_proto;
-pub use report::{ClusterReport, SegmentReport};
-pub use tasks::{FetchedTasks, Task, TaskReport};
-pub use tenants::TenantQuotas;
-pub use transfers::TransferGrant;
-
+use crate::request::{DEFAULT_PAGE, MAX_BATCH};
+use crate::service::context::CallContext;
 use check::{
     BadField, at_most, client_id, count, endpoint, extent, id, key, millis, missing, object_key,
     optional_id, page_limit, segment_name, segment_names, tenant, tenant_key, tenant_name, texts,
 };
+#[cfg(test)]
+pub(crate) use failures::parse_failure;
 use message::{fit, message, reply};
+#[cfg(test)]
+pub(crate) use objects::explanation_to_proto;
+#[cfg(test)]
+pub(crate) use report::report_to_proto;
 
-use crate::request::{DEFAULT_PAGE, MAX_BATCH};
-use crate::service::CallContext;
+pub use disks::{DiskJob, FoundItem, LocalDisks, OffloadItem};
+pub use drains::{DrainJob, DrainJobs};
+pub use failures::{Failure, MAX_FAILURES, Reported};
+pub use files::EvictDiskItem;
+pub use objects::{ObjectDescription, ObjectExplanation, ReplicaDescription};
+pub use promotion::PromotionGrant;
+pub use puts::{PutRevokeItem, PutStartItem};
+pub use report::{ClusterReport, SegmentReport};
+pub use tasks::{FetchedTasks, Task, TaskReport};
+pub use tenants::TenantQuotas;
+pub use transfers::TransferGrant;
 
 /// Makes a method of every client of each call that is described: its documentation, its
 /// arguments and what it answers; then its number, what writes its request, and what reads

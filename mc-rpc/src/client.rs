@@ -20,14 +20,14 @@ use bytes::BytesMut;
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::method::Method;
-
-pub use address::{AddressError, Resolve, ResolveError};
-pub use config::ClientConfig;
-pub use credentials::{CredentialError, Token};
 use link::Link;
-pub use metrics::{ClientMetrics, Latencies, MethodMetrics};
 #[cfg(test)]
 pub(crate) use outcome::outcome;
+
+pub use address::Resolve;
+pub use config::ClientConfig;
+pub use credentials::Token;
+pub use metrics::{ClientMetrics, Latencies, MethodMetrics};
 
 /// The master, seen from a client: connections on which many calls are under way at a
 /// time.

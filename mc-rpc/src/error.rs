@@ -1,112 +1,18 @@
 //! Why a call fails.
 
-use core::fmt;
 use core::time::Duration;
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
+use mc_tls::FileError;
 use mc_types::ErrorCode;
 use thiserror::Error;
 
-use crate::client::{AddressError, CredentialError, ResolveError};
+use crate::frame::MAX_TOKEN_LEN;
+use crate::frame::preface::HandshakeError;
 use crate::method::Method;
-
-/// Longest message of a refusal, in bytes. What goes beyond is cut off.
-pub const MAX_MESSAGE_LEN: usize = 1024;
-
-/// A call that reached the master and was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{message} [{code}]")]
-pub struct Refusal {
-    /// The cause.
-    pub code: ErrorCode,
-    /// What happened and what to do, in words.
-    pub message: Box<str>,
-}
-
-impl Refusal {
-    /// A refusal for this cause. A message longer than [`MAX_MESSAGE_LEN`] is cut.
-    #[must_use]
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        let mut message = message.into();
-        if message.len() > MAX_MESSAGE_LEN {
-            let cut = (0..=MAX_MESSAGE_LEN).rev().find(|&at| message.is_char_boundary(at));
-            message.truncate(cut.unwrap_or(0));
-        }
-        Self { code, message: message.into_boxed_str() }
-    }
-
-    /// Reads a refusal from the wire. A number that this version does not know
-    /// becomes [`ErrorCode::Internal`] and is kept in the message.
-    pub(crate) fn from_wire(number: i32, message: &[u8]) -> Self {
-        let message = String::from_utf8_lossy(&message[..message.len().min(MAX_MESSAGE_LEN)]);
-        match ErrorCode::from_code(number) {
-            Some(code) => Self::new(code, message),
-            None => Self::new(
-                ErrorCode::Internal,
-                format!("{message} (cause {number}, which this version does not know)"),
-            ),
-        }
-    }
-
-    pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(ErrorCode::InvalidParams, message)
-    }
-
-    /// Whether the same call may succeed later without intervention.
-    #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        matches!(
-            self.code,
-            ErrorCode::Full
-                | ErrorCode::Fragmented
-                | ErrorCode::AllLeased
-                | ErrorCode::PutInProgress
-                | ErrorCode::ReplicaIsNotReady
-                | ErrorCode::ObjectHasLease
-                | ErrorCode::ObjectHasReplicationTask
-                | ErrorCode::TaskPendingLimitExceeded
-                | ErrorCode::TenantNotEmpty
-                | ErrorCode::Overloaded
-        )
-    }
-}
-
-macro_rules! refusal_from {
-    ($($error:ty),*) => {$(
-        impl From<$error> for Refusal {
-            fn from(error: $error) -> Self {
-                Self::new(error.code(), error.to_string())
-            }
-        }
-    )*};
-}
-
-refusal_from!(
-    mc_meta::ScopeError,
-    mc_meta::MountError,
-    mc_meta::UnmountError,
-    mc_meta::PutStartError,
-    mc_meta::PutFinishError,
-    mc_meta::GetError,
-    mc_meta::PatternError,
-    mc_meta::RemoveError,
-    mc_meta::RenewError,
-    mc_meta::DiskEvictError,
-    mc_meta::TransferError,
-    mc_meta::TransferFinishError,
-    mc_meta::CreateTaskError,
-    mc_meta::TaskError,
-    mc_meta::DrainError,
-    mc_meta::PolicyError,
-    mc_meta::QuotaError,
-    mc_meta::LocalDiskError,
-    mc_meta::OffloadError,
-    mc_meta::FoundError,
-    mc_meta::PromotionStartError,
-    mc_meta::PromotionError
-);
+use crate::refusal::Refusal;
 
 /// Why a call has no answer.
 #[derive(Clone, Debug, Error)]
@@ -312,78 +218,6 @@ pub enum MalformedReply {
     },
 }
 
-/// Why the first bytes of a connection are not those of this protocol.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HandshakeError {
-    /// The first bytes are another protocol's.
-    #[error("the first bytes are {}, not this protocol's", .found.name())]
-    OtherProtocol {
-        /// Which one, as far as can be told.
-        found: ForeignProtocol,
-    },
-    /// The other side speaks another version.
-    #[error("it speaks version {theirs}, this side version {ours}; upgrade the older one")]
-    Version {
-        /// The other side's version.
-        theirs: u16,
-        /// This side's version.
-        ours: u16,
-    },
-    /// The limits announced cannot work.
-    #[error("it announces a limit of {value} for {name}")]
-    Limit {
-        /// Which limit.
-        name: &'static str,
-        /// Its value.
-        value: u32,
-    },
-}
-
-impl HandshakeError {
-    /// The cause's number.
-    #[must_use]
-    pub const fn code(&self) -> ErrorCode {
-        match self {
-            Self::Version { .. } => ErrorCode::InvalidVersion,
-            Self::OtherProtocol { .. } | Self::Limit { .. } => ErrorCode::RpcFail,
-        }
-    }
-}
-
-/// Another protocol that a peer spoke on this port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ForeignProtocol {
-    /// HTTP/2, as gRPC clients begin.
-    Http2,
-    /// HTTP/1.
-    Http1,
-    /// TLS.
-    Tls,
-    /// Something else.
-    Unknown,
-}
-
-impl ForeignProtocol {
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Http2 => "HTTP/2",
-            Self::Http1 => "HTTP/1",
-            Self::Tls => "TLS",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-impl fmt::Display for ForeignProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// Why a server does not begin to listen.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -424,66 +258,108 @@ impl BindError {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Why a text is no master's address.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// It names nothing, or an element of its list does not.
+    #[error("names no master; write host:port, unix:/path, or several with commas in between")]
+    Empty,
+    /// There is no port.
+    #[error("has no port: {element}; write host:port")]
+    NoPort {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// There is no host.
+    #[error("has no host: {element}; write host:port")]
+    NoHost {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// The port is no number from 1 to 65535.
+    #[error("has a bad port: {element}; ports are 1 to 65535")]
+    BadPort {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// The host contains a colon and no brackets around it.
+    #[error("has a bad host: {element}; write an IPv6 address as [::1]:port")]
+    BadHost {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// The path of a Unix socket is relative or too long.
+    #[error("has a bad path: {element}; a socket's path begins with / and has at most 107 bytes")]
+    BadPath {
+        /// The element of the list.
+        element: Box<str>,
+    },
+    /// It begins with a scheme that nothing resolves.
+    #[error(
+        "begins with {scheme}://, which nothing here resolves; give the client a resolver for it \
+         (ClientConfig::resolver), or write host:port"
+    )]
+    UnknownScheme {
+        /// The scheme.
+        scheme: Box<str>,
+    },
+    /// There are too many addresses, or the text is too long.
+    #[error("is too long: at most 64 addresses and 4096 bytes are accepted")]
+    TooLong,
+}
 
-    #[test]
-    fn what_can_be_retried_can_be_over_the_wire() {
-        use mc_meta::{
-            GetError, PolicyError, PutStartError, RemoveError, TaskError, TenantId, TransferError,
-        };
-        let told = |refusal: Refusal| {
-            let read = Refusal::from_wire(refusal.code.code(), refusal.message.as_bytes());
-            assert_eq!(read, refusal);
-            read.is_retryable()
-        };
-        for error in [
-            RemoveError::NotFound,
-            RemoveError::Leased { remaining: Duration::from_secs(1) },
-            RemoveError::NotReady,
-            RemoveError::InTransfer,
-        ] {
-            assert_eq!(told(error.into()), error.is_retryable(), "{error}");
-        }
-        for error in [GetError::NotFound, GetError::NotReady] {
-            assert_eq!(told(error.into()), error.is_retryable(), "{error}");
-        }
-        for error in [
-            PutStartError::AlreadyExists,
-            PutStartError::InProgress { age: Duration::ZERO },
-            PutStartError::OtherGroup,
-            PutStartError::TooFewSegments { mounted: 0 },
-            PutStartError::Full { len: 1 },
-            PutStartError::Fragmented { len: 1, free: 1 },
-            PutStartError::AllLeased { len: 1 },
-        ] {
-            assert_eq!(told(error.clone().into()), error.is_retryable(), "{error}");
-        }
-        for error in [TaskError::NotFound, TaskError::PendingLimit { limit: 1 }] {
-            assert_eq!(told(error.into()), error.is_retryable(), "{error}");
-        }
-        let tenant = TenantId::DEFAULT;
-        for error in [
-            PolicyError::Off,
-            PolicyError::NotRegistered { tenant: tenant.clone() },
-            PolicyError::NotEmpty { tenant, charged: 1, objects: 1 },
-        ] {
-            assert_eq!(told(error.clone().into()), error.is_retryable(), "{error}");
-        }
-        for error in [TransferError::NotFound, TransferError::NotReady, TransferError::InTransfer] {
-            assert_eq!(told(error.clone().into()), error.is_retryable(), "{error}");
-        }
+/// Why a target could not be resolved.
+#[derive(Debug, Error)]
+#[error("{message}")]
+pub struct ResolveError {
+    message: Box<str>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl ResolveError {
+    /// A failure in words: what happened and what to do.
+    #[must_use]
+    pub fn new(message: impl Into<Box<str>>) -> Self {
+        Self { message: message.into(), source: None }
     }
 
-    #[test]
-    fn refusals_keep_unknown_causes_and_cut_long_messages() {
-        let unknown = Refusal::from_wire(-31_337, b"odd");
-        assert_eq!(unknown.code, ErrorCode::Internal);
-        assert!(unknown.message.contains("-31337"), "{unknown}");
-        let long = Refusal::new(ErrorCode::Full, "é".repeat(MAX_MESSAGE_LEN));
-        assert!(long.message.len() <= MAX_MESSAGE_LEN);
-        let torn = Refusal::from_wire(ErrorCode::Full.code(), &[0xff, b'x']);
-        assert_eq!((torn.code, &*torn.message), (ErrorCode::Full, "\u{fffd}x"));
+    /// The same with what caused it.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Box::new(source));
+        self
     }
+}
+
+/// What is wrong with what a client would say of itself; nothing was sent.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum CredentialError {
+    /// The token is empty.
+    #[error("the token is empty; leave it out, or give one")]
+    EmptyToken,
+    /// The token is too long.
+    #[error("the token has {len} bytes; at most {MAX_TOKEN_LEN} are accepted")]
+    LongToken {
+        /// Its length.
+        len: usize,
+    },
+    /// The token contains a character that no token has.
+    #[error("the token's byte {at} is no visible ASCII character")]
+    BadToken {
+        /// Where, counted from 0.
+        at: usize,
+    },
+    /// The token's file cannot be read.
+    #[error("no token: {0}")]
+    File(#[from] Arc<FileError>),
+    /// The tenant's name is none.
+    #[error("{tenant:?} is no tenant's name: {reason}")]
+    BadTenant {
+        /// The name.
+        tenant: Box<str>,
+        /// What is wrong with it.
+        reason: mc_meta::TenantIdError,
+    },
 }

@@ -4,8 +4,9 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::error::{HandshakeError, Refusal};
 use crate::frame::check_magic;
+use crate::frame::preface::HandshakeError;
+use crate::refusal::Refusal;
 
 /// Why no preface could be read.
 pub(crate) enum PrefaceError {

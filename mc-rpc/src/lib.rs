@@ -13,6 +13,7 @@ pub mod frame;
 mod handshake;
 mod method;
 pub mod proto;
+mod refusal;
 mod reply;
 mod request;
 mod server;
@@ -35,14 +36,13 @@ pub use calls::{
     TenantQuotas, TransferGrant,
 };
 pub use client::{
-    AddressError, ClientConfig, ClientMetrics, CredentialError, Latencies, MasterClient,
-    MethodMetrics, Resolve, ResolveError, Token, blocking,
+    ClientConfig, ClientMetrics, Latencies, MasterClient, MethodMetrics, Resolve, Token, blocking,
 };
-pub use error::{
-    BindError, ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, MalformedReply, Refusal, RpcError,
-};
+pub use error::{AddressError, BindError, CredentialError, MalformedReply, ResolveError, RpcError};
+pub use frame::preface::{ForeignProtocol, HandshakeError};
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
+pub use refusal::{MAX_MESSAGE_LEN, Refusal};
 pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, TenantKey};
 pub use server::{
     Liveness, MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch,

@@ -5,8 +5,8 @@ use core::fmt;
 use bytes::BytesMut;
 
 use crate::caller::Role;
-use crate::error::Refusal;
-use crate::service::CallContext;
+use crate::refusal::Refusal;
+use crate::service::context::CallContext;
 
 /// Whether a call may be executed twice without harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,15 +18,15 @@ use mc_meta::{
 use mc_ticket::Rights;
 use mc_types::{ErrorCode, Extent};
 
-use crate::error::Refusal;
 use crate::proto::ping_response;
+use crate::refusal::Refusal;
 use crate::wire::{
     put_bytes, put_fixed32, put_fixed64, put_item_bytes, put_message, put_u64, put_zeros,
 };
+use sign::Terms;
 
 pub(crate) use patterns::MatchReply;
 pub(crate) use sign::Signer;
-use sign::Terms;
 pub(crate) use transfers::{write_promotion, write_transfer};
 
 /// Bytes that any item of a batch may take, however full the answer is: a

@@ -13,7 +13,7 @@ use bytes::BytesMut;
 use mc_meta::MAX_SEGMENT_NAME_LEN;
 use mc_types::{ClientId, ErrorCode, KeyRef};
 
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::wire::{Field, Fields, WireError, put_bytes, put_item_bytes, put_u64};
 
 pub use heartbeat::Heartbeat;

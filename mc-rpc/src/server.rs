@@ -16,30 +16,27 @@ mod log_limiter;
 mod long_calls;
 mod metrics;
 mod peer;
+mod shared;
 mod transit;
 
 use core::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use mc_places::{Places, Seat};
+use mc_places::Seat;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use crate::error::BindError;
 use crate::service::Service;
+use listener::{Accepted, Listener};
+use metrics::add;
+use shared::Shared;
 
 pub use config::{Liveness, ServerConfig};
 pub use metrics::{MethodCalls, ServerMetrics};
-
-use deduplication::Sessions;
-use executor::Executor;
-use listener::{Accepted, Listener};
-use log_limiter::LogLimiter;
-use metrics::{Counters, add};
 
 /// Connections beyond the limit that are told so at a time; more are closed
 /// without a word.
@@ -65,50 +62,6 @@ pub struct Server<S> {
     local_addr: SocketAddr,
     shared: Arc<Shared<S>>,
 }
-
-/// What the connections of a server share.
-#[derive(Debug)]
-struct Shared<S> {
-    service: S,
-    config: Arc<ServerConfig>,
-    /// The name of the socket that TCP clients of this host are offered.
-    local_socket: Option<Box<str>>,
-    executor: Executor,
-    places: Arc<Places>,
-    sessions: Sessions,
-    counters: Counters,
-    log_limiter: LogLimiter,
-    /// Bytes in the buffers of connections that hold many.
-    buffered: Arc<AtomicUsize>,
-    #[cfg(feature = "grpc")]
-    reflection: grpc::Reflection,
-}
-
-impl<S> Shared<S> {
-    fn new(service: S, config: ServerConfig, local_socket: Option<Box<str>>) -> Self {
-        Self {
-            service,
-            local_socket,
-            executor: Executor::new(config.bulk_threads),
-            places: Places::new(
-                config.max_connections,
-                config.max_connections_per_address,
-                config.idle_timeout,
-            ),
-            sessions: Sessions::new(config.max_connections),
-            counters: Counters::default(),
-            log_limiter: LogLimiter::new(),
-            buffered: Arc::default(),
-            #[cfg(feature = "grpc")]
-            reflection: grpc::Reflection::new(),
-            config: Arc::new(config),
-        }
-    }
-}
-
-/// A connection that holds no more than this does not count towards
-/// [`ServerConfig::max_buffered`].
-const SMALL_BUFFERS: usize = 256 << 10;
 
 impl<S: Service> Server<S> {
     /// Listens at `addr` (`host:port`; port 0 lets the system choose). Needs a

@@ -11,8 +11,9 @@ use mc_ticket::ClockEpoch;
 use mc_types::{Endpoint, Extent, ObjectKey, RemoteKey, SegmentId, Time};
 
 use super::{ClockReading, Pong, SegmentLocation};
-use crate::error::{MalformedReply, Refusal};
+use crate::error::MalformedReply;
 use crate::proto::ping_response;
+use crate::refusal::Refusal;
 use crate::wire::{Field, Fields};
 
 pub(crate) use objects::{

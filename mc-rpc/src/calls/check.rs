@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use mc_meta::{MAX_SEGMENT_NAME_LEN, TenantId};
 use mc_types::{ClientId, Endpoint, ErrorCode, Extent, KeyRef, ObjectKey};
 
-use crate::error::{MalformedReply, Refusal};
+use crate::error::MalformedReply;
+use crate::refusal::Refusal;
 use crate::request::{MAX_PAGE, TenantKey};
 
 /// A field with a value that the protocol does not allow.

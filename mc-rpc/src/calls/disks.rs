@@ -1,19 +1,18 @@
 //! The clients' own disks, and the objects that are written to them.
 
+use bytes::BytesMut;
 use mc_meta::{
     DiskUsage, FoundOnDisk, LocalDiskInfo, MAX_TENANT_LEN, OffloadOutcome, TenantId, unscoped,
 };
 use mc_types::{ClientId, Endpoint, Generation, MAX_ENDPOINT_LEN, MAX_KEY_LEN, ObjectKey};
-
-use bytes::BytesMut;
 
 use super::{
     BadField, CallContext, DEFAULT_PAGE, MAX_BATCH, at_most, calls, client_id, count, endpoint,
     message, missing, object_key, optional_id, page_limit, reply, tenant, tenant_key, tenant_name,
 };
 use crate::answer::{read_all_done, read_done};
-use crate::error::Refusal;
 use crate::proto;
+use crate::refusal::Refusal;
 use crate::reply::BatchReply;
 use crate::request::{MAX_PAGE, TenantKey};
 

@@ -13,8 +13,8 @@ use super::{
     segment_name, segment_names, texts,
 };
 use crate::answer::read_done;
-use crate::error::Refusal;
 use crate::proto::{self, drain_job};
+use crate::refusal::Refusal;
 
 /// Most jobs that a master knows.
 const MAX_JOBS: usize = MAX_DRAIN_JOBS + MAX_ENDED_DRAIN_JOBS;

@@ -9,8 +9,8 @@ use super::{
     CallContext, at_most, calls, client_id, extent, id, message, optional_id, reply, tenant_key,
     tenant_name,
 };
-use crate::error::Refusal;
 use crate::proto::{self, failure::Kind};
+use crate::refusal::Refusal;
 use crate::request::TenantKey;
 
 /// Most failures in one call.

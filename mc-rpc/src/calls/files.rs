@@ -6,8 +6,8 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use super::{CallContext, MAX_BATCH, at_most, calls, client_id, message, tenant_key, tenant_name};
 use crate::answer::{read_all_done, read_done};
-use crate::error::Refusal;
 use crate::proto::{self, evict_disk_replica_request::Kind};
+use crate::refusal::Refusal;
 use crate::reply::BatchReply;
 use crate::request::{PutFinishRequest, TenantKey};
 

@@ -6,7 +6,7 @@ use mc_meta::{RangeRead, ScopedKey};
 use mc_types::KeyRef;
 
 use super::CallContext;
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::request::{Items, RangedReads, parse_read};
 
 /// Keys that the master is asked about at a time: enough for it to look many up under one

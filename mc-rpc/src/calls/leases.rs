@@ -5,7 +5,7 @@ use mc_types::{Generation, KeyRef};
 
 use super::{CallContext, calls};
 use crate::answer::Renewed;
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::reply::PlacedReply;
 use crate::request::{BatchRenewRequest, parse_renew, write_renew};
 use crate::{answer, reply};

@@ -6,9 +6,10 @@ use prost::{DecodeError, Message};
 
 use super::check::BadField;
 use crate::answer::{Answer, Status};
-use crate::error::{MalformedReply, Refusal};
+use crate::error::MalformedReply;
+use crate::refusal::Refusal;
 use crate::request::MAX_BATCH;
-use crate::service::CallContext;
+use crate::service::context::CallContext;
 use crate::wire::{Fields, WireError};
 
 /// Most items, of whatever field, in one message.

@@ -15,10 +15,10 @@ use super::{
     BadField, CallContext, DEFAULT_PAGE, at_most, calls, client_id, count, endpoint, extent, id,
     key, message, millis, missing, object_key, page_limit, reply, segment_name,
 };
-use crate::error::Refusal;
 use crate::proto::happening::Event;
 use crate::proto::kept_by::Reason;
 use crate::proto::{self, buf_handle::BufStatus};
+use crate::refusal::Refusal;
 use crate::request::MAX_PAGE;
 
 /// Most reasons that are taken, several times as many as there are.

@@ -6,7 +6,7 @@ use mc_types::ErrorCode;
 
 use super::{CallContext, calls};
 use crate::answer::ReplicaPage;
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::reply::MatchReply;
 use crate::request::{MAX_BATCH, MatchRequest, parse_remove_by_regex};
 use crate::{answer, reply, request};

@@ -13,8 +13,8 @@ use super::{
     texts,
 };
 use crate::answer::{ReplicaLocation, read_done, read_promotion};
-use crate::error::Refusal;
 use crate::proto;
+use crate::refusal::Refusal;
 use crate::reply::write_promotion;
 use crate::request::{MAX_PAGE, TenantKey};
 

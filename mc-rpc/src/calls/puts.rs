@@ -8,7 +8,7 @@ use mc_types::{ClientId, KeyRef, Time};
 
 use super::{CallContext, calls};
 use crate::answer::PutGrant;
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::reply::{BatchReply, PlacedReply};
 use crate::request::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,

@@ -6,7 +6,7 @@ use mc_types::KeyRef;
 
 use super::{CallContext, calls};
 use crate::answer::{RangedList, ReplicaList};
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::reply::{ExistReply, PlacedReply};
 use crate::request::{BatchReadRequest, RangedReads};
 use crate::{answer, reply, request};

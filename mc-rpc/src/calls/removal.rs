@@ -8,8 +8,8 @@ use super::{
     segment_name,
 };
 use crate::answer::{read_all_done, read_done};
-use crate::error::Refusal;
 use crate::proto;
+use crate::refusal::Refusal;
 use crate::reply::BatchReply;
 use crate::request::{self, write_batch_remove, write_remove};
 

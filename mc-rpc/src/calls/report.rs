@@ -7,8 +7,8 @@ use mc_meta::{
 use mc_types::{ClientId, Endpoint, SegmentId};
 
 use super::{BadField, CallContext, calls, client_id, endpoint, id, message, reply, segment_name};
-use crate::error::Refusal;
 use crate::proto;
+use crate::refusal::Refusal;
 
 /// One segment, as an administrator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

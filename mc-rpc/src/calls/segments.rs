@@ -12,8 +12,8 @@ use super::{
     optional_id, reply, segment_name,
 };
 use crate::answer::{ClockReading, Pong, read_done, read_pong};
-use crate::error::Refusal;
 use crate::proto::{self, IpAddressList};
+use crate::refusal::Refusal;
 use crate::reply::write_pong;
 use crate::request::{Heartbeat, PingRequest, write_heartbeat, write_ping};
 

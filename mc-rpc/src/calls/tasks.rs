@@ -14,8 +14,8 @@ use super::{
     object_key, reply, segment_name, segment_names, tenant, tenant_key, tenant_name, texts,
 };
 use crate::caller::Role;
-use crate::error::Refusal;
 use crate::proto::{self, task};
+use crate::refusal::Refusal;
 use crate::request::TenantKey;
 
 /// Most bytes that one task takes: its key, its tenant, the names of its segments, and

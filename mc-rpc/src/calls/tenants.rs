@@ -9,8 +9,8 @@ use super::{
     reply, tenant,
 };
 use crate::answer::read_done;
-use crate::error::Refusal;
 use crate::proto;
+use crate::refusal::Refusal;
 use crate::request::MAX_PAGE;
 
 /// Most bytes that the totals and the mark of an unfinished page take together.

@@ -17,8 +17,8 @@ use super::{
     tenant_name, texts,
 };
 use crate::answer::{ReplicaLocation, read_done, read_transfer};
-use crate::error::Refusal;
 use crate::proto;
+use crate::refusal::Refusal;
 use crate::reply::write_transfer;
 use crate::request::TenantKey;
 

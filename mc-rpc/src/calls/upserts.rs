@@ -8,7 +8,7 @@ use super::puts::{Finish, PutRevokeItem, PutStartItem, Starts, total};
 use super::{CallContext, calls};
 use crate::answer;
 use crate::answer::PutGrant;
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::request::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };

@@ -1,14 +1,11 @@
 //! Where a master is: addresses as they are written, and how they are found.
 
 use core::fmt;
-use std::error::Error;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use thiserror::Error;
 
-use super::config::Resolvers;
-use crate::error::RpcError;
+use crate::error::{AddressError, ResolveError, RpcError};
 
 /// Most addresses of one target.
 pub(super) const MAX_ADDRESSES: usize = 64;
@@ -18,57 +15,6 @@ const MAX_TARGET_LEN: usize = 4096;
 
 /// Longest path of a Unix socket in bytes: `sun_path` less its end.
 const MAX_PATH_LEN: usize = 107;
-
-/// Why a text is no master's address.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum AddressError {
-    /// It names nothing, or an element of its list does not.
-    #[error("names no master; write host:port, unix:/path, or several with commas in between")]
-    Empty,
-    /// There is no port.
-    #[error("has no port: {element}; write host:port")]
-    NoPort {
-        /// The element of the list.
-        element: Box<str>,
-    },
-    /// There is no host.
-    #[error("has no host: {element}; write host:port")]
-    NoHost {
-        /// The element of the list.
-        element: Box<str>,
-    },
-    /// The port is no number from 1 to 65535.
-    #[error("has a bad port: {element}; ports are 1 to 65535")]
-    BadPort {
-        /// The element of the list.
-        element: Box<str>,
-    },
-    /// The host contains a colon and no brackets around it.
-    #[error("has a bad host: {element}; write an IPv6 address as [::1]:port")]
-    BadHost {
-        /// The element of the list.
-        element: Box<str>,
-    },
-    /// The path of a Unix socket is relative or too long.
-    #[error("has a bad path: {element}; a socket's path begins with / and has at most 107 bytes")]
-    BadPath {
-        /// The element of the list.
-        element: Box<str>,
-    },
-    /// It begins with a scheme that nothing resolves.
-    #[error(
-        "begins with {scheme}://, which nothing here resolves; give the client a resolver for it \
-         (ClientConfig::resolver), or write host:port"
-    )]
-    UnknownScheme {
-        /// The scheme.
-        scheme: Box<str>,
-    },
-    /// There are too many addresses, or the text is too long.
-    #[error("is too long: at most 64 addresses and 4096 bytes are accepted")]
-    TooLong,
-}
 
 /// Finds masters by other means than their addresses, for targets with a scheme as
 /// `etcd://hosts/name`.
@@ -81,29 +27,6 @@ pub trait Resolve: Send + Sync {
     /// [`ResolveError`] when there is nothing to be found now; calls ask again until their
     /// time is over.
     fn resolve(&self, target: &str) -> Result<Vec<String>, ResolveError>;
-}
-
-/// Why a target could not be resolved.
-#[derive(Debug, Error)]
-#[error("{message}")]
-pub struct ResolveError {
-    message: Box<str>,
-    source: Option<Box<dyn Error + Send + Sync>>,
-}
-
-impl ResolveError {
-    /// A failure in words: what happened and what to do.
-    #[must_use]
-    pub fn new(message: impl Into<Box<str>>) -> Self {
-        Self { message: message.into(), source: None }
-    }
-
-    /// The same with what caused it.
-    #[must_use]
-    pub fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Box::new(source));
-        self
-    }
 }
 
 /// One address that can be connected to.
@@ -281,6 +204,28 @@ impl Route {
         if self.resolve.is_some() {
             *self.known.lock() = Ok(Known { addresses: Arc::from(Vec::new()), first: 0 });
         }
+    }
+}
+
+/// Who resolves which scheme.
+#[derive(Clone, Default)]
+pub(super) struct Resolvers(Vec<(Box<str>, Arc<dyn Resolve>)>);
+
+impl Resolvers {
+    /// Adds a resolver for a scheme, in place of the one that it may have.
+    pub(super) fn insert(&mut self, scheme: &str, resolve: Arc<dyn Resolve>) {
+        self.0.retain(|(known, _)| **known != *scheme);
+        self.0.push((scheme.into(), resolve));
+    }
+
+    pub(super) fn of(&self, scheme: &str) -> Option<Arc<dyn Resolve>> {
+        self.0.iter().find(|(known, _)| **known == *scheme).map(|(_, resolve)| Arc::clone(resolve))
+    }
+}
+
+impl fmt::Debug for Resolvers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(scheme, _)| scheme)).finish()
     }
 }
 

@@ -1,10 +1,10 @@
 //! The client's settings.
 
-use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
 use super::address::Resolve;
+use super::address::Resolvers;
 use super::credentials::Token;
 use crate::frame::DEFAULT_MAX_PAYLOAD;
 #[cfg(feature = "tls")]
@@ -96,24 +96,7 @@ impl ClientConfig {
     /// Finds masters whose address begins with `scheme://` by `resolve`, in place of what
     /// did so before.
     pub fn resolver(&mut self, scheme: &str, resolve: Arc<dyn Resolve>) -> &mut Self {
-        self.resolvers.0.retain(|(known, _)| **known != *scheme);
-        self.resolvers.0.push((scheme.into(), resolve));
+        self.resolvers.insert(scheme, resolve);
         self
-    }
-}
-
-/// Who resolves which scheme.
-#[derive(Clone, Default)]
-pub(super) struct Resolvers(Vec<(Box<str>, Arc<dyn Resolve>)>);
-
-impl Resolvers {
-    pub(super) fn of(&self, scheme: &str) -> Option<Arc<dyn Resolve>> {
-        self.0.iter().find(|(known, _)| **known == *scheme).map(|(_, resolve)| Arc::clone(resolve))
-    }
-}
-
-impl fmt::Debug for Resolvers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(scheme, _)| scheme)).finish()
     }
 }

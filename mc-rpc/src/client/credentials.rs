@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use mc_meta::TenantId;
-use thiserror::Error;
+use mc_tls::read_file;
 
 use super::config::ClientConfig;
-use crate::error::RpcError;
+use crate::error::{CredentialError, RpcError};
 use crate::frame::{ClientPreface, Hello, MAX_TOKEN_LEN, MIN_MAX_PAYLOAD};
-use mc_tls::{FileError, read_file};
 
 /// Most bytes of a token's file: a token and the white space around it.
 const MAX_FILE_LEN: usize = 2 * MAX_TOKEN_LEN;
@@ -75,38 +74,6 @@ fn checked(token: &[u8]) -> Result<Box<[u8]>, CredentialError> {
         Some(at) => Err(CredentialError::BadToken { at }),
         None => Ok(token.into()),
     }
-}
-
-/// What is wrong with what a client would say of itself; nothing was sent.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum CredentialError {
-    /// The token is empty.
-    #[error("the token is empty; leave it out, or give one")]
-    EmptyToken,
-    /// The token is too long.
-    #[error("the token has {len} bytes; at most {MAX_TOKEN_LEN} are accepted")]
-    LongToken {
-        /// Its length.
-        len: usize,
-    },
-    /// The token contains a character that no token has.
-    #[error("the token's byte {at} is no visible ASCII character")]
-    BadToken {
-        /// Where, counted from 0.
-        at: usize,
-    },
-    /// The token's file cannot be read.
-    #[error("no token: {0}")]
-    File(#[from] Arc<FileError>),
-    /// The tenant's name is none.
-    #[error("{tenant:?} is no tenant's name: {reason}")]
-    BadTenant {
-        /// The name.
-        tenant: Box<str>,
-        /// What is wrong with it.
-        reason: mc_meta::TenantIdError,
-    },
 }
 
 /// One client, across its connections.

@@ -1,7 +1,7 @@
 //! The native framing: how a connection begins and how calls follow each other.
 //! Bytes in, bytes out; no I/O. `docs/protocol.md` is the specification.
 
-mod preface;
+pub(crate) mod preface;
 mod welcome;
 
 use core::time::Duration;
@@ -10,7 +10,7 @@ use bytes::{BufMut, BytesMut};
 use mc_types::ErrorCode;
 use thiserror::Error;
 
-use crate::error::{MAX_MESSAGE_LEN, Refusal};
+use crate::refusal::{MAX_MESSAGE_LEN, Refusal};
 
 pub(crate) use preface::other_version;
 pub use preface::{

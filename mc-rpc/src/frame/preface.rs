@@ -4,9 +4,10 @@ use core::fmt;
 
 use bytes::BytesMut;
 use mc_types::ErrorCode;
+use thiserror::Error;
 
 use super::{MIN_MAX_PAYLOAD, VERSION, Welcome, array};
-use crate::error::{ForeignProtocol, HandshakeError, MAX_MESSAGE_LEN, Refusal};
+use crate::refusal::{MAX_MESSAGE_LEN, Refusal};
 use crate::wire::{Fields, put_bytes, put_u64};
 
 /// The first bytes of either side. The first is no ASCII character, so that no
@@ -293,6 +294,78 @@ fn check_max_payload(max_payload: u32) -> Result<(), HandshakeError> {
         return Err(HandshakeError::Limit { name: "max_payload", value: max_payload });
     }
     Ok(())
+}
+
+/// Why the first bytes of a connection are not those of this protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The first bytes are another protocol's.
+    #[error("the first bytes are {}, not this protocol's", .found.name())]
+    OtherProtocol {
+        /// Which one, as far as can be told.
+        found: ForeignProtocol,
+    },
+    /// The other side speaks another version.
+    #[error("it speaks version {theirs}, this side version {ours}; upgrade the older one")]
+    Version {
+        /// The other side's version.
+        theirs: u16,
+        /// This side's version.
+        ours: u16,
+    },
+    /// The limits announced cannot work.
+    #[error("it announces a limit of {value} for {name}")]
+    Limit {
+        /// Which limit.
+        name: &'static str,
+        /// Its value.
+        value: u32,
+    },
+}
+
+impl HandshakeError {
+    /// The cause's number.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Version { .. } => ErrorCode::InvalidVersion,
+            Self::OtherProtocol { .. } | Self::Limit { .. } => ErrorCode::RpcFail,
+        }
+    }
+}
+
+/// Another protocol that a peer spoke on this port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForeignProtocol {
+    /// HTTP/2, as gRPC clients begin.
+    Http2,
+    /// HTTP/1.
+    Http1,
+    /// TLS.
+    Tls,
+    /// Something else.
+    Unknown,
+}
+
+impl ForeignProtocol {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http2 => "HTTP/2",
+            Self::Http1 => "HTTP/1",
+            Self::Tls => "TLS",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for ForeignProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 #[cfg(test)]

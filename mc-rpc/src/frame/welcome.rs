@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::BytesMut;
 
-use crate::error::MAX_MESSAGE_LEN;
+use crate::refusal::MAX_MESSAGE_LEN;
 use crate::wire::{Fields, WireError, put_bytes, put_u64};
 
 /// Prefix of the name of every such socket, so that no server can send a client to a socket of

@@ -5,8 +5,8 @@ use mc_meta::Verdict;
 use mc_types::ClientId;
 
 use super::{client, no_client, write_ping};
-use crate::error::Refusal;
 use crate::proto::check_outcome;
+use crate::refusal::Refusal;
 use crate::wire::{Fields, put_message, put_u64};
 
 /// Most outcomes of checks in one call.

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use mc_types::{Generation, KeyRef};
 
 use super::{Items, key, missing_key, write_key};
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::wire::{Fields, put_message, put_present_u64};
 
 /// `RenewLeaseRequest` and `RenewLeaseItem`, which have the same fields: the key, and

@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use mc_meta::ListCursor;
 
 use super::page_limit;
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::wire::{Fields, put_bytes, put_u64};
 
 /// `GetReplicaListByRegexRequest`.

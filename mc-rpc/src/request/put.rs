@@ -10,7 +10,7 @@ use mc_ticket::PutToken;
 use mc_types::{Checksum, ClientId, Generation, KeyRef};
 
 use super::{Items, client, key, missing_key, no_client, segment_name, write_key};
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::wire::{
     Field, Fields, put_bytes, put_fixed32s, put_fixed64, put_item_bytes, put_message,
     put_present_u64, put_u64, put_varints,

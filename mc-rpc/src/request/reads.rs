@@ -7,7 +7,7 @@ use mc_meta::RangeRead;
 use mc_types::KeyRef;
 
 use super::{Items, MAX_BATCH, key, missing_key, write_key};
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::wire::{Fields, put_message, put_varints};
 
 /// Most ranges of one object in one call.

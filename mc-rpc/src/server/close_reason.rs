@@ -6,9 +6,10 @@ use std::io;
 use thiserror::Error;
 
 use super::long_calls::Panicked;
-use crate::error::{HandshakeError, Refusal};
 use crate::frame::FrameError;
+use crate::frame::preface::HandshakeError;
 use crate::handshake::PrefaceError;
+use crate::refusal::Refusal;
 
 /// Why this side ends a connection.
 #[derive(Debug, Error)]

@@ -205,3 +205,7 @@ impl ServerConfig {
         Ok(())
     }
 }
+
+/// A connection that holds no more than this does not count towards
+/// [`ServerConfig::max_buffered`].
+pub(super) const SMALL_BUFFERS: usize = 256 << 10;

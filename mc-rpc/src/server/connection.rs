@@ -31,12 +31,13 @@ use super::held_answers::{HeldAnswers, not_durable};
 use super::long_calls::LongCalls;
 use super::metrics::add;
 use super::transit::Transit;
-use super::{SMALL_BUFFERS, Shared};
-use crate::error::Refusal;
 use crate::frame::{
     FrameError, FrameHeader, HEADER_LEN, Kind, append_refusal, first_frame, send_time_of,
 };
 use crate::method::Method;
+use crate::refusal::Refusal;
+use crate::server::config::SMALL_BUFFERS;
+use crate::server::shared::Shared;
 use crate::service::{DurableWatch, JournalEnded, Service};
 use crate::stream::Stream;
 

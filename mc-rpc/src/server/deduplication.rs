@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use super::peer::Source;
 use crate::caller::Caller;
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 use crate::service::Completion;
 use given_up::GivenUp;
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::BytesMut;
 use mc_types::ErrorCode;
 
-use super::Shared;
 use super::deduplication::{Attempt, Named, readdressed};
 use super::metrics::{Counters, add};
 use crate::caller::Caller;
-use crate::error::Refusal;
 use crate::frame::{FrameError, FrameHeader, Kind, append_frame, append_refusal, token_of};
 use crate::method::{Method, Repeat};
+use crate::refusal::Refusal;
+use crate::server::shared::Shared;
 use crate::service::{Call, Completion, Service};
 
 /// The other end of a connection, as its calls need to know it.

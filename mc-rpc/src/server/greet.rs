@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::ServerConfig;
 use super::close_reason::CloseReason;
 use super::connection::Connection;
 use super::dispatch::CallSource;
@@ -21,14 +22,15 @@ use super::identity::Shown;
 use super::metrics::{Counters, add};
 use super::peer::{Peer, Source};
 use super::transit::Transit;
-use super::{ServerConfig, Shared};
-use crate::error::{HandshakeError, Refusal};
 #[cfg(feature = "tls")]
 use crate::frame::MAGIC;
+use crate::frame::preface::HandshakeError;
 use crate::frame::{
     ClientPreface, Hello, PREFACE_LEN, ServerPreface, VERSION, Welcome, other_version,
 };
 use crate::handshake::{read_exactly, read_preface};
+use crate::refusal::Refusal;
+use crate::server::shared::Shared;
 use crate::service::Service;
 use crate::stream::Stream;
 

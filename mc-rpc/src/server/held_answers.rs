@@ -7,8 +7,8 @@ use std::time::Instant;
 use bytes::{BufMut, Bytes, BytesMut};
 use mc_types::{ErrorCode, Sequence};
 
-use crate::error::Refusal;
 use crate::frame::{FrameHeader, append_refusal};
+use crate::refusal::Refusal;
 use crate::service::Completion;
 
 /// The answers, in the order in which they were made.

@@ -8,7 +8,7 @@ use mc_meta::TenantId;
 use super::peer::{Peer, host};
 use crate::access::{Authenticate, Presented};
 use crate::caller::{Caller, Role};
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 
 /// What a connection itself shows of the peer.
 #[derive(Clone, Debug, Default)]

@@ -10,11 +10,11 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
 
-use super::Shared;
 use super::dispatch::{CallSource, answer_call, refuse_cancelled};
 use super::held_answers::HeldAnswers;
 use crate::frame::{FrameHeader, HEADER_LEN};
 use crate::method::Method;
+use crate::server::shared::Shared;
 use crate::service::{Completion, Service};
 
 /// Calls of one connection that have a turn or ask for one. The others wait here, so that

@@ -3,6 +3,7 @@
 //! A file for each family of calls; each call is a method of [`CallContext`].
 
 mod clock;
+pub(crate) mod context;
 mod durability;
 mod owners;
 
@@ -10,15 +11,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use mc_meta::{Master, Receipt, ScopedKey, TenantId};
+use mc_meta::{Master, Receipt};
 use mc_ticket::ClockEpoch;
-use mc_types::{ClientId, ErrorCode, KeyRef, Time};
+use mc_types::{ClientId, ErrorCode};
 
-use crate::caller::{Caller, Role};
-use crate::error::Refusal;
+use crate::caller::Caller;
 use crate::method::Method;
+use crate::refusal::Refusal;
 use crate::reply::Signer;
-use crate::request::TenantKey;
+use context::CallContext;
 use owners::Owners;
 
 pub use clock::{Clock, SystemClock};
@@ -198,54 +199,5 @@ impl<C: Clock> MasterService<C> {
         let turn =
             CallContext { master, now, signer, tenant, role, caller, from, payload, max_reply };
         turn.answer(method, out)
-    }
-}
-
-/// One call while it is answered. Its methods append the answer to what they are given.
-#[derive(Clone, Copy)]
-pub(crate) struct CallContext<'a> {
-    pub(crate) master: &'a Master,
-    pub(crate) now: Time,
-    pub(crate) signer: Signer,
-    pub(crate) tenant: &'a TenantId,
-    pub(crate) role: Role,
-    pub(crate) caller: &'a Caller,
-    pub(crate) from: Option<IpAddr>,
-    pub(crate) payload: &'a [u8],
-    /// Most bytes that the answer may have.
-    pub(crate) max_reply: usize,
-}
-
-impl CallContext<'_> {
-    /// Answers a call whose messages are read and written by hand.
-    pub(crate) fn hot(
-        self,
-        out: &mut BytesMut,
-        answer: impl FnOnce(Self, &mut BytesMut) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
-        answer(self, out)
-    }
-
-    /// The key as the master stores it, which every command takes.
-    pub(crate) fn scoped<'k>(&self, key: KeyRef<'k>) -> Result<ScopedKey<'k>, Refusal> {
-        Ok(self.master.scoped(self.tenant, key)?)
-    }
-
-    /// The same for a key that may be another tenant's.
-    pub(crate) fn scoped_of<'k>(&self, object: &TenantKey<'k>) -> Result<ScopedKey<'k>, Refusal> {
-        match &object.tenant {
-            None => self.scoped(object.key),
-            Some(tenant) if tenant == self.tenant || self.role >= Role::Node => {
-                Ok(self.master.scoped(tenant, object.key)?)
-            }
-            Some(tenant) => Err(Refusal::new(
-                ErrorCode::PermissionDenied,
-                format!(
-                    "tenant_id is {tenant}, the caller acts for {}; the role {} may name others",
-                    self.tenant,
-                    Role::Node
-                ),
-            )),
-        }
     }
 }

@@ -13,8 +13,8 @@ use mc_types::{ClientId, ErrorCode};
 use parking_lot::RwLock;
 
 use crate::caller::{Caller, Role};
-use crate::error::Refusal;
 use crate::method::Method;
+use crate::refusal::Refusal;
 use crate::request;
 use crate::wire::Fields;
 

@@ -22,16 +22,16 @@ use parking_lot::Mutex;
 
 use super::pool::Pool;
 use super::{MasterClient, Sending};
-use crate::PutRevokeItem;
-use crate::answer::{Answer, read_grant, read_grants};
+use crate::answer::{Answer, read_all_done, read_grant, read_grants};
 use crate::client::backoff::backoff;
 use crate::client::dial::may_pass;
 use crate::client::metrics::Ended;
 use crate::client::request::{KNOWN_FOR, message_of};
-use crate::error::{Refusal, RpcError};
+use crate::error::RpcError;
 use crate::frame::FrameHeader;
 use crate::method::Method;
-use crate::request::{BatchPutStartRequest, PutStartRequest};
+use crate::refusal::Refusal;
+use crate::request::{BatchPutFinishRequest, BatchPutStartRequest, PutStartRequest};
 
 /// Most calls that wait to be settled.
 const MAX_CALLS: usize = 256;
@@ -172,13 +172,12 @@ impl MasterClient {
     }
 
     fn revoke(&self, client: ClientId, grants: &[Granted]) -> Result<(), RpcError> {
-        let revokes = grants.iter().map(|(key, handle)| PutRevokeItem {
-            key: key.as_ref(),
-            handle: *handle,
-            // Nobody has learnt where to write.
-            late: LateWrites::Impossible,
-        });
-        self.batch_put_revoke(client, &revokes.collect::<Vec<_>>()).map(drop)
+        // No writer has learnt where to write.
+        let late = LateWrites::Impossible;
+        let revokes = grants.iter().map(|(key, handle)| (key.as_ref(), *handle, late));
+        let write = |out: &mut BytesMut| BatchPutFinishRequest::write_revokes(out, client, revokes);
+        let read = |message: &[u8]| read_all_done(message, grants.len());
+        self.call(Method::BatchPutRevoke, write, read).map(drop)
     }
 }
 

@@ -13,7 +13,6 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::super::Shared;
 use super::super::dispatch::{answer, too_late};
 use super::super::executor::takes_long;
 use super::super::held_answers::not_durable;
@@ -24,8 +23,9 @@ use super::metadata;
 use super::status::status;
 use super::{Connection, MASTER_SERVICE};
 use crate::caller::Caller;
-use crate::error::Refusal;
 use crate::method::Method;
+use crate::refusal::Refusal;
+use crate::server::shared::Shared;
 use crate::service::{Call, Completion, JournalEnded, Service};
 
 impl<S: Service> Connection<S> {

@@ -9,8 +9,8 @@ use mc_types::ErrorCode;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::super::SMALL_BUFFERS;
-use crate::error::Refusal;
+use crate::refusal::Refusal;
+use crate::server::config::SMALL_BUFFERS;
 
 /// Requests and answers of one connection.
 #[derive(Debug)]

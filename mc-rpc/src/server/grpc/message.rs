@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 use super::memory_budget::Reservation;
 use super::status::{status, status_of};
-use crate::error::Refusal;
+use crate::refusal::Refusal;
 
 /// Bytes before a message.
 pub(super) const PREFIX_LEN: usize = 5;

@@ -7,8 +7,8 @@ use http::HeaderMap;
 use mc_types::ErrorCode;
 use tokio::time::Instant;
 
-use crate::error::Refusal;
 use crate::frame::MIN_MAX_PAYLOAD;
+use crate::refusal::Refusal;
 
 /// Most bytes of an answer unless the caller says otherwise: what the clients of gRPC
 /// accept unless they are told otherwise.

@@ -4,6 +4,7 @@
 //! protocol, message for message as their bytes are; reflection and the standard health
 //! service are there as well. `docs/protocol.md` says what a client may rely on.
 
+mod body;
 mod call;
 mod health;
 mod memory_budget;
@@ -17,16 +18,13 @@ mod tests;
 
 use core::convert::Infallible;
 use core::error::Error;
-use core::future::Future;
-use core::pin::{Pin, pin};
-use core::task::{Context, Poll};
+use core::pin::pin;
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method as HttpMethod, Request, Response, StatusCode, header};
-use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::{Service as _, service_fn};
@@ -39,18 +37,20 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tonic::body::Body;
 
+use super::ServerConfig;
 use super::close_reason::CloseReason;
 use super::identity::Shown;
 use super::long_calls::AT_A_TIME;
-use super::{ServerConfig, Shared};
 use crate::caller::Caller;
-use crate::error::Refusal;
 use crate::frame::check_magic;
+use crate::refusal::Refusal;
+use crate::server::shared::Shared;
 use crate::service::Service;
-
+use body::Bounded;
 use health::HealthServer;
 use memory_budget::MemoryBudget;
 use metadata::Claim;
+use reflection::REFLECTION_V1ALPHA;
 use rewind::Rewind;
 use status::status;
 
@@ -62,8 +62,6 @@ pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const MASTER_SERVICE: &str = "/mc.store.v1.MasterService/";
 const HEALTH: &str = "/grpc.health.v1.Health/";
 const REFLECTION_V1: &str = "/grpc.reflection.v1.ServerReflection/";
-const REFLECTION_V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/";
-
 /// Most calls under way on one connection, whatever
 /// [`ServerConfig::max_in_flight`] says: each is a task with headers of its own.
 const MAX_STREAMS: u32 = 1024;
@@ -271,11 +269,10 @@ impl<S: Service> Connection<S> {
     fn bounded(&self, body: Incoming) -> Bounded {
         let mut draining = self.draining.clone();
         let patience = self.shared.config.stall_timeout;
-        let end = Box::pin(async move {
+        Bounded::new(body, async move {
             // Over in either case: in time, or too late.
             drop(timeout(patience, draining.wait_for(|draining| *draining)).await);
-        });
-        Bounded { body, end: Some(end) }
+        })
     }
 }
 
@@ -293,36 +290,4 @@ fn empty(code: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = code;
     response
-}
-
-/// A request's body that ends at the latest when `end` does.
-struct Bounded {
-    body: Incoming,
-    /// Gone once it is over.
-    end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-}
-
-impl http_body::Body for Bounded {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        if end.as_mut().poll(cx).is_ready() {
-            self.end = None;
-            return Poll::Ready(None);
-        }
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.end.is_none() || self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
-    }
 }

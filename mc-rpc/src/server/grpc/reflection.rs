@@ -19,8 +19,8 @@ use tonic::body::Body;
 use tonic_reflection::server::Builder;
 
 use super::memory_budget::Waiting;
-use super::{Bounded, REFLECTION_V1ALPHA};
-use crate::error::Refusal;
+use crate::refusal::Refusal;
+use crate::server::grpc::body::Bounded;
 
 /// The `.proto` as its compiler understands it, with its comments.
 const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
@@ -126,3 +126,5 @@ impl http_body::Body for Kept {
         self.body.is_end_stream()
     }
 }
+
+pub(super) const REFLECTION_V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/";

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use mc_types::ErrorCode;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::error::Refusal;
+use crate::refusal::Refusal;
+use tonic_types::{ErrorDetails, StatusExt};
 
 /// Who gives the reasons in a `google.rpc.ErrorInfo`.
 pub(super) const DOMAIN: &str = "mc.store.v1";

@@ -1,0 +1,61 @@
+//! One call while it is answered.
+
+use std::net::IpAddr;
+
+use bytes::BytesMut;
+use mc_meta::{Master, ScopedKey, TenantId};
+use mc_types::{ErrorCode, KeyRef, Time};
+
+use crate::caller::{Caller, Role};
+use crate::refusal::Refusal;
+use crate::reply::Signer;
+use crate::request::TenantKey;
+
+/// One call while it is answered. Its methods append the answer to what they are given.
+#[derive(Clone, Copy)]
+pub(crate) struct CallContext<'a> {
+    pub(crate) master: &'a Master,
+    pub(crate) now: Time,
+    pub(crate) signer: Signer,
+    pub(crate) tenant: &'a TenantId,
+    pub(crate) role: Role,
+    pub(crate) caller: &'a Caller,
+    pub(crate) from: Option<IpAddr>,
+    pub(crate) payload: &'a [u8],
+    /// Most bytes that the answer may have.
+    pub(crate) max_reply: usize,
+}
+
+impl CallContext<'_> {
+    /// Answers a call whose messages are read and written by hand.
+    pub(crate) fn hot(
+        self,
+        out: &mut BytesMut,
+        answer: impl FnOnce(Self, &mut BytesMut) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        answer(self, out)
+    }
+
+    /// The key as the master stores it, which every command takes.
+    pub(crate) fn scoped<'k>(&self, key: KeyRef<'k>) -> Result<ScopedKey<'k>, Refusal> {
+        Ok(self.master.scoped(self.tenant, key)?)
+    }
+
+    /// The same for a key that may be another tenant's.
+    pub(crate) fn scoped_of<'k>(&self, object: &TenantKey<'k>) -> Result<ScopedKey<'k>, Refusal> {
+        match &object.tenant {
+            None => self.scoped(object.key),
+            Some(tenant) if tenant == self.tenant || self.role >= Role::Node => {
+                Ok(self.master.scoped(tenant, object.key)?)
+            }
+            Some(tenant) => Err(Refusal::new(
+                ErrorCode::PermissionDenied,
+                format!(
+                    "tenant_id is {tenant}, the caller acts for {}; the role {} may name others",
+                    self.tenant,
+                    Role::Node
+                ),
+            )),
+        }
+    }
+}
