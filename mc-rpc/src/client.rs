@@ -3,6 +3,7 @@
 mod address;
 mod backoff;
 pub mod blocking;
+mod call;
 mod config;
 mod connection;
 mod credentials;

@@ -123,13 +123,14 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Each address and its place.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Address)> {
-        let count = self.addresses.len();
-        (0..count).map(move |after| {
-            let place = (self.first + after) % count;
-            (place, &self.addresses[place])
-        })
+    pub(super) fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Returns the place and the address to be tried after `tried` others.
+    pub(super) fn get(&self, tried: usize) -> (usize, &Address) {
+        let place = (self.first + tried) % self.addresses.len();
+        (place, &self.addresses[place])
     }
 }
 
@@ -236,7 +237,7 @@ mod tests {
 
     fn texts(route: &Route) -> Vec<String> {
         let candidates = route.candidates().unwrap().unwrap();
-        candidates.iter().map(|(_, address)| address.text().to_string()).collect()
+        (0..candidates.len()).map(|tried| candidates.get(tried).1.text().to_string()).collect()
     }
 
     #[test]

@@ -10,26 +10,23 @@ mod spin;
 mod stream;
 
 use core::mem;
-use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
 
-use super::backoff::{backoff, bounded};
+use super::call::Call;
 use super::config::ClientConfig;
 use super::credentials::Identity;
-use super::dial::{broke, was_silent};
-use super::metrics::{ClientMetrics, Counters, Ended};
+use super::metrics::{ClientMetrics, Counters};
 use super::outcome::outcome;
-use super::request::{KNOWN_FOR, check_len, silence, write_request};
+use super::request::check_len;
 use crate::answer::Answer;
 use crate::error::RpcError;
-use crate::frame::{FrameHeader, HEADER_LEN};
-use crate::method::{Method, Repeat};
+use crate::method::Method;
 use in_place::pause;
 use pool::{Lease, Pool};
-pub(super) use settle::{Lost, begins_puts, is_settled};
+pub(super) use settle::Lost;
 
 pub use in_place::in_place;
 pub(super) use in_place::is_wanted as is_in_place;
@@ -103,41 +100,32 @@ impl MasterClient {
         write: impl FnOnce(&mut BytesMut),
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
-        let (begin, mut ended) = (Instant::now(), Ended::default());
-        let answer = self.exchange(method, begin, &mut ended, write, read);
-        ended.failed = answer.is_err();
-        ended.took = begin.elapsed();
-        self.pool.counters.count(method, ended);
+        let pool = &*self.pool;
+        let begun = Instant::now();
+        let mut call =
+            Call::begin(&pool.config, pool.route.target(), &pool.identity, method, begun);
+        let answer = self.make(&mut call, write, read);
+        call.ended.failed = answer.is_err();
+        call.ended.took = begun.elapsed();
+        pool.counters.count(method, call.ended);
         answer
     }
 
-    fn exchange<T>(
+    fn make<T>(
         &self,
-        method: Method,
-        begin: Instant,
-        ended: &mut Ended,
+        call: &mut Call<'_>,
         write: impl FnOnce(&mut BytesMut),
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
-        let config = &self.pool.config;
-        let deadline = begin + bounded(config.call_timeout);
-        let token = match method.repeat() {
-            Repeat::Harmless => None,
-            Repeat::Tracked => self.pool.identity.next_token(),
-        };
-        let repeats = config.retry && (method.repeat() == Repeat::Harmless || token.is_some());
-        let mut lease = self.pool.take(begin, deadline)?;
-        let header = match write_request(&mut lease.outbox, method, token, write) {
-            Ok(header) => header,
-            Err(error) => {
-                lease.give_back();
-                return Err(error);
-            }
-        };
-        let sending = Sending { method, header, begun: begin, deadline, repeats };
-        self.send(lease, &sending, ended, read).map_err(|(error, frame)| {
-            if is_settled(method, header, &error) {
-                self.settle(Lost { method, header, frame, begun: begin });
+        let mut lease = self.pool.take(call.begun, call.deadline)?;
+        if let Err(error) = call.write(&mut lease.outbox, write) {
+            lease.give_back();
+            return Err(error);
+        }
+        self.send(lease, call, read).map_err(|(error, frame)| {
+            if call.left_puts(&error) {
+                let &mut Call { method, header, begun, .. } = call;
+                self.settle(Lost { method, header, frame, begun });
             }
             error
         })
@@ -147,29 +135,25 @@ impl MasterClient {
     fn send<T>(
         &self,
         mut lease: Lease<'_>,
-        sending: &Sending,
-        ended: &mut Ended,
+        call: &mut Call<'_>,
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, (RpcError, BytesMut)> {
-        let &Sending { method, header, begun, deadline, repeats } = sending;
-        let config = &self.pool.config;
-        let len = HEADER_LEN + header.payload_len as usize;
+        let (method, header, deadline) = (call.method, call.header, call.deadline);
         loop {
-            if let Err(error) = check_len(method, len - HEADER_LEN, lease.max_request) {
+            let len = header.payload_len as usize;
+            if let Err(error) = check_len(method, len, lease.max_request) {
                 let frame = mem::take(&mut lease.outbox);
                 lease.give_back();
                 return Err((error, frame));
             }
-            ended.sent += len;
-            let silence = if repeats { silence(config, method, len) } else { None };
-            let error = match lease.exchange(method, header, silence, config.call_timeout, deadline)
-            {
+            call.sent();
+            let exchanged =
+                lease.exchange(method, header, call.silence(), call.timeout(), deadline);
+            let error = match exchanged {
                 Ok(answer) => {
-                    ended.received += HEADER_LEN + answer.payload_len as usize;
-                    // It was not executed. The clocks of another connection may agree.
+                    call.answered(answer.payload_len as usize);
                     let is_too_early = lease.is_too_early(answer.kind, deadline);
-                    if is_too_early && ended.retries == 0 && lease.renew(deadline).is_ok() {
-                        ended.retries += 1;
+                    if is_too_early && call.came_too_early() && lease.renew(deadline).is_ok() {
                         continue;
                     }
                     let arrived = (answer.kind, answer.method, lease.answer());
@@ -183,35 +167,20 @@ impl MasterClient {
             if matches!(error, RpcError::ConnectionLost { .. }) {
                 lease.note_broken();
             }
-            // The first attempt most often met a connection that had been lost while nobody
-            // looked; its repetition need not wait.
-            let failures = ended.retries.checked_sub(1);
-            let wait = failures.map_or(Duration::ZERO, |failures| backoff(config, failures));
-            let known = !header.tracked || begun.elapsed() < KNOWN_FOR;
-            let repeats = repeats && known && broke(&error) && Instant::now() + wait < deadline;
-            if !repeats || !pause(wait) || lease.renew(deadline).is_err() {
-                // Also when no other connection could be made: this one may have carried
-                // the call to the master.
-                let is_late = was_silent(&error) && Instant::now() + wait >= deadline;
-                let (addr, after) = (Arc::clone(&lease.addr), config.call_timeout);
-                let error = match is_late {
-                    true => RpcError::TimedOut { addr, method, after },
-                    false => error,
+            let next = call.failed(error, Instant::now()).and_then(|wait| {
+                let given_up = || {
+                    let addr = Arc::clone(&lease.addr);
+                    RpcError::GivenUp { addr, method }
                 };
+                if pause(wait) { Ok(()) } else { Err(given_up()) }
+            });
+            let next = next.and_then(|()| {
+                let renewed = lease.renew(deadline);
+                renewed.map_err(|error| call.unconnected(error, Instant::now()))
+            });
+            if let Err(error) = next {
                 return Err((error, mem::take(&mut lease.outbox)));
             }
-            ended.retries += 1;
         }
     }
-}
-
-/// A request on its way.
-struct Sending {
-    method: Method,
-    header: FrameHeader,
-    /// When it was first sent.
-    begun: Instant,
-    deadline: Instant,
-    /// Whether it may be sent again when a connection breaks.
-    repeats: bool,
 }

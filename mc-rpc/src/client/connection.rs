@@ -9,7 +9,6 @@
 
 use core::mem;
 use core::pin::pin;
-use core::time::Duration;
 use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -23,6 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::address::Address;
+use super::call::Call;
 use super::config::ClientConfig;
 use super::credentials::{Identity, Prepared};
 use super::dial::{handshake_failed, no_answer, offers, shorter_way};
@@ -211,18 +211,16 @@ impl Connection {
         self.wires.max_permits as usize - self.wires.permits.available_permits()
     }
 
-    /// Sends `request`, which has this header, and waits for its answer until `deadline`, which
-    /// is `after` from the call's beginning. Without a sign of life for as long as `silence` the
-    /// connection is given up.
+    /// Sends a call's request and waits for its answer until the deadline. Without a sign of life
+    /// for as long as the call's [`silence`](Call::silence) the connection is given up.
     pub(super) async fn call(
         &self,
-        method: Method,
-        header: FrameHeader,
+        call: &Call<'_>,
         request: &mut [u8],
-        silence: Option<Duration>,
-        after: Duration,
         deadline: Instant,
     ) -> Result<Answered, Failed> {
+        let (method, header, after) = (call.method, call.header, call.timeout());
+        let silence = call.silence();
         let wires = &*self.wires;
         let len = header.payload_len as usize;
         check_len(method, len, wires.max_request).map_err(Failed::Call)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use mc_types::ErrorCode;
 use socket2::{SockRef, TcpKeepalive};
 
-use super::address::Address;
+use super::address::{Address, Candidates, Route};
 use super::config::ClientConfig;
 use crate::error::RpcError;
 use crate::frame::Welcome;
@@ -64,6 +64,56 @@ pub(super) fn shorter_way(
     (direct && offered).then(|| Address::local(&welcome.local_socket, addr))
 }
 
+/// One attempt to connect: each address once, until one works.
+pub(super) struct Round<'a> {
+    route: &'a Route,
+    candidates: Candidates,
+    tried: usize,
+    failure: Option<RpcError>,
+}
+
+impl<'a> Round<'a> {
+    /// Begins at the address that worked last; `None` when the addresses are to be
+    /// [resolved](Route::resolve) before.
+    ///
+    /// # Errors
+    /// [`RpcError::Address`].
+    pub(super) fn begin(route: &'a Route) -> Result<Option<Self>, RpcError> {
+        let candidates = route.candidates()?;
+        Ok(candidates.map(|candidates| Self { route, candidates, tried: 0, failure: None }))
+    }
+
+    /// Returns the next address.
+    ///
+    /// # Errors
+    /// The most telling failure, when none is left.
+    pub(super) fn next(&mut self) -> Result<&Address, RpcError> {
+        if self.tried == self.candidates.len() {
+            self.route.all_failed();
+            return Err(self.failure.take().expect("there is at least one address"));
+        }
+        self.tried += 1;
+        Ok(self.candidates.get(self.tried - 1).1)
+    }
+
+    /// Notes that the last address worked.
+    pub(super) fn worked(&self) {
+        self.route.worked(self.candidates.get(self.tried - 1).0);
+    }
+
+    /// Notes that the last address failed.
+    ///
+    /// # Errors
+    /// The failure, when no other address helps against it.
+    pub(super) fn failed(&mut self, error: RpcError) -> Result<(), RpcError> {
+        if !may_pass(&error) && !matches!(error, RpcError::NotAMaster { .. }) {
+            return Err(error);
+        }
+        self.failure = Some(more_telling(self.failure.take(), error));
+        Ok(())
+    }
+}
+
 /// Whether another attempt to connect may succeed without intervention. Only for
 /// failures to connect: a call that is refused so is not repeated.
 pub(super) fn may_pass(failure: &RpcError) -> bool {
@@ -78,7 +128,7 @@ pub(super) fn may_pass(failure: &RpcError) -> bool {
 
 /// Of the failures of several addresses the one to tell: what a master said before what
 /// the network did.
-pub(super) fn more_telling(first: Option<RpcError>, next: RpcError) -> RpcError {
+fn more_telling(first: Option<RpcError>, next: RpcError) -> RpcError {
     match first {
         Some(first) if !matches!(first, RpcError::Unreachable { .. }) => first,
         _ => next,
@@ -119,3 +169,57 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Linux takes no longer ones.
 const MAX_IDLE: Duration = Duration::from_secs(32_767);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::address::Resolvers;
+    use crate::frame::preface::HandshakeError;
+
+    fn unreachable(addr: &str) -> RpcError {
+        let source = Arc::new(io::ErrorKind::ConnectionRefused.into());
+        RpcError::Unreachable { addr: addr.into(), source }
+    }
+
+    fn next(round: &mut Round<'_>) -> String {
+        round.next().unwrap().text().to_string()
+    }
+
+    #[test]
+    fn a_round_begins_where_the_last_one_ended_and_tries_each_address_once() {
+        let route = Route::new("a:1,b:2,c:3", &Resolvers::default());
+        let mut round = Round::begin(&route).unwrap().unwrap();
+        assert_eq!(next(&mut round), "a:1");
+        round.failed(unreachable("a:1")).unwrap();
+        assert_eq!(next(&mut round), "b:2");
+        round.worked();
+        let mut round = Round::begin(&route).unwrap().unwrap();
+        for addr in ["b:2", "c:3", "a:1"] {
+            assert_eq!(next(&mut round), addr);
+            round.failed(unreachable(addr)).unwrap();
+        }
+        assert!(matches!(round.next(), Err(RpcError::Unreachable { .. })));
+    }
+
+    #[test]
+    fn a_round_tells_what_a_process_said_before_what_the_network_did() {
+        let route = Route::new("a:1,b:2,c:3", &Resolvers::default());
+        let mut round = Round::begin(&route).unwrap().unwrap();
+        let reason = HandshakeError::Version { theirs: 9, ours: 1 };
+        let errors = [
+            unreachable("a:1"),
+            RpcError::NotAMaster { addr: "b:2".into(), reason },
+            unreachable("c:3"),
+        ];
+        for error in errors {
+            let _ = next(&mut round);
+            round.failed(error).unwrap();
+        }
+        assert!(matches!(round.next(), Err(RpcError::NotAMaster { .. })));
+        // A refusal for good is the end of the round.
+        let mut round = Round::begin(&route).unwrap().unwrap();
+        let _ = next(&mut round);
+        let refused = crate::Refusal::new(ErrorCode::PermissionDenied, "no such token");
+        assert!(round.failed(refused.into()).is_err());
+    }
+}

@@ -1,6 +1,7 @@
 //! The way to the master across connections: makes them when calls need them, and sends a
 //! call again whose connection broke.
 
+use core::time::Duration;
 use core::{fmt, mem};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,20 +11,19 @@ use bytes::BytesMut;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::address::{Candidates, Route};
-use super::backoff::{backoff, bounded};
-use super::blocking::{self, Lost, begins_puts, is_settled};
+use super::address::Route;
+use super::backoff::backoff;
+use super::blocking::{self, Lost};
+use super::call::Call;
 use super::config::ClientConfig;
 use super::connection::{Answered, Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
-use super::dial::{broke, may_pass, more_telling, was_silent};
-use super::metrics::{ClientMetrics, Counters, Ended};
+use super::dial::{Round, may_pass};
+use super::metrics::{ClientMetrics, Counters};
 use super::outcome::outcome;
-use super::request::{KNOWN_FOR, silence, write_request};
 use crate::answer::Answer;
 use crate::error::RpcError;
-use crate::frame::{FrameHeader, HEADER_LEN};
-use crate::method::{Method, Repeat};
+use crate::method::Method;
 
 pub(super) struct Link {
     route: Route,
@@ -166,33 +166,23 @@ impl Link {
 
     /// Tries each address once.
     async fn open(self: &Arc<Self>) -> Result<Arc<Connection>, RpcError> {
-        let candidates = self.candidates().await?;
-        let mut failure = None;
-        for (place, address) in candidates.iter() {
+        let mut round = loop {
+            match Round::begin(&self.route)? {
+                Some(round) => break round,
+                None => self.blocking(|link| link.route.resolve()).await?,
+            }
+        };
+        loop {
+            let address = round.next()?;
             let prepared = self.prepare().await?;
             let (identity, config) = (&self.identity, &self.config);
-            let open = Connection::open(address, &prepared, identity, config, &self.counters);
-            match open.await {
+            match Connection::open(address, &prepared, identity, config, &self.counters).await {
                 Ok(connection) => {
-                    self.route.worked(place);
+                    round.worked();
                     return Ok(connection);
                 }
-                Err(error) if may_pass(&error) || matches!(error, RpcError::NotAMaster { .. }) => {
-                    failure = Some(more_telling(failure, error));
-                }
-                Err(error) => return Err(error),
+                Err(error) => round.failed(error)?,
             }
-        }
-        self.route.all_failed();
-        Err(failure.expect("there is at least one address"))
-    }
-
-    async fn candidates(self: &Arc<Self>) -> Result<Candidates, RpcError> {
-        loop {
-            if let Some(candidates) = self.route.candidates()? {
-                return Ok(candidates);
-            }
-            self.blocking(|link| link.route.resolve()).await?;
         }
     }
 
@@ -228,13 +218,21 @@ impl Link {
         if blocking::is_in_place() {
             return self.in_place().call(method, write, read);
         }
-        let (begin, mut ended) = (Instant::now(), Ended::default());
-        let answered = self.exchange(method, begin, &mut ended, write).await;
+        let begun = Instant::now().into_std();
+        let call = Call::begin(&self.config, self.addr(), &self.identity, method, begun);
+        let frame = BytesMut::with_capacity(128);
+        let mut sent = Sent { link: self, call, frame, is_unknown: false };
+        let Sent { call, frame, .. } = &mut sent;
+        let answered = match call.write(frame, write) {
+            Ok(()) => self.send(&mut sent).await,
+            Err(error) => Err(error),
+        };
         let answer = answered.and_then(|Answered { kind, method: number, payload }| {
             outcome(method, self.addr(), (kind, number, &payload), read)
         });
+        let mut ended = sent.call.ended;
         ended.failed = answer.is_err();
-        ended.took = begin.elapsed();
+        ended.took = begun.elapsed();
         self.counters.count(method, ended);
         answer
     }
@@ -246,92 +244,41 @@ impl Link {
         })
     }
 
-    async fn exchange(
-        self: &Arc<Self>,
-        method: Method,
-        begin: Instant,
-        ended: &mut Ended,
-        write: impl FnOnce(&mut BytesMut),
-    ) -> Result<Answered, RpcError> {
-        let after = self.config.call_timeout;
-        let deadline = begin + bounded(after);
-        let token = match method.repeat() {
-            Repeat::Harmless => None,
-            Repeat::Tracked => self.identity.next_token(),
-        };
-        let harmless = method.repeat() == Repeat::Harmless || token.is_some();
-        let repeats = self.config.retry && harmless;
-        let mut frame = BytesMut::with_capacity(128);
-        let header = write_request(&mut frame, method, token, write)?;
-        let mut sent = Sent { link: self, method, header, frame, begin, is_unknown: false };
-        let answer = self.send(&mut sent, ended, deadline, repeats).await;
-        sent.is_unknown = answer.as_ref().is_err_and(|error| is_settled(method, header, error));
+    async fn send(self: &Arc<Self>, sent: &mut Sent<'_>) -> Result<Answered, RpcError> {
+        let answer = self.attempt(sent).await;
+        sent.is_unknown = answer.as_ref().is_err_and(|error| sent.call.left_puts(error));
         answer
     }
 
-    async fn send(
-        self: &Arc<Self>,
-        sent: &mut Sent<'_>,
-        ended: &mut Ended,
-        deadline: Instant,
-        repeats: bool,
-    ) -> Result<Answered, RpcError> {
-        let (method, header, begin, after) =
-            (sent.method, sent.header, sent.begin, self.config.call_timeout);
-        let len = HEADER_LEN + header.payload_len as usize;
-        let (mut lost, mut breaks) = (None, 0);
+    async fn attempt(self: &Arc<Self>, sent: &mut Sent<'_>) -> Result<Answered, RpcError> {
+        let deadline = Instant::from_std(sent.call.deadline);
         loop {
             let connection = match self.current() {
                 Some(connection) => connection,
-                None => match self.connection_until(deadline).await {
-                    Ok(connection) => connection,
-                    // What was sent before may have been executed.
-                    Err(error) => {
-                        let error = lost.unwrap_or(error);
-                        let is_late = was_silent(&error) && Instant::now() >= deadline;
-                        let addr = Arc::clone(self.addr());
-                        return Err(match is_late {
-                            true => RpcError::TimedOut { addr, method, after },
-                            false => error,
-                        });
-                    }
-                },
+                None => self
+                    .connection_until(deadline)
+                    .await
+                    .map_err(|error| sent.call.unconnected(error, Instant::now().into_std()))?,
             };
-            let known = !header.tracked || begin.elapsed() < KNOWN_FOR;
-            if !known && let Some(lost) = lost {
-                return Err(lost);
-            }
-            let silence = match repeats {
-                true => silence(&self.config, method, len),
-                false => None,
-            };
-            sent.is_unknown = begins_puts(method, header);
-            let frame = &mut sent.frame;
-            match connection.call(method, header, frame, silence, after, deadline).await {
+            sent.is_unknown = sent.call.begins_puts();
+            let Sent { call, frame, .. } = &mut *sent;
+            let wait = match connection.call(call, frame, deadline).await {
                 Ok(answer) => {
-                    ended.sent += len;
-                    ended.received += HEADER_LEN + answer.payload.len();
+                    call.sent();
+                    call.answered(answer.payload.len());
                     return Ok(answer);
                 }
                 Err(Failed::Call(error)) => {
-                    ended.sent += len;
-                    if !repeats || !broke(&error) {
-                        return Err(error);
-                    }
-                    ended.retries += 1;
-                    lost = Some(error);
+                    call.sent();
+                    call.failed(error, Instant::now().into_std())?
                 }
-                Err(Failed::TooEarly(answer)) if breaks > 0 => return Ok(answer),
-                // It was not executed.
-                Err(Failed::TooEarly(_)) => ended.retries += 1,
-                Err(Failed::NotSent) => {}
+                Err(Failed::TooEarly(answer)) if !call.came_too_early() => return Ok(answer),
+                Err(Failed::TooEarly(_)) => Duration::ZERO,
+                Err(Failed::NotSent) => call.not_sent(),
+            };
+            if !wait.is_zero() {
+                tokio::time::sleep_until((Instant::now() + wait).min(deadline)).await;
             }
-            // Most often one connection broke, and another attempt need not wait.
-            if breaks > 0 {
-                let wait = Instant::now() + backoff(&self.config, breaks - 1);
-                tokio::time::sleep_until(wait.min(deadline)).await;
-            }
-            breaks += 1;
         }
     }
 
@@ -363,19 +310,17 @@ impl Link {
 /// settled.
 struct Sent<'a> {
     link: &'a Arc<Link>,
-    method: Method,
-    header: FrameHeader,
+    call: Call<'a>,
     frame: BytesMut,
-    begin: Instant,
-    /// Whether it may have begun puts that nobody knows.
+    /// Whether it may have begun puts that its caller knows nothing of.
     is_unknown: bool,
 }
 
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
         if self.is_unknown {
-            let (method, header, frame) = (self.method, self.header, mem::take(&mut self.frame));
-            let begun = self.begin.into_std();
+            let Call { method, header, begun, .. } = self.call;
+            let frame = mem::take(&mut self.frame);
             self.link.in_place().settle(Lost { method, header, frame, begun });
         }
     }

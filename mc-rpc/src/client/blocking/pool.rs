@@ -17,7 +17,7 @@ use crate::client::address::Route;
 use crate::client::backoff::{backoff, bounded};
 use crate::client::config::ClientConfig;
 use crate::client::credentials::Identity;
-use crate::client::dial::{may_pass, more_telling};
+use crate::client::dial::{Round, may_pass};
 use crate::client::metrics::Counters;
 use crate::error::RpcError;
 
@@ -155,34 +155,25 @@ impl Pool {
 
     /// Tries each address once.
     fn open(&self, deadline: Instant) -> Result<Box<Connection>, RpcError> {
-        let candidates = loop {
-            match self.route.candidates()? {
-                Some(candidates) => break candidates,
+        let mut round = loop {
+            match Round::begin(&self.route)? {
+                Some(round) => break round,
                 None => self.route.resolve()?,
             }
         };
         let generation = self.state.lock().generation;
-        let mut failure = None;
-        for (place, address) in candidates.iter() {
-            match Connection::open(address, &self.identity, &self.config, deadline) {
+        loop {
+            match Connection::open(round.next()?, &self.identity, &self.config, deadline) {
                 Ok(mut connection) => {
-                    self.route.worked(place);
+                    round.worked();
                     self.counters.connections_made.fetch_add(1, Ordering::Relaxed);
                     connection.generation = generation;
                     connection.rest();
                     return Ok(Box::new(connection));
                 }
-                Err(error) => {
-                    let next = may_pass(&error) || matches!(error, RpcError::NotAMaster { .. });
-                    if !next {
-                        return Err(error);
-                    }
-                    failure = Some(more_telling(failure, error));
-                }
+                Err(error) => round.failed(error)?,
             }
         }
-        self.route.all_failed();
-        Err(failure.expect("there is at least one address"))
     }
 
     /// A connection of this generation broke.

@@ -20,12 +20,12 @@ use mc_meta::{LateWrites, PutHandle};
 use mc_types::{ClientId, ObjectKey};
 use parking_lot::Mutex;
 
+use super::MasterClient;
 use super::pool::Pool;
-use super::{MasterClient, Sending};
 use crate::answer::{Answer, read_all_done, read_grant, read_grants};
 use crate::client::backoff::backoff;
+use crate::client::call::{Call, may_be_executed};
 use crate::client::dial::may_pass;
-use crate::client::metrics::Ended;
 use crate::client::request::{KNOWN_FOR, message_of};
 use crate::error::RpcError;
 use crate::frame::FrameHeader;
@@ -46,22 +46,6 @@ pub(in crate::client) struct Lost {
     pub(in crate::client) frame: BytesMut,
     /// When it was first sent.
     pub(in crate::client) begun: Instant,
-}
-
-/// Whether a call is settled when it failed so.
-pub(in crate::client) fn is_settled(method: Method, header: FrameHeader, error: &RpcError) -> bool {
-    let is_unknown = is_unheard(error) || matches!(error, RpcError::GivenUp { .. });
-    is_unknown && begins_puts(method, header)
-}
-
-/// Whether the master may have executed a call that failed so.
-fn is_unheard(error: &RpcError) -> bool {
-    matches!(error, RpcError::ConnectionLost { .. } | RpcError::TimedOut { .. })
-}
-
-/// Whether a call begins puts, in a way that the master can tell it again.
-pub(in crate::client) fn begins_puts(method: Method, header: FrameHeader) -> bool {
-    header.tracked && matches!(method, Method::PutStart | Method::BatchPutStart)
 }
 
 /// The calls of a client that wait to be settled.
@@ -146,7 +130,7 @@ fn settle_one(pool: &Weak<Pool>, mut lost: Lost, asked: &Asked) {
             },
         };
         let has_no_place = matches!(error, RpcError::NoFreeConnection { .. });
-        if !is_unheard(&error) && !may_pass(&error) && !has_no_place {
+        if !may_be_executed(&error) && !may_pass(&error) && !has_no_place {
             return;
         }
         let wait = backoff(&client.pool.config, failures);
@@ -158,14 +142,13 @@ fn settle_one(pool: &Weak<Pool>, mut lost: Lost, asked: &Asked) {
 
 impl MasterClient {
     fn send_again(&self, lost: &mut Lost, asked: &Asked) -> Result<Vec<Granted>, RpcError> {
-        let now = Instant::now();
-        let deadline = now + self.pool.config.call_timeout;
-        let mut lease = self.pool.take(now, deadline)?;
+        let (pool, now) = (&*self.pool, Instant::now());
+        let of = (lost.method, lost.header, lost.begun);
+        let mut call = Call::resume(&pool.config, pool.route.target(), of, now);
+        let mut lease = pool.take(now, call.deadline)?;
         lease.outbox = mem::take(&mut lost.frame);
-        let &mut Lost { method, header, begun, .. } = lost;
-        let sending = Sending { method, header, begun, deadline, repeats: true };
         let read = |answer: &[u8]| asked.granted(answer);
-        self.send(lease, &sending, &mut Ended::default(), read).map_err(|(error, frame)| {
+        self.send(lease, &mut call, read).map_err(|(error, frame)| {
             lost.frame = frame;
             error
         })
