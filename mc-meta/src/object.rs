@@ -17,7 +17,7 @@ use mc_lease::Protection;
 use mc_types::{Checksum, ClientId, Generation, Time};
 
 use crate::command::{Placements, Slice, Slices};
-use crate::evict::group::Group;
+use crate::evict::group::{Group, Membership};
 use crate::object::replica::{Replica, Replicas};
 use crate::object::slot::ObjectSlot;
 use crate::object::states::ReplicaStatus;
@@ -69,7 +69,7 @@ struct Extra {
     /// Its replicas but the first.
     more: Vec<Replica>,
     /// The objects that it is evicted with.
-    group: Option<Arc<Group>>,
+    group: Option<Membership>,
     /// The hash of the key that this one continues.
     parent: Option<NonZeroU64>,
     /// The copy or move that is under way.
@@ -186,7 +186,7 @@ pub(crate) struct Begun {
     pub(crate) replicas: Replicas,
     pub(crate) soft_pin: bool,
     pub(crate) hard_pin: bool,
-    pub(crate) group: Option<Arc<Group>>,
+    pub(crate) group: Option<Membership>,
     pub(crate) parent: Option<NonZeroU64>,
     /// The slot of the readable object whose place it is to take.
     pub(crate) replaces: Option<ObjectSlot>,
@@ -319,7 +319,7 @@ impl Object {
     }
 
     pub(crate) fn group(&self) -> Option<&Arc<Group>> {
-        self.extra()?.group.as_ref()
+        self.membership().map(Membership::group)
     }
 
     pub(crate) fn parent(&self) -> Option<NonZeroU64> {
@@ -560,12 +560,25 @@ impl Object {
         self.change_extra(|extra| extra.local_disks.retain(|disk| disk.client() != client));
     }
 
-    /// Takes it out of its group.
-    pub(crate) fn take_group(&mut self) -> Option<Arc<Group>> {
-        self.group()?;
-        let mut group = None;
-        self.change_extra(|extra| group = extra.group.take());
-        group
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.extra()?.group.as_ref()
+    }
+
+    /// Lets it go with its group from now on, unless it is hard-pinned.
+    pub(crate) fn release_group(&mut self) {
+        if !self.hard_pin && self.group().is_some() {
+            self.change_extra(|extra| extra.group.iter_mut().for_each(Membership::release));
+        }
+    }
+
+    /// Takes it out of its group, which a copy or move under way does not hold any more.
+    pub(crate) fn leave_group(&mut self) {
+        if self.group().is_some() {
+            self.change_extra(|extra| {
+                extra.group = None;
+                extra.transfer.iter_mut().for_each(|transfer| transfer.hold = None);
+            });
+        }
     }
 
     /// Changes what only some objects have, and keeps it only while there is some.

@@ -432,8 +432,8 @@ impl Shard {
         }
         self.totals.put_starts += 1;
         let object = &self.objects[slot];
-        if let Some(group) = object.group() {
-            group.settle(generation, slot);
+        if let Some(membership) = object.membership() {
+            membership.settle(slot);
         }
         if emit.wants_objects() {
             emit.effect(&Effect::Began { object: self.view(object) });
@@ -490,11 +490,7 @@ impl Shard {
         let stored = object.is_stored();
         // Readers of its file were promised a lease.
         object.complete(emit.now, stored);
-        if let Some(group) = object.group()
-            && !object.hard_pin
-        {
-            group.free();
-        }
+        object.release_group();
         let generation = object.generation;
         self.open.ended(generation);
         self.totals.put_ends += 1;
@@ -659,15 +655,12 @@ impl Shard {
         }
         self.owners.remove(object.owner);
         self.order.remove(slot, &mut object);
-        let open = !object.is_complete();
-        if open {
+        if !object.is_complete() {
             self.open.ended(object.generation);
         }
         self.account_file_gone(object.file(), object.generation, object.len());
         self.forget_disks(slot, &object);
-        if let Some(group) = object.group() {
-            group.leave(object.generation, open || object.hard_pin);
-        }
+        object.leave_group();
         object
     }
 

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use mc_types::{ClientId, Generation, Time, TransferId};
 
 use crate::command::{Placement, Placements, Slices, TransferHandle};
+use crate::evict::group::Hold;
 use crate::object::replica::Replicas;
 use crate::space::segment::Segment;
 
@@ -96,6 +97,8 @@ pub(crate) struct Transfer {
     source: Arc<Segment>,
     pub(crate) targets: Replicas,
     pub(crate) due: Time,
+    /// Keeps the object's group from being given up.
+    pub(crate) hold: Option<Hold>,
 }
 
 impl Transfer {

@@ -37,8 +37,8 @@ pub(crate) struct Group {
 struct Inner {
     lease_end: Time,
     members: BTreeMap<Generation, Member>,
-    /// Members that may not go now: unfinished or hard-pinned ones.
-    held: usize,
+    /// [`Hold`]s there are.
+    holds: usize,
 }
 
 /// Why a group stays.
@@ -46,7 +46,7 @@ struct Inner {
 pub(crate) enum Protected {
     /// A member is under lease until then.
     Leased(Time),
-    /// A member is unfinished or hard-pinned; for how long nobody knows.
+    /// A member is unfinished, hard-pinned or being copied.
     Held,
 }
 
@@ -60,45 +60,26 @@ impl Group {
         self.condemned.load(Ordering::Acquire)
     }
 
-    /// Adds a member that may not go before it is [`free`](Self::free)d; false when
-    /// the group is gone already.
-    pub(crate) fn join(&self, generation: Generation, shard: u32) -> bool {
+    /// Adds a member, which holds the group; `None` when the group is gone already.
+    pub(crate) fn join(self: &Arc<Self>, generation: Generation, shard: u32) -> Option<Membership> {
         let mut inner = self.inner.lock();
-        if self.is_condemned() {
-            return false;
-        }
+        let hold = self.hold_in(&mut inner)?;
         inner.members.insert(generation, Member { shard, slot: ObjectSlot::NONE });
-        inner.held += 1;
-        true
+        drop(inner);
+        Some(Membership { group: Arc::clone(self), generation, shard, hold: Some(hold) })
     }
 
-    /// Notes the slot of a member.
-    pub(crate) fn settle(&self, generation: Generation, slot: ObjectSlot) {
-        if let Some(member) = self.inner.lock().members.get_mut(&generation) {
-            member.slot = slot;
+    /// Keeps the group from being given up; `None` when it is gone already.
+    pub(crate) fn hold(self: &Arc<Self>) -> Option<Hold> {
+        self.hold_in(&mut self.inner.lock())
+    }
+
+    fn hold_in(self: &Arc<Self>, inner: &mut Inner) -> Option<Hold> {
+        if self.is_condemned() {
+            return None;
         }
-    }
-
-    /// A member may not go until it is [`free`](Self::free)d again; false when the group
-    /// is gone already.
-    pub(crate) fn hold(&self) -> bool {
-        let mut inner = self.inner.lock();
-        inner.held += 1;
-        !self.is_condemned()
-    }
-
-    /// A member may go from now on.
-    pub(crate) fn free(&self) {
-        let mut inner = self.inner.lock();
-        inner.held = inner.held.saturating_sub(1);
-    }
-
-    /// A member is gone; `was_held` when it had not been freed.
-    pub(crate) fn leave(&self, generation: Generation, was_held: bool) {
-        let mut inner = self.inner.lock();
-        if inner.members.remove(&generation).is_some() && was_held {
-            inner.held = inner.held.saturating_sub(1);
-        }
+        inner.holds += 1;
+        Some(Hold(Arc::clone(self)))
     }
 
     /// A member was accessed and may not go before `lease_end`; false when the group
@@ -112,7 +93,7 @@ impl Group {
     /// How many members would be given up now; `None` when one of them may not go.
     pub(crate) fn at_stake(&self, now: Time) -> Option<usize> {
         let inner = self.inner.lock();
-        let may_go = inner.held == 0 && now >= inner.lease_end;
+        let may_go = inner.holds == 0 && now >= inner.lease_end;
         may_go.then_some(inner.members.len())
     }
 
@@ -131,7 +112,7 @@ impl Group {
         if self.is_condemned() {
             return Ok(Vec::new());
         }
-        if inner.held > 0 {
+        if inner.holds > 0 {
             return Err(Protected::Held);
         }
         if now < inner.lease_end {
@@ -139,6 +120,49 @@ impl Group {
         }
         self.condemned.store(true, Ordering::Release);
         Ok(core::mem::take(&mut inner.members).into_iter().collect())
+    }
+}
+
+/// Keeps a group from being given up until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Hold(Arc<Group>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.inner.lock().holds -= 1;
+    }
+}
+
+/// The place of an object in its group, which it leaves when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    group: Arc<Group>,
+    generation: Generation,
+    shard: u32,
+    /// While its put is not finished, and for as long as it is there when it is hard-pinned.
+    hold: Option<Hold>,
+}
+
+impl Membership {
+    pub(crate) const fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    /// Notes the slot of the member.
+    pub(crate) fn settle(&self, slot: ObjectSlot) {
+        let member = Member { shard: self.shard, slot };
+        self.group.inner.lock().members.insert(self.generation, member);
+    }
+
+    /// Lets the member go with its group from now on.
+    pub(crate) fn release(&mut self) {
+        self.hold = None;
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.group.inner.lock().members.remove(&self.generation);
     }
 }
 
@@ -179,34 +203,38 @@ mod tests {
         Time::from_millis(millis)
     }
 
-    fn join(group: &Group, number: u64) -> bool {
+    fn join(group: &Arc<Group>, number: u64) -> Option<Membership> {
         group.join(Generation::new(number), 0)
     }
 
     #[test]
     fn any_member_protects_all() {
-        let group = Group::default();
-        assert!(join(&group, 1) && join(&group, 2));
+        let group = Arc::<Group>::default();
+        let (mut first, mut second) = (join(&group, 1).unwrap(), join(&group, 2).unwrap());
         assert_eq!(group.condemn(at(0)), Err(Protected::Held));
-        group.free();
+        first.release();
         assert_eq!(group.condemn(at(0)), Err(Protected::Held));
-        group.free();
+        second.release();
         assert!(group.access(at(10)) && group.access(at(5)));
         assert_eq!(group.condemn(at(9)), Err(Protected::Leased(at(10))));
-        group.settle(Generation::new(2), ObjectSlot::new(7));
+        second.settle(ObjectSlot::new(7));
         let members = group.condemn(at(10)).unwrap();
         assert_eq!(members.len(), 2);
         assert_eq!(members[1], (Generation::new(2), Member { shard: 0, slot: ObjectSlot::new(7) }));
-        assert!(group.is_condemned() && !group.access(at(99)) && !join(&group, 3));
+        assert!(group.is_condemned() && !group.access(at(99)));
+        assert!(join(&group, 3).is_none() && group.hold().is_none());
         assert_eq!(group.condemn(at(10)), Ok(Vec::new()));
     }
 
     #[test]
-    fn who_leaves_unfinished_holds_nobody_back() {
-        let group = Group::default();
-        assert!(join(&group, 1) && join(&group, 2));
-        group.free();
-        group.leave(Generation::new(2), true);
+    fn a_member_that_leaves_unfinished_holds_no_other_back() {
+        let group = Arc::<Group>::default();
+        let (mut first, second) = (join(&group, 1).unwrap(), join(&group, 2).unwrap());
+        first.release();
+        drop(second);
+        let copy = group.hold().unwrap();
+        assert_eq!(group.condemn(at(0)), Err(Protected::Held));
+        drop(copy);
         assert_eq!(group.condemn(at(0)).unwrap().len(), 1);
     }
 

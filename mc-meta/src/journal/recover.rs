@@ -277,7 +277,10 @@ impl Rebuild {
             replicas: Replicas::default(),
             soft_pin: record.soft_pin,
             hard_pin: record.hard_pin,
-            group: record.group.as_deref().map(|name| self.master.groups.lock().named(name)),
+            group: record
+                .group
+                .as_deref()
+                .map(|name| self.master.join_group(name, record.generation, shard.config().number)),
             parent: record.parent,
             replaces: beside.filter(|_| !record.complete),
             file: file != FileState::None,

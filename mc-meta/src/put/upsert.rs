@@ -6,7 +6,6 @@
 //! a replacement times out, is revoked, and loses its segments like any other
 //! unfinished put.
 
-use std::sync::Arc;
 
 use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, Time};
@@ -15,7 +14,6 @@ use crate::command::{
     LateWrites, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, ReplicateConfig,
 };
 use crate::error::{PutFinishError, PutStartError};
-use crate::evict::group::Group;
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::master::{Attempt, Master};
@@ -294,8 +292,8 @@ impl Shard {
         begun.parent = begun.parent.or(object.parent());
         if begun.group.is_none() {
             // No when it was given up since: then the new value is alone.
-            let joins = |group: &&Arc<Group>| group.join(begun.generation, self.config().number);
-            begun.group = object.group().filter(joins).cloned();
+            let number = self.config().number;
+            begun.group = object.group().and_then(|group| group.join(begun.generation, number));
         }
     }
 }

@@ -410,7 +410,7 @@ impl Shard {
         self.give_back(self.tenant(slot), dead);
         match self.queue_offload(slot, emit.now) {
             Ok(client) => {
-                self.leave_group(slot);
+                self.get_mut(slot).leave_group();
                 self.eviction().wait_for_disk(slot);
                 let object = self.get_mut(slot);
                 let others = object.take_replicas_if(|r| r.segment.client() != client);

@@ -191,7 +191,7 @@ impl Master {
         };
         let due = now + self.config.put_start_release_timeout;
         let (id, kind, source) = (grant.handle.id, route.kind, source.segment);
-        let transfer = Transfer { id, kind, client, source, targets, due };
+        let transfer = Transfer { id, kind, client, source, targets, due, hold: None };
         // Its group may have been given up a moment ago.
         if let Err(transfer) = shard.begin_transfer(slot, transfer, emit) {
             shard.give_back(tenant, transfer.targets);
@@ -345,16 +345,14 @@ impl Shard {
     fn begin_transfer(
         &mut self,
         slot: ObjectSlot,
-        transfer: Transfer,
+        mut transfer: Transfer,
         emit: Emit<'_>,
     ) -> Result<(), Transfer> {
-        let object = self.get_mut(slot);
-        // A member that is hard-pinned holds its group anyway.
-        if !object.hard_pin
-            && let Some(group) = object.group()
-            && !group.hold()
-        {
-            return Err(transfer);
+        if let Some(group) = self.get(slot).group() {
+            transfer.hold = group.hold();
+            if transfer.hold.is_none() {
+                return Err(transfer);
+            }
         }
         self.open_transfer(slot, transfer);
         self.emit_changed(slot, emit);
@@ -390,7 +388,7 @@ impl Shard {
         emit: Emit<'_>,
     ) -> Result<Option<Time>, TransferFinishError> {
         let terms = self.config().terms;
-        let Some(Transfer { id, kind, source, targets, .. }) = self.take_transfer(slot) else {
+        let Some(Transfer { id, kind, source, targets, .. }) = self.close_transfer(slot) else {
             return Err(TransferFinishError::NotOpen);
         };
         let object = self.get_mut(slot);
@@ -429,7 +427,7 @@ impl Shard {
 
     /// Ends a transfer whose client writes no more, or has had its time.
     fn give_up_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        if let Some(transfer) = self.take_transfer(slot) {
+        if let Some(transfer) = self.close_transfer(slot) {
             self.emit_changed(slot, emit);
             self.give_back(self.tenant(slot), transfer.targets);
         }
@@ -439,22 +437,11 @@ impl Shard {
     /// its client does not know yet, or one that its client gave up. A later revoke of it
     /// gives the space back.
     pub(crate) fn abandon_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
-        if let Some(Transfer { id, client, targets, due, .. }) = self.take_transfer(slot) {
+        if let Some(Transfer { id, client, targets, due, .. }) = self.close_transfer(slot) {
             let (tenant, writer) = (Some(self.tenant(slot)), Some(client));
             let targets = RetainedSpace { tenant, replicas: targets, writer };
             self.keep_until(due, id, targets, emit);
         }
-    }
-
-    fn take_transfer(&mut self, slot: ObjectSlot) -> Option<Transfer> {
-        let transfer = self.close_transfer(slot)?;
-        let object = self.get(slot);
-        if !object.hard_pin
-            && let Some(group) = object.group()
-        {
-            group.free();
-        }
-        Some(transfer)
     }
 
     /// Gives up to `limit` transfers up whose time is up; says how many.

@@ -6,7 +6,7 @@
 //! that takes the place of mutexes and atomics would, without replacing any. Shards are
 //! no part of it: calls for members in different shards meet nowhere but here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
@@ -22,7 +22,11 @@ const THIRD: Generation = Generation::new(3);
 /// A group, and what the threads have seen of it.
 #[derive(Default)]
 struct World {
-    group: Group,
+    group: Arc<Group>,
+    /// The members that there are.
+    members: BTreeMap<Generation, Membership>,
+    /// What each thread that copies holds.
+    holds: [Option<Hold>; 4],
     /// What each thread remembers from one of its steps for the next.
     told: [bool; 4],
     /// Members that evictions still have to take out.
@@ -36,11 +40,12 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let world = Self::default();
+        let mut world = Self::default();
         for member in [FIRST, SECOND] {
-            assert!(world.group.join(member, 0));
-            world.group.settle(member, ObjectSlot::new(1));
-            world.group.free();
+            let mut membership = world.group.join(member, 0).unwrap();
+            membership.settle(ObjectSlot::new(1));
+            membership.release();
+            world.members.insert(member, membership);
         }
         world
     }
@@ -49,7 +54,7 @@ impl World {
         // Its shard sees that it has gone already.
         if !(self.removed && member == SECOND) {
             assert!(self.taken.insert(member), "taken out once");
-            self.group.leave(member, false);
+            self.members.remove(&member);
         }
     }
 
@@ -79,19 +84,21 @@ type Step = fn(&mut World, usize);
 /// A put of the third member begins and ends.
 const PUT: &[Step] = &[
     |world, me| {
-        world.told[me] = world.group.join(THIRD, 0);
+        let joined = world.group.join(THIRD, 0);
+        world.told[me] = joined.is_some();
         world.joined = world.told[me];
+        world.members.extend(joined.map(|membership| (THIRD, membership)));
     },
     |world, me| {
         if world.told[me] {
             assert!(!world.group.is_condemned(), "unfinished members hold it");
-            world.group.settle(THIRD, ObjectSlot::new(7));
+            world.members[&THIRD].settle(ObjectSlot::new(7));
         }
     },
     |world, me| {
         if world.told[me] {
             assert!(!world.group.is_condemned(), "unfinished members hold it");
-            world.group.free();
+            world.members.get_mut(&THIRD).unwrap().release();
         }
     },
 ];
@@ -105,11 +112,14 @@ const GET: &[Step] = &[
 
 /// A copy of the first member.
 const COPY: &[Step] = &[
-    |world, me| world.told[me] = world.group.hold(),
+    |world, me| {
+        world.holds[me] = world.group.hold();
+        world.told[me] = world.holds[me].is_some();
+    },
     |world, me| {
         if world.told[me] {
             assert!(!world.group.is_condemned(), "what is being copied holds it");
-            world.group.free();
+            world.holds[me] = None;
         }
     },
 ];
@@ -118,7 +128,7 @@ const COPY: &[Step] = &[
 const REMOVE: &[Step] = &[|world, _| {
     if !world.taken.contains(&SECOND) {
         world.removed = true;
-        world.group.leave(SECOND, false);
+        world.members.remove(&SECOND);
     }
 }];
 

@@ -5,20 +5,18 @@ use std::sync::Arc;
 
 use mc_types::{Generation, KeyRef};
 
-use super::Group;
+use super::{Group, Membership};
 use crate::master::Master;
-use crate::object::slot::ObjectSlot;
-use crate::shard::Shard;
 use crate::tenant::id::{TenantId, unscoped};
 
 impl Master {
     /// The group that the put of this generation joins.
-    pub(crate) fn join_group(&self, name: &str, generation: Generation, shard: u32) -> Arc<Group> {
+    pub(crate) fn join_group(&self, name: &str, generation: Generation, shard: u32) -> Membership {
         loop {
             let group = self.groups.lock().named(name);
-            // False when it was given up since; the next one of the name is another.
-            if group.join(generation, shard) {
-                return group;
+            // None when it was given up since; the next one of the name is another.
+            if let Some(membership) = group.join(generation, shard) {
+                return membership;
             }
         }
     }
@@ -38,16 +36,5 @@ impl Master {
         // A group's name is a key's text, too, and shorter than any limit of keys.
         let scoped = KeyRef::new(name).ok().and_then(|name| tenant.scoped(name).ok());
         scoped.map_or(Cow::Borrowed(name), |name| name.as_ref().as_str().to_owned().into())
-    }
-}
-
-impl Shard {
-    pub(crate) fn leave_group(&mut self, slot: ObjectSlot) {
-        let object = self.get_mut(slot);
-        let open = !object.is_complete() || object.transfer().is_some();
-        let held = object.hard_pin || open;
-        if let Some(group) = object.take_group() {
-            group.leave(object.generation, held);
-        }
     }
 }

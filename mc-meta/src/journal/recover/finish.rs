@@ -421,23 +421,20 @@ impl Shard {
 
     /// Counts an object's times from now on, and those of its group.
     fn renew(&mut self, slot: ObjectSlot, now: Time) {
-        let number = self.config().number;
         let lease_end = now + self.config().terms.lease;
         let object = self.get_mut(slot);
         let is_complete = object.is_complete();
         object.renew(now, is_complete);
         if !object.has_memory() {
             // It is not evicted, so it shares nothing with its group.
-            let _ = object.take_group();
+            object.leave_group();
         }
-        let Some(group) = object.group() else { return };
-        let generation = object.generation;
-        if group.join(generation, number) {
-            group.settle(generation, slot);
-            if is_complete && !object.hard_pin {
-                group.free();
-            }
-            group.access(lease_end);
+        if let Some(membership) = object.membership() {
+            membership.settle(slot);
+            membership.group().access(lease_end);
+        }
+        if is_complete {
+            object.release_group();
         }
     }
 }

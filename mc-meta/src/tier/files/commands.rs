@@ -199,7 +199,7 @@ impl Shard {
 
     /// Ends a put that has no memory, because it is on a disk.
     pub(crate) fn end_without_memory(&mut self, slot: ObjectSlot, now: Time) {
-        self.leave_group(slot);
+        self.get_mut(slot).leave_group();
         let object = self.get_mut(slot);
         let generation = object.generation;
         object.complete(now, true);
@@ -210,7 +210,7 @@ impl Shard {
     /// Takes an object that has no memory left out of the order of eviction, and out of
     /// its group, with which it shares nothing any more.
     fn stay_on_disk(&mut self, slot: ObjectSlot) {
-        self.leave_group(slot);
+        self.get_mut(slot).leave_group();
         self.eviction().leave_memory(slot);
     }
 
