@@ -24,7 +24,7 @@ use crate::object::states::ReplicaStatus;
 use crate::shard::owners::OwnerSlot;
 use crate::tenant::ledger::TenantSlot;
 use crate::tier::kinds::{DiskReplica, FileState, LocalDiskReplica};
-use crate::tier::local_disk::LocalDisk;
+use crate::tier::local_disk::{LocalDisk, OnDisk};
 use crate::tier::promote::Promotion;
 use crate::transfer::Transfer;
 
@@ -79,7 +79,7 @@ struct Extra {
     /// The slot of the object that is being written to take this one's place.
     replacement: Option<ObjectSlot>,
     /// The clients' own disks that it is on.
-    local_disks: Vec<Arc<LocalDisk>>,
+    local_disks: Vec<OnDisk>,
     /// When it goes because it was read.
     expires: Option<Time>,
     /// Who is to write it to a disk.
@@ -456,7 +456,7 @@ impl Object {
     }
 
     /// The clients' own disks that it is on, gone ones included.
-    pub(crate) fn local_disks(&self) -> &[Arc<LocalDisk>] {
+    pub(crate) fn local_disks(&self) -> &[OnDisk] {
         self.extra().map_or(&[], |extra| &extra.local_disks)
     }
 
@@ -468,7 +468,7 @@ impl Object {
     /// The clients' own disks that it is on and that can be read.
     pub(crate) fn local_disk_replicas(&self) -> Vec<LocalDiskReplica> {
         let present = self.local_disks().iter().filter(|disk| !disk.is_gone());
-        present.map(LocalDiskReplica::on).collect()
+        present.map(|disk| LocalDiskReplica::on(disk)).collect()
     }
 
     /// Whether it has memory that is not gone.
@@ -552,7 +552,7 @@ impl Object {
 
     /// Notes that it is on this disk, too.
     pub(crate) fn add_local_disk(&mut self, disk: Arc<LocalDisk>) {
-        self.change_extra(|extra| extra.local_disks.push(disk));
+        self.change_extra(|extra| extra.local_disks.push(OnDisk::new(disk)));
     }
 
     /// Notes that it is not on the disk of this client any more.

@@ -6,7 +6,6 @@
 //! a replacement times out, is revoked, and loses its segments like any other
 //! unfinished put.
 
-
 use mc_lease::Terms;
 use mc_types::{ClientId, Generation, KeyRef, Time};
 

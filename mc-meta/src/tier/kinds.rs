@@ -1,7 +1,6 @@
 //! Where replicas are beside memory: one file on a shared tier, and the clients' own
 //! disks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mc_types::{ClientId, Endpoint};
@@ -70,7 +69,7 @@ pub struct LocalDiskReplica {
 }
 
 impl LocalDiskReplica {
-    pub(crate) fn on(disk: &Arc<LocalDisk>) -> Self {
+    pub(crate) fn on(disk: &LocalDisk) -> Self {
         Self { client: disk.client(), endpoint: disk.endpoint().clone() }
     }
 }

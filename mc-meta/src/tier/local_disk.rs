@@ -1,6 +1,7 @@
 //! The clients' own disks, known to the objects on them, and the books of what goes to
 //! them and comes back.
 
+use core::ops::Deref;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,11 +49,13 @@ pub(crate) struct LocalDisk {
     client: ClientId,
     endpoint: Endpoint,
     gone: AtomicBool,
+    /// [`OnDisk`]s there are.
+    objects: AtomicU64,
 }
 
 impl LocalDisk {
     const fn new(client: ClientId, endpoint: Endpoint) -> Self {
-        Self { client, endpoint, gone: AtomicBool::new(false) }
+        Self { client, endpoint, gone: AtomicBool::new(false), objects: AtomicU64::new(0) }
     }
 
     pub(crate) const fn client(&self) -> ClientId {
@@ -65,6 +68,36 @@ impl LocalDisk {
 
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of objects on it.
+    pub(crate) fn objects(&self) -> u64 {
+        self.objects.load(Ordering::Relaxed)
+    }
+}
+
+/// Notes that an object is on a disk, which counts it until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OnDisk(Arc<LocalDisk>);
+
+impl OnDisk {
+    pub(crate) fn new(disk: Arc<LocalDisk>) -> Self {
+        disk.objects.fetch_add(1, Ordering::Relaxed);
+        Self(disk)
+    }
+}
+
+impl Deref for OnDisk {
+    type Target = LocalDisk;
+
+    fn deref(&self) -> &LocalDisk {
+        &self.0
+    }
+}
+
+impl Drop for OnDisk {
+    fn drop(&mut self) {
+        self.0.objects.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -152,14 +185,9 @@ impl Book {
         let info = |disk: &Arc<LocalDisk>| LocalDiskInfo {
             client: disk.client,
             endpoint: disk.endpoint.clone(),
-            objects: objects_on(disk),
+            objects: disk.objects(),
             usage: self.offloads.usage(disk.client).unwrap_or_default(),
         };
         self.mounted.values().map(info).collect()
     }
-}
-
-/// Objects that name a disk; each of them holds it once, and so does the book.
-pub(crate) fn objects_on(disk: &Arc<LocalDisk>) -> u64 {
-    Arc::strong_count(disk).saturating_sub(1) as u64
 }

@@ -19,7 +19,7 @@ use crate::object::{Begun, Object, Offload, Queue};
 use crate::shard::Shard;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Charge;
-use crate::tier::local_disk::{LocalDiskInfo, MAX_DISK_OBJECTS, objects_on};
+use crate::tier::local_disk::{LocalDiskInfo, MAX_DISK_OBJECTS};
 use crate::tier::offload_queue::{DiskJob, OffloadError};
 
 pub use error::{FoundError, LocalDiskError};
@@ -251,7 +251,7 @@ impl Master {
         let disk = {
             let mut book = self.local.book.lock();
             let disk = book.disk(client).ok_or(FoundError::NoDisk)?.clone();
-            if objects_on(&disk) > MAX_DISK_OBJECTS as u64 {
+            if disk.objects() >= MAX_DISK_OBJECTS as u64 {
                 return Err(FoundError::TooManyObjects);
             }
             book.offloads.found(client, len).map_err(|_| FoundError::NoDisk)?;
