@@ -15,7 +15,7 @@ const DUE_AT_A_TIME: usize = 32;
 /// Who contributes segments, and what is due when.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
-    known: BTreeMap<ClientId, Known>,
+    known: BTreeMap<ClientId, ClientRecord>,
     /// Segments that are to go.
     leaving: BTreeMap<SegmentId, Leaving>,
     /// Ordered, so that what is due together is done in the same order every time.
@@ -24,7 +24,7 @@ pub(crate) struct Clients {
     left: Vec<ClientId>,
     /// Those that have a local disk.
     disks: BTreeSet<ClientId>,
-    /// Those whose disk is to be forgotten when nobody holds the clients any more.
+    /// Those whose disk is to be forgotten once the lock of the clients is free.
     disks_left: Vec<ClientId>,
 }
 
@@ -59,7 +59,7 @@ impl Leaving {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct ClientRecord {
     /// When it was last heard of.
     since: Time,
     /// Silent for too long; its segments are suspended.
@@ -89,7 +89,7 @@ impl Clients {
         match self.known.get_mut(&client) {
             Some(known) if !known.away => known.since = now.max(known.since),
             _ => {
-                let known = Known { since: now, away: false, look_at: now + ttl };
+                let known = ClientRecord { since: now, away: false, look_at: now + ttl };
                 self.known.insert(client, known);
                 self.due.insert((known.look_at, Due::Client(client)));
             }
@@ -104,7 +104,7 @@ impl Clients {
         now: Time,
         patience: Duration,
     ) {
-        self.known.entry(client).or_insert(Known { since: now, away: true, look_at: now });
+        self.known.entry(client).or_insert(ClientRecord { since: now, away: true, look_at: now });
         self.give_up_at(id, now + patience);
     }
 

@@ -185,7 +185,7 @@ pub struct PutRevoke<'a> {
     pub late: LateWrites,
 }
 
-/// Where one replica's bytes are.
+/// The place of one replica's bytes.
 #[derive(Clone, Debug)]
 pub struct Placement {
     /// The segment that holds them.
@@ -250,7 +250,7 @@ impl Slices {
     }
 }
 
-/// What a reader needs to read an object.
+/// The data that a reader needs to read an object.
 #[derive(Clone, Debug)]
 pub struct ReplicaList {
     /// The put that the object came from.
@@ -269,10 +269,10 @@ pub struct ReplicaList {
     pub lease: Duration,
 }
 
-/// What a reader of parts of an object needs.
+/// The data that a reader of parts of an object needs.
 #[derive(Clone, Debug)]
 pub struct RangedList {
-    /// What a reader of all of it needs.
+    /// The data that a reader of all of it needs.
     pub list: ReplicaList,
     /// For each range that was asked for the part of the object that contains it and can
     /// be verified; `None` where nothing can.
@@ -318,7 +318,7 @@ pub struct Renewed {
     pub placements: Placements,
 }
 
-/// What the master thinks of a client that pings.
+/// The master's view of a client that pings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientStatus {
     /// Its segments are mounted.
@@ -330,7 +330,7 @@ pub enum ClientStatus {
     NeedRemount,
 }
 
-/// What became of a segment that was mounted.
+/// The outcome of mounting a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mounted {
     /// It is new, and empty.
@@ -347,7 +347,7 @@ pub enum Mounted {
 pub struct Pong {
     /// Changes whenever a segment is mounted or goes.
     pub view: u64,
-    /// What to do next.
+    /// The next step for the client.
     pub status: ClientStatus,
     /// Tasks that wait for the client to [fetch](crate::Master::fetch_tasks) them; no
     /// more than [`MAX_FETCHED_TASKS`](crate::MAX_FETCHED_TASKS) are counted.
@@ -369,7 +369,7 @@ pub struct ReplicaInfo {
     pub status: ReplicaStatus,
     /// The state of its space.
     pub buffer: BufferStatus,
-    /// Where it is.
+    /// Its place.
     pub placement: Placement,
 }
 
@@ -378,7 +378,7 @@ pub struct ReplicaInfo {
 pub struct ObjectInfo {
     /// The put that the object came from.
     pub generation: Generation,
-    /// Who put it.
+    /// The client that put it.
     pub owner: ClientId,
     /// Its slices.
     pub slices: Slices,
@@ -388,7 +388,7 @@ pub struct ObjectInfo {
     pub disk: Option<ReplicaStatus>,
     /// The clients' own disks that it is on.
     pub local_disks: Vec<LocalDiskReplica>,
-    /// What is left of its lease; zero when none is active.
+    /// The remaining time of its lease; zero when none is active.
     pub lease: Duration,
     /// Whether it is soft-pinned now.
     pub soft_pinned: bool,
@@ -407,7 +407,7 @@ pub struct KeyInfo {
     pub replicas: u32,
 }
 
-/// Where a key listing goes on. The default starts from the beginning.
+/// The position of a key listing. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListCursor {
     pub(crate) shard: u32,
@@ -434,6 +434,6 @@ impl ListCursor {
 pub struct KeyPage {
     /// The keys; may be empty although more follow.
     pub keys: Vec<KeyInfo>,
-    /// Where to go on; `None` at the end.
+    /// The position of the next page; `None` at the end.
     pub next: Option<ListCursor>,
 }

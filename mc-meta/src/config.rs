@@ -45,13 +45,13 @@ pub struct MasterConfig {
     /// once.
     pub client_return_timeout: Duration,
     /// How long an object stays after it was first read, for stores that hand each object
-    /// over once; zero lets one reader have it. Nobody finds it afterwards, and its space
+    /// over once; zero lets one reader have it. No other client finds it afterwards, and its space
     /// comes back when the last lease has ended. Objects put with a pin stay. Default:
     /// none goes for being read.
     pub ttl_after_get: Option<Duration>,
     /// Which objects are evicted first. Default: the least recently used.
     pub eviction_policy: PolicyKind,
-    /// What the time of a soft pin is counted from. Default: the last access.
+    /// The event from which the time of a soft pin is counted. Default: the last access.
     pub soft_pin_from: SoftPinFrom,
     /// Age at which an unfinished put no longer blocks another put of its key.
     /// Default 30 s.
@@ -60,9 +60,9 @@ pub struct MasterConfig {
     /// 10 minutes. Its writer may be slow rather than dead, so this is long.
     pub put_start_release_timeout: Duration,
     /// Whether objects belong to tenants, each of which sees its own only and puts within
-    /// its quota of bytes. Default: no; everybody shares everything, without limits.
+    /// its quota of bytes. Default: no; all clients share everything, without limits.
     pub multi_tenant: bool,
-    /// What a tenant may have that was given no quota. Default: no limit.
+    /// The quota of a tenant that was given none. Default: no limit.
     pub default_tenant_quota: DefaultQuota,
     /// Limits and time-outs of copy and move tasks.
     pub tasks: TaskConfig,

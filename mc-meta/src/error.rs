@@ -13,7 +13,7 @@ use crate::tenant::quota::QuotaError;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// A segment of this id or name is mounted already by somebody else, or with
+    /// A segment of this id or name is mounted already by another client, or with
     /// another shape.
     #[error("a different segment named {name:?} is mounted already; choose another name or id")]
     AlreadyExists {
@@ -51,7 +51,7 @@ impl MountError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Leaving)
@@ -84,7 +84,7 @@ impl UnmountError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false
@@ -98,7 +98,7 @@ pub enum PutStartError {
     /// The object is there already; it is immutable until removed.
     #[error("the object exists already")]
     AlreadyExists,
-    /// Somebody else is writing it.
+    /// Another client is writing it.
     #[error("another put of this key is under way, begun {age:?} ago")]
     InProgress {
         /// How long ago it began.
@@ -184,7 +184,7 @@ impl From<QuotaError> for PutStartError {
     }
 }
 
-/// What is wrong with a put.
+/// The error of a put that is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidPut {
@@ -245,7 +245,7 @@ impl PutStartError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody's help: leases
+    /// Returns whether the same call may succeed later without intervention: leases
     /// end, other puts end.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
@@ -305,7 +305,7 @@ impl PutFinishError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false
@@ -334,7 +334,7 @@ impl GetError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::NotReady)
@@ -367,7 +367,7 @@ impl RenewError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::NotReady)
@@ -381,7 +381,7 @@ pub enum RemoveError {
     /// No object has this key.
     #[error("no such object")]
     NotFound,
-    /// Somebody may be reading it.
+    /// A reader may be reading it.
     #[error("the object is under lease for another {remaining:?}; retry then, or force")]
     Leased {
         /// How long the lease still runs.
@@ -407,7 +407,7 @@ impl RemoveError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Leased { .. } | Self::NotReady | Self::InTransfer)
@@ -444,7 +444,7 @@ impl DiskEvictError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::NotReady)

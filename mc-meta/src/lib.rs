@@ -50,7 +50,7 @@ pub use journal::recover::{Dropped, Rebuild, RebuildError, RebuildReport};
 pub use master::Master;
 pub use object::states::{BufferStatus, ReplicaStatus, SegmentStatus};
 pub use object::view::{ObjectView, SpaceView};
-pub use query::explain::{Explanation, Happening, KeptBy, What};
+pub use query::explain::{EvictionBlocker, Explanation, KeyEvent, KeyEventKind};
 pub use read::by_pattern::ReplicaPage;
 pub use read::pattern::{MAX_PATTERN_LEN, Pattern, PatternError};
 pub use space::segment::{MAX_SEGMENT_NAME_LEN, Segment, SegmentInfo, SegmentSpec};

@@ -1,7 +1,7 @@
 //! Locks that are taken in one order, so that no two commands wait for each other.
 //!
-//! Each lock has a rank, which is part of its type. A thread takes a lock only while every lock that
-//! it holds has a lower rank; a build with debug assertions panics where that is not so, in
+//! Each lock has a rank, which is part of its type. A thread takes a lock only while every lock
+//! that it holds has a lower rank; a build with debug assertions panics where that is not so, in
 //! whatever order the threads of a test run. Other builds have the locks of [`parking_lot`] and
 //! nothing else.
 
@@ -61,7 +61,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         Guard { guard: self.0.lock(), held }
     }
 
-    /// Nobody else can have it.
+    /// The only holder.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }

@@ -251,7 +251,7 @@ impl Master {
         self
     }
 
-    /// Whether it was given a secret, and does not derive its tokens from the seed.
+    /// Returns whether it was given a secret, and does not derive its tokens from the seed.
     #[must_use]
     pub const fn has_own_secret(&self) -> bool {
         self.has_own_secret
@@ -295,7 +295,7 @@ impl Master {
         TransferHandle { id: TransferId::new(number), token: self.secret.token(number) }
     }
 
-    /// Whether the holder of this token began the put or transfer.
+    /// Returns whether the holder of this token began the put or transfer.
     pub(crate) fn is_genuine(&self, grant: impl Into<GrantId>, token: PutToken) -> bool {
         self.secret.token(grant.into().as_u64()) == token
     }

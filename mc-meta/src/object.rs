@@ -41,7 +41,7 @@ pub(crate) enum Queue {
     Lapsed,
     /// Offered as a victim while protected; it comes back when the protection ends.
     Aside,
-    /// The same for an object that nobody uses, but whose going would make no room.
+    /// The same for an object that no client uses, but whose going would make no room.
     Held,
     /// None: all that is left of it is on disks.
     OnDisk,
@@ -50,8 +50,8 @@ pub(crate) enum Queue {
 }
 
 impl Queue {
-    /// Whether an object may be in `next` after this. One is taken out of an order before it
-    /// enters another, but for two that it changes to where it is.
+    /// Returns whether an object may be in `next` after this. One is taken out of an order before
+    /// it enters another, but for two that it changes to where it is.
     const fn can_become(self, next: Self) -> bool {
         use Queue::{Aside, Held, Lapsed, Main, None, Pinned};
         matches!(
@@ -180,7 +180,7 @@ const _: () = assert!(size_of::<Rest>() == 24, "kept once per object with prefix
 
 /// What an object is made of when its put begins.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct PendingPut {
     pub(crate) generation: Generation,
     pub(crate) slices: Slices,
     pub(crate) replicas: Replicas,
@@ -198,10 +198,10 @@ pub(crate) struct Begun {
 
 impl Object {
     /// An object whose put begins.
-    pub(crate) fn begun(now: Time, tag: u32, owner: OwnerSlot, begun: Begun) -> Self {
+    pub(crate) fn begun(now: Time, tag: u32, owner: OwnerSlot, begun: PendingPut) -> Self {
         // Whose it is, its shard notes.
-        let Begun { generation, slices, replicas, soft_pin, hard_pin, .. } = begun;
-        let Begun { group, parent, replaces, file, .. } = begun;
+        let PendingPut { generation, slices, replicas, soft_pin, hard_pin, .. } = begun;
+        let PendingPut { group, parent, replaces, file, .. } = begun;
         let mut object = Self {
             generation,
             protection: Protection::committed(now, soft_pin),
@@ -231,7 +231,7 @@ impl Object {
         self.status
     }
 
-    /// Whether it can be read: its put has ended.
+    /// Returns whether it can be read: its put has ended.
     pub(crate) const fn is_complete(&self) -> bool {
         matches!(self.status, ReplicaStatus::Complete)
     }
@@ -399,7 +399,7 @@ impl Object {
         gone.into_iter().collect()
     }
 
-    /// The copy or move that is under way. While there is one, nobody removes the object
+    /// The copy or move that is under way. While there is one, no client removes the object
     /// or takes a replica of it but with the segment.
     pub(crate) fn transfer(&self) -> Option<&Transfer> {
         self.extra()?.transfer.as_ref()
@@ -420,7 +420,7 @@ impl Object {
         self.take_replicas_if(|replica| replica.segment.is_gone())
     }
 
-    /// Whether it is live and no replica is in a segment or on a disk that is gone for
+    /// Returns whether it is live and no replica is in a segment or on a disk that is gone for
     /// good.
     pub(crate) fn is_whole(&self) -> bool {
         (self.first.is_some() || self.outlives_memory())
@@ -429,7 +429,7 @@ impl Object {
             && !self.group().is_some_and(|group| group.is_condemned())
     }
 
-    /// Whether anything is left that can be read, or could be once a client is back or
+    /// Returns whether anything is left that can be read, or could be once a client is back or
     /// has written it.
     pub(crate) fn is_live(&self) -> bool {
         (self.has_memory() || self.outlives_memory())
@@ -471,22 +471,22 @@ impl Object {
         present.map(|disk| LocalDiskReplica::on(disk)).collect()
     }
 
-    /// Whether it has memory that is not gone.
+    /// Returns whether it has memory that is not gone.
     pub(crate) fn has_memory(&self) -> bool {
         self.replicas().any(|replica| !replica.segment.is_gone())
     }
 
-    /// Whether it is on a disk, or about to be.
+    /// Returns whether it is on a disk, or about to be.
     pub(crate) fn outlives_memory(&self) -> bool {
         self.file() != FileState::None || self.local_disks().iter().any(|disk| !disk.is_gone())
     }
 
-    /// Whether it can be read from a disk.
+    /// Returns whether it can be read from a disk.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.file() == FileState::Persisted || self.local_disks().iter().any(|disk| !disk.is_gone())
     }
 
-    /// Whether it has been readable.
+    /// Returns whether it has been readable.
     pub(crate) fn is_stored(&self) -> bool {
         self.is_complete() || self.file() == FileState::Persisted
     }
@@ -503,12 +503,12 @@ impl Object {
         self.readable().count() + usize::from(self.file() == FileState::Persisted) + local.count()
     }
 
-    /// Whether somebody can read it now.
+    /// Returns whether it can be read now.
     pub(crate) fn is_readable(&self) -> bool {
         self.readable().next().is_some() || self.is_on_disk()
     }
 
-    /// Whether evicting it would make room.
+    /// Returns whether evicting it would make room.
     pub(crate) fn frees_room(&self) -> bool {
         self.replicas().any(|replica| replica.segment.is_allocatable())
     }

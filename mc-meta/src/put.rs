@@ -17,7 +17,7 @@ use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::master::{Attempt, Master};
-use crate::object::Begun;
+use crate::object::PendingPut;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::spans::checkpoints;
@@ -26,7 +26,7 @@ use crate::shard::{Retired, Shard};
 use crate::tenant::quota::Charge;
 
 impl Master {
-    /// Grants space for an object that nobody can read until
+    /// Grants space for an object that no client can read until
     /// [`put_end`](Self::put_end). When no segment has room, the objects least
     /// worth keeping are evicted until one has.
     ///
@@ -90,14 +90,14 @@ impl Master {
         generation: Generation,
         replicas: Replicas,
         charge: Charge<'_>,
-    ) -> Begun {
+    ) -> PendingPut {
         let config = put.config;
         let number = shard.config().number;
         let join = |name: &str| {
             let name = self.scoped_group(put.key, name);
             self.join_group(&name, generation, number)
         };
-        Begun {
+        PendingPut {
             generation,
             slices: unverified(put.slice_lengths),
             replicas,
@@ -125,7 +125,7 @@ impl Master {
             }
             let begun = object.begun_at();
             let Some(begun) = begun.or_else(|| shard.file_begun_at(slot)) else {
-                // All that is left of it is away with its client. Whoever puts the key
+                // All that is left of it is away with its client. The client that puts the key
                 // now has it, and the cluster need not wait; who reads it may go on.
                 if let Retired::Kept { until } = shard.retire(slot, Removal::SegmentLost, emit) {
                     self.release_not_before(until);

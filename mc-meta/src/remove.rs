@@ -14,14 +14,14 @@ use crate::journal::emit::Emit;
 use crate::master::Master;
 use crate::object::slot::ObjectSlot;
 use crate::read::pattern::Pattern;
-use crate::shard::{Gone, Retired, Shard};
+use crate::shard::{RemovedObject, Retired, Shard};
 use crate::tenant::id::TenantId;
 
 /// Objects that one hold of a shard's lock may remove.
 const BATCH: u32 = 256;
 
 impl Master {
-    /// Removes an object and takes its space back. `force` disregards a lease: nobody finds
+    /// Removes an object and takes its space back. `force` disregards a lease: no client finds
     /// the object from now on, and those who read it may go on until the lease ends, when
     /// its space comes back.
     ///
@@ -76,7 +76,7 @@ impl Master {
                 self.release_not_before(until);
                 true
             }
-            Retired::Gone(Gone { cause, .. }) => cause == Removal::Requested,
+            Retired::Gone(RemovedObject { cause, .. }) => cause == Removal::Requested,
         };
         shard.count().removed_objects += u64::from(requested);
         requested

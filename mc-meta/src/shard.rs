@@ -32,8 +32,8 @@ use crate::journal::emit::Emit;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::view::{ObjectView, SpaceView};
-use crate::object::{Begun, Object};
-use crate::query::explain::{Happening, History, What};
+use crate::object::{Object, PendingPut};
+use crate::query::explain::{History, KeyEvent, KeyEventKind};
 use crate::remove::expiry::{Entry, Expiring};
 use crate::shard::hash::{HashedKey, KeyHasher};
 use crate::shard::index::{Index, tag_of};
@@ -136,7 +136,7 @@ pub(crate) struct Shard {
 
 /// What became of an object that was taken out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gone {
+pub(crate) struct RemovedObject {
     pub(crate) cause: Removal,
     /// Bytes given back in segments that take new objects.
     pub(crate) bytes: u64,
@@ -148,7 +148,7 @@ pub(crate) enum Retired {
     /// Its space is kept until then.
     Kept { until: Time },
     /// Its space is given back.
-    Gone(Gone),
+    Gone(RemovedObject),
 }
 
 impl Retired {
@@ -214,19 +214,19 @@ impl Shard {
         Eviction { order: &mut self.order, objects: &mut self.objects, terms: &self.config.terms }
     }
 
-    /// Whether objects that somebody uses, or that go when they are on a disk, are waiting
+    /// Returns whether objects that a client uses, or that go when they are on a disk, are waiting
     /// to become victims.
     pub(crate) fn any_leased(&self) -> bool {
         self.order.any_leased()
     }
 
     /// Remembers an event of the key with this hash.
-    pub(crate) fn remember(&mut self, hash: u64, now: Time, event: What) {
+    pub(crate) fn remember(&mut self, hash: u64, now: Time, event: KeyEventKind) {
         self.history.add(tag_of(hash), now, event);
     }
 
     /// Returns the latest events of the key with this hash, the last one first.
-    pub(crate) fn events(&self, hash: u64, now: Time) -> Vec<Happening> {
+    pub(crate) fn events(&self, hash: u64, now: Time) -> Vec<KeyEvent> {
         self.history.of(tag_of(hash), now)
     }
 
@@ -368,7 +368,7 @@ impl Shard {
         }
     }
 
-    /// Whether an object still has anything; one that has not is forgotten.
+    /// Returns whether an object still has anything; one that has not is forgotten.
     pub(crate) fn is_live(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> bool {
         let object = &self.objects[slot];
         if object.is_expired(emit.now) {
@@ -421,7 +421,7 @@ impl Shard {
         &mut self,
         key: HashedKey<'_>,
         owner: ClientId,
-        put: Begun,
+        put: PendingPut,
         emit: Emit<'_>,
     ) {
         let (generation, file) = (put.generation, put.file);
@@ -445,7 +445,7 @@ impl Shard {
         &mut self,
         key: HashedKey<'_>,
         owner: ClientId,
-        put: Begun,
+        put: PendingPut,
         now: Time,
     ) -> ObjectSlot {
         let tag = tag_of(key.hash);
@@ -468,7 +468,7 @@ impl Shard {
         &mut self,
         replacement: ObjectSlot,
         owner: ClientId,
-        put: Begun,
+        put: PendingPut,
         now: Time,
     ) -> ObjectSlot {
         let tag = self.get_mut(replacement).tag;
@@ -506,7 +506,7 @@ impl Shard {
         let item = item_of(object, hash);
         self.order.insert(slot, &mut self.objects[slot], item);
         if self.config.local.writes_at_put() {
-            // One that nobody can write stays in memory alone, and that is counted.
+            // One that no client can write stays in memory alone, and that is counted.
             let _ = self.queue_offload(slot, emit.now);
         }
     }
@@ -533,7 +533,12 @@ impl Shard {
 
     /// Takes an object out of every table and gives its space back. For one that had
     /// nothing left already the cause is another one.
-    pub(crate) fn remove(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) -> Gone {
+    pub(crate) fn remove(
+        &mut self,
+        slot: ObjectSlot,
+        cause: Removal,
+        emit: Emit<'_>,
+    ) -> RemovedObject {
         let object = self.get_mut(slot);
         let live = object.is_live();
         let lost = object.replicas().all(|replica| replica.segment.is_gone());
@@ -556,7 +561,7 @@ impl Shard {
             self.totals.add_evicted(1, bytes);
             self.config.quotas.evicted(tenant, bytes);
         }
-        Gone { cause, bytes }
+        RemovedObject { cause, bytes }
     }
 
     /// Takes an object out of every table that others may be reading. While it is leased
@@ -573,7 +578,7 @@ impl Shard {
     }
 
     /// Takes an object out of every table and keeps its space until `release_at`,
-    /// because somebody may still be using it.
+    /// because a client may still be using it.
     pub(crate) fn discard(
         &mut self,
         slot: ObjectSlot,
@@ -614,7 +619,7 @@ impl Shard {
     fn emit_removed(&mut self, slot: ObjectSlot, cause: Removal, emit: Emit<'_>) {
         let object = &self.objects[slot];
         if object.is_complete() {
-            let what = What::Removed { generation: object.generation, cause };
+            let what = KeyEventKind::Removed { generation: object.generation, cause };
             self.history.add(object.tag, emit.now, what);
         }
         if emit.wants_objects() {
@@ -646,7 +651,7 @@ impl Shard {
         }
     }
 
-    /// Takes an object out of every table, tells nobody and leaves accounts as they are.
+    /// Takes an object out of every table, reports nothing and leaves accounts as they are.
     pub(crate) fn detach(&mut self, slot: ObjectSlot) -> Object {
         let mut object = self.objects.take(slot);
         self.take_key_from(slot, &object);

@@ -1,13 +1,13 @@
-//! Copies and moves: an object gets replicas in other segments and stays readable
-//! throughout. [`tasks`] are copies and moves that clients fetch from the master, and [`drain`] jobs
-//! empty segments by moves.
+//! Copies and moves: an object gets replicas in other segments and stays readable throughout.
+//! [`tasks`] are copies and moves that clients fetch from the master, and [`drain`] jobs empty
+//! segments by moves.
 //!
 //! The master grants space in the targets, a client copies the bytes, and when it says
 //! so the targets become replicas. A move then gives the source up. An object has one
 //! transfer at a time. It can end in any of these ways:
 //!
 //! * ended by its client: the targets become replicas. The space of a moved source comes
-//!   back when the object's lease is over, since somebody may be reading there;
+//!   back when the object's lease is over, since a client may be reading there;
 //! * revoked by its client: the targets' space comes back at once if no write can arrive
 //!   there any more, otherwise when the transfer's time is up or the client says so;
 //! * given up `put_start_release_timeout` after it began, as unfinished puts are;
@@ -33,7 +33,7 @@ use crate::space::segment::Segment;
 
 pub use error::{TransferError, TransferFinishError};
 
-/// What becomes of the source.
+/// The kind of a transfer: what happens to its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferKind {
     /// It stays.
@@ -51,7 +51,7 @@ impl fmt::Display for TransferKind {
     }
 }
 
-/// What to copy, and where to.
+/// The source and the targets of a transfer.
 #[derive(Clone, Debug)]
 pub struct TransferGrant {
     /// Names this transfer, and is needed to end it.
@@ -76,15 +76,15 @@ pub struct TransferGrant {
 pub struct TransferInfo {
     /// Names it among all transfers of the object.
     pub transfer: TransferId,
-    /// What becomes of the source.
+    /// The kind of a transfer: what happens to its source.
     pub kind: TransferKind,
-    /// Who does it.
+    /// The client that makes it.
     pub client: ClientId,
     /// The segment that it reads from.
     pub source: Arc<Segment>,
     /// The space that it writes to.
     pub targets: Placements,
-    /// When it is given up.
+    /// The time at which it is given up.
     pub due: Time,
 }
 
@@ -124,7 +124,7 @@ struct Route<'a> {
 
 /// A transfer as its client names it.
 #[derive(Clone, Copy, Debug)]
-struct Named {
+struct TransferRef {
     kind: TransferKind,
     client: ClientId,
     id: TransferId,

@@ -25,7 +25,7 @@ const MAX_LIST_LEN: usize = 1 << 20;
 /// Most lines of an access list.
 const MAX_LINES: usize = 10_000;
 
-/// What a peer shows for itself when it connects.
+/// The credentials of a peer that connects.
 #[derive(Clone, Copy, Default)]
 pub struct Presented<'a> {
     /// The token that it sent.
@@ -177,7 +177,7 @@ impl Access {
         self.tokens.get(index).map(|(_, principal)| principal)
     }
 
-    /// Whether a line binds its caller to another tenant than the default one.
+    /// Returns whether a line binds its caller to another tenant than the default one.
     #[must_use]
     pub fn names_tenants(&self) -> bool {
         self.principals().any(|principal| !principal.caller.tenant().is_default())
@@ -259,11 +259,11 @@ pub trait Authenticate: fmt::Debug + Send + Sync + 'static {
     /// Who shows this. Must not wait.
     ///
     /// # Errors
-    /// The [`Refusal`] that the peer is told: `Unauthenticated` when nobody is known by
+    /// The [`Refusal`] that the peer is told: `Unauthenticated` when no caller is known by
     /// what it shows, `PermissionDenied` when they may not act for the tenant asked for.
     fn identify(&self, presented: &Presented<'_>) -> Result<Arc<Caller>, Refusal>;
 
-    /// Whether callers may be of different tenants, who then expect to be kept apart.
+    /// Returns whether callers may be of different tenants, who then expect to be kept apart.
     fn names_tenants(&self) -> bool {
         true
     }
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(file.check(), Reload::Taken);
         assert!(knows("first-token-0001") && knows("second-token-0001"));
 
-        // An empty file would lock everybody out; it is one that is being written.
+        // An empty file would lock every client out; it is one that is being written.
         std::fs::write(&path, "").unwrap();
         assert_eq!(file.check(), Reload::Kept);
         assert!(knows("first-token-0001"));

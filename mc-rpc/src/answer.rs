@@ -31,14 +31,14 @@ pub struct SegmentLocation {
     pub name: Box<str>,
     /// Its id.
     pub id: SegmentId,
-    /// Where its bytes are served.
+    /// The endpoint that serves its bytes.
     pub endpoint: Endpoint,
     /// Names its memory to the node that holds it, and opens it where ranges have no
     /// [ticket](ReplicaLocation::ticket).
     pub remote_key: RemoteKey,
 }
 
-/// Where one replica's bytes are, and what opens them.
+/// The place of one replica's bytes, and the ticket that opens it.
 ///
 /// Two are equal when they are the same place, whatever their tickets: each answer signs
 /// its own.
@@ -48,7 +48,7 @@ pub struct ReplicaLocation {
     pub segment: Arc<SegmentLocation>,
     /// The range inside the segment.
     pub extent: Extent,
-    /// What opens the range, in the direction and for the time that the answer grants;
+    /// The ticket that opens the range, in the direction and for the time that the answer grants;
     /// `None` where the segment's remote key does.
     pub ticket: Option<Ticket>,
 }
@@ -62,12 +62,12 @@ impl PartialEq for ReplicaLocation {
 
 impl Eq for ReplicaLocation {}
 
-/// What the master's clock showed when it wrote an answer.
+/// The time of the master's clock when it wrote an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
     /// Names the run of the clock; times of two runs cannot be compared.
     pub epoch: ClockEpoch,
-    /// What it showed.
+    /// The time that it showed.
     pub now: Time,
 }
 
@@ -77,7 +77,7 @@ pub struct ClockReading {
 pub struct Pong {
     /// Changes whenever a segment is mounted or goes.
     pub view: u64,
-    /// What to do next.
+    /// The next step for the client.
     pub status: ClientStatus,
     /// Tasks that wait for the client, at most
     /// [`MAX_FETCHED_TASKS`](mc_meta::MAX_FETCHED_TASKS).
@@ -116,7 +116,7 @@ pub struct PutGrant {
     pub time_left: Duration,
 }
 
-/// What a reader needs to read an object.
+/// The data that a reader needs to read an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaList {
     /// The put that the object came from.
@@ -137,12 +137,12 @@ pub struct ReplicaList {
     pub lease: Duration,
 }
 
-/// What a reader of parts of an object needs.
+/// The data that a reader of parts of an object needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangedList {
-    /// What a reader of all of it needs.
+    /// The data that a reader of all of it needs.
     pub list: ReplicaList,
-    /// What to read and verify for each range that was asked for, in their order; `None`
+    /// The span to read and verify for each requested range, in their order; `None`
     /// where nothing verifies it. Each lies in the object and has its range in it.
     pub spans: Vec<Option<VerifiedSpan>>,
 }

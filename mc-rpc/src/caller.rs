@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use mc_meta::TenantId;
 use thiserror::Error;
 
-/// What a caller may do. Each role may do what those before it may.
+/// The rights of a caller. Each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Role {
@@ -72,7 +72,7 @@ impl Caller {
     pub const ANYBODY: Self =
         Self { name: Cow::Borrowed("anybody"), role: Role::Admin, tenant: TenantId::DEFAULT };
 
-    /// Whether this is [`ANYBODY`](Self::ANYBODY), for whatever tenant.
+    /// Returns whether this is [`ANYBODY`](Self::ANYBODY), for whatever tenant.
     pub(crate) fn is_anybody(&self) -> bool {
         self.role == Self::ANYBODY.role && self.name == Self::ANYBODY.name
     }
@@ -90,19 +90,19 @@ impl Caller {
         self
     }
 
-    /// Who it is.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What they may do.
+    /// Returns its role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Whose objects they mean.
+    /// Returns the tenant that its objects belong to.
     #[must_use]
     pub fn tenant(&self) -> &TenantId {
         &self.tenant

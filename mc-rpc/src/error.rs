@@ -160,7 +160,7 @@ impl RpcError {
         }
     }
 
-    /// Whether the same call may succeed later without intervention. After
+    /// Returns whether the same call may succeed later without intervention. After
     /// [`ConnectionLost`](Self::ConnectionLost) and [`TimedOut`](Self::TimedOut)
     /// the first attempt may have been executed.
     #[must_use]
@@ -184,7 +184,7 @@ impl RpcError {
     }
 }
 
-/// What is wrong with an answer.
+/// The error of an answer that is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MalformedReply {
@@ -251,7 +251,7 @@ pub enum BindError {
 }
 
 impl BindError {
-    /// Whether the same bind may succeed later: the address may become free.
+    /// Returns whether the same bind may succeed later: the address may become free.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::AddressInUse { .. })
@@ -332,7 +332,7 @@ impl ResolveError {
     }
 }
 
-/// What is wrong with what a client would say of itself; nothing was sent.
+/// The error of a client's credentials; nothing was sent.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum CredentialError {

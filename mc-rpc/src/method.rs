@@ -170,7 +170,7 @@ methods! {
     CreateCopyTask = 56: Writer, Tracked, Short => cold create_copy_task;
     /// Has a node move a replica.
     CreateMoveTask = 57: Writer, Tracked, Short => cold create_move_task;
-    /// What has become of a task.
+    /// The state of a task.
     QueryTask = 58: Writer, Harmless, Short => cold query_task;
     /// The tasks that wait for a node.
     FetchTasks = 59: Node, Tracked, Short => cold fetch_tasks;
@@ -192,9 +192,9 @@ methods! {
     ReplaceTenantQuotas = 67: Admin, Harmless, Long => cold replace_tenant_quotas;
     /// Takes a tenant's quota away.
     DeleteTenantQuota = 68: Admin, Tracked, Long => cold delete_tenant_quota;
-    /// What one tenant may have and has.
+    /// The quota and usage of one tenant.
     GetTenantQuota = 69: Admin, Harmless, Long => cold get_tenant_quota;
-    /// What all tenants may have and have.
+    /// The quotas and usage of all tenants.
     ListTenantQuotas = 70: Admin, Harmless, Long => cold list_tenant_quotas;
     /// The file of an object is written.
     DiskPutEnd = 71: Writer, Tracked, Short => hot disk_put_end;

@@ -12,7 +12,7 @@ pub const MAX_MESSAGE_LEN: usize = 1024;
 pub struct Refusal {
     /// The cause.
     pub code: ErrorCode,
-    /// What happened and what to do, in words.
+    /// The cause and what to do, as a text.
     pub message: Box<str>,
 }
 
@@ -45,7 +45,7 @@ impl Refusal {
         Self::new(ErrorCode::InvalidParams, message)
     }
 
-    /// Whether the same call may succeed later without intervention.
+    /// Returns whether the same call may succeed later without intervention.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(

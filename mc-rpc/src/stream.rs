@@ -48,7 +48,7 @@ impl Stream {
         }
     }
 
-    /// Whether what was written may stay in this process until it is flushed.
+    /// Returns whether what was written may stay in this process until it is flushed.
     pub(crate) const fn holds_back(&self) -> bool {
         match self {
             Self::Tcp(_) => false,

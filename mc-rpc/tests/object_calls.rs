@@ -7,7 +7,10 @@ mod common;
 use std::time::Duration;
 
 use common::{ME, connect, key, master, segment, serve};
-use mc_meta::{KeptBy, LateWrites, ListCursor, PutEnd, PutStart, Removal, ReplicateConfig, What};
+use mc_meta::{
+    EvictionBlocker, KeyEventKind, LateWrites, ListCursor, PutEnd, PutStart, Removal,
+    ReplicateConfig,
+};
 use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, ServerConfig};
 use mc_types::{ClientId, ErrorCode, Generation};
 
@@ -202,7 +205,7 @@ async fn a_segment_leaves_gracefully_and_objects_are_explained() {
     assert!(
         matches!(
             removed.history[..],
-            [happened] if matches!(happened.what, What::Removed { cause: Removal::Requested, .. })
+            [happened] if matches!(happened.kind, KeyEventKind::Removed { cause: Removal::Requested, .. })
         ),
         "{removed:?}"
     );
@@ -220,9 +223,8 @@ async fn a_segment_leaves_gracefully_and_objects_are_explained() {
     let list = client.get_replica_list(key("a")).await.unwrap();
     let explained = client.explain(key("a")).await.unwrap();
     assert_eq!(explained.object.unwrap().generation, list.generation);
-    let leased =
-        |reason: &KeptBy| matches!(reason, KeptBy::Lease { remaining } if *remaining <= list.lease);
+    let leased = |reason: &EvictionBlocker| matches!(reason, EvictionBlocker::Lease { remaining } if *remaining <= list.lease);
     assert!(explained.kept_by.iter().any(leased), "{:?}", explained.kept_by);
-    assert!(explained.kept_by.contains(&KeptBy::NoRoomToGain), "{:?}", explained.kept_by);
+    assert!(explained.kept_by.contains(&EvictionBlocker::NoRoomToGain), "{:?}", explained.kept_by);
     server.shutdown().await;
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::Hash;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -9,7 +10,9 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) type Places = SmallVec<[usize; 2]>;
 
 /// The keys, in the order in which they are first named, with the places where they are.
-pub(crate) fn by_key<'a>(keys: impl ExactSizeIterator<Item = &'a str>) -> Vec<(&'a str, Places)> {
+pub(crate) fn by_key<K: Copy + Eq + Hash>(
+    keys: impl ExactSizeIterator<Item = K>,
+) -> Vec<(K, Places)> {
     let mut groups = Vec::with_capacity(keys.len());
     let mut known = HashMap::with_capacity(keys.len());
     for (place, key) in keys.enumerate() {
@@ -34,6 +37,6 @@ mod tests {
         let groups: Vec<(&str, &[usize])> =
             groups.iter().map(|(key, places)| (*key, &places[..])).collect();
         assert_eq!(groups, [("b", &[0, 2, 5][..]), ("a", &[1, 4]), ("", &[3])]);
-        assert!(by_key([].into_iter()).is_empty());
+        assert!(by_key::<&str>([].into_iter()).is_empty());
     }
 }

@@ -83,7 +83,7 @@ impl Master {
     /// [`mount_segment`](Self::mount_segment) it never adds one. This is what a client
     /// asks first when it is told [`ClientStatus::NeedRemount`]. A segment that this
     /// master does not know must not come back under its old remote key: its space may
-    /// have been given to others, by this master or another one, and whoever was told
+    /// have been given to others, by this master or another one, and a client that was told
     /// of it then still holds that key. Such a segment is mounted anew, with a fresh id
     /// and key.
     ///
@@ -212,7 +212,7 @@ impl Master {
         Pong { view: self.segments.read().view(), status, tasks }
     }
 
-    /// Whether this client has a segment or a local disk here, away or not.
+    /// Returns whether this client has a segment or a local disk here, away or not.
     #[must_use]
     pub fn contributes(&self, client: ClientId) -> bool {
         !self.segments.read().of_client(client).is_empty()
@@ -274,7 +274,7 @@ impl Master {
         }
     }
 
-    /// A client is silent: nobody reads from its segments until it is back. True when
+    /// A client is silent: no client reads from its segments until it is back. True when
     /// some were given up at once.
     fn suspend(
         &self,

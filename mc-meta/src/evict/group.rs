@@ -55,7 +55,7 @@ impl Group {
         &self.name
     }
 
-    /// Whether its members are gone.
+    /// Returns whether its members are gone.
     pub(crate) fn is_condemned(&self) -> bool {
         self.condemned.load(Ordering::Acquire)
     }
@@ -103,7 +103,7 @@ impl Group {
     }
 
     /// Gives the group up. Its members are left to the caller to take out; there are
-    /// none when somebody else has condemned it before.
+    /// none when another eviction has condemned it before.
     ///
     /// # Errors
     /// [`Protected`] when a member may not go.

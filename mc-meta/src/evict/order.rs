@@ -1,10 +1,10 @@
 //! Which objects of a shard go first.
 //!
-//! Ordinary objects are in the order of the eviction policy, soft-pinned ones and those
-//! whose soft pin has lapsed each in an order of last use of their own, and objects that
-//! were offered as victims while something protected them wait aside until they can be
-//! victims again. So each protected object is looked at once for each time it was protected, and eviction
-//! costs O(victims) however many objects are protected.
+//! Ordinary objects are in the order of the eviction policy, soft-pinned ones and those whose soft
+//! pin has lapsed each in an order of last use of their own, and objects that were offered as
+//! victims while something protected them wait aside until they can be victims again. So each
+//! protected object is looked at once for each time it was protected, and eviction costs O(victims)
+//! however many objects are protected.
 
 pub(crate) mod choice;
 pub(crate) mod victims;
@@ -37,7 +37,7 @@ pub(crate) struct Pool {
 }
 
 /// An object that was offered as a victim while it was protected; ordered by when
-/// it may be offered again. Nobody takes it back when the object goes: it then names
+/// it may be offered again. It is not taken back when the object goes: it then names
 /// no object that is set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Aside {
@@ -74,7 +74,7 @@ pub(crate) struct Order {
 #[derive(Debug, Default)]
 struct Waiting {
     heap: BinaryHeap<Reverse<Aside>>,
-    /// Objects in [`Queue::Aside`]: those that somebody uses.
+    /// Objects in [`Queue::Aside`]: those that a client uses.
     leased: usize,
 }
 
@@ -170,7 +170,7 @@ impl Order {
         self.on_disk
     }
 
-    /// Whether objects that somebody uses, or that go when they are on a disk, are waiting
+    /// Returns whether objects that a client uses, or that go when they are on a disk, are waiting
     /// to become victims.
     pub(crate) fn any_leased(&self) -> bool {
         self.aside.leased + self.offloading > 0

@@ -185,7 +185,7 @@ impl Master {
         sampled.or_else(|| (0..shards).find_map(peek)).map(|(_, at)| at)
     }
 
-    /// Whether anything waits for its lease to end before it can be evicted, or gives its
+    /// Returns whether anything waits for its lease to end before it can be evicted, or gives its
     /// space back when its lease ends.
     pub(crate) fn any_leased(&self) -> bool {
         self.shards().iter().any(|shard| {

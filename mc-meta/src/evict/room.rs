@@ -81,8 +81,8 @@ impl Wanted<'_> {
             && !self.config.excluded_segments.contains(&segment.spec().name)
     }
 
-    /// Whether evicting this object alone makes the room, and does not cost too much. An object
-    /// whose group is protected passes: condemning the group finds that out.
+    /// Returns whether evicting this object alone makes the room, and does not cost too much. An
+    /// object whose group is protected passes: condemning the group finds that out.
     pub(crate) fn is_made_by(&self, object: &Object, now: Time) -> bool {
         let members = match object.group() {
             None => 1,

@@ -1,6 +1,6 @@
 //! The objects of each tenant in one shard, those used last at the end.
 //!
-//! What makes room for everybody goes by the eviction policy, which knows no tenants. A
+//! Room for all tenants is made by the eviction policy, which knows no tenants. A
 //! tenant that needs room within its quota gives up its own objects, and to find these
 //! among those of all others would take time in the number of all. So with tenants
 //! there is a second order beside the policy's: for each tenant a list of those of its
@@ -56,7 +56,7 @@ impl TenantOrder {
         self.entries[at] = Entry { tenant, ..VACANT };
     }
 
-    /// Whose the object in a slot is; the default tenant's when nobody said.
+    /// Whose the object in a slot is; the default tenant's when none was assigned.
     pub(crate) fn tenant(&self, slot: ObjectSlot) -> TenantSlot {
         self.entry(slot).tenant
     }

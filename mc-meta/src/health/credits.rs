@@ -55,7 +55,7 @@ impl Credits {
         may
     }
 
-    /// Gives the price back of a report that was right, or that nobody could verify.
+    /// Gives the price back of a report that was right, or that could not be verified.
     pub(crate) fn give_back(&mut self, source: u64) {
         if let Some(credit) = self.0.get_mut(&source) {
             credit.left = (credit.left + REPORT).min(FULL);

@@ -42,7 +42,7 @@ const UNANSWERED: Duration = Duration::from_secs(5);
 /// When a check that got no answer is dropped.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// Where a replica is.
+/// The place of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplicaPlace {
     /// In a segment.
@@ -69,7 +69,7 @@ pub struct DamageReport<'a> {
     pub place: ReplicaPlace,
 }
 
-/// What became of a report.
+/// The outcome of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReportOutcome {
@@ -92,7 +92,7 @@ pub struct ReplicaCheck {
     pub segment: SegmentId,
     /// The range inside it.
     pub extent: Extent,
-    /// What the bytes must be: lengths and checksums.
+    /// The lengths and checksums that the bytes must have.
     pub slices: Slices,
 }
 
@@ -108,7 +108,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// What became of reports since the master began.
+/// The outcomes of reports since the master began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamageTotals {
@@ -141,7 +141,7 @@ struct Check {
 }
 
 impl Check {
-    /// Whether the word of a second source is enough.
+    /// Returns whether the word of a second source is enough.
     fn is_outvoted(&self, now: Time) -> bool {
         self.witnesses.len() > 1 && (self.owner.is_none() || self.begun + UNANSWERED <= now)
     }
@@ -198,6 +198,6 @@ enum Dropped {
     Yes(Option<Time>),
     /// It was gone before.
     Before,
-    /// Somebody copies, moves or writes it to a disk.
+    /// A client copies, moves or writes it to a disk.
     Later,
 }

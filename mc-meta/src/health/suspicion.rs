@@ -27,7 +27,7 @@ const AT_A_TIME: usize = 64;
 /// Most reporters of one segment that are remembered.
 const MAX_WITNESSES: usize = 4;
 
-/// What became of reports since the master began.
+/// The outcomes of reports since the master began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SuspicionTotals {

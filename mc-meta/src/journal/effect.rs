@@ -49,7 +49,7 @@ impl<S: EffectSink + ?Sized> EffectSink for Box<S> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Effect<'a> {
-    /// A put has begun: space is granted, and nobody can read it. If the key had a value,
+    /// A put has begun: space is granted, and no client can read it. If the key had a value,
     /// that can still be read, and is [`Removed`](Self::Removed) right before this one is
     /// [`Stored`](Self::Stored).
     Began {
@@ -79,7 +79,7 @@ pub enum Effect<'a> {
         /// The object.
         object: ObjectView<'a>,
     },
-    /// Space that nobody can find any more is not given out yet, because somebody may
+    /// Space that no client can find any more is not given out yet, because a client may
     /// still be writing to it or reading from it. Told before what it belonged to is
     /// [`Removed`](Self::Removed), [`Abandoned`](Self::Abandoned) or
     /// [`Changed`](Self::Changed), so that at no time a record of it is missing.
@@ -95,7 +95,7 @@ pub enum Effect<'a> {
         space: SpaceView<'a>,
     },
     /// An object that was readable is gone. If it had a file on the shared tier, or one
-    /// being written, that file is nobody's now: whoever hears of this may delete it. A
+    /// being written, that file belongs to no object now: the sink may have it deleted. A
     /// writer that comes too late with it is told, and deletes it itself.
     Removed {
         /// Its key.
@@ -108,7 +108,7 @@ pub enum Effect<'a> {
         object: ObjectView<'a>,
     },
     /// A replica was found to be damaged, and goes. Told before the object is
-    /// [`Changed`](Self::Changed) or [`Removed`](Self::Removed), so that whoever logs knows
+    /// [`Changed`](Self::Changed) or [`Removed`](Self::Removed), so that a log knows
     /// which replica it was.
     Damaged {
         /// The object's key.
@@ -171,7 +171,7 @@ pub enum Effect<'a> {
 }
 
 impl Effect<'_> {
-    /// Whether it is about an object or its space, and not about the cluster.
+    /// Returns whether it is about an object or its space, and not about the cluster.
     pub(crate) const fn is_of_object(&self) -> bool {
         match self {
             Self::Began { .. }
@@ -198,7 +198,7 @@ impl Effect<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Removal {
-    /// Somebody asked for it.
+    /// An administrator or a client removed it.
     Requested,
     /// It made room.
     Evicted,

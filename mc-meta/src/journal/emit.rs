@@ -83,7 +83,7 @@ impl Emit<'_> {
         }
     }
 
-    /// Whether a sink wants effects of objects: otherwise they need not be made.
+    /// Returns whether a sink wants effects of objects: otherwise they need not be made.
     pub(crate) fn wants_objects(self) -> bool {
         self.effects.is_some_and(|effects| effects.wants_objects)
     }

@@ -20,7 +20,7 @@ const SLOTS: u32 = 256;
 /// Segments in one page, and spaces that are kept.
 const PAGE: usize = 256;
 
-/// Where an export goes on. The default starts from the beginning.
+/// The position of an export. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportCursor(At);
 
@@ -48,7 +48,7 @@ pub struct ExportPage {
     /// The records, in the order in which they are to be applied; may be empty
     /// although more follow.
     pub records: Vec<Record>,
-    /// Where to go on; `None` at the end.
+    /// The position of the next page; `None` at the end.
     pub next: Option<ExportCursor>,
 }
 
@@ -60,7 +60,7 @@ impl Master {
     /// The pages together are a fuzzy snapshot: each shows its part as it was at a
     /// moment of its own. With the records of all effects since before the first page
     /// was asked for applied after them, in order, they give the state as it is after
-    /// the last of these effects; on a master that nobody uses meanwhile the pages alone
+    /// the last of these effects; on a master that no client uses meanwhile the pages alone
     /// do.
     ///
     /// Takes O(segments) for a page of segments and O(1) for each other. The quotas of
@@ -142,7 +142,7 @@ impl ExportPage {
 
 impl Shard {
     /// The object of a slot. Of one of which nothing outlasts a restart, what remains is
-    /// space that somebody may still be copying it to.
+    /// space that a client may still be copying it to.
     fn export(&self, slot: ObjectSlot, now: Time) -> Option<Record> {
         let object = self.object(slot)?;
         if object.is_live() && (object.has_memory() || object.file() != FileState::None) {

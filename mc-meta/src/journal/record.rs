@@ -41,7 +41,7 @@ pub enum Record {
         spec: SegmentSpec,
         /// The client.
         client: ClientId,
-        /// Where it is in its life.
+        /// Its status.
         status: SegmentStatus,
     },
     /// A segment is gone for good, with all that lay in it. One of the same id that is
@@ -62,7 +62,7 @@ pub enum Record {
         /// Its put.
         generation: Generation,
     },
-    /// Space that belongs to no object must not be given out: somebody may still be
+    /// Space that belongs to no object must not be given out: a client may still be
     /// writing to it or reading from it.
     SpaceKept {
         /// The space.
@@ -94,7 +94,7 @@ pub struct Location {
     pub extent: Extent,
 }
 
-/// Where replicas are; no heap for a single one.
+/// The places of replicas; no heap for a single one.
 pub type Locations = SmallVec<[Location; 1]>;
 
 /// Everything of one object that is kept.
@@ -105,7 +105,7 @@ pub struct ObjectRecord {
     pub key: ObjectKey,
     /// The put that it comes from.
     pub generation: Generation,
-    /// Who put it.
+    /// The client that put it.
     pub owner: ClientId,
     /// Whether the put has ended, so that it can be read.
     pub complete: bool,
@@ -119,8 +119,8 @@ pub struct ObjectRecord {
     pub replicas: Locations,
     /// The state of its file on the shared tier, if it has one.
     pub disk: Option<ReplicaStatus>,
-    /// Space set apart for what somebody writes in its place, or for more replicas of
-    /// it. After a restart nobody can end that, but whoever is at it may still write.
+    /// Space set apart for an upsert in its place, or for more replicas of
+    /// it. After a restart no client can end that, but its client may still write.
     pub reserved: Locations,
     /// Whether it was put with a soft pin.
     pub soft_pin: bool,
@@ -128,7 +128,7 @@ pub struct ObjectRecord {
     pub hard_pin: bool,
     /// The name of the group that it is evicted with.
     pub group: Option<Box<str>>,
-    /// What the eviction policy knows the object by that this one continues: its key's
+    /// The eviction policy's name of the object that this one continues: its key's
     /// hash, which depends on the master's seed.
     pub parent: Option<NonZeroU64>,
     /// Time since it was last used when the record was made.
@@ -159,7 +159,7 @@ impl ObjectRecord {
 }
 
 impl Record {
-    /// What a journal has to keep of a change; `None` for changes that it need not know
+    /// The record that a journal has to keep of a change; `None` for changes that it need not know
     /// of, or knows from others. Copies what the effect only refers to: a sink that
     /// keeps no journal need not call this.
     #[must_use]
@@ -186,7 +186,7 @@ impl Record {
             Effect::SegmentGone { segment } => Self::SegmentGone { id: segment.spec().id },
             // What becomes of its segments is told, too.
             Effect::ClientExpired { .. } => return None,
-            // Whoever wants a copy or move asks again when it is not heard of any more.
+            // The client that wants a copy or move asks again when it is not heard of any more.
             // What goes with the replica is told as a change or a removal.
             Effect::Task { .. }
             | Effect::DrainJob { .. }

@@ -23,7 +23,7 @@ use crate::master::Master;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::spans::checkpoints;
-use crate::object::{Begun, Object};
+use crate::object::{Object, PendingPut};
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
 use crate::shard::objects::Objects;
@@ -63,7 +63,7 @@ const RECENT: Time = Time::from_millis(1 << 62);
 ///   end and revoke them if the [secret](Self::with_secret) is the former master's.
 /// * Space that was kept from others is still kept, for as long as it was to be. So is
 ///   space that was reserved for something unfinished other than a put, for the time
-///   after which a put's space is released: nobody can finish that any more.
+///   after which a put's space is released: no client can finish that any more.
 /// * Files on the shared tier are there, those being written still are, and count
 ///   against its capacity even when that is less now. Without such a tier in the settings
 ///   there are none. What clients have on their own disks they say when they come back.
@@ -91,7 +91,7 @@ pub struct Rebuild {
     dropped: Dropped,
 }
 
-/// What became of the records.
+/// The outcome of a rebuild.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RebuildReport {
@@ -105,7 +105,7 @@ pub struct RebuildReport {
     pub kept_bytes: u64,
     /// Objects that had lost their last segment before the records end.
     pub lost: u64,
-    /// What was left out because it cannot be true.
+    /// Records that were left out because they cannot be true.
     pub dropped: Dropped,
 }
 
@@ -271,7 +271,7 @@ impl Rebuild {
         if file != FileState::None && !shard.config().files.take_anyway(len) {
             file = FileState::None;
         }
-        let begun = Begun {
+        let begun = PendingPut {
             generation: record.generation,
             slices: record.slices.clone(),
             replicas: Replicas::default(),

@@ -9,7 +9,7 @@ use crate::space::segment::Segment;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Quotas;
 
-/// Space that one replica owns. Not `Clone`: whoever holds it gives it back.
+/// Space that one replica owns. Not `Clone`: its holder gives it back.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) segment: Arc<Segment>,
@@ -72,7 +72,7 @@ impl Replicas {
         self.iter().fold(0, |sum: u64, replica| sum.saturating_add(replica.len()))
     }
 
-    /// Gives the space of every replica back, which nobody was charged for, and says how
+    /// Gives the space of every replica back, which no tenant was charged for, and says how
     /// many bytes that was in segments that take new objects.
     pub(crate) fn release_uncharged(self) -> u64 {
         let mut freed: u64 = 0;

@@ -122,7 +122,7 @@ impl Placed<'_> {
         self.slice.checksum.filter(|_| is_near).map(|sum| (self.begin + len, sum))
     }
 
-    /// Whether the slice's ends are near enough to verify a part of it, or its checkpoints
+    /// Returns whether the slice's ends are near enough to verify a part of it, or its checkpoints
     /// are known.
     const fn has_edges(&self) -> bool {
         self.slice.len <= MAX_WHOLE_SLICE || !self.prefixes.is_empty()

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-/// Where a replica is in its life. The numbers are those of the wire.
+/// The status of a replica. The numbers are those of the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReplicaStatus {
     /// Nothing is known of it.
     #[default]
     Undefined = 0,
-    /// Space is set apart for it, and nobody has been told where.
+    /// Space is set apart for it, and no client has been told where.
     Initialized = 1,
     /// It is being written.
     Processing = 2,
@@ -32,7 +32,7 @@ impl ReplicaStatus {
         Self::Failed,
     ];
 
-    /// Whether `next` may follow. A replica that is written in place again goes from
+    /// Returns whether `next` may follow. A replica that is written in place again goes from
     /// complete back to processing; nothing comes after removed.
     #[must_use]
     pub const fn can_become(self, next: Self) -> bool {
@@ -78,7 +78,7 @@ impl BufferStatus {
     }
 }
 
-/// Where a segment is in its life. The numbers are those of the wire.
+/// The status of a segment. The numbers are those of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SegmentStatus {
@@ -93,7 +93,7 @@ pub enum SegmentStatus {
     GracefullyUnmounting = 4,
     /// Gone for good, with all that it held.
     Unmounted = 5,
-    /// Its client is silent. Nobody can read what it holds, and nothing is lost if
+    /// Its client is silent. No client can read what it holds, and nothing is lost if
     /// the client comes back with it: to take new objects, or to the rest of its grace.
     Suspended = 6,
 }
@@ -109,7 +109,7 @@ impl SegmentStatus {
         Self::Suspended,
     ];
 
-    /// Whether `next` may follow.
+    /// Returns whether `next` may follow.
     #[must_use]
     pub const fn can_become(self, next: Self) -> bool {
         use SegmentStatus::{Drained, Draining, GracefullyUnmounting, Ok, Suspended, Unmounted};
@@ -123,13 +123,13 @@ impl SegmentStatus {
         )
     }
 
-    /// Whether what it holds can be read.
+    /// Returns whether its objects can be read.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         !matches!(self, Self::Suspended | Self::Unmounted)
     }
 
-    /// Whether new objects are put there.
+    /// Returns whether new objects are put there.
     #[must_use]
     pub const fn is_allocatable(self) -> bool {
         matches!(self, Self::Ok)

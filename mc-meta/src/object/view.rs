@@ -30,13 +30,13 @@ impl<'a> ObjectView<'a> {
         self.object.generation
     }
 
-    /// Who put it.
+    /// The client that put it.
     #[must_use]
     pub fn owner(&self) -> ClientId {
         self.owner
     }
 
-    /// Whether its put has ended.
+    /// Returns whether its put has ended.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.object.is_complete()
@@ -88,7 +88,7 @@ impl<'a> ObjectView<'a> {
         self.object.local_disk_replicas()
     }
 
-    /// Whether somebody can read it now.
+    /// Returns whether it can be read now.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         self.object.is_readable()
@@ -108,7 +108,7 @@ pub struct SpaceView<'a> {
 }
 
 impl SpaceView<'_> {
-    /// Where it is, segments that are away or gone included.
+    /// Its places, those in segments that are away or gone included.
     #[must_use]
     pub fn placements(&self) -> Placements {
         self.replicas.placements()

@@ -12,10 +12,10 @@ use crate::journal::emit::Emit;
 use crate::master::{Attempt, Master, count};
 use crate::object::replica::Replicas;
 use crate::put::validate;
-use crate::query::explain::What;
+use crate::query::explain::KeyEventKind;
 use crate::shard::Shard;
 use crate::shard::hash::HashedKey;
-use crate::space::place::{Demand, NoRoom};
+use crate::space::place::{NoRoom, PlacementRequest};
 use crate::tenant::quota::{Charge, QuotaError};
 
 /// Rounds of evicting before a put is refused. One is enough, unless other puts take the
@@ -29,7 +29,7 @@ pub(crate) struct Pressure {
 }
 
 impl Pressure {
-    /// Whether there may be another round.
+    /// Returns whether there may be another round.
     pub(crate) const fn is_bearable(self) -> bool {
         self.rounds < MAX_ROUNDS
     }
@@ -85,7 +85,7 @@ impl Master {
             };
             if let Some(error) = self.make_room_for(len, put.config, no_room, &mut pressure, now) {
                 self.counters.no_room(attempt);
-                let what = What::Refused { code: error.code() };
+                let what = KeyEventKind::Refused { code: error.code() };
                 self.shard_of(key).remember(key.hash, now, what);
                 return Err(error);
             }
@@ -107,7 +107,7 @@ impl Master {
         let turn = self.placements.fetch_add(1, Ordering::Relaxed);
         let seed = self.draw();
         let (strategy, own) = (self.config.allocation_strategy, self.own_strategy());
-        let demand = Demand { len, config, writer, label, strategy, own, turn, seed };
+        let demand = PlacementRequest { len, config, writer, label, strategy, own, turn, seed };
         self.segments.read().place(&demand)
     }
 
@@ -171,7 +171,7 @@ impl Master {
             NoRoom::NotNow { best_free } => best_free,
             NoRoom::Quota(refused) => return self.make_room_within(refused, pressure, now),
         };
-        // What nobody can use goes before what somebody may want.
+        // What no client can use goes before what a client may want.
         if self.reclaim_unfinished(now).0 > 0 {
             return None;
         }
@@ -208,7 +208,7 @@ impl Master {
             }
             _ => return Some(refused.into()),
         };
-        // What nobody can use goes before what somebody may want.
+        // What no client can use goes before what a client may want.
         if self.reclaim_unfinished(now).0 > 0 {
             return None;
         }

@@ -18,7 +18,7 @@ use crate::journal::emit::Emit;
 use crate::master::{Attempt, Master};
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
-use crate::object::{Begun, Object};
+use crate::object::{Object, PendingPut};
 use crate::shard::hash::HashedKey;
 use crate::shard::{Retired, Shard};
 use crate::space::place::NoRoom;
@@ -32,11 +32,11 @@ impl Master {
     /// under a lease may do so until it ends. Only when there is no room left without
     /// evicting, and the old value is as long as the new one, has no more replicas than
     /// are asked for, lies only where new objects may, is under no lease and not being
-    /// copied or moved, is the new one written in its place: then nobody can read the key
+    /// copied or moved, is the new one written in its place: then no client can read the key
     /// until the end, and the value is lost when the upsert is given up. Otherwise room is
     /// made as for a put, and the old value may be among what is evicted.
     ///
-    /// An unfinished put or upsert of the key, whoever's it is, is given up at once, and
+    /// An unfinished put or upsert of the key, of any client, is given up at once, and
     /// its space kept until its time-out because its writer may still be writing. A
     /// value whose holders are all away counts as none.
     ///
@@ -277,14 +277,14 @@ impl Shard {
         self.retire(old, Removal::Replaced, emit).kept_until()
     }
 
-    /// Whether a new value may be written over the one in `slot`.
+    /// Returns whether a new value may be written over the one in `slot`.
     fn can_rewrite(&self, slot: ObjectSlot, len: u64, config: &ReplicateConfig, now: Time) -> bool {
         let terms = &self.config().terms;
         self.object(slot).is_some_and(|object| object.can_be_rewritten(len, config, terms, now))
     }
 
     /// Gives a put what it keeps of the object that it replaces.
-    fn inherit(&self, old: ObjectSlot, begun: &mut Begun, now: Time) {
+    fn inherit(&self, old: ObjectSlot, begun: &mut PendingPut, now: Time) {
         let Some(object) = self.object(old) else { return };
         begun.soft_pin |= object.protection().is_soft_pinned(&self.config().terms, now);
         begun.hard_pin |= object.hard_pin;

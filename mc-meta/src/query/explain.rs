@@ -14,29 +14,29 @@ use crate::transfer::TransferKind;
 /// Removals and refusals that each shard remembers.
 const REMEMBERED: usize = 256;
 
-/// What the master knows of a key.
+/// The state of a key, and the latest events about it.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The object, if there is one.
     pub object: Option<ObjectInfo>,
-    /// What keeps it from being evicted now; empty when nothing does, or when there is
+    /// The reasons for which it is not evicted now; empty when there are none, or when there is
     /// no object.
-    pub kept_by: Vec<KeptBy>,
-    /// What happened to earlier objects of the key and to puts of it, the latest first.
-    /// Only the latest happenings of the whole cluster are remembered, a few thousand.
-    pub history: Vec<Happening>,
+    pub kept_by: Vec<EvictionBlocker>,
+    /// The events of earlier objects of the key and of puts of it, the latest first.
+    /// The master remembers a few thousand events of the whole cluster.
+    pub history: Vec<KeyEvent>,
 }
 
 /// A reason for which an object is not evicted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum KeptBy {
+pub enum EvictionBlocker {
     /// Its put is not finished.
     Unfinished {
         /// How long ago the put began.
         age: Duration,
     },
-    /// Somebody may be reading it.
+    /// A reader may be reading it.
     Lease {
         /// How long the lease still runs.
         remaining: Duration,
@@ -67,19 +67,19 @@ pub enum KeptBy {
     NoRoomToGain,
 }
 
-/// Something that happened to a key.
+/// An event of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Happening {
-    /// How long ago.
+pub struct KeyEvent {
+    /// The time since then.
     pub ago: Duration,
-    /// What.
-    pub what: What,
+    /// Its kind.
+    pub kind: KeyEventKind,
 }
 
-/// What can happen to a key.
+/// The kind of an event of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum What {
+pub enum KeyEventKind {
     /// An object of this key is gone.
     Removed {
         /// Its put.
@@ -98,19 +98,19 @@ pub enum What {
 /// once in millions of questions a happening is another key's.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    latest: VecDeque<(u32, Time, What)>,
+    latest: VecDeque<(u32, Time, KeyEventKind)>,
 }
 
 impl History {
-    pub(crate) fn add(&mut self, tag: u32, at: Time, what: What) {
+    pub(crate) fn add(&mut self, tag: u32, at: Time, kind: KeyEventKind) {
         if self.latest.len() == REMEMBERED {
             self.latest.pop_back();
         }
-        self.latest.push_front((tag, at, what));
+        self.latest.push_front((tag, at, kind));
     }
 
-    pub(crate) fn of(&self, tag: u32, now: Time) -> Vec<Happening> {
+    pub(crate) fn of(&self, tag: u32, now: Time) -> Vec<KeyEvent> {
         let own = self.latest.iter().filter(|(other, ..)| *other == tag);
-        own.map(|&(_, at, what)| Happening { ago: now - at, what }).collect()
+        own.map(|&(_, at, kind)| KeyEvent { ago: now - at, kind }).collect()
     }
 }

@@ -67,9 +67,9 @@ pub struct MasterReport {
     pub removed_objects: u64,
     /// Objects that went for having been read.
     pub expired_objects: u64,
-    /// What became of reports that replicas are damaged.
+    /// The outcomes of reports that replicas are damaged.
     pub damage: DamageTotals,
-    /// What became of reports that segments cannot be reached.
+    /// The outcomes of reports that segments cannot be reached.
     pub suspicion: SuspicionTotals,
     /// Clients given up for dead.
     pub expired_clients: u64,
@@ -90,9 +90,9 @@ pub struct MasterReport {
     pub disk_evictions: u64,
     /// The clients' own disks.
     pub local_disks: Vec<LocalDiskInfo>,
-    /// What went to them.
+    /// Objects written to them.
     pub offload: OffloadTotals,
-    /// What came back into memory from disks.
+    /// Objects that came back into memory from disks.
     pub promotion: PromotionTotals,
     /// Objects queued to come back into memory, or on their way.
     pub promotions_pending: u64,

@@ -20,7 +20,7 @@ const SCAN_BATCH: u32 = 256;
 pub struct ReplicaPage {
     /// The objects, each under a lease; may be empty although more follow.
     pub objects: Vec<(ObjectKey, ReplicaList)>,
-    /// Where to go on; `None` at the end.
+    /// The position of the next page; `None` at the end.
     pub next: Option<ListCursor>,
 }
 

@@ -17,7 +17,7 @@ const MAX_HELD: usize = 256;
 impl Master {
     /// The readable replicas of an object, under a lease: until it ends the
     /// object is neither evicted nor removed without force. What is on a disk may go all
-    /// the same, when whoever owns the disk deletes it. Where the settings say so
+    /// the same, when the owner of the disk deletes it. Where the settings say so
     /// ([`ttl_after_get`](crate::MasterConfig::ttl_after_get)), the first such read begins
     /// the object's end; its memory stays until the lease ends all the same.
     ///
@@ -83,7 +83,7 @@ impl Master {
         list
     }
 
-    /// Whether an object can be read. A yes grants a lease, so that a read that
+    /// Returns whether an object can be read. A yes grants a lease, so that a read that
     /// follows finds it.
     pub fn exist(&self, now: Time, key: KeyRef<'_>) -> bool {
         let key = self.hashed(key);

@@ -71,7 +71,7 @@ impl Pattern {
         Ok(Self { text: text.into(), prefix: anchored_literal(&hir), dfa: determinized(&hir)? })
     }
 
-    /// Whether the pattern matches anywhere in `key`. One step for each byte, up to the
+    /// Returns whether the pattern matches anywhere in `key`. One step for each byte, up to the
     /// first match.
     #[must_use]
     pub fn is_match(&self, key: &str) -> bool {
@@ -149,7 +149,7 @@ impl PatternError {
         ErrorCode::InvalidParams
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false

@@ -16,7 +16,7 @@ impl Master {
     /// reader has until the end of its own lease, like one whose lease is not renewed.
     ///
     /// # Errors
-    /// [`RenewError`] when the key leads to that put no more, or nobody who holds it is
+    /// [`RenewError`] when the key leads to that put no more, or no node that holds it is
     /// there.
     pub fn renew_lease(
         &self,

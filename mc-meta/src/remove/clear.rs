@@ -72,7 +72,7 @@ impl Shard {
 }
 
 impl Object {
-    /// Whether it may go on request. `force` disregards a lease.
+    /// Returns whether it may go on request. `force` disregards a lease.
     pub(crate) fn may_be_removed(&self, terms: &Terms, now: Time, force: bool) -> bool {
         self.is_complete()
             && self.transfer().is_none()

@@ -114,7 +114,7 @@ struct Part {
     buckets: Vec<Bucket>,
     len: usize,
     /// Entries for which there is no room although the part is far from full: more than
-    /// eight keys have the same tag, which nobody who does not know the seed can bring
+    /// eight keys have the same tag, which only those who know the seed can bring
     /// about.
     crowd: Vec<Entry>,
 }
@@ -230,7 +230,7 @@ impl Part {
         entry
     }
 
-    /// Whether another entry would leave too few places to find one quickly.
+    /// Returns whether another entry would leave too few places to find one quickly.
     fn is_full(&self) -> bool {
         (self.len + 1) * 16 > self.buckets.len() * WAYS * 13
     }

@@ -62,7 +62,7 @@ impl Retained {
         all.replicas.extend(space.replicas);
     }
 
-    /// Whether this client may still be writing to the space of a grant.
+    /// Returns whether this client may still be writing to the space of a grant.
     pub(super) fn is_written_by(&self, client: ClientId, grant: GrantId) -> bool {
         let space = self.late.get(&grant).and_then(|until| self.spaces.get(&(*until, grant)));
         space.is_some_and(|space| space.writer == Some(client))
@@ -89,7 +89,7 @@ impl Retained {
         self.spaces.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Whether there is space that only readers may still be using.
+    /// Returns whether there is space that only readers may still be using.
     pub(crate) fn has_for_readers(&self) -> bool {
         // All other space has a writer.
         self.spaces.len() > self.late.len()

@@ -32,7 +32,7 @@ pub(crate) enum NoRoom {
 }
 
 /// One placement.
-pub(crate) struct Demand<'a> {
+pub(crate) struct PlacementRequest<'a> {
     /// Bytes of each replica.
     pub(crate) len: u64,
     pub(crate) config: &'a ReplicateConfig,
@@ -56,7 +56,7 @@ impl SegmentTable {
     ///
     /// # Errors
     /// [`NoRoom`] when there is no room for a single one.
-    pub(crate) fn place(&self, demand: &Demand<'_>) -> Result<Replicas, NoRoom> {
+    pub(crate) fn place(&self, demand: &PlacementRequest<'_>) -> Result<Replicas, NoRoom> {
         let mounted = self.segments().len();
         let config = demand.config;
         let preferred = self.named(&config.preferred_segments);
@@ -100,7 +100,7 @@ impl SegmentTable {
         Ok(placed.replicas)
     }
 
-    /// Whether an object of `len` bytes could be placed if the segments were empty.
+    /// Returns whether an object of `len` bytes could be placed if the segments were empty.
     ///
     /// # Errors
     /// [`NoRoom::NoSegments`] or [`NoRoom::TooLarge`] when not.
@@ -132,14 +132,19 @@ impl SegmentTable {
     }
 
     /// Takes space from the segments that `strategy` offers.
-    fn take(&self, demand: &Demand<'_>, request: Request<'_>, strategy: &impl Strategy) -> Placed {
+    fn take(
+        &self,
+        demand: &PlacementRequest<'_>,
+        request: Request<'_>,
+        strategy: &impl Strategy,
+    ) -> Placed {
         self.take_from(demand, request, strategy.candidates(request))
     }
 
     /// Takes space from the segments that are offered.
     fn take_from(
         &self,
-        demand: &Demand<'_>,
+        demand: &PlacementRequest<'_>,
         request: Request<'_>,
         candidates: impl Iterator<Item = usize>,
     ) -> Placed {
@@ -154,7 +159,7 @@ impl SegmentTable {
 
     /// Looks at every segment. A strategy offers a few; before objects are evicted, or
     /// fewer replicas made than asked for, the others have their turn.
-    fn take_more(&self, demand: &Demand<'_>, request: Request<'_>, placed: &mut Placed) {
+    fn take_more(&self, demand: &PlacementRequest<'_>, request: Request<'_>, placed: &mut Placed) {
         let first = request.seed as usize % request.segments;
         let from_first = (first..request.segments).chain(0..first);
         let with_room = from_first.filter(|at| self.segments()[*at].free() >= request.size);
@@ -164,7 +169,7 @@ impl SegmentTable {
         placed.replicas.extend(more.map(|(_, replica)| replica));
     }
 
-    fn take_in(&self, at: usize, demand: &Demand<'_>) -> Option<Replica> {
+    fn take_in(&self, at: usize, demand: &PlacementRequest<'_>) -> Option<Replica> {
         let segment = &self.segments()[at];
         // A full one is not locked.
         if segment.free() < demand.len {

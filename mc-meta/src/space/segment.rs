@@ -29,7 +29,7 @@ pub struct SegmentSpec {
     pub base: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// Where its bytes are served.
+    /// The endpoint that serves its bytes.
     pub endpoint: Endpoint,
     /// What opens it.
     pub remote_key: RemoteKey,
@@ -114,7 +114,7 @@ impl Segment {
         self.client
     }
 
-    /// Where it is in its life. Once unmounted it stays so: a segment that comes
+    /// Its status. Once unmounted it stays so: a segment that comes
     /// back after that is mounted as a new one.
     #[must_use]
     pub fn status(&self) -> SegmentStatus {
@@ -133,8 +133,8 @@ impl Segment {
         self.status().is_allocatable() && !self.is_suspect()
     }
 
-    /// Whether clients could not reach it since its node was last heard of: what it holds is
-    /// read last, and nothing new is put there.
+    /// Returns whether clients could not reach it since its node was last heard of: what it holds
+    /// is read last, and nothing new is put there.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         self.suspect.load(Ordering::Relaxed)
@@ -174,7 +174,7 @@ impl Segment {
         self.allocator.lock().set_label(allocation, label);
     }
 
-    /// Whether an object of `size` bytes would fit if this allocation alone were freed.
+    /// Returns whether an object of `size` bytes would fit if this allocation alone were freed.
     pub(crate) fn makes_room(&self, allocation: &Allocation, size: u64) -> bool {
         self.allocator.lock().makes_room(allocation, size)
     }
@@ -294,7 +294,7 @@ pub struct SegmentInfo {
     pub spec: SegmentSpec,
     /// The client.
     pub client: ClientId,
-    /// Where it is in its life.
+    /// Its status.
     pub status: SegmentStatus,
     /// Whether clients could not reach it since its client was last heard of: nothing new is
     /// put there.

@@ -146,7 +146,7 @@ impl SegmentTable {
         Some(segment)
     }
 
-    /// Takes a segment out of those that take new objects because nobody can reach it, or back
+    /// Takes a segment out of those that take new objects because no client can reach it, or back
     /// among them; `None` when nothing changes.
     pub(crate) fn set_suspect(&mut self, id: SegmentId, is_suspect: bool) -> Option<Arc<Segment>> {
         let segment = Arc::clone(self.by_id(id)?);

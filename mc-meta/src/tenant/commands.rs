@@ -21,9 +21,9 @@ use crate::tenant::quota::{PolicyError, QuotaReport, TenantUsage};
 
 impl Master {
     /// The key that an object of `tenant` is stored under, which every command takes, and
-    /// [`ReplicateConfig::parent`](crate::ReplicateConfig::parent) too. Whoever takes keys from requests asks this for
-    /// each of them, even when the master runs without tenants: it then says the key of
-    /// the default tenant, whoever asks.
+    /// [`ReplicateConfig::parent`](crate::ReplicateConfig::parent) too. A service that takes keys
+    /// from requests asks this for each of them, even when the master runs without tenants: it then
+    /// says the key of the default tenant, for every caller.
     ///
     /// Copies nothing for a key of the default tenant, but one that begins with NUL.
     /// Names of groups need none of this: they are told apart by the tenant of the key.
@@ -101,14 +101,14 @@ impl Master {
         Ok(())
     }
 
-    /// What one tenant may have and has; `None` when the master runs without tenants, or
+    /// The quota and usage of one tenant; `None` when the master runs without tenants, or
     /// without a default quota and the tenant has neither a quota nor objects.
     #[must_use]
     pub fn tenant_quota(&self, tenant: &TenantId) -> Option<TenantUsage> {
         self.quotas.usage(tenant)
     }
 
-    /// What all tenants may have and have, by name; `None` when the master runs without
+    /// The quotas and usage of all tenants, by name; `None` when the master runs without
     /// tenants. Takes time in the number of tenants.
     #[must_use]
     pub fn tenant_quotas(&self) -> Option<QuotaReport> {

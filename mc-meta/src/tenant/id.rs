@@ -22,14 +22,14 @@ const MARK: char = '\0';
 /// ASCII, but neither `.` nor `..`, so that a tier can use it as a directory.
 ///
 /// A name says who is charged and whose keys are meant. It is no proof of identity;
-/// whoever takes it from a request has authenticated the caller.
+/// the service that takes it from a request has authenticated the caller.
 ///
 /// Cheap to clone. Ordered and hashed as its text.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct TenantId(Option<Arc<str>>);
 
 impl TenantId {
-    /// The tenant of whoever names none.
+    /// The tenant of callers that name none.
     pub const DEFAULT: Self = Self(None);
 
     /// Checks a name. The empty one stands for the default tenant, as in the
@@ -51,7 +51,7 @@ impl TenantId {
         self.0.as_deref().unwrap_or(DEFAULT_NAME)
     }
 
-    /// Whether this is the default tenant.
+    /// Returns whether this is the default tenant.
     #[must_use]
     pub const fn is_default(&self) -> bool {
         self.0.is_none()
@@ -221,7 +221,7 @@ impl TenantIdError {
         ErrorCode::InvalidParams
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false
@@ -249,7 +249,7 @@ impl ScopeError {
         ErrorCode::InvalidKey
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false

@@ -51,7 +51,7 @@ struct Directory {
     slots: BTreeMap<TenantId, TenantSlot>,
     /// The tenant that had each slot last.
     names: Vec<TenantId>,
-    /// Slots that are nobody's now.
+    /// Slots without a tenant.
     vacant: Vec<TenantSlot>,
     capacity: u64,
 }

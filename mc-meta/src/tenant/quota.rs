@@ -18,7 +18,7 @@ pub const MAX_QUOTA: u64 = i64::MAX as u64;
 /// Stands for no limit where a tenant's usage says how many bytes it may have.
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// What a tenant may have that has no quota of its own.
+/// The quota of a tenant that has none of its own.
 ///
 /// It is a limit for each such tenant and not a promise: the quotas that tenants have of
 /// their own are not scaled down for it.
@@ -34,7 +34,7 @@ pub enum DefaultQuota {
     Denied,
 }
 
-/// What tenants may have and have.
+/// Quotas of tenants and their current usage.
 ///
 /// Off, everything belongs to the default tenant, nothing is counted or limited, and
 /// each call costs one branch. On, a tenant may write as much as its policy says: the
@@ -63,19 +63,19 @@ impl Quotas {
         Self(Some(Box::new(Ledger::new(default))))
     }
 
-    /// Whether there are tenants.
+    /// Returns whether there are tenants.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whose a request of this tenant is: without tenants, the default one's.
+    /// The tenant that a request is charged to: without tenants, the default one.
     #[must_use]
     pub const fn acting<'a>(&self, tenant: &'a TenantId) -> &'a TenantId {
         if self.is_on() { tenant } else { &TenantId::DEFAULT }
     }
 
-    /// Says how many bytes there are to allocate. Takes time in the number of tenants.
+    /// Sets the number of bytes there are to allocate. Takes time in the number of tenants.
     pub fn set_capacity(&self, bytes: u64) {
         if let Some(ledger) = &self.0 {
             ledger.set_capacity(bytes);
@@ -145,14 +145,14 @@ impl Quotas {
         Ok(Charge { ledger: Some(ledger), slot, bytes, objects: 0 })
     }
 
-    /// Says that `bytes` of an object are free again while the object stays.
+    /// Notes that `bytes` of an object are free again while the object stays.
     pub fn refund(&self, slot: TenantSlot, bytes: u64) {
         if let Some(ledger) = &self.0 {
             ledger.give_back(slot, bytes, 0);
         }
     }
 
-    /// Says that an object is gone with the last `bytes` that were charged for it.
+    /// Notes that an object is gone with the last `bytes` that were charged for it.
     pub fn release(&self, slot: TenantSlot, bytes: u64) {
         if let Some(ledger) = &self.0 {
             ledger.give_back(slot, bytes, 1);
@@ -213,7 +213,7 @@ impl Quotas {
         self.0.as_ref()?.usage(tenant)
     }
 
-    /// What every tenant may have and has, by name; `None` without tenants. Takes time
+    /// The quotas and usage of all tenants, by name; `None` without tenants. Takes time
     /// in the number of tenants.
     #[must_use]
     pub fn report(&self) -> Option<QuotaReport> {
@@ -283,7 +283,7 @@ impl Drop for Charge<'_> {
     }
 }
 
-/// What one tenant may have and has.
+/// The quota and usage of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantUsage {
     /// The tenant.
@@ -310,14 +310,14 @@ impl TenantUsage {
         Self { tenant, requested: None, effective, charged, objects, rejected, evicted_bytes }
     }
 
-    /// Whether it has more than it may, because its quota has shrunk.
+    /// Returns whether it has more than it may, because its quota has shrunk.
     #[must_use]
     pub const fn is_over_quota(&self) -> bool {
         self.charged > self.effective
     }
 }
 
-/// What all tenants may have and have.
+/// The quotas and usage of all tenants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuotaReport {
@@ -376,7 +376,7 @@ impl QuotaError {
         }
     }
 
-    /// Whether the same call may succeed later without an administrator's help: the
+    /// Returns whether the same call may succeed later without an administrator's help: the
     /// tenant's objects are removed or evicted.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
@@ -438,7 +438,7 @@ impl PolicyError {
         }
     }
 
-    /// Whether the same call may succeed later: the tenant's objects go.
+    /// Returns whether the same call may succeed later: the tenant's objects go.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::NotEmpty { .. })

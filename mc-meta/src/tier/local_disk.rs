@@ -139,12 +139,12 @@ impl LocalDisks {
         }
     }
 
-    /// Whether objects are written to disks when their puts end.
+    /// Returns whether objects are written to disks when their puts end.
     pub(crate) fn writes_at_put(&self) -> bool {
         self.config.is_some_and(|config| !config.on_evict)
     }
 
-    /// Whether objects are written to disks when they would be evicted, and then whether
+    /// Returns whether objects are written to disks when they would be evicted, and then whether
     /// those that cannot be go all the same.
     pub(crate) fn writes_at_eviction(&self) -> Option<bool> {
         self.config.filter(|config| config.on_evict).map(|config| config.force_evict)

@@ -2,7 +2,7 @@
 //!
 //! A client writes only what it holds in memory. An object that is to be written keeps
 //! that memory until the client says how it went, or its time is up: it is not evicted,
-//! but whoever removes it or puts another value in its place does so, and the client
+//! but a command that removes or replaces it does so, and the client
 //! then hears that what it wrote is of no use.
 
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::journal::emit::Emit;
 use crate::master::Master;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
-use crate::object::{Begun, Object, Offload, Queue};
+use crate::object::{Object, Offload, PendingPut, Queue};
 use crate::shard::Shard;
 use crate::tenant::ledger::TenantSlot;
 use crate::tenant::quota::Charge;
@@ -55,12 +55,12 @@ pub struct FoundOnDisk<'a> {
 }
 
 /// What becomes of an object that would be evicted.
-pub(crate) enum Spared {
+pub(crate) enum OffloadDecision {
     /// It is evicted.
     No,
     /// It stays until it is written: so many bytes are free at once, and so many then.
     Writing { freed: u64, promised: u64 },
-    /// It stays, because nobody can write it now.
+    /// It stays, because no client can write it now.
     Later,
 }
 
@@ -264,7 +264,7 @@ impl Master {
                 shard.emit_changed(slot, emit);
             }
             None => {
-                let begun = Begun::on_disk(found.generation, len, tenant.keep());
+                let begun = PendingPut::on_disk(found.generation, len, tenant.keep());
                 let slot = shard.enter(key, client, begun, now);
                 shard.get_mut(slot).add_local_disk(disk);
                 shard.adopted(slot, emit);
@@ -273,7 +273,7 @@ impl Master {
         Ok(())
     }
 
-    /// Whether a client is to delete everything on its disk, because everything was
+    /// Returns whether a client is to delete everything on its disk, because everything was
     /// removed by force; says so once.
     pub fn poll_remove_all(&self, client: ClientId) -> bool {
         self.local.book.lock().offloads.take_wipe(client)
@@ -285,7 +285,7 @@ impl Master {
         self.local.book.lock().infos()
     }
 
-    /// Whether a put to come could be named like this one.
+    /// Returns whether a put to come could be named like this one.
     fn may_be_given(&self, generation: Generation) -> bool {
         let next = self.generations.load(Ordering::Relaxed);
         (next..next.saturating_add(GENERATIONS_AHEAD)).contains(&generation.as_u64())
@@ -347,8 +347,8 @@ impl Master {
     }
 }
 
-impl Begun {
-    /// An object without memory, whose only slice nobody can verify.
+impl PendingPut {
+    /// An object without memory, whose only slice cannot be verified.
     fn on_disk(generation: Generation, len: u64, tenant: TenantSlot) -> Self {
         Self {
             generation,
@@ -398,11 +398,13 @@ impl Shard {
     }
 
     /// Has a victim written before its memory goes, if it is on no disk yet.
-    pub(crate) fn spare(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Spared {
-        let Some(force) = self.config().local.writes_at_eviction() else { return Spared::No };
+    pub(crate) fn spare(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> OffloadDecision {
+        let Some(force) = self.config().local.writes_at_eviction() else {
+            return OffloadDecision::No;
+        };
         let object = self.get_mut(slot);
         if object.outlives_memory() || !object.has_memory() {
-            return Spared::No;
+            return OffloadDecision::No;
         }
         let dead = object.take_dead_replicas();
         // Its group was given up: it goes with the others, or leaves them.
@@ -424,10 +426,10 @@ impl Shard {
                 let freed = self.give_back(self.tenant(slot), others);
                 self.config().quotas.evicted(self.tenant(slot), freed);
                 self.count().add_evicted(0, freed);
-                Spared::Writing { freed, promised }
+                OffloadDecision::Writing { freed, promised }
             }
-            Err(OffloadError::QueueFull { .. }) if alone && !force => Spared::Later,
-            Err(_) => Spared::No,
+            Err(OffloadError::QueueFull { .. }) if alone && !force => OffloadDecision::Later,
+            Err(_) => OffloadDecision::No,
         }
     }
 
@@ -473,7 +475,7 @@ impl Shard {
         }
     }
 
-    /// Whether somebody may be reading the memory of an object.
+    /// Returns whether a client may be reading the memory of an object.
     fn is_in_use(&self, slot: ObjectSlot, now: Time) -> bool {
         let terms = &self.config().terms;
         self.object(slot).is_some_and(|object| object.protection().is_leased(terms, now))
@@ -490,7 +492,7 @@ impl Shard {
         }
     }
 
-    /// An object goes: nobody is to write it any more, and its disks have room again.
+    /// An object goes: no client is to write it any more, and its disks have room again.
     pub(crate) fn forget_disks(&self, slot: ObjectSlot, object: &Object) {
         let offload = object.offload();
         if offload.is_none() && object.local_disks().is_empty() {

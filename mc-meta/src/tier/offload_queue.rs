@@ -2,7 +2,7 @@
 //!
 //! An object waits in the queue of the client that holds a memory replica of it, is
 //! fetched by that client, and ends when the client says how it went, when its time is
-//! up, or when the object or the client has gone. Whoever queues an object keeps its
+//! up, or when the object or the client has gone. The caller that queues an object keeps its
 //! replica in place until it ends, so whatever ends one hands it back.
 
 use core::time::Duration;
@@ -349,14 +349,14 @@ impl Offloads {
         dropped
     }
 
-    /// Whether a client is to wipe its disk; says so once.
+    /// Returns whether a client is to wipe its disk; says so once.
     pub(crate) fn take_wipe(&mut self, client: ClientId) -> bool {
         self.disks.get_mut(&client).is_some_and(|disk| core::mem::take(&mut disk.wipe))
     }
 
     fn end(&mut self, client: ClientId, generation: Generation) -> Result<DiskJob, OffloadError> {
         let disk = self.disks.get_mut(&client).ok_or(OffloadError::NoDisk)?;
-        // Nobody can have written what nobody has fetched.
+        // No client can have written what no client has fetched.
         if disk.pending.get(&generation).is_none_or(|pending| pending.turn.is_some()) {
             return Err(OffloadError::NotPending);
         }
@@ -407,7 +407,7 @@ impl OffloadError {
         }
     }
 
-    /// Whether the same call may succeed later: the client writes what it has.
+    /// Returns whether the same call may succeed later: the client writes what it has.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::QueueFull { .. })

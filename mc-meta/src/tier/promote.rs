@@ -76,7 +76,7 @@ impl PromotionStartError {
         }
     }
 
-    /// Whether the same call may succeed later: never, the task is over.
+    /// Returns whether the same call may succeed later: never, the task is over.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false

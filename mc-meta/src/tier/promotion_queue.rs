@@ -163,7 +163,7 @@ enum Stage {
     /// Its client knows.
     Fetched,
     /// Its client has memory to read it into.
-    Begun,
+    PendingPut,
 }
 
 impl Promotions {
@@ -280,14 +280,14 @@ impl Promotions {
     ) -> Result<&DiskJob, PromotionError> {
         let task = self.task(client, generation)?;
         match task.stage {
-            Stage::Begun => return Err(PromotionError::AlreadyBegun),
+            Stage::PendingPut => return Err(PromotionError::AlreadyBegun),
             Stage::Fetched if task.job.len == len => {}
             Stage::Fetched => {
                 return Err(PromotionError::WrongLength { given: len, len: task.job.len });
             }
             Stage::Queued(_) | Stage::Candidate { .. } => return Err(PromotionError::NoTask),
         }
-        Ok(&self.advance(now, generation, Stage::Begun).job)
+        Ok(&self.advance(now, generation, Stage::PendingPut).job)
     }
 
     /// Notes that a client has read an object into the memory that it was given.
@@ -299,7 +299,7 @@ impl Promotions {
         client: ClientId,
         generation: Generation,
     ) -> Result<DiskJob, PromotionError> {
-        if self.task(client, generation)?.stage != Stage::Begun {
+        if self.task(client, generation)?.stage != Stage::PendingPut {
             return Err(PromotionError::NoTask);
         }
         let ended = self.take(generation).ok_or(PromotionError::NoTask)?;
@@ -423,11 +423,11 @@ impl Promotions {
                 self.deadlines.cancel(timer);
                 self.queues.remove(&(owner, turn));
             }
-            Stage::Fetched | Stage::Begun => {
+            Stage::Fetched | Stage::PendingPut => {
                 self.deadlines.cancel(timer);
             }
         }
-        Some(EndedPromotion { job, owner, begun: stage == Stage::Begun })
+        Some(EndedPromotion { job, owner, begun: stage == Stage::PendingPut })
     }
 }
 
@@ -471,7 +471,7 @@ impl PromotionError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false

@@ -7,7 +7,7 @@ use mc_types::{ClientId, KeyRef, Time};
 use smallvec::SmallVec;
 
 use super::{
-    Named, Route, Transfer, TransferError, TransferFinishError, TransferGrant, TransferKind,
+    Route, Transfer, TransferError, TransferFinishError, TransferGrant, TransferKind, TransferRef,
 };
 use crate::command::{LateWrites, MAX_REPLICAS, Placement, TransferHandle};
 use crate::journal::emit::Emit;
@@ -27,7 +27,7 @@ impl Master {
     /// replica already, or is named twice, is skipped; when all are, the copy is over
     /// before it began.
     ///
-    /// Until [`copy_end`](Self::copy_end) or [`copy_revoke`](Self::copy_revoke) nobody
+    /// Until [`copy_end`](Self::copy_end) or [`copy_revoke`](Self::copy_revoke) no client
     /// removes or evicts the object. A target that has no room is not made any: who
     /// holds room there is not known without looking at every object.
     ///
@@ -143,7 +143,7 @@ impl Master {
         }
         let key = self.hashed(key);
         match self.try_start(now, client, key, route) {
-            // What nobody can use any more may make room.
+            // What no client can use any more may make room.
             Err(error) if error.is_no_room() && self.reclaim_unfinished(now).0 > 0 => {
                 self.try_start(now, client, key, route)
             }
@@ -205,7 +205,7 @@ impl Master {
         &self,
         now: Time,
         key: KeyRef<'_>,
-        named: Named,
+        named: TransferRef,
     ) -> Result<(), TransferFinishError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
@@ -218,16 +218,16 @@ impl Master {
         Ok(())
     }
 
-    fn named(&self, kind: TransferKind, client: ClientId, handle: TransferHandle) -> Named {
+    fn named(&self, kind: TransferKind, client: ClientId, handle: TransferHandle) -> TransferRef {
         let TransferHandle { id, token } = handle;
-        Named { kind, client, id, is_genuine: self.is_genuine(id, token) }
+        TransferRef { kind, client, id, is_genuine: self.is_genuine(id, token) }
     }
 
     fn revoke_transfer(
         &self,
         now: Time,
         key: KeyRef<'_>,
-        named: Named,
+        named: TransferRef,
         late: LateWrites,
     ) -> Result<(), TransferFinishError> {
         let key = self.hashed(key);
@@ -363,7 +363,7 @@ impl Shard {
     fn find_transfer(
         &mut self,
         key: HashedKey<'_>,
-        named: Named,
+        named: TransferRef,
         emit: Emit<'_>,
     ) -> Result<ObjectSlot, TransferFinishError> {
         let (slot, object) = self.find_live(key, emit).ok_or(TransferFinishError::NotFound)?;

@@ -3,7 +3,7 @@
 //! A job takes its segments out of service for new objects at once. Then it goes through
 //! all shards, a bounded number of slots in each tick, and has what it finds there moved
 //! by tasks, a few at a time. It goes through them again until it finds nothing: objects
-//! that were unfinished, or being copied by somebody else, have their turn then. So the
+//! that were unfinished, or being copied by another client, have their turn then. So the
 //! whole costs O(objects of the master) for each time through, and there is one more of
 //! these than an object has to be tried. Objects stay readable throughout; leases,
 //! soft and hard pins, and groups do not keep one from being moved.

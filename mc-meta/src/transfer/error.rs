@@ -113,7 +113,7 @@ impl TransferError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody's help.
+    /// Returns whether the same call may succeed later without intervention.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
@@ -123,7 +123,7 @@ impl TransferError {
         }
     }
 
-    /// Whether a target, or the tenant's quota, is full for now.
+    /// Returns whether a target, or the tenant's quota, is full for now.
     pub(super) const fn is_no_room(&self) -> bool {
         matches!(
             self,
@@ -169,7 +169,7 @@ impl TransferFinishError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false

@@ -177,7 +177,7 @@ impl TaskBook {
         }
     }
 
-    /// Gives a task up, whoever it is assigned to. Says how the task ended, which is
+    /// Gives a task up, of any client. Says how the task ended, which is
     /// another way when it had ended before.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! Replicas that readers report as damaged.
 
-use mc_meta::{DamageReport, DiskConfig, ReplicaCheck, ReplicaPlace, ReportOutcome, Verdict, What};
+use mc_meta::{
+    DamageReport, DiskConfig, KeyEventKind, ReplicaCheck, ReplicaPlace, ReportOutcome, Verdict,
+};
 use mc_types::{Checksum, Extent};
 
 use crate::*;
@@ -60,8 +62,8 @@ fn a_damaged_object_goes_when_its_owner_has_looked_and_the_next_put_works() {
     assert!(has(&master, "a"));
     master.checked(at(30), NODE, check.id, Verdict::Damaged);
     assert_eq!(removals.removals(Removal::Damaged), ["a"]);
-    let what = What::Removed { generation, cause: Removal::Damaged };
-    assert_eq!(master.explain(at(30), key("a")).history[0].what, what);
+    let what = KeyEventKind::Removed { generation, cause: Removal::Damaged };
+    assert_eq!(master.explain(at(30), key("a")).history[0].kind, what);
     // Readers under lease may still be reading there.
     assert_eq!(master.report().used, 10);
     let next = put_summed(&master, at(40), "a", &ReplicateConfig::default());

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use mc_meta::{
-    Effect, EffectSink, GetError, KeptBy, Master, MasterConfig, ObjectView, RemoveError,
+    Effect, EffectSink, EvictionBlocker, GetError, Master, MasterConfig, ObjectView, RemoveError,
     ReplicaStatus, ReplicateConfig, SegmentStatus, TransferError, TransferFinishError,
     TransferGrant, TransferKind,
 };
@@ -325,7 +325,7 @@ fn what_is_being_copied_is_explained() {
     put_in_first(&master, "a", 30);
     copy(&master, secs(1), "a", &["segment-1"]).unwrap();
     let remaining = Duration::from_secs(RELEASE - 2);
-    let kept = KeptBy::Transfer { kind: TransferKind::Copy, remaining };
+    let kept = EvictionBlocker::Transfer { kind: TransferKind::Copy, remaining };
     assert_eq!(master.explain(secs(3), key("a")).kept_by, [kept]);
 }
 

@@ -48,7 +48,7 @@ pub enum AccessError {
         /// The file.
         list: Box<str>,
     },
-    /// It names nobody, so that no call could be answered.
+    /// It has no entries, so that no call could be answered.
     #[error("{list} names nobody; write a line such as `uid:0 admin`")]
     Empty {
         /// The file, or that it is none.
@@ -66,7 +66,7 @@ pub enum AccessError {
     },
 }
 
-/// What is wrong with a line of an access list. No word of the line is repeated: a word in
+/// The error of a line of an access list. No word of the line is repeated: a word in
 /// the wrong place may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

@@ -14,7 +14,7 @@ use crate::wire::Fields;
 pub struct ReplicaPage {
     /// The objects; may be empty although more follow.
     pub objects: Vec<(ObjectKey, ReplicaList)>,
-    /// Where to go on; `None` at the end.
+    /// The position of the next page; `None` at the end.
     pub next: Option<ListCursor>,
 }
 

@@ -25,7 +25,7 @@ const DISK_CEILING: usize = MAX_ENDPOINT_LEN + 100;
 /// An object to move between a client's memory and a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskJob {
-    /// Whose object it is.
+    /// The tenant of the object.
     pub tenant: TenantId,
     /// The object's key, as its tenant knows it.
     pub key: ObjectKey,
@@ -218,7 +218,7 @@ impl CallContext<'_> {
             0 => MAX_PAGE,
             max => max.min(MAX_PAGE),
         };
-        // What is fetched and does not fit into the answer would be nobody's until its
+        // What is fetched and does not fit into the answer would be no client's until its
         // time is up.
         let max = max.min(self.max_reply / DISK_JOB_CEILING);
         let jobs = self.master.offload_heartbeat(self.now, client, request.enabled, max)?;

@@ -27,7 +27,7 @@ const LEFT_OUT: usize = 8;
 pub struct DrainJob {
     /// Its identity.
     pub id: JobId,
-    /// Where it is in its life.
+    /// Its status.
     pub status: JobStatus,
     /// Names of the segments that it empties.
     pub segments: Vec<Box<str>>,
@@ -50,7 +50,7 @@ pub struct DrainJob {
     pub blocked: u64,
     /// Objects that are not tried any more.
     pub failed: u64,
-    /// What there is to say, in words; empty when all went well.
+    /// The reason of a failure; empty without one.
     pub outcome: Box<str>,
 }
 

@@ -36,7 +36,7 @@ pub enum Failure<'a> {
     },
 }
 
-/// What becomes of the failures of a report, counted.
+/// The outcomes of the failures of a report, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
     /// Reports that wait for a confirmation, or had it.

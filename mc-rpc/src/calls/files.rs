@@ -11,12 +11,13 @@ use crate::refusal::Refusal;
 use crate::reply::BatchReply;
 use crate::request::{PutFinishRequest, TenantKey};
 
-/// One object of [`MasterClient::batch_evict_disk_replica`](crate::MasterClient::batch_evict_disk_replica).
+/// One object of
+/// [`MasterClient::batch_evict_disk_replica`](crate::MasterClient::batch_evict_disk_replica).
 #[derive(Clone, Debug)]
 pub struct EvictDiskItem<'a> {
     /// The object.
     pub object: TenantKey<'a>,
-    /// What was deleted; `None` for whatever is there.
+    /// The object that was deleted; `None` for any.
     pub generation: Option<Generation>,
 }
 

@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use mc_meta::{
-    BufferStatus, Explanation, Happening, KeptBy, KeyInfo, KeyPage, ListCursor, LocalDiskReplica,
-    MAX_REPLICAS, MAX_SLICES, ObjectInfo, Placement, Removal, ReplicaStatus, Slice, Slices,
-    TransferKind, What,
+    BufferStatus, EvictionBlocker, Explanation, KeyEvent, KeyEventKind, KeyInfo, KeyPage,
+    ListCursor, LocalDiskReplica, MAX_REPLICAS, MAX_SLICES, ObjectInfo, Placement, Removal,
+    ReplicaStatus, Slice, Slices, TransferKind,
 };
 use mc_types::{
     Checksum, ClientId, Endpoint, ErrorCode, Extent, Generation, KeyRef, MAX_KEY_LEN, SegmentId,
@@ -39,7 +39,7 @@ pub struct ReplicaDescription {
     pub segment_name: Box<str>,
     /// The id of its segment.
     pub segment_id: SegmentId,
-    /// Where that segment's bytes are served.
+    /// The endpoint that serves that segment's bytes.
     pub endpoint: Endpoint,
     /// The range inside the segment.
     pub extent: Extent,
@@ -50,7 +50,7 @@ pub struct ReplicaDescription {
 pub struct ObjectDescription {
     /// The put that the object came from.
     pub generation: Generation,
-    /// Who put it.
+    /// The client that put it.
     pub owner: ClientId,
     /// Its slices.
     pub slices: Slices,
@@ -60,7 +60,7 @@ pub struct ObjectDescription {
     pub disk: Option<ReplicaStatus>,
     /// Clients' own disks that it is on, at most as many as there can be replicas.
     pub local_disks: Vec<LocalDiskReplica>,
-    /// What is left of its lease; zero when none is active.
+    /// The remaining time of its lease; zero when none is active.
     pub lease: Duration,
     /// Whether it is soft-pinned now.
     pub soft_pinned: bool,
@@ -68,17 +68,17 @@ pub struct ObjectDescription {
     pub idle: Duration,
 }
 
-/// What the master knows of a key.
+/// The state of a key, and the latest events about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectExplanation {
     /// The object, if there is one.
     pub object: Option<ObjectDescription>,
-    /// What keeps it from being evicted now; empty when nothing does, or when there is no
+    /// The reasons for which it is not evicted now; empty when there are none, or when there is no
     /// object. A reason that this version does not know is left out.
-    pub kept_by: Vec<KeptBy>,
-    /// What happened to earlier objects of the key and to puts of it, the latest first, as
+    pub kept_by: Vec<EvictionBlocker>,
+    /// The events of earlier objects of the key and of puts of it, the latest first, as
     /// far as the master remembers. What this version does not know is left out.
-    pub history: Vec<Happening>,
+    pub history: Vec<KeyEvent>,
 }
 
 calls! {
@@ -298,17 +298,21 @@ pub(crate) fn explanation_to_proto(explanation: &Explanation) -> proto::ExplainO
     }
 }
 
-fn blocker_to_proto(kept_by: &KeptBy) -> proto::KeptBy {
+fn blocker_to_proto(kept_by: &EvictionBlocker) -> proto::KeptBy {
     let (reason, duration) = match *kept_by {
-        KeptBy::Unfinished { age } => (Reason::Unfinished, age),
-        KeptBy::Lease { remaining } => (Reason::Lease, remaining),
-        KeptBy::SoftPin { remaining } => (Reason::SoftPin, remaining),
-        KeptBy::HardPin => (Reason::HardPin, Duration::ZERO),
-        KeptBy::Transfer { kind: TransferKind::Copy, remaining } => (Reason::Copy, remaining),
-        KeptBy::Transfer { kind: TransferKind::Move, remaining } => (Reason::Move, remaining),
-        KeptBy::Group { remaining } => (Reason::Group, remaining),
-        KeptBy::Offload => (Reason::Offload, Duration::ZERO),
-        KeptBy::NoRoomToGain => (Reason::NoRoomToGain, Duration::ZERO),
+        EvictionBlocker::Unfinished { age } => (Reason::Unfinished, age),
+        EvictionBlocker::Lease { remaining } => (Reason::Lease, remaining),
+        EvictionBlocker::SoftPin { remaining } => (Reason::SoftPin, remaining),
+        EvictionBlocker::HardPin => (Reason::HardPin, Duration::ZERO),
+        EvictionBlocker::Transfer { kind: TransferKind::Copy, remaining } => {
+            (Reason::Copy, remaining)
+        }
+        EvictionBlocker::Transfer { kind: TransferKind::Move, remaining } => {
+            (Reason::Move, remaining)
+        }
+        EvictionBlocker::Group { remaining } => (Reason::Group, remaining),
+        EvictionBlocker::Offload => (Reason::Offload, Duration::ZERO),
+        EvictionBlocker::NoRoomToGain => (Reason::NoRoomToGain, Duration::ZERO),
         // One that the protocol has no word for yet.
         _ => (Reason::Undefined, Duration::ZERO),
     };
@@ -316,18 +320,18 @@ fn blocker_to_proto(kept_by: &KeptBy) -> proto::KeptBy {
 }
 
 /// What keeps an object, unless this version does not know it.
-fn reason(message: &proto::KeptBy) -> Option<KeptBy> {
+fn reason(message: &proto::KeptBy) -> Option<EvictionBlocker> {
     let remaining = Duration::from_millis(message.duration_ms);
     Some(match message.reason() {
-        Reason::Unfinished => KeptBy::Unfinished { age: remaining },
-        Reason::Lease => KeptBy::Lease { remaining },
-        Reason::SoftPin => KeptBy::SoftPin { remaining },
-        Reason::HardPin => KeptBy::HardPin,
-        Reason::Copy => KeptBy::Transfer { kind: TransferKind::Copy, remaining },
-        Reason::Move => KeptBy::Transfer { kind: TransferKind::Move, remaining },
-        Reason::Group => KeptBy::Group { remaining },
-        Reason::Offload => KeptBy::Offload,
-        Reason::NoRoomToGain => KeptBy::NoRoomToGain,
+        Reason::Unfinished => EvictionBlocker::Unfinished { age: remaining },
+        Reason::Lease => EvictionBlocker::Lease { remaining },
+        Reason::SoftPin => EvictionBlocker::SoftPin { remaining },
+        Reason::HardPin => EvictionBlocker::HardPin,
+        Reason::Copy => EvictionBlocker::Transfer { kind: TransferKind::Copy, remaining },
+        Reason::Move => EvictionBlocker::Transfer { kind: TransferKind::Move, remaining },
+        Reason::Group => EvictionBlocker::Group { remaining },
+        Reason::Offload => EvictionBlocker::Offload,
+        Reason::NoRoomToGain => EvictionBlocker::NoRoomToGain,
         Reason::Undefined => return None,
     })
 }
@@ -343,15 +347,15 @@ const REMOVALS: [(Event, Removal); 7] = [
     (Event::Damaged, Removal::Damaged),
 ];
 
-fn happening_to_proto(happening: &Happening) -> proto::Happening {
+fn happening_to_proto(happening: &KeyEvent) -> proto::Happening {
     let mut message = proto::Happening { ago_ms: millis(happening.ago), ..Default::default() };
-    match happening.what {
-        What::Removed { generation, cause } => {
+    match happening.kind {
+        KeyEventKind::Removed { generation, cause } => {
             let known = REMOVALS.iter().find(|(_, removal)| *removal == cause);
             message.set_event(known.map_or(Event::Undefined, |(event, _)| *event));
             message.generation = generation.as_u64();
         }
-        What::Refused { code } => {
+        KeyEventKind::Refused { code } => {
             message.set_event(Event::Refused);
             message.refusal_code = code.code();
         }
@@ -361,13 +365,13 @@ fn happening_to_proto(happening: &Happening) -> proto::Happening {
 }
 
 /// What happened, unless this version does not know it.
-fn happening(message: &proto::Happening) -> Option<Happening> {
+fn happening(message: &proto::Happening) -> Option<KeyEvent> {
     let what = if message.event() == Event::Refused {
         let code = ErrorCode::from_code(message.refusal_code).unwrap_or(ErrorCode::Internal);
-        What::Refused { code }
+        KeyEventKind::Refused { code }
     } else {
         let (_, cause) = REMOVALS.iter().find(|(event, _)| *event == message.event())?;
-        What::Removed { generation: Generation::new(message.generation), cause: *cause }
+        KeyEventKind::Removed { generation: Generation::new(message.generation), cause: *cause }
     };
-    Some(Happening { ago: Duration::from_millis(message.ago_ms), what })
+    Some(KeyEvent { ago: Duration::from_millis(message.ago_ms), kind: what })
 }

@@ -29,7 +29,7 @@ calls! {
         |message: &[u8]| answer::read_replica_page(message, limit),
     }
 
-    /// Removes every object whose key `pattern` matches and that nobody may be reading,
+    /// Removes every object whose key `pattern` matches and that no client may be reading,
     /// with `force` the others too, and returns how many that were.
     ///
     /// # Errors

@@ -17,11 +17,11 @@ pub struct SegmentReport {
     pub name: Box<str>,
     /// Its id.
     pub id: SegmentId,
-    /// Who contributes it.
+    /// The client that contributes it.
     pub client: ClientId,
-    /// Where its bytes are served.
+    /// The endpoint that serves its bytes.
     pub endpoint: Endpoint,
-    /// Where it is in its life.
+    /// Its status.
     pub status: SegmentStatus,
     /// Whether clients could not reach it since its client was last heard of: nothing new is
     /// put there.
@@ -39,7 +39,7 @@ pub struct SegmentReport {
 }
 
 impl SegmentReport {
-    /// Whether new objects are put there.
+    /// Returns whether new objects are put there.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.status.is_allocatable() && !self.is_suspect
@@ -123,17 +123,17 @@ pub struct ClusterReport {
     pub disk_no_room: u64,
     /// Files and objects on clients' own disks that their clients deleted to make room.
     pub disk_evictions: u64,
-    /// What went to the clients' own disks.
+    /// Objects written to the clients' own disks.
     pub offload: OffloadTotals,
-    /// What came back into memory from disks.
+    /// Objects that came back into memory from disks.
     pub promotion: PromotionTotals,
     /// Objects queued to come back into memory, or on their way.
     pub promotions_pending: u64,
     /// Objects that wait for room to be queued to come back.
     pub promotion_candidates: u64,
-    /// What became of reports that replicas are damaged.
+    /// The outcomes of reports that replicas are damaged.
     pub damage: DamageTotals,
-    /// What became of reports that segments cannot be reached.
+    /// The outcomes of reports that segments cannot be reached.
     pub suspicion: SuspicionTotals,
 }
 

@@ -28,9 +28,9 @@ const TASK_CEILING: usize =
 pub struct Task {
     /// Its identity, to report under.
     pub id: TaskId,
-    /// What is to be done.
+    /// Its work.
     pub kind: TaskKind,
-    /// Whose object it is about.
+    /// The tenant of its object.
     pub tenant: TenantId,
     /// The object's key, as its tenant knows it.
     pub key: ObjectKey,
@@ -46,18 +46,18 @@ impl Task {
     }
 }
 
-/// What has become of a task.
+/// The state of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskReport {
     /// The task.
     pub task: Task,
-    /// Where it is in its life.
+    /// Its status.
     pub status: TaskStatus,
     /// Time since its status or its node last changed.
     pub unchanged: Duration,
     /// The client of the node that is to do it.
     pub client: ClientId,
-    /// How it ended, in words; empty before.
+    /// The reason of its end; empty before.
     pub outcome: Box<str>,
 }
 
@@ -205,7 +205,7 @@ impl CallContext<'_> {
             0 => MAX_FETCHED_TASKS,
             max => max.min(MAX_FETCHED_TASKS),
         };
-        // What is fetched and does not fit into the answer would be nobody's until its
+        // What is fetched and does not fit into the answer would be no client's until its
         // time is up.
         let max = max.min(self.max_reply / TASK_CEILING);
         let tasks = self.master.fetch_tasks(self.now, client, max);
@@ -234,7 +234,7 @@ impl CallContext<'_> {
         Ok(proto::MarkTaskToCompleteResponse { status, ..Default::default() })
     }
 
-    /// Whether a stored key is one of the caller's tenant.
+    /// Returns whether a stored key is one of the caller's tenant.
     fn owns(&self, stored: KeyRef<'_>) -> bool {
         let own = KeyRef::new(unscoped(stored).1).ok().and_then(|key| self.scoped(key).ok());
         own.is_some_and(|own| own.as_ref() == stored)

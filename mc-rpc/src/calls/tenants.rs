@@ -19,7 +19,7 @@ const TOTALS_CEILING: usize = 64;
 /// Most bytes that one tenant takes: its name, six numbers, and their tags.
 const USAGE_CEILING: usize = MAX_TENANT_LEN + 80;
 
-/// What all tenants may have and have, and a page of the tenants.
+/// The quotas and usage of all tenants, and a page of the tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TenantQuotas {

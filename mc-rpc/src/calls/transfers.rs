@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::reply::write_transfer;
 use crate::request::TenantKey;
 
-/// What to copy or move, and where to.
+/// The source and the targets of a copy or move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferGrant {
     /// Names this copy or move among all those of the object, and proves that its holder
@@ -46,7 +46,7 @@ pub struct TransferGrant {
 calls! {
     /// Begins to copy an object from its replica in the segment named `source` to the
     /// segments named `targets`, between 1 and [`MAX_REPLICAS`](mc_meta::MAX_REPLICAS).
-    /// Nobody removes or evicts the object until the copy is ended or revoked.
+    /// No client removes or evicts the object until the copy is ended or revoked.
     ///
     /// # Errors
     /// Refused with the codes of [`mc_meta::TransferError`]; or any other

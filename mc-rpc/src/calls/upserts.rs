@@ -16,7 +16,7 @@ use crate::request::{
 calls! {
     /// Grants space to write a new value of a key into, whether it has one or not. The value
     /// that there is stays readable until [`upsert_end`](Self::upsert_end), unless there
-    /// is no room beside it and nobody reads it.
+    /// is no room beside it and no client reads it.
     ///
     /// # Errors
     /// Refused with the codes of [`mc_meta::PutStartError`], never with

@@ -106,10 +106,10 @@ fn parse_list<'a>(elements: impl Iterator<Item = &'a str>) -> Result<Arc<[Addres
 pub(super) struct Route {
     target: Arc<str>,
     resolve: Option<Arc<dyn Resolve>>,
-    known: Mutex<Result<Known, AddressError>>,
+    known: Mutex<Result<Addresses, AddressError>>,
 }
 
-struct Known {
+struct Addresses {
     /// Empty when they have to be resolved first.
     addresses: Arc<[Address]>,
     /// The one to try first.
@@ -155,7 +155,7 @@ impl Route {
             }
             None => parse_list(target.split(',')),
         };
-        let known = addresses.map(|addresses| Known { addresses, first: 0 });
+        let known = addresses.map(|addresses| Addresses { addresses, first: 0 });
         Self { target: target.into(), resolve, known: Mutex::new(known) }
     }
 
@@ -171,7 +171,7 @@ impl Route {
     pub(super) fn candidates(&self) -> Result<Option<Candidates>, RpcError> {
         match &*self.known.lock() {
             Ok(known) if known.addresses.is_empty() => Ok(None),
-            Ok(Known { addresses, first }) => {
+            Ok(Addresses { addresses, first }) => {
                 Ok(Some(Candidates { addresses: Arc::clone(addresses), first: *first }))
             }
             Err(error) => Err(self.bad(error.clone())),
@@ -187,7 +187,7 @@ impl Route {
         })?;
         let addresses = parse_list(found.iter().map(|element| &**element));
         let addresses = addresses.map_err(|reason| self.bad(reason))?;
-        *self.known.lock() = Ok(Known { addresses, first: 0 });
+        *self.known.lock() = Ok(Addresses { addresses, first: 0 });
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Route {
     /// None of the addresses answered: what a resolver said is forgotten.
     pub(super) fn all_failed(&self) {
         if self.resolve.is_some() {
-            *self.known.lock() = Ok(Known { addresses: Arc::from(Vec::new()), first: 0 });
+            *self.known.lock() = Ok(Addresses { addresses: Arc::from(Vec::new()), first: 0 });
         }
     }
 }

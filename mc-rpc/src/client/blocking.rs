@@ -88,7 +88,7 @@ impl MasterClient {
         self.pool.route.target()
     }
 
-    /// What this client and its clones have counted so far.
+    /// Returns the figures of this client and its clones.
     #[must_use]
     pub fn metrics(&self) -> ClientMetrics {
         self.pool.counters.read()

@@ -154,8 +154,9 @@ impl<'a> Call<'a> {
         self.next_wait()
     }
 
-    /// The master refused to execute the call because its time was over, and it is not: their clocks
-    /// do not agree. Returns whether to try another connection; otherwise the refusal is the answer.
+    /// The master refused to execute the call because its time was over, and it is not: their
+    /// clocks do not agree. Returns whether to try another connection; otherwise the refusal is the
+    /// answer.
     pub(super) fn came_too_early(&mut self) -> bool {
         let is_first = self.failures == 0;
         if is_first {
@@ -190,18 +191,18 @@ impl<'a> Call<'a> {
         before.map_or(Duration::ZERO, |before| backoff(self.config, before))
     }
 
-    /// Whether it begins puts, in a way that the master can tell it again.
+    /// Returns whether it begins puts, in a way that the master can tell it again.
     pub(super) fn begins_puts(&self) -> bool {
         self.header.tracked && matches!(self.method, Method::PutStart | Method::BatchPutStart)
     }
 
-    /// Whether it may have begun puts that its caller knows nothing of, when it failed so.
+    /// Returns whether it may have begun puts that its caller knows nothing of, when it failed so.
     pub(super) fn left_puts(&self, error: &RpcError) -> bool {
         self.begins_puts() && (may_be_executed(error) || matches!(error, RpcError::GivenUp { .. }))
     }
 }
 
-/// Whether the master may have executed a call that failed so.
+/// Returns whether the master may have executed a call that failed so.
 pub(super) fn may_be_executed(error: &RpcError) -> bool {
     matches!(error, RpcError::ConnectionLost { .. } | RpcError::TimedOut { .. })
 }

@@ -57,7 +57,7 @@ pub struct ClientConfig {
     /// After how much silence the system asks whether the other host still lives; a
     /// connection on which it says nothing for twice that time is lost. Default 15 s.
     pub keepalive: Duration,
-    /// What the client shows the master to prove who it is. Default none.
+    /// The token that proves the client's identity to the master. Default none.
     pub token: Option<Token>,
     /// The tenant that it acts for; empty for the one that its credential says. Default
     /// empty.

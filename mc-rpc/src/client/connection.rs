@@ -102,7 +102,7 @@ pub(super) struct Answered {
 }
 
 /// Calls under way, found by id: a place and how often it has been used, so that
-/// a late answer finds nobody.
+/// a late answer finds no call.
 #[derive(Default)]
 struct CallTable {
     slots: Vec<Slot>,
@@ -201,7 +201,7 @@ impl Connection {
         Ok(Arc::new(Self { wires, tasks: [reader.abort_handle(), writer.abort_handle()] }))
     }
 
-    /// Whether it takes new calls.
+    /// Returns whether it takes new calls.
     pub(super) fn is_open(&self) -> bool {
         self.wires.open.load(Ordering::Acquire)
     }
@@ -401,7 +401,7 @@ impl Wires {
         }
     }
 
-    /// Whether the master goes and has answered everything.
+    /// Returns whether the master goes and has answered everything.
     fn is_done(&self) -> bool {
         let state = self.state.lock();
         state.going && state.calls.open() == 0 && state.outbox.is_empty() && !state.writing
@@ -410,7 +410,7 @@ impl Wires {
     /// What is to be written, and the permits that are free when it is.
     fn take_outbox(&self) -> Option<(BytesMut, usize)> {
         let mut state = self.state.lock();
-        // Whoever writes now wakes the writer when something is left.
+        // The client that writes now wakes the writer when something is left.
         if state.writing || state.outbox.is_empty() {
             return None;
         }

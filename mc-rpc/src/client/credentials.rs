@@ -17,7 +17,7 @@ use crate::frame::{ClientPreface, Hello, MAX_TOKEN_LEN, MIN_MAX_PAYLOAD};
 /// Most bytes of a token's file: a token and the white space around it.
 const MAX_FILE_LEN: usize = 2 * MAX_TOKEN_LEN;
 
-/// A bearer token, or where to read one. It shows itself to nobody but the master.
+/// A bearer token, or where to read one. Only the master sees it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Source);
 
@@ -142,7 +142,7 @@ pub(super) struct Prepared {
     pub(super) tls: Option<Arc<crate::tls::rustls::ClientConfig>>,
 }
 
-/// Whether preparing an attempt may block.
+/// Returns whether preparing an attempt may block.
 pub(super) fn reads_files(config: &ClientConfig) -> bool {
     #[cfg(feature = "tls")]
     if config.tls.is_some() {

@@ -30,7 +30,7 @@ pub(super) fn handshake_failed(addr: &Arc<str>, error: PrefaceError) -> RpcError
     }
 }
 
-/// Whether the two sides did not agree on TLS, or on each other's certificates.
+/// Returns whether the two sides did not agree on TLS, or on each other's certificates.
 #[cfg(feature = "tls")]
 fn is_tls(error: &io::Error) -> bool {
     error
@@ -114,7 +114,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Whether another attempt to connect may succeed without intervention. Only for
+/// Returns whether another attempt to connect may succeed without intervention. Only for
 /// failures to connect: a call that is refused so is not repeated.
 pub(super) fn may_pass(failure: &RpcError) -> bool {
     match failure {
@@ -135,7 +135,7 @@ fn more_telling(first: Option<RpcError>, next: RpcError) -> RpcError {
     }
 }
 
-/// Whether a call that failed so may be sent again: its connection is gone, and not
+/// Returns whether a call that failed so may be sent again: its connection is gone, and not
 /// because the master broke the protocol.
 pub(super) fn broke(failure: &RpcError) -> bool {
     match failure {
@@ -144,7 +144,7 @@ pub(super) fn broke(failure: &RpcError) -> bool {
     }
 }
 
-/// Whether a call's connection was given up because nothing was heard.
+/// Returns whether a call's connection was given up because nothing was heard.
 pub(super) fn was_silent(failure: &RpcError) -> bool {
     match failure {
         RpcError::ConnectionLost { source, .. } => source.kind() == io::ErrorKind::TimedOut,

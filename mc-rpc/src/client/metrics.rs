@@ -10,7 +10,7 @@ use crate::method::Method;
 /// How many buckets a [`Latencies`] has.
 const BUCKETS: usize = 28;
 
-/// How long calls took, in buckets whose limits are powers of two.
+/// The latencies of calls, in buckets whose limits are powers of two.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Latencies {
     buckets: [u64; BUCKETS],
@@ -31,7 +31,7 @@ impl Latencies {
         limits.zip(self.buckets)
     }
 
-    /// How many calls there were.
+    /// Returns the number of calls.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
@@ -52,7 +52,7 @@ impl Latencies {
     }
 }
 
-/// What one method's calls came to.
+/// The figures of one method's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MethodMetrics {
@@ -68,11 +68,11 @@ pub struct MethodMetrics {
     pub bytes_sent: u64,
     /// Bytes of the answers, frame headers included.
     pub bytes_received: u64,
-    /// How long the calls took, from beginning to end, waits included.
+    /// The latencies of the calls, from beginning to end, waits included.
     pub latencies: Latencies,
 }
 
-/// What a client has counted since it was made.
+/// The figures of a client since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientMetrics {

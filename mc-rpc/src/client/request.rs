@@ -59,7 +59,7 @@ pub(super) fn message_of(request: &[u8]) -> &[u8] {
     request.get(ROOM + size_of::<u64>()..).unwrap_or_default()
 }
 
-/// Whether a master takes a payload of `len` bytes.
+/// Returns whether a master takes a payload of `len` bytes.
 pub(super) fn check_len(method: Method, len: usize, max: usize) -> Result<(), RpcError> {
     if len <= max { Ok(()) } else { Err(RpcError::RequestTooLarge { method, len, max }) }
 }
@@ -92,12 +92,12 @@ pub(super) fn address(
     begin
 }
 
-/// Whether a request of `len` bytes has room for its send time where `max` are accepted.
+/// Returns whether a request of `len` bytes has room for its send time where `max` are accepted.
 pub(super) fn has_room(len: usize, max: usize) -> bool {
     len.saturating_add(SEND_TIME_LEN) <= max
 }
 
-/// Whether this refusal says that the call's time is over.
+/// Returns whether this refusal says that the call's time is over.
 pub(super) fn is_too_late(kind: Kind, payload: &[u8]) -> bool {
     kind == Kind::Error && payload.starts_with(&ErrorCode::RpcTimeout.code().to_le_bytes())
 }

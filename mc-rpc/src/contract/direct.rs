@@ -87,7 +87,7 @@ pub(crate) fn message_of<M: Message + Default, T>(call: impl FnOnce(&Direct<'_>)
     M::decode(request_of(call)).unwrap()
 }
 
-/// Whether the answer was not what the protocol says.
+/// Returns whether the answer was not what the protocol says.
 pub(crate) fn is_malformed<T>(answer: &Result<T, RpcError>) -> bool {
     matches!(answer, Err(RpcError::Malformed { .. }))
 }

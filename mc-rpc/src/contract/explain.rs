@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use mc_meta::{
-    Explanation, Happening, KeptBy, PutStart, Removal, ReplicateConfig, TransferKind, What,
+    EvictionBlocker, Explanation, KeyEvent, KeyEventKind, PutStart, Removal, ReplicateConfig,
+    TransferKind,
 };
 use mc_types::{ErrorCode, Generation};
 
@@ -47,24 +48,28 @@ fn what_keeps_an_object_and_what_became_of_one_is_told() {
 
     let read = Direct(&told).explain(key("k")).unwrap();
     assert_eq!(read.object.unwrap().generation, second);
-    assert_eq!(read.kept_by[..2], [KeptBy::Unfinished { age: Duration::ZERO }, KeptBy::HardPin]);
-    let removed = What::Removed { generation: Generation::new(first), cause: Removal::Requested };
-    assert_eq!(read.history, [Happening { ago: Duration::ZERO, what: removed }]);
+    assert_eq!(
+        read.kept_by[..2],
+        [EvictionBlocker::Unfinished { age: Duration::ZERO }, EvictionBlocker::HardPin]
+    );
+    let removed =
+        KeyEventKind::Removed { generation: Generation::new(first), cause: Removal::Requested };
+    assert_eq!(read.history, [KeyEvent { ago: Duration::ZERO, kind: removed }]);
 }
 
 #[test]
 fn every_reason_and_happening_goes_over_the_wire() {
     let (age, remaining) = (Duration::from_millis(7), Duration::from_secs(8));
     let kept_by = vec![
-        KeptBy::Unfinished { age },
-        KeptBy::Lease { remaining },
-        KeptBy::SoftPin { remaining },
-        KeptBy::HardPin,
-        KeptBy::Transfer { kind: TransferKind::Copy, remaining },
-        KeptBy::Transfer { kind: TransferKind::Move, remaining },
-        KeptBy::Group { remaining },
-        KeptBy::Offload,
-        KeptBy::NoRoomToGain,
+        EvictionBlocker::Unfinished { age },
+        EvictionBlocker::Lease { remaining },
+        EvictionBlocker::SoftPin { remaining },
+        EvictionBlocker::HardPin,
+        EvictionBlocker::Transfer { kind: TransferKind::Copy, remaining },
+        EvictionBlocker::Transfer { kind: TransferKind::Move, remaining },
+        EvictionBlocker::Group { remaining },
+        EvictionBlocker::Offload,
+        EvictionBlocker::NoRoomToGain,
     ];
     let causes = [
         Removal::Requested,
@@ -75,10 +80,10 @@ fn every_reason_and_happening_goes_over_the_wire() {
         Removal::Expired,
         Removal::Damaged,
     ];
-    let removed = |cause| What::Removed { generation: Generation::new(3), cause };
-    let refused = What::Refused { code: ErrorCode::Fragmented };
+    let removed = |cause| KeyEventKind::Removed { generation: Generation::new(3), cause };
+    let refused = KeyEventKind::Refused { code: ErrorCode::Fragmented };
     let history = causes.map(removed).into_iter().chain([refused]);
-    let history: Vec<Happening> = history.map(|what| Happening { ago: age, what }).collect();
+    let history: Vec<KeyEvent> = history.map(|what| KeyEvent { ago: age, kind: what }).collect();
     let told = Explanation { object: None, kept_by: kept_by.clone(), history: history.clone() };
     let message = explanation_to_proto(&told);
     assert_eq!((message.kept_by.len(), message.history.len()), (9, 8));

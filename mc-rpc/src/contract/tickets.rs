@@ -33,7 +33,7 @@ fn sealed_service() -> MasterService<Still> {
     MasterService::new(master, Still)
 }
 
-/// Whether the handle's ticket opens its range for these rights until `until`, and for
+/// Returns whether the handle's ticket opens its range for these rights until `until`, and for
 /// nothing else.
 fn opens(
     service: &MasterService<Still>,

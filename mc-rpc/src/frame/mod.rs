@@ -39,7 +39,7 @@ pub const DEFAULT_MAX_PAYLOAD: u32 = 16 << 20;
 /// refusal and for any call on a single key.
 pub const MIN_MAX_PAYLOAD: u32 = 64 << 10;
 
-/// What a frame carries.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -67,7 +67,7 @@ const TRACKED: u8 = 1;
 /// Set in a request whose payload begins with its send time.
 const TIMED: u8 = 2;
 
-/// What precedes a payload.
+/// The header of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// Bytes of payload that follow.
@@ -77,7 +77,7 @@ pub struct FrameHeader {
     pub id: u64,
     /// The method's number, known here or not.
     pub method: u16,
-    /// What the frame carries.
+    /// The kind of the frame.
     pub kind: Kind,
     /// Whether the payload bears a call token of [`TOKEN_LEN`] bytes, by which the server
     /// knows a second attempt at the same call: at its beginning, or behind the send time.
@@ -231,7 +231,8 @@ pub fn first_frame(
     Ok(rest.get(..header.payload_len as usize).map(|payload| (header, payload)))
 }
 
-/// When a request was sent: microseconds since its client sent the hello of the connection.
+/// Returns the time at which a request was sent: microseconds since its client sent the hello of
+/// the connection.
 #[must_use]
 pub fn send_time_of(header: FrameHeader, payload: &[u8]) -> Option<u64> {
     let time = payload.first_chunk::<SEND_TIME_LEN>().filter(|_| header.timed)?;

@@ -29,7 +29,7 @@ pub const MAX_HELLO_LEN: usize = 8192;
 /// Longest token in bytes.
 pub const MAX_TOKEN_LEN: usize = 4096;
 
-/// What a client says first; its [`Hello`] follows.
+/// The first bytes of a client; its [`Hello`] follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPreface {
     /// The version of the protocol that it speaks.
@@ -89,7 +89,7 @@ impl ClientPreface {
     }
 }
 
-/// Who a client is, as it says itself. The message `Hello` of the `.proto`.
+/// A client's own description. The message `Hello` of the `.proto`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Hello {
     /// Names the client across its connections, so that a tracked call that is sent
@@ -163,7 +163,7 @@ impl Hello {
     }
 }
 
-/// What a server answers.
+/// The first bytes of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerPreface {
     /// The version of the protocol that it speaks.

@@ -15,7 +15,7 @@ pub const SOCKET_NAME_PREFIX: &str = "mc-rpc-";
 /// zero byte in front.
 pub const MAX_SOCKET_NAME_LEN: usize = 107;
 
-/// What a server offers a client that it takes. The message `Welcome` of the `.proto`.
+/// A server's offers to a client that it accepts. The message `Welcome` of the `.proto`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Welcome {
     /// A shorter way than TCP for a client of the server's own host: the name of a Unix socket

@@ -27,7 +27,7 @@ impl<'a> MatchReply<'a> {
         Self { out, start, end, signer }
     }
 
-    /// Whether no object has been written.
+    /// Returns whether no object has been written.
     pub(crate) fn is_empty(&self) -> bool {
         self.out.len() == self.start
     }

@@ -12,7 +12,7 @@ use crate::wire::{Fields, put_message, put_u64};
 /// Most outcomes of checks in one call.
 pub(crate) const MAX_OUTCOMES: usize = 64;
 
-/// What a client says of itself when it says that it lives.
+/// A client's heartbeat.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Heartbeat<'a> {
@@ -41,7 +41,7 @@ impl<'a> Heartbeat<'a> {
         self
     }
 
-    /// What it found, by the numbers of the checks. Of more than 64 the first are told.
+    /// The results of checks, by their numbers. Of more than 64 the first are told.
     pub const fn outcomes(mut self, outcomes: &'a [(u64, Verdict)]) -> Self {
         self.outcomes = outcomes;
         self

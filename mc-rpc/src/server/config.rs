@@ -25,7 +25,7 @@ pub trait Liveness: core::fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// Who knows the callers. Without one, everybody who connects may do everything.
+    /// Tells the callers. Without one, every client that can connect has full access.
     /// Default none.
     pub authenticator: Option<Arc<dyn Authenticate>>,
     /// Makes the gRPC health service say `NOT_SERVING` while this is not well, also to those who
@@ -130,12 +130,12 @@ impl ServerConfig {
         }
     }
 
-    /// Whether clients are to hear of a socket of this host.
+    /// Returns whether clients are to hear of a socket of this host.
     pub(super) fn offers_local_socket(&self) -> bool {
         self.local_socket && !self.encryption().0
     }
 
-    /// Whether TCP connections are encrypted, and whether every client shows a certificate.
+    /// Returns whether TCP connections are encrypted, and whether every client shows a certificate.
     fn encryption(&self) -> (bool, bool) {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {

@@ -245,7 +245,7 @@ impl<S: Service> Connection<S> {
         self.held.as_ref().map_or(0, |held| held.len())
     }
 
-    /// Whether nothing is under way on this side.
+    /// Returns whether nothing is under way on this side.
     fn is_idle(&self) -> bool {
         self.unsent.is_empty()
             && !self.unflushed
@@ -380,7 +380,7 @@ impl<S: Service> Connection<S> {
         };
     }
 
-    /// Whether another call may be looked at.
+    /// Returns whether another call may be looked at.
     fn has_room(&self) -> bool {
         let config = &self.shared.config;
         self.unsent.len() < config.max_unsent

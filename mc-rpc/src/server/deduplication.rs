@@ -51,13 +51,13 @@ const MAX_MARKS: usize = 1 << 17;
 /// All sessions of a server.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    known: Mutex<Known>,
+    known: Mutex<Directory>,
     max: usize,
     budget: Arc<Budget>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Directory {
     by_id: HashMap<u128, Arc<Session>>,
     /// What is left of sessions that had to make room for others.
     marks: HashMap<u128, Mark>,
@@ -86,7 +86,7 @@ struct Budget {
 
 /// The session that a connection has named. It is there from the first tracked call on.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct SessionRef {
     id: u128,
     source: Source,
     session: OnceLock<Arc<Session>>,
@@ -135,7 +135,7 @@ pub(super) enum Attempt {
     Refused(Refusal),
 }
 
-impl Named {
+impl SessionRef {
     /// The session, which begins with its first tracked call.
     ///
     /// # Errors
@@ -169,11 +169,11 @@ impl Sessions {
         id: u128,
         source: Source,
         caller: &Arc<Caller>,
-    ) -> Result<Named, Refusal> {
+    ) -> Result<SessionRef, Refusal> {
         if let Some(session) = self.known.lock().by_id.get(&id) {
             session.check(caller)?;
         }
-        Ok(Named { id, source, session: OnceLock::new() })
+        Ok(SessionRef { id, source, session: OnceLock::new() })
     }
 
     fn begin(
@@ -288,7 +288,7 @@ fn fair_share(kept: &[usize], total: usize) -> usize {
     total
 }
 
-impl Known {
+impl Directory {
     /// Gives up sessions that no connection has: the oldest of those places that have most.
     fn make_room(&mut self, now: Instant) {
         self.forget_marks(now);
@@ -361,7 +361,7 @@ impl Session {
     fn is_of_use(self: &Arc<Self>, now: Instant) -> bool {
         let mut answers = self.answers.lock();
         answers.give_up_before(now, &self.budget);
-        // Whoever else holds it is a connection, or a call that is being executed.
+        // The client that else holds it is a connection, or a call that is being executed.
         Arc::strong_count(self) > 1 || now.saturating_duration_since(answers.used) < KEPT_FOR
     }
 
@@ -495,7 +495,7 @@ mod tests {
     fn nobody_gets_into_the_session_of_another() {
         let sessions = Sessions::new(8);
         let stranger = Arc::new(Caller::new("stranger", Role::Admin));
-        // Nobody has it before its first tracked call.
+        // No client has it before its first tracked call.
         let named = sessions.name(1, HERE, &stranger).unwrap();
         let _session = begin(&sessions, 1);
         let denied = |refusal: Refusal| assert_eq!(refusal.code, ErrorCode::PermissionDenied);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use mc_types::ErrorCode;
 
-use super::deduplication::{Attempt, Named, readdressed};
+use super::deduplication::{Attempt, SessionRef, readdressed};
 use super::metrics::{Counters, add};
 use crate::caller::Caller;
 use crate::frame::{FrameError, FrameHeader, Kind, append_frame, append_refusal, token_of};
@@ -23,7 +23,7 @@ pub(super) struct CallSource {
     /// The host that it is on, where the connection tells.
     pub(super) from: Option<IpAddr>,
     /// `None` when it tracks no calls.
-    pub(super) session: Option<Arc<Named>>,
+    pub(super) session: Option<Arc<SessionRef>>,
     /// Most bytes that it accepts as an answer.
     pub(super) max_reply: usize,
 }

@@ -21,7 +21,7 @@ pub(super) fn default_bulk_threads() -> usize {
 /// A request with more bytes than this takes long, as do the calls that look at every object.
 const MAX_INLINE: usize = 64 << 10;
 
-/// Whether a call does not run where it was read.
+/// Returns whether a call does not run where it was read.
 pub(super) fn takes_long(method: Option<Method>, payload_len: usize) -> bool {
     let slow = method.is_some_and(|method| method.pace() == Pace::Long);
     slow || payload_len > MAX_INLINE
@@ -59,7 +59,8 @@ impl Executor {
         let turn = Arc::clone(lane).acquire_owned().await.map_err(io::Error::other)?;
         let done = tokio::task::spawn_blocking(move || {
             let done = work();
-            // Reservation by the work and not by whoever waits for it, who may be gone before.
+            // Reservation by the work and not by the client that waits for it, who may be gone
+            // before.
             drop(turn);
             done
         });

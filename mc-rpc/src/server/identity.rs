@@ -56,7 +56,7 @@ impl Shown {
         if let Some(authenticator) = authenticator {
             return authenticator.identify(&presented);
         }
-        // Nobody asks for credentials, so that a token is not looked at.
+        // No client asks for credentials, so that a token is not looked at.
         let tenant = TenantId::new(tenant)
             .map_err(|error| Refusal::invalid(format!("the tenant asked for: {error}")))?;
         let anybody = match self.certificate.first() {

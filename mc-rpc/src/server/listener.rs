@@ -44,7 +44,7 @@ pub(super) struct SocketFile(PathBuf);
 #[cfg(unix)]
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it before.
+        // A client may have removed it before.
         drop(std::fs::remove_file(&self.0));
     }
 }
@@ -70,7 +70,7 @@ impl Listener {
         use std::os::unix::fs::PermissionsExt;
         let name = path.display().to_string();
         remove_stale(path).map_err(|error| failed(&name, error))?;
-        // It gets its name when it is private, so that nobody else connects before.
+        // It gets its name when it is private, so that no client else connects before.
         let mut unnamed = path.as_os_str().to_owned();
         unnamed.push(format!(".{}", std::process::id()));
         let mut file = SocketFile(unnamed.into());
@@ -87,7 +87,7 @@ impl Listener {
         Ok(Self::Unix { listener, _file: file })
     }
 
-    /// Listens at a name that nobody can know beforehand: nobody takes it first, and who
+    /// Listens at a name that no process can know beforehand: none takes it first, and who
     /// names it has been told.
     #[cfg(target_os = "linux")]
     pub(super) fn offered() -> io::Result<(Self, Box<str>)> {
@@ -136,7 +136,7 @@ pub(super) async fn accept_any(listeners: &[Listener]) -> io::Result<Accepted> {
     .await
 }
 
-/// Removes the socket of a process that has ended: one that nobody answers at.
+/// Removes the socket of a process that has ended: one at which no process answers.
 #[cfg(unix)]
 fn remove_stale(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;

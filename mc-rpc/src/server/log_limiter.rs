@@ -41,7 +41,7 @@ impl LogLimiter {
         }
     }
 
-    /// Whether a line may be written now, and how many have not been since the last.
+    /// Returns whether a line may be written now, and how many have not been since the last.
     fn take(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
         let refills = now.duration_since(state.refilled).as_nanos() / REFILL.as_nanos();

@@ -57,7 +57,7 @@ pub(super) struct Panicked;
 
 impl Drop for LongCalls {
     fn drop(&mut self) {
-        // Nobody waits for these any more.
+        // No client waits for these any more.
         for call in &self.running {
             call.cancelled.store(true, Ordering::Relaxed);
         }

@@ -8,7 +8,7 @@ use crate::method::Method;
 /// Room for every method's number.
 const METHODS: usize = 128;
 
-/// What has happened at a server since it began.
+/// The figures of a server since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerMetrics {
@@ -23,7 +23,7 @@ pub struct ServerMetrics {
     /// Connections told to go away, because they idled and others wanted their places or
     /// because they idled for too long.
     pub yielded: u64,
-    /// Calls of each method, and how many of them were refused; methods that nobody
+    /// Calls of each method, and how many of them were refused; methods that no client
     /// called are left out.
     pub calls: Vec<MethodCalls>,
     /// Calls that waited longer than their caller wanted, and were not executed.

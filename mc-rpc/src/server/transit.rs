@@ -8,11 +8,11 @@ use std::time::Instant;
 /// when it has read that.
 ///
 /// What a request says of when it was sent, less the server's clock, is how long the request was on
-/// its way, less how long the hello was, and the drift of the two clocks in addition. The least such
-/// difference is therefore taken for a request that was not on its way at all: no request seems to
-/// have waited for longer than it has, however slow the hello was. What is taken grows by a
-/// thousandth of the time that passes without a request, which is twice the rate at which a clock is
-/// corrected at the most (500 ppm, `adjtime(3)`): so two clocks of which one is slow do not make
+/// its way, less how long the hello was, and the drift of the two clocks in addition. The least
+/// such difference is therefore taken for a request that was not on its way at all: no request
+/// seems to have waited for longer than it has, however slow the hello was. What is taken grows by
+/// a thousandth of the time that passes without a request, which is twice the rate at which a clock
+/// is corrected at the most (500 ppm, `adjtime(3)`): so two clocks of which one is slow do not make
 /// good calls late in the course of days.
 ///
 /// A clock that jumps, as a virtual machine's may that moves to another host, does so; a client

@@ -3,7 +3,7 @@
 use mc_types::Sequence;
 use tokio::sync::watch;
 
-/// When a server may send the answer to a call.
+/// The time at which a server may send the answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// At once.

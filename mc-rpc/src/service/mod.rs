@@ -29,13 +29,13 @@ pub use durability::{Completion, DurableSequence, DurableWatch};
 /// One call as it reached a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// What is asked for.
+    /// The requested method.
     pub method: Method,
     /// The method's request message.
     pub payload: &'a [u8],
     /// Most bytes that the caller accepts as an answer.
     pub max_reply: usize,
-    /// Who calls. The server has made sure that it is them, not that they may.
+    /// The caller. The server has checked its identity, not its rights.
     pub caller: &'a Caller,
     /// The host that it comes from, where the connection tells: an IPv4 address, or the first
     /// 64 bits of an IPv6 address.
@@ -76,7 +76,7 @@ impl<S: Service + ?Sized> Service for Arc<S> {
 ///
 /// Every call is refused whose [role](Method::role) its caller does not have, and every
 /// key is one of the caller's tenant. The id of a client that contributes memory is its
-/// caller's: nobody else calls with it but administrators.
+/// caller's: only administrators call with it beside it.
 #[derive(Debug)]
 pub struct MasterService<C = SystemClock> {
     master: Arc<Master>,

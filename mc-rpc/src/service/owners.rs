@@ -29,12 +29,12 @@ const fn client_id_field(method: Method) -> Option<u32> {
     include!(concat!(env!("OUT_DIR"), "/client_ids.rs"))
 }
 
-/// Whether the method makes the caller's client one that contributes.
+/// Returns whether the method makes the caller's client one that contributes.
 pub(super) const fn contributes(method: Method) -> bool {
     matches!(method, Method::MountSegment | Method::ReMountSegment | Method::MountLocalDisk)
 }
 
-/// Whether the method may make it one that contributes no more.
+/// Returns whether the method may make it one that contributes no more.
 pub(super) const fn withdraws(method: Method) -> bool {
     matches!(method, Method::UnmountSegment | Method::UnmountLocalDisk)
 }
@@ -62,10 +62,10 @@ pub(super) fn client(
 
 /// The clients that contribute, and who runs each of them.
 #[derive(Debug, Default)]
-pub(super) struct Owners(RwLock<Known>);
+pub(super) struct Owners(RwLock<Registry>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct Registry {
     owners: HashMap<ClientId, Owner>,
     /// The number of ids at which to look again for those that contribute no more.
     look_at: usize,
@@ -106,7 +106,7 @@ fn may_use(owner: &Owner, caller: &Caller) -> bool {
 }
 
 impl Owners {
-    /// Fails with `IllegalClient` unless the caller owns this client, or nobody does.
+    /// Fails with `IllegalClient` unless the caller owns this client, or no caller does.
     pub(super) fn check(
         &self,
         client: ClientId,
@@ -186,7 +186,7 @@ impl Owners {
     }
 }
 
-impl Known {
+impl Registry {
     fn forget(&mut self, client: ClientId, claims: u64) {
         if let Entry::Occupied(owner) = self.owners.entry(client)
             && owner.get().claims == claims

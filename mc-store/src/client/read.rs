@@ -45,7 +45,8 @@ impl Target {
 
 /// An object on its way, or a part of one.
 pub(super) struct Item<'a> {
-    key: &'a str,
+    /// `None` when it is invalid, which is the outcome then.
+    key: Option<KeyRef<'a>>,
     /// What is wanted of it.
     range: Option<Range<u64>>,
     /// The only put that it may be of.
@@ -87,7 +88,10 @@ impl<'a> Item<'a> {
         generation: Option<Generation>,
         target: Target,
     ) -> Self {
-        let outcome = KeyRef::new(key).err().map(|error| Err(GetError::Key(error)));
+        let (key, outcome) = match KeyRef::new(key) {
+            Ok(key) => (Some(key), None),
+            Err(error) => (None, Some(Err(GetError::Key(error)))),
+        };
         Self { key, range, generation, target, outcome }
     }
 
@@ -209,9 +213,9 @@ impl Core {
             return;
         }
         let groups = by_key(items.iter().map(|item| item.key)).into_iter();
-        // Items whose keys are none have their outcome.
-        let object = |(key, items)| Some(Object::new(KeyRef::new(key).ok()?, items));
-        let mut objects: Vec<Object<'_>> = groups.filter_map(object).collect();
+        // Items without a key have their outcome.
+        let mut objects: Vec<Object<'_>> =
+            groups.filter_map(|(key, items)| Some(Object::new(key?, items))).collect();
         for chunk in objects.chunks_mut(CHUNK) {
             while chunk.iter().any(|object| object.is_open) {
                 self.get_round(chunk, items).await;

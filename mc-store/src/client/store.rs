@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig};
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
 use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
-use mc_types::{Checksum, ErrorCode, KeyRef};
+use mc_types::{Checksum, ErrorCode, ObjectKey};
 
 use super::data::{Job, LostLinks};
 use super::put::{Put, PutOutcome};
@@ -49,7 +49,17 @@ impl Client {
             return puts.iter().map(|_| Err(why.into())).collect();
         }
         let timed = self.core.metrics.start(operation);
-        let mut items: Vec<Item> = puts.into_iter().map(Item::new).collect();
+        let mut outcomes = Vec::with_capacity(puts.len());
+        let mut items = Vec::with_capacity(puts.len());
+        for put in puts {
+            match ObjectKey::new(put.key) {
+                Ok(key) => {
+                    items.push(Item::new(key, put.slices));
+                    outcomes.push(None);
+                }
+                Err(error) => outcomes.push(Some(PutError::Key(error))),
+            }
+        }
         let (core, config) = (Arc::clone(&self.core), config.clone());
         let work = Unstoppable::new(&self.core.runtime, |abandoned| async move {
             for chunk in items.chunks_mut(CHUNK) {
@@ -58,15 +68,22 @@ impl Client {
             items
         });
         let items = work.await;
-        timed.ended(items.iter().map(Item::tally));
+        let bad_keys = outcomes.iter().flatten().map(|error| Err(error.code()));
+        timed.ended(items.iter().map(Item::tally).chain(bad_keys));
         let done = "only work that was abandoned leaves an object without an outcome";
-        items.into_iter().map(|item| item.outcome.expect(done)).collect()
+        let mut stored = items.into_iter().map(|item| item.outcome.expect(done));
+        let one_each = "every put with a key is an item";
+        let outcome = |bad_key: Option<PutError>| match bad_key {
+            Some(error) => Err(error),
+            None => stored.next().expect(one_each),
+        };
+        outcomes.into_iter().map(outcome).collect()
     }
 }
 
 /// An object on its way.
 struct Item {
-    key: Box<str>,
+    key: ObjectKey,
     slices: Vec<Source>,
     lengths: Vec<u64>,
     /// The slices' checksums and prefixes, once they are known.
@@ -78,19 +95,12 @@ struct Item {
 }
 
 impl Item {
-    fn new(put: Put<'_>) -> Self {
-        let outcome = KeyRef::new(put.key).err().map(|error| Err(PutError::Key(error)));
-        // A key that is none is not worth keeping, however long it is.
-        let key = if outcome.is_none() { put.key.into() } else { Box::default() };
-        let mut slices = put.slices;
+    fn new(key: ObjectKey, mut slices: Vec<Source>) -> Self {
         // An object has none; a caller's parts may happen to be empty.
         slices.retain(|slice| !slice.is_empty());
         let lengths = slices.iter().map(|slice| slice.len() as u64).collect();
-        Self { key, slices, lengths, sums: None, outcome, placements: 0, was_refused: false }
-    }
-
-    fn key(&self) -> KeyRef<'_> {
-        KeyRef::new(&self.key).expect("an item with a bad key has an outcome from the start")
+        let (sums, outcome) = (None, None);
+        Self { key, slices, lengths, sums, outcome, placements: 0, was_refused: false }
     }
 
     /// The bytes that were stored, or why none were, for the metrics.
@@ -117,7 +127,7 @@ impl Item {
     fn end(&self, handle: PutHandle) -> PutEnd<'_> {
         let sums = self.sums.as_ref().expect("what was written is added up");
         let (checksums, prefixes) = sums.as_slices();
-        PutEnd { key: self.key(), handle, checksums, prefixes }
+        PutEnd { key: self.key.as_ref(), handle, checksums, prefixes }
     }
 
     /// Writes a replica; of the first the checksums are taken on the way.
@@ -232,7 +242,7 @@ impl Core {
         let puts: Vec<PutStartItem<'_>> = open
             .iter()
             .map(|&at| PutStartItem {
-                key: items[at].key(),
+                key: items[at].key.as_ref(),
                 slice_lengths: &items[at].lengths,
                 again: items[at].was_refused,
             })
@@ -250,7 +260,7 @@ impl Core {
                     let until = asked + grant.time_left;
                     let got = grant.replicas.len();
                     if got < config.replica_num as usize {
-                        self.reports.few_replicas(&items[at].key, got, config.replica_num);
+                        self.reports.few_replicas(items[at].key.as_str(), got, config.replica_num);
                     }
                     granted.push(Granted { at, grant, until });
                 }
@@ -258,7 +268,7 @@ impl Core {
                 Err(refusal)
                     if refusal.code == ErrorCode::ObjectAlreadyExists
                         && Instant::now() < patience.deadline
-                        && self.reports.is_doubtful(&items[at].key) => {}
+                        && self.reports.is_doubtful(items[at].key.as_str()) => {}
                 Err(refusal) => {
                     items[at].was_refused |= refusal.code != ErrorCode::Overloaded;
                     items[at].outcome = patience.refused(refusal);
@@ -317,7 +327,7 @@ impl Core {
             Err(error) => {
                 let mut unsettled = Vec::with_capacity(ends.len());
                 for &Written { at, handle, until, .. } in whole() {
-                    let key = items[at].key().to_owned();
+                    let key = items[at].key.clone();
                     unsettled.push(Unsettled { key, handle, until });
                     items[at].outcome = Some(Err(error.clone().into()));
                 }
@@ -346,7 +356,7 @@ impl Core {
         let revokes: Vec<PutRevokeItem<'_>> = broken
             .iter()
             .map(|put| PutRevokeItem {
-                key: items[put.at].key(),
+                key: items[put.at].key.as_ref(),
                 handle: put.handle,
                 late: match put.late.is_empty() {
                     true => LateWrites::Impossible,
@@ -359,7 +369,7 @@ impl Core {
         let revoked = self.revoke_puts(&revokes, mode).await.is_ok();
         for Written { at, handle, until, outcome, late } in broken {
             if !late.is_empty() {
-                let key = items[at].key().to_owned();
+                let key = items[at].key.clone();
                 self.when_fenced(late, until, move |core| async move {
                     let (key, late) = (key.as_ref(), LateWrites::Impossible);
                     // If this is lost, the space comes back with the grant's end.

@@ -1,7 +1,8 @@
 //! What the store tells of itself, as data classes of `mc_store.reports`.
 
 use mc_meta::{
-    BufferStatus, Happening, KeptBy, LocalDiskReplica, Removal, ReplicaStatus, TaskKind, What,
+    BufferStatus, EvictionBlocker, KeyEvent, KeyEventKind, LocalDiskReplica, Removal,
+    ReplicaStatus, TaskKind,
 };
 use mc_rpc::{ObjectExplanation, SegmentReport};
 use mc_store::{
@@ -122,19 +123,19 @@ reports! {
         soft_pinned: it.soft_pinned,
         idle: it.idle.as_secs_f64(),
     }
-    KeptBy = "KeptBy", |py, it| {
+    EvictionBlocker = "KeptBy", |py, it| {
         reason: reason(it).0,
         seconds: reason(it).1,
     }
-    Happening = "Happening", |py, it| {
+    KeyEvent = "Happening", |py, it| {
         ago: it.ago.as_secs_f64(),
-        event: event(it.what),
-        generation: match it.what {
-            What::Removed { generation, .. } => Some(generation.as_u64()),
+        event: event(it.kind),
+        generation: match it.kind {
+            KeyEventKind::Removed { generation, .. } => Some(generation.as_u64()),
             _ => None,
         },
-        code: match it.what {
-            What::Refused { code } => Some(code.code()),
+        code: match it.kind {
+            KeyEventKind::Refused { code } => Some(code.code()),
             _ => None,
         },
     }
@@ -242,35 +243,35 @@ fn task_status(status: TaskStatus) -> &'static str {
     }
 }
 
-fn reason(kept_by: KeptBy) -> (&'static str, Option<f64>) {
+fn reason(kept_by: EvictionBlocker) -> (&'static str, Option<f64>) {
     match kept_by {
-        KeptBy::Unfinished { age } => ("unfinished", Some(age.as_secs_f64())),
-        KeptBy::Lease { remaining } => ("lease", Some(remaining.as_secs_f64())),
-        KeptBy::SoftPin { remaining } => ("soft_pin", Some(remaining.as_secs_f64())),
-        KeptBy::HardPin => ("hard_pin", None),
-        KeptBy::Transfer { kind: mc_meta::TransferKind::Copy, remaining } => {
+        EvictionBlocker::Unfinished { age } => ("unfinished", Some(age.as_secs_f64())),
+        EvictionBlocker::Lease { remaining } => ("lease", Some(remaining.as_secs_f64())),
+        EvictionBlocker::SoftPin { remaining } => ("soft_pin", Some(remaining.as_secs_f64())),
+        EvictionBlocker::HardPin => ("hard_pin", None),
+        EvictionBlocker::Transfer { kind: mc_meta::TransferKind::Copy, remaining } => {
             ("copy", Some(remaining.as_secs_f64()))
         }
-        KeptBy::Transfer { kind: mc_meta::TransferKind::Move, remaining } => {
+        EvictionBlocker::Transfer { kind: mc_meta::TransferKind::Move, remaining } => {
             ("move", Some(remaining.as_secs_f64()))
         }
-        KeptBy::Group { remaining } => ("group", Some(remaining.as_secs_f64())),
-        KeptBy::Offload => ("offload", None),
-        KeptBy::NoRoomToGain => ("no_room_to_gain", None),
+        EvictionBlocker::Group { remaining } => ("group", Some(remaining.as_secs_f64())),
+        EvictionBlocker::Offload => ("offload", None),
+        EvictionBlocker::NoRoomToGain => ("no_room_to_gain", None),
         _ => ("unknown", None),
     }
 }
 
-fn event(what: What) -> &'static str {
-    match what {
-        What::Removed { cause: Removal::Requested, .. } => "removed",
-        What::Removed { cause: Removal::Evicted, .. } => "evicted",
-        What::Removed { cause: Removal::SegmentLost, .. } => "segment_lost",
-        What::Removed { cause: Removal::Replaced, .. } => "replaced",
-        What::Removed { cause: Removal::DiskLost, .. } => "disk_lost",
-        What::Removed { cause: Removal::Expired, .. } => "expired",
-        What::Removed { cause: Removal::Damaged, .. } => "damaged",
-        What::Refused { .. } => "refused",
+fn event(kind: KeyEventKind) -> &'static str {
+    match kind {
+        KeyEventKind::Removed { cause: Removal::Requested, .. } => "removed",
+        KeyEventKind::Removed { cause: Removal::Evicted, .. } => "evicted",
+        KeyEventKind::Removed { cause: Removal::SegmentLost, .. } => "segment_lost",
+        KeyEventKind::Removed { cause: Removal::Replaced, .. } => "replaced",
+        KeyEventKind::Removed { cause: Removal::DiskLost, .. } => "disk_lost",
+        KeyEventKind::Removed { cause: Removal::Expired, .. } => "expired",
+        KeyEventKind::Removed { cause: Removal::Damaged, .. } => "damaged",
+        KeyEventKind::Refused { .. } => "refused",
         _ => "unknown",
     }
 }

@@ -21,7 +21,7 @@ impl Master {
         }
     }
 
-    /// Whether objects that are put into a group of this name now join this one.
+    /// Returns whether objects that are put into a group of this name now join this one.
     pub(crate) fn is_group(&self, name: &str, group: &Arc<Group>) -> bool {
         Arc::ptr_eq(&self.groups.lock().named(name), group)
     }

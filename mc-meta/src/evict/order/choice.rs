@@ -98,7 +98,7 @@ impl std::ops::AddAssign for Evicted {
 /// What stands between a victim and its eviction.
 enum Judgement {
     Goes(Vec<(Generation, Member)>),
-    /// `leased` when somebody uses it, or another of its group: it may go soon.
+    /// `leased` when a client uses it, or another of its group: it may go soon.
     Stays {
         until: Time,
         leased: bool,
@@ -356,9 +356,9 @@ impl Eviction<'_> {
     }
 }
 
-/// Whether an object that is offered may go.
+/// Returns whether an object that is offered may go.
 fn judge(object: &Object, terms: &Terms, room: Option<&Wanted<'_>>, now: Time) -> Judgement {
-    // Whoever reads from a segment that is gone needs no protection any more.
+    // The client that reads from a segment that is gone needs no protection any more.
     if !object.is_live() || !object.has_memory() {
         return Judgement::Goes(Vec::new());
     }

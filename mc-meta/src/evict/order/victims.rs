@@ -11,8 +11,8 @@ use crate::evict::order::choice::{Aim, Evicted, Eviction};
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::object::slot::ObjectSlot;
-use crate::shard::{Gone, Shard};
-use crate::tier::offload::Spared;
+use crate::shard::{RemovedObject, Shard};
+use crate::tier::offload::OffloadDecision;
 
 impl Shard {
     /// Returns when the object that this pool would lose first was last used.
@@ -63,15 +63,15 @@ impl Shard {
     /// or has it written to a disk first.
     fn take_victim(&mut self, slot: ObjectSlot, outcome: &mut Evicted, emit: Emit<'_>) {
         match self.spare(slot, emit) {
-            Spared::No => {}
-            Spared::Writing { freed, promised } => {
+            OffloadDecision::No => {}
+            OffloadDecision::Writing { freed, promised } => {
                 outcome.bytes = outcome.bytes.saturating_add(freed);
                 outcome.promised = outcome.promised.saturating_add(promised);
                 outcome.objects += u64::from(freed > 0);
                 outcome.leased += 1;
                 return;
             }
-            Spared::Later => {
+            OffloadDecision::Later => {
                 outcome.leased += 1;
                 let until = emit.now + self.config().terms.lease;
                 self.eviction().put_aside(slot, until);
@@ -120,7 +120,7 @@ impl Shard {
 
     /// Takes the memory of a complete object. One that has nothing else goes with it.
     /// The cause is the loss of its segment when there was no memory to take.
-    pub(crate) fn evict_memory(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Gone {
+    pub(crate) fn evict_memory(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> RemovedObject {
         let tenant = self.tenant(slot);
         let dead = self.get_mut(slot).take_dead_replicas();
         self.give_back(tenant, dead);

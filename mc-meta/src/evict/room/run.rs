@@ -82,7 +82,7 @@ impl Run {
         Some(Self { victims: victims.collect(), loss: price.loss, worth: price.worth })
     }
 
-    /// Whether this one goes rather than the other.
+    /// Returns whether this one goes rather than the other.
     pub(super) fn is_better_than(&self, other: &Self, most_lost: u64) -> bool {
         let price = |run: &Self| Price::of(run.loss, run.worth, most_lost);
         price(self) < price(other)

@@ -68,7 +68,7 @@ impl Search<'_> {
         self.best.as_ref().is_some_and(|run| run.loss <= self.wanted.most_lost())
     }
 
-    /// Whether looking through more segments is worth its time.
+    /// Returns whether looking through more segments is worth its time.
     fn is_worth_more(&self) -> bool {
         let most = if self.best.is_some() { ENOUGH } else { MOST };
         !self.is_good() && self.seen < most

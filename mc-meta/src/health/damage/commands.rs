@@ -119,8 +119,8 @@ impl Master {
         handed
     }
 
-    /// Takes the answer of the client that was asked about a replica. Anybody else's is
-    /// ignored, and so is one to a question that is not open.
+    /// Takes the answer of the client that was asked about a replica. The answer of another client
+    /// is ignored, and so is one to a question that is not open.
     pub fn checked(&self, now: Time, client: ClientId, id: u64, verdict: Verdict) {
         let mut damage = self.damage.lock();
         let is_asked = damage.checks.get(&id).is_some_and(|check| {
@@ -145,7 +145,7 @@ impl Master {
         }
     }
 
-    /// Drops what could not be dropped before, and forgets questions that nobody answers.
+    /// Drops what could not be dropped before, and forgets questions without answers.
     pub(crate) fn run_checks(&self, now: Time) {
         let mut damage = self.damage.lock();
         if damage.checks.is_empty() {
@@ -238,7 +238,7 @@ impl Object {
         self.replicas().find(|replica| is_at(replica, segment, extent))
     }
 
-    /// Whether it has a replica there that can be read, and if so, the client whose memory
+    /// Returns whether it has a replica there that can be read, and if so, the client whose memory
     /// that is.
     fn owner_of(&self, place: ReplicaPlace) -> Option<Option<ClientId>> {
         match place {
@@ -260,7 +260,7 @@ fn is_at(replica: &Replica, segment: SegmentId, extent: Extent) -> bool {
 }
 
 impl Shard {
-    /// Takes a replica out of an object, and the object with its last one. Somebody may be
+    /// Takes a replica out of an object, and the object with its last one. A client may be
     /// reading there: its space is kept for as long as that may be.
     fn drop_damaged_memory(
         &mut self,

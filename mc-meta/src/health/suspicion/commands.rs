@@ -175,7 +175,7 @@ impl Master {
         if late.is_empty() && is_any_left {
             return;
         }
-        // Nobody places anything while this is held.
+        // No client places anything while this is held.
         let mut table = self.segments.write();
         let mut suspicion = self.suspicion.lock();
         for id in late {

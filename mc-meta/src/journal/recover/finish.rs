@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use mc_types::{Generation, Time};
 
-use super::space::{Claim, Claims, Holder, Known, Layout, Mounting, Place};
+use super::space::{Claim, Claims, Holder, Layout, Mounting, MountingRecord, Place};
 use super::{GAP, Rebuild, RebuildError, RebuildReport};
 use crate::journal::emit::Emit;
 use crate::master::Master;
@@ -74,10 +74,10 @@ impl Rebuild {
     fn drop_namesakes(&mut self) {
         let mut names = HashSet::new();
         for known in self.space.mountings.iter_mut().rev() {
-            if let Known::Mounted(mounted) = known
+            if let MountingRecord::Mounted(mounted) = known
                 && !names.insert(mounted.0.name.clone())
             {
-                *known = Known::Gone;
+                *known = MountingRecord::Gone;
                 self.dropped.namesakes += 1;
             }
         }
@@ -85,8 +85,8 @@ impl Rebuild {
 
     fn mounted(&self, mounting: Mounting) -> Option<&SegmentSpec> {
         match self.space.mountings.get(mounting as usize)? {
-            Known::Mounted(mounted) => Some(&mounted.0),
-            Known::Unheard | Known::Gone => None,
+            MountingRecord::Mounted(mounted) => Some(&mounted.0),
+            MountingRecord::Unheard | MountingRecord::Gone => None,
         }
     }
 
@@ -102,7 +102,7 @@ impl Rebuild {
                 let (Some(object), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
                     continue;
                 };
-                // Whatever becomes of the object, somebody may be writing there.
+                // Whatever becomes of the object, a client may be writing there.
                 reserved.extend(noted.reserved());
                 match self.places(noted, object.len(), &layout) {
                     Places::Good => {
@@ -135,12 +135,14 @@ impl Rebuild {
         let (mut is_any_good, mut is_any_unheard, mut is_any_gone) = (false, false, false);
         for place in claims.replicas() {
             match &self.space.mountings[place.mounting as usize] {
-                Known::Mounted(mounted) if !layout.admits(mounted.0.size, place.offset, len) => {
+                MountingRecord::Mounted(mounted)
+                    if !layout.admits(mounted.0.size, place.offset, len) =>
+                {
                     return Places::OutOfRange;
                 }
-                Known::Mounted(_) => is_any_good = true,
-                Known::Gone => is_any_gone = true,
-                Known::Unheard => is_any_unheard = true,
+                MountingRecord::Mounted(_) => is_any_good = true,
+                MountingRecord::Gone => is_any_gone = true,
+                MountingRecord::Unheard => is_any_unheard = true,
             }
         }
         match (is_any_good, is_any_unheard && !is_any_gone) {
@@ -235,12 +237,15 @@ impl Rebuild {
     ) -> Result<Segments, RebuildError> {
         let config = &self.master.config;
         let memory = config.memory_allocator;
-        // Whatever a record says, nobody was promised to be waited for longer.
+        // Whatever a record says, no client was promised to be waited for longer.
         let longest = config.put_start_release_timeout.max(config.lease_ttl);
         let mut segments = Segments::new();
         for (number, claims) in (0..).zip(all) {
-            let known = core::mem::replace(&mut self.space.mountings[number as usize], Known::Gone);
-            let Known::Mounted(mounted) = known else {
+            let known = core::mem::replace(
+                &mut self.space.mountings[number as usize],
+                MountingRecord::Gone,
+            );
+            let MountingRecord::Mounted(mounted) = known else {
                 segments.push(None);
                 continue;
             };
@@ -315,7 +320,7 @@ impl Rebuild {
     fn set_policies(&mut self) {
         for (tenant, bytes) in core::mem::take(&mut self.policies) {
             match self.master.quotas.set_policy(&tenant, bytes) {
-                // Without tenants in the settings nobody has a quota.
+                // Without tenants in the settings no tenant has a quota.
                 Ok(()) | Err(PolicyError::Off) => {}
                 Err(_) => self.dropped.malformed += 1,
             }
@@ -410,7 +415,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Whoever writes a file has its whole time again.
+    /// The client that writes a file has its whole time again.
     fn take_up_files(&mut self, now: Time) {
         for slot in ObjectSlot::range(0..self.end()) {
             if self.object(slot).is_some_and(|object| object.file() == FileState::Writing) {

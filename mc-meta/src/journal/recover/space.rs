@@ -43,7 +43,7 @@ const _: () = assert!(size_of::<Option<Claims>>() == 16, "kept once per object m
 #[derive(Debug)]
 pub(super) struct Many {
     pub(super) replicas: Box<[Place]>,
-    /// Space that nobody can end what it was for; with its length.
+    /// Space of a put or transfer that no client can end; with its length.
     pub(super) reserved: Box<[(Place, u64)]>,
 }
 
@@ -70,7 +70,7 @@ impl Claims {
 
 /// What is known of a mounting.
 #[derive(Debug)]
-pub(super) enum Known {
+pub(super) enum MountingRecord {
     /// Its id only: nothing has said yet that it was mounted.
     Unheard,
     Mounted(Box<(SegmentSpec, ClientId)>),
@@ -80,7 +80,7 @@ pub(super) enum Known {
 /// Every mounting that records name, and the space in them that belongs to no object.
 #[derive(Debug, Default)]
 pub(super) struct Space {
-    pub(super) mountings: Vec<Known>,
+    pub(super) mountings: Vec<MountingRecord>,
     /// The last mounting of each segment that is not gone.
     current: HashMap<SegmentId, Mounting>,
     /// Length, and for how long it is kept; ordered, so that rebuilding twice gives the
@@ -93,7 +93,7 @@ impl Space {
         let number = self.number(spec.id);
         let known = &mut self.mountings[number as usize];
         let is_new = match known {
-            Known::Mounted(mounted) => mounted.0 != *spec || mounted.1 != client,
+            MountingRecord::Mounted(mounted) => mounted.0 != *spec || mounted.1 != client,
             _ => false,
         };
         if is_new {
@@ -101,12 +101,12 @@ impl Space {
             self.lose(spec.id);
             return self.mount(spec, client);
         }
-        *known = Known::Mounted(Box::new((spec.clone(), client)));
+        *known = MountingRecord::Mounted(Box::new((spec.clone(), client)));
     }
 
     pub(super) fn lose(&mut self, id: SegmentId) {
         if let Some(number) = self.current.remove(&id) {
-            self.mountings[number as usize] = Known::Gone;
+            self.mountings[number as usize] = MountingRecord::Gone;
             let kept = self.kept.range((number, 0)..=(number, u64::MAX));
             let kept: Vec<_> = kept.map(|(place, _)| *place).collect();
             for place in kept {
@@ -119,7 +119,7 @@ impl Space {
     fn number(&mut self, id: SegmentId) -> Mounting {
         let mountings = &mut self.mountings;
         *self.current.entry(id).or_insert_with(|| {
-            mountings.push(Known::Unheard);
+            mountings.push(MountingRecord::Unheard);
             Mounting::try_from(mountings.len() - 1).expect("2^32 mountings do not fit in memory")
         })
     }
@@ -148,7 +148,7 @@ impl Space {
 /// Who claims a range of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
-    /// Nobody who can be found; it is kept for a while.
+    /// No object; it is kept for a while.
     Nobody,
     Object {
         shard: u16,
@@ -191,7 +191,7 @@ impl Layout {
         }
     }
 
-    /// Whether a segment of `size` bytes can have allocated this.
+    /// Returns whether a segment of `size` bytes can have allocated this.
     pub(super) fn admits(&self, size: u64, offset: u64, len: u64) -> bool {
         let Some(end) = offset.checked_add(len).filter(|end| len > 0 && *end <= size) else {
             return false;
@@ -216,7 +216,7 @@ impl Layout {
         Some(claim.offset / sizes.slab_size())
     }
 
-    /// Whether two ranges, the first of which does not begin later, can both be there.
+    /// Returns whether two ranges, the first of which does not begin later, can both be there.
     fn agree(&self, first: &Claim, second: &Claim) -> bool {
         let slab = self.slab_of(first);
         first.end() <= second.offset

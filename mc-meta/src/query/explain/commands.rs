@@ -2,7 +2,7 @@
 
 use mc_types::{KeyRef, Time};
 
-use super::{Explanation, KeptBy};
+use super::{EvictionBlocker, Explanation};
 use crate::master::Master;
 use crate::object::{Object, Queue};
 use crate::shard::Shard;
@@ -24,38 +24,40 @@ impl Master {
 }
 
 impl Shard {
-    fn kept_by(&self, object: &Object, now: Time) -> Vec<KeptBy> {
+    fn kept_by(&self, object: &Object, now: Time) -> Vec<EvictionBlocker> {
         let terms = &self.config().terms;
         let mut reasons = Vec::new();
         if !object.is_complete() {
-            reasons.push(KeptBy::Unfinished { age: now - object.protection().last_touched() });
+            reasons.push(EvictionBlocker::Unfinished {
+                age: now - object.protection().last_touched(),
+            });
         }
         if object.hard_pin {
-            reasons.push(KeptBy::HardPin);
+            reasons.push(EvictionBlocker::HardPin);
         }
         if let Some(transfer) = object.transfer() {
             let (kind, remaining) = (transfer.kind, transfer.due - now);
-            reasons.push(KeptBy::Transfer { kind, remaining });
+            reasons.push(EvictionBlocker::Transfer { kind, remaining });
         }
         let remaining = object.protection().lease_remaining(terms, now);
         if !remaining.is_zero() {
-            reasons.push(KeptBy::Lease { remaining });
+            reasons.push(EvictionBlocker::Lease { remaining });
         }
         if let Some(end) = object.protection().soft_pin_end(terms)
             && now < end
         {
-            reasons.push(KeptBy::SoftPin { remaining: end - now });
+            reasons.push(EvictionBlocker::SoftPin { remaining: end - now });
         }
         let group = object.group().map(|group| group.lease_end() - now).unwrap_or_default();
         if group > remaining {
-            reasons.push(KeptBy::Group { remaining: group });
+            reasons.push(EvictionBlocker::Group { remaining: group });
         }
         if object.offload().is_some() {
-            reasons.push(KeptBy::Offload);
+            reasons.push(EvictionBlocker::Offload);
         }
         let is_offered = !matches!(object.queue(), Queue::None | Queue::OnDisk | Queue::Offloading);
         if object.is_complete() && is_offered && !object.frees_room() {
-            reasons.push(KeptBy::NoRoomToGain);
+            reasons.push(EvictionBlocker::NoRoomToGain);
         }
         reasons
     }

@@ -8,7 +8,7 @@ use crate::journal::effect::{Effect, Removal};
 use crate::journal::emit::Emit;
 use crate::master::Master;
 use crate::object::slot::ObjectSlot;
-use crate::shard::{Gone, Shard};
+use crate::shard::{RemovedObject, Shard};
 use crate::tier::kinds::{FileState, ReplicaKind};
 
 impl Master {
@@ -18,7 +18,7 @@ impl Master {
     /// Saying it twice is harmless.
     ///
     /// # Errors
-    /// [`PutFinishError`] when no file is expected from this client. Whoever wrote one
+    /// [`PutFinishError`] when no file is expected from this client. A client that wrote one
     /// deletes it.
     pub fn disk_put_end(
         &self,
@@ -160,7 +160,7 @@ impl Master {
 
 impl Shard {
     /// Evicts the memory of an object that is on a disk, too, and stays for that.
-    pub(crate) fn leave_on_disk(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> Gone {
+    pub(crate) fn leave_on_disk(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> RemovedObject {
         let tenant = self.tenant(slot);
         let object = self.get_mut(slot);
         let had_memory = object.has_memory();
@@ -169,11 +169,11 @@ impl Shard {
         self.emit_changed(slot, emit);
         let bytes = self.give_back(tenant, memory);
         if !had_memory {
-            return Gone { cause: Removal::SegmentLost, bytes };
+            return RemovedObject { cause: Removal::SegmentLost, bytes };
         }
         self.count().add_evicted(1, bytes);
         self.config().quotas.evicted(tenant, bytes);
-        Gone { cause: Removal::Evicted, bytes }
+        RemovedObject { cause: Removal::Evicted, bytes }
     }
 
     /// Makes the file of an object readable.

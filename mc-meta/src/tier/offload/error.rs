@@ -30,7 +30,7 @@ impl LocalDiskError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::TooManyDisks { .. })
@@ -71,7 +71,7 @@ impl FoundError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false

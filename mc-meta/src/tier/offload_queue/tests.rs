@@ -259,7 +259,7 @@ impl Model {
     }
 }
 
-/// In an order in which lists can be compared whose order is nobody's concern.
+/// In an order in which lists can be compared whose order does not matter.
 fn sorted(mut jobs: Vec<DiskJob>) -> Vec<DiskJob> {
     jobs.sort_by_key(|job| job.generation);
     jobs

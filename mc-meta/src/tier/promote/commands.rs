@@ -197,7 +197,7 @@ impl Master {
         more
     }
 
-    /// Takes the space of these back when nobody can be writing there any more. Takes no
+    /// Takes the space of these back when no client can be writing there any more. Takes no
     /// lock before those of their shards.
     pub(crate) fn stop_promotions(&self, now: Time, ended: Vec<EndedPromotion>) {
         let emit = self.emit(now);

@@ -225,7 +225,7 @@ enum Step {
     Candidate { since: u64, tries: u32 },
     Queued,
     Fetched,
-    Begun,
+    PendingPut,
 }
 
 #[derive(Clone, Copy)]
@@ -353,10 +353,10 @@ impl Model {
     ) -> Result<DiskJob, PromotionError> {
         let place = self.task(client, number)?;
         match self.entries[place].step {
-            Step::Begun => Err(PromotionError::AlreadyBegun),
+            Step::PendingPut => Err(PromotionError::AlreadyBegun),
             Step::Fetched if right => {
                 self.entries[place].due = self.due(100);
-                self.entries[place].step = Step::Begun;
+                self.entries[place].step = Step::PendingPut;
                 Ok(job(number))
             }
             Step::Fetched => Err(PromotionError::WrongLength { given: number + 1, len: number }),
@@ -366,7 +366,7 @@ impl Model {
 
     fn finish(&mut self, client: ClientId, number: u64) -> Result<DiskJob, PromotionError> {
         let place = self.task(client, number)?;
-        if self.entries[place].step != Step::Begun {
+        if self.entries[place].step != Step::PendingPut {
             return Err(PromotionError::NoTask);
         }
         Ok(job(self.entries.remove(place).number))
@@ -381,7 +381,7 @@ impl Model {
 
 impl Entry {
     fn ended(&self) -> EndedPromotion {
-        ended(self.number, self.owner, self.step == Step::Begun)
+        ended(self.number, self.owner, self.step == Step::PendingPut)
     }
 }
 

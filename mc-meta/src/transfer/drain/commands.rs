@@ -25,7 +25,7 @@ impl Master {
     /// Nothing new is put into the segments from now on. [`tick`](Self::tick) goes on
     /// with it, and the clients of the segments do the moves as tasks.
     ///
-    /// When nothing is left in them, and everybody who may still be reading there has had
+    /// When nothing is left in them, and every client that may still be reading there has had
     /// the time of a lease, the segments are [drained](SegmentStatus::Drained). An object
     /// whose move has failed four times is given up; when only such are left, the
     /// job has failed, and the segments take new objects again.
@@ -135,7 +135,7 @@ impl Master {
     }
 
     /// Takes new objects into a segment again that is drained, or is being drained by a
-    /// job that nobody knows any more.
+    /// job that is not known any more.
     ///
     /// # Errors
     /// [`DrainError::SegmentNotFound`], [`DrainError::SegmentUnavailable`].
@@ -159,7 +159,7 @@ impl Master {
 
     /// Goes on with every drain job; true when there is more to look at.
     pub(crate) fn run_drain_jobs(&self, now: Time) -> bool {
-        // Whoever holds it does the same, or is quickly done.
+        // The client that holds it does the same, or is quickly done.
         let Some(mut jobs) = self.drain_jobs.try_lock() else { return false };
         let ids: Vec<JobId> = jobs.at_work.keys().copied().collect();
         let mut budget = scan::TICK_SLOTS;

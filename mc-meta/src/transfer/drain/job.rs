@@ -22,7 +22,7 @@ pub const MAX_DRAIN_JOBS: usize = 64;
 /// Drain jobs that are over and still known; the oldest is forgotten first.
 pub const MAX_ENDED_DRAIN_JOBS: usize = 256;
 
-/// Where a drain job is in its life. The numbers are those of the wire.
+/// The status of a drain job. The numbers are those of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum JobStatus {
@@ -41,7 +41,7 @@ pub enum JobStatus {
 }
 
 impl JobStatus {
-    /// Whether the job is over.
+    /// Returns whether the job is over.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Canceled)
@@ -73,7 +73,7 @@ impl fmt::Display for JobStatus {
 pub struct DrainJobInfo {
     /// Its identity.
     pub id: JobId,
-    /// Where it is in its life.
+    /// Its status.
     pub status: JobStatus,
     /// Names of the segments that it empties.
     pub segments: Vec<Box<str>>,
@@ -81,9 +81,9 @@ pub struct DrainJobInfo {
     pub targets: Vec<Box<str>>,
     /// Most moves under way at a time.
     pub max_concurrency: usize,
-    /// When it was created.
+    /// The time of its creation.
     pub created_at: Time,
-    /// When anything here last changed.
+    /// The time of the last change.
     pub last_updated_at: Time,
     /// Objects moved so far.
     pub moved: u64,
@@ -97,7 +97,7 @@ pub struct DrainJobInfo {
     pub blocked: u64,
     /// Objects that are not tried any more.
     pub failed: u64,
-    /// What there is to say; empty when all went well.
+    /// The reason of a failure; empty without one.
     pub message: Box<str>,
 }
 
@@ -172,7 +172,7 @@ impl DrainError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::TooManyJobs | Self::SegmentUnavailable { .. })

@@ -41,7 +41,7 @@ impl CreateTaskError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
@@ -179,7 +179,7 @@ impl Master {
         for info in waiting {
             let source = self.source_drawn(now, info.key.as_ref(), Some(gone));
             let mut book = self.tasks.lock();
-            // Somebody may have dealt with it meanwhile.
+            // A client may have dealt with it meanwhile.
             if !book.query(info.id).is_ok_and(|it| it.status == TaskStatus::Pending) {
                 continue;
             }

@@ -11,7 +11,7 @@ use crate::command::MAX_REPLICAS;
 /// Longest message kept with a task, in bytes. What is longer is cut.
 pub const MAX_TASK_MESSAGE_LEN: usize = 1024;
 
-/// What a task is to do with an object.
+/// The work of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskKind {
     /// Make replicas in other segments.
@@ -50,7 +50,7 @@ impl TaskKind {
     }
 }
 
-/// Where a task is in its life.
+/// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaskStatus {
     /// It waits for its client. Becomes processing or failed.
@@ -64,13 +64,13 @@ pub enum TaskStatus {
 }
 
 impl TaskStatus {
-    /// Whether the task is over.
+    /// Returns whether the task is over.
     #[must_use]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Success | Self::Failed)
     }
 
-    /// Whether a task may go from here to `next`; no task goes any other way.
+    /// Returns whether a task may go from here to `next`; no task goes any other way.
     pub(super) const fn may_become(self, next: Self) -> bool {
         match self {
             Self::Pending => matches!(next, Self::Processing | Self::Failed),
@@ -96,19 +96,19 @@ impl fmt::Display for TaskStatus {
 pub struct TaskInfo {
     /// Its identity.
     pub id: TaskId,
-    /// What it does.
+    /// Its work.
     pub kind: TaskKind,
     /// The key of the object it is about.
     pub key: ObjectKey,
-    /// Where it is in its life.
+    /// Its status.
     pub status: TaskStatus,
-    /// When it was created.
+    /// The time of its creation.
     pub created_at: Time,
-    /// When its status or its client last changed.
+    /// The time of the last change of its status or its client.
     pub last_updated_at: Time,
     /// The client that is to do it.
     pub assigned_client: ClientId,
-    /// How it ended; empty before.
+    /// The reason of its end; empty before.
     pub message: Box<str>,
 }
 
@@ -117,11 +117,11 @@ pub struct TaskInfo {
 pub struct TaskAssignment {
     /// Its identity, to report under.
     pub id: TaskId,
-    /// What to do.
+    /// Its work.
     pub kind: TaskKind,
     /// The key of the object.
     pub key: ObjectKey,
-    /// When the task was created.
+    /// The time of the task's creation.
     pub created_at: Time,
     /// How often to try again when a target has no room.
     pub max_retry_attempts: u32,
@@ -196,7 +196,7 @@ pub enum TaskError {
     /// The task is not where it could do that.
     #[error("the task is {from} and cannot become {to}")]
     BadTransition {
-        /// Where it is.
+        /// Its place.
         from: TaskStatus,
         /// Where it was to go.
         to: TaskStatus,
@@ -223,7 +223,7 @@ impl TaskError {
         }
     }
 
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::PendingLimit { .. })

@@ -289,7 +289,7 @@ impl Pair {
     fn apply(&mut self, op: Op) {
         let Self { book, model } = self;
         let now = model.now;
-        // One more than there are, for a task that nobody knows.
+        // One more than there are, for a task that no client knows.
         let number_of = |task: Index| task.index(model.tasks.len() + 1);
         match op {
             Op::Create { client: by, kind } => {

@@ -225,8 +225,8 @@ impl Connection {
         })
     }
 
-    /// Whether the last answer refuses the call because its time is over, and it is not: the
-    /// clocks of the two sides no longer agree.
+    /// Returns whether the last answer refuses the call because its time is over, and it is not:
+    /// the clocks of the two sides no longer agree.
     pub(super) fn is_too_early(&self, kind: Kind, deadline: Instant) -> bool {
         let is_late = is_too_late(kind, self.answer());
         is_late && self.hello.is_some() && Instant::now() < deadline
@@ -237,7 +237,7 @@ impl Connection {
         &self.inbox[self.answer.clone()]
     }
 
-    /// Whether the master has ended a connection at rest, or is about to: it sends nothing
+    /// Returns whether the master has ended a connection at rest, or is about to: it sends nothing
     /// else there.
     pub(super) fn has_ended(&self) -> bool {
         self.stream.try_read(&mut [0]).is_some()

@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::thread;
 
-/// How soon a call notices that nobody waits for its end any more, if no signal says so:
+/// How soon a call notices that its end is not waited for any more, if no signal says so:
 /// another thread may have got that.
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -35,7 +35,7 @@ thread_local! {
 /// config.retry = false;
 /// let client = MasterClient::lazy("127.0.0.1:1", config);
 /// let call = pin!(client.cluster_report());
-/// // No runtime, and yet there is an answer at once: nobody is there.
+/// // No runtime, and yet there is an answer at once: no process listens there.
 /// let mut context = Context::from_waker(Waker::noop());
 /// let polled = blocking::in_place(|| false, || call.poll(&mut context));
 /// assert!(matches!(polled, Poll::Ready(Err(RpcError::Unreachable { .. }))));
@@ -51,12 +51,12 @@ pub fn in_place<T>(give_up: fn() -> bool, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether calls on this thread are to be made in place.
+/// Returns whether calls on this thread are to be made in place.
 pub(in crate::client) fn is_wanted() -> bool {
     GIVE_UP.get().is_some()
 }
 
-/// Whether nobody waits any more for the call that is made on this thread.
+/// Returns whether the caller has given up the call that is made on this thread.
 pub(super) fn was_given_up() -> bool {
     GIVE_UP.get().is_some_and(|give_up| give_up())
 }

@@ -1,7 +1,7 @@
 //! Puts that may have been begun without their callers' knowing.
 //!
 //! When every answer to a call that begins puts is lost until the call's time is over, the
-//! master may keep their keys for puts that nobody can end: their handles came with the
+//! master may keep their keys for puts that no client can end: their handles came with the
 //! answers. So a thread sends the call again, in the same session and with the same token. The
 //! master repeats its answer, or executes the call now if it never arrived, and what it grants
 //! is revoked at once.

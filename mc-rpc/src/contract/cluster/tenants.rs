@@ -63,7 +63,7 @@ fn quotas_are_the_messages() {
         (read.capacity, read.requested, read.effective, read.unregistered, read.mismatches),
         (report.capacity, report.requested, report.effective, 0, 0)
     );
-    // Page by page, also after a name that nobody has.
+    // Page by page, also after a name that no client has.
     let first = page(&service, "", 2);
     assert_eq!((names(&first), first.more), (vec!["amber".into(), "blue".into()], true));
     let read = Direct(&first).tenant_quotas(None, 0).unwrap();

@@ -123,7 +123,7 @@ impl<S: Service> Connection<S> {
                 return add(&ready.shared.counters.cancelled, 1);
             }
             let executed = ready.execute(&payload).map(|answer| (answer, held));
-            // Nobody may be left to hear of it.
+            // No client may be left to hear of it.
             drop(reply.send(executed));
         };
         let run = async {

@@ -91,7 +91,7 @@ mod tests {
         for &code in ErrorCode::ALL {
             assert_ne!(code_of(code), Code::Unknown, "{code}");
             let refusal = Refusal::new(code, "words");
-            // Statuses after which nobody would try again.
+            // Statuses after which no client would try again.
             let final_ones = [
                 Code::InvalidArgument,
                 Code::NotFound,

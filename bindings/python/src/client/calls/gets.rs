@@ -45,7 +45,7 @@ calls! {
     /// client's local buffer without a copy. While it is read, and for the length of a lease
     /// after that, the object is not taken away.
     ///
-    /// :param default: What to return when nothing can be read; without it that raises.
+    /// :param default: KeyEventKind to return when nothing can be read; without it that raises.
     /// :raises NotFound: (a :class:`KeyError`) when there is no such object;
     ///     :class:`~mc_store.exceptions.NotReady` when it cannot be read now.
     #[pyo3(
