@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::ServerConfig;
 use super::close_reason::CloseReason;
+use super::config::ServerConfig;
 use super::connection::Connection;
 use super::dispatch::CallSource;
 #[cfg(feature = "grpc")]

@@ -18,9 +18,12 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic_reflection::server::Builder;
 
+use super::body::Bounded;
 use super::memory_budget::Waiting;
 use crate::refusal::Refusal;
-use crate::server::grpc::body::Bounded;
+
+const V1: &str = "/grpc.reflection.v1.ServerReflection/";
+const V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/";
 
 /// The `.proto` as its compiler understands it, with its comments.
 const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
@@ -34,6 +37,11 @@ const MAX_QUESTION: usize = 4 << 10;
 
 type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Server = Arc<dyn Fn(Request<Bounded>) -> Answering + Send + Sync>;
+
+/// Whether a call with this path is one of reflection.
+pub(super) fn is_reflection(path: &str) -> bool {
+    path.starts_with(V1) || path.starts_with(V1ALPHA)
+}
 
 /// The reflection service, in both of its versions.
 #[derive(Clone)]
@@ -81,7 +89,7 @@ impl Reflection {
             let message = "the master answers too many reflection streams; retry shortly";
             Refusal::new(ErrorCode::Overloaded, message)
         })?;
-        let server = match request.uri().path().starts_with(REFLECTION_V1ALPHA) {
+        let server = match request.uri().path().starts_with(V1ALPHA) {
             false => &self.v1,
             true => &self.v1alpha,
         };
@@ -126,5 +134,3 @@ impl http_body::Body for Kept {
         self.body.is_end_stream()
     }
 }
-
-pub(super) const REFLECTION_V1ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/";

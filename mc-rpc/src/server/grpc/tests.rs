@@ -1,16 +1,28 @@
 //! Connections without sockets: what a server that is set up otherwise answers.
 
+use core::time::Duration;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant as Moment;
 
+use bytes::{Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
+use http::{HeaderMap, Request};
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use super::*;
+use super::{message, serve_connection};
 use crate::access::{Access, Authenticate};
+use crate::refusal::Refusal;
+use crate::server::close_reason::CloseReason;
+use crate::server::config::ServerConfig;
+use crate::server::identity::Shown;
+use crate::server::long_calls::AT_A_TIME;
 use crate::server::peer::Source;
-use crate::service::{Call, Completion};
+use crate::server::shared::Shared;
+use crate::service::{Call, Completion, Service};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -1,0 +1,261 @@
+//! The server itself: listens, takes connections, and stops in good order.
+
+use core::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mc_places::Seat;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+
+use super::config::ServerConfig;
+use super::greet;
+use super::listener::{self, Accepted, Listener};
+use super::metrics::{ServerMetrics, add};
+use super::shared::Shared;
+use crate::error::BindError;
+use crate::service::Service;
+
+/// Connections beyond the limit that are told so at a time; more are closed
+/// without a word.
+const MAX_REFUSING: usize = 64;
+
+/// A pause after a failed accept, which is most often a want of file
+/// descriptors and does not pass at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often credentials are looked at again, and what is kept for a time.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// Answers calls over TCP and Unix sockets.
+///
+/// A connection costs one task and, while nothing is under way on it, no
+/// buffers. Short calls are answered on the thread that reads them, in the order in which
+/// they come. Calls that take long (large batches, and what looks at every object) run on
+/// the runtime's blocking threads, a bounded number at a time, and hold up nobody; their
+/// answers come when they are there.
+#[derive(Debug)]
+pub struct Server<S> {
+    listeners: Vec<Listener>,
+    local_addr: SocketAddr,
+    shared: Arc<Shared<S>>,
+}
+
+impl<S: Service> Server<S> {
+    /// Listens at `addr` (`host:port`; port 0 lets the system choose). Needs a
+    /// tokio runtime with its I/O and time drivers.
+    ///
+    /// # Errors
+    /// [`BindError`] when something else listens there, the system does not
+    /// allow it, or `config` makes no sense.
+    pub async fn bind(addr: &str, service: S, config: ServerConfig) -> Result<Self, BindError> {
+        config.validate()?;
+        let config = config.within_descriptors();
+        let (listener, local_addr) = Listener::tcp(addr).await?;
+        config.warn_of_exposure(local_addr);
+        let mut listeners = vec![listener];
+        let local_socket = offer(&config, &mut listeners);
+        let shared = Arc::new(Shared::new(service, config, local_socket));
+        Ok(Self { listeners, local_addr, shared })
+    }
+
+    /// Listens at the Unix socket `path` too, which only this process's user may connect
+    /// to. A socket that is left from a process that has ended is replaced; the file is
+    /// removed when the server ends.
+    ///
+    /// # Errors
+    /// [`BindError`] when a process listens there, something else is there, or the system
+    /// does not allow it.
+    #[cfg(unix)]
+    pub fn listen_unix(mut self, path: &Path) -> Result<Self, BindError> {
+        self.listeners.push(Listener::unix(path)?);
+        Ok(self)
+    }
+
+    /// Where it listens, with the port that the system chose.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// What has happened at this server, at any time from now on.
+    #[must_use]
+    pub fn watch(&self) -> ServerWatch {
+        let shared = Arc::clone(&self.shared);
+        ServerWatch { read: Arc::new(move || shared.counters.read()) }
+    }
+
+    /// Serves until `shutdown` resolves, then stops listening, tells every connection that
+    /// no new calls are taken, answers what has arrived, and closes them; at the latest
+    /// after [`ServerConfig::drain_timeout`].
+    ///
+    /// Dropping the future closes every connection at once.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let Self { listeners, local_addr, shared } = self;
+        let (drain, draining) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let mut shutdown = core::pin::pin!(shutdown);
+        let interval = SWEEP.min(shared.config.idle_timeout / 4).max(Duration::from_millis(1));
+        let mut sweep = tokio::time::interval(interval);
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = connections.join_next() => log_panic(&ended),
+                accepted = listener::accept_any(&listeners) => match accepted {
+                    Ok(accepted) => accept(accepted, &shared, &draining, &mut connections),
+                    Err(error) => {
+                        let yielded = shared.places.shed();
+                        add(&shared.counters.yielded, yielded as u64);
+                        tracing::warn!(%local_addr, %error, yielded, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                _ = sweep.tick() => {
+                    let config = Arc::clone(&shared.config);
+                    drop(tokio::task::spawn_blocking(move || config.refresh()));
+                    shared.sessions.sweep(Instant::now());
+                    let idle = shared.places.sweep(interval);
+                    add(&shared.counters.yielded, idle as u64);
+                }
+            }
+        }
+        drop(listeners);
+        drain.send_replace(true);
+        let drained = async {
+            while let Some(ended) = connections.join_next().await {
+                log_panic(&ended);
+            }
+        };
+        if tokio::time::timeout(shared.config.drain_timeout, drained).await.is_err() {
+            tracing::warn!(%local_addr, open = connections.len(), "closing connections that do not end");
+            connections.shutdown().await;
+        }
+    }
+
+    /// Serves in a task of its own.
+    #[must_use = "dropping the handle shuts the server down"]
+    pub fn spawn(self) -> ServerHandle {
+        let (local_addr, watch) = (self.local_addr, self.watch());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(self.serve(async {
+            // Either way it is time to stop: asked for, or the handle is gone.
+            drop(stopped.await);
+        }));
+        ServerHandle { local_addr, watch, stop, task }
+    }
+}
+
+/// Listens where TCP clients of this host are sent, if they are; says where that is.
+#[cfg(target_os = "linux")]
+fn offer(config: &ServerConfig, listeners: &mut Vec<Listener>) -> Option<Box<str>> {
+    if !config.offers_local_socket() {
+        return None;
+    }
+    let offered = Listener::offered();
+    let (listener, name) = offered
+        .inspect_err(|error| tracing::warn!(%error, "clients of this host stay with TCP"))
+        .ok()?;
+    listeners.push(listener);
+    Some(name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn offer(_: &ServerConfig, _: &mut Vec<Listener>) -> Option<Box<str>> {
+    None
+}
+
+fn accept<S: Service>(
+    (stream, peer, source): Accepted,
+    shared: &Arc<Shared<S>>,
+    draining: &watch::Receiver<bool>,
+    connections: &mut JoinSet<()>,
+) {
+    let (seat, yielded) = shared.places.take(source);
+    if yielded > 0 {
+        add(&shared.counters.yielded, yielded as u64);
+        shared.log_limiter.about(&peer, &"all places were taken; others that idled made room");
+    }
+    if let Some(seat) = seat {
+        let place = Arc::clone(seat.place());
+        let draining = draining.clone();
+        let task = greet::serve(stream, (peer, source), Arc::clone(shared), seat, draining);
+        Seat::run_in(&place, connections.spawn(task));
+        return;
+    }
+    add(&shared.counters.turned_away, 1);
+    shared.log_limiter.about(&peer, &"too many connections with calls under way");
+    if connections.len() < shared.places.bound() + MAX_REFUSING {
+        connections.spawn(greet::turn_away(stream, shared.config.handshake_timeout));
+    }
+}
+
+fn log_panic(ended: &Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a call panicked; its connection is closed");
+    }
+}
+
+/// Reads what a server counts.
+#[derive(Clone)]
+pub struct ServerWatch {
+    read: Arc<dyn Fn() -> ServerMetrics + Send + Sync>,
+}
+
+impl core::fmt::Debug for ServerWatch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.read().fmt(f)
+    }
+}
+
+impl ServerWatch {
+    /// What has happened until now.
+    #[must_use]
+    pub fn read(&self) -> ServerMetrics {
+        (self.read)()
+    }
+}
+
+/// A server that runs in a task of its own. Dropping it shuts the server down
+/// as [`shutdown`](Self::shutdown) does, without waiting.
+#[derive(Debug)]
+pub struct ServerHandle {
+    local_addr: SocketAddr,
+    watch: ServerWatch,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl ServerHandle {
+    /// Where the server listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// What has happened at the server until now.
+    #[must_use]
+    pub fn metrics(&self) -> ServerMetrics {
+        self.watch.read()
+    }
+
+    /// Reads [`metrics`](Self::metrics) when the handle is elsewhere.
+    #[must_use]
+    pub fn watch(&self) -> ServerWatch {
+        self.watch.clone()
+    }
+
+    /// Stops listening, answers what has arrived, closes every connection, and
+    /// returns when that is done.
+    pub async fn shutdown(self) {
+        drop(self.stop);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the server ended badly");
+        }
+    }
+}
