@@ -22,6 +22,7 @@ pub(crate) use read::{
 
 pub use patterns::ReplicaPage;
 pub(crate) use patterns::read_replica_page;
+pub use transfers::{PromotionGrant, TransferGrant};
 pub(crate) use transfers::{read_promotion, read_transfer};
 
 /// A segment, as far as one needs to know it to reach its bytes.

@@ -46,12 +46,10 @@ pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};
 pub use files::EvictDiskItem;
 pub use objects::{ObjectDescription, ObjectExplanation, ReplicaDescription};
-pub use promotion::PromotionGrant;
 pub use puts::{PutRevokeItem, PutStartItem};
 pub use report::{ClusterReport, SegmentReport};
 pub use tasks::{FetchedTasks, Task, TaskReport};
 pub use tenants::TenantQuotas;
-pub use transfers::TransferGrant;
 
 /// Makes a method of every client of each call that is described: its documentation, its
 /// arguments and what it answers; then its number, what writes its request, and what reads

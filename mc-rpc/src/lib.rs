@@ -25,15 +25,14 @@ mod wire;
 
 pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
-    ClockReading, Pong, PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation, ReplicaPage,
-    SegmentLocation,
+    ClockReading, Pong, PromotionGrant, PutGrant, RangedList, Renewed, ReplicaList,
+    ReplicaLocation, ReplicaPage, SegmentLocation, TransferGrant,
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use calls::{
     ClusterReport, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure, FetchedTasks, FoundItem,
-    LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem, PromotionGrant,
-    PutRevokeItem, PutStartItem, ReplicaDescription, Reported, SegmentReport, Task, TaskReport,
-    TenantQuotas, TransferGrant,
+    LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem, PutRevokeItem,
+    PutStartItem, ReplicaDescription, Reported, SegmentReport, Task, TaskReport, TenantQuotas,
 };
 pub use client::{
     ClientConfig, ClientMetrics, Latencies, MasterClient, MethodMetrics, Resolve, Token, blocking,

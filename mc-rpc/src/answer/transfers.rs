@@ -2,13 +2,46 @@
 
 use core::time::Duration;
 
-use mc_meta::{MAX_REPLICAS, TransferHandle};
+use mc_meta::{MAX_REPLICAS, Slices, TransferHandle};
 use mc_ticket::PutToken;
 use mc_types::{Generation, TransferId};
 
+use super::ReplicaLocation;
 use super::read::{Answer, SliceList, Status, problem, push_replica};
-use crate::calls::{PromotionGrant, TransferGrant};
 use crate::wire::Fields;
+
+/// What to copy or move, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransferGrant {
+    /// Names this copy or move among all those of the object, and proves that its holder
+    /// began it: only this answer tells it.
+    pub handle: TransferHandle,
+    /// The put that the object came from.
+    pub generation: Generation,
+    /// The object's slices, with the checksums that the bytes must have.
+    pub slices: Slices,
+    /// The replica to read from.
+    pub source: ReplicaLocation,
+    /// Replicas to write, each as long as the object. Segments that hold one already have
+    /// none here. A copy without any is over, and there is nothing to end; a move without
+    /// any is still to be ended.
+    pub targets: Vec<ReplicaLocation>,
+    /// How long the targets may be written to, and the source is kept, counted from when
+    /// the master wrote the answer: the client counts from before it asked.
+    pub time_left: Duration,
+}
+
+/// Memory to bring an object back into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromotionGrant {
+    /// Names this way back, and proves that its holder began it: only this answer tells it.
+    pub handle: TransferHandle,
+    /// The replica to write, as long as the object.
+    pub replica: ReplicaLocation,
+    /// How long it may be written to, counted from when the master wrote the answer: the
+    /// client counts from before it asked.
+    pub time_left: Duration,
+}
 
 /// `CopyStartResponse` and `MoveStartResponse`.
 pub(crate) fn read_transfer(message: &[u8]) -> Answer<TransferGrant> {

@@ -1,7 +1,5 @@
 //! Objects that come back from disks into memory.
 
-use core::time::Duration;
-
 use bytes::BytesMut;
 use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, TransferHandle};
 use mc_ticket::PutToken;
@@ -12,23 +10,11 @@ use super::{
     CallContext, DiskJob, calls, client_id, message, reply, segment_names, tenant_key, tenant_name,
     texts,
 };
-use crate::answer::{ReplicaLocation, read_done, read_promotion};
+use crate::answer::{PromotionGrant, read_done, read_promotion};
 use crate::proto;
 use crate::refusal::Refusal;
 use crate::reply::write_promotion;
 use crate::request::{MAX_PAGE, TenantKey};
-
-/// Memory to bring an object back into.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PromotionGrant {
-    /// Names this way back, and proves that its holder began it: only this answer tells it.
-    pub handle: TransferHandle,
-    /// The replica to write, as long as the object.
-    pub replica: ReplicaLocation,
-    /// How long it may be written to, counted from when the master wrote the answer: the
-    /// client counts from before it asked.
-    pub time_left: Duration,
-}
 
 calls! {
     /// Returns the next objects that a client is to bring back from a disk into memory.

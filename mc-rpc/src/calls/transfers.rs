@@ -3,50 +3,25 @@
 //! The messages of a move are those of a copy, and the end's those of the revocation without
 //! its last field: their fields have the same numbers. So one type reads and writes each pair.
 
-use core::time::Duration;
-
 use bytes::BytesMut;
-use mc_meta::{
-    LateWrites, MAX_REPLICAS, Master, ScopedKey, Slices, TransferFinishError, TransferHandle,
-};
-use mc_types::{ClientId, Generation, KeyRef, Time};
+use mc_meta::{LateWrites, MAX_REPLICAS, Master, ScopedKey, TransferFinishError, TransferHandle};
+use mc_types::{ClientId, KeyRef, Time};
 
 use super::promotion::{handle, late_writes};
 use super::{
     CallContext, calls, client_id, message, missing, segment_name, segment_names, tenant_key,
     tenant_name, texts,
 };
-use crate::answer::{ReplicaLocation, read_done, read_transfer};
+use crate::answer::{TransferGrant, read_done, read_transfer};
 use crate::proto;
 use crate::refusal::Refusal;
 use crate::reply::write_transfer;
 use crate::request::TenantKey;
 
-/// The source and the targets of a copy or move.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TransferGrant {
-    /// Names this copy or move among all those of the object, and proves that its holder
-    /// began it: only this answer tells it.
-    pub handle: TransferHandle,
-    /// The put that the object came from.
-    pub generation: Generation,
-    /// The object's slices, with the checksums that the bytes must have.
-    pub slices: Slices,
-    /// The replica to read from.
-    pub source: ReplicaLocation,
-    /// Replicas to write, each as long as the object. Segments that hold one already have
-    /// none here. A copy without any is over, and there is nothing to end; a move without
-    /// any is still to be ended.
-    pub targets: Vec<ReplicaLocation>,
-    /// How long the targets may be written to, and the source is kept, counted from when
-    /// the master wrote the answer: the client counts from before it asked.
-    pub time_left: Duration,
-}
-
 calls! {
     /// Begins to copy an object from its replica in the segment named `source` to the
     /// segments named `targets`, between 1 and [`MAX_REPLICAS`](mc_meta::MAX_REPLICAS).
-    /// No client removes or evicts the object until the copy is ended or revoked.
+    /// Nobody removes or evicts the object until the copy is ended or revoked.
     ///
     /// # Errors
     /// Refused with the codes of [`mc_meta::TransferError`]; or any other
