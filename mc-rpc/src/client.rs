@@ -9,86 +9,17 @@ mod connection;
 mod credentials;
 mod dial;
 mod link;
+mod master_client;
 mod metrics;
 mod outcome;
 mod request;
 mod socket;
 
-use std::sync::Arc;
-
-use bytes::BytesMut;
-
-use crate::answer::Answer;
-use crate::error::RpcError;
-use crate::method::Method;
-use link::Link;
 #[cfg(test)]
 pub(crate) use outcome::outcome;
 
 pub use address::Resolve;
 pub use config::ClientConfig;
 pub use credentials::Token;
+pub use master_client::MasterClient;
 pub use metrics::{ClientMetrics, Latencies, MethodMetrics};
-
-/// The master, seen from a client: connections on which many calls are under way at a
-/// time.
-///
-/// Cloning is cheap, and clones share the connections. A connection that is lost is made
-/// again when a call needs it, and calls that were under way are made again on it, see
-/// [`ClientConfig::retry`]; they fail with [`RpcError::ConnectionLost`] when their time is
-/// over before that has succeeded, because it is unknown whether they were executed.
-///
-/// Every method ends after [`ClientConfig::call_timeout`] at the latest.
-/// Dropping its future gives the answer up and tells the master so; the call may be
-/// executed all the same.
-///
-/// # Panics
-/// Its futures panic outside a tokio runtime with I/O and time. A connection
-/// lives in the runtime that made it and is lost when that ends.
-#[derive(Clone, Debug)]
-pub struct MasterClient {
-    link: Arc<Link>,
-}
-
-impl MasterClient {
-    /// Connects to the master at `addr`: `host:port`, `unix:/path`, several of these with
-    /// commas in between, or `scheme://…` for a [`resolver`](ClientConfig::resolver).
-    ///
-    /// # Errors
-    /// [`RpcError::Address`] when the address is invalid, [`RpcError::Unreachable`] when no
-    /// process answers there, [`RpcError::NotAMaster`] when a process answers that is not a
-    /// master, [`RpcError::Refused`] when the master rejects the connection.
-    pub async fn connect(addr: &str, config: ClientConfig) -> Result<Self, RpcError> {
-        let client = Self::lazy(addr, config);
-        client.link.connection().await?;
-        Ok(client)
-    }
-
-    /// A client that connects on its first call, which also says what is wrong with the
-    /// address.
-    #[must_use]
-    pub fn lazy(addr: &str, config: ClientConfig) -> Self {
-        Self { link: Arc::new(Link::new(addr, config)) }
-    }
-
-    /// The master's address, as given.
-    #[must_use]
-    pub fn addr(&self) -> &str {
-        self.link.addr()
-    }
-
-    /// Returns the figures of this client and its clones.
-    #[must_use]
-    pub fn metrics(&self) -> ClientMetrics {
-        self.link.metrics()
-    }
-
-    pub(crate) async fn call<T>(
-        &self,
-        method: Method,
-        write: impl FnOnce(&mut BytesMut),
-        read: impl FnOnce(&[u8]) -> Answer<T>,
-    ) -> Result<T, RpcError> {
-        self.link.call(method, write, read).await
-    }
-}
