@@ -10,7 +10,7 @@ use super::ReplicaLocation;
 use super::read::{Answer, SliceList, Status, problem, push_replica};
 use crate::wire::Fields;
 
-/// What to copy or move, and where to.
+/// The source and the targets of a copy or move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferGrant {
     /// Names this copy or move among all those of the object, and proves that its holder

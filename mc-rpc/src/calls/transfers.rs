@@ -21,7 +21,7 @@ use crate::request::TenantKey;
 calls! {
     /// Begins to copy an object from its replica in the segment named `source` to the
     /// segments named `targets`, between 1 and [`MAX_REPLICAS`](mc_meta::MAX_REPLICAS).
-    /// Nobody removes or evicts the object until the copy is ended or revoked.
+    /// No client removes or evicts the object until the copy is ended or revoked.
     ///
     /// # Errors
     /// Refused with the codes of [`mc_meta::TransferError`]; or any other

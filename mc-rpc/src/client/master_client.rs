@@ -17,7 +17,7 @@ use crate::method::Method;
 /// Cloning is cheap, and clones share the connections. A connection that is lost is made
 /// again when a call needs it, and calls that were under way are made again on it, see
 /// [`ClientConfig::retry`]; they fail with [`RpcError::ConnectionLost`] when their time is
-/// over before that has succeeded, because nobody can tell whether they were executed.
+/// over before that has succeeded, because it is unknown whether they were executed.
 ///
 /// Every method ends after [`ClientConfig::call_timeout`] at the latest.
 /// Dropping its future gives the answer up and tells the master so; the call may be
@@ -58,7 +58,7 @@ impl MasterClient {
         self.link.addr()
     }
 
-    /// What this client and its clones have counted so far.
+    /// Returns the figures of this client and its clones.
     #[must_use]
     pub fn metrics(&self) -> ClientMetrics {
         self.link.metrics()

@@ -34,7 +34,7 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// A connection costs one task and, while nothing is under way on it, no
 /// buffers. Short calls are answered on the thread that reads them, in the order in which
 /// they come. Calls that take long (large batches, and what looks at every object) run on
-/// the runtime's blocking threads, a bounded number at a time, and hold up nobody; their
+/// the runtime's blocking threads, a bounded number at a time, and hold up no other call; their
 /// answers come when they are there.
 #[derive(Debug)]
 pub struct Server<S> {
@@ -74,13 +74,13 @@ impl<S: Service> Server<S> {
         Ok(self)
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// Returns the address that it listens at, with the port that the system chose.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// What has happened at this server, at any time from now on.
+    /// Returns a handle that reads the server's figures at any time.
     #[must_use]
     pub fn watch(&self) -> ServerWatch {
         let shared = Arc::clone(&self.shared);
@@ -214,7 +214,7 @@ impl core::fmt::Debug for ServerWatch {
 }
 
 impl ServerWatch {
-    /// What has happened until now.
+    /// Returns the figures until now.
     #[must_use]
     pub fn read(&self) -> ServerMetrics {
         (self.read)()
@@ -232,13 +232,13 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// Where the server listens.
+    /// Returns the address that the server listens at.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// What has happened at the server until now.
+    /// Returns the server's figures until now.
     #[must_use]
     pub fn metrics(&self) -> ServerMetrics {
         self.watch.read()

@@ -228,7 +228,7 @@ impl<S: Service> Connection<S> {
     }
 
     async fn reflect(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-        // Whoever may call something may know what there is to be called.
+        // The client that may call something may know what there is to be called.
         self.identify(request.headers())?;
         // The peer ends such a stream, this side some time after; then its answers have as
         // long to be taken as any.
@@ -258,7 +258,7 @@ impl<S: Service> Connection<S> {
     }
 }
 
-/// Whether the request is gRPC with protobuf messages, by its content type.
+/// Returns whether the request is gRPC with protobuf messages, by its content type.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let value = headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
     let Some(rest) = value.and_then(|value| value.strip_prefix(b"application/grpc")) else {

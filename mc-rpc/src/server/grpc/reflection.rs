@@ -38,7 +38,7 @@ const MAX_QUESTION: usize = 4 << 10;
 type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 type Server = Arc<dyn Fn(Request<Bounded>) -> Answering + Send + Sync>;
 
-/// Whether a call with this path is one of reflection.
+/// Returns whether a call with this path is one of reflection.
 pub(super) fn is_reflection(path: &str) -> bool {
     path.starts_with(V1) || path.starts_with(V1ALPHA)
 }
