@@ -30,13 +30,12 @@ use crate::{Allocation, Allocator};
 /// take constant time but for a binary search among at most 256 classes, and for the
 /// table of a slab's slots, which doubles as slots come into use.
 ///
-/// Compared with [`OffsetAllocator`](crate::OffsetAllocator): an alignment
-/// chooses the class instead of searching for a gap, and a class that has churned for
-/// long has lost nothing to gaps between its slots. In return the bytes between the size asked for and that of the slot stay
-/// unused, a request never crosses a slab, and a free slot serves its own class only:
-/// see [`Fragmented`](AllocateError::Fragmented). One allocation costs 16 bytes of
-/// metadata (up to twice that while a slab fills), one slab 48, once it or one behind it
-/// has been used.
+/// Compared with [`OffsetAllocator`](crate::OffsetAllocator): an alignment chooses the class
+/// instead of searching for a gap, and a class that has churned for long has lost nothing to gaps
+/// between its slots. In return the bytes between the size asked for and that of the slot stay
+/// unused, a request never crosses a slab, and a free slot serves its own class only: see
+/// [`Fragmented`](AllocateError::Fragmented). One allocation costs 16 bytes of metadata (up to
+/// twice that while a slab fills), one slab 48, once it or one behind it has been used.
 ///
 /// There are at most `2^32 - 2` slabs. What lies beyond the last whole slab is not used;
 /// [`unusable`](Self::unusable) says how much that is.

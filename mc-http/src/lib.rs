@@ -33,8 +33,8 @@ use page::Whole;
 /// them out.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Connections that wait until they are taken; the system may have a lower limit. Beyond it TCP lets
-/// a client try again only after a second.
+/// Connections that wait until they are taken; the system may have a lower limit. Beyond it TCP
+/// lets a client try again only after a second.
 const BACKLOG: u32 = 4096;
 /// How long the head of a request may take to arrive, and a kept connection may idle.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);

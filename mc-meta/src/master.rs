@@ -90,7 +90,7 @@ pub(crate) struct Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     First,
-    /// It was refused for want of room, and waits.
+    /// It was refused for lack of space, and waits.
     Further,
 }
 

@@ -42,7 +42,7 @@ impl Master {
         self.put_start_as(now, client, put, Attempt::First)
     }
 
-    /// [`put_start`](Self::put_start) once more of one that was refused for want of room and
+    /// [`put_start`](Self::put_start) once more of one that was refused for lack of space and
     /// waits for it: a refusal counts as a retry, not as one more.
     ///
     /// # Errors

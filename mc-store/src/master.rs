@@ -153,11 +153,11 @@ impl MasterBuilder {
     }
 
     /// The state machine to serve, in place of a new one that [`config`](Self::config) and
-    /// [`seed`](Self::seed) describe: one rebuilt from records ([`mc_meta::Rebuild`]), or one with an
-    /// eviction policy or allocation strategy of the caller's own. Its times must be those of
-    /// [`SystemClock`]. It gets a secret drawn at random unless it
-    /// [has its own](mc_meta::Master::with_secret), which a rebuilt one needs if puts that were open
-    /// are to end.
+    /// [`seed`](Self::seed) describe: one rebuilt from records ([`mc_meta::Rebuild`]), or one with
+    /// an eviction policy or allocation strategy of the caller's own. Its times must be those of
+    /// [`SystemClock`]. It gets a secret drawn at random unless it [has its
+    /// own](mc_meta::Master::with_secret), which a rebuilt one needs if puts that were open are to
+    /// end.
     ///
     /// ```
     /// use mc_evict::PolicyKind;

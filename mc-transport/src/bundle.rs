@@ -39,12 +39,11 @@ impl Default for BundleConfig {
 /// Several links to one peer, used together: over several connections, several
 /// network cards, or several kinds of transport that open the same keys.
 ///
-/// Operations go to the link with the fewest bytes under way; large ones are cut and
-/// use all. What a lost link leaves undone is done again by the others, so that one
-/// broken card costs time and no operation: one-sided reads and writes of the same
-/// bytes may be repeated. Before a write is, the peer ends the lost link
-/// ([`Link::fence`]), so that nothing of the first attempt arrives later. Links may be [added](Self::add) while it works, and lost
-/// ones are forgotten.
+/// Operations go to the link with the fewest bytes under way; large ones are cut and use all. What
+/// a lost link leaves undone is done again by the others, so that one broken card costs time and no
+/// operation: one-sided reads and writes of the same bytes may be repeated. Before a write is, the
+/// peer ends the lost link ([`Link::fence`]), so that nothing of the first attempt arrives later.
+/// Links may be [added](Self::add) while it works, and lost ones are forgotten.
 ///
 /// ```
 /// use std::sync::Arc;

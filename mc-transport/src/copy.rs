@@ -15,7 +15,8 @@ const CHUNK: usize = 128 << 10;
 /// for any. `may_go_on` is asked before each 128 KiB.
 ///
 /// # Errors
-/// What `may_go_on` refuses with, and [`TransferError::Cancelled`]; part of the bytes may have been moved then.
+/// What `may_go_on` refuses with, and [`TransferError::Cancelled`]; part of the bytes may have been
+/// moved then.
 ///
 /// # Panics
 /// When the two sides differ in length, which [`Operation::validate`] excludes.

@@ -6,7 +6,7 @@ macro_rules! error_codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal ($reference:literal) $text:literal,)*) => {
         /// A cause of failure as it travels on the wire and shows in logs.
         ///
-        /// Numbers that the reference system has keep its meaning. Where it uses
+        /// Numbers that Mooncake has keep its meaning. Where it uses
         /// one number for several causes we give each its own and
         /// [`reference_code`](Self::reference_code) folds them back.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ macro_rules! error_codes {
                 match self { $(Self::$name => $code,)* }
             }
 
-            /// The number that the reference system gives for this cause.
+            /// The number that Mooncake gives for this cause.
             #[must_use]
             pub const fn reference_code(self) -> i32 {
                 match self { $(Self::$name => $reference,)* }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 /// A number of bytes. Parses `4GB`, `512 MiB`, `1048576`; every unit is a power
-/// of 1024, as in the reference system's flags.
+/// of 1024, as in Mooncake's flags.
 ///
 /// ```
 /// use mc_types::ByteSize;

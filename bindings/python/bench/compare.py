@@ -1,8 +1,8 @@
-"""Measures this package and the reference system's in one run on one machine, as ratios.
+"""Measures this package and Mooncake's in one run on one machine, as ratios.
 
     python compare.py VENV [--rounds N] [--placement same|free|both]
 
-VENV is a virtual environment in which the reference system's package is installed; this file is
+VENV is a virtual environment in which Mooncake's package is installed; this file is
 run by an interpreter in which this one is. Placement `same` keeps every process on one CPU, which
 leaves out what waking another CPU costs; `free` lets the system choose. Each round measures both
 systems, one after the other, and each number is the median of the rounds. Run it on a machine
@@ -128,7 +128,7 @@ def measure(system: System, logs: Path) -> Figures:
         stack.callback(node.wait)
         stack.callback(node.kill)
         assert node.stdout is not None
-        # The reference system prints lines of its own.
+        # Mooncake prints lines of its own.
         while (line := node.stdout.readline()) != b"ready\n":
             if not line:
                 raise RuntimeError(f"no memory was contributed; see {log}")

@@ -28,7 +28,7 @@ def emit(name: str, value: float, **labels: object) -> None:
 
 
 def fail(what: str) -> NoReturn:
-    """Ends at once: the reference system does not survive an orderly exit everywhere."""
+    """Ends at once: Mooncake does not survive an orderly exit everywhere."""
     os.write(2, f"wrong answer: {what}\n".encode())
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""A connector that was written for the reference system, unchanged, over this package.
+"""A connector that was written for Mooncake, unchanged, over this package.
 
     python omni_connector.py 127.0.0.1:50051
 
@@ -12,7 +12,7 @@ import mc_store
 
 mc_store.install_as_mooncake()
 
-# %% What follows is as it would be with the reference system.
+# %% What follows is as it would be with Mooncake.
 import pickle  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402

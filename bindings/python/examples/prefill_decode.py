@@ -4,7 +4,7 @@
     ROLE=decode MASTER_SERVER=10.0.0.1:50051 python prefill_decode.py
 
 Either may start first: decode waits for the blocks, prefill for decode to have them all. The
-variables are those of the reference system's `stress_cluster_benchmark.py`; SEGMENT_SIZE,
+variables are those of Mooncake's `stress_cluster_benchmark.py`; SEGMENT_SIZE,
 BLOCK_SIZE (bytes) and BLOCKS say how much.
 """
 

@@ -1,4 +1,4 @@
-//! Errors of the store as the numbers that the reference system gives for them.
+//! Errors of the store as the numbers that Mooncake gives for them.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use mc_store::{CallError, ErrorCode, GetError, PutError, SegmentError, StartErro
 /// Success.
 pub(crate) const OK: i32 = 0;
 
-/// Why a call failed, as a negative number of the reference system.
+/// Why a call failed, as a negative number of Mooncake.
 ///
 /// It is made of an error of the store, whose text, the causes behind it included, goes to the
 /// log then: as a warning, or as a detail when callers live with it, as with an object that is
@@ -67,7 +67,7 @@ impl Failure {
             | ErrorCode::AllLeased => tracing::debug!(%code, "{text}"),
             _ => tracing::warn!(%code, "{text}"),
         }
-        // The reference system calls a bad key a bad argument.
+        // Mooncake calls a bad key a bad argument.
         let code = if code == ErrorCode::InvalidKey { ErrorCode::InvalidParams } else { code };
         Self::of(code)
     }

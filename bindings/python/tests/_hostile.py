@@ -30,7 +30,7 @@ REFUSALS = (TypeError, ValueError, OverflowError, BufferError, AttributeError)
 #: What an allocator raises when there is no such memory.
 EXHAUSTED = (MemoryError, RuntimeError)
 
-#: Of the reference system, by their hundreds: -1 … -1702.
+#: Of Mooncake, by their hundreds: -1 … -1702.
 CODES = {
     *(-1, -10, -100, -101, -102, -103, -200, -300, -400, -500, -600, -601),
     *range(-714, -699),

@@ -1,4 +1,4 @@
-"""What the tests of tensors share: objects of the reference system, and requests for parts."""
+"""What the tests of tensors share: objects of Mooncake, and requests for parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mc_store.mooncake._tensors import ParallelAxis, ReadTarget, TensorParallelism
 
-#: Objects by name, as `MooncakeDistributedStore` of the reference system's wheel 0.3.13.post1
+#: Objects by name, as `MooncakeDistributedStore` of Mooncake's wheel 0.3.13.post1
 #: stored them (with torch 1.13, and look-alikes of tensors for the types that this torch has not):
 #: `elements *` are the numbers 0 and 1; `shape 4x6` and all that is cut from it are 0 to 23 in
 #: float32, cut by `put_tensor_with_tp("rank", tp_size=3, split_dim=1)` and

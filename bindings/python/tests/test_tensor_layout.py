@@ -1,4 +1,4 @@
-"""The bytes of tensor objects: those of the reference system, and any others."""
+"""The bytes of tensor objects: those of Mooncake, and any others."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ pub(crate) enum BenchError {
         /// What is wrong with it.
         source: io::Error,
     },
-    /// The reference system is not there, or fails.
-    #[error("cannot {what} the reference system: {found}")]
+    /// Mooncake is not there, or fails.
+    #[error("cannot {what} Mooncake: {found}")]
     Reference {
         /// What was done with it.
         what: &'static str,

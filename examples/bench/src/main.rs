@@ -43,7 +43,8 @@ struct Args {
     /// Measure next to nothing, to see that everything runs
     #[arg(long, hide = true)]
     smoke: bool,
-    /// Trace of the evict suite: JSON lines with "hash_ids", or .gz of them [default: the shipped one]
+    /// Trace of the evict suite: JSON lines with "hash_ids", or .gz of them [default: the shipped
+    /// one]
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]

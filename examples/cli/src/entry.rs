@@ -67,8 +67,8 @@ where
 /// A command line whose flags are right one by one but not together.
 ///
 /// ```
-/// let error = mc_cli::UsageError::new("--capacity is for a cluster of our own; leave it out with --master");
-/// assert!(error.to_string().starts_with("--capacity"));
+/// let error = mc_cli::UsageError::new("--capacity is for a cluster of our own; leave it out with
+/// --master"); assert!(error.to_string().starts_with("--capacity"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]

@@ -1,4 +1,4 @@
-//! Flags spelt as in the reference system: names are brought into clap's spelling
+//! Flags spelt as in Mooncake: names are brought into clap's spelling
 //! before clap sees them, values are left alone.
 
 use std::any::TypeId;

@@ -1,5 +1,5 @@
 //! How a program joins a cluster as a member that may contribute memory: flags, and the
-//! variables that the reference system's sample programs read.
+//! variables that Mooncake's sample programs read.
 
 use mc_store::{ClientBuilder, ClientConfig, ConfigError, Protocol};
 use mc_types::{ByteSize, ParseByteSizeError};
@@ -15,7 +15,7 @@ pub struct MemberArgs {
     /// The master, as host:port [default: 127.0.0.1:50051].
     #[arg(long = "master_server_address", env = "MASTER_SERVER", value_name = "HOST:PORT")]
     pub master: Option<String>,
-    /// Accepted for the reference system's sake: the master itself says where segments are.
+    /// Accepted for Mooncake's sake: the master itself says where segments are.
     #[arg(long = "metadata_server", env = "METADATA_ADDR", value_name = "URL")]
     pub metadata_server: Option<String>,
     /// Memory to contribute; 0 contributes none [default: 3200MB].
@@ -29,7 +29,7 @@ pub struct MemberArgs {
     /// that reaches the master, and a free port].
     #[arg(long = "local_hostname", env = "LOCAL_HOSTNAME", value_name = "HOST[:PORT]")]
     pub local_hostname: Option<String>,
-    /// How bytes travel; this build knows tcp, and shares memory with processes of its host.
+    /// How bytes travel. Supported: tcp; it shares memory with processes of its host.
     #[arg(
         long = "protocol",
         env = "PROTOCOL",

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// The master, as host:port [default: localhost:50051].
     #[arg(long = "master_server_address", value_name = "HOST:PORT", help_heading = "Cluster")]
     pub(crate) master: Option<String>,
-    /// Accepted for the reference system's sake: the master itself says where segments are.
+    /// Accepted for Mooncake's sake: the master itself says where segments are.
     #[arg(long = "metadata_server", value_name = "URL", help_heading = "Cluster")]
     pub(crate) metadata_server: Option<String>,
 
@@ -72,7 +72,7 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) max_connections_per_address: Option<NonZeroUsize>,
-    /// How bytes travel; this build knows tcp.
+    /// How bytes travel. Supported: tcp.
     #[arg(
         long = "protocol",
         value_name = "NAME",

@@ -40,7 +40,7 @@ pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, Ct
             }
         }
         PutOutcome::Existing => {
-            print(format!("{key} is there already; it keeps its value\n").as_bytes())?;
+            print(format!("{key} already exists; value unchanged\n").as_bytes())?;
         }
         PutOutcome::Pending => return Err(CtlError::PutPending { key: put.key.clone() }),
     }

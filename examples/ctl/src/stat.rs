@@ -49,7 +49,7 @@ fn cluster_text(report: &ClusterReport) -> String {
         (
             "puts",
             format!(
-                "{} begun, {} ended, {} revoked, {} discarded, {} refused for want of room \
+                "{} begun, {} ended, {} revoked, {} discarded, {} rejected: out of space \
                  (tried again {} times)",
                 report.put_starts,
                 report.put_ends,

@@ -23,8 +23,8 @@ pub(crate) struct AccessArgs {
     )]
     offer_local_socket: bool,
     /// Who may call: a line for each token, certificate or user, with a role and a tenant.
-    /// Read again when it changes. Without it everybody who gets a connection is an
-    /// administrator.
+    /// Read again when it changes. Without it every client that can connect has
+    /// full access.
     #[arg(long = "access_file", value_name = "PATH")]
     pub(crate) access_file: Option<PathBuf>,
     /// Speak TLS only, with this certificate and its chain (PEM). Read again when it changes.

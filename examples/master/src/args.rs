@@ -77,7 +77,7 @@ pub(crate) struct Args {
     )]
     pub(crate) metric_reporting: bool,
 
-    /// Keep small values for clients of the reference system, which find each other's memory by
+    /// Keep small values for clients of Mooncake, which find each other's memory by
     /// them: GET, PUT and DELETE of /metadata?key=… over HTTP. This system's own clients need none.
     #[arg(
         long = "enable_http_metadata_server",
@@ -141,7 +141,7 @@ pub(crate) struct Args {
     )]
     soft_pin_from: SoftPinFrom,
     /// Remove each object this long after it was first read, unless it is pinned; 0 lets one
-    /// reader have it. Without this flag no object goes for having been read.
+    /// reader have it. Default: reading never removes an object.
     #[arg(
         long = "ttl_after_get",
         value_name = "MS|DURATION",
@@ -229,7 +229,7 @@ pub(crate) struct Args {
     )]
     default_tenant_quota: DefaultQuota,
 
-    /// Most copy and move tasks that wait for their clients.
+    /// Maximum number of queued copy and move tasks.
     #[arg(
         long = "max_total_pending_tasks",
         value_name = "N",
@@ -237,7 +237,7 @@ pub(crate) struct Args {
         help_heading = "Tasks"
     )]
     max_pending_tasks: usize,
-    /// Most tasks that clients work on.
+    /// Maximum number of tasks that clients work on.
     #[arg(
         long = "max_total_processing_tasks",
         value_name = "N",
@@ -253,7 +253,7 @@ pub(crate) struct Args {
         help_heading = "Tasks"
     )]
     max_finished_tasks: usize,
-    /// After how long a task fails that no client has fetched; 0 for never.
+    /// Timeout for a queued task that no client fetched; 0 for never.
     #[arg(
         long = "pending_task_timeout_sec",
         value_name = "SECONDS",
@@ -262,7 +262,7 @@ pub(crate) struct Args {
         help_heading = "Tasks"
     )]
     pending_task_timeout: Duration,
-    /// After how long a task fails that was fetched and is not done; 0 for never.
+    /// Timeout for a task that a client fetched; 0 for never.
     #[arg(
         long = "processing_task_timeout_sec",
         value_name = "SECONDS",
@@ -271,7 +271,7 @@ pub(crate) struct Args {
         help_heading = "Tasks"
     )]
     processing_task_timeout: Duration,
-    /// How often a client tries a task again whose target has no room.
+    /// Retries for a task whose target is full.
     #[arg(
         long = "max_retry_attempts",
         value_name = "N",
@@ -286,7 +286,7 @@ pub(crate) struct Args {
         value_name = "SECONDS",
         default_value = "30",
         value_parser = parse_seconds,
-        help_heading = "Zombies and liveness"
+        help_heading = "Timeouts and failure detection"
     )]
     put_start_discard_timeout: Duration,
     /// Age at which the space of an unfinished put is taken back; not less than the age before.
@@ -295,7 +295,7 @@ pub(crate) struct Args {
         value_name = "SECONDS",
         default_value = "600",
         value_parser = parse_seconds,
-        help_heading = "Zombies and liveness"
+        help_heading = "Timeouts and failure detection"
     )]
     put_start_release_timeout: Duration,
     /// How long a node may stay silent before its segments are suspended: what they hold
@@ -305,7 +305,7 @@ pub(crate) struct Args {
         value_name = "SECONDS",
         default_value = "10",
         value_parser = parse_seconds,
-        help_heading = "Zombies and liveness"
+        help_heading = "Timeouts and failure detection"
     )]
     client_ttl: Duration,
     /// How long suspended segments are kept for their node to come back with what they hold;
@@ -315,7 +315,7 @@ pub(crate) struct Args {
         value_name = "SECONDS",
         default_value = "600",
         value_parser = parse_seconds,
-        help_heading = "Zombies and liveness"
+        help_heading = "Timeouts and failure detection"
     )]
     client_return_timeout: Duration,
 }
@@ -331,7 +331,7 @@ impl Args {
         SocketAddr::new(self.metrics_host, self.metrics_port)
     }
 
-    /// Where to keep values for clients of the reference system, if anywhere.
+    /// Where to keep values for clients of Mooncake, if anywhere.
     pub(crate) fn metadata_address(&self) -> Option<SocketAddr> {
         self.metadata_server.then(|| SocketAddr::new(self.metadata_host, self.metadata_port))
     }
@@ -429,7 +429,7 @@ fn parse_soft_pin_from(name: &str) -> Result<SoftPinFrom, NoSuchStart> {
     }
 }
 
-/// One for each CPU, and not fewer than the reference system has.
+/// One for each CPU, and not fewer than Mooncake has.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(4, NonZero::get).clamp(4, MAX_THREADS)
 }

@@ -157,10 +157,10 @@ impl Change {
             Self::Status(segment, status) => segment.log_status(*status),
             Self::Gone(SegmentIdentity { name, endpoint, size, client }) => {
                 let size = ByteSize::bytes(*size);
-                info!(segment = ?name, %size, ?endpoint, %client, "segment gone with all it held");
+                info!(segment = ?name, %size, ?endpoint, %client, "segment removed, its objects are lost");
             }
             Self::Expired(client) => {
-                warn!(%client, "client was silent too long");
+                warn!(%client, "client timed out: no heartbeat");
             }
             Self::Suspected(SegmentIdentity { name, endpoint, client, .. }, true) => warn!(
                 segment = ?name, ?endpoint, %client,

@@ -137,7 +137,7 @@ fn counters(text: &mut String, report: &MasterReport) {
         ("master_put_start_requests_total", "Puts that got space", report.put_starts),
         (
             "master_put_start_alloc_failures_total",
-            "Puts refused for want of room, each once",
+            "Puts rejected: out of space, each once",
             report.put_start_no_room,
         ),
         (
@@ -169,16 +169,12 @@ fn counters(text: &mut String, report: &MasterReport) {
             "Objects looked at as victims, evicted or not",
             report.eviction_offers,
         ),
-        (
-            "master_expired_key_count",
-            "Objects that went for having been read",
-            report.expired_objects,
-        ),
+        ("master_expired_key_count", "Objects expired by --ttl_after_get", report.expired_objects),
         ("master_expired_clients_total", "Clients silent for too long", report.expired_clients),
         ("master_file_put_end_total", "Files written to the shared tier", report.disk_put_ends),
         (
             "master_file_alloc_failures_total",
-            "Puts planned without a file for want of room",
+            "Puts planned without a file: the shared tier is full",
             report.disk_no_room,
         ),
         (

@@ -1,4 +1,4 @@
-//! The metadata server of the reference system: small values by key, in memory. Its clients find
+//! The metadata server of Mooncake: small values by key, in memory. Its clients find
 //! by them where the others' memory is; what the values say is theirs.
 
 use std::borrow::Cow;

@@ -75,7 +75,7 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     failure.map_or(Ok(()), |problem| Err(ServeError::Ticker(problem)))
 }
 
-/// The lines by which the reference system says that it is up.
+/// The lines by which Mooncake says that it is up.
 fn announce(address: SocketAddr, threads: usize) {
     let lines = format!(
         "Starting Mooncake Master Service\nPort: {}\nMax threads: {threads}\n\

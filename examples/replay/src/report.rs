@@ -141,7 +141,7 @@ impl fmt::Display for Report {
             grouped(self.existing_blocks),
             "blocks put behind a gap or by another worker".into(),
         )?;
-        row("refused", grouped(self.refused_blocks), "blocks not put for want of room".into())?;
+        row("refused", grouped(self.refused_blocks), "blocks not put: out of space".into())?;
         row("wrong bytes", grouped(self.wrong_bytes), none())?;
         row("seconds", format!("{:.2}", self.seconds), none())
     }

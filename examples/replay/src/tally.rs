@@ -52,7 +52,7 @@ pub(crate) struct Tally {
     /// Puts of blocks that were there behind a gap, or that another worker had put
     /// or was putting.
     pub(crate) existing_blocks: u64,
-    /// Puts refused for want of room.
+    /// Puts refused for lack of space.
     pub(crate) refused_blocks: u64,
     pub(crate) bytes_got: u64,
     pub(crate) bytes_put: u64,

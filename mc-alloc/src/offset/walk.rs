@@ -28,7 +28,8 @@ impl Region {
     }
 }
 
-/// The regions of an allocator in address order; from [`OffsetAllocator::regions`](crate::OffsetAllocator::regions).
+/// The regions of an allocator in address order; from
+/// [`OffsetAllocator::regions`](crate::OffsetAllocator::regions).
 #[derive(Clone)]
 pub struct Regions<'a> {
     pub(super) table: &'a RegionTable,

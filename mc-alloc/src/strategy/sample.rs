@@ -10,7 +10,7 @@ use super::draw::Draw;
 use super::preferred::Preferred;
 
 /// Segments that a sampling strategy compares, per replica wanted, unless told
-/// otherwise: those of the reference system.
+/// otherwise: those of Mooncake.
 pub const DEFAULT_SAMPLE: usize = 6;
 
 /// Samples that a sampling strategy draws before it gives up.

@@ -63,7 +63,7 @@ impl Master {
     /// object's length, and is called again each time that room was made.
     ///
     /// # Errors
-    /// [`PutStartError`]; a refusal for want of room is counted and remembered for the key.
+    /// [`PutStartError`]; a refusal for lack of space is counted and remembered for the key.
     pub(crate) fn begin_with_room(
         &self,
         now: Time,

@@ -59,7 +59,7 @@ impl Master {
         self.upsert_start_as(now, client, put, Attempt::First)
     }
 
-    /// [`upsert_start`](Self::upsert_start) once more of one that was refused for want of room and
+    /// [`upsert_start`](Self::upsert_start) once more of one that was refused for lack of space and
     /// waits for it: a refusal counts as a retry, not as one more.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ const MAX_DFA_BYTES: usize = 1 << 20;
 /// the pattern: none backtracks, and none runs from a cache that another key can spoil.
 /// (The construction is the subset construction of Rabin and Scott, 1959.)
 ///
-/// As in the reference system a pattern may match anywhere in a key unless it is
+/// As in Mooncake a pattern may match anywhere in a key unless it is
 /// anchored with `^` and `$`, the empty pattern matches every key, and `.`, `\w` and `\d`
 /// mean one byte, ASCII letters and ASCII digits. `(?u:.)` is one character of any
 /// alphabet, and a class such as `[é]` is written `(?u:[é])`. The syntax is that of the

@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 /// How the bytes of a segment are divided among objects.
 ///
-/// Written as [`FromStr`] reads it: `offset`, or `cachelib` as the reference system
+/// Written as [`FromStr`] reads it: `offset`, or `cachelib` as Mooncake
 /// names slabs; `slab` means the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

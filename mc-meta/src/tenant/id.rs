@@ -32,8 +32,8 @@ impl TenantId {
     /// The tenant of callers that name none.
     pub const DEFAULT: Self = Self(None);
 
-    /// Checks a name. The empty one stands for the default tenant, as in the
-    /// reference system's requests.
+    /// Checks a name. The empty one stands for the default tenant, as in
+    /// Mooncake's requests.
     ///
     /// # Errors
     /// [`TenantIdError`] when it is no tenant's name.

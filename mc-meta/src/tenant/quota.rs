@@ -12,7 +12,7 @@ use crate::tenant::ledger::{Ledger, TenantSlot};
 /// Most tenants that can be charged at a time.
 pub const MAX_TENANTS: usize = 1 << 16;
 
-/// Most bytes that a tenant can be given: what the reference system's counters hold.
+/// Most bytes that a tenant can be given: what Mooncake's counters hold.
 pub const MAX_QUOTA: u64 = i64::MAX as u64;
 
 /// Stands for no limit where a tenant's usage says how many bytes it may have.

@@ -18,7 +18,7 @@ mod tests;
 /// Most clients that have a local disk.
 pub const MAX_DISKS: usize = 1 << 16;
 
-/// Limits of the way to local disks and back. The defaults are the reference system's.
+/// Limits of the way to local disks and back. The defaults are Mooncake's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OffloadConfig {
@@ -67,7 +67,7 @@ pub struct DiskUsage {
 pub struct OffloadTotals {
     /// Objects queued to be written to a disk.
     pub queued: u64,
-    /// Objects refused for want of room in the queue.
+    /// Objects refused for lack of space in the queue.
     pub refused: u64,
     /// Objects written.
     pub written: u64,

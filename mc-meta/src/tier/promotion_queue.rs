@@ -26,7 +26,7 @@ const CANDIDATE_LIFE: Duration = Duration::from_secs(60);
 const FIRST_BACKOFF: Duration = Duration::from_millis(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
 
-/// When objects come back into memory. The defaults are the reference system's. Zero
+/// When objects come back into memory. The defaults are Mooncake's. Zero
 /// counts as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -49,7 +49,7 @@ pub enum AccessError {
         list: Box<str>,
     },
     /// It has no entries, so that no call could be answered.
-    #[error("{list} names nobody; write a line such as `uid:0 admin`")]
+    #[error("{list} has no entries; write a line such as `uid:0 admin`")]
     Empty {
         /// The file, or that it is none.
         list: Box<str>,

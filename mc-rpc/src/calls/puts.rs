@@ -22,7 +22,7 @@ pub struct PutStartItem<'a> {
     pub key: KeyRef<'a>,
     /// Lengths of its slices in bytes; the object is their concatenation.
     pub slice_lengths: &'a [u64],
-    /// Whether it was refused for want of room before and waits: the master counts a refusal
+    /// Whether it was refused for lack of space before and waits: the master counts a refusal
     /// as a retry then.
     pub again: bool,
 }

@@ -88,7 +88,7 @@ pub struct ClusterReport {
     pub put_ends: u64,
     /// Puts revoked.
     pub put_revokes: u64,
-    /// Puts refused for want of room, each once however often it was tried again.
+    /// Puts refused for lack of space, each once however often it was tried again.
     pub put_start_no_room: u64,
     /// Further attempts of such puts that were refused, too.
     pub put_start_retries: u64,
@@ -104,7 +104,7 @@ pub struct ClusterReport {
     pub exist_misses: u64,
     /// Objects removed on request.
     pub removed_objects: u64,
-    /// Objects that went for having been read.
+    /// Objects that expired after they were read.
     pub expired_objects: u64,
     /// Clients given up for dead.
     pub expired_clients: u64,
@@ -119,7 +119,7 @@ pub struct ClusterReport {
     pub disk_processing: u64,
     /// Files persisted since the master began.
     pub disk_put_ends: u64,
-    /// Puts planned without a file for want of room on the shared tier.
+    /// Puts planned without a file for lack of space on the shared tier.
     pub disk_no_room: u64,
     /// Files and objects on clients' own disks that their clients deleted to make room.
     pub disk_evictions: u64,

@@ -30,7 +30,7 @@ fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refu
                 config.replica_num = replica_num;
             }
             2 => config.with_soft_pin = field.bool()?,
-            // The field of the reference system holds one name, which comes first.
+            // The field of Mooncake holds one name, which comes first.
             3 => add_segment(field, "preferred_segment", 0, &mut config.preferred_segments)?,
             4 => {
                 let last = config.preferred_segments.len();

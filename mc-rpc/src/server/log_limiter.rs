@@ -34,7 +34,7 @@ impl LogLimiter {
     /// Logs that a connection of `peer` ends, unless too much has been logged lately.
     pub(super) fn about(&self, peer: &impl fmt::Display, reason: &impl fmt::Display) {
         if let Some(kept_back) = self.take(Instant::now()) {
-            tracing::warn!(%peer, %reason, "connection closed by this side");
+            tracing::warn!(%peer, %reason, "rejected connection");
             if kept_back > 0 {
                 tracing::warn!(kept_back, "more connections were closed than are told of");
             }

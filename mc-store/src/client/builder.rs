@@ -266,7 +266,7 @@ impl ClientBuilder {
 
     /// Where to serve pages over HTTP: `/health`, `/metrics` for Prometheus and
     /// `/metrics/summary`. Whoever reaches the port may read them. The default is nowhere;
-    /// the reference system uses port 9300.
+    /// Mooncake uses port 9300.
     #[cfg(feature = "http")]
     pub fn http(mut self, address: SocketAddr) -> Self {
         self.http = Some(address);
@@ -449,8 +449,8 @@ fn warn_of_loopback(listen: SocketAddr, endpoint: Option<&Endpoint>) {
     if listen.ip().is_unspecified() && told.is_ok_and(|told| told.ip().is_loopback()) {
         tracing::warn!(
             %endpoint,
-            "peers are told a loopback address, because the master is reached through one; \
-             those on other hosts cannot use it: name this host's address to advertise"
+            "advertising a loopback address: clients on other hosts cannot connect; set this \
+             host's address to advertise"
         );
     }
 }

@@ -90,7 +90,7 @@ struct Item {
     sums: Option<Sums>,
     outcome: Option<Result<PutOutcome, PutError>>,
     placements: u32,
-    /// Whether it was refused for want of room, which the master has counted.
+    /// Whether it was refused for lack of space, which the master has counted.
     was_refused: bool,
 }
 

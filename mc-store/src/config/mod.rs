@@ -152,7 +152,7 @@ impl ClientConfig {
     }
 
     /// The same with the settings in variables of the environment in place of its own. A
-    /// variable that is empty says nothing, and `MOONCAKE_CONFIG_PATH` is not looked at.
+    /// variable that is empty is ignored, and `MOONCAKE_CONFIG_PATH` is not looked at.
     ///
     /// # Errors
     /// [`ConfigError::BadValue`].

@@ -44,13 +44,13 @@ macro_rules! settings {
         /// `docs/configuration.md`.
         ///
         /// ```
-        /// use mc_store::{ByteSize, ClientConfig};
-        /// let text = r#"{"master_server_address": "10.0.0.1:50051", "global_segment_size": "4GB"}"#;
-        /// let variables = |name: &str| (name == "MC_STORE_MEMCPY").then(|| "0".into());
-        /// let mut config = ClientConfig::from_json(text)?.apply_vars(variables)?;
+        /// use mc_store::{ByteSize, ClientConfig}; let text = r#"{"master_server_address":
+        /// "10.0.0.1:50051", "global_segment_size": "4GB"}"#; let variables = |name: &str| (name ==
+        /// "MC_STORE_MEMCPY").then(|| "0".into()); let mut config =
+        /// ClientConfig::from_json(text)?.apply_vars(variables)?;
         /// assert_eq!(config.global_segment_size, Some(ByteSize::gib(4)));
-        /// assert_eq!(config.local_memcpy, Some(false));
-        /// config.segment_name = Some("node-7".into());
+        /// assert_eq!(config.local_memcpy, Some(false)); config.segment_name =
+        /// Some("node-7".into());
         /// # Ok::<(), mc_store::ConfigError>(())
         /// ```
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,7 +107,7 @@ settings! {
         value::size;
     /// The name by which puts can prefer the segment.
     segment_name: String = "segment_name", "MC_STORE_SEGMENT_NAME", value::text;
-    /// A file that the segment's memory is; excludes huge pages and a NUMA node.
+    /// The file that backs the segment's memory; excludes huge pages and a NUMA node.
     segment_file: PathBuf = "segment_file", "MC_STORE_SEGMENT_FILE", value::path;
     /// The memory for values that this client itself reads; 0 makes a pure server.
     local_buffer_size: ByteSize = "local_buffer_size", "MOONCAKE_LOCAL_BUFFER_SIZE",
@@ -124,8 +124,7 @@ settings! {
     /// Which values of the cache make room for others.
     local_hot_cache_policy: PolicyKind = "local_hot_cache_policy",
         "MC_STORE_LOCAL_HOT_CACHE_POLICY", value::policy;
-    /// Whether processes share the cache, which they never do: anything but `false` is
-    /// refused.
+    /// Not supported; must be `false`.
     local_hot_cache_use_shm: bool = "local_hot_cache_use_shm",
         "MC_STORE_LOCAL_HOT_CACHE_USE_SHM", value::never;
     /// Whether values are checked. They always are, so that this is without effect, which is
@@ -156,7 +155,7 @@ settings! {
     /// Most connections of peers of one address at a time.
     transfer_max_connections_per_address: NonZeroUsize = "transfer_max_connections_per_address",
         "MC_STORE_TRANSFER_MAX_CONNECTIONS_PER_ADDRESS", value::places;
-    /// Where the reference system keeps its metadata. Accepted for its files' sake and
+    /// Where Mooncake keeps its metadata. Accepted for its files' sake and
     /// without effect, which is logged: the master itself says where segments are.
     metadata_server: String = "metadata_server", "MOONCAKE_TE_META_DATA_SERVER", value::text;
     /// Whether the segment is made of huge pages, if the system has enough of them.

@@ -80,7 +80,7 @@ fn later_sources_override_earlier_ones() {
     std::fs::remove_file(&path).unwrap();
     let config = config.unwrap();
     assert_eq!(config.master.as_deref(), Some("variable:1"));
-    assert_eq!(config.segment_name.as_deref(), Some("file"), "an empty variable says nothing");
+    assert_eq!(config.segment_name.as_deref(), Some("file"), "an empty variable is ignored");
     let code = ClientConfig { segment_name: Some("code".into()), ..ClientConfig::default() };
     let config = config.overridden_by(code);
     assert_eq!(config.segment_name.as_deref(), Some("code"));

@@ -58,8 +58,8 @@ pub struct TcpConfig {
     /// Most connections accepted at a time. When there are as many, one that idles is closed for
     /// each new one: first those that have known no key yet, then those that have been silent for
     /// longest, from the address that has most. Only while all of them are at work is a new one
-    /// told to come back later. Each costs a descriptor and about 40 KB. At most three quarters of the
-    /// descriptors that the process may have. Default 16,384.
+    /// told to come back later. Each costs a descriptor and about 40 KB. At most three quarters of
+    /// the descriptors that the process may have. Default 16,384.
     pub max_connections: usize,
     /// Most connections of one address at a time (of IPv6 one /64); beyond it the address's own
     /// yield as said above. Default 16,384: no limit of its own.

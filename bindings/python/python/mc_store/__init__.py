@@ -8,7 +8,7 @@ b'hello from the pool'
 
 :class:`Client` joins a cluster, :class:`AsyncClient` does so for asyncio, and :func:`local` makes
 one inside this process. What they raise is in :mod:`mc_store.exceptions`, what they report in
-:mod:`mc_store.reports`. Programs that are written for the reference system find its modules in
+:mod:`mc_store.reports`. Programs that are written for Mooncake find its modules in
 :mod:`mc_store.mooncake`, or under their own names after :func:`install_as_mooncake`.
 """
 

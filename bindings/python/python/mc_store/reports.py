@@ -111,7 +111,7 @@ class ClusterReport:
     put_revokes: int
     """Puts revoked."""
     put_start_no_room: int
-    """Puts refused for want of room, each once however often it was tried again."""
+    """Puts refused for lack of space, each once however often it was tried again."""
     put_start_retries: int
     """Further attempts of such puts that were refused, too."""
     puts_discarded: int
@@ -127,7 +127,7 @@ class ClusterReport:
     removed_objects: int
     """Objects removed on request."""
     expired_objects: int
-    """Objects that went for having been read."""
+    """Objects that expired after they were read."""
     expired_clients: int
     """Clients given up for dead."""
 

@@ -11,7 +11,7 @@ use libc::{c_void, iovec};
 use super::maps;
 use crate::error::Failure;
 
-/// Largest value, the reference system's limit for a buffer.
+/// Largest value, Mooncake's limit for a buffer.
 const MAX_LEN: usize = 1 << 40;
 
 /// Most bytes of one call of the system.

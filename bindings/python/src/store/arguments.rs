@@ -20,7 +20,7 @@ impl<'py> FromPyObject<'_, 'py> for Size {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match object.extract::<usize>() {
             Ok(size) => Ok(Self(size)),
-            // As the reference system does with what is out of range.
+            // As Mooncake does with what is out of range.
             Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
                 Err(PyTypeError::new_err("an int from 0 to 2**64 - 1 is required"))
             }
@@ -39,7 +39,7 @@ impl<'py> IntoPyObject<'py> for Size {
     }
 }
 
-/// Whatever has a truth value, as the reference system takes it for a flag: an `int`, a `float`
+/// Whatever has a truth value, as Mooncake takes it for a flag: an `int`, a `float`
 /// or `None` beside a `bool`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flag(pub(super) bool);

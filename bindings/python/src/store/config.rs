@@ -25,8 +25,8 @@ use crate::error::Failure;
 /// preferred_segments, preferred_segment: names of segments to try first, in this order.
 /// group_ids: one for each key of the call; objects of one group are evicted together or not at
 ///     all. An empty one is no group.
-/// prefer_alloc_in_same_node, data_type: hints that are kept here and change nothing. The
-///     reference system refuses the first for put, put_parts and put_batch, and so does this.
+/// prefer_alloc_in_same_node, data_type: hints that are kept here and change nothing.
+///     Mooncake refuses the first for put, put_parts and put_batch, and so does this.
 /// nof_replica_num, dfs_replica_num, preferred_nof_segments: kinds of storage that do not exist
 ///     here; a put that asks for them is refused.
 #[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
@@ -163,7 +163,7 @@ impl ReplicateConfig {
         Ok(Plan { config, groups: groups.to_vec() })
     }
 
-    /// Whether the reference system refuses it for calls that take values, not addresses.
+    /// Whether Mooncake refuses it for calls that take values, not addresses.
     pub(super) fn is_only_for_addresses(&self) -> bool {
         self.prefer_alloc_in_same_node.0
     }

@@ -1,4 +1,4 @@
-//! Enumerations of the reference system.
+//! Enumerations of Mooncake.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -83,7 +83,8 @@ impl Store {
         Ok(counts(detached(py, || session.read_scattered(&keys, targets))?))
     }
 
-    /// batch_get_into_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]], all_sizes: list[list[int]], prefer_alloc_in_same_node: bool = False) -> list[int]
+    /// batch_get_into_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]],
+    /// all_sizes: list[list[int]], prefer_alloc_in_same_node: bool = False) -> list[int]
     ///
     /// batch_get_into of values that go into several pieces of memory each, one piece after the
     /// other. prefer_alloc_in_same_node is accepted and without effect.

@@ -22,8 +22,11 @@ impl Store {
         Self::default()
     }
 
-    /// setup(self, local_hostname: str, metadata_server: str, global_segment_size: int = 16777216, local_buffer_size: int = 16777216, protocol: str = 'tcp', rdma_devices: str = '', master_server_addr: str = '127.0.0.1:50051', engine: object = None, enable_ssd_offload: bool = False, ssd_offload_path: str = '', tenant_id: str = 'default', enable_client_http_server: bool = False, client_http_port: int = 9300) -> int
-    /// setup(self, config: dict) -> int
+    /// setup(self, local_hostname: str, metadata_server: str, global_segment_size: int = 16777216,
+    /// local_buffer_size: int = 16777216, protocol: str = 'tcp', rdma_devices: str = '',
+    /// master_server_addr: str = '127.0.0.1:50051', engine: object = None, enable_ssd_offload: bool
+    /// = False, ssd_offload_path: str = '', tenant_id: str = 'default', enable_client_http_server:
+    /// bool = False, client_http_port: int = 9300) -> int setup(self, config: dict) -> int
     ///
     /// Joins the cluster of a master. A store that is set up already leaves its cluster first.
     /// Returns 0, or a negative number when the cluster cannot be joined; the store is as before
@@ -69,7 +72,7 @@ impl Store {
         rdma_devices='', master_server_addr='127.0.0.1:50051', engine=None, \
         enable_ssd_offload=False, ssd_offload_path='', tenant_id='default', \
         enable_client_http_server=False, client_http_port=9300)")]
-    #[allow(clippy::too_many_arguments, reason = "the reference system's")]
+    #[allow(clippy::too_many_arguments, reason = "Mooncake's")]
     fn setup(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! The face of the reference system: `MooncakeDistributedStore`.
+//! The face of Mooncake: `MooncakeDistributedStore`.
 //!
 //! Methods answer with numbers, as there: 0 or a count, and negative ones of
 //! [`ErrorCode::reference_code`](mc_types::ErrorCode::reference_code) for failures. What went

@@ -67,7 +67,8 @@ pairs! {
     #[pyo3(signature = (key, value, config = None, store_event_infos = None))]
     #[pyo3(text_signature = "($self, key, value, config=None, store_event_infos=None)")]
     put {
-        /// put(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        /// put(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(),
+        /// store_event_infos=None) -> int
         ///
         /// Stores the bytes of value, any object with the buffer protocol, under key. They are sent
         /// from where they are. A key that has a value keeps it, which is no failure. Returns 0;
@@ -79,7 +80,8 @@ pairs! {
         put
     }
     upsert {
-        /// upsert(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        /// upsert(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(),
+        /// store_event_infos=None) -> int
         ///
         /// put that replaces the value that the key has. Readers get the old one or the new one.
         upsert
@@ -92,14 +94,16 @@ pairs! {
     #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
     #[pyo3(text_signature = "($self, key, *values, config=None, store_event_infos=None)")]
     put {
-        /// put_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        /// put_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(),
+        /// store_event_infos=None) -> int
         ///
-        /// put of the bytes of several objects, one after the other, as one value. Without any bytes
-        /// it stores nothing and returns 0.
+        /// put of the bytes of several objects, one after the other, as one value. Without any
+        /// bytes it stores nothing and returns 0.
         put_parts
     }
     upsert {
-        /// upsert_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        /// upsert_parts(self, key: str, *values: Buffer, config: ReplicateConfig =
+        /// ReplicateConfig(), store_event_infos=None) -> int
         ///
         /// put_parts that replaces the value that the key has.
         upsert_parts
@@ -111,14 +115,16 @@ pairs! {
     #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
     #[pyo3(text_signature = "($self, keys, values, config=None, store_event_infos=None)")]
     put {
-        /// put_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        /// put_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig =
+        /// ReplicateConfig(), store_event_infos=None) -> int
         ///
         /// put of many values at once, each under a key of its own. Returns 0 when all are stored,
         /// and otherwise the number of the first failure; the others are stored all the same.
         put_batch
     }
     upsert {
-        /// upsert_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        /// upsert_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig =
+        /// ReplicateConfig(), store_event_infos=None) -> int
         ///
         /// put_batch that replaces the values that keys have.
         upsert_batch
@@ -130,14 +136,16 @@ pairs! {
     #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
     #[pyo3(text_signature = "($self, key, buffer_ptr, size, config=None, store_event_infos=None)")]
     put {
-        /// put_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        /// put_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig =
+        /// ReplicateConfig(), store_event_infos=None) -> int
         ///
-        /// put of the size bytes at buffer_ptr: straight from there when they are registered, and by
-        /// way of a copy otherwise. Returns -600 when they cannot be read.
+        /// put of the size bytes at buffer_ptr: straight from there when they are registered, and
+        /// by way of a copy otherwise. Returns -600 when they cannot be read.
         put_from
     }
     upsert {
-        /// upsert_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+        /// upsert_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig =
+        /// ReplicateConfig(), store_event_infos=None) -> int
         ///
         /// put_from that replaces the value that the key has.
         upsert_from
@@ -151,13 +159,15 @@ pairs! {
         text_signature = "($self, keys, buffer_ptrs, sizes, config=None, store_event_infos=None)"
     )]
     put {
-        /// batch_put_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
+        /// batch_put_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config:
+        /// ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
         ///
         /// put_from of many values at once. Returns 0 or a negative number for each key.
         batch_put_from
     }
     upsert {
-        /// batch_upsert_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
+        /// batch_upsert_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int],
+        /// config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
         ///
         /// batch_put_from that replaces the values that keys have.
         batch_upsert_from
@@ -169,7 +179,9 @@ pairs! {
 
 #[pymethods]
 impl Store {
-    /// put_from_with_metadata(self, key: str, buffer_ptr: int, metadata_buffer_ptr: int, size: int, metadata_size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> int
+    /// put_from_with_metadata(self, key: str, buffer_ptr: int, metadata_buffer_ptr: int, size: int,
+    /// metadata_size: int, config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) ->
+    /// int
     ///
     /// put_from of the metadata_size bytes at metadata_buffer_ptr, followed by the size bytes at
     /// buffer_ptr, as one value.
@@ -179,7 +191,7 @@ impl Store {
     ))]
     #[pyo3(text_signature = "($self, key, buffer_ptr, metadata_buffer_ptr, size, metadata_size, \
         config=None, store_event_infos=None)")]
-    #[allow(clippy::too_many_arguments, reason = "the reference system's")]
+    #[allow(clippy::too_many_arguments, reason = "Mooncake's")]
     fn put_from_with_metadata(
         &self,
         py: Python<'_>,
@@ -196,7 +208,9 @@ impl Store {
         self.store_pieces(py, key, &pieces, &config, Mode::Put)
     }
 
-    /// batch_put_from_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]], all_sizes: list[list[int]], config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
+    /// batch_put_from_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]],
+    /// all_sizes: list[list[int]], config: ReplicateConfig = ReplicateConfig(),
+    /// store_event_infos=None) -> list[int]
     ///
     /// batch_put_from of values that lie in several pieces of memory each. Returns 0 or a
     /// negative number for each key.

@@ -54,7 +54,9 @@ type Answer = Vec<Vec<Vec<i64>>>;
 
 #[pymethods]
 impl Store {
-    /// get_into_ranges(self, buffer_ptrs: list[int], all_keys: list[list[str]], all_dst_offsets: list[list[list[int]]], all_src_offsets: list[list[list[int]]], all_sizes: list[list[list[int]]]) -> list[list[list[int]]]
+    /// get_into_ranges(self, buffer_ptrs: list[int], all_keys: list[list[str]], all_dst_offsets:
+    /// list[list[list[int]]], all_src_offsets: list[list[list[int]]], all_sizes:
+    /// list[list[list[int]]]) -> list[list[list[int]]]
     ///
     /// Reads ranges of values: for each buffer, of each of its keys, for each of its ranges, the
     /// size bytes from the source offset of the value to the destination offset of the buffer.
@@ -96,7 +98,9 @@ impl Store {
         detached(py, || session.read_ranges(&buffers))
     }
 
-    /// _get_ranges_of(self, keys: list[str], generations: list[int], all_buffer_ptrs: list[list[int]], all_src_offsets: list[list[int]], all_sizes: list[list[int]]) -> list[list[int]]
+    /// _get_ranges_of(self, keys: list[str], generations: list[int], all_buffer_ptrs:
+    /// list[list[int]], all_src_offsets: list[list[int]], all_sizes: list[list[int]]) ->
+    /// list[list[int]]
     ///
     /// Reads ranges of values as get_into_ranges, each to an address of its own, and only of
     /// these puts, as _batch_stat tells them: -707 for a range of a value that another put has

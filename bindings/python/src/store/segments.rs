@@ -18,7 +18,8 @@ const UNIT: usize = 4 << 20;
 
 #[pymethods]
 impl Store {
-    /// mount_segment(self, path: str, size: int, offset: int = 0, protocol: str = 'tcp', location: str = '') -> dict
+    /// mount_segment(self, path: str, size: int, offset: int = 0, protocol: str = 'tcp', location:
+    /// str = '') -> dict
     ///
     /// Contributes the first size bytes of the file at path, such as one in /dev/shm, which has
     /// to be that long. Returns {"ret": 0, "segment_ids": [str]}, or a negative number and no
@@ -42,7 +43,8 @@ impl Store {
         described(py, mounted)
     }
 
-    /// allocate_and_mount_segment(self, size: int, protocol: str = 'tcp', location: str = '') -> dict
+    /// allocate_and_mount_segment(self, size: int, protocol: str = 'tcp', location: str = '') ->
+    /// dict
     ///
     /// Contributes size bytes of memory, rounded up to a multiple of 4 MiB. Returns {"ret": 0,
     /// "segment_ids": [str], "allocated_size": int}, or a negative number, no ids and 0.

@@ -46,7 +46,7 @@ impl Session {
     /// Joins a cluster.
     pub(super) fn join(config: ClientConfig) -> Result<Self, StartError> {
         let client = connect(&config).or_else(|error| match with_any_port(&config) {
-            // As the reference system does, whose ports are chosen by chance anyway.
+            // As Mooncake does, whose ports are chosen by chance anyway.
             Some(open) if is_taken(&error) => {
                 tracing::warn!(config.local_hostname, "the port is taken; another one is used");
                 connect(&open)

@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 
 use super::arguments::{Flag, Size};
 
-/// The reference system's defaults for what is not said.
+/// Mooncake's defaults for what is not said.
 pub(super) const SIZE: u64 = 16 << 20;
 pub(super) const MASTER: &str = "127.0.0.1:50051";
 pub(super) const TENANT: &str = "default";
@@ -35,7 +35,7 @@ const KEYS: [&str; 15] = [
     "client_http_port",
 ];
 
-/// A client, as the reference system describes one.
+/// A client, as Mooncake describes one.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) local_hostname: String,
@@ -49,7 +49,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// From a dict. One that lacks what is required is `None`, as the reference system answers
+    /// From a dict. One that lacks what is required is `None`, as Mooncake answers
     /// with a number then.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Settings {
         config.master = Some(self.master_server_addr);
         config.local_hostname = Some(self.local_hostname);
         config.global_segment_size = size(self.global_segment_size);
-        // Without either it would have nothing to do; the reference system takes it for a
+        // Without either it would have nothing to do; Mooncake takes it for a
         // client that asks about objects.
         let does_nothing = self.global_segment_size == 0 && self.local_buffer_size == 0;
         config.local_buffer_size = size(if does_nothing { 1 } else { self.local_buffer_size });
@@ -113,7 +113,7 @@ impl Settings {
 }
 
 /// Whether `protocol` names a way of bytes, logging what becomes of it. A
-/// host without devices for RDMA gets TCP from the reference system, too.
+/// host without devices for RDMA gets TCP from Mooncake, too.
 pub(super) fn is_known_protocol(protocol: &str) -> bool {
     match protocol {
         "tcp" | "rpc_only" => true,

@@ -1,4 +1,4 @@
-//! Identities as the reference system shows them: two numbers of 64 bits.
+//! Identities as Mooncake shows them: two numbers of 64 bits.
 
 /// An identity of 128 bits in two halves, the more significant first.
 pub(super) type Halves = (u64, u64);

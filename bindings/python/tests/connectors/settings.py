@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """The names of the file are those of the reference system; sizes are in bytes."""
+    """The names of the file are those of Mooncake; sizes are in bytes."""
 
     master_server_address: str
     local_hostname: str = "127.0.0.1"

@@ -169,7 +169,7 @@ fn flags_and_files_that_make_no_sense() {
     master(&[&tls[0], &tls[1]]).assert_refused(1, "no certificate is in");
     master(&["--access_file=/no/such/file"]).assert_refused(1, "/no/such/file");
     let list = |text: &str| format!("--access_file={}", file("access.list", text));
-    master(&[&list("")]).assert_refused(1, "names nobody");
+    master(&[&list("")]).assert_refused(1, "has no entries");
     master(&[&list("anonymous reader\ntoken:short writer\n")])
         .assert_refused(1, "line 2: the token has fewer than 16 characters");
     let refused = master(&[&list("the-secret-token-itself writer\n")]);

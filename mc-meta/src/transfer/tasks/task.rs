@@ -127,7 +127,7 @@ pub struct TaskAssignment {
     pub max_retry_attempts: u32,
 }
 
-/// Limits of the book of tasks. The defaults are the reference system's.
+/// Limits of the book of tasks. The defaults are Mooncake's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskConfig {

@@ -1,4 +1,4 @@
-"""The reference system's Python modules, on this store.
+"""Mooncake's Python modules, on this store.
 
 What a program imports from ``mooncake`` is here under the same names: replace ``mooncake`` by
 ``mc_store.mooncake``, or call :func:`mc_store.install_as_mooncake` and change nothing.

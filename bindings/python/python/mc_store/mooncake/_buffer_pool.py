@@ -504,7 +504,7 @@ class BufferPool:
         self._unregister(victims)
 
 
-# Other names that the reference system has. A view is there what a lease's memory is seen through.
+# Other names that Mooncake has. A view is there what a lease's memory is seen through.
 RegisteredBufferPool = BufferPool
 RegisteredBufferLease = BufferLease
 BufferLeaseView = RegisteredBufferLeaseView = memoryview

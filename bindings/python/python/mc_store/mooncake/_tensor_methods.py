@@ -9,5 +9,5 @@ class TensorMethods(FileTensorMethods):
     """Tensors as objects, as shards of ranks, as parts along several axes, and in files.
 
     To be mixed into a class that has the byte methods. What a method refuses is a code or `None`,
-    as in the reference system, and a line in the log `mc_store.tensor`.
+    as in Mooncake, and a line in the log `mc_store.tensor`.
     """

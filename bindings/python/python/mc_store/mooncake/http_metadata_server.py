@@ -1,6 +1,6 @@
 """A metadata server: small values by key, in memory, over HTTP.
 
-Clients of the reference system find each other's transfer endpoints through it; this store's own
+Clients of Mooncake find each other's transfer endpoints through it; this store's own
 clients need none (``P2PHANDSHAKE``). ``GET``, ``PUT`` and ``DELETE`` of ``/metadata?key=...``.
 """
 

@@ -1,6 +1,6 @@
 """Settings of a store client, from a JSON file or the environment.
 
-The file and the variables are those that the reference system's clients read, so one file can
+The file and the variables are those that Mooncake's clients read, so one file can
 serve both::
 
     {

@@ -1,4 +1,4 @@
-"""The store under the names of the reference system: what ``import mooncake.store`` gives there."""
+"""The store under the names of Mooncake: what ``import mooncake.store`` gives there."""
 
 from __future__ import annotations
 

@@ -79,13 +79,15 @@ pub(crate) struct LoadOptions {
     /// Callers, each with its own calls in flight
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: u32,
-    /// Connections, each on a thread of its own, that the callers share [default: one for each caller]
+    /// Connections, each on a thread of its own, that the callers share [default: one for each
+    /// caller]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) clients: Option<u32>,
     /// Calls in flight of each caller
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) pipeline: u32,
-    /// Client to call with [default: blocking where each caller has a connection for one call in flight]
+    /// Client to call with [default: blocking where each caller has a connection for one call in
+    /// flight]
     #[arg(long)]
     pub(crate) stub: Option<StubKind>,
     /// Keys of a batch

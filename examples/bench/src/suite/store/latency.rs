@@ -26,7 +26,7 @@ const BATCH: usize = 100;
 /// Bytes of a value of a batch.
 const BATCH_VALUE: usize = 4 * KIB;
 
-/// What is compared with the reference system: our name, its name, and that of the ratio.
+/// What is compared with Mooncake: our name, its name, and that of the ratio.
 const COMPARED: [[&str; 3]; 9] = [
     ["get_into_p50_us", "ref_get_into_p50_us", "ratio_get_into_p50_us"],
     ["get_into_p99_us", "ref_get_into_p99_us", "ratio_get_into_p99_us"],
@@ -40,7 +40,7 @@ const COMPARED: [[&str; 3]; 9] = [
 ];
 
 /// Prints latencies of single calls and rates of batches, by carrier, placement and
-/// runtime of the client, and the reference system's for each placement.
+/// runtime of the client, and Mooncake's for each placement.
 pub(super) fn run<W: Write>(
     scale: Scale,
     reference: Option<&Reference>,
@@ -76,7 +76,7 @@ fn amounts(scale: Scale) -> Amounts {
     }
 }
 
-/// Prints what the reference system took, and each of our figures by its own.
+/// Prints what Mooncake took, and each of our figures by its own.
 fn compare<W: Write>(
     place: Placement,
     ours: &[Figure],
@@ -86,7 +86,7 @@ fn compare<W: Write>(
     for measured in theirs {
         let names = COMPARED.into_iter().find(|[name, ..]| *name == measured.name);
         let [name, ref_name, ratio_name] = names.ok_or_else(|| {
-            BenchError::wrong("measuring the reference system", format!("a {}", measured.name))
+            BenchError::wrong("measuring Mooncake", format!("a {}", measured.name))
         })?;
         let sized = |figure: Figure| match measured.size {
             Some(size) => figure.with("size", size),

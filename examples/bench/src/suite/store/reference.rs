@@ -1,4 +1,4 @@
-//! The reference system's published package, measured on this machine in the same run.
+//! Mooncake's published package, measured on this machine in the same run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,23 +34,23 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Bytes that its storage node contributes.
 const SEGMENT: u64 = 2 << 30;
 
-/// Where the reference system is installed, if anywhere.
+/// Where Mooncake is installed, if anywhere.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ReferenceOptions {
-    /// Python environment with the reference system, to be measured beside the store suite
+    /// Python environment with Mooncake, to be measured beside the store suite
     #[arg(long = "reference", env = "REFERENCE_VENV", value_name = "VENV")]
     venv: Option<PathBuf>,
 }
 
 impl ReferenceOptions {
-    /// The reference system, if it is to be measured.
+    /// Mooncake, if it is to be measured.
     ///
     /// # Errors
     /// [`BenchError::Reference`] when it is not where it should be.
     pub(super) fn find(&self) -> Result<Option<Reference>, BenchError> {
         let Some(venv) = &self.venv else {
             eprintln!(
-                "store: not measured beside the reference system; name an environment that has it \
+                "store: not measured beside Mooncake; name an environment that has it \
                  with --reference VENV: {INSTALL}"
             );
             return Ok(None);
@@ -67,7 +67,7 @@ impl ReferenceOptions {
     }
 }
 
-/// An installation of the reference system.
+/// An installation of Mooncake.
 #[derive(Clone, Debug)]
 pub(super) struct Reference {
     master: PathBuf,
@@ -155,7 +155,7 @@ fn free_ports() -> io::Result<[u16; 5]> {
     Ok(ports)
 }
 
-/// A process of the reference system. Dropping it kills it: some do not end by
+/// A process of Mooncake. Dropping it kills it: some do not end by
 /// themselves.
 struct Rival {
     what: &'static str,

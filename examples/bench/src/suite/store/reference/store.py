@@ -1,4 +1,4 @@
-"""The reference system's store, measured as `mc-bench store` measures ours.
+"""Mooncake's store, measured as `mc-bench store` measures ours.
 
     python store.py serve   --master HOST:PORT --metadata URL --port P --segment BYTES
     python store.py measure --master HOST:PORT --metadata URL --port P --counts '{"4096": 1000}' ...
@@ -41,7 +41,7 @@ def arguments():
 
 
 def fail(what):
-    os.write(2, f"wrong answer of the reference system: {what}\n".encode())
+    os.write(2, f"wrong answer of Mooncake: {what}\n".encode())
     # Its threads do not end by themselves.
     os._exit(1)
 
@@ -149,7 +149,7 @@ def main():
         if a.rounds:
             batches(store, a.rounds)
     sys.stdout.flush()
-    # Threads of the reference system keep the process from ending otherwise.
+    # Threads of Mooncake keep the process from ending otherwise.
     os._exit(0)
 
 
