@@ -176,7 +176,8 @@ impl MasterClient {
             });
             let next = next.and_then(|()| {
                 let renewed = lease.renew(deadline);
-                renewed.map_err(|error| call.unconnected(error, Instant::now()))
+                renewed.map_err(|error| call.unconnected(error, Instant::now()))?;
+                call.connected(Instant::now)
             });
             if let Err(error) = next {
                 return Err((error, mem::take(&mut lease.outbox)));

@@ -148,6 +148,21 @@ impl<'a> Call<'a> {
         Ok(wait)
     }
 
+    /// There is a connection for the next attempt, which may have taken long.
+    ///
+    /// # Errors
+    /// What the caller is told, when the master may have forgotten an attempt before: it would
+    /// execute the call once more.
+    pub(super) fn connected(&mut self, now: impl FnOnce() -> Instant) -> Result<(), RpcError> {
+        match self.lost.take() {
+            Some(lost) if self.header.tracked && now() - self.begun >= KNOWN_FOR => Err(lost),
+            lost => {
+                self.lost = lost;
+                Ok(())
+            }
+        }
+    }
+
     /// The connection took no calls any more, so that nothing was sent. Returns how long to wait
     /// before the next attempt.
     pub(super) fn not_sent(&mut self) -> Duration {
@@ -288,8 +303,14 @@ mod tests {
             call.failed(lost(io::ErrorKind::BrokenPipe), late - Duration::from_millis(1)).is_ok()
         );
         assert!(call.failed(lost(io::ErrorKind::BrokenPipe), late).is_err());
+        let mut call = begin(&config, &addr, Method::Remove, begun);
+        assert!(call.connected(|| late).is_ok(), "nothing was sent before");
+        assert!(call.failed(lost(io::ErrorKind::BrokenPipe), begun).is_ok());
+        assert!(call.connected(|| late - Duration::from_millis(1)).is_ok());
+        assert!(call.connected(|| late).is_err(), "connecting took too long");
         let mut harmless = begin(&config, &addr, Method::ExistKey, begun);
         assert!(harmless.failed(lost(io::ErrorKind::BrokenPipe), late).is_ok());
+        assert!(harmless.connected(|| late).is_ok());
     }
 
     #[test]

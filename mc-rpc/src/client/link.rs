@@ -260,6 +260,7 @@ impl Link {
                     .await
                     .map_err(|error| sent.call.unconnected(error, Instant::now().into_std()))?,
             };
+            sent.call.connected(|| Instant::now().into_std())?;
             sent.is_unknown = sent.call.begins_puts();
             let Sent { call, frame, .. } = &mut *sent;
             let wait = match connection.call(call, frame, deadline).await {
