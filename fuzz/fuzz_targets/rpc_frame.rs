@@ -51,7 +51,7 @@ fn answer(service: &impl Service, method: Method, payload: &[u8], out: &mut Byte
         )
     });
     match answered {
-        Ok(()) => {
+        Ok(_) => {
             let (header, _) = frame::first_frame(&out[before..], u32::MAX)
                 .expect("own frames are sound")
                 .expect("own frames are complete");
