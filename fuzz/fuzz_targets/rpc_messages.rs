@@ -423,7 +423,7 @@ fn run(asks: &[Ask]) -> Vec<u8> {
             Call { method, payload: &payload, max_reply, caller: &caller, from: None },
             &mut out,
         ) {
-            Ok(()) => {
+            Ok(_) => {
                 assert_eq!(&out[..6], b"before");
                 let answer = DynamicMessage::decode(rpc.output(), &out[6..])
                     .unwrap_or_else(|error| panic!("{method}: {error}"));
