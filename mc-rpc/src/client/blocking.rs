@@ -10,6 +10,7 @@ mod spin;
 mod stream;
 
 use core::mem;
+use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -118,70 +119,52 @@ impl MasterClient {
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
         let mut lease = self.pool.take(call.begun, call.deadline)?;
-        if let Err(error) = call.write(&mut lease.outbox, write) {
-            lease.give_back();
-            return Err(error);
+        let written = call.write(&mut lease.outbox, write);
+        let answer = written.and_then(|()| self.send(&mut lease, call, read));
+        if answer.as_ref().is_err_and(|error| call.left_puts(error)) {
+            let (&mut Call { method, header, begun, .. }, frame) =
+                (call, mem::take(&mut lease.outbox));
+            self.settle(Lost { method, header, frame, begun });
         }
-        self.send(lease, call, read).map_err(|(error, frame)| {
-            if call.left_puts(&error) {
-                let &mut Call { method, header, begun, .. } = call;
-                self.settle(Lost { method, header, frame, begun });
-            }
-            error
-        })
+        lease.give_back();
+        answer
     }
 
-    /// Sends the request in the connection's outbox. When that fails the request comes back.
+    /// Sends the request in the connection's outbox, which is still there afterwards.
     fn send<T>(
         &self,
-        mut lease: Lease<'_>,
+        lease: &mut Lease<'_>,
         call: &mut Call<'_>,
         read: impl FnOnce(&[u8]) -> Answer<T>,
-    ) -> Result<T, (RpcError, BytesMut)> {
+    ) -> Result<T, RpcError> {
         let (method, header, deadline) = (call.method, call.header, call.deadline);
         loop {
-            let len = header.payload_len as usize;
-            if let Err(error) = check_len(method, len, lease.max_request) {
-                let frame = mem::take(&mut lease.outbox);
-                lease.give_back();
-                return Err((error, frame));
-            }
+            check_len(method, header.payload_len as usize, lease.max_request)?;
             call.sent();
-            let exchanged =
-                lease.exchange(method, header, call.silence(), call.timeout(), deadline);
-            let error = match exchanged {
-                Ok(answer) => {
-                    call.answered(answer.payload_len as usize);
-                    let is_too_early = lease.is_too_early(answer.kind, deadline);
-                    if is_too_early && call.came_too_early() && lease.renew(deadline).is_ok() {
-                        continue;
+            let wait =
+                match lease.exchange(method, header, call.silence(), call.timeout(), deadline) {
+                    Ok(answer) => {
+                        call.answered(answer.payload_len as usize);
+                        if !lease.is_too_early(answer.kind, deadline) || !call.came_too_early() {
+                            let arrived = (answer.kind, answer.method, lease.answer());
+                            return outcome(method, &lease.addr, arrived, read);
+                        }
+                        Duration::ZERO
                     }
-                    let arrived = (answer.kind, answer.method, lease.answer());
-                    let answer = outcome(method, &lease.addr, arrived, read);
-                    let answer = answer.map_err(|error| (error, mem::take(&mut lease.outbox)));
-                    lease.give_back();
-                    return answer;
-                }
-                Err(error) => error,
-            };
-            if matches!(error, RpcError::ConnectionLost { .. }) {
-                lease.note_broken();
-            }
-            let next = call.failed(error, Instant::now()).and_then(|wait| {
-                let given_up = || {
-                    let addr = Arc::clone(&lease.addr);
-                    RpcError::GivenUp { addr, method }
+                    Err(error) => {
+                        if matches!(error, RpcError::ConnectionLost { .. }) {
+                            lease.note_broken();
+                        }
+                        call.failed(error, Instant::now())?
+                    }
                 };
-                if pause(wait) { Ok(()) } else { Err(given_up()) }
-            });
-            let next = next.and_then(|()| {
-                let renewed = lease.renew(deadline);
-                renewed.map_err(|error| call.unconnected(error, Instant::now()))?;
-                call.connected(Instant::now)
-            });
-            if let Err(error) = next {
-                return Err((error, mem::take(&mut lease.outbox)));
+            if !pause(wait) {
+                return Err(RpcError::GivenUp { addr: Arc::clone(&lease.addr), method });
             }
+            if let Err(error) = lease.renew(deadline) {
+                return Err(call.unconnected(error, Instant::now()));
+            }
+            call.connected(Instant::now)?;
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Sans-I/O: the async client and the blocking one make the attempts on connections of theirs, and
 //! tell the [`Call`] what became of each. It decides whether there is another attempt, and when.
 
+use core::mem;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +13,7 @@ use bytes::BytesMut;
 use super::backoff::{backoff, bounded};
 use super::config::ClientConfig;
 use super::credentials::Identity;
-use super::dial::{broke, was_silent};
+use super::dial::{broke, may_pass, was_silent};
 use super::metrics::Ended;
 use super::request::{KNOWN_FOR, silence, write_request};
 use crate::error::RpcError;
@@ -37,6 +38,8 @@ pub(super) struct Call<'a> {
     failures: u32,
     /// The last failure of an attempt that may have been executed.
     lost: Option<RpcError>,
+    /// Whether the next attempt repeats one that was sent.
+    is_repeat: bool,
     pub(super) ended: Ended,
 }
 
@@ -65,6 +68,7 @@ impl<'a> Call<'a> {
             repeats: config.retry && is_harmless,
             failures: 0,
             lost: None,
+            is_repeat: false,
             ended: Ended::default(),
         }
     }
@@ -87,6 +91,7 @@ impl<'a> Call<'a> {
             repeats: true,
             failures: 0,
             lost: None,
+            is_repeat: false,
             ended: Ended::default(),
         }
     }
@@ -143,12 +148,12 @@ impl<'a> Call<'a> {
         if !is_known || next >= self.deadline {
             return Err(self.told(error, next));
         }
-        self.ended.retries += 1;
         self.lost = Some(error);
+        self.is_repeat = true;
         Ok(wait)
     }
 
-    /// There is a connection for the next attempt, which may have taken long.
+    /// There is a connection for the next attempt. To make it may have taken long.
     ///
     /// # Errors
     /// What the caller is told, when the master may have forgotten an attempt before: it would
@@ -158,6 +163,7 @@ impl<'a> Call<'a> {
             Some(lost) if self.header.tracked && now() - self.begun >= KNOWN_FOR => Err(lost),
             lost => {
                 self.lost = lost;
+                self.ended.retries += u32::from(mem::take(&mut self.is_repeat));
                 Ok(())
             }
         }
@@ -176,7 +182,7 @@ impl<'a> Call<'a> {
         let is_first = self.failures == 0;
         if is_first {
             self.failures = 1;
-            self.ended.retries += 1;
+            self.is_repeat = true;
         }
         is_first
     }
@@ -184,8 +190,10 @@ impl<'a> Call<'a> {
     /// There is no connection for another attempt. Returns what the caller is told: an earlier
     /// attempt may have been executed.
     pub(super) fn unconnected(&mut self, error: RpcError, now: Instant) -> RpcError {
+        // Connecting that may succeed later was given up for lack of time only.
+        let at = if may_pass(&error) { self.deadline.max(now) } else { now };
         let error = self.lost.take().unwrap_or(error);
-        self.told(error, now)
+        self.told(error, at)
     }
 
     /// A call that heard nothing until its deadline has timed out, whatever its last connection
@@ -265,6 +273,7 @@ mod tests {
             now += Duration::from_millis(10);
             match call.failed(lost(io::ErrorKind::BrokenPipe), now) {
                 Ok(wait) => {
+                    call.connected(|| now).unwrap();
                     assert!(wait >= config.min_backoff / 2 && wait <= config.max_backoff);
                     now += wait;
                     assert!(now < call.deadline);
@@ -329,6 +338,11 @@ mod tests {
         // The first attempt may have been executed, so that it is what the caller must know of.
         let told = call.unconnected(unreachable.clone(), end);
         assert!(matches!(told, RpcError::TimedOut { .. }), "{told}");
+        // Also when the next round of connecting would begin after the deadline.
+        let mut early = begin(&config, &addr, Method::ExistKey, begun);
+        assert!(early.failed(lost(io::ErrorKind::TimedOut), begun).is_ok());
+        let told = early.unconnected(unreachable.clone(), begun + Duration::from_secs(9));
+        assert!(matches!(told, RpcError::TimedOut { .. }), "{told}");
         let mut other = begin(&config, &addr, Method::ExistKey, begun);
         let told = other.unconnected(unreachable, end);
         assert!(matches!(told, RpcError::Unreachable { .. }), "{told}");
@@ -339,6 +353,8 @@ mod tests {
         let (config, addr, now) = (config(), addr(), Instant::now());
         let mut call = begin(&config, &addr, Method::ExistKey, now);
         assert!(call.came_too_early());
+        assert_eq!(call.ended.retries, 0, "it may find no other connection");
+        call.connected(|| now).unwrap();
         assert!(!call.came_too_early());
         assert_eq!(call.ended.retries, 1);
     }

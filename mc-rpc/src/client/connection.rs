@@ -27,7 +27,7 @@ use super::config::ClientConfig;
 use super::credentials::{Identity, Prepared};
 use super::dial::{handshake_failed, no_answer, offers, shorter_way};
 use super::metrics::Counters;
-use super::request::{address as address_frame, check_len, has_room, is_too_late};
+use super::request::{address as address_frame, has_room, is_too_late};
 use super::socket::{Arriving, Leaving, Writer, connect, split};
 use crate::error::RpcError;
 use crate::frame::{
@@ -206,6 +206,11 @@ impl Connection {
         self.wires.open.load(Ordering::Acquire)
     }
 
+    /// Returns the largest request that the master accepts.
+    pub(super) fn max_request(&self) -> usize {
+        self.wires.max_request
+    }
+
     /// How many calls are under way, each counted by what it sends.
     pub(super) fn load(&self) -> usize {
         self.wires.max_permits as usize - self.wires.permits.available_permits()
@@ -222,8 +227,6 @@ impl Connection {
         let (method, header, after) = (call.method, call.header, call.timeout());
         let silence = call.silence();
         let wires = &*self.wires;
-        let len = header.payload_len as usize;
-        check_len(method, len, wires.max_request).map_err(Failed::Call)?;
         let heard = wires.heard.load(Ordering::Relaxed);
         let mut look = silence.map_or(deadline, |time| deadline.min(Instant::now() + time));
         let mut exchange = pin!(wires.exchange(method, header, request, deadline));

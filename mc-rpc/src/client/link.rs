@@ -21,6 +21,7 @@ use super::credentials::{Identity, Prepared, reads_files};
 use super::dial::{Round, may_pass};
 use super::metrics::{ClientMetrics, Counters};
 use super::outcome::outcome;
+use super::request::check_len;
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::method::Method;
@@ -261,6 +262,8 @@ impl Link {
                     .map_err(|error| sent.call.unconnected(error, Instant::now().into_std()))?,
             };
             sent.call.connected(|| Instant::now().into_std())?;
+            let len = sent.call.header.payload_len as usize;
+            check_len(sent.call.method, len, connection.max_request())?;
             sent.is_unknown = sent.call.begins_puts();
             let Sent { call, frame, .. } = &mut *sent;
             let wait = match connection.call(call, frame, deadline).await {
@@ -273,8 +276,14 @@ impl Link {
                     call.sent();
                     call.failed(error, Instant::now().into_std())?
                 }
-                Err(Failed::TooEarly(answer)) if !call.came_too_early() => return Ok(answer),
-                Err(Failed::TooEarly(_)) => Duration::ZERO,
+                Err(Failed::TooEarly(answer)) => {
+                    call.sent();
+                    call.answered(answer.payload.len());
+                    if !call.came_too_early() {
+                        return Ok(answer);
+                    }
+                    Duration::ZERO
+                }
                 Err(Failed::NotSent) => call.not_sent(),
             };
             if !wait.is_zero() {

@@ -210,6 +210,7 @@ impl Connection {
                 .send_within(first.saturating_duration_since(now), first)
                 .and_then(|()| self.read_answer(first, deadline)),
         };
+        self.going |= answered.is_err();
         let addr = || Arc::clone(&self.addr);
         answered.map_err(|broken| match (broken, silence) {
             (Broken::Late, Some(silence)) if Instant::now() < deadline => {
@@ -225,11 +226,13 @@ impl Connection {
         })
     }
 
-    /// Returns whether the last answer refuses the call because its time is over, and it is not:
-    /// the clocks of the two sides no longer agree.
-    pub(super) fn is_too_early(&self, kind: Kind, deadline: Instant) -> bool {
+    /// Returns whether the last answer refuses the call because its time is over, and it is not: the
+    /// clocks of the two sides no longer agree. The connection takes no other calls then.
+    pub(super) fn is_too_early(&mut self, kind: Kind, deadline: Instant) -> bool {
         let is_late = is_too_late(kind, self.answer());
-        is_late && self.hello.is_some() && Instant::now() < deadline
+        let is_too_early = is_late && self.hello.is_some() && Instant::now() < deadline;
+        self.going |= is_too_early;
+        is_too_early
     }
 
     /// The payload of the last answer.

@@ -239,8 +239,8 @@ impl DerefMut for Lease<'_> {
 }
 
 impl Lease<'_> {
-    /// The call has ended well: the connection is free for another, unless the master
-    /// takes none.
+    /// The call has ended: the connection is free for another, unless it broke or the master takes
+    /// none.
     pub(super) fn give_back(self) {
         let Self { place, mut connection } = self;
         if connection.going {

@@ -148,10 +148,12 @@ impl MasterClient {
         let mut lease = pool.take(now, call.deadline)?;
         lease.outbox = mem::take(&mut lost.frame);
         let read = |answer: &[u8]| asked.granted(answer);
-        self.send(lease, &mut call, read).map_err(|(error, frame)| {
-            lost.frame = frame;
-            error
-        })
+        let answer = self.send(&mut lease, &mut call, read);
+        if answer.is_err() {
+            lost.frame = mem::take(&mut lease.outbox);
+        }
+        lease.give_back();
+        answer
     }
 
     fn revoke(&self, client: ClientId, grants: &[Granted]) -> Result<(), RpcError> {
