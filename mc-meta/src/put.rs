@@ -138,7 +138,7 @@ impl Master {
             }
             let until = begun + self.config.put_start_release_timeout;
             shard.discard(slot, until, Removal::Replaced, emit);
-            shard.count().puts_discarded += 1;
+            shard.totals_mut().puts_discarded += 1;
             self.release_not_before(until);
         }
         Ok(())
@@ -214,7 +214,7 @@ impl Master {
             Ok((slot, true)) => {
                 let until = self.kept_until(&shard, slot, late);
                 shard.give_up_put(slot, until, emit);
-                shard.count().put_revokes += 1;
+                shard.totals_mut().put_revokes += 1;
                 if let Some(until) = until {
                     self.release_not_before(until);
                 }

@@ -78,7 +78,7 @@ impl Master {
             }
             Retired::Gone(RemovedObject { cause, .. }) => cause == Removal::Requested,
         };
-        shard.count().removed_objects += u64::from(requested);
+        shard.totals_mut().removed_objects += u64::from(requested);
         requested
     }
 

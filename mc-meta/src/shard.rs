@@ -194,7 +194,7 @@ impl Shard {
     }
 
     /// Returns the totals, to count what happens.
-    pub(crate) const fn count(&mut self) -> &mut Totals {
+    pub(crate) const fn totals_mut(&mut self) -> &mut Totals {
         &mut self.totals
     }
 
@@ -211,7 +211,7 @@ impl Shard {
 
     /// Returns the order of eviction with the objects that are in it.
     pub(crate) const fn eviction(&mut self) -> Eviction<'_> {
-        Eviction { order: &mut self.order, objects: &mut self.objects, terms: &self.config.terms }
+        Eviction::new(&mut self.order, &mut self.objects, &self.config.terms)
     }
 
     /// Returns whether objects that a client uses, or that go when they are on a disk, are waiting

@@ -206,7 +206,7 @@ impl Master {
         let Some(begun) = shard.object(slot).and_then(Object::begun_at) else { return };
         let until = begun + self.config.put_start_release_timeout;
         shard.discard(slot, until, Removal::Replaced, emit);
-        shard.count().puts_discarded += 1;
+        shard.totals_mut().puts_discarded += 1;
         self.release_not_before(until);
     }
 

@@ -142,7 +142,7 @@ impl Master {
             let key = self.hashed(*key);
             let mut shard = self.shard_of(key);
             let found = shard.find_live(key, emit).is_some_and(|(_, object)| object.is_readable());
-            shard.count().asked(found)
+            shard.totals_mut().asked(found)
         };
         keys.into_iter().take_while(readable).count()
     }
@@ -182,14 +182,14 @@ impl Shard {
             Some(_) => Err(GetError::NotReady),
             None => Err(GetError::NotFound),
         };
-        self.count().get_misses += u64::from(list.is_err());
+        self.totals_mut().get_misses += u64::from(list.is_err());
         list
     }
 
     fn exist(&mut self, found: Option<ObjectSlot>, now: Time) -> bool {
         let exists =
             found.is_some_and(|slot| self.get_mut(slot).is_readable() && self.access(slot, now));
-        self.count().asked(exists)
+        self.totals_mut().asked(exists)
     }
 
     /// What a reader needs of an object that can be read, under a lease. None when it was
@@ -198,7 +198,7 @@ impl Shard {
         if !self.access(slot, now) {
             return None;
         }
-        self.count().get_hits += 1;
+        self.totals_mut().get_hits += 1;
         let lease = self.config().terms.lease;
         let object = self.object(slot)?;
         let placements = object.placements();

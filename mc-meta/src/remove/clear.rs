@@ -53,7 +53,7 @@ impl Shard {
         let everything = object.replicas().all(goes) && !object.outlives_memory();
         if segment_name.is_none() || everything {
             self.remove(slot, Removal::Requested, emit);
-            self.count().removed_objects += 1;
+            self.totals_mut().removed_objects += 1;
             return true;
         }
         if object.offload().is_some() {

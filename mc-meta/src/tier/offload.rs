@@ -425,7 +425,7 @@ impl Shard {
                 }
                 let freed = self.give_back(self.tenant(slot), others);
                 self.config().quotas.evicted(self.tenant(slot), freed);
-                self.count().add_evicted(0, freed);
+                self.totals_mut().add_evicted(0, freed);
                 OffloadDecision::Writing { freed, promised }
             }
             Err(OffloadError::QueueFull { .. }) if alone && !force => OffloadDecision::Later,

@@ -218,7 +218,7 @@ impl CallContext<'_> {
             0 => MAX_PAGE,
             max => max.min(MAX_PAGE),
         };
-        // What is fetched and does not fit into the answer would be no client's until its
+        // What is fetched and does not fit into the answer would belong to no client until its
         // time is up.
         let max = max.min(self.max_reply / DISK_JOB_CEILING);
         let jobs = self.master.offload_heartbeat(self.now, client, request.enabled, max)?;

@@ -95,7 +95,7 @@ impl CallContext<'_> {
         let client = client_id(&request.client_id)?;
         let jobs = self.master.promotion_heartbeat(self.now, client);
         let fit = jobs.len().min(MAX_PAGE).min(self.max_reply / DISK_JOB_CEILING);
-        // The others would be no client's until their time is up. When they are read again
+        // The others would belong to no client until their time is up. When they are read again
         // they are tried again.
         for job in &jobs[fit..] {
             let key = job.key.as_ref();

@@ -205,7 +205,7 @@ impl CallContext<'_> {
             0 => MAX_FETCHED_TASKS,
             max => max.min(MAX_FETCHED_TASKS),
         };
-        // What is fetched and does not fit into the answer would be no client's until its
+        // What is fetched and does not fit into the answer would belong to no client until its
         // time is up.
         let max = max.min(self.max_reply / TASK_CEILING);
         let tasks = self.master.fetch_tasks(self.now, client, max);

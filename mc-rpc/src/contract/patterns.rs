@@ -215,7 +215,7 @@ fn a_tenants_patterns_meet_its_own_keys() {
         call_as(&service, a, Method::RemoveByRegex, &remove).unwrap();
     assert_eq!(removed.removed_count, 1);
     assert_eq!((found(a).len(), found(b).len()), (0, 1));
-    // What is leased is not cleared, the client that's it is.
+    // Leased replicas are not cleared, of any client.
     let cleared: proto::BatchReplicaClearResponse =
         call_as(&service, b, Method::BatchReplicaClear, &clear).unwrap();
     assert!(cleared.cleared_keys.is_empty());

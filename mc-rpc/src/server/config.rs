@@ -25,7 +25,7 @@ pub trait Liveness: core::fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// Tells the callers. Without one, every client that can connect has full access.
+    /// Authenticates callers. Without one, every client that can connect has full access.
     /// Default none.
     pub authenticator: Option<Arc<dyn Authenticate>>,
     /// Makes the gRPC health service say `NOT_SERVING` while this is not well, also to those who

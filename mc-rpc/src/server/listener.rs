@@ -70,7 +70,7 @@ impl Listener {
         use std::os::unix::fs::PermissionsExt;
         let name = path.display().to_string();
         remove_stale(path).map_err(|error| failed(&name, error))?;
-        // It gets its name when it is private, so that no client else connects before.
+        // It gets its name when it is private, so that no other process connects before.
         let mut unnamed = path.as_os_str().to_owned();
         unnamed.push(format!(".{}", std::process::id()));
         let mut file = SocketFile(unnamed.into());

@@ -1,6 +1,6 @@
 //! The choice of the objects that one shard loses.
 
-use mc_evict::{EvictionPolicy as _, Item, Verdict};
+use mc_evict::{EvictionPolicy, Item, Verdict};
 use mc_lease::Terms;
 use mc_types::{Generation, Time};
 use smallvec::SmallVec;
@@ -142,9 +142,9 @@ impl<'a> Budget<'a> {
 
 /// The orders of a shard with the objects that are in them: what an eviction chooses from.
 pub(crate) struct Eviction<'a> {
-    pub(crate) order: &'a mut Order,
-    pub(crate) objects: &'a mut Objects,
-    pub(crate) terms: &'a Terms,
+    order: &'a mut Order,
+    objects: &'a mut Objects,
+    terms: &'a Terms,
 }
 
 /// Objects that were taken out of their order to be evicted, with what is known of the eviction so
@@ -155,7 +155,15 @@ pub(super) struct Chosen {
     pub(super) outcome: Evicted,
 }
 
-impl Eviction<'_> {
+impl<'a> Eviction<'a> {
+    pub(crate) const fn new(
+        order: &'a mut Order,
+        objects: &'a mut Objects,
+        terms: &'a Terms,
+    ) -> Self {
+        Self { order, objects, terms }
+    }
+
     /// Returns the object that this pool would lose first.
     pub(super) fn coldest(&mut self, pool: Pool) -> Option<ObjectSlot> {
         // What was accessed is no longer the coldest.
@@ -304,6 +312,20 @@ impl Eviction<'_> {
     /// Puts an object into the order that it belongs to, as one that was just put.
     pub(crate) fn insert(&mut self, slot: ObjectSlot, item: Item) {
         self.order.insert(slot, &mut self.objects[slot], item);
+    }
+
+    /// Puts an object back that was set aside, as one that was just used.
+    pub(super) fn readmit(&mut self, slot: ObjectSlot, is_pinned: bool, item: Item) {
+        self.order.readmit(slot, &mut self.objects[slot], is_pinned, item);
+    }
+
+    /// Has ordinary objects evicted by another policy.
+    pub(super) fn use_policy(
+        &mut self,
+        policy: Box<dyn EvictionPolicy>,
+        item: impl Fn(ObjectSlot) -> Item,
+    ) {
+        self.order.use_policy(policy, item);
     }
 
     /// Notes that an object has nothing left in memory, and stays for what is on disks.

@@ -7,7 +7,7 @@ use mc_types::{Generation, Time};
 
 use super::choice::Chosen;
 use crate::evict::order::Pool;
-use crate::evict::order::choice::{Aim, Evicted, Eviction};
+use crate::evict::order::choice::{Aim, Evicted};
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::object::slot::ObjectSlot;
@@ -30,7 +30,7 @@ impl Shard {
     /// one time.
     pub(crate) fn evict(&mut self, pool: Pool, aim: Aim<'_>, emit: Emit<'_>) -> Evicted {
         let (chosen, offers) = self.eviction().choose(pool, aim, emit.now);
-        self.count().eviction_offers += offers;
+        self.totals_mut().eviction_offers += offers;
         self.take_victims(chosen, emit)
     }
 
@@ -44,7 +44,7 @@ impl Shard {
     ) -> Evicted {
         match self.eviction().choose_one(slot, generation, emit.now) {
             Some(chosen) => {
-                self.count().eviction_offers += 1;
+                self.totals_mut().eviction_offers += 1;
                 self.take_victims(chosen, emit)
             }
             None => Evicted::default(),
@@ -111,8 +111,7 @@ impl Shard {
                 // other keep their order that way, and none is further from its place than
                 // its protection lasted.
                 let item = self.item(self.get(slot));
-                let Eviction { order, objects, .. } = self.eviction();
-                order.readmit(slot, &mut objects[slot], is_pinned, item);
+                self.eviction().readmit(slot, is_pinned, item);
             }
         }
         done + self.eviction().lapse_pins(now, limit - done)
@@ -136,7 +135,7 @@ impl Shard {
             .filter_map(|slot| Some((slot, self.item(self.object(slot)?))))
             .collect();
         let item = |slot| items.get(&slot).copied().unwrap_or(Item::UNKNOWN);
-        self.eviction().order.use_policy(policy, item);
+        self.eviction().use_policy(policy, item);
     }
 
     /// An object can be evicted as one that was just put.

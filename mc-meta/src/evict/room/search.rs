@@ -312,7 +312,7 @@ impl Shard {
         offset: u64,
         terms: Terms,
     ) -> Result<Victim, Obstacle> {
-        self.count().eviction_offers += 1;
+        self.totals_mut().eviction_offers += 1;
         let object = self.object(slot).ok_or(Obstacle::Lasting)?;
         let lies_here = object.replicas().any(|replica| {
             replica.allocation.extent().offset() == offset && Arc::ptr_eq(&replica.segment, segment)

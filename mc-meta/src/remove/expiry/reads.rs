@@ -27,7 +27,7 @@ impl Shard {
     /// ends.
     pub(crate) fn expire(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         self.retire(slot, Removal::Expired, emit);
-        self.count().expired_objects += 1;
+        self.totals_mut().expired_objects += 1;
     }
 
     /// Takes out up to `limit` objects whose time is over; says how many entries were

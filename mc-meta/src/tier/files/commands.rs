@@ -90,7 +90,7 @@ impl Master {
             Ok((slot, true)) if shard.get_mut(slot).has_memory() => {
                 let until = self.kept_until(&shard, slot, late);
                 shard.revoke_memory(slot, until, emit);
-                shard.count().put_revokes += 1;
+                shard.totals_mut().put_revokes += 1;
                 if let Some(until) = until {
                     self.release_not_before(until);
                 }
@@ -140,7 +140,7 @@ impl Master {
                 shard.leave_disk_of(slot, client);
             }
         }
-        shard.count().disk_evictions += 1;
+        shard.totals_mut().disk_evictions += 1;
         shard.lost_from_disk(slot, Removal::DiskLost, emit);
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Shard {
         if !had_memory {
             return RemovedObject { cause: Removal::SegmentLost, bytes };
         }
-        self.count().add_evicted(1, bytes);
+        self.totals_mut().add_evicted(1, bytes);
         self.config().quotas.evicted(tenant, bytes);
         RemovedObject { cause: Removal::Evicted, bytes }
     }
@@ -184,7 +184,7 @@ impl Shard {
         let (generation, over) = (object.generation, object.is_complete());
         let without_memory = !object.has_memory();
         self.close_file(generation);
-        self.count().disk_put_ends += 1;
+        self.totals_mut().disk_put_ends += 1;
         if without_memory && !over {
             self.end_without_memory(slot, emit.now);
         }

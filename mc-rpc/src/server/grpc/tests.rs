@@ -174,7 +174,7 @@ async fn a_deadline_that_passes_in_the_queue_is_kept() {
     let peer = serve(ServerConfig::default()).await;
     let held = peer.hold_all().await;
     assert_eq!(peer.call(REPORT, &[("grpc-timeout", "20m")], b"").await.0, "4");
-    // Short calls wait for no client.
+    // Short calls wait for no other call.
     assert_eq!(peer.call(EXIST, &[], b"").await.0, "0");
     let in_time = peer.open(REPORT, &[("grpc-timeout", "1H")], b"").await;
     peer.release(held).await;
