@@ -171,7 +171,7 @@ async fn a_call_that_does_not_become_durable_is_refused_in_time() {
     let mut raw = Raw::connect(&world.server).await;
     raw.send(&frame(1, "a", None)).await;
     let (id, refusal) = raw.refusal().await;
-    assert_eq!((id, refusal.code), (1, ErrorCode::RpcTimeout));
+    assert_eq!((id, refusal.code), (1, ErrorCode::AnswerNotKept));
     assert!(refusal.message.contains("its journal has not kept it for 300ms"), "{refusal}");
     assert_eq!(world.server.metrics().not_durable, 1);
     // The connection goes on.
@@ -183,6 +183,18 @@ async fn a_call_that_does_not_become_durable_is_refused_in_time() {
 }
 
 #[tokio::test]
+async fn a_client_takes_such_a_call_for_executed_and_keeps_its_connection() {
+    let world = World::new(impatient()).await;
+    let client = connect_with(&world.server, ClientConfig::default()).await;
+    let refused = client.mount_segment(ME, &segment(2, 1 << 20)).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::AnswerNotKept, "{refused}");
+    assert_eq!(client.metrics().connections_made, 1);
+    assert_eq!(world.server.metrics().not_durable, 1);
+    assert_eq!(world.journal.heard(), 2, "it was executed once");
+    world.server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_journal_that_has_ended_makes_nothing_durable() {
     let World { journal, durable, server } = World::new(ServerConfig::default()).await;
     let mut raw = Raw::connect(&server).await;
@@ -190,7 +202,7 @@ async fn a_journal_that_has_ended_makes_nothing_durable() {
     journal.hears(2).await;
     drop(durable);
     let refused = |(id, refusal): (u64, mc_rpc::Refusal)| {
-        assert_eq!(refusal.code, ErrorCode::RpcTimeout, "{refusal}");
+        assert_eq!(refusal.code, ErrorCode::AnswerNotKept, "{refusal}");
         assert!(refusal.message.contains("its journal has ended"), "{refusal}");
         id
     };
@@ -358,7 +370,7 @@ mod grpc {
         let world = World::new(impatient()).await;
         let channel = dial(&world.server).await;
         let refused = call::<_, PutStartResponse>(channel.clone(), "PutStart", begin("a")).await;
-        assert_eq!(refused.unwrap_err().code(), Code::DeadlineExceeded);
+        assert_eq!(refused.unwrap_err().code(), Code::Aborted);
         assert_eq!(world.server.metrics().not_durable, 1);
         let World { durable, server, .. } = world;
         drop(durable);

@@ -109,7 +109,7 @@ error_codes! {
     Overloaded = -902 (-900) "OVERLOADED",
     /// The caller gave the call up before it was executed.
     Cancelled = -903 (-900) "CANCELLED",
-    /// The call may have been executed before; its answer is no longer kept.
+    /// The call may have been executed; its answer is not kept, or not durable.
     AnswerNotKept = -904 (-900) "ANSWER_NOT_KEPT",
     /// No credential, or none that is known here.
     Unauthenticated = -910 (-900) "UNAUTHENTICATED",

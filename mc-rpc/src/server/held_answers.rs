@@ -102,5 +102,5 @@ pub(super) fn not_durable(waited: Option<Duration>) -> Refusal {
         "the master executed the call, but {why}: it is undone if the master ends now; look at what \
          it was to change before making it again"
     );
-    Refusal::new(ErrorCode::RpcTimeout, message)
+    Refusal::new(ErrorCode::AnswerNotKept, message)
 }

@@ -113,7 +113,7 @@ impl<C: Clock> MasterService<C> {
     /// ([`mc_meta::Master::with_sink`]).
     ///
     /// An answer that is not durable within [`ServerConfig::stall_timeout`](crate::ServerConfig)
-    /// is replaced by a refusal ([`ErrorCode::RpcTimeout`]). Refusals and answers to calls that
+    /// is replaced by a refusal ([`ErrorCode::AnswerNotKept`]). Refusals and answers to calls that
     /// changed nothing are not held.
     #[must_use]
     pub fn with_durability(mut self, watch: DurableWatch) -> Self {
