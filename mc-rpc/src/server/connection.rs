@@ -72,7 +72,7 @@ enum Rest {
     /// They are no complete call.
     Incomplete,
     /// They wait until answers have left or long calls have ended.
-    Reservation,
+    Waiting,
     /// They break the protocol; the peer has been told in the answers.
     Broken(FrameError),
 }
@@ -371,7 +371,7 @@ impl<S: Service> Connection<S> {
         (self.half_since, self.held_since) = match rest {
             Rest::Incomplete if self.pending.is_empty() => (None, None),
             Rest::Incomplete => (since(self.half_since), None),
-            Rest::Reservation => (None, since(self.held_since)),
+            Rest::Waiting => (None, since(self.held_since)),
             Rest::Broken(error) => {
                 self.input = Input::Broken(error);
                 self.pending = BytesMut::new();
@@ -394,7 +394,7 @@ impl<S: Service> Connection<S> {
         let (mut taken, mut now) = (0, None);
         loop {
             if !self.has_room() {
-                return (taken, Rest::Reservation);
+                return (taken, Rest::Waiting);
             }
             let frame = first_frame(&bytes[taken..], self.shared.config.max_payload);
             let (header, payload) = match frame {

@@ -59,7 +59,7 @@ impl Executor {
         let turn = Arc::clone(lane).acquire_owned().await.map_err(io::Error::other)?;
         let done = tokio::task::spawn_blocking(move || {
             let done = work();
-            // Reservation by the work and not by the client that waits for it, which may be gone
+            // Held by the work and not by the call that waits for it, which may be gone
             // before.
             drop(turn);
             done

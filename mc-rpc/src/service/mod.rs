@@ -196,8 +196,8 @@ impl<C: Clock> MasterService<C> {
         let (master, tenant) = (&*self.master, caller.tenant());
         let (now, role) = (self.clock.now(), caller.role());
         let signer = Signer { epoch: self.epoch, now };
-        let turn =
+        let context =
             CallContext { master, now, signer, tenant, role, caller, from, payload, max_reply };
-        turn.answer(method, out)
+        context.answer(method, out)
     }
 }

@@ -39,7 +39,7 @@ impl Spin {
         if self.limit.is_zero() || self.is_taken.swap(true, Ordering::Acquire) {
             return None;
         }
-        let _turn = CallContext(self.is_taken);
+        let _turn = Turn(self.is_taken);
         self.in_vain = self.in_vain.wrapping_add(1);
         if self.in_vain > MAX_IN_VAIN && !self.in_vain.is_multiple_of(RETRY_AFTER) {
             return None;
@@ -59,9 +59,9 @@ impl Spin {
 }
 
 /// Lets the next one look.
-struct CallContext(&'static AtomicBool);
+struct Turn(&'static AtomicBool);
 
-impl Drop for CallContext {
+impl Drop for Turn {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
