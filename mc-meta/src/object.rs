@@ -72,16 +72,23 @@ struct Extra {
     group: Option<Membership>,
     /// The hash of the key that this one continues.
     parent: Option<NonZeroU64>,
-    /// The copy or move that is under way.
+    /// The clients' own disks that it is on.
+    local_disks: Vec<OnDisk>,
+    /// When it goes because it was read.
+    expires: Option<Time>,
+    under_way: Option<Box<UnderWay>>,
+}
+
+/// What an object has only while something else than its put is under way. It is kept with the
+/// object and not in tables of its shard, so that it ends with the object.
+#[derive(Debug, Default)]
+struct UnderWay {
+    /// The copy or move.
     transfer: Option<Transfer>,
     /// The slot of the object that this one, once written, takes the place of.
     replaces: Option<ObjectSlot>,
     /// The slot of the object that is being written to take this one's place.
     replacement: Option<ObjectSlot>,
-    /// The clients' own disks that it is on.
-    local_disks: Vec<OnDisk>,
-    /// When it goes because it was read.
-    expires: Option<Time>,
     /// Who is to write it to a disk.
     offload: Option<Offload>,
     /// Where it comes back into memory.
@@ -98,23 +105,18 @@ pub(crate) struct Offload {
 
 impl Extra {
     fn is_empty(&self) -> bool {
-        let Self {
-            slices,
-            more,
-            group,
-            parent,
-            transfer,
-            replaces,
-            replacement,
-            local_disks,
-            expires,
-            offload,
-            promotion,
-        } = self;
-        let on_disks = !local_disks.is_empty() || offload.is_some() || promotion.is_some();
-        let plain = slices.is_none() && more.is_empty() && !on_disks;
-        let alone = replaces.is_none() && replacement.is_none() && transfer.is_none();
-        plain && alone && expires.is_none() && group.is_none() && parent.is_none()
+        let Self { slices, more, group, parent, local_disks, expires, under_way } = self;
+        let plain = slices.is_none() && more.is_empty() && local_disks.is_empty();
+        let alone = group.is_none() && parent.is_none();
+        plain && alone && expires.is_none() && under_way.is_none()
+    }
+}
+
+impl UnderWay {
+    fn is_empty(&self) -> bool {
+        let Self { transfer, replaces, replacement, offload, promotion } = self;
+        let alone = replaces.is_none() && replacement.is_none();
+        alone && transfer.is_none() && offload.is_none() && promotion.is_none()
     }
 }
 
@@ -177,6 +179,7 @@ const _: () = assert!(size_of::<Option<Object>>() == 88, "kept once per object")
 // With 15 prefixes of 4 bytes, and a malloc that rounds up, 112 bytes for an object of 1 MiB:
 // 7 for each 64 KiB.
 const _: () = assert!(size_of::<Rest>() == 24, "kept once per object with prefixes");
+const _: () = assert!(size_of::<Extra>() == 128, "kept once per object with two replicas");
 
 /// What an object is made of when its put begins.
 #[derive(Debug)]
@@ -218,10 +221,11 @@ impl Object {
         };
         object.set_slices(slices);
         object.set_replicas(replicas);
-        if group.is_some() || parent.is_some() || replaces.is_some() {
-            object.change_extra(|extra| {
-                (extra.group, extra.parent, extra.replaces) = (group, parent, replaces);
-            });
+        if group.is_some() || parent.is_some() {
+            object.change_extra(|extra| (extra.group, extra.parent) = (group, parent));
+        }
+        if replaces.is_some() {
+            object.set_replaces(replaces);
         }
         object
     }
@@ -333,12 +337,12 @@ impl Object {
 
     /// The slot of the object that it takes the place of once it is written.
     pub(crate) fn replaces(&self) -> Option<ObjectSlot> {
-        self.extra()?.replaces
+        self.under_way()?.replaces
     }
 
     /// The slot of the object that is being written to take its place.
     pub(crate) fn replacement(&self) -> Option<ObjectSlot> {
-        self.extra()?.replacement
+        self.under_way()?.replacement
     }
 
     /// Its memory replicas.
@@ -402,13 +406,13 @@ impl Object {
     /// The copy or move that is under way. While there is one, no client removes the object
     /// or takes a replica of it but with the segment.
     pub(crate) fn transfer(&self) -> Option<&Transfer> {
-        self.extra()?.transfer.as_ref()
+        self.under_way()?.transfer.as_ref()
     }
 
     pub(crate) fn take_transfer(&mut self) -> Option<Transfer> {
         self.transfer()?;
         let mut transfer = None;
-        self.change_extra(|extra| transfer = extra.transfer.take());
+        self.change_under_way(|under_way| transfer = under_way.transfer.take());
         transfer
     }
 
@@ -447,12 +451,12 @@ impl Object {
 
     /// Who is to write it to a disk.
     pub(crate) fn offload(&self) -> Option<Offload> {
-        self.extra()?.offload
+        self.under_way()?.offload
     }
 
     /// Where it comes back into memory.
     pub(crate) fn promotion(&self) -> Option<&Promotion> {
-        self.extra()?.promotion.as_ref()
+        self.under_way()?.promotion.as_ref()
     }
 
     /// The clients' own disks that it is on, gone ones included.
@@ -514,15 +518,15 @@ impl Object {
     }
 
     pub(crate) fn set_transfer(&mut self, transfer: Transfer) {
-        self.change_extra(|extra| extra.transfer = Some(transfer));
+        self.change_under_way(|under_way| under_way.transfer = Some(transfer));
     }
 
     pub(crate) fn set_replaces(&mut self, old: Option<ObjectSlot>) {
-        self.change_extra(|extra| extra.replaces = old);
+        self.change_under_way(|under_way| under_way.replaces = old);
     }
 
     pub(crate) fn set_replacement(&mut self, new: Option<ObjectSlot>) {
-        self.change_extra(|extra| extra.replacement = new);
+        self.change_under_way(|under_way| under_way.replacement = new);
     }
 
     pub(crate) fn set_expires(&mut self, due: Time) {
@@ -530,23 +534,23 @@ impl Object {
     }
 
     pub(crate) fn set_offload(&mut self, offload: Offload) {
-        self.change_extra(|extra| extra.offload = Some(offload));
+        self.change_under_way(|under_way| under_way.offload = Some(offload));
     }
 
     pub(crate) fn take_offload(&mut self) -> Option<Offload> {
         let offload = self.offload()?;
-        self.change_extra(|extra| extra.offload = None);
+        self.change_under_way(|under_way| under_way.offload = None);
         Some(offload)
     }
 
     pub(crate) fn set_promotion(&mut self, promotion: Promotion) {
-        self.change_extra(|extra| extra.promotion = Some(promotion));
+        self.change_under_way(|under_way| under_way.promotion = Some(promotion));
     }
 
     pub(crate) fn take_promotion(&mut self) -> Option<Promotion> {
         self.promotion()?;
         let mut promotion = None;
-        self.change_extra(|extra| promotion = extra.promotion.take());
+        self.change_under_way(|under_way| promotion = under_way.promotion.take());
         promotion
     }
 
@@ -574,10 +578,12 @@ impl Object {
     /// Takes it out of its group, which a copy or move under way does not hold any more.
     pub(crate) fn leave_group(&mut self) {
         if self.group().is_some() {
-            self.change_extra(|extra| {
-                extra.group = None;
-                extra.transfer.iter_mut().for_each(|transfer| transfer.hold = None);
-            });
+            self.change_extra(|extra| extra.group = None);
+            if self.transfer().is_some() {
+                self.change_under_way(|under_way| {
+                    under_way.transfer.iter_mut().for_each(|transfer| transfer.hold = None);
+                });
+            }
         }
     }
 
@@ -592,6 +598,18 @@ impl Object {
 
     fn extra(&self) -> Option<&Extra> {
         self.rest.as_ref()?.extra.as_deref()
+    }
+
+    fn change_under_way(&mut self, change: impl FnOnce(&mut UnderWay)) {
+        self.change_extra(|extra| {
+            let mut under_way = extra.under_way.take().unwrap_or_default();
+            change(&mut under_way);
+            extra.under_way = (!under_way.is_empty()).then_some(under_way);
+        });
+    }
+
+    fn under_way(&self) -> Option<&UnderWay> {
+        self.extra()?.under_way.as_deref()
     }
 
     /// The checksums of its slices' prefixes, slice after slice; empty when they are not

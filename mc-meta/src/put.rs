@@ -17,10 +17,10 @@ use crate::error::{InvalidPut, PutFinishError, PutStartError};
 use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::master::{Attempt, Master};
-use crate::object::PendingPut;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
 use crate::object::spans::checkpoints;
+use crate::object::{Object, PendingPut};
 use crate::shard::hash::HashedKey;
 use crate::shard::{Retired, Shard};
 use crate::tenant::quota::Charge;
@@ -206,21 +206,35 @@ impl Master {
         handle: PutHandle,
         late: LateWrites,
     ) -> Result<(), PutFinishError> {
+        self.revoke_part(now, (client, key, handle), late, PutPart::Everything)
+    }
+
+    /// Gives up a part of the open put `(client, key, handle)`.
+    pub(crate) fn revoke_part(
+        &self,
+        now: Time,
+        (client, key, handle): (ClientId, KeyRef<'_>, PutHandle),
+        late: LateWrites,
+        part: PutPart,
+    ) -> Result<(), PutFinishError> {
         let key = self.hashed(key);
         let emit = self.emit(now);
         let mut shard = self.shard_of(key);
         let putter = self.putter(client, handle);
         let error = match shard.find_put(key, putter, emit) {
-            Ok((slot, true)) => {
+            Ok((slot, true)) if part.is_there(shard.get(slot)) => {
                 let until = self.kept_until(&shard, slot, late);
-                shard.give_up_put(slot, until, emit);
+                match part {
+                    PutPart::Everything => _ = shard.give_up_put(slot, until, emit),
+                    PutPart::Memory => shard.revoke_memory(slot, until, emit),
+                }
                 shard.totals_mut().put_revokes += 1;
                 if let Some(until) = until {
                     self.release_not_before(until);
                 }
                 return Ok(());
             }
-            Ok((_, false)) => PutFinishError::NotOpen,
+            Ok(_) => PutFinishError::NotOpen,
             Err(error) => error,
         };
         // It may have been given up before.
@@ -248,6 +262,24 @@ impl Master {
         match late {
             LateWrites::Impossible => None,
             LateWrites::Possible => Some(begun + self.config.put_start_release_timeout),
+        }
+    }
+}
+
+/// What of an open put is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PutPart {
+    /// Memory and file, whatever is not finished of them.
+    Everything,
+    /// Its memory alone.
+    Memory,
+}
+
+impl PutPart {
+    fn is_there(self, object: &Object) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Memory => object.has_memory(),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::journal::effect::{Effect, Removal};
 use crate::journal::emit::Emit;
 use crate::master::Master;
 use crate::object::slot::ObjectSlot;
+use crate::put::PutPart;
 use crate::shard::{RemovedObject, Shard};
 use crate::tier::kinds::{FileState, ReplicaKind};
 
@@ -82,27 +83,7 @@ impl Master {
         handle: PutHandle,
         late: LateWrites,
     ) -> Result<(), PutFinishError> {
-        let key = self.hashed(key);
-        let emit = self.emit(now);
-        let mut shard = self.shard_of(key);
-        let putter = self.putter(client, handle);
-        let error = match shard.find_put(key, putter, emit) {
-            Ok((slot, true)) if shard.get_mut(slot).has_memory() => {
-                let until = self.kept_until(&shard, slot, late);
-                shard.revoke_memory(slot, until, emit);
-                shard.totals_mut().put_revokes += 1;
-                if let Some(until) = until {
-                    self.release_not_before(until);
-                }
-                return Ok(());
-            }
-            Ok(_) => PutFinishError::NotOpen,
-            Err(error) => error,
-        };
-        if putter.is_genuine && shard.revoked_again(client, handle.generation, late, emit) {
-            return Ok(());
-        }
-        Err(error)
+        self.revoke_part(now, (client, key, handle), late, PutPart::Memory)
     }
 
     /// Notes that a client has deleted the file of an object, or the object from its
