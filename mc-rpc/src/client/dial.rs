@@ -4,11 +4,13 @@ use core::time::Duration;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use mc_types::ErrorCode;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::address::{Address, Candidates, Route};
+use super::backoff::backoff;
 use super::config::ClientConfig;
 use crate::error::RpcError;
 use crate::frame::Welcome;
@@ -114,6 +116,33 @@ impl<'a> Round<'a> {
     }
 }
 
+/// The rounds since the last one that connected.
+#[derive(Default)]
+pub(super) struct FailedRounds {
+    count: u32,
+    last: Option<(RpcError, Instant)>,
+}
+
+impl FailedRounds {
+    /// Notes that another round failed. Returns when the next one may begin.
+    pub(super) fn add(&mut self, error: &RpcError, config: &ClientConfig, now: Instant) -> Instant {
+        let next = now + backoff(config, self.count);
+        self.count = self.count.saturating_add(1);
+        self.last = Some((error.clone(), next));
+        next
+    }
+
+    /// Returns why the last one failed, and when the next one may begin.
+    pub(super) fn last(&self) -> Option<(&RpcError, Instant)> {
+        self.last.as_ref().map(|(error, next)| (error, *next))
+    }
+}
+
+/// Returns whether a call waits for another round after one that failed so.
+pub(super) fn tries_again(config: &ClientConfig, failure: &RpcError) -> bool {
+    config.retry && may_pass(failure)
+}
+
 /// Returns whether another attempt to connect may succeed without intervention. Only for
 /// failures to connect: a call that is refused so is not repeated.
 pub(super) fn may_pass(failure: &RpcError) -> bool {
@@ -199,6 +228,24 @@ mod tests {
             round.failed(unreachable(addr)).unwrap();
         }
         assert!(matches!(round.next(), Err(RpcError::Unreachable { .. })));
+    }
+
+    #[test]
+    fn rounds_that_fail_are_ever_further_apart() {
+        let (config, begun) = (ClientConfig::default(), Instant::now());
+        let mut failed = FailedRounds::default();
+        assert!(failed.last().is_none());
+        let mut now = begun;
+        for _ in 0..30 {
+            let next = failed.add(&unreachable("a:1"), &config, now);
+            assert!(next >= now + config.min_backoff / 2 && next <= now + config.max_backoff);
+            assert!(
+                matches!(failed.last(), Some((RpcError::Unreachable { .. }, at)) if at == next)
+            );
+            now = next;
+        }
+        let next = failed.add(&unreachable("a:1"), &config, now);
+        assert!(next >= now + config.max_backoff / 2, "no longer at the shortest wait");
     }
 
     #[test]

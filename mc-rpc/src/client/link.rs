@@ -12,13 +12,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::address::Route;
-use super::backoff::backoff;
 use super::blocking::{self, Lost};
 use super::call::Call;
 use super::config::ClientConfig;
 use super::connection::{Answered, Connection, Failed};
 use super::credentials::{Identity, Prepared, reads_files};
-use super::dial::{Round, may_pass};
+use super::dial::{FailedRounds, Round, tries_again};
 use super::metrics::{ClientMetrics, Counters};
 use super::outcome::outcome;
 use super::request::check_len;
@@ -37,17 +36,9 @@ pub(super) struct Link {
     /// Attempts to connect that have ended.
     attempts: AtomicU64,
     /// Held by the one call that connects; the others wait for what it finds.
-    dialing: tokio::sync::Mutex<Dialing>,
+    dialing: tokio::sync::Mutex<FailedRounds>,
     /// Whether a task makes a further connection.
     growing: AtomicBool,
-}
-
-/// What is known from the attempts so far.
-#[derive(Default)]
-struct Dialing {
-    failures: u32,
-    /// The last failure, and when the next attempt may begin.
-    failed: Option<(RpcError, Instant)>,
 }
 
 impl fmt::Debug for Link {
@@ -143,22 +134,20 @@ impl Link {
         if let Some(connection) = self.current() {
             return Ok(connection);
         }
-        if let Some((error, retry_at)) = &dialing.failed {
+        if let Some((error, next)) = dialing.last() {
             if self.attempts.load(Ordering::Acquire) != seen {
                 return Err(error.clone());
             }
-            tokio::time::sleep_until(*retry_at).await;
+            tokio::time::sleep_until(next.into()).await;
         }
         let opened = self.open().await;
         match &opened {
             Ok(connection) => {
-                *dialing = Dialing::default();
+                *dialing = FailedRounds::default();
                 self.keep(Arc::clone(connection));
             }
             Err(error) => {
-                let wait = backoff(&self.config, dialing.failures);
-                dialing.failures = dialing.failures.saturating_add(1);
-                dialing.failed = Some((error.clone(), Instant::now() + wait));
+                dialing.add(error, &self.config, Instant::now().into_std());
             }
         }
         self.attempts.fetch_add(1, Ordering::Release);
@@ -301,7 +290,7 @@ impl Link {
         loop {
             match tokio::time::timeout_at(deadline, self.connection()).await {
                 Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) if self.config.retry && may_pass(&error) => failure = Some(error),
+                Ok(Err(error)) if tries_again(&self.config, &error) => failure = Some(error),
                 Ok(Err(error)) => return Err(error),
                 Err(_) => {
                     return Err(failure.unwrap_or_else(|| {

@@ -14,10 +14,10 @@ use super::connection::Connection;
 use super::in_place::pause;
 use super::settle::Settling;
 use crate::client::address::Route;
-use crate::client::backoff::{backoff, bounded};
+use crate::client::backoff::bounded;
 use crate::client::config::ClientConfig;
 use crate::client::credentials::Identity;
-use crate::client::dial::{Round, may_pass};
+use crate::client::dial::{FailedRounds, Round, tries_again};
 use crate::client::metrics::Counters;
 use crate::error::RpcError;
 
@@ -138,18 +138,17 @@ impl Pool {
 
     /// Connects; tries again until `deadline` while that may help.
     fn dial(&self, deadline: Instant) -> Result<Box<Connection>, RpcError> {
-        let mut failures = 0;
+        let mut failed = FailedRounds::default();
         loop {
             let error = match self.open(deadline) {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
-            let wait = backoff(&self.config, failures);
-            let in_time = Instant::now() + wait < deadline;
-            if !self.config.retry || !may_pass(&error) || !in_time || !pause(wait) {
+            let now = Instant::now();
+            let next = failed.add(&error, &self.config, now);
+            if !tries_again(&self.config, &error) || next >= deadline || !pause(next - now) {
                 return Err(error);
             }
-            failures += 1;
         }
     }
 
