@@ -10,12 +10,13 @@ use std::task::{Context, Poll};
 use mc_types::Extent;
 use parking_lot::RwLock;
 
+use crate::access::Access;
 use crate::completion::{Completions, Drive, Outcome, Transferred};
 use crate::error::TransferError;
+use crate::link_id::LinkId;
 use crate::operation::{Operation, RemoteSpan, Sums};
-use crate::region::Access;
 use crate::slice_sums::joined;
-use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH, Ordering as OperationOrder, View};
+use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder, View};
 
 /// Settings of a [`Bundle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

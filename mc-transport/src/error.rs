@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mc_types::{Endpoint, ErrorCode};
 
-use crate::region::Access;
+use crate::access::Access;
 
 /// Why memory could not be registered.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod access;
 mod boot_time;
 mod breaker;
 mod bundle;
@@ -9,12 +10,15 @@ mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod copy;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+mod counters;
 mod environment;
 mod error;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod first;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod headers;
+mod link_id;
 mod mem;
 mod memory;
 #[cfg(feature = "tcp")]
@@ -27,6 +31,8 @@ mod region_cache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shm;
 mod slice_sums;
+#[cfg(feature = "tcp")]
+mod stream;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod sweep;
 #[cfg(any(feature = "quic", feature = "tcp"))]
@@ -38,6 +44,7 @@ mod tls_failure;
 pub mod topology;
 mod transport;
 
+pub use access::Access;
 pub use boot_time::BootTime;
 pub use breaker::{Breaker, BreakerConfig};
 pub use bundle::{Bundle, BundleConfig};
@@ -46,6 +53,7 @@ pub use checksum::{Digest, checksum, combined};
 pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
 pub use environment::BadVariable;
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
+pub use link_id::LinkId;
 pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
 pub use memory::{
     BufferPool, CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions,
@@ -56,19 +64,17 @@ pub use node::{Node, NodeConfig, NodeError, NodeLink, PeerConnections};
 pub use operation::{Operation, Pieces, RemoteSpan, Source, Sums};
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfig, QuicLink, QuicTransport};
-pub use region::{
-    Access, Admitted, MasterClock, Region, RegionTable, Registration, ServedTotals, Tickets,
-};
+pub use region::{Admitted, MasterClock, Region, RegionTable, Registration, ServedTotals, Tickets};
 pub use region_cache::RegionCache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use shm::{ShmConfig, ShmLink, ShmTransport};
 pub use slice_sums::{CHECKPOINT, SliceDigest, SliceSums};
+#[cfg(feature = "tcp")]
+pub use stream::link::StreamLink;
 #[cfg(feature = "tls")]
 pub use tcp::TcpTls;
 #[cfg(feature = "tcp")]
-pub use tcp::{TcpConfig, TcpLink, TcpTransport};
+pub use tcp::{TcpConfig, TcpTransport};
 #[cfg(any(feature = "quic", feature = "tls"))]
 pub use tls_failure::TlsFailure;
-pub use transport::{
-    Capabilities, DynTransport, Link, LinkId, MAX_BATCH, Ordering, Transport, View,
-};
+pub use transport::{Capabilities, DynTransport, Link, MAX_BATCH, Ordering, Transport, View};

@@ -12,12 +12,13 @@ use std::sync::{Arc, Weak};
 use mc_types::{Endpoint, EndpointError};
 use parking_lot::Mutex;
 
+use crate::access::Access;
 use crate::completion::{Completions, Outcome};
 use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
 use crate::memory::Memory;
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, Admitted, Region, RegionTable, Tickets};
+use crate::region::{Admitted, Region, RegionTable, Tickets};
 use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering, Transport, View};
 
 const SCHEME: &str = "mem";

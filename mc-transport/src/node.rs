@@ -13,21 +13,23 @@ use parking_lot::Mutex;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use tracing::{debug, info};
 
+use crate::access::Access;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use crate::breaker::{Breaker, BreakerConfig};
 use crate::bundle::Bundle;
 use crate::completion::{Completions, Outcome};
 use crate::copy::copy;
 use crate::error::{ConnectError, RegisterError, TransferError};
+use crate::link_id::LinkId;
 use crate::memory::{Memory, MemoryError};
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, Region, RegionTable, ServedTotals, Tickets};
+use crate::region::{Region, RegionTable, ServedTotals, Tickets};
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use crate::shm::{self, ShmConfig, ShmListen, ShmSecret, ShmTransport};
 #[cfg(all(feature = "shm", target_os = "linux"))]
-use crate::tcp::description::Shortcut;
+use crate::stream::description::Shortcut;
 use crate::tcp::{self, TcpConfig, TcpTransport};
-use crate::transport::{Capabilities, Link, LinkId, Transport, View};
+use crate::transport::{Capabilities, Link, Transport, View};
 
 #[cfg(all(feature = "shm", target_os = "linux"))]
 /// Nodes whose shortcuts did not work, and are remembered.

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use mc_ticket::Ticket;
 use mc_types::{Extent, RemoteKey};
 
+use crate::access::Access;
 use crate::boot_time::BootTime;
 use crate::cancel::Cancel;
 use crate::error::{InvalidOperation, TransferError};
 use crate::memory::MemorySlice;
-use crate::region::Access;
 
 /// A range of bytes in a region of a peer, and what opens it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

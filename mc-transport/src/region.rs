@@ -29,29 +29,11 @@ use self::served::ServedCounters;
 pub use self::served::ServedTotals;
 use self::ticket::GrantEnd;
 pub use self::ticket::{MasterClock, Tickets};
+use crate::access::Access;
 use crate::error::{RegisterError, TransferError};
 use crate::memory::{Memory, MemorySlice};
 #[cfg(feature = "tcp")]
-use crate::tcp::connections::Connections;
-
-/// What peers may do with a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// Read it.
-    Read,
-    /// Write it.
-    Write,
-    /// Read and write it.
-    ReadWrite,
-}
-
-impl Access {
-    /// Whether everything that `wanted` does is allowed.
-    #[must_use]
-    pub fn allows(self, wanted: Self) -> bool {
-        self == Self::ReadWrite || self == wanted
-    }
-}
+use crate::stream::connections::Connections;
 
 /// Memory that peers may reach while this value lives. Dropping it withdraws the key at
 /// once; operations that are under way keep the memory alive and end soon.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use mc_types::ByteSize;
 use parking_lot::{Condvar, Mutex};
 
+use crate::access::Access;
 use crate::memory::Memory;
-use crate::region::{Access, Region};
+use crate::region::Region;
 
 /// Registrations of memory that is registered again and again, as the buffers of
 /// an inference engine are. With a network card that does transfers itself, a

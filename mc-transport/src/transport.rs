@@ -7,11 +7,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use mc_types::Endpoint;
 
+use crate::access::Access;
 use crate::completion::Completions;
 use crate::error::{ConnectError, RegisterError, TransferError};
+use crate::link_id::LinkId;
 use crate::memory::{Memory, MemoryError, MemorySlice};
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, Region, Tickets};
+use crate::region::{Region, Tickets};
 
 /// Most operations of one batch, unless a link's [`Capabilities`] say less.
 pub const MAX_BATCH: usize = 65_536;
@@ -225,31 +227,6 @@ pub trait Link: Send + Sync + 'static {
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
         let _ = span;
         Err(TransferError::Unsupported { what: "a view of the peer's memory" })
-    }
-}
-
-/// What a peer calls a link: random, so that nobody can end a link that is not theirs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LinkId([u8; 16]);
-
-impl LinkId {
-    /// The id with these bytes.
-    #[must_use]
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(bytes)
-    }
-
-    /// Its bytes.
-    #[must_use]
-    pub const fn to_bytes(self) -> [u8; 16] {
-        self.0
-    }
-}
-
-/// Not the bytes, which are a capability.
-impl fmt::Debug for LinkId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LinkId")
     }
 }
 

@@ -14,7 +14,8 @@ use bytes::Bytes;
 use certificates::{Authority, Files};
 use mc_tls::rustls::{AlertDescription, CertificateError, ClientConfig};
 use mc_tls::{ClientAuth, ClientTls, Protocol, Reload, ServerTls, TlsFiles};
-use mc_transport::tcp::{StartError, TlsFailure};
+use mc_transport::TlsFailure;
+use mc_transport::tcp::StartError;
 use mc_transport::{
     Access, Bundle, ConnectError, Link, Memory, Operation, RemoteSpan, TcpConfig, TcpTls,
     TcpTransport, TransferError, Transport, checksum,

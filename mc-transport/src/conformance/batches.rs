@@ -8,10 +8,10 @@ use mc_types::RemoteKey;
 
 use super::Pair;
 use super::rig::{Guarded, Rig, allocate, endpoint, filled, pattern, span};
+use crate::access::Access;
 use crate::completion::Outcome;
 use crate::error::TransferError;
 use crate::operation::Operation;
-use crate::region::Access;
 
 pub(super) async fn ten_thousand_operations_in_one_batch(pair: Pair) {
     const COUNT: usize = 10_000;

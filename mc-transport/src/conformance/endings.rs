@@ -6,11 +6,11 @@ use bytes::Bytes;
 
 use super::rig::{Guarded, Rig, allocate, endpoint, released, span};
 use super::{CASE_DEADLINE, Pair};
+use crate::access::Access;
 use crate::completion::{Completions, Outcome};
 use crate::error::TransferError;
 use crate::memory::Memory;
 use crate::operation::Operation;
-use crate::region::Access;
 
 pub(super) async fn a_dropped_future_frees_nothing_in_flight(pair: Pair) {
     const LEN: usize = 8 << 20;

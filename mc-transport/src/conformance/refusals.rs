@@ -8,10 +8,10 @@ use mc_types::{Endpoint, RemoteKey};
 
 use super::Pair;
 use super::rig::{Guarded, Rig, allocate, endpoint, eventually, pattern, span};
+use crate::access::Access;
 use crate::error::TransferError;
 use crate::memory::Memory;
 use crate::operation::Operation;
-use crate::region::Access;
 
 pub(super) async fn an_empty_operation_succeeds(pair: Pair) {
     let rig = Rig::new(pair, 4096, Access::ReadWrite).await;

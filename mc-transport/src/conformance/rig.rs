@@ -7,11 +7,12 @@ use bytes::Bytes;
 use mc_types::{Endpoint, Extent, RemoteKey};
 
 use super::{CASE_DEADLINE, Pair};
+use crate::access::Access;
 use crate::completion::Outcome;
 use crate::error::TransferError;
 use crate::memory::{Memory, MemorySlice};
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, Region};
+use crate::region::Region;
 use crate::transport::Link;
 
 /// A registered memory and a link to it.

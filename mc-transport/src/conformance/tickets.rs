@@ -9,10 +9,11 @@ use mc_types::{Extent, Time};
 
 use super::Pair;
 use super::rig::{Rig, allocate, endpoint};
+use crate::access::Access;
 use crate::boot_time::BootTime;
 use crate::error::{RegisterError, TransferError};
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::{Access, MasterClock, Tickets};
+use crate::region::{MasterClock, Tickets};
 
 const EPOCH: ClockEpoch = ClockEpoch::new(7);
 const LEN: u64 = 1 << 20;

@@ -5,11 +5,11 @@ use mc_types::RemoteKey;
 
 use super::Pair;
 use super::rig::{Guarded, Rig, allocate, filled, pattern, span};
+use crate::access::Access;
 use crate::checksum::checksum;
 use crate::error::TransferError;
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, RemoteSpan, Source};
-use crate::region::Access;
 use crate::slice_sums::SliceSums;
 
 pub(super) async fn bytes_survive_round_trips_of_every_size(pair: Pair) {

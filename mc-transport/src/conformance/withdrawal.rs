@@ -2,9 +2,9 @@
 
 use super::Pair;
 use super::rig::{Rig, allocate, endpoint, pattern, span};
+use crate::access::Access;
 use crate::error::TransferError;
 use crate::operation::Operation;
-use crate::region::Access;
 
 const LEN: usize = 8 << 20;
 

@@ -110,7 +110,7 @@ mod tests {
     use super::super::Memory;
     use super::super::mapping::{page_size, resident_pages};
     use super::*;
-    use crate::region::Access;
+    use crate::access::Access;
 
     fn resident(memory: &Memory) -> usize {
         resident_pages(memory.block.mapping().expect("mapped")) * page_size()

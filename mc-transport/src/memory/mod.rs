@@ -43,7 +43,7 @@ use self::mapping::{Content, Mapping, page_size};
 pub use self::options::MemoryOptions;
 pub use self::pool::BufferPool;
 pub use self::slice::{CopyError, MemorySlice, OutOfRange};
-use crate::region::Access;
+use crate::access::Access;
 
 /// Up to this size the heap is cheaper than mapping pages and faulting them in.
 const HEAP_LIMIT: usize = 64 << 10;

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::MemoryError;
 use super::huge::HugePageSize;
 use super::mapping::{Content, Mapping};
-use crate::region::Access;
+use crate::access::Access;
 
 /// What `/proc/PID/maps` shows, for people who wonder whose memory it is.
 const NAME: &str = "mc-transport";

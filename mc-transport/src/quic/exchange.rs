@@ -15,16 +15,16 @@ use super::fault::{broken, disconnected};
 use super::flow::{FlowError, Inflow, Outflow};
 use super::link::{Order, Request, Shared};
 use super::parts::Outlet;
+use crate::access::Access;
 use crate::completion::Transferred;
 use crate::error::{ProtocolViolation, TransferError};
 use crate::headers::{
     BadResponse, Opcode, RESPONSE_LEN, RequestHeader, ResponseHeader, Status, encode_ticket,
 };
+use crate::link_id::LinkId;
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Pieces, Source};
-use crate::region::Access;
 use crate::slice_sums::Summing;
-use crate::transport::LinkId;
 
 /// Operations that share a stream. When it is dropped, those that were not answered
 /// fail with the link's reason.

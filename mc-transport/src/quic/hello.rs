@@ -1,6 +1,11 @@
 //! What each side says on the first stream of a connection.
 
-use crate::transport::LinkId;
+use mc_tls::Protocol;
+
+use crate::link_id::LinkId;
+
+/// What the protocol asks of TLS.
+pub(super) const PROTOCOL: Protocol = Protocol::new(&[b"mc-transport/3"]).tls13_only();
 
 /// Bytes of a hello.
 pub(super) const HELLO_LEN: usize = 32;

@@ -24,10 +24,11 @@ use super::parts::{Outlet, outlets};
 use super::tuning::STREAMS;
 use crate::completion::Completions;
 use crate::error::TransferError;
+use crate::link_id::LinkId;
 use crate::operation::Operation;
 use crate::slice_sums::CHECKPOINT;
 use crate::tasks::{Counted, Tasks};
-use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH};
+use crate::transport::{Capabilities, Link, MAX_BATCH};
 
 /// From this size on an operation has a stream of its own.
 const LARGE: u64 = 128 << 10;

@@ -10,6 +10,7 @@
 
 mod clock;
 mod config;
+mod error;
 mod exchange;
 mod fault;
 mod flow;
@@ -23,34 +24,32 @@ mod sockets;
 mod tuning;
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mc_tls::Protocol;
-use mc_types::{Endpoint, EndpointError};
+use mc_types::Endpoint;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 pub use self::config::QuicConfig;
+pub use self::error::StartError;
 pub use self::link::QuicLink;
 use self::pool::Pool;
 use self::server::Server;
 pub use self::sockets::RebindError;
 use self::sockets::Sockets;
+use crate::access::Access;
+use crate::counters::Counters;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
-use crate::region::{Access, Region, RegionTable, Tickets};
+use crate::region::{Region, RegionTable, Tickets};
 use crate::sweep::sweeping;
 use crate::tasks::Tasks;
 use crate::transport::Transport;
 
 const SCHEME: &str = "quic";
-
-/// What the protocol asks of TLS.
-const PROTOCOL: Protocol = Protocol::new(&[b"mc-transport/3"]).tls13_only();
 
 /// How long a node that ends lets its peers take note. It tells them once; those that do
 /// not hear it find out by themselves.
@@ -319,14 +318,6 @@ pub struct QuicStats {
     pub yielded_connections: u64,
 }
 
-#[derive(Default)]
-struct Counters {
-    connections: Arc<AtomicUsize>,
-    links: Arc<AtomicUsize>,
-    refused: AtomicU64,
-    yielded: AtomicU64,
-}
-
 /// The endpoint that peers are told.
 fn advertise(config: &QuicConfig, bound: SocketAddr) -> Result<Endpoint, StartError> {
     let address = match &config.advertise_host {
@@ -341,71 +332,4 @@ fn advertise(config: &QuicConfig, bound: SocketAddr) -> Result<Endpoint, StartEr
     };
     Endpoint::new(SCHEME, &address)
         .map_err(|source| StartError::BadAdvertisedHost { host: address, source })
-}
-
-/// Why a [`QuicTransport`] did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// Somebody listens there already.
-    #[error(
-        "{address} is in use; stop the other process or choose another port (0 takes a free one)"
-    )]
-    AddressInUse {
-        /// The address asked for.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The system does not let us listen there.
-    #[error("cannot listen at {address}")]
-    Listen {
-        /// The address asked for.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Peers cannot connect to the unspecified address.
-    #[error("peers cannot reach {address}; set advertise_host to this node's name or address")]
-    NoAdvertisedHost {
-        /// The address listened at.
-        address: SocketAddr,
-    },
-    /// The advertised host does not make an endpoint.
-    #[error("{host:?} cannot be advertised to peers")]
-    BadAdvertisedHost {
-        /// Host and port.
-        host: String,
-        /// What is wrong with it.
-        source: EndpointError,
-    },
-    /// Peers are to be accepted, and there is no certificate to show them.
-    #[error("a node that accepts peers needs a certificate; set server")]
-    NoServerCertificate,
-    /// Peers would be accepted whoever they are.
-    #[error(
-        "the server's TLS does not require certificates of clients; give it their authority, \
-         or set allow_anonymous_clients"
-    )]
-    AnonymousClients,
-    /// A setting is out of its range.
-    #[error("{setting} must be {expected}")]
-    BadSetting {
-        /// The field of [`QuicConfig`].
-        setting: &'static str,
-        /// What it may be.
-        expected: &'static str,
-    },
-    /// Not called on a Tokio runtime.
-    #[error("a QUIC transport needs a Tokio runtime with I/O and time enabled")]
-    NoRuntime,
-}
-
-impl StartError {
-    fn listen(address: SocketAddr, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::AddrInUse => Self::AddressInUse { address, source },
-            _ => Self::Listen { address, source },
-        }
-    }
 }

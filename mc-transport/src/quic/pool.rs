@@ -18,15 +18,17 @@ use super::clock::Clock;
 use super::config::QuicConfig;
 use super::fault::{MALFORMED, not_connected};
 use super::flow::{FlowError, Inflow, Outflow};
+use super::hello::PROTOCOL;
 use super::hello::{HELLO_LEN, Hello};
 use super::link::{Limits, QuicLink};
 use super::sockets::Sockets;
 use super::tuning::Paths;
-use super::{Counters, PROTOCOL};
+use crate::counters::Counters;
 use crate::error::{ConnectError, TransferError};
+use crate::link_id::LinkId;
 use crate::tasks::Tasks;
 use crate::tls_failure::TlsFailure;
-use crate::transport::{Link, LinkId};
+use crate::transport::Link;
 
 /// Links to every peer that was asked for.
 pub(super) struct Pool {

@@ -13,7 +13,7 @@ use quinn::Connection;
 use tokio::sync::Semaphore;
 
 use super::fault::CLOSED;
-use crate::transport::LinkId;
+use crate::link_id::LinkId;
 
 /// The connections that are open, by link.
 #[derive(Default)]

@@ -21,18 +21,20 @@ use super::clock::{Clock, Stalled};
 use super::config::QuicConfig;
 use super::fault::{CLOSED, MALFORMED, STALLED};
 use super::flow::{FlowError, Inflow, Outflow};
+use super::hello::PROTOCOL;
 use super::hello::{HELLO_LEN, Hello};
 use super::served::{Entry, Served};
 use super::tuning::Paths;
-use super::{Counters, PROTOCOL};
+use crate::access::Access;
+use crate::counters::Counters;
 use crate::error::TransferError;
 use crate::first::{First, first};
 use crate::headers::{
     Opcode, REQUEST_LEN, RequestHeader, ResponseHeader, Status, TICKET_LEN, decode_ticket,
 };
-use crate::region::{Access, Admitted, RegionTable};
+use crate::link_id::LinkId;
+use crate::region::{Admitted, RegionTable};
 use crate::tasks::{Counted, Tasks};
-use crate::transport::LinkId;
 
 /// Requests of one stream, at most.
 pub(super) const MAX_REQUESTS: usize = 1024;

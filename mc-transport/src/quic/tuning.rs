@@ -9,8 +9,8 @@ use quinn::congestion::CubicConfig;
 use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use socket2::{Domain, Socket, Type};
 
-use super::StartError;
 use super::config::QuicConfig;
+use super::error::StartError;
 
 /// Largest UDP payload with which quinn's batches of ten fit in the 64 KiB that one
 /// system call may segment; with more it fails, and the rate falls to nothing.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(feature = "tcp")]
-use super::Access;
+use crate::access::Access;
 
 /// What a node did for its peers with the memory that it opened to them.
 ///

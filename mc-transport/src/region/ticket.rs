@@ -8,9 +8,9 @@ use mc_ticket::{ClockEpoch, Rights, Ticket, TicketKey};
 use mc_types::{Extent, RemoteKey, Time};
 use parking_lot::RwLock;
 
+use crate::access::Access;
 use crate::boot_time::BootTime;
 use crate::error::TransferError;
-use crate::region::Access;
 
 /// Two clocks of this precision drift apart by less than this part of the time between
 /// two readings: 1/4096 is 240 ppm, several times what a quartz does.

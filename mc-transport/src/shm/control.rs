@@ -28,10 +28,11 @@ use super::wire::{
 };
 use crate::error::{ProtocolViolation, TransferError};
 use crate::first::{First, first};
+use crate::link_id::LinkId;
 use crate::memory::MemoryError;
-use crate::tcp::TcpLink;
-use crate::tcp::tasks::Counted;
-use crate::transport::{Link, LinkId};
+use crate::stream::link::StreamLink;
+use crate::tasks::Counted;
+use crate::transport::Link;
 
 /// Questions that an owner may leave open. One that owes so many answers owes the
 /// next one, too.
@@ -48,7 +49,7 @@ pub(super) struct Control {
     pub(super) known: RwLock<Known>,
     /// To regions that cannot be mapped. Opened when it is first needed, and again
     /// when it broke.
-    stream: Mutex<Option<Arc<TcpLink>>>,
+    stream: Mutex<Option<Arc<StreamLink>>>,
     /// What the owner calls the last stream, also after it broke.
     stream_id: Mutex<Option<LinkId>>,
     asked: Mutex<Asked>,
@@ -120,7 +121,7 @@ impl Control {
     }
 
     /// The stream, if there is one that works.
-    pub(super) fn working_stream(&self) -> Option<Arc<TcpLink>> {
+    pub(super) fn working_stream(&self) -> Option<Arc<StreamLink>> {
         self.stream.lock().as_ref().filter(|stream| stream.is_healthy()).cloned()
     }
 
@@ -130,7 +131,7 @@ impl Control {
     }
 
     /// Keeps a new stream for as long as the link lasts.
-    pub(super) fn keep_stream(&self, stream: &Arc<TcpLink>) {
+    pub(super) fn keep_stream(&self, stream: &Arc<StreamLink>) {
         *self.stream_id.lock() = stream.id();
         let broken = self.stream.lock().replace(Arc::clone(stream));
         drop(broken);

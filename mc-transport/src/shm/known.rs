@@ -10,10 +10,10 @@ use mc_types::{Extent, RemoteKey};
 
 use super::page::PeerPage;
 use super::wire::GrantedRegion;
+use crate::access::Access;
 use crate::error::TransferError;
 use crate::memory::{Memory, MemoryError, MemorySlice};
 use crate::operation::RemoteSpan;
-use crate::region::Access;
 
 /// How a region is reached.
 #[derive(Clone)]

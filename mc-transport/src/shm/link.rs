@@ -13,19 +13,20 @@ use tokio::net::UnixStream;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use super::Counters;
 use super::control::Control;
 use super::known::{Mapped, Way};
+use crate::access::Access;
 use crate::completion::{Completion, Completions, Outcome};
 use crate::copy::copy;
+use crate::counters::Counters;
 use crate::error::{ConnectError, TransferError};
+use crate::link_id::LinkId;
 use crate::operation::{Operation, RemoteSpan};
-use crate::region::Access;
-use crate::tcp::TcpLink;
-use crate::tcp::greeting::greet;
-use crate::tcp::socket::Stream;
-use crate::tcp::tasks::Tasks;
-use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH, View};
+use crate::stream::greeting::greet;
+use crate::stream::link::StreamLink;
+use crate::stream::socket::Stream;
+use crate::tasks::Tasks;
+use crate::transport::{Capabilities, Link, MAX_BATCH, View};
 
 /// Regions asked for at once.
 const ASK_TOGETHER: usize = 64;
@@ -166,7 +167,7 @@ enum Plan {
     /// All of it here and now.
     Mapped(Vec<Run>),
     /// All of it by the stream.
-    Streamed(Arc<TcpLink>),
+    Streamed(Arc<StreamLink>),
     /// Some regions are not known, or some here and some by the stream.
     Mixed,
 }
@@ -342,7 +343,7 @@ impl Reach {
     }
 
     /// The stream; opens one when there is none that works.
-    async fn stream(&self) -> Result<Arc<TcpLink>, TransferError> {
+    async fn stream(&self) -> Result<Arc<StreamLink>, TransferError> {
         let opened = timeout(self.connect_timeout, async {
             let _opening = self.opening.lock().await;
             match self.control.working_stream() {
@@ -354,7 +355,7 @@ impl Reach {
         opened.await.unwrap_or(Err(TransferError::TimedOut { after }))
     }
 
-    async fn new_stream(&self) -> Result<Arc<TcpLink>, TransferError> {
+    async fn new_stream(&self) -> Result<Arc<StreamLink>, TransferError> {
         let lost = |error: io::Error| TransferError::LinkLost { source: Arc::new(error) };
         let socket = StdStream::from(self.control.open_stream().await?);
         socket.set_nonblocking(true).map_err(lost)?;
@@ -362,7 +363,7 @@ impl Reach {
         let greeted = greet(socket, &self.endpoint, self.max_operation).await;
         let greeted = greeted.map_err(|error: ConnectError| lost(io::Error::other(error)))?;
         let Some(tasks) = self.tasks.upgrade() else { return Err(TransferError::Closed) };
-        let stream = Arc::new(TcpLink::open(
+        let stream = Arc::new(StreamLink::open(
             greeted.stream,
             greeted.max_operation,
             greeted.description.connection,

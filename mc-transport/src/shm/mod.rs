@@ -57,7 +57,7 @@ mod wire;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mc_places::Places;
@@ -67,20 +67,20 @@ use tokio::runtime::Handle;
 
 pub use self::config::{ShmConfig, ShmListen};
 pub use self::link::ShmLink;
-use self::name::{Bound, SocketName};
+use self::name::{Bound, SCHEME, SocketName};
 use self::page::Page;
 use self::pool::Pool;
 pub use self::proof::ShmSecret;
 use self::server::Server;
+use crate::access::Access;
+use crate::counters::Counters;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::{Memory, MemoryError};
-use crate::region::{Access, Region, RegionTable, Tickets};
-use crate::tcp::description::Description;
-use crate::tcp::server::Service;
-use crate::tcp::tasks::Tasks;
+use crate::region::{Region, RegionTable, Tickets};
+use crate::stream::description::Description;
+use crate::stream::server::Service;
+use crate::tasks::Tasks;
 use crate::transport::Transport;
-
-const SCHEME: &str = "shm";
 
 /// A node whose peers are processes of the same host.
 ///
@@ -345,15 +345,6 @@ pub struct ShmStats {
     pub refused_connections: u64,
     /// Idle connections that were closed because others needed their places, so far.
     pub yielded_connections: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    connections: Arc<AtomicUsize>,
-    links: Arc<AtomicUsize>,
-    streams: Arc<AtomicUsize>,
-    refused: AtomicU64,
-    yielded: AtomicU64,
 }
 
 /// Takes the name that `config` wants, if any.

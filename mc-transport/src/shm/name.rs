@@ -15,7 +15,8 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
-use super::SCHEME;
+/// The scheme of endpoints on the same host.
+pub(super) const SCHEME: &str = "shm";
 
 /// How often to look whether another process is done taking a name, or accepts
 /// connections again. The system tells nobody.

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::access::Access;
 use crate::memory::{Memory, MemoryError, MemorySlice};
-use crate::region::Access;
 
 /// Slots of a page, the transport's own included. Regions that find none free are
 /// reached by streams.

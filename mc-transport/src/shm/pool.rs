@@ -9,7 +9,6 @@ use mc_types::Endpoint;
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
 
-use super::Counters;
 use super::config::ShmConfig;
 use super::control::{Attendant, Control};
 use super::frames::{Incoming, Received, send};
@@ -21,9 +20,11 @@ use super::proof::{Role, ShmSecret, nonce};
 use super::wire::{
     ADMISSION_LEN, GREETING_LEN, Greeting, Hello, PROOF_LEN, VERSION, Verdict, decode_admission,
 };
+use crate::counters::Counters;
 use crate::error::{ConnectError, TransferError};
-use crate::tcp::tasks::{Counted, Tasks};
-use crate::transport::{Link, LinkId};
+use crate::link_id::LinkId;
+use crate::tasks::{Counted, Tasks};
+use crate::transport::Link;
 
 /// Peers that are remembered though no link to them is left.
 const MAX_REMEMBERED: usize = 1024;

@@ -15,7 +15,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::Counters;
 use super::config::ShmConfig;
 use super::frames::{Incoming, Turn, send};
 use super::page::{Page, SLOTS};
@@ -24,9 +23,10 @@ use super::wire::{
     Answer, GrantedRegion, Greeting, HELLO_LEN, Hello, Nonce, PROOF_LEN, Proof, REQUEST_LEN,
     Request, Status, VERSION, Verdict, Wish, encode_admission,
 };
+use crate::counters::Counters;
 use crate::first::{First, first};
-use crate::tcp::server::{Service, serve_stream};
-use crate::tcp::tasks::{Counted, Tasks};
+use crate::stream::server::{Service, serve_stream};
+use crate::tasks::{Counted, Tasks};
 
 /// Streams that one connection may have: one that works, and some that are ending.
 const MAX_STREAMS: usize = 4;

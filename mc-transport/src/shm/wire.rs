@@ -2,7 +2,7 @@
 
 use mc_types::RemoteKey;
 
-use crate::region::Access;
+use crate::access::Access;
 
 /// First bytes of both sides.
 pub(super) const MAGIC: [u8; 4] = *b"MCS1";

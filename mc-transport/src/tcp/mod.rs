@@ -6,30 +6,20 @@
 //! certificates (`TcpConfig::tls`) it is neither encrypted nor authenticated beyond the
 //! remote keys: run it inside a trusted network then.
 
+mod accept;
 mod config;
-pub(crate) mod connections;
-pub(crate) mod description;
-pub(crate) mod greeting;
-pub(crate) mod link;
-mod patience;
 mod peer;
-mod plain;
 mod pool;
-mod raw_io;
-mod receiver;
 mod route;
-pub(crate) mod server;
-pub(crate) mod socket;
-mod stream;
 #[cfg(feature = "tls")]
 mod tls;
-mod wire;
+mod tune;
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mc_places::Places;
@@ -37,21 +27,20 @@ use mc_types::{Endpoint, EndpointError};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
+use self::accept::{Server, accept};
 pub use self::config::TcpConfig;
 #[cfg(feature = "tls")]
 pub use self::config::TcpTls;
-use self::description::{Description, MAX_WAYS, Shortcut};
-pub use self::link::TcpLink;
 use self::pool::Pool;
-use self::server::{Server, Service};
-#[cfg(feature = "tls")]
-pub use self::tls::TlsFailure;
+use crate::access::Access;
 use crate::bundle::Bundle;
+use crate::counters::Counters;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
-use crate::region::{Access, Region, RegionTable, Tickets};
+use crate::region::{Region, RegionTable, Tickets};
+use crate::stream::description::{Description, MAX_WAYS, Shortcut};
+use crate::stream::server::Service;
 use crate::sweep::sweeping;
-pub(crate) use crate::tasks;
 use crate::tasks::Tasks;
 use crate::transport::Transport;
 
@@ -178,7 +167,7 @@ impl TcpTransport {
             let server = Arc::new(Server { places, config, service, counters });
             let mut swept = Some(Arc::clone(&server.places));
             for listener in listeners {
-                let accept = server::accept(listener, Arc::clone(&server), Arc::downgrade(&tasks));
+                let accept = accept(listener, Arc::clone(&server), Arc::downgrade(&tasks));
                 // One task is enough for all places.
                 drop(match swept.take() {
                     Some(places) => tasks.spawn(sweeping(places, accept)),
@@ -311,14 +300,6 @@ pub struct TcpStats {
     pub refused_connections: u64,
     /// Idle connections that were closed because others needed their places, so far.
     pub yielded_connections: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    connections: Arc<AtomicUsize>,
-    links: Arc<AtomicUsize>,
-    refused: AtomicU64,
-    yielded: AtomicU64,
 }
 
 /// The most connections that leave the process descriptors for other ends; some are about to go

@@ -10,21 +10,22 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::Counters;
 use super::config::TcpConfig;
-use super::description::Description;
-use super::greeting::{Greeted, greet};
-use super::link::TcpLink;
-use super::plain;
 use super::route::{Route, routes};
-use super::socket::Stream;
-use super::tasks::Tasks;
 #[cfg(feature = "tls")]
 use super::tls::Settings;
+use super::tune::tune;
 use crate::breaker::Breaker;
 use crate::bundle::Bundle;
+use crate::counters::Counters;
 use crate::error::{ConnectError, TransferError};
-use crate::transport::{Link, LinkId};
+use crate::link_id::LinkId;
+use crate::stream::description::Description;
+use crate::stream::greeting::{Greeted, greet};
+use crate::stream::link::StreamLink;
+use crate::stream::socket::Stream;
+use crate::tasks::Tasks;
+use crate::transport::Link;
 
 /// How long one way to a peer is tried before another is tried beside it.
 const NEXT_WAY_AFTER: Duration = Duration::from_millis(300);
@@ -57,7 +58,7 @@ struct State {
 /// Where a link belongs.
 struct Place {
     route: Route,
-    link: Option<Arc<TcpLink>>,
+    link: Option<Arc<StreamLink>>,
     /// What the peer called the link that was lost here, until it has ended it.
     lost: Option<LinkId>,
     breaker: Breaker,
@@ -71,13 +72,13 @@ impl Place {
         Self { route, link: None, lost: None, breaker, mending: false }
     }
 
-    fn fill(&mut self, link: Arc<TcpLink>) {
+    fn fill(&mut self, link: Arc<StreamLink>) {
         self.link = Some(link);
         self.lost = None;
     }
 
     /// Gives out the link if it was lost, and remembers its name.
-    fn take_lost(&mut self) -> Option<Arc<TcpLink>> {
+    fn take_lost(&mut self) -> Option<Arc<StreamLink>> {
         let lost = self.link.take_if(|link| !link.is_healthy())?;
         self.lost = lost.id();
         Some(lost)
@@ -233,8 +234,8 @@ impl Peer {
                     Ok((route, greeted))
                 });
             }
-            let patience = if last { means.config.connect_timeout } else { NEXT_WAY_AFTER };
-            match tokio::time::timeout(patience, attempts.join_next()).await {
+            let timeout = if last { means.config.connect_timeout } else { NEXT_WAY_AFTER };
+            match tokio::time::timeout(timeout, attempts.join_next()).await {
                 Ok(Some(Ok(Ok(reached)))) => return Ok(reached),
                 Ok(Some(Ok(Err(error)))) => first_error = first_error.or(Some(error)),
                 // Attempts neither panic nor are they ended by anyone but us.
@@ -345,26 +346,31 @@ impl Peer {
 
     /// Makes the peer end a lost link before another takes its place: what the caller
     /// tries again must not be overtaken by what it tried before.
-    async fn fence(&self, link: &TcpLink, lost: LinkId) -> Result<(), ConnectError> {
+    async fn fence(&self, link: &StreamLink, lost: LinkId) -> Result<(), ConnectError> {
         match link.fence(lost).await.remove(0) {
             Ok(_) => Ok(()),
             Err(error) => Err(self.lost(io::Error::other(error))),
         }
     }
 
-    fn open(self: &Arc<Self>, greeted: Greeted, several_ways: bool, means: &Means) -> Arc<TcpLink> {
+    fn open(
+        self: &Arc<Self>,
+        greeted: Greeted,
+        several_ways: bool,
+        means: &Means,
+    ) -> Arc<StreamLink> {
         let config = &means.config;
         let peer = Arc::downgrade(self);
-        let patience = if several_ways {
+        let timeout = if several_ways {
             config.stall_timeout.min(config.reroute_after)
         } else {
             config.stall_timeout
         };
-        Arc::new(TcpLink::open(
+        Arc::new(StreamLink::open(
             greeted.stream,
             greeted.max_operation,
             greeted.description.connection,
-            patience,
+            timeout,
             &means.tasks,
             &means.counters.links,
             move || {
@@ -394,7 +400,7 @@ async fn connect(
             None => None,
         };
         let stream = dial(endpoint, route).await?;
-        plain::tune(&stream, config);
+        tune(&stream, config);
         #[cfg(feature = "tls")]
         let stream = match settings {
             Some(settings) => settings.secure(stream.into(), endpoint).await?,

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mc_types::Endpoint;
 use parking_lot::Mutex;
 
-use super::Counters;
 use super::config::TcpConfig;
-#[cfg(all(feature = "shm", target_os = "linux"))]
-use super::description::Description;
 use super::peer::{Means, Peer};
-use super::tasks::Tasks;
 use crate::bundle::Bundle;
+use crate::counters::Counters;
 use crate::error::ConnectError;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+use crate::stream::description::Description;
+use crate::tasks::Tasks;
 
 /// Peers with links, or with failures that are too fresh to forget.
 const REMEMBERED_PEERS: usize = 1024;

@@ -2,13 +2,13 @@
 
 use mc_tls::ServerTls;
 
-use super::{HandshakeError, PROTOCOL, TlsStream};
-use crate::tcp::patience::Patience;
-use crate::tcp::plain::PlainSocket;
-use crate::tcp::raw_io::ToSend;
-use crate::tcp::server::{End, Service, linger, preface};
-use crate::tcp::socket::Stream;
-use crate::tcp::wire::Verdict;
+use crate::stream::plain::PlainSocket;
+use crate::stream::progress::ProgressTimeout;
+use crate::stream::raw_io::ToSend;
+use crate::stream::server::{End, Service, linger, preface};
+use crate::stream::socket::Stream;
+use crate::stream::tls::{HandshakeError, PROTOCOL, TlsStream};
+use crate::stream::wire::Verdict;
 
 /// Speaks TLS with a peer that has just connected. One who does not, or is not trusted, is
 /// told so.
@@ -19,7 +19,7 @@ pub(in crate::tcp) async fn admit(
 ) -> Result<Stream, End> {
     let stream = TlsStream::server(socket, tls.current(PROTOCOL))
         .map_err(|error| End::Handshake(HandshakeError::Tls(error)))?;
-    let shaken = Patience::new(service.connect_timeout).wait(stream.shake_hands()).await?;
+    let shaken = ProgressTimeout::new(service.connect_timeout).wait(stream.shake_hands()).await?;
     let stream = Stream::Tls(Box::new(stream));
     let Err(error) = shaken else { return Ok(stream) };
     if let HandshakeError::Plain { .. } = error {

@@ -8,10 +8,11 @@ use mc_tls::{ClientTls, TlsError};
 use mc_types::Endpoint;
 use tokio::task::spawn_blocking;
 
-use super::{HandshakeError, PROTOCOL, TlsFailure, TlsStream};
 use crate::error::ConnectError;
-use crate::tcp::plain::PlainSocket;
-use crate::tcp::socket::Stream;
+use crate::stream::plain::PlainSocket;
+use crate::stream::socket::Stream;
+use crate::stream::tls::{HandshakeError, PROTOCOL, TlsStream};
+use crate::tls_failure::TlsFailure;
 
 /// How to speak TLS with a peer, and for whom its certificate has to be.
 pub(in crate::tcp) struct Settings {

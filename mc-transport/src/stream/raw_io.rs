@@ -83,36 +83,36 @@ impl Ranges<'_> {
 }
 
 /// What one `sendmsg` reads.
-pub(super) struct ToSend<'a>(Ranges<'a>);
+pub(crate) struct ToSend<'a>(Ranges<'a>);
 
 impl<'a> ToSend<'a> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Ranges::new())
     }
 
     /// Adds `bytes`; `false` when there is no place left.
-    pub(super) fn push_bytes(&mut self, bytes: &'a [u8]) -> bool {
+    pub(crate) fn push_bytes(&mut self, bytes: &'a [u8]) -> bool {
         self.0.push(bytes.as_ptr().cast_mut(), bytes.len())
     }
 
     /// Adds what follows the first `skip` bytes of `slice`; `false` when there is
     /// no place left.
-    pub(super) fn push_memory(&mut self, slice: &'a MemorySlice, skip: usize) -> bool {
+    pub(crate) fn push_memory(&mut self, slice: &'a MemorySlice, skip: usize) -> bool {
         self.0.push_memory(slice, skip)
     }
 
     /// Bytes in all ranges.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.0.bytes
     }
 
     /// Keeps the first `limit` bytes.
-    pub(super) fn truncate(&mut self, limit: usize) {
+    pub(crate) fn truncate(&mut self, limit: usize) {
         self.0.truncate(limit);
     }
 
     /// Sends as much as the socket takes now.
-    pub(super) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         if let Some((base, len)) = self.0.single() {
             return again_when_interrupted(|| {
                 // SAFETY: the range is readable for `len` bytes because its owner
@@ -131,37 +131,37 @@ impl<'a> ToSend<'a> {
 }
 
 /// What one `recvmsg` fills.
-pub(super) struct ToFill<'a>(Ranges<'a>);
+pub(crate) struct ToFill<'a>(Ranges<'a>);
 
 impl<'a> ToFill<'a> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Ranges::new())
     }
 
     /// Adds a buffer; `false` when there is no place left.
-    pub(super) fn push_buffer(&mut self, buffer: &'a mut [u8]) -> bool {
+    pub(crate) fn push_buffer(&mut self, buffer: &'a mut [u8]) -> bool {
         self.0.push(buffer.as_mut_ptr(), buffer.len())
     }
 
     /// Adds what follows the first `skip` bytes of `slice`; `false` when there is
     /// no place left.
-    pub(super) fn push_memory(&mut self, slice: &'a MemorySlice, skip: usize) -> bool {
+    pub(crate) fn push_memory(&mut self, slice: &'a MemorySlice, skip: usize) -> bool {
         self.0.push_memory(slice, skip)
     }
 
     /// Bytes in all ranges.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.0.bytes
     }
 
     /// Keeps the first `limit` bytes.
-    pub(super) fn truncate(&mut self, limit: usize) {
+    pub(crate) fn truncate(&mut self, limit: usize) {
         self.0.truncate(limit);
     }
 
     /// Receives what the socket has now; zero at the end of the stream, and when
     /// there is no range.
-    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+    pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         if let Some((base, len)) = self.0.single() {
             return again_when_interrupted(|| {
                 // SAFETY: the range is writable for `len` bytes because its owner
@@ -182,7 +182,7 @@ impl<'a> ToFill<'a> {
 
 /// Breaks a TCP connection at once: its peer is told, and nothing that waits to be sent
 /// is sent any more. Other sockets are left as they are.
-pub(super) fn abort(socket: BorrowedFd<'_>) {
+pub(crate) fn abort(socket: BorrowedFd<'_>) {
     // SAFETY: `sockaddr` is a C structure of integers, for which zero is a valid value.
     let mut nowhere: libc::sockaddr = unsafe { std::mem::zeroed() };
     nowhere.sa_family = libc::AF_UNSPEC as libc::sa_family_t;

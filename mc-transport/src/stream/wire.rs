@@ -1,36 +1,36 @@
 //! The bytes on the wire, as `docs/tcp-wire.md` defines them.
 
-pub(super) use crate::headers::{
+pub(crate) use crate::headers::{
     BadResponse, Opcode, REQUEST_LEN, RESPONSE_LEN, RequestHeader, ResponseHeader, Status,
     TICKET_LEN, decode_ticket, encode_ticket,
 };
 
 /// First bytes of both prefaces.
-pub(super) const MAGIC: [u8; 4] = *b"MCT1";
+pub(crate) const MAGIC: [u8; 4] = *b"MCT1";
 /// Version of the protocol that this code speaks.
-pub(super) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 3;
 
 /// First byte of whoever begins with TLS: a record of a handshake (RFC 8446, section 5.1).
-pub(super) const TLS_HANDSHAKE: u8 = 22;
+pub(crate) const TLS_HANDSHAKE: u8 = 22;
 
-pub(super) const PREFACE_LEN: usize = 16;
+pub(crate) const PREFACE_LEN: usize = 16;
 /// Bytes of the longest request, without its payload.
-pub(super) const MAX_REQUEST_LEN: usize = REQUEST_LEN + TICKET_LEN;
+pub(crate) const MAX_REQUEST_LEN: usize = REQUEST_LEN + TICKET_LEN;
 
 /// What each side says first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Preface {
-    pub(super) version: u16,
+pub(crate) struct Preface {
+    pub(crate) version: u16,
     /// Zero from a client; a [`Verdict`] from a server.
-    pub(super) verdict: u16,
+    pub(crate) verdict: u16,
     /// Bytes of the largest operation that the sender takes part in.
-    pub(super) max_operation: u64,
+    pub(crate) max_operation: u64,
 }
 
 /// What a server makes of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Welcome = 0,
     Busy = 1,
     UnknownVersion = 2,
@@ -41,7 +41,7 @@ pub(super) enum Verdict {
 }
 
 impl Preface {
-    pub(super) fn encode(self) -> [u8; PREFACE_LEN] {
+    pub(crate) fn encode(self) -> [u8; PREFACE_LEN] {
         let mut bytes = [0; PREFACE_LEN];
         bytes[0..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&self.version.to_le_bytes());
@@ -51,7 +51,7 @@ impl Preface {
     }
 
     /// `None` when the magic is missing: whoever sent this is no peer of ours.
-    pub(super) fn decode(bytes: &[u8; PREFACE_LEN]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8; PREFACE_LEN]) -> Option<Self> {
         let [m0, m1, m2, m3, v0, v1, s0, s1, max @ ..] = *bytes;
         ([m0, m1, m2, m3] == MAGIC).then(|| Self {
             version: u16::from_le_bytes([v0, v1]),

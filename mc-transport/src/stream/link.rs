@@ -20,30 +20,31 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
+use super::frames::{Frame, SendQueue};
 use super::receiver::Receiver;
 use super::socket::Stream;
-use super::stream::{Frame, SendQueue};
-use super::tasks::{Counted, Tasks};
 use super::wire::{Opcode, RequestHeader};
+use crate::access::Access;
 use crate::boot_time::BootTime;
 use crate::cancel::Cancel;
 use crate::completion::{Completion, Completions, Transferred};
 use crate::error::TransferError;
+use crate::link_id::LinkId;
 use crate::memory::MemorySlice;
 use crate::operation::{Operation, Pieces};
-use crate::region::Access;
 use crate::slice_sums::Summing;
-use crate::transport::{Capabilities, Link, LinkId, MAX_BATCH, Ordering as OperationOrder};
+use crate::tasks::{Counted, Tasks};
+use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder};
 
 /// A link of a [`TcpTransport`](super::TcpTransport): a connection, and the tasks that
 /// serve it.
-pub struct TcpLink {
+pub struct StreamLink {
     channel: Arc<Channel>,
     /// What the server calls the connection.
     id: Option<LinkId>,
 }
 
-impl TcpLink {
+impl StreamLink {
     /// Takes over a connection whose prefaces are exchanged. `max_operation` is the
     /// smaller limit of both sides. `at_end` runs once the link was lost and everything
     /// that was under way has its result; not when the transport is dropped.
@@ -90,7 +91,7 @@ impl TcpLink {
     }
 }
 
-impl Link for TcpLink {
+impl Link for StreamLink {
     fn submit(&self, batch: Vec<Operation>) -> Completions {
         let len = batch.len();
         if len > MAX_BATCH {
@@ -135,16 +136,16 @@ impl Link for TcpLink {
     }
 }
 
-impl fmt::Debug for TcpLink {
+impl fmt::Debug for StreamLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpLink")
+        f.debug_struct("StreamLink")
             .field("is_healthy", &self.is_healthy())
             .field("unanswered", &self.unanswered())
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for TcpLink {
+impl Drop for StreamLink {
     fn drop(&mut self) {
         self.channel.fail(TransferError::Closed);
     }

@@ -7,38 +7,29 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use mc_places::{Places, Seat, Source, Stage};
+use mc_places::{Seat, Stage};
 use mc_ticket::Ticket;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
-#[cfg(feature = "tls")]
-use tokio::time::Instant;
-use tracing::{debug, warn};
 
-use super::Counters;
-use super::config::TcpConfig;
 use super::connections::Connections;
 use super::description::Description;
-use super::patience::{Patience, Stalled};
-use super::plain;
+use super::frames::{DIRECT, Frame, ReceiveBuffer, SendQueue, Target};
+use super::progress::{ProgressTimeout, Stalled};
 use super::socket::Stream;
-use super::stream::{DIRECT, Frame, ReceiveBuffer, SendQueue, Target};
-use super::tasks::{Counted, Tasks};
 #[cfg(feature = "tls")]
-use super::tls::{HandshakeError, admit};
+use super::tls::HandshakeError;
 use super::wire::{
     MAX_REQUEST_LEN, Opcode, PREFACE_LEN, Preface, REQUEST_LEN, RequestHeader, ResponseHeader,
     Status, TICKET_LEN, TLS_HANDSHAKE, VERSION, Verdict, decode_ticket,
 };
+use crate::access::Access;
 use crate::error::TransferError;
 use crate::first::{First, first};
-use crate::region::{Access, Admitted, RegionTable};
-use crate::transport::LinkId;
+use crate::link_id::LinkId;
+use crate::region::{Admitted, RegionTable};
 
 /// Answers collected before they are sent, at most.
 const MAX_ANSWERS: usize = 64;
@@ -52,17 +43,6 @@ const LINGER_BYTES: usize = 1 << 20;
 
 /// How long that may take.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// How long to wait when the process has no descriptors left for a connection.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-
-/// What every connection of a server needs.
-pub(super) struct Server {
-    pub(super) places: Arc<Places>,
-    pub(super) config: TcpConfig,
-    pub(super) service: Service,
-    pub(super) counters: Arc<Counters>,
-}
 
 /// What peers are served, and how patiently.
 #[derive(Clone)]
@@ -79,64 +59,6 @@ pub(crate) struct Service {
     pub(crate) connect_timeout: Duration,
     /// How long a peer that owes something may go without progress.
     pub(crate) stall_timeout: Duration,
-}
-
-/// Accepts peers until the transport ends.
-pub(super) async fn accept(
-    listener: TcpListener,
-    server: Arc<Server>,
-    tasks: std::sync::Weak<Tasks>,
-) {
-    loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // The connection died while it waited, or descriptors ran out;
-                // either way the listener itself is sound.
-                server.counters.yielded.fetch_add(server.places.shed() as u64, Ordering::Relaxed);
-                warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
-                continue;
-            }
-        };
-        let (seat, yielded) = server.places.take(Source::of(peer));
-        server.counters.yielded.fetch_add(yielded as u64, Ordering::Relaxed);
-        let Some(seat) = seat else {
-            debug!(%peer, "refused: as many connections as allowed, and all at work");
-            server.counters.refused.fetch_add(1, Ordering::Relaxed);
-            // A new socket's buffer has room for these few bytes.
-            let _ = stream.try_write(&preface(server.service.max_operation, Verdict::Busy));
-            continue;
-        };
-        let Some(tasks) = tasks.upgrade() else { return };
-        let server = Arc::clone(&server);
-        let place = Arc::clone(seat.place());
-        let task = tasks.spawn(async move {
-            let _open = Counted::new(&server.counters.connections);
-            plain::tune(&stream, &server.config);
-            if let Err(end) = server.serve(stream, seat).await {
-                debug!(%peer, reason = %end, "connection ended");
-            }
-        });
-        if let Some(task) = task {
-            Seat::run_in(&place, task);
-        }
-    }
-}
-
-impl Server {
-    /// Serves one peer that has just connected.
-    async fn serve(&self, stream: TcpStream, seat: Seat) -> Result<(), End> {
-        #[cfg(feature = "tls")]
-        if let Some(tls) = self.config.tls.as_ref().and_then(|tls| tls.server.as_ref()) {
-            let begun = Instant::now();
-            let stream = admit(stream.into(), tls, &self.service).await?;
-            let mut service = self.service.clone();
-            service.connect_timeout = service.connect_timeout.saturating_sub(begun.elapsed());
-            return serve_stream(stream, &service, seat).await;
-        }
-        serve_stream(stream.into(), &self.service, seat).await
-    }
 }
 
 /// Serves one peer until it leaves, or breaks the protocol.
@@ -160,7 +82,7 @@ pub(crate) async fn serve_stream(stream: Stream, service: &Service, seat: Seat) 
 }
 
 /// What a server says first.
-pub(super) fn preface(max_operation: u64, verdict: Verdict) -> [u8; PREFACE_LEN] {
+pub(crate) fn preface(max_operation: u64, verdict: Verdict) -> [u8; PREFACE_LEN] {
     Preface { version: VERSION, verdict: verdict as u16, max_operation }.encode()
 }
 
@@ -213,7 +135,7 @@ struct Connection {
     max_operation: u64,
     received: ReceiveBuffer,
     answers: SendQueue,
-    patience: Patience,
+    progress: ProgressTimeout,
     /// Bytes moved since other tasks had a turn.
     since_yield: usize,
     /// Bytes to receive of the next request before its target is known: after a large write
@@ -233,7 +155,7 @@ impl Connection {
             max_operation: service.max_operation,
             received: ReceiveBuffer::new(),
             answers: SendQueue::default(),
-            patience: Patience::new(service.connect_timeout),
+            progress: ProgressTimeout::new(service.connect_timeout),
             since_yield: 0,
             expected: usize::MAX,
         };
@@ -269,7 +191,7 @@ impl Connection {
             linger(&connection.stream).await;
             return Err(End::OtherVersion { theirs: theirs.version });
         }
-        connection.patience = Patience::new(service.stall_timeout);
+        connection.progress = ProgressTimeout::new(service.stall_timeout);
         connection.seat.place().reached(Stage::Shaken);
         Ok(connection)
     }
@@ -278,7 +200,7 @@ impl Connection {
         loop {
             while let Some(bytes) = self.received.take::<REQUEST_LEN>() {
                 // Each request starts the clock anew: a busy peer is not late.
-                self.patience.renew();
+                self.progress.renew();
                 let Err(end) = self.carry_out(&bytes).await else { continue };
                 if matches!(end, End::Malformed | End::TooLarge { .. }) {
                     self.flush().await?;
@@ -294,7 +216,7 @@ impl Connection {
                 self.receive_whenever(self.expected).await?;
                 self.seat.place().set_busy(true);
                 self.seat.seen();
-                self.patience.renew();
+                self.progress.renew();
             } else {
                 self.receive(self.expected).await?;
             }
@@ -395,7 +317,7 @@ impl Connection {
             }
             match self.received.try_receive_payload(&self.stream, &mut target, behind) {
                 Ok(moved) => {
-                    self.patience.moved(moved);
+                    self.progress.moved(moved);
                     self.moved(moved).await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -407,7 +329,7 @@ impl Connection {
                         flushed?;
                         let readable = self.stream.readable();
                         let event = regions.unless_withdrawn(readable, is_withdrawn);
-                        if let Ok(readable) = self.patience.wait(event).await? {
+                        if let Ok(readable) = self.progress.wait(event).await? {
                             readable?;
                         }
                     }
@@ -452,13 +374,13 @@ impl Connection {
             }
             match self.answers.try_send(&self.stream) {
                 Ok(moved) => {
-                    self.patience.moved(moved);
+                    self.progress.moved(moved);
                     self.moved(moved).await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let is_withdrawn = || self.answers.are_withdrawn();
                     let event = self.regions.unless_withdrawn(self.stream.writable(), is_withdrawn);
-                    if let Ok(writable) = self.patience.wait(event).await? {
+                    if let Ok(writable) = self.progress.wait(event).await? {
                         writable?;
                     }
                 }
@@ -473,11 +395,11 @@ impl Connection {
         loop {
             match self.received.try_receive(&self.stream, limit) {
                 Ok(moved) => {
-                    self.patience.moved(moved);
+                    self.progress.moved(moved);
                     return Ok(moved);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.patience.wait(self.stream.readable()).await??;
+                    self.progress.wait(self.stream.readable()).await??;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -512,7 +434,7 @@ impl Connection {
 
 /// Closes our direction and drops what still arrives for a moment, so that our last words
 /// are not lost.
-pub(super) async fn linger(stream: &Stream) {
+pub(crate) async fn linger(stream: &Stream) {
     stream.close_sending();
     let dropping = stream.socket().drop_incoming(LINGER_BYTES);
     // Whether the peer closes or the time is over is the same to us.

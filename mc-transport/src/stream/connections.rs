@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::transport::LinkId;
+use crate::link_id::LinkId;
 
 /// Those that are open.
 #[derive(Clone, Default)]

@@ -565,7 +565,7 @@ mod tests {
         }
 
         async fn pair(&self, (near, far): (UnixStream, UnixStream)) -> (Stream, Stream) {
-            use crate::tcp::tls::{PROTOCOL, TlsStream};
+            use crate::stream::tls::{PROTOCOL, TlsStream};
             let name = self.client.expected_name("localhost").unwrap();
             let settings = self.client.connect_config(PROTOCOL).unwrap();
             let near = TlsStream::client(near.into(), settings, name).unwrap();

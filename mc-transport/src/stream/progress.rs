@@ -9,12 +9,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Bytes that count as progress. Fewer do not buy a peer more time, so that one
 /// byte now and then cannot hold a connection for ever.
-pub(super) const PROGRESS: usize = 64 << 10;
+pub(crate) const PROGRESS: usize = 64 << 10;
 
 /// A deadline that progress moves. Costs a timer registration when it is made
 /// and when it is met, none on each wait; and asks for the time only in a wait
 /// that has to wait.
-pub(super) struct Patience {
+pub(crate) struct ProgressTimeout {
     timeout: Duration,
     /// When the current wait began; `None` until it does.
     since: Option<Instant>,
@@ -24,24 +24,24 @@ pub(super) struct Patience {
 
 /// The peer made no progress for `after`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stalled {
-    pub(super) after: Duration,
+pub(crate) struct Stalled {
+    pub(crate) after: Duration,
 }
 
-impl Patience {
-    pub(super) fn new(timeout: Duration) -> Self {
+impl ProgressTimeout {
+    pub(crate) fn new(timeout: Duration) -> Self {
         let now = Instant::now();
         Self { timeout, since: Some(now), moved: 0, sleep: Box::pin(sleep_until(now + timeout)) }
     }
 
     /// Starts the clock afresh with the next wait.
-    pub(super) fn renew(&mut self) {
+    pub(crate) fn renew(&mut self) {
         self.since = None;
         self.moved = 0;
     }
 
     /// Starts the clock afresh as of `since`; `false` when it began later already.
-    pub(super) fn renew_from(&mut self, since: Instant) -> bool {
+    pub(crate) fn renew_from(&mut self, since: Instant) -> bool {
         let later = self.since.is_some_and(|began| began < since);
         if later {
             self.since = Some(since);
@@ -51,7 +51,7 @@ impl Patience {
     }
 
     /// Takes note of bytes moved.
-    pub(super) fn moved(&mut self, bytes: usize) {
+    pub(crate) fn moved(&mut self, bytes: usize) {
         self.moved = self.moved.saturating_add(bytes);
         if self.moved >= PROGRESS {
             self.renew();
@@ -62,7 +62,7 @@ impl Patience {
     ///
     /// # Errors
     /// [`Stalled`] when the deadline comes first.
-    pub(super) async fn wait<T>(&mut self, event: impl Future<Output = T>) -> Result<T, Stalled> {
+    pub(crate) async fn wait<T>(&mut self, event: impl Future<Output = T>) -> Result<T, Stalled> {
         let mut event = pin!(event);
         poll_fn(|cx| {
             if let Poll::Ready(outcome) = event.as_mut().poll(cx) {
@@ -91,18 +91,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_real_progress_moves_the_deadline() {
         let start = Instant::now();
-        let mut patience = Patience::new(Duration::from_secs(10));
-        patience.wait(sleep(Duration::from_secs(6))).await.unwrap();
-        patience.moved(PROGRESS - 1);
+        let mut progress = ProgressTimeout::new(Duration::from_secs(10));
+        progress.wait(sleep(Duration::from_secs(6))).await.unwrap();
+        progress.moved(PROGRESS - 1);
         advance(Duration::from_secs(1)).await;
-        patience.moved(1);
-        patience.wait(sleep(Duration::from_secs(9))).await.unwrap();
-        patience.moved(100);
-        let stalled = patience.wait(pending::<()>()).await.unwrap_err();
+        progress.moved(1);
+        progress.wait(sleep(Duration::from_secs(9))).await.unwrap();
+        progress.moved(100);
+        let stalled = progress.wait(pending::<()>()).await.unwrap_err();
         assert_eq!(stalled.after, Duration::from_secs(10));
         assert_eq!(start.elapsed().as_secs(), 17);
-        assert!(patience.wait(pending::<()>()).await.is_err(), "it stays overdue");
-        patience.renew();
-        assert!(patience.wait(sleep(Duration::from_secs(9))).await.is_ok());
+        assert!(progress.wait(pending::<()>()).await.is_err(), "it stays overdue");
+        progress.renew();
+        assert!(progress.wait(sleep(Duration::from_secs(9))).await.is_ok());
     }
 }

@@ -9,8 +9,8 @@ use mc_tls::rustls::{
 };
 
 use super::{ALPN, Incoming, Records, Session, TlsStream};
-use crate::tcp::plain::PlainSocket;
-use crate::tcp::wire::{MAGIC, PREFACE_LEN, Preface, Verdict};
+use crate::stream::plain::PlainSocket;
+use crate::stream::wire::{MAGIC, PREFACE_LEN, Preface, Verdict};
 
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ enum Step {
 
 impl TlsStream {
     /// The side that reaches out, before the handshake.
-    pub(in crate::tcp) fn client(
+    pub(crate) fn client(
         socket: PlainSocket,
         settings: Arc<ClientConfig>,
         name: ServerName<'static>,
@@ -53,7 +53,7 @@ impl TlsStream {
     }
 
     /// The side that is reached, before the handshake.
-    pub(in crate::tcp) fn server(
+    pub(crate) fn server(
         socket: PlainSocket,
         settings: Arc<ServerConfig>,
     ) -> Result<Self, rustls::Error> {
@@ -61,7 +61,7 @@ impl TlsStream {
     }
 
     /// Shakes hands. The peer has as long as the caller lets it.
-    pub(in crate::tcp) async fn shake_hands(&self) -> Result<(), HandshakeError> {
+    pub(crate) async fn shake_hands(&self) -> Result<(), HandshakeError> {
         // Nobody else uses the stream yet, so the locks are free whenever we wait.
         let mut begun = false;
         loop {

@@ -41,7 +41,7 @@ impl From<UnixStream> for Stream {
 
 impl Stream {
     /// The socket below.
-    pub(super) fn socket(&self) -> &PlainSocket {
+    pub(crate) fn socket(&self) -> &PlainSocket {
         match self {
             Self::Plain(socket) => socket,
             #[cfg(feature = "tls")]
@@ -51,17 +51,17 @@ impl Stream {
 
     /// Waits until something can be received, or the stream has ended. For those who
     /// found that nothing more can be now.
-    pub(super) async fn readable(&self) -> io::Result<()> {
+    pub(crate) async fn readable(&self) -> io::Result<()> {
         self.socket().readable().await
     }
 
     /// Waits until something can be sent, or the stream has ended.
-    pub(super) async fn writable(&self) -> io::Result<()> {
+    pub(crate) async fn writable(&self) -> io::Result<()> {
         self.socket().writable().await
     }
 
     /// Bytes to move before other tasks of the thread get a turn.
-    pub(super) fn turn(&self) -> usize {
+    pub(crate) fn turn(&self) -> usize {
         match self {
             Self::Plain(_) => TURN,
             #[cfg(feature = "tls")]
@@ -70,23 +70,23 @@ impl Stream {
     }
 
     /// Whether payloads go between socket and memory without a buffer between.
-    pub(super) fn is_zero_copy(&self) -> bool {
+    pub(crate) fn is_zero_copy(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
 
     /// Tells the peer that nothing more comes.
-    pub(super) fn close_sending(&self) {
+    pub(crate) fn close_sending(&self) {
         self.say_goodbye();
         self.socket().close_sending();
     }
 
     /// Ends both directions without a word, and takes back what was not delivered.
-    pub(super) fn abort(&self) {
+    pub(crate) fn abort(&self) {
         self.socket().abort();
     }
 
     /// Ends both directions, which wakes every task that waits for the socket.
-    pub(super) fn close_both(&self) {
+    pub(crate) fn close_both(&self) {
         self.say_goodbye();
         self.socket().close_both();
     }

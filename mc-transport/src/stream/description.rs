@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use mc_types::Endpoint;
 
-use crate::transport::LinkId;
+use crate::link_id::LinkId;
 
 /// Bytes of the longest description.
 pub(crate) const MAX_DESCRIPTION: usize = 4096;

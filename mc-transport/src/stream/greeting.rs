@@ -6,12 +6,12 @@ use std::sync::Arc;
 use mc_types::Endpoint;
 
 use super::description::{Description, MAX_DESCRIPTION};
+use super::frames::{Frame, ReceiveBuffer, SendQueue};
 use super::socket::Stream;
-use super::stream::{Frame, ReceiveBuffer, SendQueue};
-#[cfg(feature = "tls")]
-use super::tls::TlsFailure;
 use super::wire::{PREFACE_LEN, Preface, VERSION, Verdict};
 use crate::error::ConnectError;
+#[cfg(feature = "tls")]
+use crate::tls_failure::TlsFailure;
 
 /// A server that serves us.
 pub(crate) struct Greeted {

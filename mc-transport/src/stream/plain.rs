@@ -1,23 +1,14 @@
-//! Connected sockets: moving bytes, closing, and the options of those that carry bulk.
+//! Connected sockets: moving bytes, and closing.
 
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
-use tracing::debug;
 
-use super::config::TcpConfig;
 use super::raw_io::{self, ToFill, ToSend};
-
-/// A peer that vanished is noticed after about a minute of silence, also when
-/// nothing is being transferred.
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-const KEEPALIVE_RETRIES: u32 = 3;
 
 /// Bytes that nobody wants are received into a buffer of this size.
 const DROPPED_AT_ONCE: usize = 16 << 10;
@@ -45,7 +36,7 @@ impl From<UnixStream> for PlainSocket {
 
 impl PlainSocket {
     /// Waits until something can be received, or the stream has ended.
-    pub(super) async fn readable(&self) -> io::Result<()> {
+    pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.readable().await,
             Self::Unix(stream) => stream.readable().await,
@@ -53,7 +44,7 @@ impl PlainSocket {
     }
 
     /// Waits until something can be sent, or the stream has ended.
-    pub(super) async fn writable(&self) -> io::Result<()> {
+    pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.writable().await,
             Self::Unix(stream) => stream.writable().await,
@@ -64,7 +55,7 @@ impl PlainSocket {
     ///
     /// # Errors
     /// `WouldBlock` when it takes nothing; what the socket said otherwise.
-    pub(super) fn try_send(&self, out: &mut ToSend<'_>) -> io::Result<usize> {
+    pub(crate) fn try_send(&self, out: &mut ToSend<'_>) -> io::Result<usize> {
         let offered = out.bytes();
         self.once_ready(Interest::WRITABLE, offered, || out.send(self.as_fd()))
     }
@@ -74,13 +65,13 @@ impl PlainSocket {
     ///
     /// # Errors
     /// `WouldBlock` when nothing has arrived; what the socket said otherwise.
-    pub(super) fn try_receive(&self, fill: &mut ToFill<'_>) -> io::Result<usize> {
+    pub(crate) fn try_receive(&self, fill: &mut ToFill<'_>) -> io::Result<usize> {
         let room = fill.bytes();
         self.once_ready(Interest::READABLE, room, || fill.receive(self.as_fd()))
     }
 
     /// [`try_receive`](Self::try_receive) with one buffer.
-    pub(super) fn try_receive_into(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn try_receive_into(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut fill = ToFill::new();
         fill.push_buffer(buffer);
         self.try_receive(&mut fill)
@@ -113,7 +104,7 @@ impl PlainSocket {
 
     /// Drops what still arrives, until the peer closes or `limit` bytes are dropped:
     /// closing with unread bytes would reset the connection, and lose what was sent last.
-    pub(super) async fn drop_incoming(&self, limit: usize) {
+    pub(crate) async fn drop_incoming(&self, limit: usize) {
         let mut buffer = vec![0; DROPPED_AT_ONCE];
         let mut dropped = 0;
         while dropped < limit {
@@ -131,19 +122,19 @@ impl PlainSocket {
     }
 
     /// Tells the peer that nothing more comes.
-    pub(super) fn close_sending(&self) {
+    pub(crate) fn close_sending(&self) {
         self.close(Shutdown::Write);
     }
 
     /// Ends both directions, and takes back what was not delivered: the system would go
     /// on to send it, for minutes if need be.
-    pub(super) fn abort(&self) {
+    pub(crate) fn abort(&self) {
         raw_io::abort(self.as_fd());
         self.close_both();
     }
 
     /// Ends both directions, which wakes every task that waits for the socket.
-    pub(super) fn close_both(&self) {
+    pub(crate) fn close_both(&self) {
         self.close(Shutdown::Both);
     }
 
@@ -158,33 +149,6 @@ impl AsFd for PlainSocket {
         match self {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
-        }
-    }
-}
-
-/// Prepares a connected socket. Options are wishes: a system that refuses one
-/// gives a slower connection, not a broken one.
-pub(super) fn tune(stream: &TcpStream, config: &TcpConfig) {
-    let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_AFTER)
-        .with_interval(KEEPALIVE_EVERY)
-        .with_retries(KEEPALIVE_RETRIES);
-    let mut wishes = vec![
-        ("TCP_NODELAY", socket.set_tcp_nodelay(true)),
-        ("SO_KEEPALIVE", socket.set_tcp_keepalive(&keepalive)),
-    ];
-    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    if let Some(algorithm) = &config.congestion_control {
-        wishes.push(("TCP_CONGESTION", socket.set_tcp_congestion(algorithm.as_bytes())));
-    }
-    #[cfg(target_vendor = "apple")]
-    wishes.push(("SO_NOSIGPIPE", socket.set_nosigpipe(true)));
-    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    let _ = config;
-    for (option, outcome) in wishes {
-        if let Err(error) = outcome {
-            debug!(option, %error, "a socket option was refused");
         }
     }
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tracing::debug;
 
+use super::frames::{DIRECT, ReceiveBuffer, Target};
 use super::link::{Awaited, Channel, Summed};
-use super::patience::{PROGRESS, Patience};
-use super::stream::{DIRECT, ReceiveBuffer, Target};
-use super::tasks::Counted;
+use super::progress::{PROGRESS, ProgressTimeout};
 use super::wire::{BadResponse, RESPONSE_LEN, ResponseHeader, Status};
 use crate::cancel::guarded;
 use crate::error::{ProtocolViolation, TransferError};
+use crate::tasks::Counted;
 
 /// One per link. Dropping it, as the end of its task does, fails every operation
 /// that was not answered.
@@ -24,8 +24,8 @@ pub(super) struct Receiver {
     received: ReceiveBuffer,
     /// Operations in the order in which their answers come.
     awaited: VecDeque<Awaited>,
-    patience: Patience,
-    /// `bytes_sent` of the channel when patience was last renewed for it.
+    progress: ProgressTimeout,
+    /// `bytes_sent` of the channel when it was last renewed for it.
     seen_sent: u64,
     since_yield: usize,
     _open: Counted,
@@ -37,7 +37,7 @@ impl Receiver {
             channel,
             received: ReceiveBuffer::new(),
             awaited: VecDeque::new(),
-            patience: Patience::new(stall_timeout),
+            progress: ProgressTimeout::new(stall_timeout),
             seen_sent: 0,
             since_yield: 0,
             _open: open,
@@ -79,7 +79,7 @@ impl Receiver {
             let limit = limit_before(self.awaited.front());
             match self.received.try_receive(&self.channel.stream, limit) {
                 Ok(moved) => {
-                    self.patience.moved(moved);
+                    self.progress.moved(moved);
                     self.since_yield += moved;
                     if self.since_yield >= self.channel.stream.turn() {
                         self.since_yield = 0;
@@ -117,7 +117,7 @@ impl Receiver {
         if due_len > 0 && self.receive_payload().await? == Payload::Cancelled {
             outcome = Err(TransferError::Cancelled);
         }
-        self.patience.renew();
+        self.progress.renew();
         let done = self.awaited.pop_front().expect("the operation was at the front");
         self.channel.answered();
         done.complete(outcome);
@@ -133,7 +133,7 @@ impl Receiver {
         let behind = limit_before(self.awaited.get(1));
         // The pieces are borrowed across waits; clones of the handles are not
         // needed because the operation stays at the front until it is complete.
-        let Self { channel, received, patience, seen_sent, since_yield, awaited, .. } = self;
+        let Self { channel, received, progress, seen_sent, since_yield, awaited, .. } = self;
         let due = awaited.front_mut().expect("the caller looked at it");
         let mut target = Target::new(&due.into, due.len);
         if let Summed::Received(digest) = &mut due.checksum {
@@ -172,20 +172,20 @@ impl Receiver {
             };
             match moved {
                 Ok(moved) => {
-                    patience.moved(moved);
+                    progress.moved(moved);
                     *since_yield += moved;
                     if *since_yield >= channel.stream.turn() {
                         *since_yield = 0;
                         yield_now().await;
                     }
                 }
-                Err(error) => wait_or_fail(error, channel, patience, seen_sent).await?,
+                Err(error) => wait_or_fail(error, channel, progress, seen_sent).await?,
             }
         }
     }
 
     async fn wait_or_fail(&mut self, error: io::Error) -> Result<(), TransferError> {
-        wait_or_fail(error, &self.channel, &mut self.patience, &mut self.seen_sent).await
+        wait_or_fail(error, &self.channel, &mut self.progress, &mut self.seen_sent).await
     }
 }
 
@@ -240,23 +240,23 @@ fn outcome_of(status: Status, due: &Awaited) -> Result<Result<(), TransferError>
 async fn wait_or_fail(
     error: io::Error,
     channel: &Channel,
-    patience: &mut Patience,
+    progress: &mut ProgressTimeout,
     seen_sent: &mut u64,
 ) -> Result<(), TransferError> {
     if error.kind() != io::ErrorKind::WouldBlock {
         return Err(TransferError::LinkLost { source: Arc::new(error) });
     }
     loop {
-        let Err(stalled) = patience.wait(channel.stream.readable()).await else { return Ok(()) };
+        let Err(stalled) = progress.wait(channel.stream.readable()).await else { return Ok(()) };
         // The clock also ran while nothing was due, and while a long write moved
         // on; neither is the peer's fault.
         let sent = channel.bytes_sent();
         let seen = channel.sent_before().max(*seen_sent);
-        let progress = sent.saturating_sub(seen) >= PROGRESS as u64;
+        let has_moved = sent.saturating_sub(seen) >= PROGRESS as u64;
         *seen_sent = sent;
-        if progress || !channel.has_unanswered() {
-            patience.renew();
-        } else if !patience.renew_from(channel.busy_since()) {
+        if has_moved || !channel.has_unanswered() {
+            progress.renew();
+        } else if !progress.renew_from(channel.busy_since()) {
             return Err(TransferError::TimedOut { after: stalled.after });
         }
     }

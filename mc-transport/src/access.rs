@@ -1,0 +1,20 @@
+//! What peers may do with memory.
+
+/// What peers may do with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Read it.
+    Read,
+    /// Write it.
+    Write,
+    /// Read and write it.
+    ReadWrite,
+}
+
+impl Access {
+    /// Whether everything that `wanted` does is allowed.
+    #[must_use]
+    pub fn allows(self, wanted: Self) -> bool {
+        self == Self::ReadWrite || self == wanted
+    }
+}

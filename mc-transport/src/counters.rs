@@ -1,0 +1,19 @@
+//! What a transport counts of its connections and links.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Connections of peers that are open.
+    pub(crate) connections: Arc<AtomicUsize>,
+    /// Links to peers that are open.
+    pub(crate) links: Arc<AtomicUsize>,
+    /// Streams beside shared memory that are open.
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    pub(crate) streams: Arc<AtomicUsize>,
+    /// Connections refused so far for lack of a place.
+    pub(crate) refused: AtomicU64,
+    /// Idle connections closed so far because another one needed its place.
+    pub(crate) yielded: AtomicU64,
+}
