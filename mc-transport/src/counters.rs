@@ -1,7 +1,9 @@
 //! What a transport counts of its connections and links.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::transport::PeerConnections;
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -16,4 +18,15 @@ pub(crate) struct Counters {
     pub(crate) refused: AtomicU64,
     /// Idle connections closed so far because another one needed its place.
     pub(crate) yielded: AtomicU64,
+}
+
+impl Counters {
+    /// The connections that peers made.
+    pub(crate) fn of_peers(&self) -> PeerConnections {
+        PeerConnections {
+            open: self.connections.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            yielded: self.yielded.load(Ordering::Relaxed),
+        }
+    }
 }

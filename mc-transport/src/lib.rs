@@ -12,6 +12,8 @@ pub mod conformance;
 mod copy;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod counters;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+mod description;
 mod environment;
 mod error;
 #[cfg(any(feature = "quic", feature = "tcp"))]
@@ -60,7 +62,7 @@ pub use memory::{
     MemorySlice, OutOfRange,
 };
 #[cfg(feature = "tcp")]
-pub use node::{Node, NodeConfig, NodeError, NodeLink, PeerConnections};
+pub use node::{Node, NodeConfig, NodeError, NodeLink};
 pub use operation::{Operation, Pieces, RemoteSpan, Source, Sums};
 #[cfg(feature = "quic")]
 pub use quic::{QuicConfig, QuicLink, QuicTransport};
@@ -77,4 +79,6 @@ pub use tcp::TcpTls;
 pub use tcp::{TcpConfig, TcpTransport};
 #[cfg(any(feature = "quic", feature = "tls"))]
 pub use tls_failure::TlsFailure;
-pub use transport::{Capabilities, DynTransport, Link, MAX_BATCH, Ordering, Transport, View};
+pub use transport::{
+    Capabilities, DynTransport, Link, MAX_BATCH, Ordering, PeerConnections, Transport, View,
+};

@@ -87,6 +87,39 @@ pub trait Transport: Send + Sync + 'static {
         &self,
         endpoint: &Endpoint,
     ) -> impl Future<Output = Result<Arc<Self::Link>, ConnectError>> + Send;
+
+    /// Forgets that attempts to reach the peer at `endpoint` failed: the next one is made at
+    /// once. For callers that learned elsewhere that the peer is back. Does nothing by default.
+    fn forgive(&self, endpoint: &Endpoint) {
+        let _ = endpoint;
+    }
+
+    /// The connections that peers made to this node. None by default.
+    fn peer_connections(&self) -> PeerConnections {
+        PeerConnections::default()
+    }
+
+    /// Ends every connection and task, and waits until they are gone. Operations under way
+    /// fail; registering and connecting fail from now on. Does nothing by default, as for
+    /// transports that end when they are dropped.
+    ///
+    /// # Cancellation
+    /// Dropping the future still ends everything, without waiting for it.
+    fn shutdown(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
+
+/// The connections that peers made to a node, over one transport.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerConnections {
+    /// Open now, handshakes included.
+    pub open: usize,
+    /// Refused so far, because all places were taken by connections at work.
+    pub refused: u64,
+    /// Idle ones that were closed so far because others needed their places.
+    pub yielded: u64,
 }
 
 /// [`Transport`] for use behind a pointer: the same methods, a link of any kind.
@@ -129,6 +162,19 @@ pub trait DynTransport: Send + Sync + 'static {
     /// # Errors
     /// As there.
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError>;
+
+    /// See [`Transport::forgive`].
+    fn forgive(&self, endpoint: &Endpoint) {
+        let _ = endpoint;
+    }
+
+    /// See [`Transport::peer_connections`].
+    fn peer_connections(&self) -> PeerConnections {
+        PeerConnections::default()
+    }
+
+    /// See [`Transport::shutdown`].
+    async fn shutdown(&self) {}
 }
 
 #[async_trait]
@@ -160,6 +206,18 @@ impl<T: Transport> DynTransport for T {
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<dyn Link>, ConnectError> {
         Transport::connect(self, endpoint).await.map(|link| link as Arc<dyn Link>)
+    }
+
+    fn forgive(&self, endpoint: &Endpoint) {
+        Transport::forgive(self, endpoint);
+    }
+
+    fn peer_connections(&self) -> PeerConnections {
+        Transport::peer_connections(self)
+    }
+
+    async fn shutdown(&self) {
+        Transport::shutdown(self).await;
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mc_transport::conformance::{Pair, run_all};
 use mc_transport::{
-    Access, Link, Memory, Node, NodeConfig, Operation, RemoteSpan, ShmConfig, ShmTransport,
-    TcpConfig, TransferError, Transport,
+    Access, ConnectError, Link, MemFabric, Memory, Node, NodeConfig, Operation, RemoteSpan,
+    ShmConfig, ShmTransport, TcpConfig, TransferError, Transport,
 };
 use mc_types::{Endpoint, Extent, RemoteKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,6 +33,20 @@ async fn node(listen: bool, shares: bool) -> Node {
 
 fn span(key: RemoteKey, offset: u64, len: u64) -> RemoteSpan {
     RemoteSpan::new(key, Extent::new(offset, len).unwrap())
+}
+
+/// The connections of this scheme that peers made to `node`.
+fn open(node: &Node, scheme: &str) -> usize {
+    let all = node.connections();
+    all.iter().find(|(of, _)| *of == scheme).map(|(_, of)| of.open).unwrap()
+}
+
+async fn eventually(is_so: impl Fn() -> bool, what: &str) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 async fn suite(owner_shares: bool, peer_shares: bool) {
@@ -82,11 +96,11 @@ async fn peers_of_one_host_find_each_other() {
         assert!(matches!(unshareable, Err(TransferError::Unsupported { .. })), "{unshareable:?}");
         let again = peer.connect(at).await.unwrap();
         assert_eq!(again.is_shared(), peer_shares);
-        assert_eq!(peer.tcp().stats().links, 1, "one connection does");
+        eventually(|| open(&owner, "tcp") == 1, "one connection does").await;
         peer.shutdown().await;
     }
     owner.shutdown().await;
-    assert_eq!(owner.tcp().stats().tasks, 0);
+    assert_eq!((open(&owner, "tcp"), open(&owner, "shm")), (0, 0));
     assert!(owner.register(&shared, Access::Read).is_err());
 }
 
@@ -94,7 +108,7 @@ async fn peers_of_one_host_find_each_other() {
 async fn a_node_that_comes_back_is_found_again() {
     let owner = node(true, true).await;
     let at = owner.endpoint().unwrap().clone();
-    let port = owner.tcp().local_address().unwrap();
+    let port = at.address().parse().unwrap();
     let peer = node(false, true).await;
     let link = peer.connect(&at).await.unwrap();
     assert!(link.is_shared());
@@ -147,4 +161,30 @@ async fn a_socket_of_somebody_else_is_not_believed() {
     for _ in 0..20 {
         assert!(!peer.connect(&endpoint).await.unwrap().is_shared());
     }
+}
+
+#[tokio::test]
+async fn a_transport_of_the_application_s_own_carries_a_node() {
+    let fabric = MemFabric::new();
+    let with =
+        |name: &str| config(true, true).with_transport(Arc::new(fabric.transport(name).unwrap()));
+    let mut config = with("owner");
+    config.accept_peers("127.0.0.1:0".parse().unwrap(), "nowhere".to_owned());
+    assert!(config.of_peer().is_none());
+    let owner = Node::start(config).await.unwrap();
+    assert_eq!(owner.endpoint().unwrap().as_str(), "mem://owner");
+    let memory = owner.allocate(4096).unwrap();
+    let region = owner.register(&memory, Access::ReadWrite).unwrap();
+    let peer = Node::start(with("peer")).await.unwrap();
+    let link = peer.connect(owner.endpoint().unwrap()).await.unwrap();
+    assert_eq!((link.scheme(), link.is_shared()), ("mem", false));
+    let write = Operation::write(Bytes::from_static(b"abc"), span(region.key(), 5, 3));
+    link.submit(vec![write]).await.remove(0).unwrap();
+    assert_eq!(memory.slice(5, 3).unwrap().to_vec(), b"abc");
+    // Peers that have no such transport are still reached over TCP.
+    let other = node(true, false).await;
+    assert_eq!(peer.connect(other.endpoint().unwrap()).await.unwrap().scheme(), "tcp");
+    let unknown = Endpoint::new("rdma", "10.0.0.1:7").unwrap();
+    let refused = peer.connect(&unknown).await.unwrap_err();
+    assert!(matches!(refused, ConnectError::WrongScheme { .. }), "{refused}");
 }

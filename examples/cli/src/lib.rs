@@ -10,6 +10,7 @@ mod member;
 mod refusal;
 mod runtime;
 mod shutdown;
+mod transfer;
 mod value;
 
 pub use credentials::CredentialArgs;
@@ -23,6 +24,7 @@ pub use member::{
 pub use refusal::Refusal;
 pub use runtime::block_on_threads;
 pub use shutdown::{Shutdown, Signal};
+pub use transfer::{ParseProtocolError, TransferArgs, parse_protocol};
 pub use value::{
     MAX_CONNECTIONS, MAX_THREADS, ParseConnectionCountError, ParseDurationError,
     ParseFractionError, ParsePositiveSizeError, ParseThreadCountError, parse_connection_count,

@@ -6,6 +6,7 @@ use mc_types::{ByteSize, ParseByteSizeError};
 
 use crate::credentials::CredentialArgs;
 use crate::entry::UsageError;
+use crate::transfer::{TransferArgs, parse_protocol};
 
 /// The flags, to be flattened into a program's own. A flag goes before its variable, and
 /// that before the variables of [`ClientConfig::from_env`], which are heeded, too.
@@ -29,7 +30,8 @@ pub struct MemberArgs {
     /// that reaches the master, and a free port].
     #[arg(long = "local_hostname", env = "LOCAL_HOSTNAME", value_name = "HOST[:PORT]")]
     pub local_hostname: Option<String>,
-    /// How bytes travel. Supported: tcp; it shares memory with processes of its host.
+    /// How bytes travel between hosts: tcp or quic, which needs --transfer_tls_ca, _cert and _key;
+    /// memory is shared with processes of the same host.
     #[arg(
         long = "protocol",
         env = "PROTOCOL",
@@ -46,6 +48,9 @@ pub struct MemberArgs {
         hide_default_value = true
     )]
     pub device_name: String,
+    /// Certificates under which bytes travel.
+    #[command(flatten)]
+    pub transfer: TransferArgs,
     /// What to show the master.
     #[command(flatten)]
     pub credentials: CredentialArgs,
@@ -98,14 +103,6 @@ pub fn check_segment_size(size: ByteSize) -> Result<(), SegmentTooSmall> {
     if is_fine { Ok(()) } else { Err(SegmentTooSmall { size }) }
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("this build has tcp only; write --protocol=tcp or PROTOCOL=tcp, or leave it out")]
-struct NotBuilt;
-
-fn parse_protocol(text: &str) -> Result<Protocol, NotBuilt> {
-    if text == "tcp" { Ok(Protocol::Tcp) } else { Err(NotBuilt) }
-}
-
 /// Why flags and variables do not describe a member.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -137,6 +134,7 @@ impl MemberArgs {
         flags.global_segment_size = self.segment_size;
         flags.local_hostname = self.local_hostname.clone();
         flags.protocol = self.protocol;
+        self.transfer.add_to(&mut flags);
         let mut config = said.overridden_by(flags);
         config.master.get_or_insert_with(|| MASTER.to_owned());
         config.global_segment_size.get_or_insert(SEGMENT_SIZE);

@@ -3,7 +3,10 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use mc_cli::{CredentialArgs, parse_connection_count, parse_segment_size, parse_thread_count};
+use mc_cli::{
+    CredentialArgs, TransferArgs, parse_connection_count, parse_protocol, parse_segment_size,
+    parse_thread_count,
+};
 use mc_store::Protocol;
 use mc_store::standalone::DEFAULT_PORT;
 use mc_types::ByteSize;
@@ -72,7 +75,8 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) max_connections_per_address: Option<NonZeroUsize>,
-    /// How bytes travel. Supported: tcp.
+    /// How peers of other hosts reach the segment: tcp or quic, which needs --transfer_tls_ca,
+    /// _cert and _key.
     #[arg(
         long = "protocol",
         value_name = "NAME",
@@ -80,6 +84,8 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) protocol: Option<Protocol>,
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
     /// Devices of protocols that have them; tcp has none.
     #[arg(
         long = "device_name",
@@ -115,14 +121,6 @@ pub(crate) struct Args {
     /// Port of these pages; 0 takes a free one [default: 9300].
     #[arg(long = "http_port", value_name = "PORT", help_heading = "Metrics")]
     pub(crate) http_port: Option<u16>,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("this build has tcp only; write --protocol=tcp or leave it out")]
-struct NotBuilt;
-
-fn parse_protocol(text: &str) -> Result<Protocol, NotBuilt> {
-    if text == "tcp" { Ok(Protocol::Tcp) } else { Err(NotBuilt) }
 }
 
 /// Says that no device was named.
@@ -175,7 +173,7 @@ mod tests {
         for (arg, advice) in [
             ("--global_segment_size=lots", "such as 4GB"),
             ("--global_segment_size=64", "64 B is too small"),
-            ("--protocol=rdma", "tcp only"),
+            ("--protocol=rdma", "tcp or quic"),
             ("--device_name=mlx5_0", "leave --device_name out"),
             ("--threads=0", "between 1 and"),
             ("--transfer_max_connections=0", "between 1 and 1000000"),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use mc_cli::CredentialArgs;
+use mc_cli::{CredentialArgs, TransferArgs};
 use mc_meta::TenantId;
 use mc_types::ByteSize;
 
@@ -23,6 +23,8 @@ pub(crate) struct Args {
     pub(crate) master: String,
     #[command(flatten)]
     pub(crate) credentials: CredentialArgs,
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }

@@ -15,24 +15,25 @@ use std::process::ExitCode;
 use args::{Args, Verb};
 use error::CtlError;
 use mc_rpc::ClientConfig;
-use mc_store::Client;
+use mc_store::{Client, NodeConfig};
 use tracing::Level;
 
 fn main() -> ExitCode {
     mc_cli::run(|args: Args| -> Result<ExitCode, Box<dyn Error>> {
         let rpc = args.credentials.client_config()?;
+        let node = args.transfer.node_config(None)?;
         mc_cli::init_tracing(Level::WARN)?;
         // One command at a time needs one thread.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(CtlError::Runtime)?;
-        Ok(runtime.block_on(run(args, rpc))?)
+        Ok(runtime.block_on(run(args, rpc, node))?)
     })
 }
 
-async fn run(args: Args, rpc: ClientConfig) -> Result<ExitCode, CtlError> {
-    let client = Client::builder().master(args.master).rpc(rpc).connect().await?;
+async fn run(args: Args, rpc: ClientConfig, node: NodeConfig) -> Result<ExitCode, CtlError> {
+    let client = Client::builder().master(args.master).rpc(rpc).node(node).connect().await?;
     let outcome = match &args.verb {
         Verb::Put(put) => objects::put(&client, put).await,
         Verb::Get(get) => objects::get(&client, get).await,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use mc_cli::UsageError;
+use mc_store::{NodeConfig, Protocol};
 use mc_types::{ByteSize, ParseByteSizeError};
 
 /// The largest block, which is the largest transfer a node accepts by default.
@@ -76,6 +77,16 @@ pub(crate) struct Args {
     #[arg(id = "lease_ttl", long = "default_kv_lease_ttl", value_name = "TIME", default_value = "200ms", value_parser = mc_cli::parse_duration, help_heading = "Cluster")]
     pub(crate) lease_ttl: Duration,
 
+    /// Move every byte over this protocol, tcp or quic, also where memory could be shared; quic
+    /// needs --transfer_tls_ca, _cert and _key, for localhost or 127.0.0.1 if this process
+    /// starts the cluster
+    #[arg(long, value_name = "NAME", value_parser = mc_cli::parse_protocol, help_heading = "Network")]
+    pub(crate) protocol: Option<Protocol>,
+
+    /// Certificates under which bytes travel
+    #[command(flatten)]
+    pub(crate) transfer: mc_cli::TransferArgs,
+
     /// Print one JSON object instead of the table
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
@@ -103,6 +114,18 @@ pub(crate) struct Plan {
 }
 
 impl Args {
+    /// The transports of every client and node.
+    ///
+    /// # Errors
+    /// [`UsageError`] when there is something wrong with the certificates.
+    pub(crate) fn node(&self) -> Result<NodeConfig, UsageError> {
+        let mut node = self.transfer.node_config(self.protocol)?;
+        if self.protocol.is_some() {
+            node.disable_shared_memory();
+        }
+        Ok(node)
+    }
+
     /// The cluster to use for a trace with so many distinct blocks.
     ///
     /// # Errors

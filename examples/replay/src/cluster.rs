@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread::{self, JoinHandle};
 
-use mc_store::{Client, ClientBuilder, ClusterReport, Master, MasterConfig};
+use mc_store::{Client, ClientBuilder, ClusterReport, Master, MasterConfig, NodeConfig};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
@@ -31,7 +31,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ReplayError`] names the part that did not start.
-    pub(crate) fn start(plan: &Plan) -> Result<Self, ReplayError> {
+    pub(crate) fn start(plan: &Plan, node: &NodeConfig) -> Result<Self, ReplayError> {
         let mut config = MasterConfig::default();
         config.lease_ttl = plan.lease_ttl;
         let (member, master) = Member::start("the master".into(), async |ready, stop| {
@@ -45,7 +45,7 @@ impl Cluster {
                 Err(error) => ready.tell(Err(ReplayError::StartMaster(error))),
             }
         })?;
-        let nodes = (1..=plan.nodes).map(|number| start_node(number, plan, master));
+        let nodes = (1..=plan.nodes).map(|number| start_node(number, plan, node, master));
         let nodes = nodes.collect::<Result<_, _>>()?;
         Ok(Self { master, _nodes: nodes, _master: member })
     }
@@ -56,14 +56,20 @@ impl Cluster {
     }
 }
 
-fn start_node(number: u32, plan: &Plan, master: SocketAddr) -> Result<Member, ReplayError> {
-    let size = plan.segment;
+fn start_node(
+    number: u32,
+    plan: &Plan,
+    node: &NodeConfig,
+    master: SocketAddr,
+) -> Result<Member, ReplayError> {
+    let (size, node) = (plan.segment, node.clone());
     let (member, ()) = Member::start(format!("node {number}"), async move |ready, stop| {
         let joined = Client::builder()
             .master(master.to_string())
             .listen((LOOPBACK, 0).into())
             .segment_size(size)
             .segment_name(format!("node-{number}"))
+            .node(node)
             .connect();
         match joined.await {
             Ok(client) => {

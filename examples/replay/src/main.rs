@@ -47,16 +47,18 @@ fn replay(args: &Args) -> Result<Report, Box<dyn Error>> {
         Some(path) => Trace::open(path, args.limit)?,
         None => Trace::builtin(args.limit)?,
     };
+    let node = args.node()?;
     let own;
     let client = match args.target(trace.distinct_blocks())? {
         Target::Running { master } => {
             Client::builder().master(master).rpc(args.credentials.client_config()?)
         }
         Target::Own(plan) => {
-            own = Cluster::start(&plan)?;
+            own = Cluster::start(&plan, &node)?;
             Client::builder().master(own.master().to_string())
         }
     };
+    let client = client.node(node);
     let probe = Probe::connect(client.clone())?;
     let before = probe.report()?;
     let setting = Setting {

@@ -1,7 +1,6 @@
 //! How a client is described and started.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -118,6 +117,8 @@ impl Default for ClientBuilder {
                     rpc: ClientConfig::default(),
                     interval: Duration::from_secs(1),
                     peers: None,
+                    #[cfg(feature = "tls")]
+                    certificates: Vec::new(),
                 },
                 shares: false,
             },
@@ -279,9 +280,10 @@ impl ClientBuilder {
         self
     }
 
-    /// Settings of the way that bytes take: several network cards, encryption, time-outs,
-    /// memory shared with processes of this host. Where to listen and what to tell peers
-    /// is said by [`listen`](Self::listen) and [`advertise`](Self::advertise).
+    /// The transports that bytes take, and their settings: TCP, QUIC, memory shared with processes
+    /// of this host, [transports of your own](NodeConfig::with_transport); encryption, network
+    /// cards, time-outs. Where to listen and what to tell peers is said by
+    /// [`listen`](Self::listen) and [`advertise`](Self::advertise).
     pub fn node(mut self, config: NodeConfig) -> Self {
         self.node = config;
         self
@@ -335,15 +337,18 @@ impl ClientBuilder {
         let mut node = self.node;
         if let Some(listen) = listen {
             let host = advertised(listen, self.advertise, &address)?;
-            node.tcp.listen = Some(listen);
-            node.tcp.advertise_host = Some(host.to_string());
+            node.accept_peers(listen, host.to_string());
         }
         #[cfg(target_os = "linux")]
         {
             settings.shares = node.shm.is_some();
         }
         settings.pulse.master = address;
-        settings.pulse.peers = listen.map(|_| own_peer(&node.tcp));
+        settings.pulse.peers = listen.and_then(|_| node.of_peer());
+        #[cfg(feature = "tls")]
+        {
+            settings.pulse.certificates = node.certificates();
+        }
         let local_buffer = self.local_buffer.unwrap_or(LOCAL_BUFFER);
         let no_room = |size| move |source| StartError::LocalBuffer { size, source };
         let pool = BufferPool::new(usize::try_from(local_buffer.as_u64()).unwrap_or(usize::MAX))
@@ -404,16 +409,6 @@ impl ClientBuilder {
         }
         Ok(Client { core })
     }
-}
-
-/// How this node connects to itself as a peer would.
-fn own_peer(config: &TcpConfig) -> TcpConfig {
-    let mut config = config.clone();
-    config.listen = None;
-    config.advertise_host = None;
-    config.rails = Vec::new();
-    config.links_per_peer = NonZeroUsize::MIN;
-    config
 }
 
 /// Whether Prometheus takes this as a label's name that is not its own.

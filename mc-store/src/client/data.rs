@@ -132,7 +132,7 @@ impl Core {
         };
         let before = link.ids();
         let shared = link.is_shared();
-        let path = if shared { DataPath::SharedMemory } else { DataPath::Tcp };
+        let path = DataPath::of(link.scheme());
         let outcomes = match &mut stalls {
             None => link.submit(operations).await,
             Some(stalls) => {

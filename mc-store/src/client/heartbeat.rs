@@ -2,13 +2,14 @@
 //! and hears of tasks that wait for it.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mc_meta::ClientStatus;
 use mc_rpc::{ClientConfig, MasterClient};
-use mc_transport::{BootTime, TcpConfig};
+use mc_transport::{BootTime, NodeConfig};
 use mc_types::ClientId;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -23,6 +24,10 @@ use super::{Core, tasks};
 #[cfg(feature = "http")]
 const LEAST_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How often files of certificates are looked at.
+#[cfg(feature = "tls")]
+const RENEWAL: Duration = Duration::from_secs(10);
+
 /// What a heartbeat needs.
 #[derive(Clone, Debug)]
 pub(super) struct Pulse {
@@ -32,8 +37,12 @@ pub(super) struct Pulse {
     pub(super) rpc: ClientConfig,
     /// How often to say so.
     pub(super) interval: Duration,
-    /// How peers connect to this client; `None` when it accepts none.
-    pub(super) peers: Option<TcpConfig>,
+    /// How peers connect to this client; `None` when it accepts none, or in a way that it cannot
+    /// check.
+    pub(super) peers: Option<NodeConfig>,
+    /// The certificates that peers are shown.
+    #[cfg(feature = "tls")]
+    pub(super) certificates: Vec<Arc<mc_rpc::tls::ServerTls>>,
 }
 
 /// When the master was last heard of.
@@ -142,9 +151,11 @@ async fn beat(
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut silent, mut checks) = (false, Checks::default());
     let mut own = SelfCheck::new(pulse.peers.clone());
+    let mut renewing = pin!(renew(pulse));
     loop {
         tokio::select! {
             _ = timer.tick() => {}
+            () = &mut renewing => {}
             // What was found is told at once.
             () = checks.ended() => {}
             () = own.changed(segments) => {}
@@ -167,6 +178,32 @@ async fn beat(
             }
         }
     }
+}
+
+/// Looks for ever whether files of certificates were renewed.
+#[cfg(feature = "tls")]
+async fn renew(pulse: &Pulse) {
+    if pulse.certificates.is_empty() {
+        return std::future::pending().await;
+    }
+    let mut timer = tokio::time::interval(RENEWAL);
+    loop {
+        timer.tick().await;
+        let certificates = pulse.certificates.clone();
+        // Reads files.
+        let checked = tokio::task::spawn_blocking(move || {
+            for files in &certificates {
+                let _ = files.check();
+            }
+        });
+        // What changed and cannot be used was logged.
+        let _ = checked.await;
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+async fn renew(_: &Pulse) {
+    std::future::pending().await
 }
 
 async fn beat_once(

@@ -5,9 +5,7 @@ use std::future::pending;
 use std::time::{Duration, Instant};
 
 use mc_rpc::ClockReading;
-use mc_transport::{
-    Link as _, Memory, Operation, RemoteSpan, TcpConfig, TcpTransport, Transport as _,
-};
+use mc_transport::{Link as _, Memory, Node, NodeConfig, Operation, RemoteSpan, Transport as _};
 use mc_types::Endpoint;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -30,9 +28,9 @@ const USES: u32 = 10;
 #[derive(Debug)]
 pub(super) struct SelfCheck {
     /// How peers connect; `None` when there are none.
-    config: Option<TcpConfig>,
+    config: Option<NodeConfig>,
     /// What the last check used, and how many did.
-    transport: Option<TcpTransport>,
+    transport: Option<Node>,
     uses: u32,
     running: Option<JoinHandle<Looked>>,
     begun: Option<Instant>,
@@ -43,10 +41,10 @@ pub(super) struct SelfCheck {
 }
 
 /// What to use again when there was an answer, or why there was none.
-type Looked = Result<TcpTransport, String>;
+type Looked = Result<Node, String>;
 
 impl SelfCheck {
-    pub(super) const fn new(config: Option<TcpConfig>) -> Self {
+    pub(super) const fn new(config: Option<NodeConfig>) -> Self {
         let (transport, uses, running, begun) = (None, 0, None, None);
         let (has_worked, has_warned) = (false, false);
         Self { config, transport, uses, running, begun, has_worked, has_warned }
@@ -130,8 +128,8 @@ impl SelfCheck {
 }
 
 async fn look_in_time(
-    config: &TcpConfig,
-    transport: Option<TcpTransport>,
+    config: &NodeConfig,
+    transport: Option<Node>,
     endpoint: &Endpoint,
     sample: RemoteSpan,
 ) -> Looked {
@@ -141,14 +139,14 @@ async fn look_in_time(
 
 /// Reads `sample` at `endpoint`. A refusal is an answer too.
 async fn look(
-    config: &TcpConfig,
-    transport: Option<TcpTransport>,
+    config: &NodeConfig,
+    transport: Option<Node>,
     endpoint: &Endpoint,
     sample: RemoteSpan,
 ) -> Looked {
     let transport = match transport {
         Some(transport) => transport,
-        None => TcpTransport::start(config.clone()).await.map_err(|error| error.to_string())?,
+        None => Node::start(config.clone()).await.map_err(|error| error.to_string())?,
     };
     let failure = match transport.connect(endpoint).await {
         Err(error) => Some(PeerError::Connect(error)),

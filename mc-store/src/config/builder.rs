@@ -8,7 +8,7 @@ use mc_transport::{HugePages, Memory, MemoryOptions, NodeConfig, TcpConfig};
 use mc_types::ByteSize;
 use tracing::{info, warn};
 
-use super::{ClientConfig, ConfigError};
+use super::{ClientConfig, ConfigError, Protocol};
 use crate::client::{Client, ClientBuilder, HotCacheConfig};
 use crate::error::StartError;
 
@@ -209,6 +209,18 @@ fn tls(config: &ClientConfig, _: &mut mc_rpc::ClientConfig) -> Result<(), Config
     }
 }
 
+impl ClientConfig {
+    /// Returns the transports that the settings describe, for [`ClientBuilder::node`]. Reads the
+    /// files of certificates, and looks for network devices if the settings say so.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for settings that do not go together, files that cannot be used, and
+    /// devices that are not there.
+    pub fn node_config(&self) -> Result<NodeConfig, ConfigError> {
+        node(self)
+    }
+}
+
 /// The way of the bytes.
 fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
     let mut tcp = TcpConfig::default();
@@ -235,12 +247,70 @@ fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
         let names: Vec<&str> = cards.iter().map(|card| &*card.name).collect();
         info!(interfaces = names.join(","), "using these network interfaces together");
     }
+    let mut node = NodeConfig::new(tcp);
     if config.shared_memory == Some(false) {
-        let mut node = NodeConfig::default();
-        node.tcp = tcp;
-        return Ok(node);
+        node.disable_shared_memory();
     }
-    Ok(NodeConfig::new(tcp))
+    encrypt(config, &mut node)?;
+    Ok(node)
+}
+
+/// The certificates that bytes travel under, if there are any.
+#[cfg(feature = "tls")]
+fn encrypt(config: &ClientConfig, node: &mut NodeConfig) -> Result<(), ConfigError> {
+    use std::sync::Arc;
+
+    use mc_rpc::tls::{ClientAuth, ClientTls, ServerTls, TlsFiles};
+    use mc_transport::TcpTls;
+
+    let wanted = config.protocol == Some(Protocol::Quic);
+    let files = [
+        ("transfer_tls_ca", &config.transfer_tls_ca),
+        ("transfer_tls_cert", &config.transfer_tls_cert),
+        ("transfer_tls_key", &config.transfer_tls_key),
+    ];
+    let [(_, Some(ca)), (_, Some(cert)), (_, Some(key))] = files else {
+        let given = files.iter().find(|(_, file)| file.is_some()).map(|(key, _)| *key);
+        let Some(first) = given.or(wanted.then_some("protocol")) else { return Ok(()) };
+        let missing = files.iter().find(|(_, file)| file.is_none());
+        let second = missing.map_or("transfer_tls_key", |(key, _)| *key);
+        let reason = "peers show each other certificates; give all three transfer_tls_ settings";
+        return Err(ConfigError::Conflict { first, second, reason });
+    };
+    let client = ClientTls::new(ca).identity(cert, key);
+    let files = TlsFiles::new(cert, key).client_ca(ca, ClientAuth::Required);
+    let server = Arc::new(ServerTls::load(files)?);
+    #[cfg(feature = "quic")]
+    {
+        let mut quic = mc_transport::QuicConfig::connecting(client.clone());
+        quic.connect_timeout = node.tcp.connect_timeout;
+        quic.stall_timeout = node.tcp.stall_timeout;
+        // The one that accepts peers.
+        quic.server = wanted.then(|| Arc::clone(&server));
+        node.quic = Some(quic);
+    }
+    #[cfg(not(feature = "quic"))]
+    if wanted {
+        return Err(ConfigError::NeedsFeature { key: "protocol", feature: "quic" });
+    }
+    node.tcp.tls = Some(TcpTls::new(client).server(server));
+    Ok(())
+}
+
+#[cfg(not(feature = "tls"))]
+fn encrypt(config: &ClientConfig, _: &mut NodeConfig) -> Result<(), ConfigError> {
+    if config.protocol == Some(Protocol::Quic) {
+        return Err(ConfigError::NeedsFeature { key: "protocol", feature: "quic" });
+    }
+    let given = [
+        ("transfer_tls_ca", config.transfer_tls_ca.is_some()),
+        ("transfer_tls_cert", config.transfer_tls_cert.is_some()),
+        ("transfer_tls_key", config.transfer_tls_key.is_some()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((key, _)) => Err(ConfigError::NeedsFeature { key, feature: "tls" }),
+        None => Ok(()),
+    }
 }
 
 /// Which network devices to use: named ones, or those that are found.

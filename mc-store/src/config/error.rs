@@ -138,6 +138,12 @@ pub enum ConfigError {
         /// What the system said.
         source: io::Error,
     },
+    /// The files of certificates cannot be used.
+    #[cfg(feature = "tls")]
+    #[error(
+        "the certificates of transfer_tls_ca, transfer_tls_cert and transfer_tls_key cannot be used"
+    )]
+    Certificates(#[from] mc_rpc::tls::TlsError),
     /// The network devices cannot be used.
     #[error("the network devices of the settings cannot be used")]
     Devices(#[from] TopologyError),

@@ -25,9 +25,11 @@ const FILE_VARIABLE: &str = "MOONCAKE_CONFIG_PATH";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// TCP.
+    /// TCP; encrypted if there are certificates.
     #[default]
     Tcp,
+    /// QUIC, which is always encrypted. Needs certificates, and the feature `quic`.
+    Quic,
 }
 
 #[derive(Clone, Copy)]

@@ -155,6 +155,13 @@ settings! {
     /// Most connections of peers of one address at a time.
     transfer_max_connections_per_address: NonZeroUsize = "transfer_max_connections_per_address",
         "MC_STORE_TRANSFER_MAX_CONNECTIONS_PER_ADDRESS", value::places;
+    /// The authorities whose certificates peers must have (PEM). With it, all transfers between
+    /// hosts are encrypted.
+    transfer_tls_ca: PathBuf = "transfer_tls_ca", "MC_STORE_TRANSFER_TLS_CA", value::path;
+    /// The certificate to show to peers, with its chain (PEM), for the host that they are told.
+    transfer_tls_cert: PathBuf = "transfer_tls_cert", "MC_STORE_TRANSFER_TLS_CERT", value::path;
+    /// The private key of that certificate (PEM, without a pass phrase).
+    transfer_tls_key: PathBuf = "transfer_tls_key", "MC_STORE_TRANSFER_TLS_KEY", value::path;
     /// Where Mooncake keeps its metadata. Accepted for its files' sake and
     /// without effect, which is logged: the master itself says where segments are.
     metadata_server: String = "metadata_server", "MOONCAKE_TE_META_DATA_SERVER", value::text;
@@ -192,7 +199,7 @@ settings! {
     rpc_connect_timeout: Duration = "rpc_connect_timeout_ms", "MC_RPC_CONNECT_TIMEOUT_MS",
         value::time_ms;
     /// How calls to the master travel.
-    rpc_protocol: Protocol = "rpc_protocol", "MC_RPC_PROTOCOL", value::protocol;
+    rpc_protocol: Protocol = "rpc_protocol", "MC_RPC_PROTOCOL", value::rpc_protocol;
     /// Most connections to the master.
     rpc_connections: NonZeroUsize = "rpc_connections", "MC_STORE_RPC_CONNECTIONS",
         value::connections;

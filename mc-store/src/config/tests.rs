@@ -117,6 +117,9 @@ fn every_setting_can_be_said_everywhere() {
         ("transfer_stall_timeout_ms", "4", "4"),
         ("transfer_max_connections", "40", "40"),
         ("transfer_max_connections_per_address", "41", "41"),
+        ("transfer_tls_ca", "/a", "'/a'"),
+        ("transfer_tls_cert", "/c", "'/c'"),
+        ("transfer_tls_key", "/k", "'/k'"),
         ("metadata_server", "P2PHANDSHAKE", "'P2PHANDSHAKE'"),
         ("use_hugepage", "yes", "true"),
         ("hugepage_size", "1G", "1073741824"),
@@ -306,6 +309,8 @@ fn settings_that_contradict_each_other_are_refused() {
         ("tls_cert = 'a'\ntls_key = 'b'", ["tls_cert", "tls_ca"]),
         ("tls_ca = 'a'\ntls_key = 'b'", ["tls_key", "tls_cert"]),
         ("tls_server_name = 'a'", ["tls_server_name", "tls_ca"]),
+        ("transfer_tls_key = 'a'", ["transfer_tls_key", "transfer_tls_ca"]),
+        ("protocol = 'quic'", ["protocol", "transfer_tls_ca"]),
         ("segment_file = 'a'\nuse_hugepage = true", ["segment_file", "use_hugepage"]),
         ("segment_file = 'a'\nnuma_node = 0", ["segment_file", "numa_node"]),
     ] {

@@ -248,11 +248,16 @@ pub(super) fn port(value: &Value) -> Result<u16, Expected> {
 }
 
 pub(super) fn protocol(value: &Value) -> Result<Protocol, Expected> {
-    let expected = "tcp, the only one that there is";
     match text(value) {
         Ok(text) if text.eq_ignore_ascii_case("tcp") => Ok(Protocol::Tcp),
-        _ => Err(expected),
+        Ok(text) if text.eq_ignore_ascii_case("quic") => Ok(Protocol::Quic),
+        _ => Err("tcp or quic"),
     }
+}
+
+/// How the master is called.
+pub(super) fn rpc_protocol(value: &Value) -> Result<Protocol, Expected> {
+    protocol(value).ok().filter(|of| *of == Protocol::Tcp).ok_or("tcp, the only one that there is")
 }
 
 /// Names, as a list or with commas in between.

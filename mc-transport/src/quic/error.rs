@@ -58,6 +58,12 @@ pub enum StartError {
         /// What it may be.
         expected: &'static str,
     },
+    /// The system has no randomness for the node's id.
+    #[error("the system gave no random bytes for the node's id")]
+    NoRandomness {
+        /// What the system said.
+        source: io::Error,
+    },
     /// Not called on a Tokio runtime.
     #[error("a QUIC transport needs a Tokio runtime with I/O and time enabled")]
     NoRuntime,

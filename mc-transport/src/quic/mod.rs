@@ -42,12 +42,15 @@ pub use self::sockets::RebindError;
 use self::sockets::Sockets;
 use crate::access::Access;
 use crate::counters::Counters;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+use crate::description::Describes;
+use crate::description::{Description, Shortcut};
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
 use crate::region::{Region, RegionTable, Tickets};
 use crate::sweep::sweeping;
 use crate::tasks::Tasks;
-use crate::transport::Transport;
+use crate::transport::{PeerConnections, Transport};
 
 const SCHEME: &str = "quic";
 
@@ -141,6 +144,15 @@ impl QuicTransport {
     /// # Panics
     /// As [`start`](Self::start).
     pub async fn start_with(config: QuicConfig, regions: RegionTable) -> Result<Self, StartError> {
+        Self::start_described(config, regions, Vec::new()).await
+    }
+
+    /// Starts a node that tells its peers of `shortcuts`.
+    pub(crate) async fn start_described(
+        config: QuicConfig,
+        regions: RegionTable,
+        shortcuts: Vec<Shortcut>,
+    ) -> Result<Self, StartError> {
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         tuning::check(&config)?;
         let counters = Arc::new(Counters::default());
@@ -152,7 +164,11 @@ impl QuicTransport {
                 return Err(StartError::AnonymousClients);
             }
             let counters = Arc::clone(&counters);
-            let server = Server::new(config.clone(), tls, regions.clone(), counters);
+            let mut node = [0; 16];
+            getrandom::fill(&mut node)
+                .map_err(|error| StartError::NoRandomness { source: error.into() })?;
+            let description = Description { node, connection: None, rails: Vec::new(), shortcuts };
+            let server = Server::new(config.clone(), tls, regions.clone(), description, counters);
             let settings = (tuning::endpoint(&config), Some(server.settings()));
             let open = sockets::open(&runtime, address, settings.0, settings.1)
                 .map_err(|source| StartError::listen(address, source))?;
@@ -281,6 +297,21 @@ impl Transport for QuicTransport {
             return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
         }
         self.pool.link(endpoint).await
+    }
+
+    fn peer_connections(&self) -> PeerConnections {
+        self.counters.of_peers()
+    }
+
+    async fn shutdown(&self) {
+        Self::shutdown(self).await;
+    }
+}
+
+#[cfg(all(feature = "shm", target_os = "linux"))]
+impl Describes for QuicTransport {
+    fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
+        self.pool.description(endpoint)
     }
 }
 

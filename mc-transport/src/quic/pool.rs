@@ -24,6 +24,7 @@ use super::link::{Limits, QuicLink};
 use super::sockets::Sockets;
 use super::tuning::Paths;
 use crate::counters::Counters;
+use crate::description::Description;
 use crate::error::{ConnectError, TransferError};
 use crate::link_id::LinkId;
 use crate::tasks::Tasks;
@@ -51,6 +52,15 @@ struct Peer {
     attempts: AtomicU64,
     /// A link that was lost, of which the peer may not know.
     lost: Mutex<Option<LinkId>>,
+    /// What the peer said of itself last.
+    description: Mutex<Option<Arc<Description>>>,
+}
+
+/// What a peer says first.
+struct Greeted {
+    /// Bytes of the largest operation that it takes part in.
+    max_operation: u64,
+    description: Option<Arc<Description>>,
 }
 
 impl Peer {
@@ -103,7 +113,7 @@ impl Pool {
         {
             return Err(error.clone());
         }
-        let outcome = match self.connect(endpoint).await {
+        let outcome = match self.connect(&peer, endpoint).await {
             Ok(link) => fence(&peer, &link, endpoint).await.and_then(|()| self.keep(&peer, link)),
             Err(error) => Err(error),
         };
@@ -151,7 +161,14 @@ impl Pool {
         Ok(link)
     }
 
-    async fn connect(&self, endpoint: &Endpoint) -> Result<QuicLink, ConnectError> {
+    /// What the peer at `endpoint` said of itself; `None` before there was a link.
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    pub(super) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
+        let peer = self.peers.lock().get(endpoint).cloned();
+        peer.and_then(|peer| peer.description.lock().clone())
+    }
+
+    async fn connect(&self, peer: &Peer, endpoint: &Endpoint) -> Result<QuicLink, ConnectError> {
         let after = self.config.connect_timeout;
         let timed_out = || ConnectError::TimedOut { endpoint: endpoint.clone(), after };
         let first = async {
@@ -178,8 +195,9 @@ impl Pool {
         if connections.is_empty() {
             return Err(ConnectError::Busy { endpoint: endpoint.clone() });
         }
+        *peer.description.lock() = theirs.description;
         let limits = Limits {
-            max_operation: self.config.max_operation.as_u64().min(theirs),
+            max_operation: self.config.max_operation.as_u64().min(theirs.max_operation),
             stall_timeout: self.config.stall_timeout,
             idle_timeout: self.config.idle_timeout,
         };
@@ -214,13 +232,16 @@ impl Pool {
         let mut link = [0; 16];
         getrandom::fill(&mut link).map_err(|error| unreachable(endpoint, error.into()))?;
         let max_operation = self.config.max_operation.as_u64();
-        let hello = Hello { max_operation, link: LinkId::from_bytes(link) };
+        let hello = Hello { max_operation, link: LinkId::from_bytes(link), description_len: 0 };
         Ok(Attempt { endpoint, hello, config, server_name, addresses })
     }
 
     /// Tries one address after the other, each for its share of the time; what went
     /// wrong with the last.
-    async fn connect_any(&self, attempt: &Attempt<'_>) -> Result<(Connection, u64), ConnectError> {
+    async fn connect_any(
+        &self,
+        attempt: &Attempt<'_>,
+    ) -> Result<(Connection, Greeted), ConnectError> {
         let endpoint = attempt.endpoint;
         let count = u32::try_from(attempt.addresses.len()).unwrap_or(u32::MAX).max(1);
         let share = self.config.connect_timeout / count;
@@ -239,12 +260,12 @@ impl Pool {
         Err(failure)
     }
 
-    /// A connection whose peer has said hello, and that peer's largest operation.
+    /// A connection whose peer has said hello, and what it said.
     async fn connect_to(
         &self,
         attempt: &Attempt<'_>,
         address: SocketAddr,
-    ) -> Result<(Connection, u64), ConnectError> {
+    ) -> Result<(Connection, Greeted), ConnectError> {
         let endpoint = attempt.endpoint;
         let socket = self.sockets.towards(address);
         let socket = socket.map_err(|source| unreachable(endpoint, source))?;
@@ -292,7 +313,7 @@ async fn greet(
     connection: &Connection,
     ours: Hello,
     time: Duration,
-) -> Result<u64, Option<FlowError>> {
+) -> Result<Greeted, Option<FlowError>> {
     let clock = Clock::new(time);
     let (send, receive) = connection
         .open_bi()
@@ -301,9 +322,21 @@ async fn greet(
     let mut outflow = Outflow::new(send, &clock);
     outflow.header(&ours.encode()).await.map_err(Some)?;
     outflow.finish().await.map_err(Some)?;
-    let bytes = Inflow::new(receive, &clock).header::<HELLO_LEN>().await.map_err(Some)?;
+    let mut inflow = Inflow::new(receive, &clock);
+    let bytes = inflow.header::<HELLO_LEN>().await.map_err(Some)?;
     let theirs = bytes.and_then(|bytes| Hello::decode(&bytes)).ok_or(None)?;
-    Ok(theirs.max_operation)
+    // Bounded by `decode`.
+    let len = theirs.description_len as usize;
+    let mut text = Vec::with_capacity(len);
+    while text.len() < len {
+        let part = inflow.take(len - text.len()).await.map_err(Some)?;
+        text.extend_from_slice(&part.ok_or(None)?);
+    }
+    let description = match len {
+        0 => None,
+        _ => Some(Arc::new(Description::decode(&text).ok_or(None)?)),
+    };
+    Ok(Greeted { max_operation: theirs.max_operation, description })
 }
 
 fn unreachable(endpoint: &Endpoint, source: io::Error) -> ConnectError {

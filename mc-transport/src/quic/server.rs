@@ -27,6 +27,7 @@ use super::served::{Entry, Served};
 use super::tuning::Paths;
 use crate::access::Access;
 use crate::counters::Counters;
+use crate::description::Description;
 use crate::error::TransferError;
 use crate::first::{First, first};
 use crate::headers::{
@@ -57,6 +58,7 @@ pub(super) struct Server {
     base: ServerConfig,
     paths: Paths,
     regions: RegionTable,
+    description: Description,
     counters: Arc<Counters>,
     pub(super) places: Arc<Places>,
     served: Arc<Served>,
@@ -67,6 +69,7 @@ impl Server {
         config: QuicConfig,
         tls: Arc<ServerTls>,
         regions: RegionTable,
+        description: Description,
         counters: Arc<Counters>,
     ) -> Self {
         let mut base = ServerConfig::with_crypto(Arc::new(crypto(&tls)));
@@ -79,7 +82,8 @@ impl Server {
         let idle = Duration::MAX;
         let (max, of_address) = (config.max_connections, config.max_connections_per_address);
         let places = Places::new(max, of_address, idle);
-        Self { config, tls, base, paths, regions, counters, places, served: Arc::default() }
+        let served = Arc::default();
+        Self { config, tls, base, paths, regions, description, counters, places, served }
     }
 
     /// The settings of the endpoint.
@@ -210,16 +214,20 @@ async fn greet(connection: &Connection, server: &Server, clock: &Clock) -> Resul
     let (send, receive) = connection.accept_bi().await?;
     let mut inflow = Inflow::new(receive, clock);
     let theirs = inflow.header::<HELLO_LEN>().await?;
-    let Some(theirs) = theirs.and_then(|bytes| Hello::decode(&bytes)) else {
+    let theirs = theirs.and_then(|bytes| Hello::decode(&bytes));
+    let Some(theirs) = theirs.filter(|theirs| theirs.description_len == 0) else {
         connection.close(MALFORMED, b"not a hello of this version");
         return Err(End::Malformed);
     };
     // Before the client can ask for anything.
     let entry = server.served.enter(theirs.link, connection);
     let max_operation = server.config.max_operation.as_u64();
-    let ours = Hello { max_operation, link: LinkId::from_bytes([0; 16]) };
+    let description = server.description.encode();
+    let description_len = description.len() as u64;
+    let ours = Hello { max_operation, link: LinkId::from_bytes([0; 16]), description_len };
     let mut outflow = Outflow::new(send, clock);
     outflow.header(&ours.encode()).await?;
+    outflow.header(&description).await?;
     outflow.finish().await?;
     Ok(entry)
 }

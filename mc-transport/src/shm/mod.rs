@@ -74,13 +74,13 @@ pub use self::proof::ShmSecret;
 use self::server::Server;
 use crate::access::Access;
 use crate::counters::Counters;
+use crate::description::Description;
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::{Memory, MemoryError};
 use crate::region::{Region, RegionTable, Tickets};
-use crate::stream::description::Description;
 use crate::stream::server::Service;
 use crate::tasks::Tasks;
-use crate::transport::Transport;
+use crate::transport::{PeerConnections, Transport};
 
 /// A node whose peers are processes of the same host.
 ///
@@ -306,6 +306,14 @@ impl Transport for ShmTransport {
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<ShmLink>, ConnectError> {
         self.link(endpoint, None).await
+    }
+
+    fn peer_connections(&self) -> PeerConnections {
+        self.counters.of_peers()
+    }
+
+    async fn shutdown(&self) {
+        Self::shutdown(self).await;
     }
 }
 

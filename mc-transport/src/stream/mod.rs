@@ -7,7 +7,6 @@
 //! memory and the [`socket`]s.
 
 pub(crate) mod connections;
-pub(crate) mod description;
 mod frames;
 pub(crate) mod greeting;
 pub(crate) mod link;

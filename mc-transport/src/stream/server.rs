@@ -15,7 +15,6 @@ use mc_ticket::Ticket;
 use tokio::task::yield_now;
 
 use super::connections::Connections;
-use super::description::Description;
 use super::frames::{DIRECT, Frame, ReceiveBuffer, SendQueue, Target};
 use super::progress::{ProgressTimeout, Stalled};
 use super::socket::Stream;
@@ -26,6 +25,7 @@ use super::wire::{
     Status, TICKET_LEN, TLS_HANDSHAKE, VERSION, Verdict, decode_ticket,
 };
 use crate::access::Access;
+use crate::description::Description;
 use crate::error::TransferError;
 use crate::first::{First, first};
 use crate::link_id::LinkId;

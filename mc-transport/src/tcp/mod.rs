@@ -35,14 +35,16 @@ use self::pool::Pool;
 use crate::access::Access;
 use crate::bundle::Bundle;
 use crate::counters::Counters;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+use crate::description::Describes;
+use crate::description::{Description, MAX_WAYS, Shortcut};
 use crate::error::{ConnectError, RegisterError};
 use crate::memory::Memory;
 use crate::region::{Region, RegionTable, Tickets};
-use crate::stream::description::{Description, MAX_WAYS, Shortcut};
 use crate::stream::server::Service;
 use crate::sweep::sweeping;
 use crate::tasks::Tasks;
-use crate::transport::Transport;
+use crate::transport::{PeerConnections, Transport};
 
 const SCHEME: &str = "tcp";
 
@@ -180,12 +182,6 @@ impl TcpTransport {
         Ok(Self { endpoint, local_address, regions, owns_regions, pool, tasks, counters })
     }
 
-    /// What the peer at `endpoint` said of itself; `None` before there was a link.
-    #[cfg(all(feature = "shm", target_os = "linux"))]
-    pub(crate) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
-        self.pool.description(endpoint)
-    }
-
     /// The address that peers are accepted at; `None` when they are not.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
@@ -262,6 +258,25 @@ impl Transport for TcpTransport {
             return Err(ConnectError::WrongScheme { scheme: SCHEME, endpoint });
         }
         self.pool.link(endpoint).await
+    }
+
+    fn forgive(&self, endpoint: &Endpoint) {
+        self.pool.forgive(endpoint);
+    }
+
+    fn peer_connections(&self) -> PeerConnections {
+        self.counters.of_peers()
+    }
+
+    async fn shutdown(&self) {
+        Self::shutdown(self).await;
+    }
+}
+
+#[cfg(all(feature = "shm", target_os = "linux"))]
+impl Describes for TcpTransport {
+    fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
+        self.pool.description(endpoint)
     }
 }
 

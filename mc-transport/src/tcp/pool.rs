@@ -11,9 +11,9 @@ use super::config::TcpConfig;
 use super::peer::{Means, Peer};
 use crate::bundle::Bundle;
 use crate::counters::Counters;
-use crate::error::ConnectError;
 #[cfg(all(feature = "shm", target_os = "linux"))]
-use crate::stream::description::Description;
+use crate::description::Description;
+use crate::error::ConnectError;
 use crate::tasks::Tasks;
 
 /// Peers with links, or with failures that are too fresh to forget.

@@ -67,7 +67,9 @@ pub(crate) async fn client_limited(
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
     send.write_all(HELLO).await.unwrap();
     send.finish().unwrap();
-    assert_eq!(receive.read_to_end(100).await.unwrap().len(), HELLO.len());
+    let theirs = receive.read_to_end(8192).await.unwrap();
+    let description_len = u64::from_le_bytes(theirs[8..16].try_into().unwrap());
+    assert_eq!(theirs.len() as u64, HELLO.len() as u64 + description_len);
     connection
 }
 

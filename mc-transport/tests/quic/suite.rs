@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use mc_transport::conformance::{CASES, Pair, run};
-use mc_transport::{QuicConfig, QuicTransport};
+use mc_transport::{
+    Access, Node, NodeConfig, Operation, QuicConfig, QuicTransport, ShmConfig, Transport,
+};
 
-use crate::nodes::{connecting, start};
+use crate::nodes::{connecting, one, span, start};
 use crate::pki::Authority;
 
 async fn pair(authority: &Authority, listen: &str, connections: usize) -> [QuicTransport; 2] {
@@ -48,4 +51,45 @@ async fn with_three_connections() {
 #[tokio::test]
 async fn over_ipv6() {
     suite("[::1]:0", 1).await;
+}
+
+/// A node that peers reach over QUIC, and through shared memory if both sides share.
+async fn node(authority: &Authority, listens: bool, shares: bool) -> Node {
+    let mut config = NodeConfig::default();
+    let mut quic = connecting(authority);
+    quic.server = listens.then(|| authority.server());
+    config.quic = Some(quic);
+    config.shm = shares.then(ShmConfig::default);
+    if listens {
+        config.accept_peers("127.0.0.1:0".parse().unwrap(), "127.0.0.1".to_owned());
+    }
+    Node::start(config).await.unwrap()
+}
+
+#[tokio::test]
+async fn nodes_over_quic_keep_the_contract() {
+    let authority = Authority::new();
+    for case in CASES {
+        let owner = Arc::new(node(&authority, true, false).await);
+        run(case, Pair { owner, peer: Arc::new(node(&authority, false, false).await) }).await;
+    }
+}
+
+#[tokio::test]
+async fn nodes_over_quic_find_shared_memory() {
+    let authority = Authority::new();
+    let owner = node(&authority, true, true).await;
+    let at = owner.endpoint().unwrap();
+    assert_eq!(at.scheme(), "quic");
+    let memory = owner.allocate(4096).unwrap();
+    let region = owner.register(&memory, Access::ReadWrite).unwrap();
+    for (shares, scheme) in [(true, "shm"), (false, "quic")] {
+        let peer = node(&authority, false, shares).await;
+        let link = peer.connect(at).await.unwrap();
+        assert_eq!(link.scheme(), scheme);
+        let write = Operation::write(Bytes::from_static(b"abc"), span(region.key(), 5, 3));
+        one(&*link, write).await.unwrap();
+        assert_eq!(memory.slice(5, 3).unwrap().to_vec(), b"abc");
+        peer.shutdown().await;
+    }
 }

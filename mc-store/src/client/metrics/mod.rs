@@ -99,8 +99,24 @@ numbered! {
         OwnMemory = "own_memory",
         /// Copied to or from a segment of another process of the same host.
         SharedMemory = "shared_memory",
-        /// Through sockets.
+        /// Over TCP.
         Tcp = "tcp",
+        /// Over QUIC.
+        Quic = "quic",
+        /// Over a transport of the application's own.
+        Other = "other",
+    }
+}
+
+impl DataPath {
+    /// Returns the path of a transport's scheme.
+    pub(super) fn of(scheme: &str) -> Self {
+        match scheme {
+            "shm" => Self::SharedMemory,
+            "tcp" => Self::Tcp,
+            "quic" => Self::Quic,
+            _ => Self::Other,
+        }
     }
 }
 
@@ -313,10 +329,8 @@ pub struct ClientMetrics {
     pub rpc: mc_rpc::ClientMetrics,
     /// What peers were served of this client's segments.
     pub served: ServedTotals,
-    /// Connections that peers made to this client, over TCP.
-    pub tcp_connections: PeerConnections,
-    /// Connections that processes of this host made to share memory with it.
-    pub shm_connections: PeerConnections,
+    /// Connections that peers made to this client, by the path that bytes take over them.
+    pub connections: Vec<(DataPath, PeerConnections)>,
     /// Labels that every figure carries in [`prometheus`](Self::prometheus).
     pub labels: Vec<(Box<str>, Box<str>)>,
 }
@@ -425,8 +439,12 @@ impl super::Core {
             reports: self.reports.metrics(),
             is_cut_off: self.segments.is_cut_off(),
             served: self.transport.served(),
-            tcp_connections: self.transport.tcp_connections(),
-            shm_connections: self.transport.shm_connections(),
+            connections: self
+                .transport
+                .connections()
+                .into_iter()
+                .map(|(scheme, connections)| (DataPath::of(scheme), connections))
+                .collect(),
             labels: self.settings.metrics_labels.clone(),
             hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
             ..self.metrics.read()

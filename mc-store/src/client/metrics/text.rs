@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use mc_types::ByteSize;
 
-use super::{ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics};
+use super::{ClientMetrics, ClientOperation, LatencyHistogram, OperationMetrics};
 
 /// Limits of the buckets that are told: 2 to the power of these, in microseconds.
 const FIRST_LIMIT: u32 = 2;
@@ -116,25 +116,22 @@ impl ClientMetrics {
 
     /// Connections of peers.
     fn connections(&self, page: &mut Page) {
-        let ways = [
-            (DataPath::Tcp.as_str(), &self.tcp_connections),
-            (DataPath::SharedMemory.as_str(), &self.shm_connections),
-        ];
+        let ways = || self.connections.iter().map(|(path, of)| (path.as_str(), of));
         let name = "mooncake_client_peer_connections";
         page.metric(name, "gauge", "Connections of peers that are open");
-        for (path, of) in ways {
+        for (path, of) in ways() {
             page.sample(name, &[("path", path)], of.open as u64);
         }
         let name = "mooncake_client_peer_connections_refused_total";
         let help = "Connections of peers refused because all places were taken by others at work";
         page.metric(name, "counter", help);
-        for (path, of) in ways {
+        for (path, of) in ways() {
             page.sample(name, &[("path", path)], of.refused);
         }
         let name = "mooncake_client_peer_connections_yielded_total";
         let help = "Idle connections of peers closed because others needed their places";
         page.metric(name, "counter", help);
-        for (path, of) in ways {
+        for (path, of) in ways() {
             page.sample(name, &[("path", path)], of.yielded);
         }
     }
@@ -359,6 +356,7 @@ mod tests {
 
     use mc_types::ErrorCode;
 
+    use super::super::DataPath;
     use super::super::{Direction, Metrics};
     use super::*;
 

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+use std::sync::Arc;
 
 use bytes::Bytes;
 use mc_types::Endpoint;
@@ -59,7 +61,7 @@ impl Description {
     }
 
     /// The description behind its length, as it follows a preface.
-    pub(super) fn with_length(&self) -> Bytes {
+    pub(crate) fn with_length(&self) -> Bytes {
         let text = self.encode();
         let len = u32::try_from(text.len()).expect("descriptions are bounded");
         [&len.to_le_bytes()[..], &text].concat().into()
@@ -89,6 +91,13 @@ impl Description {
         }
         node.map(|node| Self { node, connection, rails, shortcuts })
     }
+}
+
+/// A transport that hears from peers which other ways lead to them.
+#[cfg(all(feature = "shm", target_os = "linux"))]
+pub(crate) trait Describes: Send + Sync {
+    /// Returns what the peer at `endpoint` said of itself; `None` before there was a link.
+    fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>>;
 }
 
 fn hex(bytes: &[u8; 16]) -> String {

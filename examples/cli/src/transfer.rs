@@ -1,0 +1,63 @@
+//! Flags that say how bytes travel between hosts.
+
+use std::path::PathBuf;
+
+use mc_store::{ClientConfig, NodeConfig, Protocol};
+
+use crate::entry::{UsageError, cause_chain};
+
+/// Certificates under which bytes travel.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Network")]
+pub struct TransferArgs {
+    /// Encrypt transfers between hosts, with peers whose certificates are of these authorities
+    /// (PEM).
+    #[arg(long = "transfer_tls_ca", value_name = "PATH", global = true)]
+    pub transfer_tls_ca: Option<PathBuf>,
+    /// The certificate to show to peers, with its chain (PEM).
+    #[arg(long = "transfer_tls_cert", value_name = "PATH", global = true)]
+    pub transfer_tls_cert: Option<PathBuf>,
+    /// That certificate's private key (PEM, without a pass phrase).
+    #[arg(long = "transfer_tls_key", value_name = "PATH", global = true)]
+    pub transfer_tls_key: Option<PathBuf>,
+}
+
+impl TransferArgs {
+    /// Adds the flags to `settings`.
+    pub fn add_to(&self, settings: &mut ClientConfig) {
+        settings.transfer_tls_ca = self.transfer_tls_ca.clone();
+        settings.transfer_tls_cert = self.transfer_tls_cert.clone();
+        settings.transfer_tls_key = self.transfer_tls_key.clone();
+    }
+
+    /// Returns the transports that the flags describe, and what they leave to the environment.
+    /// Reads the certificates.
+    ///
+    /// # Errors
+    /// [`UsageError`] for files that cannot be used, and settings that do not go together.
+    pub fn node_config(&self, protocol: Option<Protocol>) -> Result<NodeConfig, UsageError> {
+        let usage = |error: mc_store::ConfigError| UsageError::new(cause_chain(&error));
+        let mut flags = ClientConfig::default();
+        flags.protocol = protocol;
+        self.add_to(&mut flags);
+        let said = ClientConfig::from_env().map_err(usage)?;
+        said.overridden_by(flags).node_config().map_err(usage)
+    }
+}
+
+/// A protocol that bytes cannot travel by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected tcp or quic")]
+pub struct ParseProtocolError;
+
+/// Parses how bytes travel between hosts.
+///
+/// # Errors
+/// [`ParseProtocolError`] for anything but `tcp` and `quic`.
+pub fn parse_protocol(text: &str) -> Result<Protocol, ParseProtocolError> {
+    match text {
+        "tcp" => Ok(Protocol::Tcp),
+        "quic" => Ok(Protocol::Quic),
+        _ => Err(ParseProtocolError),
+    }
+}

@@ -1,0 +1,136 @@
+//! What a node is made of.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+#[cfg(feature = "quic")]
+use crate::quic::QuicConfig;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+use crate::shm::ShmConfig;
+use crate::tcp::TcpConfig;
+use crate::transport::DynTransport;
+
+/// Settings of a [`Node`](super::Node): the transports that it consists of.
+///
+/// A node accepts peers over the first of these that does, and tells them that endpoint: the
+/// transports added by [`with_transport`](Self::with_transport), QUIC, TCP.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct NodeConfig {
+    /// TCP: every node can reach peers over it.
+    pub tcp: TcpConfig,
+    /// QUIC, with certificates; `None`, the default, leaves it out. With the feature `quic`.
+    #[cfg(feature = "quic")]
+    pub quic: Option<QuicConfig>,
+    /// Shared memory between processes of the same host; `None` leaves it out. Linux, with the
+    /// feature `shm`.
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    pub shm: Option<ShmConfig>,
+    pub(super) others: Vec<Other>,
+}
+
+/// A transport from outside this crate.
+#[derive(Clone)]
+pub(super) struct Other(pub(super) Arc<dyn DynTransport>);
+
+impl fmt::Debug for Other {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Transport").field(&self.0.scheme()).finish()
+    }
+}
+
+impl NodeConfig {
+    /// TCP with these settings, and shared memory with its defaults.
+    #[must_use]
+    pub fn new(tcp: TcpConfig) -> Self {
+        Self {
+            tcp,
+            #[cfg(all(feature = "shm", target_os = "linux"))]
+            shm: Some(ShmConfig::default()),
+            ..Self::default()
+        }
+    }
+
+    /// Leaves shared memory out, so that processes of the same host are reached as others are.
+    pub fn disable_shared_memory(&mut self) {
+        #[cfg(all(feature = "shm", target_os = "linux"))]
+        {
+            self.shm = None;
+        }
+    }
+
+    /// Adds a transport of the application's own, which reaches the endpoints of its scheme.
+    ///
+    /// If it has an endpoint, the node's memory is allocated by and registered with it, and it
+    /// is how peers reach the node. Several may be added; the first with an endpoint counts.
+    #[must_use]
+    pub fn with_transport(mut self, transport: Arc<dyn DynTransport>) -> Self {
+        self.others.push(Other(transport));
+        self
+    }
+
+    /// Has the node accept peers at `address` and tells them `host`, a name or an address
+    /// without a port: over QUIC if that has a certificate to show, else over TCP; over neither
+    /// if a transport of the application's own accepts them.
+    pub fn accept_peers(&mut self, address: SocketAddr, host: String) {
+        if self.primary_other().is_some() {
+            return;
+        }
+        #[cfg(feature = "quic")]
+        if let Some(quic) = self.quic.as_mut().filter(|quic| quic.server.is_some()) {
+            (quic.listen, quic.advertise_host) = (Some(address), Some(host));
+            return;
+        }
+        (self.tcp.listen, self.tcp.advertise_host) = (Some(address), Some(host));
+    }
+
+    /// Returns the settings of a node that reaches this one as other hosts do, over one
+    /// connection; `None` if they do over a transport of the application's own.
+    #[must_use]
+    pub fn of_peer(&self) -> Option<Self> {
+        if self.primary_other().is_some() {
+            return None;
+        }
+        let mut peer = Self { tcp: self.tcp.clone(), ..Self::default() };
+        (peer.tcp.listen, peer.tcp.advertise_host) = (None, None);
+        peer.tcp.rails = Vec::new();
+        peer.tcp.links_per_peer = NonZeroUsize::MIN;
+        #[cfg(feature = "quic")]
+        if let Some(mut quic) = self.quic.clone() {
+            (quic.listen, quic.advertise_host, quic.server) = (None, None, None);
+            quic.connections_per_peer = NonZeroUsize::MIN;
+            peer.quic = Some(quic);
+        }
+        Some(peer)
+    }
+
+    /// Returns the certificates that are shown to peers. Call
+    /// [`check`](mc_tls::ServerTls::check) on them now and then, so that renewed files are used.
+    #[cfg(any(feature = "quic", feature = "tls"))]
+    #[must_use]
+    pub fn certificates(&self) -> Vec<Arc<mc_tls::ServerTls>> {
+        let mut all: Vec<Arc<mc_tls::ServerTls>> = Vec::new();
+        #[cfg(feature = "tls")]
+        all.extend(self.tcp.tls.as_ref().and_then(|tls| tls.server.clone()));
+        #[cfg(feature = "quic")]
+        all.extend(self.quic.as_ref().and_then(|quic| quic.server.clone()));
+        all
+    }
+
+    /// Returns the first transport of the application's own that peers reach.
+    fn primary_other(&self) -> Option<&Other> {
+        self.others.iter().find(|other| other.0.endpoint().is_some())
+    }
+
+    /// Returns whether the node accepts peers over one of this crate's own transports.
+    #[cfg(all(feature = "shm", target_os = "linux"))]
+    pub(super) fn listens(&self) -> bool {
+        #[cfg(feature = "quic")]
+        if self.quic.as_ref().is_some_and(|quic| quic.listen.is_some()) {
+            return true;
+        }
+        self.tcp.listen.is_some()
+    }
+}

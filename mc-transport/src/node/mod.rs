@@ -1,0 +1,229 @@
+//! A node that consists of several transports.
+//!
+//! [`config`]: which ones. [`same_host`]: shared memory, and how it is found. [`link`]: a link that
+//! takes the fastest way.
+
+mod config;
+mod error;
+mod link;
+#[cfg(all(feature = "shm", target_os = "linux"))]
+mod same_host;
+#[cfg(not(all(feature = "shm", target_os = "linux")))]
+#[path = "same_host_stub.rs"]
+mod same_host;
+
+use std::fmt;
+use std::sync::Arc;
+
+use mc_types::Endpoint;
+
+pub use self::config::NodeConfig;
+use self::config::Other;
+pub use self::error::NodeError;
+pub use self::link::NodeLink;
+use self::same_host::SameHost;
+use crate::access::Access;
+use crate::completion::Outcome;
+use crate::copy::copy;
+use crate::error::{ConnectError, RegisterError, TransferError};
+use crate::memory::{Memory, MemoryError};
+use crate::operation::Operation;
+#[cfg(feature = "quic")]
+use crate::quic::QuicTransport;
+use crate::region::{Region, RegionTable, ServedTotals, Tickets};
+use crate::tcp::TcpTransport;
+use crate::transport::{DynTransport, PeerConnections, Transport};
+
+/// A node that peers reach over several transports, by one endpoint and with one key for each
+/// region.
+///
+/// It reaches each peer over the transport of its endpoint's scheme, and over shared memory where
+/// the peer turns out to be on the same host. Where that does not work, as between containers that
+/// share no network, the other transport stays in use.
+///
+/// ```
+/// use bytes::Bytes;
+/// use mc_transport::{
+///     Access, Link, Node, NodeConfig, Operation, RemoteSpan, TcpConfig, Transport,
+/// };
+/// use mc_types::Extent;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tcp = TcpConfig::listening("127.0.0.1:0".parse()?);
+/// let owner = Node::start(NodeConfig::new(tcp)).await?;
+/// let memory = owner.allocate(1 << 20)?;
+/// let region = owner.register(&memory, Access::ReadWrite)?;
+///
+/// let peer = Node::start(NodeConfig::new(TcpConfig::default())).await?;
+/// let link = peer.connect(owner.endpoint().ok_or("it listens")?).await?;
+/// assert!(link.is_shared(), "both are on this host");
+/// let to = RemoteSpan::new(region.key(), Extent::new(0, 5).ok_or("it fits")?);
+/// link.submit(vec![Operation::write(Bytes::from_static(b"hello"), to)]).await.remove(0)?;
+/// assert_eq!(link.view(to)?.bytes().to_vec(), b"hello");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Node {
+    regions: RegionTable,
+    /// In the order of preference.
+    transports: Vec<Arc<dyn DynTransport>>,
+    /// Which of them peers reach.
+    primary: usize,
+    /// Whether regions are opened by all of this crate's transports.
+    shares_regions: bool,
+    same_host: SameHost,
+}
+
+impl Node {
+    /// Starts a node.
+    ///
+    /// # Errors
+    /// [`NodeError`] when one of its transports does not start, or when this is not
+    /// called on a Tokio runtime.
+    ///
+    /// # Panics
+    /// When the runtime was built without its I/O or time driver.
+    pub async fn start(config: NodeConfig) -> Result<Self, NodeError> {
+        let regions = RegionTable::new();
+        let mut same_host = SameHost::start(&config, &regions).await?;
+        let shortcuts = same_host.shortcuts();
+        let mut transports: Vec<_> = config.others.into_iter().map(|Other(one)| one).collect();
+        let others = transports.len();
+        #[cfg(feature = "quic")]
+        if let Some(quic) = config.quic {
+            let started = QuicTransport::start_described(quic, regions.clone(), shortcuts.clone());
+            let quic = Arc::new(started.await?);
+            same_host.told_by(&quic);
+            transports.push(quic);
+        }
+        let tcp = TcpTransport::start_described(config.tcp, regions.clone(), shortcuts).await?;
+        let tcp = Arc::new(tcp);
+        same_host.told_by(&tcp);
+        transports.push(tcp);
+        let listens = transports.iter().position(|transport| transport.endpoint().is_some());
+        let primary = listens.unwrap_or(transports.len() - 1);
+        let shares_regions = primary >= others;
+        Ok(Self { regions, transports, primary, shares_regions, same_host })
+    }
+
+    fn primary(&self) -> &dyn DynTransport {
+        &*self.transports[self.primary]
+    }
+
+    /// Returns what peers were served over this crate's transports. What processes of this host
+    /// read and write by themselves is not in it; see [`ServedTotals`].
+    #[must_use]
+    pub fn served(&self) -> ServedTotals {
+        self.regions.served()
+    }
+
+    /// Returns the connections that peers made to this node, by the scheme of the transport.
+    #[must_use]
+    pub fn connections(&self) -> Vec<(&'static str, PeerConnections)> {
+        let all = self.transports.iter().map(|transport| &**transport);
+        let all = all.chain(self.same_host.transport());
+        all.map(|transport| (transport.scheme(), transport.peer_connections())).collect()
+    }
+
+    /// Carries an operation out on memory that is registered with this node itself, by
+    /// copying it here and now; `None` when its key is another node's. It needs no ticket:
+    /// the memory is this process's own.
+    #[must_use]
+    pub fn copy_own(&self, operation: &Operation) -> Option<Outcome> {
+        let span = operation.remote();
+        let (offset, len) = (span.extent.offset(), span.extent.len());
+        let admitted = self.regions.admit_owner(span.key, offset, len, operation.access());
+        if matches!(admitted, Err(TransferError::KeyRefused)) {
+            return None;
+        }
+        let copied = || {
+            operation.validate()?;
+            let admitted = admitted?;
+            let may_go_on = || span.check_time().and_then(|()| admitted.check());
+            copy(operation, admitted.memory(), may_go_on)
+        };
+        Some(copied())
+    }
+
+    /// Ends every connection and task, and waits until they are gone. Operations
+    /// under way fail; registering and connecting fail from now on.
+    ///
+    /// # Cancellation
+    /// Dropping the future still ends everything, without waiting for it.
+    pub async fn shutdown(&self) {
+        self.regions.clear();
+        for transport in &self.transports {
+            transport.shutdown().await;
+        }
+        self.same_host.shutdown().await;
+    }
+}
+
+impl Transport for Node {
+    type Link = NodeLink;
+
+    fn scheme(&self) -> &'static str {
+        self.primary().scheme()
+    }
+
+    fn endpoint(&self) -> Option<&Endpoint> {
+        self.primary().endpoint()
+    }
+
+    fn allocate(&self, len: usize) -> Result<Memory, MemoryError> {
+        match self.same_host.transport() {
+            Some(shared) if self.shares_regions => shared.allocate(len),
+            _ => self.primary().allocate(len),
+        }
+    }
+
+    fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
+        self.primary().register(memory, access)
+    }
+
+    fn register_with_tickets(
+        &self,
+        memory: &Memory,
+        access: Access,
+        tickets: Tickets,
+    ) -> Result<Region, RegisterError> {
+        self.primary().register_with_tickets(memory, access, tickets)
+    }
+
+    async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<NodeLink>, ConnectError> {
+        let transport = self.towards(endpoint)?;
+        let link = transport.connect(endpoint).await?;
+        let shared = self.same_host.link(endpoint).await;
+        Ok(Arc::new(NodeLink { scheme: transport.scheme(), link, shared }))
+    }
+
+    fn forgive(&self, endpoint: &Endpoint) {
+        if let Ok(transport) = self.towards(endpoint) {
+            transport.forgive(endpoint);
+        }
+    }
+
+    async fn shutdown(&self) {
+        Self::shutdown(self).await;
+    }
+}
+
+impl Node {
+    /// Returns the transport that reaches `endpoint`.
+    fn towards(&self, endpoint: &Endpoint) -> Result<&dyn DynTransport, ConnectError> {
+        let scheme = endpoint.scheme();
+        let found = self.transports.iter().find(|transport| transport.scheme() == scheme);
+        found.map(|transport| &**transport).ok_or_else(|| ConnectError::WrongScheme {
+            scheme: self.primary().scheme(),
+            endpoint: endpoint.clone(),
+        })
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schemes: Vec<_> = self.transports.iter().map(|one| one.scheme()).collect();
+        f.debug_struct("Node").field("transports", &schemes).finish_non_exhaustive()
+    }
+}
