@@ -77,7 +77,7 @@ impl EffectSink for Evictions {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let state = mc_meta::Master::new(MasterConfig::default(), 1)?
         .with_eviction_policy(|| Box::new(OldestFirst::default()))
         .with_allocation_strategy(FillUp);

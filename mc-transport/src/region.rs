@@ -353,7 +353,7 @@ impl RegionTable {
     }
 
     /// Counts a read or write of a peer that was carried out here.
-    #[cfg(feature = "tcp")]
+    #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(crate) fn count_served(&self, access: Access, len: u64) {
         self.served.add(access, len);
     }

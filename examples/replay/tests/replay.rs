@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use common::{replay, spawn, stderr, wait};
 use flate2::read::GzDecoder;
 use mc_store::{ByteSize, Client, Master};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 use tokio::runtime::Runtime;
@@ -217,4 +218,34 @@ fn a_cluster_that_goes_away_ends_the_replay() {
     assert!(output.stdout.is_empty());
     let last = lines.map_while(Result::ok).last().expect("a line");
     assert!(last.starts_with("error: cannot "), "{last}");
+}
+
+#[test]
+fn every_byte_over_quic_under_certificates() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |file: &str| dir.path().join(file).display().to_string();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let ca = params.self_signed(&key).expect("a certificate").pem();
+    std::fs::write(at("ca.pem"), ca).expect("a file");
+    let authority = Issuer::new(params, key);
+    let node = CertificateParams::new(["127.0.0.1".to_owned()]).expect("a name");
+    let key = KeyPair::generate().expect("a key");
+    let cert = node.signed_by(&key, &authority).expect("a certificate").pem();
+    std::fs::write(at("node.pem"), cert).expect("a file");
+    std::fs::write(at("node.key"), key.serialize_pem()).expect("a file");
+    let files = [
+        format!("--transfer_tls_ca={}", at("ca.pem")),
+        format!("--transfer_tls_cert={}", at("node.pem")),
+        format!("--transfer_tls_key={}", at("node.key")),
+    ];
+    for protocol in ["--protocol=quic", "--protocol=tcp"] {
+        let mut args = vec!["--limit=60", "--workers=1", "--capacity=2.0", protocol];
+        args.extend(files.iter().map(String::as_str));
+        let report = report(&args);
+        let ideal = ideal(&shipped(60));
+        assert_eq!(number(&report, "wrong_bytes"), 0);
+        assert_eq!(number(&report, "hit_blocks"), ideal.hits, "{report}");
+    }
 }

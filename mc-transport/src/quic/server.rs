@@ -326,6 +326,7 @@ impl Stream<'_> {
         }
         match (wanted, admitted) {
             (Access::Read, Ok(admitted)) => {
+                self.regions.count_served(wanted, len);
                 self.answer(Status::Done, id, len).await?;
                 let sent = self.answers.memory(admitted.memory(), None);
                 let is_withdrawn = || admitted.is_withdrawn();
@@ -337,7 +338,10 @@ impl Stream<'_> {
             }
             (_, Ok(admitted)) => {
                 let status = match self.receive(admitted).await? {
-                    Ok(()) => Status::Done,
+                    Ok(()) => {
+                        self.regions.count_served(wanted, len);
+                        Status::Done
+                    }
                     Err(Refused { refusal, missing }) => {
                         self.received.discard(missing).await?;
                         Status::of(&refusal)

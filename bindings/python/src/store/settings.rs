@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mc_store::{ByteSize, ClientConfig, ConfigError};
+use mc_store::{ByteSize, ClientConfig, ConfigError, Protocol};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -96,6 +96,7 @@ impl Settings {
         config.put_wait.get_or_insert(Duration::ZERO);
         let size = |bytes| Some(ByteSize::bytes(bytes));
         config.master = Some(self.master_server_addr);
+        config.protocol = (self.protocol == "quic").then_some(Protocol::Quic);
         config.local_hostname = Some(self.local_hostname);
         config.global_segment_size = size(self.global_segment_size);
         // Without either it would have nothing to do; Mooncake takes it for a
@@ -116,13 +117,13 @@ impl Settings {
 /// host without devices for RDMA gets TCP from Mooncake, too.
 pub(super) fn is_known_protocol(protocol: &str) -> bool {
     match protocol {
-        "tcp" | "rpc_only" => true,
+        "tcp" | "quic" | "rpc_only" => true,
         "rdma" => {
             tracing::warn!("protocol rdma is not part of this build: bytes travel over TCP");
             true
         }
         other => {
-            tracing::error!("protocol {other:?} is unknown: use tcp");
+            tracing::error!("protocol {other:?} is unknown: use tcp or quic");
             false
         }
     }

@@ -65,7 +65,7 @@ fn those_on_the_list_get_in_and_a_new_list_holds_without_a_restart() {
 }
 
 /// An authority, and a certificate with its key for each name, in files.
-fn certify(dir: &Path, names: &[(&str, ExtendedKeyUsagePurpose)]) {
+fn certify(dir: &Path, names: &[(&str, Option<ExtendedKeyUsagePurpose>)]) {
     let write = |name: String, text: String| fs::write(dir.join(name), text).expect("a file");
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -74,7 +74,7 @@ fn certify(dir: &Path, names: &[(&str, ExtendedKeyUsagePurpose)]) {
     let authority = Issuer::new(params, key);
     for (name, usage) in names {
         let mut params = CertificateParams::new([(*name).to_owned()]).expect("a name");
-        params.extended_key_usages = vec![usage.clone()];
+        params.extended_key_usages = usage.iter().cloned().collect();
         let key = KeyPair::generate().expect("a key");
         write(format!("{name}.pem"), params.signed_by(&key, &authority).expect("signed").pem());
         write(format!("{name}.key"), key.serialize_pem());
@@ -82,10 +82,40 @@ fn certify(dir: &Path, names: &[(&str, ExtendedKeyUsagePurpose)]) {
 }
 
 #[test]
+fn bytes_travel_over_quic_under_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    certify(dir.path(), &[("127.0.0.1", None)]);
+    let flag = |flag: &str, file: &str| format!("--{flag}={}", dir.path().join(file).display());
+    let files = [
+        flag("transfer_tls_ca", "ca.pem"),
+        flag("transfer_tls_cert", "127.0.0.1.pem"),
+        flag("transfer_tls_key", "127.0.0.1.key"),
+    ];
+    let master = Master::start(0, &[]);
+    let mut args = vec![
+        "--global_segment_size=1MB".to_owned(),
+        "--host=127.0.0.1".to_owned(),
+        "--port=0".to_owned(),
+        "--protocol=quic".to_owned(),
+        format!("--master_server_address={}", master.address),
+    ];
+    args.extend(files.iter().cloned());
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let node = Program::start("mc-client", &args, None);
+    node.wait_out(|line| line.contains("quic://127.0.0.1:").then_some(()));
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let with = |args: &[&str]| ctl(&master.address, &[&files, args].concat());
+    with(&["put", "k", "v"]).assert_ok();
+    assert_eq!(with(&["get", "k"]).assert_ok().out, b"v");
+    ctl(&master.address, &["get", "k"]).assert_refused(1, "quic://");
+    with(&["get", "k", "--transfer_tls_key=/no/such"]).assert_refused(2, "/no/such");
+}
+
+#[test]
 fn a_cluster_where_everybody_is_known() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let client = ExtendedKeyUsagePurpose::ClientAuth;
-    let server = ("localhost", ExtendedKeyUsagePurpose::ServerAuth);
+    let client = Some(ExtendedKeyUsagePurpose::ClientAuth);
+    let server = ("localhost", Some(ExtendedKeyUsagePurpose::ServerAuth));
     certify(dir.path(), &[server, ("node-7", client.clone()), ("stranger", client)]);
     certify(other.path(), &[]);
     let flag = |flag: &str, file: &str| format!("--{flag}={}", dir.path().join(file).display());

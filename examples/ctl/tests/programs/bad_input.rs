@@ -31,7 +31,7 @@ fn command_lines_that_make_no_sense() {
         ("mc-client", "--data_port=65536", "--data_port"),
         ("mc-client", "--global_segment_size=lots", "such as 4GB"),
         ("mc-client", "--global_segment_size=99999999TB", "does not fit"),
-        ("mc-client", "--protocol=rdma", "tcp only"),
+        ("mc-client", "--protocol=rdma", "tcp or quic"),
         ("mc-client", "--device_name=mlx5_0", "leave --device_name out"),
         ("mc-client", "--threads=many", "between 1 and 1024"),
         ("mc-ctl", "--mastre=x", "unknown flag --mastre"),
