@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 /// Variables that set the level, the first that is set decides: those of the programs of this
 /// store, and of this package. The value is a level such as `debug`, or a list of levels by
 /// target, `warn,mc_store=debug`.
-const LEVELS: [&str; 3] = ["MC_LOG", "MC_STORE_LOG", "MC_LOG_LEVEL"];
+const LEVELS: [&str; 4] = ["MC_LOG", "MC_STORE_LOG", "MC_LOG_LEVEL", "MC_YLT_LOG_LEVEL"];
 
 /// Has warnings and errors, or what the environment asks for, written to standard error. Leaves
 /// alone what a program that embeds the interpreter has set up.

@@ -7,6 +7,8 @@ use tracing_subscriber::EnvFilter;
 
 /// Environment variable that sets the levels.
 const LEVELS: &str = "MC_LOG";
+/// The variable for it that Mooncake's programs read, heeded when there is no other.
+const MOONCAKE_LEVEL: &str = "MC_YLT_LOG_LEVEL";
 /// Environment variable that sets the format.
 const FORMAT: &str = "MC_LOG_FORMAT";
 /// Level names of other logging libraries that operators type, and ours.
@@ -17,13 +19,16 @@ const SYNONYMS: [(&str, &str); 2] = [("warning", "warn"), ("critical", "error")]
 ///
 /// `MC_LOG` is a level (`trace`, `debug`, `info`, `warn` or `warning`, `error` or
 /// `critical`, `off`) or a list of levels by target, `info,mc_store=debug`.
-/// Servers pass [`Level::INFO`], tools [`Level::WARN`].
+/// `MC_YLT_LOG_LEVEL` counts for it when it is not set. Servers pass [`Level::INFO`], tools [`Level::WARN`].
 ///
 /// # Errors
 /// [`LogError`] when a variable cannot be understood, or when the process has a
 /// subscriber already.
 pub fn init_tracing(default: Level) -> Result<(), LogError> {
-    let levels = variable(LEVELS)?;
+    let levels = match variable(LEVELS)? {
+        None => variable(MOONCAKE_LEVEL)?,
+        levels => levels,
+    };
     let filter = filter(levels.as_deref(), default)?;
     let format = variable(FORMAT)?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -6,7 +6,7 @@ use mc_types::{ByteSize, ParseByteSizeError};
 
 use crate::credentials::CredentialArgs;
 use crate::entry::UsageError;
-use crate::transfer::{TransferArgs, parse_protocol};
+use crate::transfer::{TransferArgs, device_names, parse_protocol};
 
 /// The flags, to be flattened into a program's own. A flag goes before its variable, and
 /// that before the variables of [`ClientConfig::from_env`], which are heeded, too.
@@ -14,7 +14,12 @@ use crate::transfer::{TransferArgs, parse_protocol};
 #[command(next_help_heading = "Cluster")]
 pub struct MemberArgs {
     /// The master, as host:port [default: 127.0.0.1:50051].
-    #[arg(long = "master_server_address", env = "MASTER_SERVER", value_name = "HOST:PORT")]
+    #[arg(
+        long = "master_server_address",
+        visible_alias = "master",
+        env = "MASTER_SERVER",
+        value_name = "HOST:PORT"
+    )]
     pub master: Option<String>,
     /// Accepted for Mooncake's sake: the master itself says where segments are.
     #[arg(long = "metadata_server", env = "METADATA_ADDR", value_name = "URL")]
@@ -39,7 +44,8 @@ pub struct MemberArgs {
         value_parser = parse_protocol
     )]
     protocol: Option<Protocol>,
-    /// Devices of protocols that have them; tcp has none and disregards it.
+    /// Network devices to use together, with commas in between; an RDMA device stands for its
+    /// interfaces.
     #[arg(
         long = "device_name",
         env = "DEVICE_NAME",
@@ -134,6 +140,7 @@ impl MemberArgs {
         flags.global_segment_size = self.segment_size;
         flags.local_hostname = self.local_hostname.clone();
         flags.protocol = self.protocol;
+        flags.device_name = device_names(&self.device_name);
         self.transfer.add_to(&mut flags);
         let mut config = said.overridden_by(flags);
         config.master.get_or_insert_with(|| MASTER.to_owned());
@@ -146,9 +153,6 @@ impl MemberArgs {
     /// # Errors
     /// [`MemberError`]
     pub fn client(&self) -> Result<ClientBuilder, MemberError> {
-        if !self.device_name.trim().is_empty() {
-            tracing::debug!(device_name = self.device_name, "tcp uses no device");
-        }
         // Flags that need others are refused before anything is done.
         self.credentials.client_config()?;
         let config = self.settings()?;
@@ -183,10 +187,10 @@ mod tests {
 
     #[test]
     fn the_reference_system_s_names_are_understood() {
-        let flags = ["--device_name=ibp6s0", "--metadata-server=127.0.0.1:2379", "--tenant=t"];
+        let flags = ["--device_name=lo", "--metadata-server=127.0.0.1:2379", "--tenant=t"];
         let member = parse(&flags).unwrap().member;
-        assert_eq!(member.device_name, "ibp6s0");
         let config = member.over(ClientConfig::default());
+        assert_eq!(config.device_name, Some(vec!["lo".to_owned()]));
         assert_eq!(config.global_segment_size, Some(ByteSize::mib(3200)));
         assert_eq!(config.master.as_deref(), Some("127.0.0.1:50051"));
         assert!(member.client().is_ok());

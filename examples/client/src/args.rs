@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mc_cli::{
     CredentialArgs, TransferArgs, parse_connection_count, parse_protocol, parse_segment_size,
@@ -20,7 +21,12 @@ pub(crate) struct Args {
     #[arg(long = "config", value_name = "PATH", help_heading = "Cluster")]
     pub(crate) config: Option<PathBuf>,
     /// The master, as host:port [default: localhost:50051].
-    #[arg(long = "master_server_address", value_name = "HOST:PORT", help_heading = "Cluster")]
+    #[arg(
+        long = "master_server_address",
+        visible_alias = "master",
+        value_name = "HOST:PORT",
+        help_heading = "Cluster"
+    )]
     pub(crate) master: Option<String>,
     /// Accepted for Mooncake's sake: the master itself says where segments are.
     #[arg(long = "metadata_server", value_name = "URL", help_heading = "Cluster")]
@@ -86,17 +92,27 @@ pub(crate) struct Args {
     pub(crate) protocol: Option<Protocol>,
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
-    /// Devices of protocols that have them; tcp has none.
+    /// Network devices to use together, with commas in between; an RDMA device stands for its
+    /// interfaces [default: the system chooses].
     #[arg(
         long = "device_name",
         alias = "device_names",
         value_name = "NAMES",
         default_value = "",
         hide_default_value = true,
-        value_parser = parse_no_device,
         help_heading = "Network"
     )]
-    _device_name: NoDevice,
+    pub(crate) device_name: String,
+    /// How long the end by SIGTERM or SIGINT may take to move what the memory holds to other
+    /// nodes; 0 moves nothing.
+    #[arg(
+        long = "drain_timeout",
+        value_name = "TIME",
+        default_value = "0",
+        value_parser = mc_cli::parse_duration,
+        help_heading = "Segment"
+    )]
+    pub(crate) drain_timeout: Duration,
     /// Threads that serve peers and dummy clients.
     #[arg(
         long = "threads",
@@ -121,18 +137,6 @@ pub(crate) struct Args {
     /// Port of these pages; 0 takes a free one [default: 9300].
     #[arg(long = "http_port", value_name = "PORT", help_heading = "Metrics")]
     pub(crate) http_port: Option<u16>,
-}
-
-/// Says that no device was named.
-#[derive(Clone, Copy, Debug)]
-struct NoDevice;
-
-#[derive(Debug, thiserror::Error)]
-#[error("tcp uses no device; leave --device_name out, and choose an interface with --host")]
-struct DeviceNamed;
-
-fn parse_no_device(text: &str) -> Result<NoDevice, DeviceNamed> {
-    if text.trim().is_empty() { Ok(NoDevice) } else { Err(DeviceNamed) }
 }
 
 #[cfg(test)]
@@ -174,7 +178,6 @@ mod tests {
             ("--global_segment_size=lots", "such as 4GB"),
             ("--global_segment_size=64", "64 B is too small"),
             ("--protocol=rdma", "tcp or quic"),
-            ("--device_name=mlx5_0", "leave --device_name out"),
             ("--threads=0", "between 1 and"),
             ("--transfer_max_connections=0", "between 1 and 1000000"),
             ("--transfer_max_connections_per_address=1000001", "between 1 and 1000000"),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mc_cli::{LogError, Shutdown};
 use mc_store::standalone::{ServeError as StandaloneError, Server};
@@ -17,6 +17,10 @@ use crate::settings::settings;
 /// How long leaving may take. A master that does not answer finds out by the
 /// missing heartbeat.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// How long to wait before another attempt to join, and how often to say so.
+const JOIN_AGAIN: Duration = Duration::from_secs(1);
+const TELL_AGAIN: Duration = Duration::from_secs(30);
 
 /// Serves until a signal asks for the end.
 pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
@@ -51,7 +55,7 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
         }
     }
     let client = tokio::select! {
-        joined = builder.connect() => joined?,
+        joined = join(&builder, config) => joined?,
         signal = shutdown.requested() => {
             info!(%signal, "gave up joining");
             return Ok(());
@@ -70,6 +74,12 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
 
     let signal = shutdown.requested().await;
     info!(%signal, "leaving the cluster");
+    if !args.drain_timeout.is_zero() {
+        tokio::select! {
+            () = drain(&client, args.drain_timeout) => {}
+            signal = shutdown.requested() => warn!(%signal, "asked again; what is left is lost"),
+        }
+    }
     let leave = async {
         server.shutdown().await;
         client.shutdown().await;
@@ -82,6 +92,43 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
         signal = shutdown.requested() => warn!(%signal, "asked again; ending at once"),
     }
     Ok(())
+}
+
+/// Joins the cluster. Waits for a master that cannot be reached: whoever starts a cluster starts
+/// its parts in any order.
+async fn join(builder: &ClientBuilder, config: &ClientConfig) -> Result<Client, StartError> {
+    let mut told: Option<Instant> = None;
+    loop {
+        let error = match builder.clone().connect().await {
+            Err(StartError::Master(error)) if error.is_retryable() => error,
+            joined => return joined,
+        };
+        if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
+            told = Some(Instant::now());
+            warn!(master = config.master, %error, "waiting for the master");
+        }
+        tokio::time::sleep(JOIN_AGAIN).await;
+    }
+}
+
+/// Moves what the client's segments hold to other nodes.
+async fn drain(client: &Client, limit: Duration) {
+    match client.drain(&[], limit).await {
+        Ok(report) if report.complete => info!(
+            objects = report.moved,
+            bytes = report.moved_bytes,
+            "moved what the memory held to other nodes"
+        ),
+        Ok(report) => warn!(
+            objects = report.moved,
+            bytes = report.moved_bytes,
+            blocked = report.blocked,
+            failed = report.failed,
+            "not all that the memory held was moved to other nodes: {}",
+            report.outcome
+        ),
+        Err(error) => warn!(%error, "what the memory holds is not moved to other nodes"),
+    }
 }
 
 fn announce(client: &Client, server: &Server, config: &ClientConfig) {

@@ -14,6 +14,7 @@ pub(crate) struct Args {
     /// The master, as host:port.
     #[arg(
         long = "master_server_address",
+        visible_alias = "master",
         env = "MOONCAKE_MASTER",
         hide_env_values = true,
         value_name = "HOST:PORT",

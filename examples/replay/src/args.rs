@@ -54,7 +54,7 @@ pub(crate) struct Args {
     pub(crate) replicas: u32,
 
     /// Use the running cluster whose master is here, and start nothing
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["capacity", "nodes", "lease_ttl"], help_heading = "Cluster")]
+    #[arg(long, visible_alias = "master_server_address", value_name = "HOST:PORT", conflicts_with_all = ["capacity", "nodes", "lease_ttl"], help_heading = "Cluster")]
     pub(crate) master: Option<String>,
 
     /// What to show that master

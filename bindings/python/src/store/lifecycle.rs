@@ -40,7 +40,9 @@ impl Store {
     /// local_buffer_size: bytes of memory for values that get and get_batch read; 0 makes a pure
     ///     server, whose other calls are refused with -600.
     /// protocol: "tcp". "rdma" is accepted, with a warning, and means TCP.
-    /// rdma_devices, engine, ssd_offload_path: accepted and without effect.
+    /// protocol: "tcp", or "quic" with the variables MC_STORE_TRANSFER_TLS_CA, _CERT and _KEY.
+    /// rdma_devices: network devices to use together, with commas in between; those that the host
+    /// lacks are warned of. engine, ssd_offload_path: accepted and without effect.
     /// master_server_addr: "host:port".
     /// enable_ssd_offload: accepted, with a warning, and without effect.
     /// tenant_id: whose objects these are.
@@ -93,7 +95,7 @@ impl Store {
     ) -> PyResult<i32> {
         logging::set_up();
         // Settings of ways and storage that do not exist here.
-        let _ = (rdma_devices, engine, ssd_offload_path);
+        let _ = (engine, ssd_offload_path);
         let dict = config.or_else(|| local_hostname?.cast::<PyDict>().ok());
         if let Some(dict) = dict {
             return match Settings::from_dict(dict)? {
@@ -113,6 +115,7 @@ impl Store {
             global_segment_size: size(global_segment_size)?,
             local_buffer_size: size(local_buffer_size)?,
             protocol: protocol.to_owned(),
+            devices: rdma_devices.to_owned(),
             master_server_addr: master_server_addr.to_owned(),
             enable_ssd_offload,
             tenant_id: tenant_id.to_owned(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mc_store::{ByteSize, ClientConfig, ConfigError, Protocol};
+use mc_transport::topology::{Discovery, Topology};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -42,6 +43,8 @@ pub(super) struct Settings {
     pub(super) global_segment_size: u64,
     pub(super) local_buffer_size: u64,
     pub(super) protocol: String,
+    /// Names with commas in between.
+    pub(super) devices: String,
     pub(super) master_server_addr: String,
     pub(super) enable_ssd_offload: bool,
     pub(super) tenant_id: String,
@@ -72,12 +75,17 @@ impl Settings {
             Some(master) => Some(master),
             None => of.text("master_server_address")?,
         };
+        let devices = match of.text("rdma_devices")? {
+            Some(devices) => Some(devices),
+            None => of.text("device_name")?,
+        };
         let wants_http = of.flag("enable_client_http_server")?;
         Ok(Some(Self {
             local_hostname,
             global_segment_size: of.size("global_segment_size")?.unwrap_or(SIZE),
             local_buffer_size: of.size("local_buffer_size")?.unwrap_or(SIZE),
             protocol: of.text("protocol")?.unwrap_or_else(|| "tcp".into()),
+            devices: devices.unwrap_or_default(),
             master_server_addr: master.unwrap_or_else(|| MASTER.into()),
             enable_ssd_offload: of.flag("enable_ssd_offload")?,
             tenant_id: of.text("tenant_id")?.unwrap_or_else(|| TENANT.into()),
@@ -97,6 +105,7 @@ impl Settings {
         let size = |bytes| Some(ByteSize::bytes(bytes));
         config.master = Some(self.master_server_addr);
         config.protocol = (self.protocol == "quic").then_some(Protocol::Quic);
+        config.device_name = known_devices(&self.devices).or(config.device_name);
         config.local_hostname = Some(self.local_hostname);
         config.global_segment_size = size(self.global_segment_size);
         // Without either it would have nothing to do; Mooncake takes it for a
@@ -127,6 +136,24 @@ pub(super) fn is_known_protocol(protocol: &str) -> bool {
             false
         }
     }
+}
+
+/// The network devices of `names` that this host has. Mooncake's configurations name RDMA devices
+/// that a host without RDMA lacks, which is no reason not to start.
+fn known_devices(names: &str) -> Option<Vec<String>> {
+    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    let topology = if names.is_empty() { None } else { Topology::read().ok() }?;
+    let is_known = |name: &String| {
+        let mut device = Discovery::default();
+        (device.auto, device.filters) = (true, vec![name.clone()]);
+        device.select(&topology).is_ok()
+    };
+    let (known, unknown): (Vec<_>, Vec<_>) = names.into_iter().partition(is_known);
+    if !unknown.is_empty() {
+        tracing::warn!("this host cannot use the network device {}", unknown.join(", "));
+    }
+    (!known.is_empty()).then_some(known)
 }
 
 /// A size in bytes: an int, or a text such as "16MB".

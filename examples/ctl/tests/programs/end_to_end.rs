@@ -625,3 +625,44 @@ fn the_state_of_each_segment_is_shown_and_only_usable_ones_are_capacity() {
     c.program.signal("CONT");
     runtime.block_on(client.shutdown());
 }
+
+#[test]
+fn a_node_waits_for_a_master_that_is_not_up_yet() {
+    let gone = Master::start(0, &[]);
+    let (address, port) = (gone.address.clone(), gone.port());
+    gone.program.kill();
+    let flags = ["--host=127.0.0.1", "--port=0", "--global_segment_size=1MB"];
+    let at = format!("--master={address}");
+    let node = Program::start("mc-client", &[&flags[..], &[&*at]].concat(), None);
+    node.wait_err(|line| line.contains("waiting for the master").then_some(()));
+    let _master = Master::start(port, &[]);
+    node.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
+    ctl(&address, &["put", "k", "v"]).assert_ok();
+
+    let other =
+        Program::start("mc-client", &[&flags[..], &["--master=127.0.0.1:1"]].concat(), None);
+    other.wait_err(|line| line.contains("waiting for the master").then_some(()));
+    assert_eq!(other.end_by("TERM").code, Some(0), "it ends while it waits");
+}
+
+#[test]
+fn a_node_that_drains_loses_nothing() {
+    let master = Master::start(0, &["--default_kv_lease_ttl=200"]);
+    let at = &*master.address;
+    let flags = ["--host=127.0.0.1", "--port=0", "--global_segment_size=16MB"];
+    let named = format!("--master_server_address={at}");
+    let leaver = ["--segment_name=leaver", "--drain_timeout=20s", &*named];
+    let leaver = Program::start("mc-client", &[&flags[..], &leaver].concat(), None);
+    leaver.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
+    for n in 0..20 {
+        ctl(at, &["put", &format!("k{n}"), &format!("v{n}")]).assert_ok();
+    }
+    let _stays = Node::start(at, "stays", 0, "16MB");
+    let ended = leaver.end_by("TERM");
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.err.contains("moved what the memory held"), "{}", ended.err);
+    for n in 0..20 {
+        let value = ctl(at, &["get", &format!("k{n}")]).assert_ok().out;
+        assert_eq!(value, format!("v{n}").into_bytes());
+    }
+}

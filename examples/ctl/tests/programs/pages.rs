@@ -1,0 +1,45 @@
+//! The programs' pages say what the programs do.
+
+use std::collections::BTreeSet;
+
+use crate::support::run;
+
+/// The flags that a program's help lists.
+fn flags(program: &'static str, subcommand: &[&str]) -> BTreeSet<String> {
+    let help = run(program, &[subcommand, &["--help"]].concat()).assert_ok();
+    let words = help.text().lines().filter_map(|line| {
+        let line = line.trim_start().trim_start_matches("-h, ").trim_start_matches("-V, ");
+        line.starts_with("--").then(|| line.split([' ', '=', '[', ',']).next())?
+    });
+    words.map(str::to_owned).filter(|flag| flag != "--help" && flag != "--version").collect()
+}
+
+fn assert_listed(program: &str, flags: &BTreeSet<String>, page: &str) {
+    let missing: Vec<_> =
+        flags.iter().filter(|flag| !page.contains(&format!("`{flag}`"))).collect();
+    assert!(flags.len() > 3 && missing.is_empty(), "{program}: its README lacks {missing:?}");
+}
+
+#[test]
+fn every_flag_is_in_its_program_s_page() {
+    let pages = [
+        ("mc-master", include_str!("../../../master/README.md")),
+        ("mc-client", include_str!("../../../client/README.md")),
+        ("mc-provider", include_str!("../../../provider/README.md")),
+        ("mc-stress", include_str!("../../../stress/README.md")),
+        ("mc-replay", include_str!("../../../replay/README.md")),
+    ];
+    for (program, page) in pages {
+        let mut all = flags(program, &[]);
+        if program == "mc-stress" {
+            all.extend(flags(program, &["prefill"]));
+            all.extend(flags(program, &["decode"]));
+        }
+        assert_listed(program, &all, page);
+    }
+    let mut all = flags("mc-ctl", &[]);
+    for verb in ["put", "get", "exist", "remove", "remove-all", "ls", "stat"] {
+        all.extend(flags("mc-ctl", &[verb]));
+    }
+    assert_listed("mc-ctl", &all, include_str!("../../README.md"));
+}
