@@ -62,6 +62,7 @@ use crate::client::{
     PutOutcome, SegmentError, SegmentOptions, Stat,
 };
 use crate::config::ClientConfig;
+pub use crate::error::GivenUp;
 use crate::error::{CallError, GetError, PutError, StartError};
 use crate::{ListCursor, ReplicateConfig, TaskReport};
 
@@ -70,11 +71,6 @@ const THREADS: usize = 2;
 
 /// How often a caller is asked whether it still waits.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// The caller did not wait for a future's end; see [`Client::block_on_unless`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("given up before it was done; it may be done all the same")]
-pub struct GivenUp;
 
 /// Clients, and the hosts that serve their segments.
 type Hosts = Vec<(ClientId, Vec<Box<str>>)>;

@@ -369,7 +369,7 @@ pub enum StartError {
     /// Nobody waited for a blocking client any more; see
     /// [`connect_blocking_unless`](crate::ClientBuilder::connect_blocking_unless).
     #[error(transparent)]
-    GivenUp(#[from] crate::blocking::GivenUp),
+    GivenUp(#[from] GivenUp),
     /// No runtime for a blocking client.
     #[error("cannot start the runtime of a blocking client")]
     Runtime(#[source] io::Error),
@@ -392,3 +392,8 @@ pub enum MasterStartError {
     #[error("cannot start the thread that does what is due")]
     Thread(#[source] io::Error),
 }
+
+/// The caller did not wait for a future's end; see [`Client::block_on_unless`](crate::blocking::Client::block_on_unless).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("given up before it was done; it may be done all the same")]
+pub struct GivenUp;

@@ -10,6 +10,7 @@ mod config;
 pub mod doctest;
 mod error;
 mod master;
+mod random;
 #[cfg(all(feature = "standalone", target_os = "linux"))]
 pub mod standalone;
 mod ticker;

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 use std::sync::Arc;
 
-use bytes::Bytes;
 use mc_types::Endpoint;
 
 use crate::link_id::LinkId;
@@ -58,13 +57,6 @@ impl Description {
             }
         }
         text.into_bytes()
-    }
-
-    /// The description behind its length, as it follows a preface.
-    pub(crate) fn with_length(&self) -> Bytes {
-        let text = self.encode();
-        let len = u32::try_from(text.len()).expect("descriptions are bounded");
-        [&len.to_le_bytes()[..], &text].concat().into()
     }
 
     /// What `bytes` say, as far as this version understands it; `None` when they do not

@@ -11,55 +11,23 @@ use mc_types::{ByteSize, ClientId, Endpoint};
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 
+use super::Client;
 use super::admission::Admission;
-use super::heartbeat::{Heard, Pulse};
+use super::core::Core;
+use super::heartbeat::Heard;
 use super::hot_cache::{HotCache, HotCacheConfig};
 use super::late::MAX_TASKS;
 use super::metrics::Metrics;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
-use super::{Client, Core};
+use super::settings::{Pulse, Settings};
 use crate::error::StartError;
+use crate::random::random_u128;
 
 const NOTHING: ByteSize = ByteSize::bytes(0);
 
 /// For values that are read into memory of the client. Pages are taken when they are used.
 const LOCAL_BUFFER: ByteSize = ByteSize::mib(256);
-
-/// What does not change while a client runs.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    /// How long a put waits for room.
-    pub(super) put_wait: Duration,
-    /// Whether replicas in this client's own segment are copied directly.
-    pub(super) local_copy: bool,
-    /// Where this client's clock begins. It counts on while the host is suspended: leases
-    /// do, too.
-    pub(super) origin: BootTime,
-    /// Whether peers show tickets for what they touch in this client's segments.
-    pub(super) tickets: bool,
-    /// Whether calls are counted and timed.
-    pub(super) metrics: bool,
-    /// How often a line of figures is logged; zero for never.
-    pub(super) metrics_interval: Duration,
-    /// What every figure is labelled with.
-    pub(super) metrics_labels: Vec<(Box<str>, Box<str>)>,
-    /// How the master is told that this client lives, once it has a segment.
-    pub(super) pulse: Pulse,
-    /// Whether segments can be shared with processes of this host.
-    pub(super) shares: bool,
-}
-
-impl Settings {
-    /// Memory of this kind, such that peers of this host can map it if they may.
-    pub(super) fn shareable(&self, memory: MemoryOptions) -> MemoryOptions {
-        #[cfg(target_os = "linux")]
-        if self.shares && memory.can_be_shared() {
-            return memory.shared();
-        }
-        memory
-    }
-}
 
 /// Describes a [`Client`].
 ///
@@ -461,10 +429,4 @@ fn route_to(master: &str) -> std::io::Result<IpAddr> {
     let socket = UdpSocket::bind(any)?;
     socket.connect(target)?;
     Ok(socket.local_addr()?.ip())
-}
-
-pub(super) fn random_u128() -> std::io::Result<u128> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    Ok(u128::from_ne_bytes(bytes))
 }

@@ -6,7 +6,7 @@ use mc_transport::MemorySlice;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::data::match_checksums;
+use super::checksums::match_checksums;
 use super::segments::Segments;
 
 /// Checks under way, and what those before them found. They run on a thread of their own, one

@@ -5,11 +5,12 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(any(feature = "http", feature = "tls"))]
 use std::time::Duration;
 
 use mc_meta::ClientStatus;
-use mc_rpc::{ClientConfig, MasterClient};
-use mc_transport::{BootTime, NodeConfig};
+use mc_rpc::MasterClient;
+use mc_transport::BootTime;
 use mc_types::ClientId;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -18,32 +19,11 @@ use tracing::{info, warn};
 use super::checks::Checks;
 use super::segments::{MountFailure, Segments};
 use super::self_check::SelfCheck;
-use super::{Core, tasks};
-
-/// The least that a master may be silent before a client is no longer ready.
-#[cfg(feature = "http")]
-const LEAST_PATIENCE: Duration = Duration::from_secs(3);
+use super::settings::Pulse;
 
 /// How often files of certificates are looked at.
 #[cfg(feature = "tls")]
 const RENEWAL: Duration = Duration::from_secs(10);
-
-/// What a heartbeat needs.
-#[derive(Clone, Debug)]
-pub(super) struct Pulse {
-    /// Where the master is.
-    pub(super) master: String,
-    /// How to connect to it.
-    pub(super) rpc: ClientConfig,
-    /// How often to say so.
-    pub(super) interval: Duration,
-    /// How peers connect to this client; `None` when it accepts none, or in a way that it cannot
-    /// check.
-    pub(super) peers: Option<NodeConfig>,
-    /// The certificates that peers are shown.
-    #[cfg(feature = "tls")]
-    pub(super) certificates: Vec<Arc<mc_rpc::tls::ServerTls>>,
-}
 
 /// When the master was last heard of.
 #[derive(Debug)]
@@ -74,14 +54,6 @@ impl Heard {
     }
 }
 
-impl Pulse {
-    /// How long the master may be silent before it counts as gone: a few heartbeats.
-    #[cfg(feature = "http")]
-    pub(super) fn patience(&self) -> Duration {
-        LEAST_PATIENCE.max(self.interval * 3)
-    }
-}
-
 /// A thread with a runtime and a connection of its own, so that no amount of
 /// traffic keeps a living client from saying that it lives.
 #[derive(Debug)]
@@ -92,9 +64,14 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    fn start(core: &Arc<Core>) -> io::Result<Self> {
-        let (pulse, client) = (core.settings.pulse.clone(), core.id);
-        let (segments, heard) = (Arc::clone(&core.segments), Arc::clone(&core.heard));
+    /// Starts a heartbeat of `client`, and `work`, which is told how many tasks wait for it.
+    pub(super) fn start<W: Future<Output = ()> + Send + 'static>(
+        pulse: Pulse,
+        client: ClientId,
+        segments: Arc<Segments>,
+        heard: Arc<Heard>,
+        work: impl FnOnce(watch::Receiver<usize>) -> W,
+    ) -> io::Result<Self> {
         let (stop, stop_asked) = oneshot::channel();
         let (on_stopped, stopped) = oneshot::channel();
         let (waiting, told) = watch::channel(0);
@@ -111,7 +88,7 @@ impl Heartbeat {
             // Nobody listens when the client was just dropped.
             let _ = on_stopped.send(());
         })?;
-        let tasks = tokio::spawn(tasks::run(Arc::downgrade(core), told));
+        let tasks = tokio::spawn(work(told));
         Ok(Self { stop, stopped, tasks })
     }
 
@@ -121,18 +98,6 @@ impl Heartbeat {
         let _ = self.stopped.await;
         // It ends by itself when the thread does, in bounded time.
         let _ = self.tasks.await;
-    }
-}
-
-impl Core {
-    /// Starts the heartbeat unless it runs, or the client is closed.
-    pub(super) fn start_heartbeat(self: &Arc<Self>) -> io::Result<()> {
-        let mut heartbeat = self.heartbeat.lock();
-        // Whoever closes it stops the heartbeat after that.
-        if heartbeat.is_none() && self.admission.question().is_ok() {
-            *heartbeat = Some(Heartbeat::start(self)?);
-        }
-        Ok(())
     }
 }
 
@@ -203,7 +168,7 @@ async fn renew(pulse: &Pulse) {
 
 #[cfg(not(feature = "tls"))]
 async fn renew(_: &Pulse) {
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn beat_once(

@@ -13,7 +13,7 @@ use mc_transport::{BufferPool, MemoryError, MemorySlice};
 use mc_types::{ByteSize, Generation};
 use parking_lot::Mutex;
 
-use super::data::match_checksums;
+use super::checksums::match_checksums;
 
 /// Most values given up to make room for one.
 const MAX_VICTIMS: usize = 64;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use mc_http::{HttpPort, Page};
 use mc_transport::BootTime;
 
-use super::Core;
+use super::core::Core;
 
 impl Core {
     /// Answers at `port` until the client ends.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use mc_transport::{BootTime, Link as _, Transport as _};
 use tracing::debug;
 
-use super::Core;
+use super::core::Core;
 use super::data::LostLinks;
 
 /// Tasks that ask peers, at most. What is given up beyond these waits for its grant's end.

@@ -1,10 +1,14 @@
 //! The client: puts and gets objects, and may contribute memory.
 
 mod admission;
+mod background;
 mod builder;
 mod checks;
+mod checksums;
+mod core;
 mod data;
 mod drain;
+mod figures;
 mod get;
 mod heartbeat;
 mod hot_cache;
@@ -26,6 +30,7 @@ mod replicas;
 mod reports;
 mod segments;
 mod self_check;
+mod settings;
 mod settle;
 mod store;
 mod tasks;
@@ -33,15 +38,11 @@ mod unstoppable;
 mod upsert;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use mc_rpc::MasterClient;
-use mc_transport::{BufferPool, Node, Transport as _};
+use mc_transport::Transport as _;
 use mc_types::{ClientId, Endpoint};
-use parking_lot::Mutex;
-use tokio::runtime::Handle;
-use tokio::sync::{OnceCell, Semaphore};
-use tokio::task::JoinSet;
 
 pub use admission::ClientRole;
 pub use builder::ClientBuilder;
@@ -56,16 +57,7 @@ pub use put::{Put, PutOutcome};
 pub use reports::ReportMetrics;
 pub use segments::{MountedSegment, SegmentError, SegmentOptions};
 
-use admission::Admission;
-use heartbeat::{Heard, Heartbeat};
-use hot_cache::HotCache;
-use load::Loads;
-use metrics::Metrics;
-use peers::Peers;
-use reports::Reports;
-use segments::Segments;
-
-use crate::error::Unusable;
+use self::core::Core;
 
 /// A member of the cluster that puts and gets objects and, if it contributes
 /// segments, keeps those of others.
@@ -83,38 +75,6 @@ use crate::error::Unusable;
 #[derive(Clone, Debug)]
 pub struct Client {
     core: Arc<Core>,
-}
-
-/// What all clones share.
-#[derive(Debug)]
-struct Core {
-    id: ClientId,
-    master: MasterClient,
-    transport: Arc<Node>,
-    peers: Arc<Peers>,
-    segments: Arc<Segments>,
-    /// The name of the segment that it began with.
-    first_segment: OnceLock<Box<str>>,
-    loads: Arc<Loads>,
-    reports: Reports,
-    /// Memory that values are read into.
-    pool: BufferPool,
-    hot: Option<HotCache>,
-    heartbeat: Mutex<Option<Heartbeat>>,
-    /// When the master was last heard of, by the heartbeat.
-    heard: Arc<Heard>,
-    admission: Admission,
-    left: OnceCell<()>,
-    settings: builder::Settings,
-    metrics: Metrics,
-    /// Where the client was connected: its sockets belong to this runtime.
-    runtime: Handle,
-    /// What goes on by itself in the application's runtime; ends with the client.
-    background: Mutex<JoinSet<()>>,
-    /// One for each task that asks peers for the end of lost links.
-    fencing: Arc<Semaphore>,
-    /// Where its pages are.
-    http: Option<SocketAddr>,
 }
 
 impl Client {
@@ -211,17 +171,5 @@ impl Client {
                 core.transport.shutdown().await;
             })
             .await;
-    }
-}
-
-impl Core {
-    /// The master, for a request about objects.
-    fn request(&self) -> Result<&MasterClient, Unusable> {
-        self.admission.request().map(|()| &self.master)
-    }
-
-    /// The master, for a question about the cluster, which any role may ask.
-    fn question(&self) -> Result<&MasterClient, Unusable> {
-        self.admission.question().map(|()| &self.master)
     }
 }

@@ -8,7 +8,7 @@ use mc_transport::{BufferPool, Memory, MemorySlice, Operation, Transferred, comb
 use mc_types::Checksum;
 use smallvec::SmallVec;
 
-use super::data::{Pieces, match_checksums};
+use super::checksums::{Pieces, match_checksums};
 use crate::error::GetError;
 
 /// A part of an object that is read for an item.

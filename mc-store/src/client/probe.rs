@@ -7,7 +7,7 @@ use mc_transport::{Link as _, MemorySlice, Node, Operation, RemoteSpan, Transpor
 use mc_types::{Endpoint, Extent};
 use tracing::{debug, info};
 
-use super::Core;
+use super::core::Core;
 use super::peers::{Due, Standing};
 use crate::error::PeerError;
 

@@ -15,8 +15,9 @@ use mc_transport::{
 use mc_types::{ErrorCode, Generation, KeyRef, Time};
 use smallvec::{SmallVec, smallvec};
 
-use super::Core;
-use super::data::{Job, Moved, Pieces, prefix};
+use super::checksums::{Pieces, prefix};
+use super::core::Core;
+use super::data::{Job, Moved};
 use super::part::Part;
 use super::ranges::ask_for_ranges;
 use crate::by_key::{Places, by_key};

@@ -18,7 +18,6 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, mpsc};
 use tracing::{debug, info, warn};
 
-use super::Core;
 use crate::error::PeerError;
 
 /// Reports that wait.
@@ -213,6 +212,17 @@ impl Reports {
         }
     }
 
+    /// Returns the work of sending reports, which ends with these; `None` if it was given out
+    /// before.
+    pub(super) fn sending(
+        &self,
+        master: MasterClient,
+        client: ClientId,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let waiting = self.waiting.lock().take()?;
+        Some(send(master, client, waiting, Arc::clone(&self.counts)))
+    }
+
     /// Waits until every report has been sent or is lost, for a bounded time: what a client that
     /// reads one object and leaves has found, nobody else may find for long.
     pub(super) async fn flush(&self) {
@@ -269,17 +279,6 @@ impl Reports {
             few_replicas: load(few_replicas),
             sent: load(sent),
             lost: load(lost),
-        }
-    }
-}
-
-impl Core {
-    /// Starts the task that sends reports; it ends with the client.
-    pub(super) fn send_reports(&self) {
-        if let Some(waiting) = self.reports.waiting.lock().take() {
-            let counts = Arc::clone(&self.reports.counts);
-            let task = send(self.master.clone(), self.id, waiting, counts);
-            self.background.lock().spawn_on(task, &self.runtime);
         }
     }
 }

@@ -14,7 +14,7 @@ use mc_rpc::{PutRevokeItem, RpcError};
 use mc_transport::BootTime;
 use mc_types::ObjectKey;
 
-use super::Core;
+use super::core::Core;
 use super::store::Mode;
 
 /// The first pause before the master is asked again; each is twice the one before.

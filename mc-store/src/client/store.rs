@@ -10,11 +10,12 @@ use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, Rp
 use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
 use mc_types::{Checksum, ErrorCode, ObjectKey};
 
+use super::core::Core;
 use super::data::{Job, LostLinks};
 use super::put::{Put, PutOutcome};
 use super::settle::Unsettled;
 use super::unstoppable::Unstoppable;
-use super::{Client, ClientOperation, Core};
+use super::{Client, ClientOperation};
 use crate::error::{PeerError, PutError};
 
 /// Placements tried when bytes cannot be written where the master said.

@@ -17,8 +17,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::Core;
-use super::data::{Job, LostLinks, match_checksums};
+use super::checksums::match_checksums;
+use super::core::Core;
+use super::data::{Job, LostLinks};
 use crate::error::PeerError;
 
 /// Tasks at work at a time.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(feature = "tcp")]
+#[cfg(any(feature = "quic", feature = "tcp"))]
 use crate::access::Access;
 
 /// What a node did for its peers with the memory that it opened to them.
@@ -34,7 +34,7 @@ pub(super) struct ServedCounters {
 
 impl ServedCounters {
     /// Two additions.
-    #[cfg(feature = "tcp")]
+    #[cfg(any(feature = "quic", feature = "tcp"))]
     pub(super) fn add(&self, access: Access, len: u64) {
         let (operations, bytes) = match access {
             Access::Read => (&self.reads, &self.read_bytes),

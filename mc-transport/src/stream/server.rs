@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use mc_places::{Seat, Stage};
 use mc_ticket::Ticket;
 use tokio::task::yield_now;
@@ -84,6 +85,13 @@ pub(crate) async fn serve_stream(stream: Stream, service: &Service, seat: Seat) 
 /// What a server says first.
 pub(crate) fn preface(max_operation: u64, verdict: Verdict) -> [u8; PREFACE_LEN] {
     Preface { version: VERSION, verdict: verdict as u16, max_operation }.encode()
+}
+
+/// A description behind its length, as it follows a preface.
+fn with_length(description: &Description) -> Bytes {
+    let text = description.encode();
+    let len = u32::try_from(text.len()).expect("descriptions are bounded");
+    [&len.to_le_bytes()[..], &text].concat().into()
 }
 
 /// Why a connection ended.
@@ -182,7 +190,7 @@ impl Connection {
             Verdict::Welcome => {
                 let description =
                     Description { connection: Some(id), ..service.description.clone() };
-                Frame::new(&ours, description.with_length().into())
+                Frame::new(&ours, with_length(&description).into())
             }
             _ => Frame::bare(&ours),
         });

@@ -3,15 +3,12 @@
 mod histogram;
 mod text;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use mc_transport::{PeerConnections, ServedTotals};
 use mc_types::ErrorCode;
 
-use super::Client;
-use super::hot_cache::HotCache;
 use super::reports::ReportMetrics;
 use crate::error::CallError;
 pub use histogram::LatencyHistogram;
@@ -204,7 +201,7 @@ impl Metrics {
         }
     }
 
-    fn read(&self) -> ClientMetrics {
+    pub(super) fn read(&self) -> ClientMetrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Some(counters) = &self.counters else { return ClientMetrics::default() };
         let operations = ClientOperation::ALL.iter().zip(&counters.operations);
@@ -406,65 +403,6 @@ impl ClientMetrics {
     #[must_use]
     pub fn operation(&self, operation: ClientOperation) -> Option<&OperationMetrics> {
         self.operations.iter().find(|counted| counted.operation == operation)
-    }
-}
-
-impl Client {
-    /// What this client and its clones have counted. Empty, but for the calls of the
-    /// master, when the client was told [not to count](super::ClientBuilder::metrics).
-    ///
-    /// ```
-    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use mc_store::{Client, ClientOperation, Master};
-    /// let master = Master::builder().start().await?;
-    /// let client = Client::builder().master(master.local_addr().to_string()).connect().await?;
-    /// client.exist("block-0").await?;
-    /// let metrics = client.metrics();
-    /// let exist = metrics.operation(ClientOperation::Exist).ok_or("it was called")?;
-    /// assert_eq!((exist.calls(), exist.failed()), (1, 0));
-    /// # client.shutdown().await;
-    /// # master.shutdown().await;
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn metrics(&self) -> ClientMetrics {
-        self.core.metrics()
-    }
-}
-
-impl super::Core {
-    pub(super) fn metrics(&self) -> ClientMetrics {
-        ClientMetrics {
-            rpc: self.master.metrics(),
-            reports: self.reports.metrics(),
-            is_cut_off: self.segments.is_cut_off(),
-            served: self.transport.served(),
-            connections: self
-                .transport
-                .connections()
-                .into_iter()
-                .map(|(scheme, connections)| (DataPath::of(scheme), connections))
-                .collect(),
-            labels: self.settings.metrics_labels.clone(),
-            hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
-            ..self.metrics.read()
-        }
-    }
-
-    /// Logs the figures at each interval until the client ends, if that is wanted.
-    pub(super) fn log_figures(self: &Arc<Self>) {
-        let interval = self.settings.metrics_interval;
-        if interval.is_zero() {
-            return;
-        }
-        let core = Arc::downgrade(self);
-        self.background.lock().spawn(async move {
-            loop {
-                tokio::time::sleep(interval).await;
-                let Some(core) = core.upgrade() else { return };
-                tracing::info!("{}", core.metrics().summary());
-            }
-        });
     }
 }
 

@@ -17,8 +17,9 @@ use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 use tracing::{info, warn};
 
-use super::{MAX_SEGMENTS, MountFailure, MountedSegment, SegmentError};
-use crate::client::builder::random_u128;
+use super::MountedSegment;
+use super::error::{MAX_SEGMENTS, MountFailure, SegmentError};
+use crate::random::random_u128;
 
 /// How long a client that ends, or fails to mount, waits for its master, which may be
 /// gone for good.

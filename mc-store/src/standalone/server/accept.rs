@@ -11,8 +11,8 @@ use mc_places::{Seat, Source};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::{debug, warn};
 
-use super::Core;
 use super::connection::{serve, turn_away};
+use super::core::Core;
 use crate::standalone::wire::Verdict;
 
 /// Connections that wait until they are taken; the system may have a lower limit.

@@ -12,10 +12,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::core::{Core, Figures};
 use super::limits::Limits;
 use super::memories::Memories;
 use super::operations::execute;
-use super::{Core, Figures};
 use crate::standalone::secret::{Role, random};
 use crate::standalone::socket::{Broken, Frame, Incoming, Outgoing};
 use crate::standalone::wire::{

@@ -9,7 +9,7 @@ use mc_transport::{Access, Memory, MemorySlice};
 use mc_types::ErrorCode;
 use parking_lot::Mutex;
 
-use super::Figures;
+use super::core::Figures;
 use super::limits::Limits;
 use crate::standalone::wire::{Failure, MAX_PIECES_OF_CALL, Object, Span};
 

@@ -2,15 +2,14 @@
 
 mod accept;
 mod connection;
+mod core;
 mod limits;
 mod memories;
 mod operations;
 
-use std::collections::HashMap;
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mc_places::Places;
@@ -21,6 +20,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use self::accept::{accept, greet};
+use self::core::Core;
 use self::limits::Limits;
 use super::error::ServeError;
 use super::greeting::{Greeting, MAX_NAME};
@@ -79,39 +79,6 @@ pub struct Server {
     name: String,
     stop: watch::Sender<bool>,
     accepting: JoinSet<()>,
-}
-
-/// What every connection needs.
-pub(super) struct Core {
-    pub(super) client: Client,
-    pub(super) secret: Secret,
-    pub(super) limits: Limits,
-    /// One for each dummy client.
-    pub(super) places: Arc<Places>,
-    /// For the requests and answers of all dummy clients.
-    pub(super) bytes: Arc<Semaphore>,
-    pub(super) figures: Arc<Figures>,
-    /// Sessions that are not over: each is closed when its last call has ended.
-    pub(super) sessions: Mutex<HashMap<u64, Arc<Semaphore>>>,
-    pub(super) next_session: AtomicU64,
-    pub(super) stopping: watch::Receiver<bool>,
-    /// Tasks of connections.
-    pub(super) connections: AsyncMutex<JoinSet<()>>,
-}
-
-impl fmt::Debug for Core {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
-/// What is in use now.
-#[derive(Debug, Default)]
-pub(super) struct Figures {
-    pub(super) clients: AtomicUsize,
-    pub(super) memories: AtomicUsize,
-    pub(super) shared_bytes: AtomicU64,
-    pub(super) calls: AtomicUsize,
 }
 
 /// What a [`Server`] has in use at a moment.

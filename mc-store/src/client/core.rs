@@ -1,0 +1,67 @@
+//! What the clones of a client share.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use mc_rpc::MasterClient;
+use mc_transport::{BufferPool, Node};
+use mc_types::ClientId;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::task::JoinSet;
+
+use super::admission::Admission;
+use super::heartbeat::{Heard, Heartbeat};
+use super::hot_cache::HotCache;
+use super::load::Loads;
+use super::metrics::Metrics;
+use super::peers::Peers;
+use super::reports::Reports;
+use super::segments::Segments;
+use super::settings::Settings;
+use crate::error::Unusable;
+
+/// What all clones share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) id: ClientId,
+    pub(super) master: MasterClient,
+    pub(super) transport: Arc<Node>,
+    pub(super) peers: Arc<Peers>,
+    pub(super) segments: Arc<Segments>,
+    /// The name of the segment that it began with.
+    pub(super) first_segment: OnceLock<Box<str>>,
+    pub(super) loads: Arc<Loads>,
+    pub(super) reports: Reports,
+    /// Memory that values are read into.
+    pub(super) pool: BufferPool,
+    pub(super) hot: Option<HotCache>,
+    pub(super) heartbeat: Mutex<Option<Heartbeat>>,
+    /// When the master was last heard of, by the heartbeat.
+    pub(super) heard: Arc<Heard>,
+    pub(super) admission: Admission,
+    pub(super) left: OnceCell<()>,
+    pub(super) settings: Settings,
+    pub(super) metrics: Metrics,
+    /// Where the client was connected: its sockets belong to this runtime.
+    pub(super) runtime: Handle,
+    /// What goes on by itself in the application's runtime; ends with the client.
+    pub(super) background: Mutex<JoinSet<()>>,
+    /// One for each task that asks peers for the end of lost links.
+    pub(super) fencing: Arc<Semaphore>,
+    /// Where its pages are.
+    pub(super) http: Option<SocketAddr>,
+}
+
+impl Core {
+    /// The master, for a request about objects.
+    pub(super) fn request(&self) -> Result<&MasterClient, Unusable> {
+        self.admission.request().map(|()| &self.master)
+    }
+
+    /// The master, for a question about the cluster, which any role may ask.
+    pub(super) fn question(&self) -> Result<&MasterClient, Unusable> {
+        self.admission.question().map(|()| &self.master)
+    }
+}

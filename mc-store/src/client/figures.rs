@@ -1,0 +1,48 @@
+//! The figures of a client, put together.
+
+use super::core::Core;
+use super::hot_cache::HotCache;
+use super::{Client, ClientMetrics, DataPath};
+
+impl Client {
+    /// What this client and its clones have counted. Empty, but for the calls of the
+    /// master, when the client was told [not to count](super::ClientBuilder::metrics).
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use mc_store::{Client, ClientOperation, Master};
+    /// let master = Master::builder().start().await?;
+    /// let client = Client::builder().master(master.local_addr().to_string()).connect().await?;
+    /// client.exist("block-0").await?;
+    /// let metrics = client.metrics();
+    /// let exist = metrics.operation(ClientOperation::Exist).ok_or("it was called")?;
+    /// assert_eq!((exist.calls(), exist.failed()), (1, 0));
+    /// # client.shutdown().await;
+    /// # master.shutdown().await;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn metrics(&self) -> ClientMetrics {
+        self.core.metrics()
+    }
+}
+
+impl Core {
+    pub(super) fn metrics(&self) -> ClientMetrics {
+        ClientMetrics {
+            rpc: self.master.metrics(),
+            reports: self.reports.metrics(),
+            is_cut_off: self.segments.is_cut_off(),
+            served: self.transport.served(),
+            connections: self
+                .transport
+                .connections()
+                .into_iter()
+                .map(|(scheme, connections)| (DataPath::of(scheme), connections))
+                .collect(),
+            labels: self.settings.metrics_labels.clone(),
+            hot_cache: self.hot.as_ref().map(HotCache::counts).unwrap_or_default(),
+            ..self.metrics.read()
+        }
+    }
+}

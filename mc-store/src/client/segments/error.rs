@@ -1,0 +1,134 @@
+//! Why a segment cannot be mounted or unmounted.
+
+use std::io;
+
+use mc_rpc::RpcError;
+use mc_transport::{MemoryError, RegisterError};
+use mc_types::{ByteSize, ErrorCode, SegmentId};
+
+use crate::error::StartError;
+
+/// Most segments of one client.
+pub(super) const MAX_SEGMENTS: usize = 256;
+
+/// Why a segment is not mounted or unmounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// Peers could not reach it.
+    #[error("the client accepts no peers; give ClientBuilder::listen an address when it starts")]
+    NotListening,
+    /// A segment of no bytes.
+    #[error("a segment of no bytes holds nothing; give it a size")]
+    Empty,
+    /// Another segment of this client has the name.
+    #[error("this client has a segment named {name:?} already; choose another name")]
+    NameTaken {
+        /// The name given.
+        name: Box<str>,
+    },
+    /// As many segments as a client may have.
+    #[error("this client has {MAX_SEGMENTS} segments, which is the limit; make them larger")]
+    TooMany,
+    /// None of this client's segments has the id.
+    #[error("no segment of this client has the id {id}; it may have been unmounted before")]
+    NotFound {
+        /// The id given.
+        id: SegmentId,
+    },
+    /// Its memory cannot be had.
+    #[error("cannot take memory for the segment of {size}; contribute less")]
+    Memory {
+        /// The size asked for.
+        size: ByteSize,
+        /// Why.
+        source: MemoryError,
+    },
+    /// There is no memory for its next life.
+    #[error("cannot take fresh memory for a segment that is mounted anew; contribute less")]
+    FreshMemory(#[source] MemoryError),
+    /// It cannot be opened to peers.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The master refused it or could not be asked.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    /// The system has no randomness for an identity.
+    #[error("the system gave no random bytes for an identity")]
+    NoRandomness(#[source] io::Error),
+    /// No thread for the heartbeat.
+    #[error("cannot start the heartbeat's thread")]
+    Thread(#[source] io::Error),
+    /// The client was shut down.
+    #[error("the client has been shut down; start another one")]
+    Closed,
+}
+
+impl SegmentError {
+    /// The cause's number.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotListening | Self::Empty | Self::TooMany => ErrorCode::InvalidParams,
+            Self::NameTaken { .. } => ErrorCode::SegmentAlreadyExists,
+            Self::NotFound { .. } => ErrorCode::SegmentNotFound,
+            Self::Rpc(error) => error.code(),
+            Self::Closed => ErrorCode::UnavailableInCurrentStatus,
+            Self::Memory { .. }
+            | Self::FreshMemory(_)
+            | Self::Register(_)
+            | Self::NoRandomness(_)
+            | Self::Thread(_) => ErrorCode::Internal,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Rpc(error) => error.is_retryable(),
+            Self::Memory { .. } | Self::FreshMemory(_) | Self::Thread(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Why the master does not have a segment that is served.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::client) enum MountFailure {
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    #[error("the system gave no random bytes for an identity")]
+    NoRandomness(#[source] io::Error),
+    #[error("cannot take fresh memory for a segment that is mounted anew")]
+    Memory(#[from] MemoryError),
+    #[error("the client's runtime ends")]
+    Ending,
+}
+
+impl From<MountFailure> for SegmentError {
+    fn from(failure: MountFailure) -> Self {
+        match failure {
+            MountFailure::Register(error) => Self::Register(error),
+            MountFailure::Rpc(error) => Self::Rpc(error),
+            MountFailure::NoRandomness(error) => Self::NoRandomness(error),
+            MountFailure::Memory(source) => Self::FreshMemory(source),
+            MountFailure::Ending => Self::Closed,
+        }
+    }
+}
+
+impl From<SegmentError> for StartError {
+    fn from(error: SegmentError) -> Self {
+        match error {
+            SegmentError::Memory { size, source } => Self::Memory { size, source },
+            SegmentError::Register(error) => Self::Register(error),
+            SegmentError::Rpc(error) => Self::Master(error),
+            SegmentError::NoRandomness(error) => Self::NoRandomness(error),
+            SegmentError::Thread(error) => Self::Thread(error),
+            error => Self::Segment(error),
+        }
+    }
+}
