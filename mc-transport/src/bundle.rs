@@ -133,12 +133,12 @@ impl Link for Bundle {
             return only.link.submit(batch);
         }
         let max = self.capabilities().max_operation;
-        let mut carrying = Carrying::new(self, len);
+        let mut striped = StripedBatch::new(self, len);
         for (index, operation) in batch.into_iter().enumerate() {
-            carrying.accept(index, operation, max);
+            striped.accept(index, operation, max);
         }
-        carrying.send();
-        Completions::driven(len, carrying)
+        striped.send();
+        Completions::driven(len, striped)
     }
 
     fn is_healthy(&self) -> bool {
@@ -210,10 +210,10 @@ impl Rails {
 }
 
 /// A batch on its way over several links.
-struct Carrying {
+struct StripedBatch {
     rails: Arc<Rails>,
     config: BundleConfig,
-    wholes: Vec<Whole>,
+    wholes: Vec<StripedOperation>,
     /// Pieces that are given to a link with the next [`send`](Self::send).
     outgoing: Vec<(Arc<Rail>, Vec<Part>)>,
     under_way: Vec<UnderWay>,
@@ -224,7 +224,7 @@ struct Carrying {
 }
 
 /// An operation of the caller.
-struct Whole {
+struct StripedOperation {
     extent: Extent,
     missing: usize,
     /// Of its parts, in order: bytes, and their results once they came.
@@ -271,7 +271,7 @@ impl Drop for UnderWay {
     }
 }
 
-impl Carrying {
+impl StripedBatch {
     fn new(bundle: &Bundle, count: usize) -> Self {
         Self {
             rails: Arc::clone(&bundle.rails),
@@ -291,7 +291,13 @@ impl Carrying {
         if len > max && self.rails.are_there() {
             let failed = Some(TransferError::TooLarge { len, max });
             let parts = Vec::new();
-            self.wholes.push(Whole { extent, missing: 0, parts, sums: Sums::None, failed });
+            self.wholes.push(StripedOperation {
+                extent,
+                missing: 0,
+                parts,
+                sums: Sums::None,
+                failed,
+            });
             self.finished.push_back(whole);
             return;
         }
@@ -300,7 +306,7 @@ impl Carrying {
         let results = |part: &Operation| (part.remote().extent.len(), Transferred::default());
         let results = parts.iter().map(results).collect();
         let missing = parts.len();
-        self.wholes.push(Whole { extent, missing, parts: results, sums, failed: None });
+        self.wholes.push(StripedOperation { extent, missing, parts: results, sums, failed: None });
         for (place, operation) in parts.into_iter().enumerate() {
             self.route(Part { whole, place, operation, attempts: 0 }, None);
         }
@@ -441,7 +447,7 @@ impl Carrying {
     }
 }
 
-impl Drive for Carrying {
+impl Drive for StripedBatch {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Outcome)> {
         loop {
             if let Some(index) = self.finished.pop_front() {
@@ -462,7 +468,7 @@ impl Drive for Carrying {
     }
 }
 
-impl Whole {
+impl StripedOperation {
     fn outcome(&mut self) -> Outcome {
         if let Some(error) = self.failed.take() {
             // Of the caller's operation, not of the piece that it was cut into.

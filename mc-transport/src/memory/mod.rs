@@ -8,7 +8,6 @@
 //! yields a mixture of old and new bytes; leases keep that from happening and
 //! checksums find it when it does.
 
-mod ahead;
 mod error;
 #[cfg(target_os = "linux")]
 mod file;
@@ -20,6 +19,7 @@ mod options;
 mod part;
 mod pool;
 mod populate;
+mod prefault;
 #[cfg(target_os = "linux")]
 mod shared;
 mod slice;
@@ -36,12 +36,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
-use self::ahead::Ahead;
 pub use self::error::MemoryError;
 pub use self::huge::{HugePageSize, HugePages};
 use self::mapping::{Content, Mapping, page_size};
 pub use self::options::MemoryOptions;
 pub use self::pool::BufferPool;
+use self::prefault::Prefault;
 pub use self::slice::{CopyError, MemorySlice, OutOfRange};
 use crate::access::Access;
 
@@ -77,7 +77,7 @@ struct Block {
     lent: AtomicBool,
     writable: bool,
     /// For pages that are populated when they are touched.
-    ahead: Option<Ahead>,
+    prefault: Option<Prefault>,
     backing: Backing,
 }
 
@@ -123,7 +123,7 @@ impl Memory {
             _ if len <= HEAP_LIMIT => allocate_heap(len)?,
             _ => map_private(len)?,
         };
-        Ok(Self::with(base, len, Ahead::of(len), backing))
+        Ok(Self::with(base, len, Prefault::of(len), backing))
     }
 
     /// Ways to allocate memory that has more to it: huge pages, one NUMA node,
@@ -165,11 +165,11 @@ impl Memory {
             let mapping = shared::map(&File::from(fd), len, access)?;
             let (base, backing) = (mapping.base(), Backing::Common { mapping });
             let writable = access != Access::Read;
-            let ahead = Ahead::of(len).filter(|_| writable);
+            let prefault = Prefault::of(len).filter(|_| writable);
             let exposed = AtomicBool::new(true);
             let lent = AtomicBool::new(true);
             Ok(Self {
-                block: Arc::new(Block { base, len, exposed, lent, writable, ahead, backing }),
+                block: Arc::new(Block { base, len, exposed, lent, writable, prefault, backing }),
             })
         }
         #[cfg(not(target_os = "linux"))]
@@ -212,18 +212,18 @@ impl Memory {
     ) -> Self {
         let backing = Backing::Foreign { _owner: Box::new(owner) };
         let (exposed, lent) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (writable, ahead) = (false, None);
-        Self { block: Arc::new(Block { base, len, exposed, lent, writable, ahead, backing }) }
+        let (writable, prefault) = (false, None);
+        Self { block: Arc::new(Block { base, len, exposed, lent, writable, prefault, backing }) }
     }
 
     fn new(base: NonNull<u8>, len: usize, backing: Backing) -> Self {
         Self::with(base, len, None, backing)
     }
 
-    fn with(base: NonNull<u8>, len: usize, ahead: Option<Ahead>, backing: Backing) -> Self {
+    fn with(base: NonNull<u8>, len: usize, prefault: Option<Prefault>, backing: Backing) -> Self {
         let (exposed, lent) = (AtomicBool::new(false), AtomicBool::new(false));
         let writable = true;
-        Self { block: Arc::new(Block { base, len, exposed, lent, writable, ahead, backing }) }
+        Self { block: Arc::new(Block { base, len, exposed, lent, writable, prefault, backing }) }
     }
 
     /// Bytes in the block.

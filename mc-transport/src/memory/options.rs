@@ -5,10 +5,10 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use super::ahead::Ahead;
 use super::huge::{HugePageSize, HugePages};
 use super::mapping::{Content, Mapping, page_size};
 use super::populate::populate;
+use super::prefault::Prefault;
 use super::{Backing, Memory, MemoryError};
 use crate::environment::BadVariable;
 
@@ -226,7 +226,7 @@ impl MemoryOptions {
             Some(_) => Backing::Common { mapping },
         };
         let is_there = populated || self.file.is_some();
-        Ok(Memory::with(base, len, Ahead::of(len).filter(|_| !is_there), backing))
+        Ok(Memory::with(base, len, Prefault::of(len).filter(|_| !is_there), backing))
     }
 
     #[cfg(not(target_os = "linux"))]

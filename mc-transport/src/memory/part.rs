@@ -34,9 +34,9 @@ impl MemorySlice {
         let (len, writable) = (self.len, self.is_writable());
         let backing = Backing::Carved { of: self, _owner: Box::new(owner) };
         let exposed = AtomicBool::new(false);
-        let ahead = None; // of the whole
+        let prefault = None; // of the whole
         let lent = AtomicBool::new(false);
-        Memory { block: Arc::new(Block { base, len, exposed, lent, writable, ahead, backing }) }
+        Memory { block: Arc::new(Block { base, len, exposed, lent, writable, prefault, backing }) }
     }
 }
 

@@ -21,10 +21,10 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::frames::{Incoming, Received, Turn};
-use super::known::{Known, Mapped, Space, Way};
 use super::page::PeerPage;
+use super::path_cache::{Mapped, PathCache, RegionPath, Space};
 use super::wire::{
-    ANSWER_LEN, Answer, BadAnswer, GrantedRegion, REQUEST_LEN, Request, Status, Wish,
+    ANSWER_LEN, Answer, BadAnswer, GrantedRegion, REQUEST_LEN, Request, RequestKind, Status,
 };
 use crate::error::{ProtocolViolation, TransferError};
 use crate::first::{First, first};
@@ -39,20 +39,20 @@ use crate::transport::Link;
 const MAX_ASKED: usize = 1024;
 
 /// What a question for a region came to.
-pub(super) type Found = Result<Way, TransferError>;
+pub(super) type RegionResult = Result<RegionPath, TransferError>;
 
 /// What a question for a stream came to.
-pub(super) type FoundStream = Result<OwnedFd, TransferError>;
+pub(super) type StreamResult = Result<OwnedFd, TransferError>;
 
 /// What the link's handle, its operations and its task share.
 pub(super) struct Control {
-    pub(super) known: RwLock<Known>,
+    pub(super) path_cache: RwLock<PathCache>,
     /// To regions that cannot be mapped. Opened when it is first needed, and again
     /// when it broke.
     stream: Mutex<Option<Arc<StreamLink>>>,
     /// What the owner calls the last stream, also after it broke.
     stream_id: Mutex<Option<LinkId>>,
-    asked: Mutex<Asked>,
+    pending: Mutex<PendingRequests>,
     /// There is something to send, or the link was given up.
     wake: Notify,
     healthy: AtomicBool,
@@ -61,12 +61,12 @@ pub(super) struct Control {
 }
 
 #[derive(Default)]
-struct Asked {
+struct PendingRequests {
     unsent: VecDeque<Request>,
     /// Questions in the order in which their answers come.
     unanswered: VecDeque<Request>,
-    regions: HashMap<RemoteKey, Vec<oneshot::Sender<Found>>>,
-    streams: VecDeque<oneshot::Sender<FoundStream>>,
+    regions: HashMap<RemoteKey, Vec<oneshot::Sender<RegionResult>>>,
+    streams: VecDeque<oneshot::Sender<StreamResult>>,
     next_id: u32,
     /// Why the link takes no questions any more.
     broken: Option<TransferError>,
@@ -75,10 +75,10 @@ struct Asked {
 impl Control {
     pub(super) fn new(max_mapped: usize, patience: Duration) -> Self {
         Self {
-            known: RwLock::new(Known::new(max_mapped)),
+            path_cache: RwLock::new(PathCache::new(max_mapped)),
             stream: Mutex::default(),
             stream_id: Mutex::default(),
-            asked: Mutex::default(),
+            pending: Mutex::default(),
             wake: Notify::new(),
             healthy: AtomicBool::new(true),
             patience,
@@ -91,19 +91,20 @@ impl Control {
 
     /// Why the link was given up.
     pub(super) fn reason(&self) -> TransferError {
-        self.asked.lock().broken.clone().unwrap_or(TransferError::Closed)
+        self.pending.lock().broken.clone().unwrap_or(TransferError::Closed)
     }
 
     /// Gives the link up for `reason`, unless it was given up before.
     pub(super) fn fail(&self, reason: TransferError) {
-        let mut asked = self.asked.lock();
-        if asked.broken.is_some() {
+        let mut pending = self.pending.lock();
+        if pending.broken.is_some() {
             return;
         }
-        let dropped = Asked { broken: Some(reason.clone()), ..Asked::default() };
-        let given_up = std::mem::replace(&mut *asked, dropped);
+        let dropped =
+            PendingRequests { broken: Some(reason.clone()), ..PendingRequests::default() };
+        let given_up = std::mem::replace(&mut *pending, dropped);
         self.healthy.store(false, Ordering::Release);
-        drop(asked);
+        drop(pending);
         // Those who waited too long went away.
         for waiting in given_up.regions.into_values().flatten() {
             let _ = waiting.send(Err(reason.clone()));
@@ -111,7 +112,7 @@ impl Control {
         for waiting in given_up.streams {
             let _ = waiting.send(Err(reason.clone()));
         }
-        let mappings = self.known.write().close();
+        let mappings = self.path_cache.write().close();
         drop(mappings);
         let stream = self.stream.lock().take();
         if let Some(stream) = stream {
@@ -145,11 +146,11 @@ impl Control {
     }
 
     /// Asks for regions, and waits for the answers; one for each key.
-    pub(super) async fn open(&self, keys: &[RemoteKey]) -> Vec<Found> {
-        let asked: Vec<_> = keys.iter().map(|key| self.ask_region(*key)).collect();
+    pub(super) async fn open(&self, keys: &[RemoteKey]) -> Vec<RegionResult> {
+        let pending: Vec<_> = keys.iter().map(|key| self.ask_region(*key)).collect();
         let mut found = Vec::with_capacity(keys.len());
         let deadline = tokio::time::Instant::now() + self.patience;
-        for waiting in asked {
+        for waiting in pending {
             let answer = async { self.heard(waiting?.await) };
             let answer = tokio::time::timeout_at(deadline, answer).await;
             found.push(answer.unwrap_or_else(|_| Err(self.late())));
@@ -158,12 +159,12 @@ impl Control {
     }
 
     /// Asks for a stream, and waits for the answer.
-    pub(super) async fn open_stream(&self) -> FoundStream {
+    pub(super) async fn open_stream(&self) -> StreamResult {
         let (answer, waiting) = oneshot::channel();
         {
-            let mut asked = self.asked.lock();
-            asked.ask(Wish::Stream, || self.late())?;
-            asked.streams.push_back(answer);
+            let mut pending = self.pending.lock();
+            pending.ask(RequestKind::Stream, || self.late())?;
+            pending.streams.push_back(answer);
         }
         self.wake.notify_one();
         let heard = timeout(self.patience, waiting).await;
@@ -181,32 +182,32 @@ impl Control {
         TransferError::TimedOut { after: self.patience }
     }
 
-    fn ask_region(&self, key: RemoteKey) -> Result<oneshot::Receiver<Found>, TransferError> {
+    fn ask_region(&self, key: RemoteKey) -> Result<oneshot::Receiver<RegionResult>, TransferError> {
         let (answer, waiting) = oneshot::channel();
-        let mut asked = self.asked.lock();
-        if let Some(others) = asked.regions.get_mut(&key) {
+        let mut pending = self.pending.lock();
+        if let Some(others) = pending.regions.get_mut(&key) {
             // Those who waited too long went away.
             others.retain(|other| !other.is_closed());
             others.push(answer);
             return Ok(waiting);
         }
-        asked.ask(Wish::Region(key), || self.late())?;
-        asked.regions.insert(key, vec![answer]);
-        drop(asked);
+        pending.ask(RequestKind::Region(key), || self.late())?;
+        pending.regions.insert(key, vec![answer]);
+        drop(pending);
         self.wake.notify_one();
         Ok(waiting)
     }
 
-    fn remember(&self, key: RemoteKey, way: Way) {
-        let given_up = self.known.write().insert(key, way);
+    fn remember(&self, key: RemoteKey, path: RegionPath) {
+        let given_up = self.path_cache.write().insert(key, path);
         drop(given_up);
     }
 }
 
-impl Asked {
+impl PendingRequests {
     fn ask(
         &mut self,
-        wish: Wish,
+        kind: RequestKind,
         late: impl FnOnce() -> TransferError,
     ) -> Result<(), TransferError> {
         if let Some(reason) = &self.broken {
@@ -217,13 +218,13 @@ impl Asked {
         }
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
-        self.unsent.push_back(Request { id, wish });
+        self.unsent.push_back(Request { id, kind });
         Ok(())
     }
 }
 
 /// The task of a link. Dropping it gives the link up.
-pub(super) struct Attendant {
+pub(super) struct ControlTask {
     pub(super) control: Arc<Control>,
     pub(super) stream: UnixStream,
     pub(super) page: Arc<PeerPage>,
@@ -231,7 +232,7 @@ pub(super) struct Attendant {
     pub(super) _open: Counted,
 }
 
-impl Attendant {
+impl ControlTask {
     /// Asks and hears until the link is given up.
     pub(super) async fn run(self) {
         let reason = self.attend().await;
@@ -263,8 +264,8 @@ impl Attendant {
     /// Sends some of what is to be sent, or waits until there is something.
     async fn send(&self, outgoing: &mut Vec<u8>) -> io::Result<()> {
         if outgoing.is_empty() {
-            let mut asked = self.control.asked.lock();
-            let Asked { unsent, unanswered, .. } = &mut *asked;
+            let mut pending = self.control.pending.lock();
+            let PendingRequests { unsent, unanswered, .. } = &mut *pending;
             outgoing.reserve(unsent.len() * REQUEST_LEN);
             outgoing.extend(unsent.iter().flat_map(|request| request.encode()));
             unanswered.append(unsent);
@@ -305,20 +306,20 @@ impl Attendant {
             return Err(ProtocolViolation::WrongDescriptors { expected, got: received.count });
         }
         if answer.status == Status::Withdrawn {
-            let mappings = self.control.known.write().sweep();
+            let mappings = self.control.path_cache.write().sweep();
             drop(mappings);
             return Ok(());
         }
-        let due = self.control.asked.lock().unanswered.pop_front();
-        let Some(Request { wish, .. }) = due.filter(|due| due.id == answer.id) else {
+        let due = self.control.pending.lock().unanswered.pop_front();
+        let Some(Request { kind, .. }) = due.filter(|due| due.id == answer.id) else {
             let expected = due.map(|due| due.id);
             return Err(ProtocolViolation::WrongId { expected, got: answer.id });
         };
         let descriptor = received.first.take();
-        match (wish, answer.status) {
+        match (kind, answer.status) {
             (_, Status::Malformed) => Err(ProtocolViolation::RequestNotUnderstood),
-            (Wish::Region(key), _) => self.take_region(key, &answer, descriptor),
-            (Wish::Stream, status) => self.take_stream(status, &answer, descriptor),
+            (RequestKind::Region(key), _) => self.take_region(key, &answer, descriptor),
+            (RequestKind::Stream, status) => self.take_stream(status, &answer, descriptor),
         }
     }
 
@@ -332,12 +333,12 @@ impl Attendant {
             (Status::Granted, Some(region)) => Ok(self.way_to(key, &region, descriptor)?),
             (Status::KeyRefused, None) => Err(TransferError::KeyRefused),
             (Status::NotShareable, None) => {
-                self.control.remember(key, Way::Streamed);
-                Ok(Way::Streamed)
+                self.control.remember(key, RegionPath::Streamed);
+                Ok(RegionPath::Streamed)
             }
             _ => return Err(ProtocolViolation::WrongGrant),
         };
-        let waiting = self.control.asked.lock().regions.remove(&key).unwrap_or_default();
+        let waiting = self.control.pending.lock().regions.remove(&key).unwrap_or_default();
         // Those who waited too long went away.
         for waiting in waiting {
             let _ = waiting.send(found.clone());
@@ -352,27 +353,27 @@ impl Attendant {
         key: RemoteKey,
         region: &GrantedRegion,
         descriptor: Option<OwnedFd>,
-    ) -> Result<Way, ProtocolViolation> {
+    ) -> Result<RegionPath, ProtocolViolation> {
         if !self.page.has(region.slot, region.generation) {
             return Err(ProtocolViolation::WrongGrant);
         }
         let Some(descriptor) = descriptor else {
             warn!("no descriptor is left for a region of a peer; raise the limit (ulimit -n)");
-            return Ok(Way::Streamed);
+            return Ok(RegionPath::Streamed);
         };
         let Some(taken) = self.space.take(region.len) else {
             warn!("the regions of peers take all the space they may; raise max_mapped_bytes");
-            return Ok(Way::Streamed);
+            return Ok(RegionPath::Streamed);
         };
         match Mapped::new(region, descriptor, Arc::clone(&self.page), taken) {
             Ok(mapped) => {
-                let way = Way::Mapped(Arc::new(mapped));
-                self.control.remember(key, way.clone());
-                Ok(way)
+                let path = RegionPath::Mapped(Arc::new(mapped));
+                self.control.remember(key, path.clone());
+                Ok(path)
             }
             Err(error @ MemoryError::Refused { .. }) => {
                 warn!(%error, "a region of a peer could not be mapped");
-                Ok(Way::Streamed)
+                Ok(RegionPath::Streamed)
             }
             Err(error) => {
                 warn!(%error, "a peer offers memory that is not safe to touch");
@@ -401,14 +402,14 @@ impl Attendant {
             _ => return Err(ProtocolViolation::WrongGrant),
         };
         // It went away if it waited too long; the stream ends then.
-        if let Some(waiting) = self.control.asked.lock().streams.pop_front() {
+        if let Some(waiting) = self.control.pending.lock().streams.pop_front() {
             let _ = waiting.send(found);
         }
         Ok(())
     }
 }
 
-impl Drop for Attendant {
+impl Drop for ControlTask {
     fn drop(&mut self) {
         self.control.fail(TransferError::Closed);
     }

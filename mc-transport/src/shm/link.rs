@@ -14,7 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::control::Control;
-use super::known::{Mapped, Way};
+use super::path_cache::{Mapped, RegionPath};
 use crate::access::Access;
 use crate::completion::{Completion, Completions, Outcome};
 use crate::copy::copy;
@@ -44,17 +44,17 @@ const YIELD_AFTER: u64 = 8 << 20;
 /// [`view`](Link::view) never asks: it works for regions that are mapped, which a read
 /// of no bytes is enough for.
 pub struct ShmLink {
-    reach: Arc<Reach>,
+    state: Arc<LinkState>,
 }
 
 impl ShmLink {
-    pub(super) fn new(reach: Reach) -> Self {
-        Self { reach: Arc::new(reach) }
+    pub(super) fn new(state: LinkState) -> Self {
+        Self { state: Arc::new(state) }
     }
 
     /// Fails what is under way and everything to come with `reason`.
     pub(super) fn close(&self, reason: TransferError) {
-        self.reach.control.fail(reason);
+        self.state.control.fail(reason);
     }
 }
 
@@ -66,39 +66,39 @@ impl Link for ShmLink {
             return Completions::ready(vec![Err(too_large); len]);
         }
         if !self.is_healthy() {
-            return Completions::ready(vec![Err(self.reach.control.reason()); len]);
+            return Completions::ready(vec![Err(self.state.control.reason()); len]);
         }
-        match self.reach.plan(&batch) {
+        match self.state.plan(&batch) {
             Plan::Mapped(runs) => {
-                let reach = Arc::clone(&self.reach);
+                let state = Arc::clone(&self.state);
                 let mut mapped = runs.into_iter().flat_map(Run::repeat);
                 Completions::inline(batch, move |operation| {
                     let mapped = mapped.next().expect("the runs cover the batch");
-                    reach.carry_out(operation, &mapped)
+                    state.carry_out(operation, &mapped)
                 })
             }
             Plan::Streamed(stream) => stream.submit(batch),
-            Plan::Mixed => self.reach.dispatch(batch),
+            Plan::Mixed => self.state.dispatch(batch),
         }
     }
 
     fn is_healthy(&self) -> bool {
-        self.reach.control.is_healthy()
+        self.state.control.is_healthy()
     }
 
     /// That of its stream: what is copied is not on its way any more when it is
     /// reported.
     fn id(&self) -> Option<LinkId> {
-        self.reach.control.stream_id()
+        self.state.control.stream_id()
     }
 
     fn fence(&self, lost: LinkId) -> Completions {
         let (mut to_complete, completions) = Completions::pending(1);
-        let Some(tasks) = self.reach.tasks.upgrade() else { return completions };
+        let Some(tasks) = self.state.tasks.upgrade() else { return completions };
         let completion = to_complete.next().expect("there is one to complete");
-        let reach = Arc::clone(&self.reach);
+        let state = Arc::clone(&self.state);
         tasks.spawn(async move {
-            let outcome = match reach.stream().await {
+            let outcome = match state.stream().await {
                 Ok(stream) => stream.fence(lost).await.remove(0),
                 Err(error) => Err(error),
             };
@@ -108,23 +108,23 @@ impl Link for ShmLink {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let plain = Capabilities::new(self.reach.max_operation);
+        let plain = Capabilities::new(self.state.max_operation);
         Capabilities { zero_copy: true, views: true, cancels: true, ..plain }
     }
 
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
         if !self.is_healthy() {
-            return Err(self.reach.control.reason());
+            return Err(self.state.control.reason());
         }
-        let way = self.reach.control.known.read().get(&span.key).cloned();
-        match way {
-            Some(Way::Mapped(mapped)) => {
+        let path = self.state.control.path_cache.read().get(&span.key).cloned();
+        match path {
+            Some(RegionPath::Mapped(mapped)) => {
                 let bytes = mapped.resolve(span, Access::Read)?;
-                let reach = Arc::clone(&self.reach);
-                let is_open = move || reach.control.is_healthy() && mapped.confirm().is_ok();
+                let state = Arc::clone(&self.state);
+                let is_open = move || state.control.is_healthy() && mapped.confirm().is_ok();
                 Ok(View::new(bytes, Arc::new(is_open)))
             }
-            Some(Way::Streamed) => {
+            Some(RegionPath::Streamed) => {
                 Err(TransferError::Unsupported { what: "a view of memory that cannot be shared" })
             }
             None => Err(TransferError::Unsupported {
@@ -137,7 +137,7 @@ impl Link for ShmLink {
 impl fmt::Debug for ShmLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShmLink")
-            .field("endpoint", &self.reach.endpoint)
+            .field("endpoint", &self.state.endpoint)
             .field("is_healthy", &self.is_healthy())
             .finish_non_exhaustive()
     }
@@ -150,7 +150,7 @@ impl Drop for ShmLink {
 }
 
 /// What a link and its operations share.
-pub(super) struct Reach {
+pub(super) struct LinkState {
     pub(super) endpoint: Endpoint,
     pub(super) control: Arc<Control>,
     pub(super) max_operation: u64,
@@ -186,9 +186,9 @@ impl Run {
 
 type Waiting = (Operation, Completion);
 
-impl Reach {
+impl LinkState {
     fn plan(&self, batch: &[Operation]) -> Plan {
-        let known = self.control.known.read();
+        let path_cache = self.control.path_cache.read();
         let mut runs: Vec<Run> = Vec::with_capacity(1);
         let mut streamed = false;
         let mut last = None;
@@ -201,11 +201,11 @@ impl Reach {
                 continue;
             }
             last = Some(key);
-            match known.get(&key) {
-                Some(Way::Mapped(mapped)) if !streamed => {
+            match path_cache.get(&key) {
+                Some(RegionPath::Mapped(mapped)) if !streamed => {
                     runs.push(Run { mapped: Arc::clone(mapped), count: 1 });
                 }
-                Some(Way::Streamed) if runs.is_empty() => streamed = true,
+                Some(RegionPath::Streamed) if runs.is_empty() => streamed = true,
                 _ => return Plan::Mixed,
             }
         }
@@ -220,22 +220,22 @@ impl Reach {
     fn dispatch(self: &Arc<Self>, batch: Vec<Operation>) -> Completions {
         let (to_complete, completions) = Completions::pending(batch.len());
         let Some(tasks) = self.tasks.upgrade() else { return completions };
-        let (mut known, mut unknown) = (Vec::new(), Vec::new());
-        let ways = self.control.known.read();
+        let (mut path_cache, mut unknown) = (Vec::new(), Vec::new());
+        let paths = self.control.path_cache.read();
         for (operation, completion) in batch.into_iter().zip(to_complete) {
-            match ways.get(&operation.remote().key) {
-                Some(way) => known.push((way.clone(), operation, completion)),
+            match paths.get(&operation.remote().key) {
+                Some(path) => path_cache.push((path.clone(), operation, completion)),
                 None => unknown.push((operation, completion)),
             }
         }
-        drop(ways);
-        if !known.is_empty() {
-            let reach = Arc::clone(self);
-            tasks.spawn(async move { reach.settle(known).await });
+        drop(paths);
+        if !path_cache.is_empty() {
+            let state = Arc::clone(self);
+            tasks.spawn(async move { state.settle(path_cache).await });
         }
         if !unknown.is_empty() {
-            let reach = Arc::clone(self);
-            tasks.spawn(async move { reach.explore(unknown).await });
+            let state = Arc::clone(self);
+            tasks.spawn(async move { state.explore(unknown).await });
         }
         completions
     }
@@ -266,7 +266,7 @@ impl Reach {
             for (key, found) in keys.iter().zip(found) {
                 for (operation, completion) in by_key.remove(key).into_iter().flatten() {
                     match &found {
-                        Ok(way) => ready.push((way.clone(), operation, completion)),
+                        Ok(path) => ready.push((path.clone(), operation, completion)),
                         Err(error) => complete(operation, completion, Err(error.clone())),
                     }
                 }
@@ -278,12 +278,12 @@ impl Reach {
     }
 
     /// Carries out operations whose regions are known.
-    async fn settle(&self, operations: Vec<(Way, Operation, Completion)>) {
+    async fn settle(&self, operations: Vec<(RegionPath, Operation, Completion)>) {
         let mut streamed = (Vec::new(), Vec::new());
         let mut moved = 0_u64;
-        for (way, operation, completion) in operations {
-            match way {
-                Way::Mapped(mapped) => {
+        for (path, operation, completion) in operations {
+            match path {
+                RegionPath::Mapped(mapped) => {
                     moved = moved.saturating_add(operation.remote().extent.len());
                     let outcome = self.carry_out(&operation, &mapped);
                     complete(operation, completion, outcome);
@@ -292,7 +292,7 @@ impl Reach {
                         yield_now().await;
                     }
                 }
-                Way::Streamed => {
+                RegionPath::Streamed => {
                     streamed.0.push(operation);
                     streamed.1.push(Some(completion));
                 }

@@ -45,10 +45,10 @@
 mod config;
 mod control;
 mod frames;
-mod known;
 mod link;
 mod name;
 mod page;
+mod path_cache;
 mod pool;
 mod proof;
 mod server;

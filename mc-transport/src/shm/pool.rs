@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use tokio::net::UnixStream;
 
 use super::config::ShmConfig;
-use super::control::{Attendant, Control};
+use super::control::{Control, ControlTask};
 use super::frames::{Incoming, Received, send};
-use super::known::Space;
-use super::link::{Reach, ShmLink};
+use super::link::{LinkState, ShmLink};
 use super::name::SocketName;
 use super::page::PeerPage;
+use super::path_cache::Space;
 use super::proof::{Role, ShmSecret, nonce};
 use super::wire::{
     ADMISSION_LEN, GREETING_LEN, Greeting, Hello, PROOF_LEN, VERSION, Verdict, decode_admission,
@@ -171,11 +171,11 @@ impl Pool {
         secret: Option<ShmSecret>,
     ) -> Result<ShmLink, ConnectError> {
         let after = self.config.connect_timeout;
-        let admitted = tokio::time::timeout(after, self.reach(endpoint, secret)).await;
+        let admitted = tokio::time::timeout(after, self.state(endpoint, secret)).await;
         let late = || Err(ConnectError::TimedOut { endpoint: endpoint.clone(), after });
         let Admitted { stream, page, max_operation } = admitted.unwrap_or_else(|_| late())?;
         let control = Control::new(self.config.max_mapped_regions, after);
-        let reach = Reach {
+        let state = LinkState {
             endpoint: endpoint.clone(),
             control: Arc::new(control),
             max_operation,
@@ -185,19 +185,19 @@ impl Pool {
             tasks: Arc::downgrade(&self.tasks),
             counters: Arc::clone(&self.counters),
         };
-        let attendant = Attendant {
-            control: Arc::clone(&reach.control),
+        let task = ControlTask {
+            control: Arc::clone(&state.control),
             stream,
             page: Arc::new(page),
             space: Arc::clone(&self.space),
             _open: Counted::new(&self.counters.links),
         };
-        self.tasks.spawn(attendant.run());
-        Ok(ShmLink::new(reach))
+        self.tasks.spawn(task.run());
+        Ok(ShmLink::new(state))
     }
 
     /// Connects, and does the handshake.
-    async fn reach(
+    async fn state(
         &self,
         endpoint: &Endpoint,
         secret: Option<ShmSecret>,

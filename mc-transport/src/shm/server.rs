@@ -21,7 +21,7 @@ use super::page::{Page, SLOTS};
 use super::proof::{Role, ShmSecret, nonce};
 use super::wire::{
     Answer, GrantedRegion, Greeting, HELLO_LEN, Hello, Nonce, PROOF_LEN, Proof, REQUEST_LEN,
-    Request, Status, VERSION, Verdict, Wish, encode_admission,
+    Request, RequestKind, Status, VERSION, Verdict, encode_admission,
 };
 use crate::counters::Counters;
 use crate::first::{First, first};
@@ -199,8 +199,8 @@ impl Server {
         streams: &Arc<AtomicUsize>,
     ) -> (Answer, Option<OwnedFd>) {
         match Request::decode(request) {
-            Ok(Request { id, wish: Wish::Region(key) }) => self.region(id, key),
-            Ok(Request { id, wish: Wish::Stream }) => match self.stream(source, streams) {
+            Ok(Request { id, kind: RequestKind::Region(key) }) => self.region(id, key),
+            Ok(Request { id, kind: RequestKind::Stream }) => match self.stream(source, streams) {
                 Some(stream) => (Answer::bare(Status::Granted, id), Some(stream)),
                 None => (Answer::bare(Status::Busy, id), None),
             },

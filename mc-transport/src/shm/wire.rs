@@ -45,8 +45,8 @@ impl Hello {
     pub(super) fn decode(bytes: &[u8; HELLO_LEN]) -> Option<Self> {
         let version = u16::from_le_bytes(field(bytes, 4));
         let flags = u16::from_le_bytes(field(bytes, 6));
-        let known = version != VERSION || flags <= 1;
-        (field::<4, HELLO_LEN>(bytes, 0) == MAGIC && known).then(|| Self {
+        let path_cache = version != VERSION || flags <= 1;
+        (field::<4, HELLO_LEN>(bytes, 0) == MAGIC && path_cache).then(|| Self {
             version,
             proven: flags & 1 == 1,
             nonce: field(bytes, 8),
@@ -136,7 +136,7 @@ pub(super) fn decode_admission(bytes: &[u8; ADMISSION_LEN]) -> Option<(Verdict, 
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum RequestKind {
     /// The memory that a key opens.
     Region(RemoteKey),
     /// A stream for operations on memory that cannot be shared.
@@ -147,19 +147,19 @@ pub(super) enum Wish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) id: u32,
-    pub(super) wish: Wish,
+    pub(super) kind: RequestKind,
 }
 
 impl Request {
     pub(super) fn encode(self) -> [u8; REQUEST_LEN] {
         let mut bytes = [0; REQUEST_LEN];
         bytes[4..8].copy_from_slice(&self.id.to_le_bytes());
-        match self.wish {
-            Wish::Region(key) => {
+        match self.kind {
+            RequestKind::Region(key) => {
                 bytes[0] = 1;
                 bytes[8..24].copy_from_slice(&key.to_bytes());
             }
-            Wish::Stream => bytes[0] = 2,
+            RequestKind::Stream => bytes[0] = 2,
         }
         bytes
     }
@@ -169,12 +169,12 @@ impl Request {
     pub(super) fn decode(bytes: &[u8; REQUEST_LEN]) -> Result<Self, u32> {
         let id = u32::from_le_bytes(field(bytes, 4));
         let key: [u8; 16] = field(bytes, 8);
-        let wish = match bytes[0..4] {
-            [1, 0, 0, 0] => Wish::Region(RemoteKey::from_bytes(key)),
-            [2, 0, 0, 0] if key == [0; 16] => Wish::Stream,
+        let kind = match bytes[0..4] {
+            [1, 0, 0, 0] => RequestKind::Region(RemoteKey::from_bytes(key)),
+            [2, 0, 0, 0] if key == [0; 16] => RequestKind::Stream,
             _ => return Err(id),
         };
-        Ok(Self { id, wish })
+        Ok(Self { id, kind })
     }
 }
 
@@ -329,8 +329,8 @@ mod tests {
 
     #[test]
     fn request_bytes() {
-        let wish = Wish::Region(RemoteKey::from_bytes(*b"0123456789abcdef"));
-        let request = Request { id: 7, wish };
+        let kind = RequestKind::Region(RemoteKey::from_bytes(*b"0123456789abcdef"));
+        let request = Request { id: 7, kind };
         let mut bytes = *b"\x01\x00\x00\x00\x07\x00\x00\x000123456789abcdef";
         assert_eq!(request.encode(), bytes);
         assert_eq!(Request::decode(&bytes), Ok(request));
@@ -339,7 +339,7 @@ mod tests {
             assert_eq!(Request::decode(&bytes), Err(7));
             bytes[at] = kept;
         }
-        let stream = Request { id: 8, wish: Wish::Stream };
+        let stream = Request { id: 8, kind: RequestKind::Stream };
         assert_eq!(stream.encode()[..8], *b"\x02\x00\x00\x00\x08\x00\x00\x00");
         assert_eq!(Request::decode(&stream.encode()), Ok(stream));
     }

@@ -1,4 +1,4 @@
-//! The links to one peer: made, kept together as one, and mended.
+//! The links to one peer: made, kept together as one, and made again when they are lost.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::transport::Link;
 const NEXT_WAY_AFTER: Duration = Duration::from_millis(300);
 
 /// What links are made with.
-pub(super) struct Means {
+pub(super) struct Context {
     pub(super) config: TcpConfig,
     pub(super) tasks: Arc<Tasks>,
     pub(super) counters: Arc<Counters>,
@@ -48,7 +48,7 @@ pub(super) struct Peer {
 struct State {
     /// The links as one; `None` before the first.
     bundle: Option<Arc<Bundle>>,
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     /// What the peer said of itself last.
     description: Option<Arc<Description>>,
     breaker: Breaker,
@@ -56,20 +56,20 @@ struct State {
 }
 
 /// Where a link belongs.
-struct Place {
+struct Slot {
     route: Route,
     link: Option<Arc<StreamLink>>,
     /// What the peer called the link that was lost here, until it has ended it.
     lost: Option<LinkId>,
     breaker: Breaker,
     /// Somebody connects.
-    mending: bool,
+    reconnecting: bool,
 }
 
-impl Place {
+impl Slot {
     fn new(route: Route, config: &TcpConfig) -> Self {
         let breaker = Breaker::new(config.breaker);
-        Self { route, link: None, lost: None, breaker, mending: false }
+        Self { route, link: None, lost: None, breaker, reconnecting: false }
     }
 
     fn fill(&mut self, link: Arc<StreamLink>) {
@@ -93,7 +93,7 @@ impl Peer {
     pub(super) fn new(endpoint: Endpoint, config: &TcpConfig) -> Self {
         let state = State {
             bundle: None,
-            places: Vec::new(),
+            slots: Vec::new(),
             description: None,
             breaker: Breaker::new(config.breaker),
             closed: false,
@@ -103,17 +103,17 @@ impl Peer {
 
     /// Lets go of links that were lost, and with them of their sockets: it may be long
     /// until somebody asks for this peer again.
-    fn let_go(&self) {
+    fn drop_lost(&self) {
         let mut state = self.state.lock();
         let bundle = state.bundle.take_if(|bundle| !bundle.is_healthy());
-        let links: Vec<_> = state.places.iter_mut().filter_map(Place::take_lost).collect();
+        let links: Vec<_> = state.slots.iter_mut().filter_map(Slot::take_lost).collect();
         drop(state);
         drop((bundle, links));
     }
 
     /// Whether there is a link.
     pub(super) fn is_linked(&self) -> bool {
-        self.state.lock().places.iter().any(Place::is_filled)
+        self.state.lock().slots.iter().any(Slot::is_filled)
     }
 
     /// What the peer said of itself; `None` before there was a link.
@@ -126,8 +126,8 @@ impl Peer {
     pub(super) fn forgive(&self) {
         let mut state = self.state.lock();
         state.breaker.succeeded();
-        for place in &mut state.places {
-            place.breaker.succeeded();
+        for slot in &mut state.slots {
+            slot.breaker.succeeded();
         }
     }
 
@@ -136,9 +136,9 @@ impl Peer {
         let mut state = self.state.lock();
         state.closed = true;
         state.bundle = None;
-        let places = std::mem::take(&mut state.places);
+        let slots = std::mem::take(&mut state.slots);
         drop(state);
-        for link in places.into_iter().filter_map(|place| place.link) {
+        for link in slots.into_iter().filter_map(|slot| slot.link) {
             link.close(TransferError::Closed);
         }
     }
@@ -147,17 +147,17 @@ impl Peer {
     /// meanwhile.
     pub(super) async fn link(
         self: &Arc<Self>,
-        means: &Arc<Means>,
+        context: &Arc<Context>,
     ) -> Result<Arc<Bundle>, ConnectError> {
-        if let Some(bundle) = self.linked(means)? {
+        if let Some(bundle) = self.linked(context)? {
             return Ok(bundle);
         }
         let _connecting = self.connecting.lock().await;
-        if let Some(bundle) = self.linked(means)? {
+        if let Some(bundle) = self.linked(context)? {
             return Ok(bundle);
         }
         self.admit()?;
-        let reached = self.reach(means).await;
+        let reached = self.reach(context).await;
         let (route, greeted) = match reached {
             Ok(reached) => reached,
             Err(error) => {
@@ -167,14 +167,17 @@ impl Peer {
                 return Err(error);
             }
         };
-        self.begin(&route, greeted, means).await?;
-        let bundle = self.linked(means)?;
+        self.begin(&route, greeted, context).await?;
+        let bundle = self.linked(context)?;
         bundle.ok_or_else(|| self.lost(io::ErrorKind::ConnectionReset.into()))
     }
 
     /// The links as one, if there is one.
-    fn linked(self: &Arc<Self>, means: &Arc<Means>) -> Result<Option<Arc<Bundle>>, ConnectError> {
-        self.let_go();
+    fn linked(
+        self: &Arc<Self>,
+        context: &Arc<Context>,
+    ) -> Result<Option<Arc<Bundle>>, ConnectError> {
+        self.drop_lost();
         let mut state = self.state.lock();
         if state.closed {
             return Err(ConnectError::Closed);
@@ -183,12 +186,12 @@ impl Peer {
             return Ok(None);
         };
         let now = Instant::now();
-        for (index, place) in state.places.iter_mut().enumerate() {
-            if !place.mending && !place.is_filled() && place.breaker.admit(now).is_ok() {
-                place.mending = true;
-                let (peer, means) = (Arc::clone(self), Arc::clone(means));
-                let tasks = Arc::clone(&means.tasks);
-                tasks.spawn(async move { peer.mend(index, means).await });
+        for (index, slot) in state.slots.iter_mut().enumerate() {
+            if !slot.reconnecting && !slot.is_filled() && slot.breaker.admit(now).is_ok() {
+                slot.reconnecting = true;
+                let (peer, context) = (Arc::clone(self), Arc::clone(context));
+                let tasks = Arc::clone(&context.tasks);
+                tasks.spawn(async move { peer.reconnect(index, context).await });
             }
         }
         Ok(Some(bundle))
@@ -202,13 +205,13 @@ impl Peer {
 
     /// Reaches the peer on any of the ways that are known, whichever answers first. The
     /// next is tried when one failed, or takes longer than usual.
-    async fn reach(&self, means: &Arc<Means>) -> Result<(Route, Greeted), ConnectError> {
+    async fn reach(&self, context: &Arc<Context>) -> Result<(Route, Greeted), ConnectError> {
         let (mut known, node): (Vec<Route>, _) = {
             let state = self.state.lock();
-            let routes = state.places.iter().map(|place| place.route.clone());
+            let routes = state.slots.iter().map(|slot| slot.route.clone());
             (routes.collect(), state.description.as_ref().map(|known| known.node))
         };
-        known.extend(routes(&means.config.rails, &[]));
+        known.extend(routes(&context.config.rails, &[]));
         known.push(Route::PLAIN);
         let mut ways: Vec<Route> = Vec::new();
         for route in known {
@@ -223,9 +226,9 @@ impl Peer {
             let next = ways.next();
             let last = next.is_none();
             if let Some(route) = next {
-                let (endpoint, means) = (self.endpoint.clone(), Arc::clone(means));
+                let (endpoint, context) = (self.endpoint.clone(), Arc::clone(context));
                 attempts.spawn(async move {
-                    let greeted = connect(&endpoint, &route, &means.config).await?;
+                    let greeted = connect(&endpoint, &route, &context.config).await?;
                     // Its endpoint is whoever is there now; a rail of the past may have
                     // become somebody else's.
                     if route.remote.is_some() && node != Some(greeted.description.node) {
@@ -234,7 +237,7 @@ impl Peer {
                     Ok((route, greeted))
                 });
             }
-            let timeout = if last { means.config.connect_timeout } else { NEXT_WAY_AFTER };
+            let timeout = if last { context.config.connect_timeout } else { NEXT_WAY_AFTER };
             match tokio::time::timeout(timeout, attempts.join_next()).await {
                 Ok(Some(Ok(Ok(reached)))) => return Ok(reached),
                 Ok(Some(Ok(Err(error)))) => first_error = first_error.or(Some(error)),
@@ -242,7 +245,7 @@ impl Peer {
                 Ok(Some(Err(_))) | Err(_) => {}
                 Ok(None) if last => {
                     return Err(first_error.unwrap_or_else(|| {
-                        let after = means.config.connect_timeout;
+                        let after = context.config.connect_timeout;
                         ConnectError::TimedOut { endpoint: self.endpoint.clone(), after }
                     }));
                 }
@@ -256,31 +259,31 @@ impl Peer {
         self: &Arc<Self>,
         route: &Route,
         greeted: Greeted,
-        means: &Means,
+        context: &Context,
     ) -> Result<(), ConnectError> {
         let description = Arc::new(greeted.description.clone());
-        self.let_go();
+        self.drop_lost();
         let lost: Vec<LinkId> = {
             let state = self.state.lock();
             let same = state.description.as_ref().is_some_and(|old| old.node == description.node);
-            let lost = state.places.iter().filter_map(|place| place.lost);
+            let lost = state.slots.iter().filter_map(|slot| slot.lost);
             lost.filter(|_| same).collect()
         };
-        let mut ways = routes(&means.config.rails, &description.rails);
+        let mut ways = routes(&context.config.rails, &description.rails);
         // More links than ways share them.
-        let wanted = means.config.links_per_peer.get().max(ways.len());
+        let wanted = context.config.links_per_peer.get().max(ways.len());
         ways = ways.iter().cycle().take(wanted).cloned().collect();
-        let mut places: Vec<Place> =
-            ways.into_iter().map(|route| Place::new(route, &means.config)).collect();
-        let several = places.iter().any(|place| place.route != places[0].route);
+        let mut slots: Vec<Slot> =
+            ways.into_iter().map(|route| Slot::new(route, &context.config)).collect();
+        let several = slots.iter().any(|slot| slot.route != slots[0].route);
         // The first connection may have used another spelling of one of the ways.
-        let first = places.iter().position(|place| place.route == *route).unwrap_or(0);
-        let link = self.open(greeted, several, means);
+        let first = slots.iter().position(|slot| slot.route == *route).unwrap_or(0);
+        let link = self.open(greeted, several, context);
         for lost in lost {
             self.fence(&link, lost).await?;
         }
-        places[first].fill(Arc::clone(&link));
-        let bundle = Arc::new(Bundle::new(means.config.bundle));
+        slots[first].fill(Arc::clone(&link));
+        let bundle = Arc::new(Bundle::new(context.config.bundle));
         bundle.add(Arc::clone(&link) as Arc<dyn Link>);
         let mut state = self.state.lock();
         if state.closed {
@@ -289,23 +292,23 @@ impl Peer {
             return Err(ConnectError::Closed);
         }
         state.breaker.succeeded();
-        state.places = places;
+        state.slots = slots;
         state.bundle = Some(bundle);
         state.description = Some(description);
         Ok(())
     }
 
     /// Makes the link that is missing at `index`.
-    async fn mend(self: Arc<Self>, index: usize, means: Arc<Means>) {
-        self.let_go();
+    async fn reconnect(self: Arc<Self>, index: usize, context: Arc<Context>) {
+        self.drop_lost();
         let (route, node, lost, several) = {
             let state = self.state.lock();
-            let Some(place) = state.places.get(index) else { return };
+            let Some(slot) = state.slots.get(index) else { return };
             let Some(description) = &state.description else { return };
-            let several = state.places.iter().any(|other| other.route != place.route);
-            (place.route.clone(), description.node, place.lost, several)
+            let several = state.slots.iter().any(|other| other.route != slot.route);
+            (slot.route.clone(), description.node, slot.lost, several)
         };
-        let greeted = connect(&self.endpoint, &route, &means.config).await;
+        let greeted = connect(&self.endpoint, &route, &context.config).await;
         let greeted = greeted.and_then(|greeted| {
             if greeted.description.node == node {
                 return Ok(greeted);
@@ -315,7 +318,7 @@ impl Peer {
         });
         let link = match greeted {
             Ok(greeted) => {
-                let link = self.open(greeted, several, &means);
+                let link = self.open(greeted, several, &context);
                 match lost {
                     Some(lost) => self.fence(&link, lost).await.map(|()| link),
                     None => Ok(link),
@@ -325,21 +328,21 @@ impl Peer {
         };
         let mut state = self.state.lock();
         let bundle = state.bundle.clone().filter(|bundle| bundle.is_healthy() && !state.closed);
-        let Some(place) = state.places.get_mut(index).filter(|place| place.route == route) else {
+        let Some(slot) = state.slots.get_mut(index).filter(|slot| slot.route == route) else {
             return;
         };
-        place.mending = false;
+        slot.reconnecting = false;
         match (link, bundle) {
             (Ok(link), Some(bundle)) => {
-                place.breaker.succeeded();
-                place.fill(Arc::clone(&link));
+                slot.breaker.succeeded();
+                slot.fill(Arc::clone(&link));
                 bundle.add(link);
             }
             // All links were lost meanwhile; whoever asks next begins anew.
             (Ok(_), None) => {}
             (Err(error), _) => {
                 debug!(peer = %self.endpoint, ?route, %error, "a link could not be made");
-                place.breaker.failed(Instant::now());
+                slot.breaker.failed(Instant::now());
             }
         }
     }
@@ -357,9 +360,9 @@ impl Peer {
         self: &Arc<Self>,
         greeted: Greeted,
         several_ways: bool,
-        means: &Means,
+        context: &Context,
     ) -> Arc<StreamLink> {
-        let config = &means.config;
+        let config = &context.config;
         let peer = Arc::downgrade(self);
         let timeout = if several_ways {
             config.stall_timeout.min(config.reroute_after)
@@ -371,11 +374,11 @@ impl Peer {
             greeted.max_operation,
             greeted.description.connection,
             timeout,
-            &means.tasks,
-            &means.counters.links,
+            &context.tasks,
+            &context.counters.links,
             move || {
                 if let Some(peer) = peer.upgrade() {
-                    peer.let_go();
+                    peer.drop_lost();
                 }
             },
         ))

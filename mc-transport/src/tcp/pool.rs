@@ -8,7 +8,7 @@ use mc_types::Endpoint;
 use parking_lot::Mutex;
 
 use super::config::TcpConfig;
-use super::peer::{Means, Peer};
+use super::peer::{Context, Peer};
 use crate::bundle::Bundle;
 use crate::counters::Counters;
 #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -21,21 +21,21 @@ const REMEMBERED_PEERS: usize = 1024;
 
 /// Links to every peer that was asked for.
 pub(super) struct Pool {
-    means: Arc<Means>,
+    context: Arc<Context>,
     peers: Mutex<HashMap<Endpoint, Arc<Peer>>>,
     closed: AtomicBool,
 }
 
 impl Pool {
     pub(super) fn new(config: TcpConfig, tasks: Arc<Tasks>, counters: Arc<Counters>) -> Self {
-        let means = Arc::new(Means { config, tasks, counters });
-        Self { means, peers: Mutex::default(), closed: AtomicBool::new(false) }
+        let context = Arc::new(Context { config, tasks, counters });
+        Self { context, peers: Mutex::default(), closed: AtomicBool::new(false) }
     }
 
     /// The links to `endpoint`, as one.
     pub(super) async fn link(&self, endpoint: &Endpoint) -> Result<Arc<Bundle>, ConnectError> {
         let peer = self.peer(endpoint)?;
-        peer.link(&self.means).await
+        peer.link(&self.context).await
     }
 
     /// What the peer at `endpoint` said of itself; `None` before there was a link.
@@ -73,7 +73,7 @@ impl Pool {
         if peers.len() >= REMEMBERED_PEERS {
             peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.is_linked());
         }
-        let peer = Arc::new(Peer::new(endpoint.clone(), &self.means.config));
+        let peer = Arc::new(Peer::new(endpoint.clone(), &self.context.config));
         peers.insert(endpoint.clone(), Arc::clone(&peer));
         Ok(peer)
     }

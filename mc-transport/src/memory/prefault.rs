@@ -23,7 +23,7 @@ const WINDOW: usize = 64 << 20;
 
 /// How far a block is populated.
 #[derive(Default)]
-pub(super) struct Ahead {
+pub(super) struct Prefault {
     /// The end of what was asked for until now; beyond everything when the system refused.
     asked: AtomicUsize,
     work: Mutex<Work>,
@@ -37,7 +37,7 @@ struct Work {
     running: bool,
 }
 
-impl Ahead {
+impl Prefault {
     /// One for a block of `len` bytes, if that is worth it.
     pub(super) fn of(len: usize) -> Option<Self> {
         (cfg!(target_os = "linux") && len > STEP).then(Self::default)
@@ -48,17 +48,21 @@ impl Block {
     /// Begins to populate what is behind the bytes from `start` to `end`, which are about to be
     /// written.
     pub(super) fn populate_behind(self: &Arc<Self>, start: usize, end: usize) {
-        let Some(ahead) = &self.ahead else { return };
+        let Some(prefault) = &self.prefault else { return };
         let window = end.clamp(STEP, WINDOW);
-        if (end + window / 2).min(self.len) > ahead.asked.load(Ordering::Relaxed) {
-            self.populate_until(ahead, start, (end + window).next_multiple_of(STEP).min(self.len));
+        if (end + window / 2).min(self.len) > prefault.asked.load(Ordering::Relaxed) {
+            self.populate_until(
+                prefault,
+                start,
+                (end + window).next_multiple_of(STEP).min(self.len),
+            );
         }
     }
 
     #[cold]
-    fn populate_until(self: &Arc<Self>, ahead: &Ahead, start: usize, end: usize) {
-        let mut work = ahead.work.lock();
-        let asked = ahead.asked.load(Ordering::Relaxed);
+    fn populate_until(self: &Arc<Self>, prefault: &Prefault, start: usize, end: usize) {
+        let mut work = prefault.work.lock();
+        let asked = prefault.asked.load(Ordering::Relaxed);
         if end <= asked {
             return;
         }
@@ -66,7 +70,7 @@ impl Block {
             // What is in between may never be written.
             work.next = start - start % STEP;
         }
-        ahead.asked.store(end, Ordering::Relaxed);
+        prefault.asked.store(end, Ordering::Relaxed);
         if !work.running {
             let block = Arc::downgrade(self);
             let thread = Builder::new().name("mc-populate".to_owned());
@@ -77,10 +81,12 @@ impl Block {
 
     /// Populates the next step; says whether there may be another.
     fn populate_step(&self) -> bool {
-        let (Some(ahead), Some(mapping)) = (&self.ahead, self.mapping()) else { return false };
+        let (Some(prefault), Some(mapping)) = (&self.prefault, self.mapping()) else {
+            return false;
+        };
         let (start, len) = {
-            let mut work = ahead.work.lock();
-            let left = ahead.asked.load(Ordering::Relaxed).saturating_sub(work.next);
+            let mut work = prefault.work.lock();
+            let left = prefault.asked.load(Ordering::Relaxed).saturating_sub(work.next);
             if left == 0 {
                 work.running = false;
                 return false;
@@ -91,7 +97,7 @@ impl Block {
         };
         if let Err(error) = mapping.populate_now(start, len) {
             tracing::debug!(%error, "pages are not populated before they are written");
-            ahead.asked.store(usize::MAX, Ordering::Relaxed);
+            prefault.asked.store(usize::MAX, Ordering::Relaxed);
             return false;
         }
         true
@@ -125,7 +131,7 @@ mod tests {
     }
 
     fn is_idle(memory: &Memory) -> bool {
-        !memory.block.ahead.as_ref().expect("populated when it is touched").work.lock().running
+        !memory.block.prefault.as_ref().expect("populated when it is touched").work.lock().running
     }
 
     #[test]
@@ -178,7 +184,7 @@ mod tests {
         let of_a_file = Memory::options().file(file.path()).allocate(8 << 20).unwrap();
         let heap = Memory::allocate(100).unwrap();
         for memory in [&small, &read_only, &of_a_file, &heap] {
-            assert!(memory.block.ahead.is_none());
+            assert!(memory.block.prefault.is_none());
             memory.whole().populate_behind();
         }
     }

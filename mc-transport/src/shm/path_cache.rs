@@ -17,7 +17,7 @@ use crate::operation::RemoteSpan;
 
 /// How a region is reached.
 #[derive(Clone)]
-pub(super) enum Way {
+pub(super) enum RegionPath {
     /// It is mapped.
     Mapped(Arc<Mapped>),
     /// Its memory cannot be shared.
@@ -140,63 +140,63 @@ impl Drop for Taken {
 }
 
 /// Ways by key, up to a limit.
-pub(super) struct Known {
-    ways: HashMap<RemoteKey, Way>,
+pub(super) struct PathCache {
+    paths: HashMap<RemoteKey, RegionPath>,
     max: usize,
     closed: bool,
 }
 
-impl Known {
+impl PathCache {
     pub(super) fn new(max: usize) -> Self {
-        Self { ways: HashMap::new(), max: max.max(1), closed: false }
+        Self { paths: HashMap::new(), max: max.max(1), closed: false }
     }
 
-    pub(super) fn get(&self, key: &RemoteKey) -> Option<&Way> {
-        self.ways.get(key)
+    pub(super) fn get(&self, key: &RemoteKey) -> Option<&RegionPath> {
+        self.paths.get(key)
     }
 
     /// Remembers a way; gives up others when there are too many. Does nothing after
     /// [`close`](Self::close). Returns what is to be dropped outside the lock.
     #[must_use = "mappings are released outside the lock"]
-    pub(super) fn insert(&mut self, key: RemoteKey, way: Way) -> Vec<Way> {
+    pub(super) fn insert(&mut self, key: RemoteKey, path: RegionPath) -> Vec<RegionPath> {
         if self.closed {
-            return vec![way];
+            return vec![path];
         }
         let mut given_up = Vec::new();
-        if self.ways.len() >= self.max && !self.ways.contains_key(&key) {
+        if self.paths.len() >= self.max && !self.paths.contains_key(&key) {
             given_up = self.sweep();
-            if self.ways.len() >= self.max {
+            if self.paths.len() >= self.max {
                 given_up.extend(self.evict());
             }
         }
-        given_up.extend(self.ways.insert(key, way));
+        given_up.extend(self.paths.insert(key, path));
         given_up
     }
 
     /// Forgets regions that were withdrawn.
     #[must_use = "mappings are released outside the lock"]
-    pub(super) fn sweep(&mut self) -> Vec<Way> {
-        let gone = |way: &Way| matches!(way, Way::Mapped(mapped) if mapped.confirm().is_err());
-        self.ways.extract_if(|_, way| gone(way)).map(|(_, way)| way).collect()
+    pub(super) fn sweep(&mut self) -> Vec<RegionPath> {
+        let gone = |path: &RegionPath| matches!(path, RegionPath::Mapped(mapped) if mapped.confirm().is_err());
+        self.paths.extract_if(|_, path| gone(path)).map(|(_, path)| path).collect()
     }
 
     /// Forgets all, and remembers nothing from now on.
     #[must_use = "mappings are released outside the lock"]
-    pub(super) fn close(&mut self) -> Vec<Way> {
+    pub(super) fn close(&mut self) -> Vec<RegionPath> {
         self.closed = true;
-        std::mem::take(&mut self.ways).into_values().collect()
+        std::mem::take(&mut self.paths).into_values().collect()
     }
 
     /// Forgets one that was not used since the last time. Streams cost nothing but
     /// their place, and are asked for again at the price of one question.
-    fn evict(&mut self) -> Option<Way> {
-        let idle = |way: &Way| match way {
-            Way::Mapped(mapped) => !mapped.used.swap(false, Ordering::Relaxed),
-            Way::Streamed => true,
+    fn evict(&mut self) -> Option<RegionPath> {
+        let idle = |path: &RegionPath| match path {
+            RegionPath::Mapped(mapped) => !mapped.used.swap(false, Ordering::Relaxed),
+            RegionPath::Streamed => true,
         };
-        let chosen = self.ways.iter().find(|(_, way)| idle(way)).map(|(key, _)| *key);
-        let key = chosen.or_else(|| self.ways.keys().next().copied())?;
-        self.ways.remove(&key)
+        let chosen = self.paths.iter().find(|(_, path)| idle(path)).map(|(key, _)| *key);
+        let key = chosen.or_else(|| self.paths.keys().next().copied())?;
+        self.paths.remove(&key)
     }
 }
 
@@ -265,32 +265,37 @@ mod tests {
     #[test]
     fn room_is_made_by_the_withdrawn_then_by_the_idle() {
         let owner = Owner::new();
-        let mut known = Known::new(3);
+        let mut path_cache = PathCache::new(3);
         let mut regions: Vec<Attached> = Vec::new();
         for n in 0..3 {
             let (attached, mapped) = owner.region(Access::Read);
-            assert!(known.insert(key(n), Way::Mapped(mapped)).is_empty());
+            assert!(path_cache.insert(key(n), RegionPath::Mapped(mapped)).is_empty());
             regions.push(attached);
         }
         regions.remove(1);
         let (attached, mapped) = owner.region(Access::Read);
-        assert_eq!(known.insert(key(3), Way::Mapped(mapped)).len(), 1);
-        assert!(known.get(&key(1)).is_none() && known.get(&key(0)).is_some());
+        assert_eq!(path_cache.insert(key(3), RegionPath::Mapped(mapped)).len(), 1);
+        assert!(path_cache.get(&key(1)).is_none() && path_cache.get(&key(0)).is_some());
         // All are in use: somebody has to go, and the others count as idle then.
-        assert_eq!(known.insert(key(4), Way::Streamed).len(), 1);
-        let stays = [0, 2, 3].into_iter().find(|&n| known.get(&key(n)).is_some()).unwrap();
-        let Some(Way::Mapped(used)) = known.get(&key(stays)) else { panic!("it is mapped") };
+        assert_eq!(path_cache.insert(key(4), RegionPath::Streamed).len(), 1);
+        let stays = [0, 2, 3].into_iter().find(|&n| path_cache.get(&key(n)).is_some()).unwrap();
+        let Some(RegionPath::Mapped(used)) = path_cache.get(&key(stays)) else {
+            panic!("it is mapped")
+        };
         used.used.store(true, Ordering::Relaxed);
-        assert_eq!(known.insert(key(5), Way::Streamed).len(), 1);
-        assert!(known.get(&key(stays)).is_some(), "it was used");
-        assert!(known.insert(key(5), Way::Streamed).len() == 1, "replaced, nothing evicted");
+        assert_eq!(path_cache.insert(key(5), RegionPath::Streamed).len(), 1);
+        assert!(path_cache.get(&key(stays)).is_some(), "it was used");
+        assert!(
+            path_cache.insert(key(5), RegionPath::Streamed).len() == 1,
+            "replaced, nothing evicted"
+        );
         drop(attached);
         drop(regions);
-        drop(known.sweep());
+        drop(path_cache.sweep());
         assert_eq!(owner.space.regions(), 0);
-        drop(known.close());
-        assert_eq!(known.insert(key(0), Way::Streamed).len(), 1);
-        assert!(known.get(&key(0)).is_none());
+        drop(path_cache.close());
+        assert_eq!(path_cache.insert(key(0), RegionPath::Streamed).len(), 1);
+        assert!(path_cache.get(&key(0)).is_none());
     }
 
     #[test]
