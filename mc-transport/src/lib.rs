@@ -25,6 +25,8 @@ mod mem;
 mod memory;
 #[cfg(feature = "tcp")]
 mod node;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+mod open_links;
 mod operation;
 #[cfg(feature = "quic")]
 pub mod quic;

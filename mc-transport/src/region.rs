@@ -32,8 +32,8 @@ pub use self::ticket::{MasterClock, Tickets};
 use crate::access::Access;
 use crate::error::{RegisterError, TransferError};
 use crate::memory::{Memory, MemorySlice};
-#[cfg(feature = "tcp")]
-use crate::stream::connections::Connections;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use crate::open_links::OpenLinks;
 
 /// Memory that peers may reach while this value lives. Dropping it withdraws the key at
 /// once; operations that are under way keep the memory alive and end soon.
@@ -155,10 +155,9 @@ impl fmt::Debug for Admitted {
 #[derive(Clone, Default)]
 pub struct RegionTable {
     regions: Arc<RwLock<HashMap<RemoteKey, OpenRegion>>>,
-    /// Streams over which peers reach the regions, whichever transport they came by, so
-    /// that a peer that lost one may have it ended over any other.
-    #[cfg(feature = "tcp")]
-    connections: Connections,
+    /// The links over which peers reach the regions, whichever transport they came by.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    links: OpenLinks,
     /// Told of each withdrawal, for those who wait for something else meanwhile.
     #[cfg(any(feature = "quic", feature = "tcp"))]
     withdrawals: Arc<Notify>,
@@ -340,10 +339,10 @@ impl RegionTable {
         self.regions.write().get_mut(&key).map(visit)
     }
 
-    /// The streams over which peers reach the regions.
-    #[cfg(feature = "tcp")]
-    pub(crate) fn connections(&self) -> &Connections {
-        &self.connections
+    /// The links over which peers reach the regions.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    pub(crate) fn links(&self) -> &OpenLinks {
+        &self.links
     }
 
     /// What peers were served of the regions.

@@ -111,6 +111,13 @@ impl Node {
         &*self.transports[self.primary]
     }
 
+    /// Returns where peers reach this node, the endpoint that they are told first.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        let others = self.transports.iter().enumerate().filter(|(at, _)| *at != self.primary);
+        let others = others.filter_map(|(_, transport)| transport.endpoint());
+        self.primary().endpoint().into_iter().chain(others)
+    }
+
     /// Returns what peers were served over this crate's transports. What processes of this host
     /// read and write by themselves is not in it; see [`ServedTotals`].
     #[must_use]

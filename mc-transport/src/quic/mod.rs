@@ -18,7 +18,6 @@ mod hello;
 mod link;
 mod parts;
 mod pool;
-mod served;
 mod server;
 mod sockets;
 mod tuning;

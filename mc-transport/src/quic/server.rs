@@ -23,7 +23,6 @@ use super::fault::{CLOSED, MALFORMED, STALLED};
 use super::flow::{FlowError, Inflow, Outflow};
 use super::hello::PROTOCOL;
 use super::hello::{HELLO_LEN, Hello};
-use super::served::{Entry, Served};
 use super::tuning::Paths;
 use crate::access::Access;
 use crate::counters::Counters;
@@ -34,6 +33,7 @@ use crate::headers::{
     Opcode, REQUEST_LEN, RequestHeader, ResponseHeader, Status, TICKET_LEN, decode_ticket,
 };
 use crate::link_id::LinkId;
+use crate::open_links::OpenLink;
 use crate::region::{Admitted, RegionTable};
 use crate::tasks::{Counted, Tasks};
 
@@ -61,7 +61,6 @@ pub(super) struct Server {
     description: Description,
     counters: Arc<Counters>,
     pub(super) places: Arc<Places>,
-    served: Arc<Served>,
 }
 
 impl Server {
@@ -82,8 +81,7 @@ impl Server {
         let idle = Duration::MAX;
         let (max, of_address) = (config.max_connections, config.max_connections_per_address);
         let places = Places::new(max, of_address, idle);
-        let served = Arc::default();
-        Self { config, tls, base, paths, regions, description, counters, places, served }
+        Self { config, tls, base, paths, regions, description, counters, places }
     }
 
     /// The settings of the endpoint.
@@ -210,7 +208,11 @@ async fn serve(
 }
 
 /// Answers the first stream, on which each side says hello.
-async fn greet(connection: &Connection, server: &Server, clock: &Clock) -> Result<Arc<Entry>, End> {
+async fn greet(
+    connection: &Connection,
+    server: &Server,
+    clock: &Clock,
+) -> Result<Arc<OpenLink>, End> {
     let (send, receive) = connection.accept_bi().await?;
     let mut inflow = Inflow::new(receive, clock);
     let theirs = inflow.header::<HELLO_LEN>().await?;
@@ -220,7 +222,9 @@ async fn greet(connection: &Connection, server: &Server, clock: &Clock) -> Resul
         return Err(End::Malformed);
     };
     // Before the client can ask for anything.
-    let entry = server.served.enter(theirs.link, connection);
+    let open = connection.clone();
+    let end = move || open.close(CLOSED, b"ended over another link");
+    let entry = Arc::new(server.regions.links().enter(theirs.link, end));
     let max_operation = server.config.max_operation.as_u64();
     let description = server.description.encode();
     let description_len = description.len() as u64;
@@ -235,15 +239,14 @@ async fn greet(connection: &Connection, server: &Server, clock: &Clock) -> Resul
 async fn serve_stream(
     connection: Connection,
     server: Arc<Server>,
-    entry: Arc<Entry>,
+    entry: Arc<OpenLink>,
     place: Arc<Place>,
     (send, receive): (SendStream, RecvStream),
 ) {
     let clock = Clock::new(server.config.stall_timeout);
     let mut stream = Stream {
         regions: &server.regions,
-        served: &server.served,
-        link: entry.link(),
+        link: entry.id(),
         place: &place,
         at_work: None,
         max_operation: server.config.max_operation.as_u64(),
@@ -272,7 +275,6 @@ struct Refused {
 
 struct Stream<'a> {
     regions: &'a RegionTable,
-    served: &'a Served,
     link: LinkId,
     place: &'a Arc<Place>,
     /// From the first request that knew a key to the end of the stream.
@@ -395,7 +397,7 @@ impl Stream<'_> {
             return Err(End::Malformed);
         }
         let _at_work = self.place.call();
-        self.served.end(lost).await;
+        self.regions.links().end(lost).await;
         self.answer(Status::Done, request.id, 0).await
     }
 

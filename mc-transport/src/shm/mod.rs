@@ -167,7 +167,6 @@ impl ShmTransport {
             let (rails, shortcuts) = (Vec::new(), Vec::new());
             let service = Service {
                 description: Description { node, connection: None, rails, shortcuts },
-                connections: regions.connections().clone(),
                 regions: regions.clone(),
                 max_operation: config.max_operation.as_u64(),
                 connect_timeout: config.connect_timeout,

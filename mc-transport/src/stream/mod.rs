@@ -2,11 +2,10 @@
 //! what TCP, TLS and the streams of shared memory have in common.
 //!
 //! A stream comes from elsewhere, connected. [`greeting`] and [`server`] exchange prefaces over
-//! it, [`link`] and [`receiver`] are the side that asks, [`server`] the side that owns memory,
-//! and [`connections`] lets a peer end a stream that it lost. [`frames`] moves bytes between
+//! it, [`link`] and [`receiver`] are the side that asks, [`server`] the side that owns memory.
+//! [`frames`] moves bytes between
 //! memory and the [`socket`]s.
 
-pub(crate) mod connections;
 mod frames;
 pub(crate) mod greeting;
 pub(crate) mod link;

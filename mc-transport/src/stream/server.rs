@@ -7,15 +7,16 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use mc_places::{Seat, Stage};
 use mc_ticket::Ticket;
+use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use super::connections::Connections;
 use super::frames::{DIRECT, Frame, ReceiveBuffer, SendQueue, Target};
 use super::progress::{ProgressTimeout, Stalled};
 use super::socket::Stream;
@@ -54,8 +55,6 @@ pub(crate) struct Service {
     pub(crate) max_operation: u64,
     /// What peers are told of this node.
     pub(crate) description: Description,
-    /// The connections that are open.
-    pub(crate) connections: Connections,
     /// How long the exchange of prefaces may take.
     pub(crate) connect_timeout: Duration,
     /// How long a peer that owes something may go without progress.
@@ -70,11 +69,13 @@ pub(crate) async fn serve_stream(stream: Stream, service: &Service, seat: Seat) 
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| End::Io(error.into()))?;
     let id = LinkId::from_bytes(id);
-    let entry = service.connections.enter(id);
-    // Dropped before the entry, which says that nothing is touched any more.
+    let asked = Arc::new(Notify::new());
+    let told = Arc::clone(&asked);
+    let _open = service.regions.links().enter(id, move || told.notify_one());
+    // Dropped before the entry in the table, which says that nothing is touched any more.
     let mut served =
         pin!(async { Connection::greet(stream, service, id, seat).await?.serve().await });
-    let mut asked = pin!(entry.asked_to_end());
+    let mut asked = pin!(asked.notified());
     poll_fn(|cx| match asked.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(Err(End::Fenced)),
         Poll::Pending => served.as_mut().poll(cx),
@@ -139,7 +140,6 @@ struct Connection {
     stream: Stream,
     seat: Seat,
     regions: RegionTable,
-    connections: Connections,
     max_operation: u64,
     received: ReceiveBuffer,
     answers: SendQueue,
@@ -159,7 +159,6 @@ impl Connection {
             stream,
             seat,
             regions: service.regions.clone(),
-            connections: service.connections.clone(),
             max_operation: service.max_operation,
             received: ReceiveBuffer::new(),
             answers: SendQueue::default(),
@@ -244,7 +243,7 @@ impl Connection {
                 self.answer(Status::Malformed, request.id).await?;
                 return Err(End::Malformed);
             }
-            self.connections.end(LinkId::from_bytes(request.key.to_bytes())).await;
+            self.regions.links().end(LinkId::from_bytes(request.key.to_bytes())).await;
             return self.answer(Status::Done, request.id).await;
         }
         if request.len > self.max_operation {

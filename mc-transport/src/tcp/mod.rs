@@ -146,7 +146,6 @@ impl TcpTransport {
                 regions: regions.clone(),
                 max_operation: config.max_operation.as_u64(),
                 description,
-                connections: regions.connections().clone(),
                 connect_timeout: config.connect_timeout,
                 stall_timeout: config.stall_timeout,
             };

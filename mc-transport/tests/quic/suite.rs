@@ -1,14 +1,17 @@
 //! The public suite.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use mc_transport::conformance::{CASES, Pair, run};
 use mc_transport::{
-    Access, Node, NodeConfig, Operation, QuicConfig, QuicTransport, ShmConfig, Transport,
+    Access, Link, Node, NodeConfig, Operation, QuicConfig, QuicTransport, ShmConfig, Transport,
 };
 
-use crate::nodes::{connecting, one, span, start};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::nodes::{DEADLINE, connecting, one, span, start};
 use crate::pki::Authority;
 
 async fn pair(authority: &Authority, listen: &str, connections: usize) -> [QuicTransport; 2] {
@@ -91,5 +94,34 @@ async fn nodes_over_quic_find_shared_memory() {
         one(&*link, write).await.unwrap();
         assert_eq!(memory.slice(5, 3).unwrap().to_vec(), b"abc");
         peer.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_link_of_one_transport_is_ended_over_another() {
+    let authority = Authority::new();
+    let mut config = NodeConfig::default();
+    let mut quic = connecting(&authority);
+    quic.server = Some(authority.server());
+    config.quic = Some(quic);
+    config.accept_peers("127.0.0.1:0".parse().unwrap(), "127.0.0.1".to_owned());
+    config.tcp.listen = Some("127.0.0.1:0".parse().unwrap());
+    let owner = Node::start(config).await.unwrap();
+    let endpoints: Vec<_> = owner.endpoints().cloned().collect();
+    let [over_quic, over_tcp] = &endpoints[..] else { panic!("{endpoints:?}") };
+    for (lost, kept) in [(over_quic, over_tcp), (over_tcp, over_quic)] {
+        let [first, second] =
+            [node(&authority, false, false).await, node(&authority, false, false).await];
+        let lost = first.connect(lost).await.unwrap();
+        let kept = second.connect(kept).await.unwrap();
+        let ids = lost.ids();
+        assert_eq!(ids.len(), 1);
+        timeout(DEADLINE, kept.fence(ids[0])).await.expect("in time").remove(0).unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        while lost.is_healthy() {
+            assert!(Instant::now() < deadline, "the other link was ended");
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert!(kept.is_healthy());
     }
 }
