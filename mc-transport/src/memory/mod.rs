@@ -3,8 +3,8 @@
 //!
 //! A byte of registered memory can change at any moment, because a peer writes
 //! it. Rust references promise the opposite, so none is ever made to these
-//! bytes: they are moved by raw copies between checked bounds, and nothing here
-//! decides anything by looking at them. A copy that races with a peer's write
+//! bytes: they are moved by copies for which a race is defined ([`racy_copy`]), between
+//! checked bounds, and nothing here decides anything by looking at them. A copy that races with a peer's write
 //! yields a mixture of old and new bytes; leases keep that from happening and
 //! checksums find it when it does.
 
@@ -20,6 +20,7 @@ mod part;
 mod pool;
 mod populate;
 mod prefault;
+mod racy_copy;
 #[cfg(target_os = "linux")]
 mod shared;
 mod slice;
@@ -106,9 +107,8 @@ enum Backing {
 // made it keeps the range valid until `drop` (the backing owns it, or `from_raw`'s
 // caller promises it).
 unsafe impl Send for Block {}
-// SAFETY: shared access only ever copies bytes through raw pointers, never by
-// reference, so two threads in the same range mix bytes at worst; see the
-// module's introduction.
+// SAFETY: shared access only ever copies bytes as `racy_copy` does, never by reference, so two
+// threads in the same range mix bytes at worst; see the module's introduction.
 unsafe impl Sync for Block {}
 
 impl Memory {

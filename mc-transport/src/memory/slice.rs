@@ -1,11 +1,12 @@
 //! Parts of a block, and copies into and out of them.
 
 use std::fmt;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use mc_types::Checksum;
 
 use super::mapping::page_size;
+use super::racy_copy::copy as racy_copy;
 use super::{Backing, Memory, MemoryError};
 use crate::checksum::Digest;
 
@@ -102,7 +103,7 @@ impl MemorySlice {
         // SAFETY: `locate` proved that the range lies in the block, which this
         // slice keeps alive; `target` is a reference, and no reference overlaps
         // a block.
-        unsafe { ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
+        unsafe { racy_copy(source, target.as_mut_ptr(), target.len()) };
         Ok(())
     }
 
@@ -124,7 +125,7 @@ impl MemorySlice {
         // SAFETY: `locate` proved that the range lies in the block, which this slice
         // keeps alive; `reserve` made room for `len` bytes behind the vector's, and no
         // vector overlaps a block.
-        unsafe { ptr::copy_nonoverlapping(source, spare, len) };
+        unsafe { racy_copy(source, spare, len) };
         // SAFETY: the bytes up to the new length were there or have just been copied.
         unsafe { target.set_len(target.len() + len) };
         Ok(())
@@ -140,7 +141,7 @@ impl MemorySlice {
         let target = self.locate_target(at, source.len())?;
         // SAFETY: as in `copy_to`, with the roles exchanged, and `locate_target`
         // proved that the block can be written.
-        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) };
+        unsafe { racy_copy(source.as_ptr(), target, source.len()) };
         Ok(())
     }
 
@@ -155,7 +156,7 @@ impl MemorySlice {
         // SAFETY: both ranges lie in blocks that the two slices keep alive,
         // `locate_target` proved that the target can be written, and `copy`
         // allows them to overlap.
-        unsafe { ptr::copy(self.address(), target, self.len) };
+        unsafe { racy_copy(self.address(), target, self.len) };
         Ok(())
     }
 
