@@ -1,7 +1,7 @@
 //! The members that the checks work with.
 
-use mc_cli::MemberArgs;
-use mc_store::{ByteSize, Client, ClientBuilder, NodeConfig, ReplicateConfig};
+use mc_cli::{MemberArgs, MemberError};
+use mc_store::{ByteSize, Client, ClientBuilder, Protocol, ReplicateConfig};
 
 use crate::error::ProviderError;
 
@@ -29,9 +29,12 @@ impl Installation {
         let provider = args.client()?.connect().await.map_err(ProviderError::Join)?;
         let prefix = format!("provider/{}", provider.id());
         let near = Reader::join("shared memory", args.client()?).await?;
-        let distant = args.client()?.node(NodeConfig::default());
-        let distant = Reader::join("TCP", distant).await?;
-        let master = args.settings()?.master.unwrap_or_default();
+        let settings = args.settings()?;
+        let mut node = settings.node_config().map_err(MemberError::from)?;
+        node.disable_shared_memory();
+        let carrier = if settings.protocol == Some(Protocol::Quic) { "QUIC" } else { "TCP" };
+        let distant = Reader::join(carrier, args.client()?.node(node)).await?;
+        let master = settings.master.unwrap_or_default();
         Ok(Self { master, provider, readers: [near, distant], prefix })
     }
 
