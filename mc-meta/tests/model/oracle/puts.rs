@@ -140,11 +140,14 @@ impl Oracle {
     fn coldest_makes_room(&self, put: &PutStart<'_>, most: u64) -> bool {
         let victims = || self.objects.values().filter(|object| self.is_ordinary_victim(object));
         let coldest = victims().min_by_key(|object| self.last_rank(object));
-        // Of two that were last used in the same millisecond, the one whose soft pin has lapsed
-        // may go before the other or after it.
+        // One that may have been set aside ranks anywhere between its last use and the end of its
+        // protection. Of two that were last used in the same millisecond, the one whose soft pin
+        // has lapsed may go before the other or after it.
         let is_first = |coldest: &Object| {
-            !victims()
-                .any(|other| other.touched == coldest.touched && other.soft_pin != coldest.soft_pin)
+            !victims().filter(|other| other.generation != coldest.generation).any(|other| {
+                (other.touched, other.turn) < self.last_rank(coldest)
+                    || other.touched == coldest.touched && other.soft_pin != coldest.soft_pin
+            })
         };
         let alone = |coldest: &Object| {
             let cost: u64 = coldest.replicas.iter().map(|(_, extent)| extent.len()).sum();
