@@ -15,6 +15,9 @@ PROVIDED = REPOSITORY / "bindings" / "python" / "mooncake-shim" / "src"
 
 INSTALL = "from mc_store import install_as_mooncake; install_as_mooncake()\n"
 
+#: Top-level modules of older releases.
+OLDER = ["distributed_object_store", "mooncake_vllm_adaptor"]
+
 
 def write_stranger(folder: Path) -> Path:
     """A package `mooncake` that is not ours."""
@@ -51,6 +54,34 @@ assert issubclass(MooncakeDistributedStoreAsync, MooncakeDistributedStore)
 assert BufferPool is RegisteredBufferPool is mooncake.buffer_pool.BufferPool
 """
     )
+
+
+def test_older_modules_have_the_same_classes(preamble: str) -> None:
+    run_python(
+        preamble
+        + """
+from distributed_object_store import DistributedObjectStore
+import mooncake_vllm_adaptor as mva
+
+from mc_store.mooncake import distributed_object_store, mooncake_vllm_adaptor
+assert DistributedObjectStore is distributed_object_store.DistributedObjectStore
+assert mva.MooncakeDistributedStore is DistributedObjectStore
+assert mva.mooncake_vllm_adaptor is mooncake_vllm_adaptor.mooncake_vllm_adaptor
+try:
+    import distributed_object_store.nothing
+except ModuleNotFoundError as error:
+    assert error.name == "distributed_object_store.nothing"
+else:
+    raise AssertionError("there is nothing in it")
+"""
+    )
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_older_modules_are_there_when_asked_for_only(name: str) -> None:
+    missing = run_python(f"import mc_store.mooncake.store, {name}", check=False)
+    assert f"ModuleNotFoundError: No module named {name!r}" in missing.stderr
+    run_python(INSTALL + f"import sys; assert {name!r} not in sys.modules; import {name}")
 
 
 def test_specs_are_found_as_connectors_look_for_them(preamble: str) -> None:
@@ -152,8 +183,27 @@ assert old.origin == "stranger"
     )
 
 
+@pytest.mark.parametrize("name", OLDER)
+def test_stranger_of_an_older_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").write_text("MooncakeDistributedStore = 'stranger'\n")
+    env = {"PYTHONPATH": str(tmp_path)}
+    refused = run_python(INSTALL, env=env, check=False)
+    assert f"ImportError: another package {name!r} is installed in {tmp_path}" in refused.stderr
+    refused = run_python(f"import {name}\n" + INSTALL, env=env, check=False)
+    assert f"ImportError: another package {name!r} is imported from {tmp_path}" in refused.stderr
+    for first in ["", f"import {name}\n"]:
+        run_python(
+            first + "from mc_store import install_as_mooncake; install_as_mooncake(force=True)\n"
+            f"import {name}; assert {name}.__name__.startswith('mc_store.'), {name}",
+            env=env,
+        )
+
+
 def test_distribution_is_no_stranger() -> None:
-    run_python(INSTALL + "import mooncake.store", env={"PYTHONPATH": str(PROVIDED)})
+    env = {"PYTHONPATH": str(PROVIDED)}
+    run_python(INSTALL + "import mooncake.store", env=env)
+    for name in ["mooncake", *OLDER]:
+        run_python(f"import {name}\n" + INSTALL + f"import {name}", env=env)
 
 
 def test_distribution_beside_another(tmp_path: Path) -> None:
@@ -166,6 +216,23 @@ def test_distribution_beside_another(tmp_path: Path) -> None:
     (tmp_path / "mooncake" / "__init__.py").write_text("")
     refused = run_python(INSTALL, env=env, check=False)
     assert "ImportError: another package 'mooncake' is installed" in refused.stderr
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_distribution_beside_another_of_an_older_name(tmp_path: Path, name: str) -> None:
+    shutil.copytree(PROVIDED / name, tmp_path / name)
+    env = {"PYTHONPATH": str(tmp_path)}
+    run_python(f"import {name}", env=env)
+    (tmp_path / name / "stranger.py").touch()
+    mixed = run_python(f"import {name}", env=env, check=False)
+    assert f"ImportError: the package {name!r} of mc-store-mooncake is mixed" in mixed.stderr
+
+
+def test_distribution_contains_every_name() -> None:
+    project = tomllib.loads((PROVIDED.parent / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert packages == sorted(f"src/{name}" for name in ["mooncake", *OLDER])
+    assert {path.name for path in PROVIDED.iterdir()} >= {"mooncake", *OLDER}
 
 
 # ---- programs

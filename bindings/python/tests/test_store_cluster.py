@@ -111,6 +111,24 @@ def test_rdma_means_tcp(cluster: Cluster, key: str) -> None:
     store.close()
 
 
+def test_rdma_is_warned_of_once(cluster: Cluster) -> None:
+    done = run_python(
+        """
+import sys
+from mc_store.mooncake.store import MooncakeDistributedStore
+
+for _ in range(2):
+    store = MooncakeDistributedStore()
+    assert store.setup("127.0.0.1", "", 0, 1 << 20, "rdma", "", sys.argv[1]) == 0
+    assert store.init_all("rdma", "", 0) == 0
+    store.close()
+""",
+        cluster.address,
+    )
+    assert done.stderr.count("bytes travel over TCP") == 1, done
+    assert " WARN " in done.stderr
+
+
 def test_nothing_works_before_setup_and_after_close(cluster: Cluster) -> None:
     memory = ctypes.create_string_buffer(8)
     address = ctypes.addressof(memory)

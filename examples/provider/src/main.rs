@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 
 async fn check(args: &MemberArgs) -> Result<(), ProviderError> {
     let started = Instant::now();
-    let installation = Installation::join(args).await?;
+    let installation = Box::pin(Installation::join(args)).await?;
     let outcome = checks::run(&installation).await;
     installation.leave().await;
     let passed = outcome?;

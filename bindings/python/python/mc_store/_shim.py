@@ -1,4 +1,4 @@
-"""``import mooncake.store`` gives this package's modules."""
+"""``import mooncake.store``, and imports by older names, give this package's modules."""
 
 from __future__ import annotations
 
@@ -11,40 +11,31 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 
-_ALIAS = "mooncake"
-_REAL = "mc_store.mooncake"
+#: Mooncake's top-level names, and the modules of this package that they stand for.
+_MODULES = {
+    "mooncake": "mc_store.mooncake",
+    # Older releases.
+    "distributed_object_store": "mc_store.mooncake.distributed_object_store",
+    "mooncake_vllm_adaptor": "mc_store.mooncake.mooncake_vllm_adaptor",
+}
 
-# What the distribution that provides a package `mooncake` for good has in its folder. The second
-# file tells that the folder is ours.
+# The files that the distribution mc-store-mooncake has in the folder of each top-level name. The
+# second one marks the folder as ours.
 _MARK = "_provided_by_mc_store.py"
 _PROVIDED_FILES = {"__init__.py", _MARK, "__pycache__"}
 
 
 def install(*, force: bool) -> None:
-    """What :func:`mc_store.install_as_mooncake` does."""
-    loaded = sys.modules.get(_ALIAS)
-    if _has_finder():
-        pass
-    elif loaded is None:
-        stranger = _installed_stranger()
-        if stranger is not None and not force:
-            raise ImportError(
-                f"another package {_ALIAS!r} is installed in {stranger}; uninstall it, or call "
-                "install_as_mooncake(force=True) to hide it from this process",
-                name=_ALIAS,
-            )
-    else:
-        if not force:
-            place = getattr(loaded, "__file__", None) or list(getattr(loaded, "__path__", []))
-            raise ImportError(
-                f"another package {_ALIAS!r} is imported from {place}; call install_as_mooncake "
-                "before it is, or with force=True to replace it",
-                name=_ALIAS,
-            )
-        for name in [name for name in sys.modules if name.partition(".")[0] == _ALIAS]:
-            del sys.modules[name]
-    _add_finder()
-    importlib.import_module(_ALIAS)
+    """Does what :func:`mc_store.install_as_mooncake` describes."""
+    names = [name for name in _MODULES if name not in _installed_names()]
+    if not force:
+        for name in names:
+            _refuse_stranger(name)
+    for loaded in list(sys.modules):
+        if loaded.partition(".")[0] in names:
+            del sys.modules[loaded]
+    _add_to_finder(names)
+    importlib.import_module("mooncake")
 
 
 def provide(name: str, folders: Iterable[str]) -> None:
@@ -63,14 +54,18 @@ def provide(name: str, folders: Iterable[str]) -> None:
             "uninstall both, then install the one that you want",
             name=name,
         )
-    _add_finder()
+    _add_to_finder([name])
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds ``mooncake.x`` where ``mc_store.mooncake.x`` is.
+    """Finds ``mooncake.x`` where ``mc_store.mooncake.x`` is, and the older names likewise.
 
     It stands before the finder of files, which would load every module a second time.
     """
+
+    def __init__(self) -> None:
+        #: The top-level names that it finds. It leaves the others to the next finder.
+        self.names: set[str] = set()
 
     def find_spec(
         self,
@@ -78,11 +73,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        package, _, rest = fullname.partition(".")
-        if package != _ALIAS:
+        top, dot, rest = fullname.partition(".")
+        if top not in self.names:
             return None
         try:
-            real = importlib.util.find_spec(f"{_REAL}.{rest}" if rest else _REAL)
+            real = importlib.util.find_spec(_MODULES[top] + dot + rest)
         except ModuleNotFoundError:
             return None
         if real is None:
@@ -124,22 +119,50 @@ class _Loader(importlib.abc.InspectLoader):
         return loader
 
 
-def _has_finder() -> bool:
-    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+def _finder() -> _Finder | None:
+    return next((finder for finder in sys.meta_path if isinstance(finder, _Finder)), None)
 
 
-def _add_finder() -> None:
-    if not _has_finder():
-        sys.meta_path.insert(0, _Finder())
+def _installed_names() -> set[str]:
+    """The top-level names that are ours in this process already."""
+    finder = _finder()
+    return finder.names if finder else set()
+
+
+def _add_to_finder(names: Iterable[str]) -> None:
+    finder = _finder()
+    if finder is None:
+        finder = _Finder()
+        sys.meta_path.insert(0, finder)
+    finder.names.update(names)
+
+
+def _refuse_stranger(name: str) -> None:
+    """Raises ``ImportError`` if a package ``name`` is imported or installed that is not ours."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        place = getattr(loaded, "__file__", None) or list(getattr(loaded, "__path__", []))
+        raise ImportError(
+            f"another package {name!r} is imported from {place}; call install_as_mooncake "
+            "before it is, or with force=True to replace it",
+            name=name,
+        )
+    stranger = _installed_stranger(name)
+    if stranger is not None:
+        raise ImportError(
+            f"another package {name!r} is installed in {stranger}; uninstall it, or call "
+            "install_as_mooncake(force=True) to hide it from this process",
+            name=name,
+        )
 
 
 def _has_strangers(folder: str) -> bool:
     return not _PROVIDED_FILES.issuperset(os.listdir(folder))
 
 
-def _installed_stranger() -> str | None:
-    """Where a package ``mooncake`` is installed that is not wholly ours."""
-    spec = importlib.util.find_spec(_ALIAS)
+def _installed_stranger(name: str) -> str | None:
+    """The place of an installed package ``name`` that is not wholly ours."""
+    spec = importlib.util.find_spec(name)
     if spec is None:
         return None
     folders = list(spec.submodule_search_locations or [])

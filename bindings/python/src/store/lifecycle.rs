@@ -40,7 +40,7 @@ impl Store {
     /// local_buffer_size: bytes of memory for values that get and get_batch read; 0 makes a pure
     ///     server, whose other calls are refused with -600.
     /// protocol: "tcp", or "quic" with the variables MC_STORE_TRANSFER_TLS_CA, _CERT and _KEY.
-    ///     "rdma" is accepted, with a warning, and means TCP.
+    ///     "rdma" is accepted and means TCP; a process warns of that once.
     /// rdma_devices: network devices to use together, with commas in between; those that the host
     /// lacks are warned of. engine, ssd_offload_path: accepted and without effect.
     /// master_server_addr: "host:port".

@@ -1,5 +1,6 @@
 //! What `setup` is told.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mc_store::{ByteSize, ClientConfig, ConfigError, Protocol};
@@ -122,13 +123,17 @@ impl Settings {
     }
 }
 
-/// Whether `protocol` names a way of bytes, logging what becomes of it. A
-/// host without devices for RDMA gets TCP from Mooncake, too.
+/// Returns whether `protocol` is one that `setup` takes, and logs the reason if not. The first
+/// "rdma" of a process is warned of: a host without devices for RDMA gets TCP from Mooncake, too.
 pub(super) fn is_known_protocol(protocol: &str) -> bool {
     match protocol {
         "tcp" | "quic" | "rpc_only" => true,
         "rdma" => {
-            tracing::warn!("protocol rdma is not part of this build: bytes travel over TCP");
+            // Not a Once: a child forked during its call would wait for it forever.
+            static WARNED: AtomicBool = AtomicBool::new(false);
+            if !WARNED.swap(true, Ordering::Relaxed) {
+                tracing::warn!("protocol rdma is not part of this build: bytes travel over TCP");
+            }
             true
         }
         other => {

@@ -1,7 +1,9 @@
 """Mooncake's Python modules, on this store.
 
 What a program imports from ``mooncake`` is here under the same names: replace ``mooncake`` by
-``mc_store.mooncake``, or call :func:`mc_store.install_as_mooncake` and change nothing.
+``mc_store.mooncake``, or call :func:`mc_store.install_as_mooncake` and change nothing. The modules
+``distributed_object_store`` and ``mooncake_vllm_adaptor``, which older releases have outside of the
+package, are inside of it here.
 """
 
 from __future__ import annotations
