@@ -150,8 +150,9 @@ async fn a_copy_within_one_client_takes_no_socket() {
     assert_eq!(cluster.holders("k").await, ["second"]);
     assert_eq!(app.get("k").await.unwrap(), value);
     let paths = node.metrics().paths;
-    let written: Vec<_> = paths.iter().map(|of| (of.path.as_str(), of.written)).collect();
-    assert_eq!(written, [("own_memory", 1_000_000), ("shared_memory", 0), ("tcp", 0)]);
+    let written = paths.iter().filter(|of| of.written > 0);
+    let written: Vec<_> = written.map(|of| (of.path.as_str(), of.written)).collect();
+    assert_eq!(written, [("own_memory", 1_000_000)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
