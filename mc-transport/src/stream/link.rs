@@ -36,7 +36,7 @@ use crate::slice_sums::Summing;
 use crate::tasks::{Counted, Tasks};
 use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder};
 
-/// A link of a [`TcpTransport`](super::TcpTransport): a connection, and the tasks that
+/// A link of a [`TcpTransport`](crate::TcpTransport): a connection, and the tasks that
 /// serve it.
 pub struct StreamLink {
     channel: Arc<Channel>,

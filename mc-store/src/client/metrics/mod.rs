@@ -37,7 +37,7 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// A kind of call that a [`Client`] times.
+    /// A kind of call that a [`Client`](crate::Client) times.
     ClientOperation {
         /// Puts of one object, however its bytes are given.
         Put = "put",
