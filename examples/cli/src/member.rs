@@ -6,7 +6,7 @@ use mc_types::{ByteSize, ParseByteSizeError};
 
 use crate::credentials::CredentialArgs;
 use crate::entry::UsageError;
-use crate::transfer::{TransferArgs, device_names, parse_protocol};
+use crate::transfer::{TransferArgs, parse_protocol};
 
 /// The flags, to be flattened into a program's own. A flag goes before its variable, and
 /// that before the variables of [`ClientConfig::from_env`], which are heeded, too.
@@ -140,7 +140,7 @@ impl MemberArgs {
         flags.global_segment_size = self.segment_size;
         flags.local_hostname = self.local_hostname.clone();
         flags.protocol = self.protocol;
-        flags.device_name = device_names(&self.device_name);
+        flags.device_name = ClientConfig::device_names(&self.device_name);
         self.transfer.add_to(&mut flags);
         let mut config = said.overridden_by(flags);
         config.master.get_or_insert_with(|| MASTER.to_owned());
@@ -187,10 +187,10 @@ mod tests {
 
     #[test]
     fn the_reference_system_s_names_are_understood() {
-        let flags = ["--device_name=lo", "--metadata-server=127.0.0.1:2379", "--tenant=t"];
+        let flags = ["--device_name=ibp6s0", "--metadata-server=127.0.0.1:2379", "--tenant=t"];
         let member = parse(&flags).unwrap().member;
         let config = member.over(ClientConfig::default());
-        assert_eq!(config.device_name, Some(vec!["lo".to_owned()]));
+        assert_eq!(config.device_name, Some(vec!["ibp6s0".to_owned()]));
         assert_eq!(config.global_segment_size, Some(ByteSize::mib(3200)));
         assert_eq!(config.master.as_deref(), Some("127.0.0.1:50051"));
         assert!(member.client().is_ok());

@@ -45,15 +45,6 @@ impl TransferArgs {
     }
 }
 
-/// Returns the network devices of a text that names them with commas in between; `None` if it
-/// names none.
-#[must_use]
-pub fn device_names(text: &str) -> Option<Vec<String>> {
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let names: Vec<String> = names.map(str::to_owned).collect();
-    (!names.is_empty()).then_some(names)
-}
-
 /// A protocol that bytes cannot travel by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected tcp or quic")]

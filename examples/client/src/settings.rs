@@ -28,7 +28,7 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.segment_name = args.segment_name.clone();
     flags.metadata_server = args.metadata_server.clone();
     flags.protocol = args.protocol;
-    flags.device_name = mc_cli::device_names(&args.device_name);
+    flags.device_name = ClientConfig::device_names(&args.device_name);
     args.transfer.add_to(&mut flags);
     flags.transfer_max_connections = args.max_connections;
     flags.transfer_max_connections_per_address = args.max_connections_per_address;

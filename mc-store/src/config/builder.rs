@@ -239,9 +239,15 @@ fn node(config: &ClientConfig) -> Result<NodeConfig, ConfigError> {
     if let Some(most) = config.transfer_max_connections_per_address {
         tcp.max_connections_per_address = most.get();
     }
-    let discovery = discovery(config);
-    if discovery.auto {
-        let cards = discovery.select(&Topology::read()?)?;
+    let mut discovery = discovery(config);
+    let topology = if discovery.auto { Some(Topology::read()?) } else { None };
+    if let Some(topology) = &topology
+        && config.auto_discovery != Some(true)
+    {
+        drop_unusable(&mut discovery, topology);
+    }
+    if let Some(topology) = topology.filter(|_| discovery.auto) {
+        let cards = discovery.select(&topology)?;
         // One address of each: two would make one card look like two.
         tcp.rails = cards.iter().filter_map(|card| card.addresses.first().copied()).collect();
         let names: Vec<&str> = cards.iter().map(|card| &*card.name).collect();
@@ -329,6 +335,27 @@ fn discovery(config: &ClientConfig) -> Discovery {
     discovery.filters = if found { filters } else { named };
     discovery.near = config.numa_node;
     discovery
+}
+
+/// Leaves out the named devices that this host cannot use, with a warning, and uses none if none is
+/// left: configurations of Mooncake name the RDMA devices of other hosts, which it disregards over
+/// TCP.
+fn drop_unusable(discovery: &mut Discovery, topology: &Topology) {
+    let mut device = discovery.clone();
+    let (usable, unusable): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut discovery.filters).into_iter().partition(|name| {
+            device.filters = vec![name.clone()];
+            device.select(topology).is_ok()
+        });
+    if !unusable.is_empty() {
+        let instead = if usable.is_empty() { "the system chooses" } else { "the others are used" };
+        warn!(
+            "device_name: this host has no usable network device {}; {instead}",
+            unusable.join(", ")
+        );
+    }
+    discovery.auto = !usable.is_empty();
+    discovery.filters = usable;
 }
 
 /// What the segment is made of.
@@ -490,7 +517,11 @@ mod tests {
             found("auto_discovery = true\ndevice_name = 'b'\ndevice_filters = 'a'"),
             (true, "a".into())
         );
-        let config = ClientConfig::from_toml("device_name = 'no-such-device'").unwrap();
-        assert!(matches!(node(&config), Err(ConfigError::Devices(_))));
+        let node = |toml: &str| node(&ClientConfig::from_toml(toml).unwrap());
+        let unusable = "auto_discovery = true\ndevice_filters = 'no-such-device'";
+        assert!(matches!(node(unusable), Err(ConfigError::Devices(_))));
+        let rails = |toml: &str| node(toml).unwrap().tcp.rails.len();
+        assert_eq!(rails("device_name = 'no-such-device'"), 0);
+        assert_eq!(rails("device_name = 'no-such-device, lo'"), 1);
     }
 }

@@ -201,6 +201,20 @@ impl ClientConfig {
         Ok(self)
     }
 
+    /// Returns the network devices of a text that names them with commas in between, for
+    /// `device_name`; `None` if it names none.
+    ///
+    /// ```
+    /// let names = mc_store::ClientConfig::device_names("eth0, eth1");
+    /// assert_eq!(names, Some(vec!["eth0".to_owned(), "eth1".to_owned()]));
+    /// assert_eq!(mc_store::ClientConfig::device_names(""), None);
+    /// ```
+    #[must_use]
+    pub fn device_names(text: &str) -> Option<Vec<String>> {
+        let names = value::trimmed(text.split(','));
+        (!names.is_empty()).then_some(names)
+    }
+
     fn from_entries(
         entries: Vec<(String, Value)>,
         source_name: &ConfigSource,

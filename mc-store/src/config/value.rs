@@ -263,14 +263,17 @@ pub(super) fn rpc_protocol(value: &Value) -> Result<Protocol, Expected> {
 /// Names, as a list or with commas in between.
 pub(super) fn names(value: &Value) -> Result<Vec<String>, Expected> {
     let expected = "at most 64 names of devices, with commas in between";
-    let names: Vec<&str> = match value {
-        Value::Text(text) => text.split(',').collect(),
-        Value::List(names) => names.iter().map(String::as_str).collect(),
+    let names = match value {
+        Value::Text(text) => trimmed(text.split(',')),
+        Value::List(names) => trimmed(names.iter().map(String::as_str)),
         _ => return Err(expected),
     };
-    let names = names.into_iter().map(str::trim).filter(|name| !name.is_empty());
-    let names: Vec<String> = names.map(str::to_owned).collect();
     if names.len() <= MAX_DEVICES { Ok(names) } else { Err(expected) }
+}
+
+/// The names without the space around them, and without empty ones.
+pub(super) fn trimmed<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -42,7 +42,8 @@ impl Store {
     /// protocol: "tcp", or "quic" with the variables MC_STORE_TRANSFER_TLS_CA, _CERT and _KEY.
     ///     "rdma" is accepted and means TCP; a process warns of that once.
     /// rdma_devices: network devices to use together, with commas in between; those that the host
-    /// lacks are warned of. engine, ssd_offload_path: accepted and without effect.
+    ///     lacks are left out with a warning.
+    /// engine, ssd_offload_path: accepted and without effect.
     /// master_server_addr: "host:port".
     /// enable_ssd_offload: accepted, with a warning, and without effect.
     /// tenant_id: whose objects these are.

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mc_store::{ByteSize, ClientConfig, ConfigError, Protocol};
-use mc_transport::topology::{Discovery, Topology};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -106,7 +105,7 @@ impl Settings {
         let size = |bytes| Some(ByteSize::bytes(bytes));
         config.master = Some(self.master_server_addr);
         config.protocol = (self.protocol == "quic").then_some(Protocol::Quic);
-        config.device_name = known_devices(&self.devices).or(config.device_name);
+        config.device_name = ClientConfig::device_names(&self.devices).or(config.device_name);
         config.local_hostname = Some(self.local_hostname);
         config.global_segment_size = size(self.global_segment_size);
         // Without either it would have nothing to do; Mooncake takes it for a
@@ -141,24 +140,6 @@ pub(super) fn is_known_protocol(protocol: &str) -> bool {
             false
         }
     }
-}
-
-/// The network devices of `names` that this host has. Mooncake's configurations name RDMA devices
-/// that a host without RDMA lacks, which is no reason not to start.
-fn known_devices(names: &str) -> Option<Vec<String>> {
-    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let names: Vec<String> = names.map(str::to_owned).collect();
-    let topology = if names.is_empty() { None } else { Topology::read().ok() }?;
-    let is_known = |name: &String| {
-        let mut device = Discovery::default();
-        (device.auto, device.filters) = (true, vec![name.clone()]);
-        device.select(&topology).is_ok()
-    };
-    let (known, unknown): (Vec<_>, Vec<_>) = names.into_iter().partition(is_known);
-    if !unknown.is_empty() {
-        tracing::warn!("this host cannot use the network device {}", unknown.join(", "));
-    }
-    (!known.is_empty()).then_some(known)
 }
 
 /// A size in bytes: an int, or a text such as "16MB".

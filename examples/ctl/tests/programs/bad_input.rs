@@ -85,7 +85,10 @@ fn ports_in_use() {
 #[test]
 fn nobody_answers_as_a_master() {
     let nowhere = format!("--master_server_address={NOWHERE}");
-    run("mc-client", &[&nowhere, "--port=0", "--device_name=no0"]).assert_refused(1, "no0");
+    let settings = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    std::fs::write(&settings, "auto_discovery = true\ndevice_filters = ['no0']").unwrap();
+    let config = format!("--config={}", settings.path().display());
+    run("mc-client", &[&nowhere, "--port=0", &config]).assert_refused(1, "no0");
     for verb in [&["stat"][..], &["ls"], &["put", "k", "v"], &["get", "k"], &["exist", "k"]] {
         ctl(NOWHERE, verb).assert_refused(1, NOWHERE);
     }
