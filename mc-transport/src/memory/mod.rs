@@ -8,6 +8,7 @@
 //! yields a mixture of old and new bytes; leases keep that from happening and
 //! checksums find it when it does.
 
+mod available;
 mod error;
 #[cfg(target_os = "linux")]
 mod file;
@@ -243,6 +244,16 @@ impl Memory {
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.block.writable
+    }
+
+    /// Begins to populate the first `window` bytes, for memory that will be written soon, and
+    /// stays at least that far ahead of what is written: the first write to a page costs several
+    /// times what copying its bytes does. Asks the system for huge pages (transparent ones, where
+    /// they are enabled). The work is done by a thread of the lowest priority, which ends when
+    /// less than an eighth of the host's memory, or of the control group's, is available. Does
+    /// nothing to memory that is populated or not mapped here, nor on systems other than Linux.
+    pub fn populate_ahead(&self, window: usize) {
+        self.block.populate_ahead(window);
     }
 
     /// `len` bytes from `offset`; `None` when they do not lie inside.

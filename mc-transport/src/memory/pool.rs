@@ -7,6 +7,9 @@ use mc_alloc::{AllocatedBuffer, OffsetAllocator, SharedAllocator};
 
 use super::{Backing, Block, Memory, MemoryError};
 
+/// Bytes that are populated before they are used, and before anything is used.
+const AHEAD: usize = 32 << 20;
+
 /// Blocks of a pool begin at multiples of this, and those of at least a page at multiples
 /// of a page.
 const ALIGN: u64 = 64;
@@ -47,12 +50,14 @@ pub(super) struct Part {
 }
 
 impl BufferPool {
-    /// A pool of `capacity` bytes. Its pages are populated when they are first used.
+    /// A pool of `capacity` bytes. Its pages are populated in the background, up to 32 MiB before
+    /// they are used ([`Memory::populate_ahead`]).
     ///
     /// # Errors
     /// [`MemoryError`] when the system has no such room.
     pub fn new(capacity: usize) -> Result<Self, MemoryError> {
         let whole = Memory::allocate(capacity)?;
+        whole.populate_ahead(AHEAD);
         Ok(Self { whole, space: SharedAllocator::new(OffsetAllocator::new(capacity as u64)) })
     }
 
@@ -65,7 +70,9 @@ impl BufferPool {
         let size = (len as u64).checked_next_multiple_of(ALIGN)?;
         let place = self.space.allocate(size, align).ok()?;
         let offset = usize::try_from(place.extent().offset()).expect("inside of a block in memory");
-        let base = NonNull::new(self.whole.slice(offset, len)?.address())?;
+        let slice = self.whole.slice(offset, len)?;
+        slice.populate_behind();
+        let base = NonNull::new(slice.address())?;
         let part = Part { whole: self.whole.clone(), _place: place };
         Some(Memory::new(base, len, Backing::Part(part)))
     }

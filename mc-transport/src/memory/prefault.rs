@@ -1,10 +1,15 @@
-//! Pages that are populated shortly before they are written.
+//! Pages that are populated before they are written.
 //!
 //! The first write to a page costs several times what copying its bytes does: the system has to
 //! find a page, to zero it and to map it, and to do the latter once more for each process that
-//! shares it. Space that nobody has used yet is given out from its beginning to its end, so that
-//! whoever writes it at one place will soon write what is behind. A thread populates that in
-//! the meantime: no more of it than has been written so far, and never more than a window.
+//! shares it. Space that nobody has used yet is given out from its beginning to its end, so a write
+//! at one place announces writes behind it. A thread of the lowest priority populates that in the
+//! meantime: no more of it than has been written so far, and never more than a window. Memory that
+//! will be written soon for certain ([`Memory::populate_ahead`](super::Memory::populate_ahead)) is
+//! populated by a window from the start.
+//!
+//! The thread stops for good where the system, or the process's group, is short of memory: pages
+//! that nobody may ever write must not push out those that somebody uses.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,7 +17,7 @@ use std::thread::Builder;
 
 use parking_lot::Mutex;
 
-use super::Block;
+use super::{Block, available};
 
 /// Bytes populated in one go, less than a millisecond of work: for so long a block that is
 /// dropped may stay, and threads that map memory may wait.
@@ -21,11 +26,16 @@ const STEP: usize = 2 << 20;
 /// Most bytes populated behind a write.
 const WINDOW: usize = 64 << 20;
 
+/// After so many bytes the system is asked again whether it has memory to spare.
+const ASK_AGAIN: usize = 32 << 20;
+
 /// How far a block is populated.
 #[derive(Default)]
 pub(super) struct Prefault {
     /// The end of what was asked for until now; beyond everything when the system refused.
     asked: AtomicUsize,
+    /// Fewest bytes to populate behind a write.
+    ahead: AtomicUsize,
     work: Mutex<Work>,
 }
 
@@ -45,16 +55,29 @@ impl Prefault {
 }
 
 impl Block {
+    /// Begins to populate the first `window` bytes, and from then on at least as many behind
+    /// each write.
+    pub(super) fn populate_ahead(self: &Arc<Self>, window: usize) {
+        let (Some(prefault), Some(mapping)) = (&self.prefault, self.mapping()) else { return };
+        #[cfg(target_os = "linux")]
+        mapping.prefer_huge();
+        #[cfg(not(target_os = "linux"))]
+        let _ = mapping;
+        prefault.ahead.fetch_max(window, Ordering::Relaxed);
+        let end = window.checked_next_multiple_of(STEP).unwrap_or(self.len).min(self.len);
+        self.populate_until(prefault, 0, end);
+    }
+
     /// Begins to populate what is behind the bytes from `start` to `end`, which are about to be
     /// written.
     pub(super) fn populate_behind(self: &Arc<Self>, start: usize, end: usize) {
         let Some(prefault) = &self.prefault else { return };
-        let window = end.clamp(STEP, WINDOW);
-        if (end + window / 2).min(self.len) > prefault.asked.load(Ordering::Relaxed) {
+        let window = end.clamp(STEP, WINDOW).max(prefault.ahead.load(Ordering::Relaxed));
+        if end.saturating_add(window / 2).min(self.len) > prefault.asked.load(Ordering::Relaxed) {
             self.populate_until(
                 prefault,
                 start,
-                (end + window).next_multiple_of(STEP).min(self.len),
+                end.saturating_add(window).min(self.len).next_multiple_of(STEP).min(self.len),
             );
         }
     }
@@ -79,34 +102,43 @@ impl Block {
         }
     }
 
-    /// Populates the next step; says whether there may be another.
-    fn populate_step(&self) -> bool {
-        let (Some(prefault), Some(mapping)) = (&self.prefault, self.mapping()) else {
-            return false;
-        };
-        let (start, len) = {
-            let mut work = prefault.work.lock();
-            let left = prefault.asked.load(Ordering::Relaxed).saturating_sub(work.next);
-            if left == 0 {
-                work.running = false;
-                return false;
-            }
-            let (start, len) = (work.next, left.min(STEP));
-            work.next += len;
-            (start, len)
-        };
-        if let Err(error) = mapping.populate_now(start, len) {
-            tracing::debug!(%error, "pages are not populated before they are written");
-            prefault.asked.store(usize::MAX, Ordering::Relaxed);
-            return false;
+    /// Populates the next step; returns its length, or `None` when nothing is left.
+    fn populate_step(&self, is_short: bool) -> Option<usize> {
+        let (prefault, mapping) = (self.prefault.as_ref()?, self.mapping()?);
+        let mut work = prefault.work.lock();
+        let left = prefault.asked.load(Ordering::Relaxed).saturating_sub(work.next);
+        if left == 0 {
+            work.running = false;
+            return None;
         }
-        true
+        let (start, len) = (work.next, left.min(STEP));
+        work.next += len;
+        drop(work);
+        if is_short {
+            tracing::debug!("memory is short: pages are not populated before they are written");
+        } else {
+            match mapping.populate_now(start, len) {
+                Ok(()) => return Some(len),
+                Err(error) => {
+                    tracing::debug!(%error, "pages are not populated before they are written");
+                }
+            }
+        }
+        prefault.asked.store(usize::MAX, Ordering::Relaxed);
+        None
     }
 }
 
 /// Works until everything that was asked for is done, or the block is gone.
 fn populate(block: &Weak<Block>) {
-    while block.upgrade().is_some_and(|block| block.populate_step()) {}
+    available::yield_to_all();
+    let mut until_asked = 0;
+    while let Some(block) = block.upgrade() {
+        let is_short = until_asked == 0 && available::is_short();
+        let Some(len) = block.populate_step(is_short) else { return };
+        until_asked = if until_asked == 0 { ASK_AGAIN } else { until_asked };
+        until_asked = until_asked.saturating_sub(len);
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -152,6 +184,27 @@ mod tests {
         wait_until("populated to the end", || is_idle(&memory));
         // What lies between is nobody's.
         assert_eq!(resident(&memory), expected + (2 << 20));
+    }
+
+    #[test]
+    fn a_window_is_populated_from_the_start_and_stays_ahead() {
+        const AHEAD: usize = 16 << 20;
+        let memory = Memory::options().shared().allocate(64 << 20).unwrap();
+        memory.populate_ahead(AHEAD);
+        wait_until("populated from the start", || is_idle(&memory));
+        assert_eq!(resident(&memory), AHEAD);
+        for (written, expected) in [(4 << 20, 16 << 20), (10 << 20, 26 << 20), (60 << 20, 64 << 20)]
+        {
+            memory.slice(0, written).unwrap().populate_behind();
+            wait_until("populated behind", || is_idle(&memory));
+            assert_eq!(resident(&memory), expected, "{written}");
+        }
+        // More than there is, and memory that is never populated ahead.
+        let small = Memory::allocate(4 << 20).unwrap();
+        small.populate_ahead(usize::MAX);
+        wait_until("populated to the end", || is_idle(&small));
+        assert_eq!(resident(&small), small.len());
+        Memory::allocate(100).unwrap().populate_ahead(100);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use mc_transport::Transport as _;
 use mc_types::{ByteSize, SegmentId};
 
 use super::error::SegmentError;
+use super::set::allocate;
 use super::{MountedSegment, SegmentOptions};
 use crate::client::Client;
 use crate::client::core::Core;
@@ -109,7 +110,7 @@ impl Core {
         let memory = self.settings.shareable(memory);
         let (len, options) = (usize::try_from(size.as_u64()).unwrap_or(usize::MAX), memory.clone());
         // Pages may be populated here, which takes seconds for many gigabytes.
-        let taken = tokio::task::spawn_blocking(move || memory.allocate(len)).await;
+        let taken = tokio::task::spawn_blocking(move || allocate(&memory, len)).await;
         let memory = match taken {
             Ok(memory) => memory.map_err(|source| SegmentError::Memory { size, source })?,
             Err(error) => match error.try_into_panic() {

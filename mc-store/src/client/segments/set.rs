@@ -9,8 +9,8 @@ use mc_meta::SegmentSpec;
 use mc_rpc::{ClockReading, MasterClient, RpcError};
 use mc_ticket::{Rights, TicketKey};
 use mc_transport::{
-    Access, BootTime, MasterClock, Memory, MemoryOptions, MemorySlice, Node, Region, RemoteSpan,
-    Tickets, Transport,
+    Access, BootTime, MasterClock, Memory, MemoryError, MemoryOptions, MemorySlice, Node, Region,
+    RemoteSpan, Tickets, Transport,
 };
 use mc_types::{ByteSize, ClientId, Endpoint, ErrorCode, Extent, RemoteKey, SegmentId};
 use parking_lot::RwLock;
@@ -82,6 +82,17 @@ struct Mounted {
     ticket_key: Option<TicketKey>,
 }
 
+/// Most bytes of a segment that are populated before they are written.
+const AHEAD: usize = 512 << 20;
+
+/// Takes the memory of a segment, and begins to populate it: a quarter of it at most, because
+/// other segments may get all the puts.
+pub(super) fn allocate(options: &MemoryOptions, len: usize) -> Result<Memory, MemoryError> {
+    let memory = options.allocate(len)?;
+    memory.populate_ahead((len / 4).min(AHEAD));
+    Ok(memory)
+}
+
 impl Segment {
     /// The same segment in fresh memory. The old pages go back to the system first: there
     /// may not be enough for both.
@@ -89,7 +100,7 @@ impl Segment {
         self.memory.discard();
         let (options, len) = (self.options.clone(), self.memory.len());
         // Pages may be populated here, which takes seconds for many gigabytes.
-        let taken = tokio::task::spawn_blocking(move || options.allocate(len)).await;
+        let taken = tokio::task::spawn_blocking(move || allocate(&options, len)).await;
         // It fails when the runtime ends, and this task with it.
         let memory = taken.map_err(|_| MountFailure::Ending)??;
         let (name, endpoint) = (self.name.clone(), self.endpoint.clone());

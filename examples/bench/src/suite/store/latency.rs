@@ -183,7 +183,7 @@ async fn touch(client: &Client, segment: usize) -> Result<(), BenchError> {
 }
 
 /// Removes everything, and waits until its space is free again.
-async fn clear(client: &Client) -> Result<(), BenchError> {
+pub(super) async fn clear(client: &Client) -> Result<(), BenchError> {
     let start = Instant::now();
     client.remove_all(true).await?;
     while client.cluster_report().await?.used > 0 {

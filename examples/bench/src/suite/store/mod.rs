@@ -1,6 +1,7 @@
 //! Puts and gets: master, storage node and client in processes of their own.
 
 mod cluster;
+mod fresh;
 mod latency;
 mod pressure;
 mod range_verify;
@@ -30,6 +31,7 @@ pub(crate) fn run<W: Write>(
 ) -> Result<(), BenchError> {
     let reference = reference.find()?;
     latency::run(scale, reference.as_ref(), report)?;
+    fresh::run(scale, report)?;
     range_verify::run(scale, report)?;
     ticket::run(scale, report)?;
     pressure::run(scale, report)?;
