@@ -193,7 +193,7 @@ fn golden_re_mount_segment() {
         client_id: me(),
         endpoint: spec.endpoint.to_string(),
         remote_key: spec.remote_key.to_bytes().to_vec(),
-        ticket_key: vec![],
+        ..Default::default()
     };
     assert_eq!(proto::ReMountSegmentRequest::decode(&bytes[..]).unwrap(), message);
 }
@@ -210,7 +210,7 @@ fn a_segment_is_attached_again_as_it_was_or_not_at_all() {
         client_id: me(),
         endpoint: spec.endpoint.to_string(),
         remote_key: spec.remote_key.to_bytes().to_vec(),
-        ticket_key: vec![],
+        ..Default::default()
     };
     let ask = |message: &proto::ReMountSegmentRequest| {
         call::<proto::ReMountSegmentResponse>(&service, Method::ReMountSegment, message)
@@ -281,7 +281,7 @@ fn segment_requests_are_the_messages() {
         client_id: me(),
         endpoint: spec.endpoint.to_string(),
         remote_key: spec.remote_key.to_bytes().to_vec(),
-        ticket_key: vec![],
+        ..Default::default()
     };
     assert_eq!(message, message_of(|client| client.mount_segment(ME, &spec)));
     let message = proto::UnmountSegmentRequest {

@@ -16,7 +16,7 @@ use mc_meta::{
     RangedList, Renewed, ReplicaCheck, ReplicaList, ReplicaStatus, Segment, Slice, VerifiedSpan,
 };
 use mc_ticket::Rights;
-use mc_types::{ErrorCode, Extent};
+use mc_types::{Endpoint, ErrorCode, Extent, MAX_ENDPOINT_LEN, MAX_OTHER_ENDPOINTS};
 
 use crate::proto::ping_response;
 use crate::refusal::Refusal;
@@ -41,9 +41,9 @@ const GRANT_FLOOR: usize = 48;
 /// the table.
 const HANDLE_CEILING: usize = 80;
 
-/// Most bytes that one segment of the table takes: its name, its endpoint, 32
+/// Most bytes that one segment of the table takes: its name, its endpoint and the other ones, 32
 /// bytes of id and key, and their tags.
-const SEGMENT_CEILING: usize = 600;
+const SEGMENT_CEILING: usize = 600 + MAX_OTHER_ENDPOINTS * (MAX_ENDPOINT_LEN + 4);
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -82,6 +82,7 @@ fn put_replica(
                     put_bytes(out, 5, &spec.id.to_bytes());
                     put_bytes(out, 6, spec.endpoint.as_str().as_bytes());
                     put_bytes(out, 7, &spec.remote_key.to_bytes());
+                    put_others(out, 10, &spec.endpoint);
                 }
             }
             put_u64(out, 2, extent.len());
@@ -91,6 +92,12 @@ fn put_replica(
         });
         put_enum(out, 2, status as i32);
     });
+}
+
+fn put_others(out: &mut BytesMut, number: u32, endpoint: &Endpoint) {
+    for other in endpoint.others() {
+        put_bytes(out, number, other.as_str().as_bytes());
+    }
 }
 
 fn put_slices(out: &mut BytesMut, number: u32, slices: &[Slice]) {
@@ -515,6 +522,7 @@ impl SegmentTable {
             put_bytes(out, 2, &spec.id.to_bytes());
             put_bytes(out, 3, spec.endpoint.as_str().as_bytes());
             put_bytes(out, 4, &spec.remote_key.to_bytes());
+            put_others(out, 5, &spec.endpoint);
         });
     }
 

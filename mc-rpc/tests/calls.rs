@@ -14,7 +14,7 @@ use mc_meta::{
 };
 use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, RangedList, RpcError, ServerConfig};
 use mc_ticket::{PutToken, Rights, TicketKey};
-use mc_types::{Checksum, ClientId, ErrorCode, KeyRef, SegmentId};
+use mc_types::{Checksum, ClientId, Endpoint, ErrorCode, KeyRef, SegmentId};
 
 const MIB: u64 = 1 << 20;
 
@@ -370,4 +370,35 @@ async fn a_request_too_large_is_not_sent() {
     assert!(matches!(error, RpcError::RequestTooLarge { max: 65_536, .. }), "{error}");
     assert!(!client.exist(key("still works")).await.unwrap());
     server.shutdown().await;
+}
+
+#[tokio::test]
+async fn every_way_to_a_segment_reaches_its_readers_and_writers() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    let way = |scheme: &str| Endpoint::new(scheme, "10.0.0.1:7").unwrap();
+    let ways = [way("tcp+tls"), way("rdma"), way("pigeon")];
+    let mut spec = segment(1, 64 * MIB);
+    spec.endpoint = way("quic").with_others(ways.clone());
+    client.mount_segment(ME, &spec).await.unwrap();
+
+    // A segment is described by itself in single answers, and by a table in those of batches.
+    let config = ReplicateConfig::default();
+    let start = PutStart { key: key("one"), slice_lengths: &[1], config: &config };
+    let single = client.put_start(ME, &start).await.unwrap();
+    let end = PutEnd { key: key("one"), handle: single.handle, checksums: &[], prefixes: &[] };
+    client.put_end(ME, &end).await.unwrap();
+    let puts = [PutStartItem { key: key("two"), slice_lengths: &[1], again: false }];
+    let batch = client.batch_put_start(ME, &config, &puts).await.unwrap().remove(0).unwrap();
+    let got = client.get_replica_list(key("one")).await.unwrap();
+    let many = client.batch_get_replica_list(&[key("one")]).await.unwrap().remove(0).unwrap();
+    for replicas in [&single.replicas, &batch.replicas, &got.replicas, &many.replicas] {
+        let endpoint = &replicas[0].segment.endpoint;
+        assert_eq!((endpoint, endpoint.others()), (&way("quic"), &ways[..]));
+    }
+
+    // It is the same segment when its node has found another way meanwhile.
+    spec.endpoint = way("quic").with_others([]);
+    client.remount_segment(ME, &spec).await.unwrap();
 }

@@ -70,6 +70,7 @@ fn mount(number: u8) -> MountSegmentRequest {
         endpoint: spec.endpoint.as_str().to_owned(),
         remote_key: spec.remote_key.to_bytes().to_vec(),
         ticket_key: vec![number; 16],
+        ..Default::default()
     }
 }
 

@@ -115,7 +115,7 @@ async fn what_a_host_cannot_do_is_an_error_of_the_settings() {
     let master = Master::builder().start().await.unwrap();
     let useless = connect(&master, "global_segment_size = 0\nlocal_buffer_size = 0").await;
     assert!(matches!(useless, Err(StartError::NoRole)));
-    let device = connect(&master, "device_name = 'no-such-device'").await;
+    let device = connect(&master, "auto_discovery = true\ndevice_filters = 'no-such-device'").await;
     assert!(matches!(device, Err(StartError::Config(ConfigError::Devices(_)))));
     let host =
         connect(&master, "local_hostname = 'no such host'\nglobal_segment_size = 4096").await;

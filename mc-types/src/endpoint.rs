@@ -1,20 +1,30 @@
 //! Where a transport reaches a peer.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 
 /// Longest endpoint, in bytes.
 pub const MAX_ENDPOINT_LEN: usize = 256;
 
+/// Most further ways that an endpoint names.
+pub const MAX_OTHER_ENDPOINTS: usize = 3;
+
 /// `scheme://address`: the transport's name and whatever that transport needs
 /// to find the peer (`tcp://10.0.0.7:50052`, `mem://node-3`).
 ///
-/// Cloning copies at most [`MAX_ENDPOINT_LEN`] bytes.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// It may name further ways to the same peer ([`others`](Self::others)), for those who cannot use
+/// this one. Two endpoints are equal if their texts are, whichever other ways they name.
+///
+/// Cloning copies at most [`MAX_ENDPOINT_LEN`] bytes, and as many for each further way.
+#[derive(Clone)]
 pub struct Endpoint {
     text: Box<str>,
     scheme_len: u16,
+    others: Option<Box<[Endpoint]>>,
 }
 
 impl Endpoint {
@@ -40,10 +50,71 @@ impl Endpoint {
         &self.text[usize::from(self.scheme_len) + 3..]
     }
 
-    /// The whole text.
+    /// The whole text, without the other ways.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Further ways to the same peer, in the order of its preference: at most
+    /// [`MAX_OTHER_ENDPOINTS`].
+    #[must_use]
+    pub fn others(&self) -> &[Endpoint] {
+        self.others.as_deref().unwrap_or_default()
+    }
+
+    /// The same endpoint with these as its only other ways. Those that it names already, and
+    /// those beyond [`MAX_OTHER_ENDPOINTS`], are left out; others of theirs do not count.
+    ///
+    /// ```
+    /// use mc_types::Endpoint;
+    /// let tcp: Endpoint = "tcp://10.0.0.7:50052".parse()?;
+    /// let quic: Endpoint = "quic://10.0.0.7:50052".parse()?;
+    /// let both = quic.clone().with_others([tcp.clone(), quic.clone()]);
+    /// assert_eq!(both.others(), [tcp]);
+    /// assert_eq!(both, quic);
+    /// # Ok::<(), mc_types::EndpointError>(())
+    /// ```
+    #[must_use]
+    pub fn with_others(mut self, others: impl IntoIterator<Item = Self>) -> Self {
+        let mut named: Vec<Self> = Vec::new();
+        for mut other in others {
+            if named.len() == MAX_OTHER_ENDPOINTS {
+                break;
+            }
+            if other != self && !named.contains(&other) {
+                other.others = None;
+                named.push(other);
+            }
+        }
+        self.others = (!named.is_empty()).then(|| named.into());
+        self
+    }
+}
+
+impl PartialEq for Endpoint {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Endpoint {}
+
+impl PartialOrd for Endpoint {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Endpoint {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl Hash for Endpoint {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
@@ -64,7 +135,7 @@ impl FromStr for Endpoint {
             return Err(EndpointError::BadAddress);
         }
         let scheme_len = scheme.len() as u16; // bounded by MAX_ENDPOINT_LEN above
-        Ok(Self { text: text.into(), scheme_len })
+        Ok(Self { text: text.into(), scheme_len, others: None })
     }
 }
 

@@ -15,7 +15,7 @@ mod size;
 mod time;
 
 pub use checksum::Checksum;
-pub use endpoint::{Endpoint, EndpointError, MAX_ENDPOINT_LEN};
+pub use endpoint::{Endpoint, EndpointError, MAX_ENDPOINT_LEN, MAX_OTHER_ENDPOINTS};
 pub use error_code::ErrorCode;
 pub use extent::Extent;
 pub use id::{ClientId, Generation, JobId, ParseIdError, SegmentId, Sequence, TaskId, TransferId};

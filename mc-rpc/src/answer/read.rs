@@ -8,7 +8,7 @@ use mc_meta::{
     ClientStatus, MAX_FETCHED_TASKS, MAX_HANDED_CHECKS, MAX_SEGMENT_NAME_LEN, ReplicaCheck,
 };
 use mc_ticket::ClockEpoch;
-use mc_types::{Endpoint, Extent, ObjectKey, RemoteKey, SegmentId, Time};
+use mc_types::{Endpoint, Extent, MAX_OTHER_ENDPOINTS, ObjectKey, RemoteKey, SegmentId, Time};
 
 use super::{ClockReading, Pong, SegmentLocation};
 use crate::error::MalformedReply;
@@ -80,6 +80,7 @@ struct SegmentParts {
     name: Box<str>,
     id: Option<SegmentId>,
     endpoint: Option<Endpoint>,
+    others: Vec<Endpoint>,
     remote_key: Option<RemoteKey>,
 }
 
@@ -88,11 +89,21 @@ impl SegmentParts {
         self.id.ok_or(problem("segment_id", "is missing"))
     }
 
+    fn add_other(&mut self, field: Field<'_>) -> Result<(), MalformedReply> {
+        if self.others.len() < MAX_OTHER_ENDPOINTS {
+            self.others.push(endpoint(field)?);
+        }
+        Ok(())
+    }
+
     fn finish(self) -> Result<Arc<SegmentLocation>, MalformedReply> {
         Ok(Arc::new(SegmentLocation {
             id: self.id()?,
             name: self.name,
-            endpoint: self.endpoint.ok_or(problem("endpoint", "is missing"))?,
+            endpoint: self
+                .endpoint
+                .ok_or(problem("endpoint", "is missing"))?
+                .with_others(self.others),
             remote_key: self.remote_key.ok_or(problem("remote_key", "is missing"))?,
         }))
     }
@@ -107,6 +118,7 @@ fn read_segment(message: &[u8]) -> Result<Arc<SegmentLocation>, MalformedReply> 
             2 => parts.id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
             3 => parts.endpoint = Some(endpoint(field)?),
             4 => parts.remote_key = Some(read_remote_key(field)?),
+            5 => parts.add_other(field)?,
             _ => {}
         }
     }

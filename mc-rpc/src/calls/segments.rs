@@ -5,7 +5,7 @@ use core::time::Duration;
 use bytes::BytesMut;
 use mc_meta::SegmentSpec;
 use mc_ticket::{ClockEpoch, TicketKey};
-use mc_types::{ClientId, ErrorCode, RemoteKey, SegmentId, Time};
+use mc_types::{ClientId, Endpoint, ErrorCode, MAX_OTHER_ENDPOINTS, RemoteKey, SegmentId, Time};
 
 use super::{
     BadField, CallContext, MAX_BATCH, at_most, calls, client_id, endpoint, id, message, millis,
@@ -119,6 +119,7 @@ fn mount(client: ClientId, spec: &SegmentSpec) -> proto::MountSegmentRequest {
         endpoint: spec.endpoint.as_str().into(),
         remote_key: spec.remote_key.to_bytes().into(),
         ticket_key: spec.ticket_key.as_ref().map(|key| key.to_bytes().into()).unwrap_or_default(),
+        other_endpoints: spec.endpoint.others().iter().map(Endpoint::to_string).collect(),
     }
 }
 
@@ -245,12 +246,14 @@ impl CallContext<'_> {
 }
 
 fn mounted(request: &proto::MountSegmentRequest) -> Result<(ClientId, SegmentSpec), BadField> {
+    let others = request.other_endpoints.iter().take(MAX_OTHER_ENDPOINTS);
+    let others = others.map(|other| endpoint(other)).collect::<Result<Vec<_>, _>>()?;
     let spec = SegmentSpec {
         id: id(&request.segment_id, "segment_id", SegmentId::from_bytes)?,
         name: segment_name(&request.segment_name, "segment_name")?.into(),
         base: request.buffer,
         size: request.size,
-        endpoint: endpoint(&request.endpoint)?,
+        endpoint: endpoint(&request.endpoint)?.with_others(others),
         remote_key: id(&request.remote_key, "remote_key", RemoteKey::from_bytes)?,
         ticket_key: optional_id(&request.ticket_key, "ticket_key", TicketKey::from_bytes)?,
     };

@@ -14,8 +14,9 @@ use crate::transport::DynTransport;
 
 /// Settings of a [`Node`](super::Node): the transports that it consists of.
 ///
-/// A node accepts peers over the first of these that does, and tells them that endpoint: the
-/// transports added by [`with_transport`](Self::with_transport), QUIC, TCP.
+/// A node accepts peers over each of these that does, and tells them the endpoint of the first: the
+/// transports added by [`with_transport`](Self::with_transport), QUIC, TCP. With that of QUIC it
+/// names TCP's as another way; a transport of the application's own is the only one of its node.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct NodeConfig {
@@ -72,16 +73,18 @@ impl NodeConfig {
     }
 
     /// Has the node accept peers at `address` and tells them `host`, a name or an address
-    /// without a port: over QUIC if that has a certificate to show, else over TCP; over neither
-    /// if a transport of the application's own accepts them.
+    /// without a port: over QUIC if that has a certificate to show, and over TCP if that has one,
+    /// too; else over TCP; over neither if a transport of the application's own accepts them.
     pub fn accept_peers(&mut self, address: SocketAddr, host: String) {
         if self.primary_other().is_some() {
             return;
         }
         #[cfg(feature = "quic")]
         if let Some(quic) = self.quic.as_mut().filter(|quic| quic.server.is_some()) {
-            (quic.listen, quic.advertise_host) = (Some(address), Some(host));
-            return;
+            (quic.listen, quic.advertise_host) = (Some(address), Some(host.clone()));
+            if !self.tcp_is_encrypted() {
+                return;
+            }
         }
         (self.tcp.listen, self.tcp.advertise_host) = (Some(address), Some(host));
     }
@@ -117,6 +120,15 @@ impl NodeConfig {
         #[cfg(feature = "quic")]
         all.extend(self.quic.as_ref().and_then(|quic| quic.server.clone()));
         all
+    }
+
+    /// Returns whether peers that connect over TCP are shown a certificate.
+    #[cfg(feature = "quic")]
+    fn tcp_is_encrypted(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tcp.tls.as_ref().is_some_and(|tls| tls.server.is_some());
+        #[cfg(not(feature = "tls"))]
+        false
     }
 
     /// Returns the first transport of the application's own that peers reach.

@@ -37,7 +37,8 @@ use crate::transport::{DynTransport, PeerConnections, Transport};
 /// A node that peers reach over several transports, by one endpoint and with one key for each
 /// region.
 ///
-/// It reaches each peer over the transport of its endpoint's scheme, and over shared memory where
+/// It reaches each peer over the transport of its endpoint's scheme, or of those that the endpoint
+/// names besides ([`Endpoint::others`]) where that does not reach it, and over shared memory where
 /// the peer turns out to be on the same host. Where that does not work, as between containers that
 /// share no network, the other transport stays in use.
 ///
@@ -70,6 +71,8 @@ pub struct Node {
     transports: Vec<Arc<dyn DynTransport>>,
     /// Which of them peers reach.
     primary: usize,
+    /// Where peers reach it.
+    endpoint: Option<Endpoint>,
     /// Whether regions are opened by all of this crate's transports.
     shares_regions: bool,
     same_host: SameHost,
@@ -104,18 +107,16 @@ impl Node {
         let listens = transports.iter().position(|transport| transport.endpoint().is_some());
         let primary = listens.unwrap_or(transports.len() - 1);
         let shares_regions = primary >= others;
-        Ok(Self { regions, transports, primary, shares_regions, same_host })
+        // Those that open other regions are no ways to these.
+        let ours =
+            if shares_regions { &transports[others..] } else { &transports[primary..=primary] };
+        let mut endpoints = ours.iter().filter_map(|one| one.endpoint().cloned());
+        let endpoint = endpoints.next().map(|first| first.with_others(endpoints));
+        Ok(Self { regions, transports, primary, endpoint, shares_regions, same_host })
     }
 
     fn primary(&self) -> &dyn DynTransport {
         &*self.transports[self.primary]
-    }
-
-    /// Returns where peers reach this node, the endpoint that they are told first.
-    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
-        let others = self.transports.iter().enumerate().filter(|(at, _)| *at != self.primary);
-        let others = others.filter_map(|(_, transport)| transport.endpoint());
-        self.primary().endpoint().into_iter().chain(others)
     }
 
     /// Returns what peers were served over this crate's transports. What processes of this host
@@ -175,7 +176,7 @@ impl Transport for Node {
     }
 
     fn endpoint(&self) -> Option<&Endpoint> {
-        self.primary().endpoint()
+        self.endpoint.as_ref()
     }
 
     fn allocate(&self, len: usize) -> Result<Memory, MemoryError> {
@@ -199,15 +200,29 @@ impl Transport for Node {
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Arc<NodeLink>, ConnectError> {
-        let transport = self.towards(endpoint)?;
-        let link = transport.connect(endpoint).await?;
-        let shared = self.same_host.link(endpoint).await;
-        Ok(Arc::new(NodeLink { scheme: transport.scheme(), link, shared }))
+        let mut refused = None;
+        for (transport, way) in self.ways(endpoint) {
+            match transport.connect(way).await {
+                Ok(link) => {
+                    let shared = self.same_host.link(way).await;
+                    return Ok(Arc::new(NodeLink { scheme: transport.scheme(), link, shared }));
+                }
+                Err(error) => {
+                    tracing::debug!(endpoint = %way, %error, "no way to the peer");
+                    // That of the way that the peer prefers says most.
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        Err(refused.unwrap_or_else(|| ConnectError::WrongScheme {
+            scheme: self.primary().scheme(),
+            endpoint: endpoint.clone(),
+        }))
     }
 
     fn forgive(&self, endpoint: &Endpoint) {
-        if let Ok(transport) = self.towards(endpoint) {
-            transport.forgive(endpoint);
+        for (transport, way) in self.ways(endpoint) {
+            transport.forgive(way);
         }
     }
 
@@ -217,13 +232,15 @@ impl Transport for Node {
 }
 
 impl Node {
-    /// Returns the transport that reaches `endpoint`.
-    fn towards(&self, endpoint: &Endpoint) -> Result<&dyn DynTransport, ConnectError> {
-        let scheme = endpoint.scheme();
-        let found = self.transports.iter().find(|transport| transport.scheme() == scheme);
-        found.map(|transport| &**transport).ok_or_else(|| ConnectError::WrongScheme {
-            scheme: self.primary().scheme(),
-            endpoint: endpoint.clone(),
+    /// Returns the transports that may reach `endpoint`, each with the endpoint of its own, in
+    /// the order that the peer prefers.
+    fn ways<'a>(
+        &'a self,
+        endpoint: &'a Endpoint,
+    ) -> impl Iterator<Item = (&'a dyn DynTransport, &'a Endpoint)> {
+        std::iter::once(endpoint).chain(endpoint.others()).filter_map(|way| {
+            let found = self.transports.iter().find(|one| one.scheme() == way.scheme());
+            found.map(|transport| (&**transport, way))
         })
     }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use mc_transport::conformance::{CASES, Pair, run};
 use mc_transport::{
-    Access, Link, Node, NodeConfig, Operation, QuicConfig, QuicTransport, ShmConfig, Transport,
+    Access, ConnectError, Link, Node, NodeConfig, Operation, QuicConfig, QuicTransport, ShmConfig,
+    Transport,
 };
+use mc_types::Endpoint;
 
 use tokio::time::{Instant, sleep, timeout};
 
@@ -97,18 +99,67 @@ async fn nodes_over_quic_find_shared_memory() {
     }
 }
 
-#[tokio::test]
-async fn a_link_of_one_transport_is_ended_over_another() {
-    let authority = Authority::new();
+/// A node that peers reach over QUIC and over TCP.
+async fn node_with_two_ways(authority: &Authority) -> Node {
     let mut config = NodeConfig::default();
-    let mut quic = connecting(&authority);
+    let mut quic = connecting(authority);
     quic.server = Some(authority.server());
     config.quic = Some(quic);
     config.accept_peers("127.0.0.1:0".parse().unwrap(), "127.0.0.1".to_owned());
+    assert_eq!(config.tcp.listen, None, "without certificates it is not open to all");
     config.tcp.listen = Some("127.0.0.1:0".parse().unwrap());
-    let owner = Node::start(config).await.unwrap();
-    let endpoints: Vec<_> = owner.endpoints().cloned().collect();
-    let [over_quic, over_tcp] = &endpoints[..] else { panic!("{endpoints:?}") };
+    Node::start(config).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_peer_takes_the_first_way_that_works() {
+    let authority = Authority::new();
+    let owner = node_with_two_ways(&authority).await;
+    let endpoint = owner.endpoint().unwrap();
+    let [tcp] = endpoint.others() else { panic!("{:?}", endpoint.others()) };
+    assert_eq!((endpoint.scheme(), tcp.scheme()), ("quic", "tcp"));
+    let memory = owner.allocate(4096).unwrap();
+    let region = owner.register(&memory, Access::ReadWrite).unwrap();
+
+    // Nobody is there: as where a firewall drops the packets.
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent = Endpoint::new("quic", &silent.local_addr().unwrap().to_string()).unwrap();
+    let blocked = silent.clone().with_others([tcp.clone()]);
+    let foreign = Endpoint::new("pigeon", "7").unwrap();
+    let newer = foreign.clone().with_others([endpoint.clone(), tcp.clone()]);
+    let mut with_quic = NodeConfig::default();
+    with_quic.quic = Some(connecting(&authority));
+    with_quic.quic.as_mut().unwrap().connect_timeout = Duration::from_millis(200);
+    let without = NodeConfig::default();
+    let ways = [
+        (&with_quic, endpoint, "quic"),
+        (&without, endpoint, "tcp"),
+        (&with_quic, &blocked, "tcp"),
+        (&with_quic, &newer, "quic"),
+        (&without, &newer, "tcp"),
+    ];
+    for (nth, (config, way, scheme)) in ways.into_iter().enumerate() {
+        let peer = Node::start(config.clone()).await.unwrap();
+        let link = timeout(DEADLINE, peer.connect(way)).await.expect("in time").unwrap();
+        assert_eq!(link.scheme(), scheme, "{nth}");
+        let write = Operation::write(Bytes::from(vec![nth as u8; 3]), span(region.key(), 5, 3));
+        one(&*link, write).await.unwrap();
+        assert_eq!(memory.slice(5, 3).unwrap().to_vec(), [nth as u8; 3]);
+        peer.shutdown().await;
+    }
+    let peer = Node::start(with_quic).await.unwrap();
+    let refused = peer.connect(&foreign).await.unwrap_err();
+    assert!(matches!(refused, ConnectError::WrongScheme { .. }), "{refused}");
+    let refused = peer.connect(&silent.with_others([foreign])).await.unwrap_err();
+    assert!(!matches!(refused, ConnectError::WrongScheme { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_link_of_one_transport_is_ended_over_another() {
+    let authority = Authority::new();
+    let owner = node_with_two_ways(&authority).await;
+    let over_quic = owner.endpoint().unwrap();
+    let over_tcp = &over_quic.others()[0];
     for (lost, kept) in [(over_quic, over_tcp), (over_tcp, over_quic)] {
         let [first, second] =
             [node(&authority, false, false).await, node(&authority, false, false).await];

@@ -58,6 +58,7 @@ impl Handle {
                 7 => parts.remote_key = Some(read_remote_key(field)?),
                 8 => handle.segment_index = field.u32()?,
                 9 => handle.ticket = read_ticket(field)?,
+                10 => parts.add_other(field)?,
                 _ => {}
             }
         }
