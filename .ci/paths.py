@@ -25,6 +25,7 @@ LINK = re.compile(r"\]\(([^()\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"(?P<path>[\w.][\w./-]*/(?:[\w.-]+\.{ENDINGS})?)(?:::(?P<test>\w+))?")
 TEST = re.compile(r"::(?P<test>[a-z]\w*)")
+OURS = ("mc-", "docs/", "examples/", "bindings/")
 COMMENT = re.compile(r"\s*//[/!]?")
 
 
@@ -111,7 +112,7 @@ def faults(document):
                     continue
                 last = resolve(match["path"], document)
                 test = match["test"]
-                if last is None and match["path"].endswith("/") and not test:
+                if last is None and match["path"].endswith("/") and not match["path"].startswith(OURS):
                     # A folder that a program makes, or a part of a URL.
                     continue
                 if last is None:
