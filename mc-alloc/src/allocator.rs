@@ -1,4 +1,4 @@
-//! What every allocator of offsets can do.
+//! The trait of all offset allocators.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::{Allocation, Report};
 /// Divides a range of offsets `[0, capacity)` into extents, without touching what lies
 /// at those offsets.
 ///
-/// Whoever needs a choice at run time takes `Box<dyn Allocator>`; the trait is
+/// For a choice at run time use `Box<dyn Allocator>`; the trait is
 /// object-safe.
 pub trait Allocator {
     /// Takes `size` bytes whose first offset is a multiple of `align`.

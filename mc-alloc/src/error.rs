@@ -1,4 +1,4 @@
-//! What allocation and freeing can refuse, and why.
+//! Errors of allocating and freeing.
 
 use core::error::Error;
 use core::fmt;
@@ -86,7 +86,7 @@ pub enum AllocateError {
 }
 
 impl AllocateError {
-    /// Whether the same request can succeed once other allocations have been freed.
+    /// Returns whether the same request can succeed once other allocations have been freed.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {

@@ -91,7 +91,7 @@ impl OffsetAllocator {
 
     /// Takes `size` bytes whose first offset is a multiple of `align`.
     ///
-    /// What lies between the start of the region used and that offset stays free. So
+    /// The space between the start of the region used and that offset stays free. So
     /// nothing is lost, and while every size is a multiple of the alignment every free
     /// region starts at one.
     ///
@@ -240,7 +240,7 @@ impl OffsetAllocator {
         live
     }
 
-    /// Whether `allocation` is a live one of this allocator, so that
+    /// Returns whether `allocation` is a live one of this allocator, so that
     /// [`free`](Self::free) would take it.
     #[must_use]
     pub fn owns(&self, allocation: &Allocation) -> bool {

@@ -59,7 +59,7 @@ impl Node {
         self.offset.wrapping_neg() & (align - 1)
     }
 
-    /// Whether `size` bytes fit behind the pad.
+    /// Returns whether `size` bytes fit behind the pad.
     pub(crate) fn holds(&self, size: u64, align: u64) -> bool {
         self.size.checked_sub(self.pad(align)).is_some_and(|rest| rest >= size)
     }

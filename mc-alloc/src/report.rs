@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-/// How an allocator's space is used at one moment.
+/// The use of an allocator's space at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -12,7 +12,7 @@ pub struct Report {
     pub used: u64,
     /// Bytes free; `used + free == capacity`.
     pub free: u64,
-    /// What [`Allocator::largest_free`](crate::Allocator::largest_free) gives.
+    /// The result of [`Allocator::largest_free`](crate::Allocator::largest_free).
     pub largest_free: u64,
     /// Live allocations.
     pub live: usize,

@@ -14,7 +14,7 @@ use crate::{
 
 /// An [`Allocator`] behind a lock, as a handle that is cheap to clone.
 ///
-/// What it allocates are [`AllocatedBuffer`]s, which return their space when they are
+/// It allocates [`AllocatedBuffer`]s, which return their space when they are
 /// dropped, on whatever thread, and which keep the allocator alive. The lock is held for
 /// one call of the allocator at a time and never while code of the caller runs.
 ///
@@ -126,7 +126,7 @@ impl<A: Allocator> SharedAllocator<A> {
         guard.take()
     }
 
-    /// Whether the allocator was [retired](Self::retire).
+    /// Returns whether the allocator was [retired](Self::retire).
     #[must_use]
     pub fn is_retired(&self) -> bool {
         self.shared.is_retired()
@@ -225,7 +225,7 @@ impl<A: Allocator> fmt::Debug for SharedAllocator<A> {
     }
 }
 
-/// How far the bytes of an [`AllocatedBuffer`] are.
+/// The state of the bytes of an [`AllocatedBuffer`].
 ///
 /// | from | to | by |
 /// |---|---|---|
@@ -234,7 +234,7 @@ impl<A: Allocator> fmt::Debug for SharedAllocator<A> {
 /// | `Init`, `Complete`, `Failed` | `Unregistered` | [`SharedAllocator::retire`] |
 ///
 /// Nothing else is possible: bytes that are complete may be being read and do not fail
-/// any more, and after a failure nobody knows what was written, so the space is given
+/// any more, and after a failure the content is unknown, so the space is given
 /// back and taken anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -250,7 +250,7 @@ pub enum BufferStatus {
 }
 
 impl BufferStatus {
-    /// Whether a buffer in this state can come to be in the state `next`.
+    /// Returns whether a buffer in this state can come to be in the state `next`.
     #[must_use]
     pub const fn can_become(self, next: Self) -> bool {
         matches!(
@@ -330,7 +330,7 @@ impl<A: Allocator> AllocatedBuffer<A> {
         if self.shared.is_retired() { BufferStatus::Unregistered } else { self.progress }
     }
 
-    /// Says that the bytes were written.
+    /// Marks the bytes as written.
     ///
     /// # Errors
     ///
@@ -340,7 +340,7 @@ impl<A: Allocator> AllocatedBuffer<A> {
         self.become_status(BufferStatus::Complete)
     }
 
-    /// Says that writing the bytes failed.
+    /// Marks the writing of the bytes as failed.
     ///
     /// # Errors
     ///

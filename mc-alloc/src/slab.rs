@@ -75,7 +75,7 @@ pub struct SlabAllocator {
     live: usize,
 }
 
-/// What the hot path needs of a class.
+/// The part of a class that the hot path needs.
 #[derive(Clone)]
 struct Class {
     size: u64,
@@ -147,7 +147,7 @@ impl SlabAllocator {
         })
     }
 
-    /// Whether `allocation` is a live one of this allocator, so that
+    /// Returns whether `allocation` is a live one of this allocator, so that
     /// [`free`](Allocator::free) would take it.
     #[must_use]
     pub fn owns(&self, allocation: &Allocation) -> bool {
@@ -549,13 +549,13 @@ fn slabs_in(range: u64, slab_shift: u32) -> (u32, u64) {
     (count, range - (u64::from(count) << slab_shift))
 }
 
-/// What one size class of a [`SlabAllocator`] has; from [`SlabAllocator::classes`].
+/// Usage of one size class of a [`SlabAllocator`]; from [`SlabAllocator::classes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClassReport {
     /// Bytes of a slot.
     pub size: u64,
-    /// What the offset of every slot is a multiple of.
+    /// The alignment of every slot's offset.
     pub align: u64,
     /// Slots that a slab of this class has.
     pub slots_per_slab: u32,

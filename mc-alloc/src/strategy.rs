@@ -55,16 +55,16 @@ pub use round_robin::{RoundRobin, RoundRobinCandidates};
 pub use sample::{DEFAULT_SAMPLE, MAX_SAMPLES, SampledCandidates};
 pub use view::Segments;
 
-/// What a strategy is told about one placement. Segments are indices into the caller's
+/// The input of a strategy for one placement. Segments are indices into the caller's
 /// list.
 ///
-/// The fields are for those who write strategies.
+/// The fields are for authors of strategies.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Request<'a> {
     /// The number of segments.
     pub segments: usize,
-    /// What is known of them.
+    /// The caller's view of them.
     pub view: &'a dyn Segments,
     /// Bytes of each replica.
     pub size: u64,
@@ -76,7 +76,7 @@ pub struct Request<'a> {
     pub excluded: &'a [usize],
     /// Segments that hold a replica of the object already.
     pub holders: &'a [usize],
-    /// What random choices are made from.
+    /// The seed of random choices.
     pub seed: u64,
     /// Placements made before this one.
     pub turn: u64,
@@ -147,7 +147,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// How many placements came before this one, for [`RoundRobin`]. It is the seed
+    /// The number of placements before this one, for [`RoundRobin`]. It is the seed
     /// when not given.
     #[must_use]
     pub const fn turn(mut self, turn: u64) -> Self {
@@ -155,7 +155,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Whether a replica may go to `segment`: it exists, is not excluded and holds none
+    /// Returns whether a replica may go to `segment`: it exists, is not excluded and holds none
     /// yet.
     #[must_use]
     pub fn permits(&self, segment: usize) -> bool {
@@ -164,7 +164,7 @@ impl<'a> Request<'a> {
             && !self.holders.contains(&segment)
     }
 
-    /// Whether `segment` may be used and is not one of the preferred, which come before.
+    /// Returns whether `segment` may be used and is not one of the preferred, which come before.
     fn permits_unpreferred(&self, segment: usize) -> bool {
         self.permits(segment) && !self.preferred.contains(&segment)
     }

@@ -1,4 +1,4 @@
-//! What an allocation is to its holder.
+//! The handle of an allocation.
 
 use core::fmt;
 use core::num::NonZeroU32;

@@ -33,7 +33,7 @@ impl OffsetAllocatorBuilder {
         Self { capacity, identity: None, max_regions: MAX_REGIONS }
     }
 
-    /// What tells this allocator's allocations from those of others, so that an
+    /// The identity that distinguishes this allocator's allocations from others', so that an
     /// allocation freed into the wrong one is refused: a segment id, say.
     ///
     /// Each allocation carries a 32-bit tag from a counter that starts at a value mixed
@@ -56,7 +56,7 @@ impl OffsetAllocatorBuilder {
         self
     }
 
-    /// How many regions, free and in use, there may be at most; this bounds the
+    /// The maximum number of regions, free and in use; this bounds the
     /// metadata to 32 bytes times this. At least 1; by default, and at most, `2^31 - 1`.
     pub const fn max_regions(mut self, regions: u32) -> Self {
         self.max_regions = match regions {

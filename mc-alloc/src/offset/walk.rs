@@ -21,7 +21,7 @@ impl Region {
         self.extent
     }
 
-    /// Whether the region is free; otherwise it is one live allocation.
+    /// Returns whether the region is free; otherwise it is one live allocation.
     #[must_use]
     pub const fn is_free(&self) -> bool {
         self.free

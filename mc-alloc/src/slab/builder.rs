@@ -1,4 +1,4 @@
-//! How a slab allocator is made: with all of its slabs free, or with some in use.
+//! Building a slab allocator, with all of its slabs free or with some in use.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -44,7 +44,7 @@ impl SlabAllocatorBuilder {
         self
     }
 
-    /// What tells this allocator's allocations from those of others, exactly as
+    /// The identity that distinguishes this allocator's allocations from others', exactly as
     /// [`OffsetAllocatorBuilder::identity`](crate::OffsetAllocatorBuilder::identity)
     /// explains it. By default it is the address of the allocator's own table of classes,
     /// which tells apart the allocators that exist at the same time.

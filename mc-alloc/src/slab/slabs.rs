@@ -100,7 +100,7 @@ impl Slab {
         self.live += 1;
     }
 
-    /// Whether slot `id`, wherever that came from, is in use with this length and tag.
+    /// Returns whether slot `id`, wherever that came from, is in use with this length and tag.
     pub(super) fn holds(&self, id: u32, len: u64, tag: u32) -> bool {
         self.slots.get(id as usize).is_some_and(|slot| {
             // A free slot has the length 0, and no allocation is empty.
@@ -113,7 +113,7 @@ impl Slab {
         self.slots[id as usize].label = label.number();
     }
 
-    /// What a slot holds.
+    /// The content of a slot.
     pub(super) fn content(&self, id: u32) -> Content {
         match self.slots.get(id as usize) {
             Some(slot) if slot.len != 0 => Content::Live(Label::from_bits(slot.label)),

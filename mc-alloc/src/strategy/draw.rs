@@ -16,7 +16,7 @@ pub(super) struct Draw {
     len: usize,
     /// Entries of the array that have been drawn: those below this.
     drawn: usize,
-    /// What the latest step has moved, and to where.
+    /// The entry that the latest step moved, and its new place.
     latest: Option<(usize, usize)>,
     moved: BTreeMap<usize, usize>,
     numbers: SplitMix64,

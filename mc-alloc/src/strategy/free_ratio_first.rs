@@ -21,7 +21,7 @@ impl FreeRatioFirst {
         Self { sample }
     }
 
-    /// How many segments are compared for each replica wanted.
+    /// The number of segments that are compared for each replica wanted.
     #[must_use]
     pub const fn sample(&self) -> usize {
         self.sample

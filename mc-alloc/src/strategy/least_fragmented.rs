@@ -20,7 +20,7 @@ impl LeastFragmented {
         Self { sample }
     }
 
-    /// How many segments are compared for each replica wanted.
+    /// The number of segments that are compared for each replica wanted.
     #[must_use]
     pub const fn sample(&self) -> usize {
         self.sample

@@ -30,7 +30,7 @@ impl LocalFirst {
         Self { retries }
     }
 
-    /// How many segments are tried at each distance for each replica wanted.
+    /// The number of segments that are tried at each distance for each replica wanted.
     #[must_use]
     pub const fn retries(&self) -> usize {
         self.retries
@@ -67,7 +67,7 @@ pub struct LocalCandidates<'a> {
     /// Of the ring that comes next.
     distance: u32,
     ring: Option<Ring<'a>>,
-    /// What the rings have offered: the caller's rings may overlap, and the others in
+    /// The segments that the rings have offered: the caller's rings may overlap, and the others in
     /// the end are drawn from all.
     offered: BTreeSet<usize>,
 }

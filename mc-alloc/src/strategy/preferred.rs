@@ -2,7 +2,7 @@
 
 use super::Request;
 
-/// How much of the list of preferred segments is behind us.
+/// The position in the list of preferred segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Preferred {
     passed: usize,

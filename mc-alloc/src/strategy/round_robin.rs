@@ -29,7 +29,7 @@ impl RoundRobin {
         Self { retries }
     }
 
-    /// How many segments are tried beyond the preferred ones for each replica wanted.
+    /// The number of segments that are tried beyond the preferred ones for each replica wanted.
     #[must_use]
     pub const fn retries(&self) -> usize {
         self.retries

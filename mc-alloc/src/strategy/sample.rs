@@ -38,7 +38,7 @@ pub struct SampledCandidates<'a> {
     rank: Rank,
 }
 
-/// How good a segment is for a request: more is better.
+/// The score of a segment for a request: more is better.
 pub(super) type Rank = fn(&Request<'_>, usize) -> u64;
 
 impl<'a> SampledCandidates<'a> {

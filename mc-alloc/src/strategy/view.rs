@@ -1,4 +1,4 @@
-//! What strategies may ask of the caller's segments.
+//! The caller's segments as strategies see them.
 
 /// Tells about the caller's segments, each an index into the caller's list.
 ///
