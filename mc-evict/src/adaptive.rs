@@ -185,7 +185,7 @@ const fn above(class: usize) -> usize {
     if class + 1 < CLASSES { class + 1 } else { class }
 }
 
-/// Whether `due` is not after `now`.
+/// Returns whether `due` is not after `now`.
 const fn is_due(due: u32, now: u32) -> bool {
     now.wrapping_sub(due) < 1 << 31
 }

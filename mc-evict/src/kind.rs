@@ -109,7 +109,7 @@ impl UnknownPolicy {
         "unknown_policy"
     }
 
-    /// Whether the same name can be one later: no.
+    /// Returns whether the same name can be one later: no.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         false

@@ -23,12 +23,12 @@ impl Links {
         Self(Pages::new())
     }
 
-    /// Whether the handle is in a list.
+    /// Returns whether the handle is in a list.
     pub(crate) fn holds(&self, handle: Handle) -> bool {
         self.0.get(handle as usize).is_some_and(|link| link.hotter != ABSENT)
     }
 
-    /// Whether the handle can be put into a list: it is in range and in none.
+    /// Returns whether the handle can be put into a list: it is in range and in none.
     /// Makes room for it.
     pub(crate) fn admits(&mut self, handle: Handle) -> bool {
         if handle > MAX_HANDLE {

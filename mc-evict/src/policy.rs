@@ -11,7 +11,7 @@ pub type Handle = u32;
 /// no such thing and never offer it.
 pub const MAX_HANDLE: Handle = Handle::MAX - 2;
 
-/// What a thing is, beyond its handle, which will name something else later.
+/// The identity of a thing beyond its handle, which will name another thing later.
 ///
 /// Policies that learn from what comes back after it was given up know it by its
 /// hash. Policies that know of chains (a block of a prompt continues the block
@@ -44,7 +44,7 @@ impl Item {
     }
 }
 
-/// What the cache says of a victim that the policy offers.
+/// The cache's decision on a victim that the policy offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Taken. The policy forgets the handle; it may remember what the thing was.
@@ -106,7 +106,7 @@ pub trait EvictionPolicy: Debug + Send {
     /// Things held.
     fn len(&self) -> usize;
 
-    /// Whether none is held.
+    /// Returns whether none is held.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -96,7 +96,7 @@ impl EvictionPolicy for S3Fifo {
         }
     }
 
-    /// What comes back goes to the main queue.
+    /// A thing that comes back goes to the main queue.
     fn readmit(&mut self, handle: Handle, item: Item) {
         if self.links.admits(handle) {
             let mark = mark(item.hash);

@@ -75,7 +75,7 @@ impl WTinyLfu {
         self.things.get(handle as usize).map_or(0, |thing| self.sketch.uses(thing.mark))
     }
 
-    /// What goes next, and what then leaves the window for the rest.
+    /// The next victim, and the thing that then leaves the window for the rest.
     fn next(&self) -> Option<(Handle, Option<Handle>)> {
         let rest = self.coldest_of(Part::Probation).or_else(|| self.coldest_of(Part::Protected));
         let window = self.coldest_of(Part::Window);
@@ -139,7 +139,7 @@ impl EvictionPolicy for WTinyLfu {
         }
     }
 
-    /// What comes back goes to the part of the rest that was used again.
+    /// A thing that comes back goes to the part of the rest that was used again.
     fn readmit(&mut self, handle: Handle, item: Item) {
         if self.links.admits(handle) {
             self.thing(handle).mark = mark(item.hash);
@@ -179,7 +179,7 @@ const PERIOD: usize = 10;
 /// The lower three bits of each counter.
 const HALVES: u64 = 0x7777_7777_7777_7777;
 
-/// How often things were used of late: a count-min sketch (Cormode and Muthukrishnan
+/// The recent number of uses of things: a count-min sketch (Cormode and Muthukrishnan
 /// 2005) with counters of four bits, one in each word of a thing's block.
 #[derive(Clone, Debug)]
 struct Sketch {

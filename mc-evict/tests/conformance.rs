@@ -32,7 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Whether the first offer is what `coldest` names.
+/// Returns whether the first offer is what `coldest` names.
 fn is_exact(kind: PolicyKind) -> bool {
     !matches!(kind, PolicyKind::S3Fifo | PolicyKind::Sieve)
 }

@@ -36,7 +36,7 @@ pub(super) fn least_age(range: usize) -> f32 {
     }
 }
 
-/// What is known of one thing: 20 bytes.
+/// The record of one thing: 20 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     colder: Handle,
@@ -93,7 +93,7 @@ impl Cells {
         self.len
     }
 
-    /// What is known of a thing that is held.
+    /// The record of a thing that is held.
     pub(super) fn get(&self, handle: Handle) -> Option<&Node> {
         self.nodes.get(handle as usize).filter(|node| node.hotter != ABSENT)
     }

@@ -1,4 +1,4 @@
-//! What was given up, in two bytes each.
+//! Records of evicted things, in two bytes each.
 
 use crate::pages::Buckets;
 
@@ -15,7 +15,7 @@ const LIFE: u32 = 6;
 
 type Bucket = [u16; WAYS];
 
-/// How often things were used before they were given up, and in which span of time the
+/// The number of uses of things before they were evicted, and in which span of time the
 /// last use was. A span lasts for as many new things as seven eighths of what is held.
 ///
 /// A ghost lives by the clock, not until there is no room: blocks that were used

@@ -1,4 +1,4 @@
-//! How likely things are to be used again, learned from a sample of them.
+//! The probability of reuse, learned from a sample of all things.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ const SPARSITY: usize = 8;
 const LEAST: usize = 1024;
 const MOST: usize = 8192;
 
-/// What one estimate counts for the next.
+/// The weight of one estimate in the next.
 const DECAY: f32 = 0.995;
 /// A guess at a rate counts as much as so many uses that were seen.
 const PRIOR: f32 = 2.0;
@@ -140,7 +140,7 @@ impl History {
         }
     }
 
-    /// How much the things of each cell are worth: the most uses for each unit of time
+    /// The value of the things of each cell: the most uses for each unit of time
     /// that they can be expected to have if they are held up to some age (Gittins
     /// 1979; for caches, Beckmann, Chen and Cidon 2018).
     pub(super) fn rank(&mut self, ranks: &mut [f32; CELLS]) {
