@@ -1,21 +1,21 @@
-//! What keeps an object from being taken away, on the master's side.
+//! Protection of an object from removal and eviction, on the master's side.
 
 use core::time::Duration;
 
 use mc_types::Time;
 
-/// How long leases and soft pins last; the same for every object of a master.
+/// Durations of leases and soft pins; the same for every object of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// How long an access protects an object.
+    /// The time for which an access protects an object.
     pub lease: Duration,
-    /// How long a soft pin lasts, counted from what `soft_pin_from` says.
+    /// The duration of a soft pin, counted from `soft_pin_from`.
     pub soft_pin: Duration,
-    /// What a soft pin's time is counted from.
+    /// The start of a soft pin's time.
     pub soft_pin_from: SoftPinFrom,
 }
 
-/// What a soft pin's time is counted from.
+/// The event from which a soft pin's time is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SoftPinFrom {
     /// The last access: a pin lasts while the object is in use, and an access
@@ -88,13 +88,13 @@ impl Protection {
         self.touched
     }
 
-    /// What is left of the lease; zero when none is active.
+    /// The rest of the lease; zero when none is active.
     #[must_use]
     pub fn lease_remaining(&self, terms: &Terms, now: Time) -> Duration {
         if self.leased { (self.touched + terms.lease) - now } else { Duration::ZERO }
     }
 
-    /// Whether a lease is active.
+    /// Returns whether a lease is active.
     #[must_use]
     pub fn is_leased(&self, terms: &Terms, now: Time) -> bool {
         !self.lease_remaining(terms, now).is_zero()
@@ -106,13 +106,13 @@ impl Protection {
         if self.leased { self.touched + terms.lease } else { self.touched }
     }
 
-    /// Whether the object's writer asked for a soft pin, lapsed or not.
+    /// Returns whether the object's writer asked for a soft pin, lapsed or not.
     #[must_use]
     pub const fn wants_soft_pin(&self) -> bool {
         self.soft_pin
     }
 
-    /// Whether a soft pin is in force.
+    /// Returns whether a soft pin is in force.
     #[must_use]
     pub fn is_soft_pinned(&self, terms: &Terms, now: Time) -> bool {
         self.soft_pin_end(terms).is_some_and(|end| now < end)

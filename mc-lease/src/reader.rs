@@ -38,13 +38,13 @@ impl ReaderLease {
         Self { usable_until: asked_at + (remaining - slack) }
     }
 
-    /// Whether bytes read until `now` are still protected.
+    /// Returns whether bytes read until `now` are still protected.
     #[must_use]
     pub fn is_active(&self, now: Time) -> bool {
         now < self.usable_until
     }
 
-    /// How long the reader may still count on it.
+    /// The time for which the reader may still count on it.
     #[must_use]
     pub fn remaining(&self, now: Time) -> Duration {
         self.usable_until - now

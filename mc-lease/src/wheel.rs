@@ -94,7 +94,7 @@ impl<T> TimerWheel<T> {
         self.timers.len()
     }
 
-    /// Whether no timer is left.
+    /// Returns whether no timer is left.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
