@@ -4,7 +4,7 @@ use core::fmt;
 
 /// CRC-32C (Castagnoli, as in iSCSI, RFC 3720) of one slice's bytes.
 ///
-/// This crate only names the value; whoever touches the bytes computes it.
+/// This crate only names the value; the crates that move bytes compute it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checksum(u32);
 

@@ -44,7 +44,7 @@ impl Endpoint {
         &self.text[..usize::from(self.scheme_len)]
     }
 
-    /// What follows `scheme://`.
+    /// The part after `scheme://`.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.text[usize::from(self.scheme_len) + 3..]

@@ -51,7 +51,7 @@ error_codes! {
     Internal = -1 (-1) "INTERNAL_ERROR",
     /// No mounted segment has this identity.
     SegmentNotFound = -101 (-101) "SEGMENT_NOT_FOUND",
-    /// A segment with this identity or name is mounted by somebody else.
+    /// A segment with this identity or name is mounted by another client.
     SegmentAlreadyExists = -102 (-102) "SEGMENT_ALREADY_EXISTS",
     /// The master does not know this client, or has given it up for dead.
     ClientNotFound = -103 (-103) "CLIENT_NOT_FOUND",
@@ -81,7 +81,7 @@ error_codes! {
     ObjectNotFound = -704 (-704) "OBJECT_NOT_FOUND",
     /// An object with this key is already there.
     ObjectAlreadyExists = -705 (-705) "OBJECT_ALREADY_EXISTS",
-    /// Somebody may be reading the object.
+    /// A client may be reading the object.
     ObjectHasLease = -706 (-706) "OBJECT_HAS_LEASE",
     /// The lease ran out before the read finished.
     LeaseExpired = -707 (-707) "LEASE_EXPIRED",
@@ -93,7 +93,7 @@ error_codes! {
     ReplicaNotFound = -710 (-710) "REPLICA_NOT_FOUND",
     /// A replica went with its segment while it was being copied or written.
     ReplicaIsGone = -712 (-712) "REPLICA_IS_GONE",
-    /// Somebody works on a replica of the object.
+    /// A transfer of a replica of the object is under way.
     ObjectReplicaBusy = -714 (-714) "OBJECT_REPLICA_BUSY",
     /// Another put of this key is under way.
     PutInProgress = -715 (-705) "PUT_IN_PROGRESS",

@@ -33,7 +33,7 @@ impl Extent {
         self.len
     }
 
-    /// Whether the range has no bytes.
+    /// Returns whether the range has no bytes.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len == 0
@@ -45,13 +45,13 @@ impl Extent {
         self.offset + self.len
     }
 
-    /// Whether every byte of `inner` is in this range.
+    /// Returns whether every byte of `inner` is in this range.
     #[must_use]
     pub const fn contains(self, inner: Self) -> bool {
         self.offset <= inner.offset && inner.end() <= self.end()
     }
 
-    /// Whether the two ranges share a byte.
+    /// Returns whether the two ranges share a byte.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.offset < other.end()

@@ -108,7 +108,7 @@ impl fmt::Display for ByteSize {
 pub enum ParseByteSizeError {
     /// It does not begin with a number.
     NotANumber,
-    /// What follows the number is no unit.
+    /// The number is followed by something else than a unit.
     UnknownUnit,
     /// More than `u64::MAX` bytes.
     TooLarge,

@@ -56,7 +56,7 @@ impl Add<Duration> for Time {
 impl Sub for Time {
     type Output = Duration;
 
-    /// How long after `earlier` this is; zero when it is not after.
+    /// The duration from `earlier` to this time; zero when it is not later.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
