@@ -1,4 +1,4 @@
-//! Tokens: the proof that somebody began a put.
+//! Tokens: the proof that a client began a put.
 
 use core::fmt;
 

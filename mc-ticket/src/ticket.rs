@@ -66,7 +66,7 @@ impl TicketKey {
         Ticket { extent, until, tag: self.tag(epoch, region, extent, rights, until) }
     }
 
-    /// Whether `ticket` was signed with this key for these rights in this region, in this
+    /// Returns whether `ticket` was signed with this key for these rights in this region, in this
     /// epoch. Whether it has ended is for the caller to compare.
     #[must_use]
     pub fn verify(
