@@ -11,7 +11,7 @@ use crate::error::TlsError;
 use crate::identity::{provider, read_authorities, read_identity};
 use crate::protocol::Protocol;
 
-/// How a client speaks TLS: files in PEM, which it reads anew for each connection, so that
+/// TLS settings of a client: files in PEM, which it reads anew for each connection, so that
 /// renewed ones are used without a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTls {
@@ -22,7 +22,7 @@ pub struct ClientTls {
 
 impl ClientTls {
     /// Trusts servers whose certificate is of one of the authorities in this file, and no
-    /// others: those that browsers trust would let anybody in who owns a domain.
+    /// others: those that browsers trust would let every owner of a domain in.
     #[must_use]
     pub fn new(ca: impl Into<PathBuf>) -> Self {
         Self { ca: ca.into(), identity: None, server_name: None }
@@ -67,7 +67,7 @@ impl ClientTls {
         Ok(Arc::new(config))
     }
 
-    /// Whose certificate is expected at `host`, a name or an address without a port.
+    /// The certificate's name that is expected at `host`, a name or an address without a port.
     ///
     /// # Errors
     /// [`TlsError::ServerName`] when no certificate can be for it.

@@ -20,7 +20,7 @@ pub enum TlsError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: PemProblem,
     },
     /// No certificate is in the file.
@@ -38,14 +38,14 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
     },
-    /// What is marked as a certificate is none.
+    /// A block that is marked as a certificate is none.
     #[error("certificate {number} in {} cannot be used: {source}", path.display())]
     BadCertificate {
         /// The file.
         path: PathBuf,
         /// Which of its certificates, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The problem.
         source: rustls::Error,
     },
     /// The private key is of a kind that is not known here, or damaged.
@@ -53,7 +53,7 @@ pub enum TlsError {
     BadKey {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         source: rustls::Error,
     },
     /// The certificate is for another key.
@@ -74,7 +74,7 @@ pub enum TlsError {
     },
 }
 
-/// What is wrong with a file in PEM.
+/// A fault in a file in PEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PemProblem {
@@ -82,7 +82,7 @@ pub enum PemProblem {
     Truncated,
     /// A line that should begin a part does not.
     Header,
-    /// What is between them is not Base64.
+    /// The text between the markers is not Base64.
     Base64,
     /// Something else.
     Other,

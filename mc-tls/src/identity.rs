@@ -84,10 +84,10 @@ pub(crate) fn read_identity(
     })
 }
 
-/// Says when a certificate does not hold now.
+/// Fails when a certificate is not valid now.
 fn untimely(certificate: &CertificateDer<'_>) -> Option<String> {
     let leaf = EndEntityCert::try_from(certificate).ok()?;
-    // Nobody is trusted here, so this always fails; the time is looked at first.
+    // No authority is trusted here, so this always fails; the time is checked first.
     let (nobody, usage) = (&[], KeyUsage::server_auth());
     let checked =
         leaf.verify_for_usage(&[], nobody, &[], UnixTime::now(), usage, None, None).err()?;

@@ -1,11 +1,11 @@
-//! What a protocol asks of TLS.
+//! A protocol's demands on TLS.
 
 use rustls::{ALL_VERSIONS, SupportedProtocolVersion, version};
 
 /// The versions of those that need no older one.
 const TLS13_ONLY: &[&SupportedProtocolVersion] = &[&version::TLS13];
 
-/// What the protocol inside asks of TLS, whoever's certificates are used.
+/// The demands on TLS of the protocol inside, whichever certificates are used.
 ///
 /// ```
 /// use mc_tls::Protocol;

@@ -1,4 +1,4 @@
-//! What is read from files, and read again when they are renewed.
+//! Values that are read from files, and read again when the files are renewed.
 
 use core::fmt;
 use std::fs::{self, File, Metadata};
@@ -19,13 +19,13 @@ pub enum FileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It is a directory, a pipe or a device.
     #[error("{} is no regular file", path.display())]
     NotAFile {
-        /// What it is about.
+        /// The file.
         path: PathBuf,
     },
     /// It is larger than anything of its kind.
@@ -57,7 +57,7 @@ pub fn read_file(path: &Path, max: usize) -> Result<Vec<u8>, FileError> {
     Ok(bytes)
 }
 
-/// What came of a look at files that may have been renewed.
+/// The result of a look at files that may have been renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Reload {
@@ -69,7 +69,7 @@ pub enum Reload {
     Kept,
 }
 
-/// What tells one state of a file from another without reading it.
+/// The stamp that distinguishes states of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     len: u64,
@@ -118,11 +118,11 @@ fn inode(_: &Metadata) -> [u64; 4] {
 /// # }
 /// ```
 pub struct Reloading<T, E> {
-    /// What the files are, in words.
+    /// The kind of the files, in words.
     what: &'static str,
     files: Vec<PathBuf>,
     load: Box<dyn Fn() -> Result<T, E> + Send + Sync>,
-    /// What there is to say of a new value that takes the place of an old one.
+    /// The message about a new value that takes the place of an old one.
     news: fn(&T, &T) -> String,
     current: RwLock<Arc<T>>,
     /// The files when they were last read, before they were. One look at a time.
@@ -148,7 +148,7 @@ impl<T, E: fmt::Display> Reloading<T, E> {
         Ok(Self { what, files, load: Box::new(load), news, current, seen })
     }
 
-    /// What they said when they were last good. Reads no file.
+    /// The value of the files when they were last good. Reads no file.
     #[must_use]
     pub fn current(&self) -> Arc<T> {
         Arc::clone(&self.current.read())

@@ -114,7 +114,7 @@ impl ServerTls {
         Arc::new(config)
     }
 
-    /// Whether every client has to show a certificate.
+    /// Returns whether every client has to show a certificate.
     #[must_use]
     pub fn requires_certificates(&self) -> bool {
         self.0.current().requires_certificates
