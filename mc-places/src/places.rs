@@ -30,7 +30,7 @@ const FOUND_PART: usize = 64;
 /// [`UNPROVED_PART`] of all places. When there are more the first of them is cut off.
 const MAX_LEAVING: usize = 64;
 
-/// How long a connection may be silent after its handshake before it makes its first call.
+/// Time that a connection may be silent between its handshake and its first call.
 const FIRST_CALL: Duration = Duration::from_secs(60);
 
 /// The places of a server.
@@ -40,8 +40,8 @@ pub struct Places {
     max: usize,
     max_per_source: usize,
     idle_timeout: Duration,
-    /// Grows with each connection and each sweep: the time, for telling who was silent for
-    /// longer than whom.
+    /// Grows with each connection and each sweep: a logical time that orders connections by how
+    /// long they were silent.
     now: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ struct Taken {
     found: VecDeque<Found>,
     /// Those that have been told to go away, and perhaps are gone.
     leaving: VecDeque<Arc<Place>>,
-    /// How many of `places` are leaving.
+    /// The number of `places` that are leaving.
     leaving_count: usize,
 }
 
@@ -74,7 +74,7 @@ struct Found {
     seen: u64,
 }
 
-/// What a connection has proved.
+/// The stage that a connection has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Stage {
@@ -150,7 +150,7 @@ impl Place {
         Found { number: self.number, stage: self.stage(), seen }
     }
 
-    /// Whether it could yield now.
+    /// Returns whether it could yield now.
     fn yields(&self) -> bool {
         !self.is_leaving() && self.busy.load(Ordering::Relaxed) == 0
     }
@@ -323,7 +323,7 @@ impl Places {
                 .map(|place| (Reverse(many(place)), place.found().seen, place.found()))
                 .collect();
             if idle.is_empty() {
-                // Nobody else yields.
+                // No other connection yields.
                 let rest = all().map(|place| (Reverse(0), place.number, place.found()));
                 idle.extend(rest);
             }
@@ -348,7 +348,7 @@ impl Places {
             return place.cut_off();
         }
         if let Some(go) = place.go.lock().take() {
-            // Nobody listens any more where the connection ends already.
+            // A connection that ends already does not listen any more.
             let _ = go.send(());
         }
         taken.leaving.push_back(Arc::clone(place));
