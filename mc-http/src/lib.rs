@@ -36,13 +36,13 @@ const MAX_CONNECTIONS: usize = 256;
 /// Connections that wait until they are taken; the system may have a lower limit. Beyond it TCP
 /// lets a client try again only after a second.
 const BACKLOG: u32 = 4096;
-/// How long the head of a request may take to arrive, and a kept connection may idle.
-const HEAD_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a body may take to arrive.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a connection may stay. It ends after the answer under way.
+/// Time limit for the head of a request to arrive, and for a kept connection to idle.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for a body to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit for a connection. It ends after the answer under way.
 const CONNECTION_LIFE: Duration = Duration::from_secs(300);
-/// How long that last answer may take to be read.
+/// Time limit for that last answer to be read.
 const LAST_ANSWER: Duration = Duration::from_millis(500);
 /// Bytes of a request's head that are looked at before it is refused.
 const MAX_HEAD: usize = 16 << 10;
@@ -61,12 +61,12 @@ pub struct HttpPort {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Somebody else has it.
+    /// It is in use.
     #[error("{address} is in use by another process; choose another port (0 takes a free one)")]
     InUse {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It cannot be listened on for another reason.
@@ -76,7 +76,7 @@ pub enum BindError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -150,7 +150,7 @@ impl HttpPort {
         let service = move |request| {
             let answer = Arc::clone(&answer);
             async move {
-                let whole = request::whole(request, max_body, BODY_PATIENCE);
+                let whole = request::whole(request, max_body, BODY_TIMEOUT);
                 match whole.await {
                     Ok(request) => page::response(answer(&request)),
                     Err(refusal) => page::last_response(refusal),
@@ -224,7 +224,7 @@ where
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
+        .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);

@@ -9,7 +9,7 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-/// What a path answers with.
+/// The answer for a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     status: StatusCode,
@@ -54,7 +54,7 @@ impl Page {
     }
 }
 
-/// Answers a request whose body, if it has one, nobody reads.
+/// Answers a request whose body, if it has one, is not read.
 pub(crate) fn answer<B>(
     request: &Request<B>,
     pages: &impl Fn(&str) -> Option<Page>,
