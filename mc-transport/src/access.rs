@@ -1,6 +1,6 @@
-//! What peers may do with memory.
+//! Access of peers to memory.
 
-/// What peers may do with a region.
+/// The access that peers have to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Read it.
@@ -12,7 +12,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether everything that `wanted` does is allowed.
+    /// Returns whether everything that `wanted` does is allowed.
     #[must_use]
     pub fn allows(self, wanted: Self) -> bool {
         self == Self::ReadWrite || self == wanted

@@ -33,7 +33,7 @@ impl BootTime {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Whether the moment is now or in the past.
+    /// Returns whether the moment is now or in the past.
     #[must_use]
     pub fn has_passed(self) -> bool {
         Self::now() >= self

@@ -9,7 +9,7 @@ pub struct BreakerConfig {
     /// Attempts that fail in a row before the next are refused at once. Default 3;
     /// zero never refuses any.
     pub failures: u32,
-    /// How long they are refused the first time; each further failure doubles it.
+    /// The time for which they are refused first; each further failure doubles it.
     /// Default 250 ms.
     pub first_pause: Duration,
     /// The longest pause. Default 10 s.
@@ -62,12 +62,12 @@ impl Breaker {
         Self { config, failures: 0, open_until: None }
     }
 
-    /// Whether an attempt may be made now. One that is admitted after a pause is the
+    /// Returns whether an attempt may be made now. One that is admitted after a pause is the
     /// only one until it [succeeded](Self::succeeded), [failed](Self::failed), or
     /// another pause went by without a word of it.
     ///
     /// # Errors
-    /// How long to wait.
+    /// The time to wait.
     pub fn admit(&mut self, now: Instant) -> Result<(), Duration> {
         match self.open_until {
             None => Ok(()),
@@ -93,7 +93,7 @@ impl Breaker {
         }
     }
 
-    /// Whether attempts are refused now.
+    /// Returns whether attempts are refused now.
     #[must_use]
     pub fn is_open(&self, now: Instant) -> bool {
         self.open_until.is_some_and(|until| now < until)

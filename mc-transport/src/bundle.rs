@@ -26,7 +26,7 @@ pub struct BundleConfig {
     /// travel over all links at the same time. Default 2 MiB; less loses more to the
     /// system calls of each piece than the links gain.
     pub stripe: u64,
-    /// How often an operation, or a piece of it, is tried on another link after its
+    /// The number of times that an operation, or a piece of it, is tried on another link after its
     /// own was lost. Default 3.
     pub reroutes: u32,
 }
@@ -158,7 +158,7 @@ impl Link for Bundle {
         }
     }
 
-    /// What every link of the bundle can do.
+    /// The capabilities that every link of the bundle has.
     fn capabilities(&self) -> Capabilities {
         let rails = self.rails.rails.read();
         let each = rails.iter().map(|rail| rail.link.capabilities());

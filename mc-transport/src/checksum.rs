@@ -11,7 +11,7 @@ use crate::memory::MemorySlice;
 const COPY_CHUNK: usize = 8 << 10;
 
 thread_local! {
-    /// What memory is copied to; to zero it each time takes as long as to add up a kilobyte.
+    /// The buffer that memory is copied to; zeroing it takes as long as summing a kilobyte.
     static COPY: RefCell<Vec<u8>> = RefCell::new(vec![0; COPY_CHUNK]);
 }
 

@@ -18,7 +18,7 @@ use crate::slice_sums::SliceSums;
 /// about a millisecond of copying.
 const YIELD_AFTER: u64 = 8 << 20;
 
-/// What one operation came to.
+/// The result of one operation.
 pub type Outcome = Result<Transferred, TransferError>;
 
 /// An operation that is done.
@@ -63,11 +63,11 @@ pub struct Completions {
 }
 
 enum Results {
-    /// Somebody else completes the operations.
+    /// Another task completes the operations.
     Shared(Arc<Batch>),
-    /// Whoever waits carries them out.
+    /// The waiting task carries them out.
     Own(Own),
-    /// Whoever waits looks after operations that others carry out.
+    /// The waiting task watches operations that others carry out.
     Driven(Driven),
 }
 
@@ -90,7 +90,7 @@ impl Completions {
     /// let (mut to_complete, completions) = Completions::pending(2);
     /// let (first, second) = (to_complete.next().unwrap(), to_complete.next().unwrap());
     /// second.complete(Ok(Transferred::default()));
-    /// drop(first); // whoever was to complete it is gone
+    /// drop(first); // the task that was to complete it is gone
     /// let results = completions.await;
     /// assert!(matches!(results[0], Err(TransferError::Closed)) && results[1].is_ok());
     /// # });
@@ -108,8 +108,8 @@ impl Completions {
         (to_complete, Self { results: Results::Shared(batch), given: 0 })
     }
 
-    /// Operations that `execute` carries out one after the other, in the task of
-    /// whoever waits for them: for implementations that copy. Other tasks get a
+    /// Operations that `execute` carries out one after the other, in the task
+    /// that waits for them: for implementations that copy. Other tasks get a
     /// turn now and then.
     pub fn inline(
         operations: Vec<Operation>,
@@ -142,8 +142,8 @@ impl Completions {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// How many operations are known to be done or failed. Operations that are carried out by
-    /// whoever waits make progress only meanwhile.
+    /// The number of operations that are known to be done or failed. Operations that run in the
+    /// waiting task make progress only while it waits.
     #[must_use]
     pub fn finished(&self) -> usize {
         match &self.results {
@@ -195,7 +195,7 @@ impl fmt::Debug for Completions {
     }
 }
 
-/// The operations of a batch that somebody has to complete, in order. Those that
+/// The operations of a batch that are to be completed, in order. Those that
 /// were not taken when it is dropped fail with [`TransferError::Closed`].
 pub struct ToComplete {
     batch: Arc<Batch>,
@@ -234,7 +234,7 @@ impl fmt::Debug for ToComplete {
     }
 }
 
-/// One operation that somebody has to complete. When that is dropped the operation
+/// One operation that is to be completed. When that is dropped the operation
 /// fails with [`TransferError::Closed`], so that no caller waits for ever.
 #[must_use = "dropping it fails the operation"]
 pub struct Completion {
@@ -267,7 +267,7 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// Where the results of a batch are put; they wake whoever waits.
+/// Where the results of a batch are put; they wake the waiting task.
 struct Batch {
     progress: Mutex<Progress>,
 }

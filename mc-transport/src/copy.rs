@@ -15,7 +15,7 @@ const CHUNK: usize = 128 << 10;
 /// for any. `may_go_on` is asked before each 128 KiB.
 ///
 /// # Errors
-/// What `may_go_on` refuses with, and [`TransferError::Cancelled`]; part of the bytes may have been
+/// The refusal of `may_go_on`, and [`TransferError::Cancelled`]; part of the bytes may have been
 /// moved then.
 ///
 /// # Panics
@@ -58,7 +58,7 @@ pub(crate) fn copy(
     Ok(digest.map(Summing::finish).unwrap_or_default())
 }
 
-/// What is left of the remote side.
+/// The rest of the remote side.
 struct Rest<'a> {
     remote: &'a MemorySlice,
     at: usize,

@@ -1,4 +1,4 @@
-//! What a transport counts of its connections and links.
+//! Counters of a transport's connections and links.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What a server says of itself behind its preface: who it is, and which other ways
+//! A server's description of itself behind its preface: its identity, and which other ways
 //! lead to it.
 
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ pub(crate) struct Description {
 pub(crate) struct Shortcut {
     /// Where it is.
     pub(crate) endpoint: Endpoint,
-    /// What proves that who is found there is the same node.
+    /// The proof that the node found there is the same.
     pub(crate) secret: [u8; 16],
 }
 
@@ -59,7 +59,7 @@ impl Description {
         text.into_bytes()
     }
 
-    /// What `bytes` say, as far as this version understands it; `None` when they do not
+    /// Decodes `bytes`, as far as this version understands it; `None` when they do not
     /// say who the node is.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;

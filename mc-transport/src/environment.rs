@@ -12,13 +12,13 @@ const SHOWN: usize = 64;
 pub struct BadVariable {
     /// The variable's name.
     pub variable: &'static str,
-    /// What it holds; the beginning, when it is long.
+    /// Its value; the beginning, when it is long.
     pub value: String,
-    /// What it may hold.
+    /// The values that are accepted.
     pub expected: &'static str,
 }
 
-/// Whether `variable` switches something on; `false` when it is unset or empty.
+/// Returns whether `variable` switches something on; `false` when it is unset or empty.
 pub(crate) fn flag(
     lookup: impl Fn(&str) -> Option<OsString>,
     variable: &'static str,
@@ -32,7 +32,7 @@ pub(crate) fn flag(
     Ok(value(lookup, variable, expected, parse)?.unwrap_or(false))
 }
 
-/// What `parse` makes of the value of `variable` without the blanks around it;
+/// Parses the value of `variable` without the blanks around it;
 /// `None` when the variable is unset or empty.
 pub(crate) fn value<T>(
     lookup: impl Fn(&str) -> Option<OsString>,

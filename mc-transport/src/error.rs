@@ -12,10 +12,10 @@ use crate::access::Access;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The system has no randomness for a key that nobody can guess.
+    /// The system has no randomness for a key that cannot be guessed.
     #[error("the system gave no random bytes for a remote key")]
     NoRandomness {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The memory is mapped for reading only, and peers were to write it.
@@ -49,12 +49,12 @@ pub enum ConnectError {
         /// The form that this transport takes.
         expected: &'static str,
     },
-    /// Nobody answers there.
+    /// No process answers there.
     #[error("{endpoint} cannot be reached; is the peer running there?")]
     Unreachable {
         /// The endpoint asked for.
         endpoint: Endpoint,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// The peer took too long to connect or to greet.
@@ -62,7 +62,7 @@ pub enum ConnectError {
     TimedOut {
         /// The endpoint asked for.
         endpoint: Endpoint,
-        /// How long it had.
+        /// Its time limit.
         after: Duration,
     },
     /// Something answers there, but it is no peer of ours.
@@ -123,7 +123,7 @@ pub enum ConnectError {
         /// The endpoint asked for.
         endpoint: Endpoint,
     },
-    /// Somebody else answers there, or the peer as a user who is not trusted.
+    /// Another process answers there, or the peer runs as a user that is not trusted.
     #[error(
         "what answers at {endpoint} is not the peer that was asked for; is that on this host, and runs as a user that is allowed here?"
     )]
@@ -137,7 +137,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the same call may succeed later.
+    /// Returns whether the same call may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -151,7 +151,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether the failure says that the peer is gone, so that it counts for its
+    /// Returns whether the failure says that the peer is gone, so that it counts for its
     /// [`Breaker`](crate::Breaker).
     #[cfg(feature = "tcp")]
     pub(crate) fn speaks_of_the_peer(&self) -> bool {
@@ -196,7 +196,7 @@ pub enum TransferError {
     /// The region is not open for this kind of operation.
     #[error("the region is not open to {wanted:?}")]
     AccessDenied {
-        /// What the operation needs.
+        /// The access that the operation needs.
         wanted: Access,
     },
     /// The extent leaves the region.
@@ -226,20 +226,20 @@ pub enum TransferError {
     /// This link, or the memory behind the region, cannot do that.
     #[error("this link cannot give {what}; use a read or a write")]
     Unsupported {
-        /// What was asked for.
+        /// The feature that it lacks.
         what: &'static str,
     },
     /// The link broke before the operation was answered; it may or may not have
     /// been carried out.
     #[error("the link to the peer was lost")]
     LinkLost {
-        /// What broke it.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// No byte moved for too long; the link was given up.
     #[error("the peer made no progress for {after:?}; the link was given up")]
     TimedOut {
-        /// How long the peer had.
+        /// The time that the peer had.
         after: Duration,
     },
     /// The peer said something that the protocol does not allow; the link was
@@ -255,13 +255,13 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// Whether the same operation may succeed over a new link.
+    /// Returns whether the same operation may succeed over a new link.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::LinkLost { .. } | Self::TimedOut { .. })
     }
 
-    /// Whether bytes of a write that failed so may still arrive: nobody knows how far it
+    /// Returns whether bytes of a write that failed so may still arrive: it is not known how far it
     /// came. Its target has no other use until the peer has [fenced](crate::Link::fence)
     /// the link, or the write's grant has ended.
     #[must_use]
@@ -293,7 +293,7 @@ impl TransferError {
     }
 }
 
-/// How an operation contradicts itself.
+/// A contradiction in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidOperation {
@@ -310,7 +310,7 @@ pub enum InvalidOperation {
     ReadOnly,
 }
 
-/// How a peer broke the protocol.
+/// A violation of the protocol by a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolViolation {

@@ -87,7 +87,7 @@ pub(crate) fn decode_ticket(bytes: &[u8; TICKET_LEN]) -> Option<Ticket> {
     Some(Ticket { extent, until: Time::from_millis(until), tag: field(bytes, 24) })
 }
 
-/// How an operation went.
+/// The status of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Status {

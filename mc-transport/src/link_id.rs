@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a peer calls a link: random, so that nobody can end a link that is not theirs.
+/// A peer's id of a link: random, so that no client can end a link of another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkId([u8; 16]);
 

@@ -135,7 +135,7 @@ impl fmt::Debug for MemTransport {
     }
 }
 
-/// A link of a [`MemTransport`]: operations are copies, made in the task of whoever
+/// A link of a [`MemTransport`]: operations are copies, made in the task that
 /// waits for them.
 pub struct MemLink {
     peer: Arc<Node>,
@@ -222,7 +222,7 @@ pub enum FabricError {
     BadName {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         source: EndpointError,
     },
 }

@@ -106,7 +106,7 @@ mod tests {
         assert!(links.links.lock().is_empty());
     }
 
-    /// What a future has now.
+    /// The value of a future that is ready.
     fn now<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
         match future.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(output) => Some(output),

@@ -1,4 +1,4 @@
-//! What a batch asks for.
+//! Operations: the items of a batch.
 
 use std::ops::Deref;
 
@@ -84,7 +84,7 @@ impl Source {
         }
     }
 
-    /// Whether the source has no bytes.
+    /// Returns whether the source has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -246,7 +246,7 @@ impl Operation {
         self
     }
 
-    /// What ends the operation before its time.
+    /// The handle that cancels the operation.
     pub(crate) fn cancel(&self) -> Option<&Cancel> {
         match self {
             Self::Read { cancel, .. } => cancel.as_ref(),
@@ -270,7 +270,7 @@ impl Operation {
         }
     }
 
-    /// What the operation needs of the region.
+    /// The access to the region that the operation needs.
     #[must_use]
     pub fn access(&self) -> Access {
         match self {

@@ -46,7 +46,7 @@ pub struct Region {
     registration: Box<dyn Registration>,
 }
 
-/// What opens a region to peers. Dropping it withdraws the region's key.
+/// The registration of a region with a transport. Dropping it withdraws the region's key.
 pub trait Registration: Send + Sync + 'static {
     /// Withdraws the key, asks the operations of peers that are under way to end, and waits
     /// until none of them touches the region's memory any more.
@@ -64,7 +64,7 @@ impl Region {
         Self { key, memory, registration: Box::new(registration) }
     }
 
-    /// The key to give to those who may reach the memory.
+    /// The key to give to peers that may reach the memory.
     #[must_use]
     pub fn key(&self) -> RemoteKey {
         self.key
@@ -84,7 +84,7 @@ impl Region {
     /// reads. From then on the memory may have another use.
     ///
     /// That holds for peers that are served by this node. A process that
-    /// [maps](Memory::map_shared) the memory touches it without asking anybody: when the
+    /// [maps](Memory::map_shared) the memory touches it without asking the owner: when the
     /// memory [was lent](Memory::was_lent), give the new life other pages.
     ///
     /// # Cancellation
@@ -135,7 +135,7 @@ impl Admitted {
         self.end.as_ref().map_or(Ok(()), GrantEnd::check)
     }
 
-    /// Whether the region was withdrawn.
+    /// Returns whether the region was withdrawn.
     #[must_use]
     pub fn is_withdrawn(&self) -> bool {
         self.pass.is_closed()
@@ -158,7 +158,7 @@ pub struct RegionTable {
     /// The links over which peers reach the regions, whichever transport they came by.
     #[cfg(any(feature = "quic", feature = "tcp"))]
     links: OpenLinks,
-    /// Told of each withdrawal, for those who wait for something else meanwhile.
+    /// Notified of each withdrawal, for tasks that wait for something else meanwhile.
     #[cfg(any(feature = "quic", feature = "tcp"))]
     withdrawals: Arc<Notify>,
     served: Arc<ServedCounters>,
@@ -169,7 +169,7 @@ pub(crate) struct OpenRegion {
     pub(crate) access: Access,
     tickets: Option<Tickets>,
     gate: Arc<Gate>,
-    /// What transports hang on the region. Dropped before whoever withdraws the key
+    /// State that transports attach to the region. Dropped before the withdrawal of the key
     /// goes on, so that they learn of it in time.
     #[cfg(all(feature = "shm", target_os = "linux"))]
     pub(crate) attached: Vec<Box<dyn Any + Send + Sync>>,
@@ -293,7 +293,7 @@ impl RegionTable {
         // Both fit in usize because they lie inside memory of this process.
         let memory = region.memory.slice(inside.offset() as usize, inside.len() as usize);
         let memory = memory.expect("the extent was found to lie inside the memory");
-        // Whoever withdraws the region takes it out under this lock before.
+        // A withdrawal takes the region out under this lock before.
         let pass = region.gate.enter();
         drop(regions);
         if wanted == Access::Write {
@@ -328,7 +328,7 @@ impl RegionTable {
         }
     }
 
-    /// Shows the region to `visit`, while nobody can withdraw it; `None` when no region
+    /// Shows the region to `visit`, while it cannot be withdrawn; `None` when no region
     /// has the key.
     #[cfg(all(feature = "shm", target_os = "linux"))]
     pub(crate) fn visit<T>(
@@ -345,7 +345,7 @@ impl RegionTable {
         &self.links
     }
 
-    /// What peers were served of the regions.
+    /// Counts of the operations that peers did in the regions.
     #[must_use]
     pub fn served(&self) -> ServedTotals {
         self.served.read()
@@ -363,7 +363,7 @@ impl RegionTable {
         self.regions.read().len()
     }
 
-    /// Whether no region is open.
+    /// Returns whether no region is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -392,7 +392,7 @@ impl fmt::Debug for RegionTable {
     }
 }
 
-/// A region was withdrawn that somebody was using.
+/// A region that was in use was withdrawn.
 #[cfg(any(feature = "quic", feature = "tcp"))]
 #[derive(Debug)]
 pub(crate) struct Withdrawn;

@@ -90,7 +90,7 @@ impl RegionCache {
     /// same memory and access, which would wait for itself for ever.
     ///
     /// # Errors
-    /// What `register` says; nothing is cached then.
+    /// The error of `register`; nothing is cached then.
     pub fn region<E>(
         &self,
         memory: &Memory,
@@ -116,7 +116,7 @@ impl RegionCache {
             state.entries.insert(key, Entry::Pending { number });
             number
         };
-        // Also when `register` panics, those who wait get their turn.
+        // Also when `register` panics, waiting tasks get their turn.
         let pending = PendingGuard { cache: self, key, number };
         let region = Arc::new(register(memory, access)?);
         pending.finish(memory, &region);
@@ -124,7 +124,7 @@ impl RegionCache {
     }
 
     /// Drops whatever is cached of `memory`, and does not cache what is being
-    /// registered of it now. Whoever frees memory that a card has pinned calls
+    /// registered of it now. Code that frees memory that a card has pinned calls
     /// this first.
     pub fn forget(&self, memory: &Memory) {
         let mut forgotten = Vec::new();
@@ -156,7 +156,7 @@ impl RegionCache {
         self.state.lock().order.len()
     }
 
-    /// Whether no region is cached.
+    /// Returns whether no region is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -388,7 +388,7 @@ mod tests {
         for forget in forget {
             let region = cache.region(&memory, Access::Read, |memory, access| {
                 forget(&cache, memory);
-                // Nobody waits for what was forgotten.
+                // No task waits for what was forgotten.
                 let fresh = cache
                     .region(memory, Access::Read, |memory, access| table.register(memory, access));
                 assert!(fresh.is_ok());

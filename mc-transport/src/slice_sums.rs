@@ -108,7 +108,7 @@ impl SliceDigest {
         self.sums
     }
 
-    /// How many of `most` bytes come before the next checkpoint or the end of the slice;
+    /// The number of `most` bytes that come before the next checkpoint or the end of the slice;
     /// `None` when there are none, or no slice is left.
     fn step(&self, most: usize) -> Option<usize> {
         let len = self.slices.get(self.sums.checksums.len())?;
@@ -180,14 +180,14 @@ fn joined_slice(parts: &[(u64, Transferred)]) -> Option<SliceSums> {
     Some(SliceSums { checksums, prefixes })
 }
 
-/// What adds up the bytes of an operation while they move.
+/// Sums the bytes of an operation while they move.
 pub(crate) enum Summing {
     Whole(Digest),
     Slices(SliceDigest),
 }
 
 impl Summing {
-    /// What gives `operation` the checksums that it asks for, if any.
+    /// Returns the sums that `operation` asks for, if any.
     pub(crate) fn of(operation: &Operation) -> Option<Self> {
         match operation.sums() {
             Sums::None => None,
@@ -210,7 +210,7 @@ impl Summing {
         }
     }
 
-    /// What the operation came to, when all its bytes have moved.
+    /// The operation's result, when all its bytes have moved.
     pub(crate) fn finish(self) -> Transferred {
         match self {
             Self::Whole(digest) => Transferred::new(Some(digest.finish())),

@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::first::{First, first};
 
-/// How often connections are looked for that have proved nothing for too long.
+/// The interval at which connections that proved nothing in time are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Runs `accept`, and meanwhile has connections go that prove nothing for a minute.

@@ -28,7 +28,7 @@ pub enum TlsFailure {
     /// know (`UnknownCA`), one that is not valid now (`CertificateExpired`).
     #[error("the peer refused with {0:?}; look at this side's certificate, and at the peer's log")]
     Refused(AlertDescription),
-    /// What is spoken inside is not this transport's protocol.
+    /// The protocol inside TLS is not this transport's.
     #[error("the peer speaks TLS, but another protocol inside")]
     OtherProtocol,
     /// The peer broke the protocol of TLS.
@@ -56,13 +56,13 @@ impl From<rustls::Error> for TlsFailure {
 }
 
 impl TlsFailure {
-    /// Whether the same call may succeed later without anybody doing something.
+    /// Returns whether the same call may succeed later without a change of settings.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Ended(_))
     }
 
-    /// What TLS said, when that is why a stream failed.
+    /// The error of TLS, when that is why a stream failed.
     #[cfg(feature = "tls")]
     pub(crate) fn of(error: &io::Error) -> Option<Self> {
         let said = error.get_ref()?.downcast_ref::<rustls::Error>()?;

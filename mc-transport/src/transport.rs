@@ -30,7 +30,7 @@ pub const MAX_BATCH: usize = 65_536;
 /// Where the implementation is chosen at run time, use `dyn` [`DynTransport`],
 /// which every transport is, too.
 pub trait Transport: Send + Sync + 'static {
-    /// What [`connect`](Self::connect) makes.
+    /// The link that [`connect`](Self::connect) makes.
     type Link: Link;
 
     /// The scheme of the endpoints that this transport connects to.
@@ -237,11 +237,11 @@ pub trait Link: Send + Sync + 'static {
     /// See [`Completions`]. The link stays usable.
     fn submit(&self, batch: Vec<Operation>) -> Completions;
 
-    /// Whether the link can still carry operations. Once it is `false` it stays
+    /// Returns whether the link can still carry operations. Once it is `false` it stays
     /// so; connect again.
     fn is_healthy(&self) -> bool;
 
-    /// What this link can do.
+    /// The link's capabilities.
     fn capabilities(&self) -> Capabilities;
 
     /// The name under which the peer knows this link, for [`fence`](Self::fence); `None`
@@ -279,7 +279,7 @@ pub trait Link: Send + Sync + 'static {
     /// once an operation, if only one of no bytes, was carried out there.
     ///
     /// # Errors
-    /// What a read would fail with; [`TransferError::Unsupported`] on a link whose
+    /// The error that a read would have; [`TransferError::Unsupported`] on a link whose
     /// [`Capabilities::views`] is `false`, for a region whose memory cannot be shared,
     /// and for one that has to be asked for. A read does then.
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
@@ -288,7 +288,7 @@ pub trait Link: Send + Sync + 'static {
     }
 }
 
-/// What a [`Link`] can do, for those who choose between several.
+/// The capabilities of a [`Link`], for code that chooses between several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -303,10 +303,10 @@ pub struct Capabilities {
     pub ordering: Ordering,
     /// [`Link::view`] works.
     pub views: bool,
-    /// What passes is encrypted, and the peer is who it says.
+    /// Bytes are encrypted, and the peer is authenticated.
     pub encrypted: bool,
     /// The peer verifies the tickets of operations, where a region asks for them. Where this
-    /// is `false`, as over shared memory, whoever has a region's key reaches all of it.
+    /// is `false`, as over shared memory, a peer that has a region's key reaches all of it.
     pub tickets: bool,
     /// Reads end when their [`Cancel`](crate::Cancel) says so.
     pub cancels: bool,
@@ -367,7 +367,7 @@ impl View {
         &self.bytes
     }
 
-    /// Whether the region is still open.
+    /// Returns whether the region is still open.
     #[must_use]
     pub fn is_current(&self) -> bool {
         (self.is_open)()

@@ -83,7 +83,7 @@ pub(super) async fn a_future_may_be_dropped_at_any_point(pair: Pair) {
             });
             let mut batch = rig.link.submit(operations.collect());
             match polls {
-                // Before anybody asked for a result.
+                // Before a result was asked for.
                 0 => {}
                 // While all are waited for.
                 1 => {

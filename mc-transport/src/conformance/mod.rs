@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use crate::transport::DynTransport;
 
-/// How long one case may take, on a machine that is busy with other things.
+/// Time limit for one case, on a machine that is busy with other things.
 pub const CASE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Two nodes that can reach each other.
@@ -50,7 +50,7 @@ pub struct Pair {
 
 /// One demand of the contract.
 pub struct Case {
-    /// What is demanded.
+    /// The demand.
     pub name: &'static str,
     /// Checks it; panics when it is not met.
     pub check: fn(Pair) -> Pin<Box<dyn Future<Output = ()> + Send>>,

@@ -1,4 +1,4 @@
-//! What is not allowed, and that it changes nothing.
+//! Operations that are refused, and change nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

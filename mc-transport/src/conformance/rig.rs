@@ -1,4 +1,4 @@
-//! What the cases are made with.
+//! Helpers that the cases share.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use crate::operation::Operation;
 
 const LEN: usize = 8 << 20;
 
-/// What an operation may fail with whose region is withdrawn under it.
+/// The errors of an operation whose region is withdrawn under it.
 fn ended(error: &TransferError) -> bool {
     error.is_retryable() || matches!(error, TransferError::KeyRefused)
 }

@@ -20,7 +20,7 @@ pub enum MemoryError {
     Refused {
         /// Bytes asked for.
         len: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Memory with these options has at least one byte.
@@ -52,7 +52,7 @@ pub enum MemoryError {
         len: usize,
         /// Size of the pages.
         size: HugePageSize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No such NUMA node has memory that this process may use.
@@ -72,7 +72,7 @@ pub enum MemoryError {
     NodeRefused {
         /// The node asked for.
         node: u32,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file cannot hold the memory.
@@ -84,10 +84,10 @@ pub enum MemoryError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What is at the path is not a file.
+    /// The path is not a file.
     #[error("{} is not a regular file; name another path", path.display())]
     NotAFile {
         /// The path.
@@ -96,7 +96,7 @@ pub enum MemoryError {
     /// This operating system cannot do it.
     #[error("this operating system has no {wanted}; leave the option out")]
     Unsupported {
-        /// What was asked for.
+        /// The option.
         wanted: &'static str,
     },
     /// Only memory that was allocated for it can be given to other processes.
@@ -107,16 +107,16 @@ pub enum MemoryError {
         "the memory could not be opened for another process; are descriptors left, and is /proc mounted?"
     )]
     ShareRefused {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What another process offers is not memory that can be shared.
+    /// The descriptor of another process is not memory that can be shared.
     #[error("what the peer offers is not shared memory; it must be a sealed memfd")]
     NotSharedMemory {
-        /// What the system said; none when the descriptor is of another kind.
+        /// The system's error; none when the descriptor is of another kind.
         source: Option<io::Error>,
     },
-    /// The other process could shorten the memory, and whoever touches what is
+    /// The other process could shorten the memory, and a process that touches what is
     /// gone is killed.
     #[error("the peer could shorten the memory that it offers; it must seal it with F_SEAL_SHRINK")]
     Shrinkable,

@@ -44,7 +44,7 @@ impl HugePageSize {
     }
 }
 
-/// A wish or a demand for huge pages, which somebody must have reserved
+/// A preference or a demand for huge pages, which the administrator must have reserved
 /// (`vm.nr_hugepages`) before memory can have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugePages {
@@ -67,7 +67,7 @@ impl HugePages {
         Self { size, required: true }
     }
 
-    /// What the environment says, with `lookup` in place of
+    /// The setting of the environment, with `lookup` in place of
     /// [`std::env::var_os`]: `MC_STORE_USE_HUGEPAGE` (`1`, `true`, `yes` or `on`,
     /// or `0`, `false`, `no` or `off`, in any case; off when unset or empty) asks
     /// for huge pages when there are some, `MC_STORE_HUGEPAGE_SIZE` says of which

@@ -7,11 +7,11 @@ use std::ptr::{self, NonNull};
 #[cfg(target_os = "linux")]
 use super::huge::HugePageSize;
 
-/// How often to look for an aligned place before giving up. Only a thread that
+/// The number of attempts to find an aligned place before giving up. Only a thread that
 /// maps memory in the same moment makes a second look necessary.
 const ATTEMPTS: usize = 64;
 
-/// What a mapping shows.
+/// The source of a mapping's bytes.
 #[derive(Clone, Copy)]
 pub(super) enum Content<'a> {
     /// New pages of zeros that only this process sees.
@@ -19,7 +19,7 @@ pub(super) enum Content<'a> {
     /// The same of explicit huge pages.
     #[cfg(target_os = "linux")]
     Huge(HugePageSize),
-    /// The bytes of a file, shared with whoever maps it too.
+    /// The bytes of a file, shared with processes that map it too.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has such files"))]
     Shared {
         /// The file.
@@ -60,7 +60,7 @@ impl Mapping {
             let first = reserved.base.as_ptr();
             let place = first.wrapping_add(first.align_offset(align));
             // The place is free as soon as the reservation is gone. The system
-            // takes it when it is asked for it and nobody was faster; a mapping
+            // takes it when it is asked for it and no other thread was faster; a mapping
             // that it had to put elsewhere is given back and tried again.
             drop(reserved);
             let mapping = Self::near(place, len, content)?;
@@ -136,7 +136,7 @@ impl Mapping {
         }
     }
 
-    /// The same, whatever the bytes are and whoever writes them meanwhile.
+    /// The same, whatever the bytes are and if they are written meanwhile.
     ///
     /// # Errors
     /// `EINVAL` where the system has no such call.
@@ -182,7 +182,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `near` mapped exactly this range, and whoever owns the mapping
+        // SAFETY: `near` mapped exactly this range, and the owner of the mapping
         // drops it only when nothing names its bytes any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(resident_pages(&fresh), 0);
         fresh.touch(page, 3 * page, page, true);
         assert_eq!(resident_pages(&fresh), 3);
-        // SAFETY: the byte lies in the mapping, which nobody else uses.
+        // SAFETY: the byte lies in the mapping, which no other code uses.
         unsafe { fresh.locate(page, 1).write(7) };
         fresh.touch(0, 5 * page, page, false);
         // SAFETY: as above.

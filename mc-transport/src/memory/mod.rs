@@ -100,7 +100,7 @@ enum Backing {
     Part(pool::Part),
     /// Bytes of another block, and what is dropped with the last handle.
     Carved { of: MemorySlice, _owner: Box<dyn Any + Send + Sync> },
-    /// Somebody else's, kept alive by what is inside.
+    /// Memory of another owner, kept alive by the value inside.
     Foreign { _owner: Box<dyn Any + Send + Sync> },
 }
 
@@ -140,7 +140,7 @@ impl Memory {
     ///
     /// With [`Access::Read`] the bytes are mapped for reading only: copies into
     /// them are refused, and so is registering them for peers to write.
-    /// [`is_writable`](Self::is_writable) tells it to whoever fills memory in other
+    /// [`is_writable`](Self::is_writable) tells it to code that fills memory in other
     /// ways. The peer is not trusted: memory that it could shorten is refused,
     /// since touching what is gone would kill this process. It may still write
     /// the bytes at any time, as the owner of every region may. When the memory
@@ -180,7 +180,7 @@ impl Memory {
         }
     }
 
-    /// Names memory that somebody else owns: a mapped file, pinned memory of a
+    /// Names memory of another owner: a mapped file, pinned memory of a
     /// device, a buffer of an inference engine. `owner` is dropped with the last
     /// handle and releases the memory.
     ///
@@ -233,13 +233,13 @@ impl Memory {
         self.block.len
     }
 
-    /// Whether the block has no bytes.
+    /// Returns whether the block has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.block.len == 0
     }
 
-    /// Whether this process may write the bytes; `false` for memory of another
+    /// Returns whether this process may write the bytes; `false` for memory of another
     /// process that was mapped for reading.
     #[must_use]
     pub fn is_writable(&self) -> bool {
@@ -332,7 +332,7 @@ impl Memory {
         }
     }
 
-    /// Whether another process was ever [given](Self::share) the memory, or this process was.
+    /// Returns whether the memory was ever [shared](Self::share) with or by another process.
     /// It may touch the bytes for as long as it likes, whatever it was told since.
     #[must_use]
     pub fn was_lent(&self) -> bool {
@@ -355,7 +355,7 @@ impl Memory {
         }
     }
 
-    /// Whether both handles name the same block.
+    /// Returns whether both handles name the same block.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.block, &other.block)

@@ -120,7 +120,7 @@ mod tests {
             let refused = Memory::options().numa_node(node).allocate(4096).unwrap_err();
             let expected = match &refused {
                 MemoryError::NoSuchNode { node: named } => *named == node,
-                // Where the call is forbidden, nobody looks at the node.
+                // Where the call is forbidden, the node is ignored.
                 MemoryError::NodeRefused { .. } => node == last,
                 _ => false,
             };

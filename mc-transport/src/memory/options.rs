@@ -1,4 +1,4 @@
-//! How memory is allocated when plain pages of this process do not do.
+//! Options for memory that is not plain pages of this process.
 
 use std::num::NonZeroUsize;
 #[cfg(target_os = "linux")]
@@ -12,7 +12,7 @@ use super::prefault::Prefault;
 use super::{Backing, Memory, MemoryError};
 use crate::environment::BadVariable;
 
-/// How to allocate a block; [`Memory::options`] begins.
+/// Options for allocating a block, made by [`Memory::options`].
 ///
 /// ```
 /// use mc_transport::{HugePageSize, HugePages, Memory};
@@ -43,7 +43,7 @@ enum Pages {
 }
 
 impl MemoryOptions {
-    /// What the environment asks for: huge pages, see
+    /// The options that the environment asks for: huge pages, see
     /// [`HugePages::from_variables`].
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl MemoryOptions {
         self
     }
 
-    /// Whether [`shared`](Self::shared) goes together with the other options: it does
+    /// Returns whether [`shared`](Self::shared) goes together with the other options: it does
     /// not with [`file`](Self::file).
     #[must_use]
     pub fn can_be_shared(&self) -> bool {
@@ -97,7 +97,7 @@ impl MemoryOptions {
         self
     }
 
-    /// All pages have memory from the start, so that nobody waits for them later
+    /// All pages have memory from the start, so that no access waits for them later
     /// and memory that is missing shows now: as an error, or because the system
     /// ends a process to make room. At most `threads` threads, and not more than
     /// there are processors, do the work, while the caller waits; one manages a
@@ -241,7 +241,7 @@ impl MemoryOptions {
         Ok(Memory::new(mapping.base(), len, Backing::Private { mapping }))
     }
 
-    /// What the first byte's address is a multiple of, beyond the size of a page.
+    /// The alignment of the first byte's address, beyond the size of a page.
     fn placement(&self, len: usize, pages: Pages, page: usize) -> usize {
         let wanted = self.align.unwrap_or(1);
         // Only whole aligned groups of pages can be joined.

@@ -10,8 +10,8 @@ impl MemorySlice {
     /// last handle, slice, region or running operation that names the block is gone.
     ///
     /// This is how memory that an allocator divides is handed out: `owner` is the
-    /// allocator's claim, and no byte is given to the next before nobody can touch it any
-    /// more. Nothing is copied, and nothing keeps other handles of the larger block from
+    /// allocator's claim, and no byte is given to the next owner while an operation can still
+    /// touch it. Nothing is copied, and nothing keeps other handles of the larger block from
     /// these bytes. The block cannot be [shared](Memory::share) on its own; that is for
     /// the [origin](Memory::origin).
     ///

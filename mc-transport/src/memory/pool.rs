@@ -43,7 +43,7 @@ pub struct BufferPool {
     space: SharedAllocator,
 }
 
-/// What keeps a part of a pool from being given out again.
+/// Keeps a part of a pool from being given out again.
 pub(super) struct Part {
     whole: Memory,
     _place: AllocatedBuffer<OffsetAllocator>,
@@ -91,7 +91,7 @@ impl BufferPool {
 }
 
 impl Part {
-    /// Whether peers may still reach the place, because this or an earlier block there was
+    /// Returns whether peers may still reach the place, because this or an earlier block there was
     /// registered for them.
     pub(super) fn was_exposed(&self) -> bool {
         self.whole.is_exposed()
@@ -99,7 +99,7 @@ impl Part {
 
     /// Called when the block at this place is dropped.
     pub(super) fn release(&self, block: &Block) {
-        // Whoever remembers the address may yet write what is here next.
+        // A peer that remembers the address may yet write what is here next.
         if block.is_exposed() {
             self.whole.expose();
         }

@@ -1,4 +1,4 @@
-//! Pages that are there before anybody needs them.
+//! Pages that are there before they are needed.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -49,7 +49,7 @@ pub(super) fn populate(
     let threads = threads.min(processors).get().min(chunks);
     thread::scope(|scope| {
         for _ in 1..threads {
-            // Whoever runs does the work of a thread that could not start.
+            // The running threads do the work of a thread that could not start.
             if Builder::new().name("mc-populate".to_owned()).spawn_scoped(scope, work).is_err() {
                 break;
             }

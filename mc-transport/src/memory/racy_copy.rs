@@ -166,7 +166,7 @@ mod tests {
         for len in (0..=200).chain([255, 256, 257, 320]) {
             for (source, target) in [(0, 0), (1, 0), (0, 3), (5, 7), (8, 16), (63, 1)] {
                 let mut to = vec![0xee; 400];
-                // SAFETY: both ranges lie inside, and are nobody else's.
+                // SAFETY: both ranges lie inside, and no other thread uses them.
                 unsafe { copy(from[source..].as_ptr(), to[target..].as_mut_ptr(), len) };
                 assert_eq!(to[target..target + len], from[source..source + len], "{len}");
                 let around = to[..target].iter().chain(&to[target + len..]);
@@ -182,7 +182,7 @@ mod tests {
                 let mut bytes = pattern(300);
                 let expected = bytes[source..source + len].to_vec();
                 let base = bytes.as_mut_ptr();
-                // SAFETY: both ranges lie inside, and are nobody else's.
+                // SAFETY: both ranges lie inside, and no other thread uses them.
                 unsafe { copy(base.wrapping_add(source), base.wrapping_add(target), len) };
                 assert_eq!(bytes[target..target + len], expected, "{len} {source} {target}");
             }

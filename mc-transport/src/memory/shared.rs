@@ -1,5 +1,5 @@
 //! Memory that several processes of one host map: an unnamed file in memory,
-//! passed on as a descriptor and sealed so that nobody can shorten it.
+//! passed on as a descriptor and sealed so that it cannot be shortened.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -17,7 +17,7 @@ use super::huge::HugePageSize;
 use super::mapping::{Content, Mapping};
 use crate::access::Access;
 
-/// What `/proc/PID/maps` shows, for people who wonder whose memory it is.
+/// The name in `/proc/PID/maps`, for people who wonder whose memory it is.
 const NAME: &str = "mc-transport";
 
 /// A new file of `len` zeros in memory, in whole huge pages when there are any. It

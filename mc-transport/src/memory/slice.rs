@@ -37,19 +37,19 @@ impl MemorySlice {
         self.len
     }
 
-    /// Whether the slice has no bytes.
+    /// Returns whether the slice has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether this process may write the bytes; see [`Memory::is_writable`].
+    /// Returns whether this process may write the bytes; see [`Memory::is_writable`].
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.memory.is_writable()
     }
 
-    /// Says that these bytes are about to be written, and that those behind them probably
+    /// Announces that these bytes are about to be written, and that those behind them probably
     /// will be soon: their pages are populated in the meantime.
     pub(crate) fn populate_behind(&self) {
         let (memory, start) = match &self.memory.block.backing {

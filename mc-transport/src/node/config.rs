@@ -1,4 +1,4 @@
-//! What a node is made of.
+//! Settings of a node.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! How long a stream may go without progress.
+//! Time limits for a stream's progress.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 /// byte now and then cannot hold a stream for ever.
 const PROGRESS: u64 = 64 << 10;
 
-/// Longest time that anybody waits; longer ones could not be added to a point in time.
+/// Longest time that a task waits; longer ones could not be added to a point in time.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// When a stream last moved on, in either direction.

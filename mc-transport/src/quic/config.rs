@@ -1,4 +1,4 @@
-//! What an operator may choose.
+//! Settings of the transport.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -33,7 +33,7 @@ pub struct QuicConfig {
     /// are renewed count from the next [`ServerTls::check`] on, which is left to
     /// whoever made it.
     pub server: Option<Arc<ServerTls>>,
-    /// Whether peers without a certificate are accepted: then whoever has a region's
+    /// Whether peers without a certificate are accepted: then every peer that has a region's
     /// key may use it. Default `false`.
     pub allow_anonymous_clients: bool,
     /// The authorities that this node trusts in, and the certificate that it shows.
@@ -43,14 +43,14 @@ pub struct QuicConfig {
     /// cut. Default 1 on one or two CPUs and 4 on more: one connection keeps about one
     /// CPU busy.
     pub connections_per_peer: NonZeroUsize,
-    /// How long connecting and the handshake may take, on either side. Default
+    /// Time limit for connecting and the handshake, on either side. Default
     /// 5 s.
     pub connect_timeout: Duration,
-    /// How long a stream of operations may go without 64 KiB of progress, or the end
+    /// Time that a stream of operations may go without 64 KiB of progress, or the end
     /// of an operation, before the peer is given up. Default 10 s.
     pub stall_timeout: Duration,
-    /// How long a connection may hear nothing of the peer, not even that it is alive.
-    /// Clients say so three times as often. Default 15 s, less than a NAT remembers a
+    /// Time after which a connection that hears nothing of the peer is lost.
+    /// Clients send a sign of life three times as often. Default 15 s, less than a NAT remembers a
     /// mapping.
     pub idle_timeout: Duration,
     /// The largest operation, in bytes; the smaller limit of both sides counts.

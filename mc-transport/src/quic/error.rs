@@ -9,14 +9,14 @@ use mc_types::EndpointError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Somebody listens there already.
+    /// The address is in use.
     #[error(
         "{address} is in use; stop the other process or choose another port (0 takes a free one)"
     )]
     AddressInUse {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system does not let us listen there.
@@ -24,7 +24,7 @@ pub enum StartError {
     Listen {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Peers cannot connect to the unspecified address.
@@ -38,13 +38,13 @@ pub enum StartError {
     BadAdvertisedHost {
         /// Host and port.
         host: String,
-        /// What is wrong with it.
+        /// The problem.
         source: EndpointError,
     },
     /// Peers are to be accepted, and there is no certificate to show them.
     #[error("a node that accepts peers needs a certificate; set server")]
     NoServerCertificate,
-    /// Peers would be accepted whoever they are.
+    /// Peers would be accepted without authentication.
     #[error(
         "the server's TLS does not require certificates of clients; give it their authority, \
          or set allow_anonymous_clients"
@@ -55,13 +55,13 @@ pub enum StartError {
     BadSetting {
         /// The field of [`QuicConfig`](super::QuicConfig).
         setting: &'static str,
-        /// What it may be.
+        /// The accepted values.
         expected: &'static str,
     },
     /// The system has no randomness for the node's id.
     #[error("the system gave no random bytes for the node's id")]
     NoRandomness {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Not called on a Tokio runtime.

@@ -31,7 +31,7 @@ use crate::slice_sums::Summing;
 pub(super) struct Exchange {
     link: Arc<Shared>,
     lane: usize,
-    /// What it adds to the load of its connection.
+    /// Its share of the load of its connection.
     weight: u64,
     outgoing: Vec<Outgoing>,
     /// Operations in the order of their requests, and so of their answers.
@@ -43,7 +43,7 @@ struct Outgoing {
     header: RequestHeader,
     ticket: Option<Ticket>,
     from: Pieces<Source>,
-    /// What adds the bytes up, if that is asked for, and where the checksums go.
+    /// Computes the checksums, if they are wanted, and where they go.
     summing: Option<(Box<Summing>, Arc<OnceLock<Transferred>>)>,
 }
 
@@ -61,7 +61,7 @@ struct Awaited {
 
 /// Where the checksum of an operation comes from.
 enum Summed {
-    /// Nobody asked for one.
+    /// None was asked for.
     No,
     /// The bytes of a read, as they arrive.
     Received(Box<Summing>),
@@ -186,7 +186,7 @@ fn prepare_fence(id: u32, lost: LinkId, whole: Extent, outlet: Outlet) -> (Outgo
     (outgoing, Awaited { id, len: 0, into, whole, access, checksum: Summed::No, outlet })
 }
 
-/// What ends an exchange early.
+/// The cause that ends an exchange early.
 enum Fault {
     Flow(FlowError),
     Protocol(ProtocolViolation),
@@ -221,7 +221,7 @@ async fn send_all(
         }
         drop(from);
         if let Some((digest, place)) = summing {
-            // Nobody else has this place to fill.
+            // No other code fills this place.
             let _ = place.set(digest.finish());
         }
         sent.fetch_add(1, Ordering::Relaxed);
@@ -291,7 +291,7 @@ async fn receive(
     Ok(outcome)
 }
 
-/// What an answer means for its operation.
+/// The outcome that an answer means for its operation.
 fn outcome_of(status: Status, due: &Awaited) -> Result<Result<(), TransferError>, Fault> {
     let (offset, len) = (due.whole.offset(), due.whole.len());
     Ok(match status {

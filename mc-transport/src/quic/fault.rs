@@ -1,4 +1,4 @@
-//! What the ends of connections mean: codes that we send, errors that we report.
+//! Close codes of connections: those that we send, and the errors for those that we receive.
 
 use std::io;
 use std::sync::Arc;

@@ -38,7 +38,7 @@ pub(super) enum FlowError {
     Write(#[from] WriteError),
 }
 
-/// What arrives on a stream.
+/// The receiving half of a stream.
 pub(super) struct Inflow<'a> {
     stream: RecvStream,
     clock: &'a Clock,
@@ -55,7 +55,7 @@ impl<'a> Inflow<'a> {
         Self { stream, clock, chunks, next: 0, filled: 0, since_yield: 0 }
     }
 
-    /// Whether bytes have arrived that were not taken.
+    /// Returns whether bytes have arrived that were not taken.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks[self.next..self.filled].iter().all(Bytes::is_empty)
     }
@@ -147,7 +147,7 @@ impl<'a> Inflow<'a> {
     }
 }
 
-/// What leaves on a stream. Dropped before it is [finished](Self::finish), it says that
+/// The sending half of a stream. Dropped before it is [finished](Self::finish), it says that
 /// it was broken off: an end in the middle would look like a peer that breaks the protocol.
 pub(super) struct Outflow<'a> {
     stream: SendStream,

@@ -1,17 +1,17 @@
-//! What each side says on the first stream of a connection.
+//! The message of each side on the first stream of a connection.
 
 use mc_tls::Protocol;
 
 use crate::description::MAX_DESCRIPTION;
 use crate::link_id::LinkId;
 
-/// What the protocol asks of TLS.
+/// The protocol's demands on TLS.
 pub(super) const PROTOCOL: Protocol = Protocol::new(&[b"mc-transport/3"]).tls13_only();
 
 /// Bytes of a hello.
 pub(super) const HELLO_LEN: usize = 32;
 
-/// What a node says.
+/// A node's hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     /// Bytes of the largest operation that it takes part in.

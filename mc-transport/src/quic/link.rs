@@ -42,7 +42,7 @@ const LOT_OPERATIONS: usize = 256;
 /// From this size on an operation is cut when there are several connections.
 const STRIPED: u64 = 4 << 20;
 
-/// What an operation weighs beside its bytes when connections are compared.
+/// The weight of an operation beside its bytes when connections are compared.
 const OPERATION_WEIGHT: u64 = 4 << 10;
 
 /// A link of a [`QuicTransport`](super::QuicTransport): connections with one peer.
@@ -51,7 +51,7 @@ pub struct QuicLink {
     shared: Arc<Shared>,
 }
 
-/// What a link's handle and its tasks share.
+/// State shared by a link's handle and its tasks.
 pub(super) struct Shared {
     pub(super) lanes: Vec<Lane>,
     pub(super) limits: Limits,
@@ -70,7 +70,7 @@ pub(super) struct Lane {
     pub(super) load: AtomicU64,
 }
 
-/// What the two sides have agreed on, and how long this one waits.
+/// The limits that the two sides agreed on, and this side's time limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) max_operation: u64,
@@ -81,12 +81,12 @@ pub(super) struct Limits {
 /// An operation, a part of one, or a fence, on its way to a stream.
 pub(super) struct Order {
     pub(super) request: Request,
-    /// What was asked for, for errors that name it.
+    /// The request, for errors that name it.
     pub(super) whole: Extent,
     pub(super) outlet: Outlet,
 }
 
-/// What the server is asked for.
+/// A request to the server.
 pub(super) enum Request {
     Operation(Operation),
     /// The end of another link.
@@ -199,7 +199,7 @@ impl Drop for QuicLink {
     }
 }
 
-/// What can be known to fail before anything is sent.
+/// The failure that is known before anything is sent.
 fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
     operation.validate()?;
     operation.remote().check_time()?;
@@ -290,7 +290,7 @@ async fn watch(link: Arc<Shared>, open: Counted) {
     link.fail(disconnected(&error, link.limits.idle_timeout));
 }
 
-/// A link that nobody watches is given up, also when the task is dropped with its
+/// A link that is not watched is given up, also when the task is dropped with its
 /// runtime.
 struct FailGuard<'a>(&'a Shared);
 

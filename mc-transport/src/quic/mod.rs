@@ -53,7 +53,7 @@ use crate::transport::{PeerConnections, Transport};
 
 const SCHEME: &str = "quic";
 
-/// How long a node that ends lets its peers take note. It tells them once; those that do
+/// Time for the peers of a node that ends to take note. It tells them once; those that do
 /// not hear it find out by themselves.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -107,7 +107,7 @@ pub struct QuicTransport {
     endpoint: Option<Endpoint>,
     local_address: Option<SocketAddr>,
     regions: RegionTable,
-    /// Whether nobody else opens regions with the same table.
+    /// Whether no other transport opens regions with the same table.
     owns_regions: bool,
     pool: Pool,
     sockets: Arc<Sockets>,
@@ -232,7 +232,7 @@ impl QuicTransport {
         let _ = tokio::time::timeout(FAREWELL, idle).await;
     }
 
-    /// What is open now, and what happened so far.
+    /// Counts of open connections and links, and of past events.
     #[must_use]
     pub fn stats(&self) -> QuicStats {
         QuicStats {

@@ -31,12 +31,12 @@ pub(super) struct Part {
     index: usize,
 }
 
-/// What is known of an operation that was cut.
+/// The state of an operation that was cut.
 struct Joint {
     missing: usize,
     /// Bytes and result of each part, in order.
     parts: Vec<(u64, Transferred)>,
-    /// What is asked for of all of them together.
+    /// The checksums that are wanted of all parts together.
     sums: Sums,
     /// Why the first part failed that did.
     error: Option<TransferError>,

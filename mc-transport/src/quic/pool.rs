@@ -52,11 +52,11 @@ struct Peer {
     attempts: AtomicU64,
     /// A link that was lost, of which the peer may not know.
     lost: Mutex<Option<LinkId>>,
-    /// What the peer said of itself last.
+    /// The peer's last description of itself.
     description: Mutex<Option<Arc<Description>>>,
 }
 
-/// What a peer says first.
+/// A peer's first message.
 struct Greeted {
     /// Bytes of the largest operation that it takes part in.
     max_operation: u64,
@@ -73,10 +73,10 @@ impl Peer {
     }
 }
 
-/// What one attempt to connect needs.
+/// The parameters of one attempt to connect.
 struct Attempt<'a> {
     endpoint: &'a Endpoint,
-    /// What this side says on each connection.
+    /// This side's first message on each connection.
     hello: Hello,
     config: ClientConfig,
     server_name: String,
@@ -106,7 +106,7 @@ impl Pool {
         if let Some(link) = peer.healthy() {
             return Ok(link);
         }
-        // Somebody tried while we waited: the crowd shares the failure, too, rather
+        // Another task tried while we waited: the crowd shares the failure, too, rather
         // than wait for its end one by one.
         if peer.attempts.load(Ordering::Acquire) != attempts
             && let Some(error) = &*failure
@@ -161,7 +161,7 @@ impl Pool {
         Ok(link)
     }
 
-    /// What the peer at `endpoint` said of itself; `None` before there was a link.
+    /// The description of the peer at `endpoint`; `None` before there was a link.
     #[cfg(all(feature = "shm", target_os = "linux"))]
     pub(super) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
         let peer = self.peers.lock().get(endpoint).cloned();
@@ -278,7 +278,7 @@ impl Pool {
             error => unreachable(endpoint, io::Error::new(io::ErrorKind::InvalidInput, error)),
         })?;
         let after = self.config.connect_timeout;
-        // No early data is sent: who has overheard it could send it again.
+        // No early data is sent: an eavesdropper could send it again.
         let connected = connecting.await;
         let connection = connected.map_err(|error| not_connected(&error, endpoint, after))?;
         match greet(&connection, attempt.hello, after).await {
@@ -308,7 +308,7 @@ async fn fence(peer: &Peer, link: &QuicLink, endpoint: &Endpoint) -> Result<(), 
     Ok(())
 }
 
-/// Says hello and hears the peer's; `None` as an error when it said something else.
+/// Exchanges hellos with the peer; `None` as an error when the peer sent something else.
 async fn greet(
     connection: &Connection,
     ours: Hello,

@@ -50,7 +50,7 @@ const INCOMING_BYTES: u64 = 64 << 10;
 /// stream has ended.
 const WORTH_WAITING: u64 = 64 << 10;
 
-/// What every connection of a server needs.
+/// State that all connections of a server share.
 pub(super) struct Server {
     config: QuicConfig,
     tls: Arc<ServerTls>,
@@ -89,8 +89,8 @@ impl Server {
         self.base.clone()
     }
 
-    /// Whether half of the places are taken, of all or of this source's: who makes addresses up
-    /// must not take those of others.
+    /// Returns whether half of the places are taken, in all or by this source: a client with
+    /// forged addresses must not take the places of others.
     fn is_half_full(&self, source: Source) -> bool {
         let (all, of_source) = self.places.taken(source);
         let config = &self.config;
@@ -99,7 +99,7 @@ impl Server {
 }
 
 /// The certificates as they are now. A server of mc-tls takes no early data, which could
-/// be sent again by who has overheard it.
+/// be sent again by an eavesdropper.
 fn crypto(tls: &ServerTls) -> QuicServerConfig {
     QuicServerConfig::try_from(tls.current(PROTOCOL))
         .expect("the suites of mc-tls have the one for the first packets")
@@ -261,7 +261,7 @@ async fn serve_stream(
         End::Malformed => connection.close(MALFORMED, b"not a request of this version"),
         End::TooLarge { .. } => connection.close(MALFORMED, b"more than this node said it takes"),
         End::Stalled(_) | End::Withdrawn => stream.abandon(),
-        // Whoever ended it knows.
+        // The side that ended it knows.
         _ => {}
     }
 }

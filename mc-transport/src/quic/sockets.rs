@@ -41,7 +41,7 @@ pub enum RebindError {
     Bind {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The transport was shut down.

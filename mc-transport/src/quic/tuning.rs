@@ -16,7 +16,7 @@ use super::error::StartError;
 /// system call may segment; with more it fails, and the rate falls to nothing.
 pub(super) const MAX_OFFLOADED_MTU: u16 = 6500;
 
-/// What every path carries (RFC 9000, section 14).
+/// The packet size that every path carries (RFC 9000, section 14).
 const MIN_MTU: u16 = 1200;
 
 /// Largest UDP payload that is set; a datagram has 65 535 bytes with its headers.
@@ -36,7 +36,7 @@ const INITIAL_WINDOW: u64 = 64 << 10;
 /// The same on one host, where nothing but the peer's socket buffer is in the way.
 const LOOPBACK_INITIAL_WINDOW: u64 = 1 << 20;
 
-/// What the round trip is taken for until it is measured; the value of quinn for hosts
+/// The assumed round trip until it is measured; the value of quinn for hosts
 /// far away, and on one host enough for a busy machine.
 const LOOPBACK_RTT: Duration = Duration::from_millis(20);
 

@@ -1,4 +1,4 @@
-//! Who touches a region's memory, so that it can be withdrawn and everybody be waited for.
+//! Counts the operations that touch a region's memory, so that a withdrawal can wait for them.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Gate {
     pub(super) async fn emptied(&self) {
         poll_fn(|cx| {
             self.waiting.lock().push(cx.waker().clone());
-            // Looked at after the waker is there: whoever leaves from now on wakes it.
+            // Looked at after the waker is there: an operation that ends from now on wakes it.
             if self.users.load(SeqCst) == 0 { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -45,7 +45,7 @@ impl Gate {
 }
 
 impl Pass {
-    /// Whether the operation is to end.
+    /// Returns whether the operation is to end.
     pub(super) fn is_closed(&self) -> bool {
         self.0.closed.load(SeqCst)
     }

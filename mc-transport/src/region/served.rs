@@ -1,14 +1,14 @@
-//! What peers were served.
+//! Counts of what peers were served.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(any(feature = "quic", feature = "tcp"))]
 use crate::access::Access;
 
-/// What a node did for its peers with the memory that it opened to them.
+/// Counts of the operations of peers in the memory that a node opened to them.
 ///
-/// A process of the same host that maps the memory reads and writes it by itself: nobody
-/// asks the node then, and nothing is counted here. That process counts it, as every reader
+/// A process of the same host that maps the memory reads and writes it by itself: it does not
+/// ask the node then, and nothing is counted here. That process counts it, as every reader
 /// counts what it reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! What a node knows of its master's clock, and which tickets are good by it.
+//! A node's view of its master's clock, and the check of tickets against it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl MasterClock {
     }
 }
 
-/// What a node needs to verify tickets for a region; see
+/// The key and clock that verify tickets for a region; see
 /// [`Transport::register_with_tickets`](crate::Transport::register_with_tickets).
 #[derive(Clone)]
 pub struct Tickets {

@@ -1,4 +1,4 @@
-//! What an operator may choose.
+//! Settings of the transport.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,10 +27,10 @@ pub struct ShmConfig {
     /// Only peers that know the [secret](super::ShmTransport::secret) are admitted.
     /// Default `false`.
     pub require_proof: bool,
-    /// How long connecting and the handshake may take, on either side, and how long
+    /// Time limit for connecting and the handshake, on either side, and how long
     /// a peer has to open a region. Default 5 s.
     pub connect_timeout: Duration,
-    /// How long a peer that owes something on a stream may go without 64 KiB of
+    /// Time that a peer that owes something on a stream may go without 64 KiB of
     /// progress, or the end of an operation, before the stream is given up. Default
     /// 10 s.
     pub stall_timeout: Duration,
@@ -82,7 +82,7 @@ impl Default for ShmConfig {
 }
 
 impl ShmConfig {
-    /// Whether a process of `user` is trusted with shared memory.
+    /// Returns whether a process of `user` is trusted with shared memory.
     pub(super) fn admits(&self, user: u32) -> bool {
         const ROOT: u32 = 0;
         let ours = rustix::process::geteuid().as_raw();

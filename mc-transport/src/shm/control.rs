@@ -1,8 +1,8 @@
 //! The side that reaches out: asks an owner for its regions, and hears when they are
 //! withdrawn or the owner is gone.
 //!
-//! Whoever has an operation on a region that is not known leaves a question and
-//! waits. One task per link puts questions on the wire, takes the answers and maps
+//! An operation on a region that is not known leaves a request and
+//! waits. One task per link puts requests on the wire, takes the answers and maps
 //! what comes with them. It alone holds the socket, so that nothing is left of a
 //! connection when it ends.
 
@@ -38,26 +38,26 @@ use crate::transport::Link;
 /// next one, too.
 const MAX_ASKED: usize = 1024;
 
-/// What a question for a region came to.
+/// The result of a request for a region.
 pub(super) type RegionResult = Result<RegionPath, TransferError>;
 
-/// What a question for a stream came to.
+/// The result of a request for a stream.
 pub(super) type StreamResult = Result<OwnedFd, TransferError>;
 
-/// What the link's handle, its operations and its task share.
+/// State shared by the link's handle, its operations and its task.
 pub(super) struct Control {
     pub(super) path_cache: RwLock<PathCache>,
     /// To regions that cannot be mapped. Opened when it is first needed, and again
     /// when it broke.
     stream: Mutex<Option<Arc<StreamLink>>>,
-    /// What the owner calls the last stream, also after it broke.
+    /// The owner's id of the last stream, also after it broke.
     stream_id: Mutex<Option<LinkId>>,
     pending: Mutex<PendingRequests>,
     /// There is something to send, or the link was given up.
     wake: Notify,
     healthy: AtomicBool,
-    /// How long an answer may take.
-    patience: Duration,
+    /// Time limit for an answer.
+    answer_timeout: Duration,
 }
 
 #[derive(Default)]
@@ -73,7 +73,7 @@ struct PendingRequests {
 }
 
 impl Control {
-    pub(super) fn new(max_mapped: usize, patience: Duration) -> Self {
+    pub(super) fn new(max_mapped: usize, answer_timeout: Duration) -> Self {
         Self {
             path_cache: RwLock::new(PathCache::new(max_mapped)),
             stream: Mutex::default(),
@@ -81,7 +81,7 @@ impl Control {
             pending: Mutex::default(),
             wake: Notify::new(),
             healthy: AtomicBool::new(true),
-            patience,
+            answer_timeout,
         }
     }
 
@@ -126,7 +126,7 @@ impl Control {
         self.stream.lock().as_ref().filter(|stream| stream.is_healthy()).cloned()
     }
 
-    /// What the owner calls the last stream that there was.
+    /// The owner's id of the last stream.
     pub(super) fn stream_id(&self) -> Option<LinkId> {
         *self.stream_id.lock()
     }
@@ -149,7 +149,7 @@ impl Control {
     pub(super) async fn open(&self, keys: &[RemoteKey]) -> Vec<RegionResult> {
         let pending: Vec<_> = keys.iter().map(|key| self.ask_region(*key)).collect();
         let mut found = Vec::with_capacity(keys.len());
-        let deadline = tokio::time::Instant::now() + self.patience;
+        let deadline = tokio::time::Instant::now() + self.answer_timeout;
         for waiting in pending {
             let answer = async { self.heard(waiting?.await) };
             let answer = tokio::time::timeout_at(deadline, answer).await;
@@ -167,7 +167,7 @@ impl Control {
             pending.streams.push_back(answer);
         }
         self.wake.notify_one();
-        let heard = timeout(self.patience, waiting).await;
+        let heard = timeout(self.answer_timeout, waiting).await;
         heard.map_or_else(|_| Err(self.late()), |heard| self.heard(heard))
     }
 
@@ -179,7 +179,7 @@ impl Control {
     }
 
     fn late(&self) -> TransferError {
-        TransferError::TimedOut { after: self.patience }
+        TransferError::TimedOut { after: self.answer_timeout }
     }
 
     fn ask_region(&self, key: RemoteKey) -> Result<oneshot::Receiver<RegionResult>, TransferError> {
@@ -415,7 +415,7 @@ impl Drop for ControlTask {
     }
 }
 
-/// Whether a descriptor from a peer is what it was asked for.
+/// Checks that a descriptor from a peer is what was requested.
 fn is_stream(descriptor: &OwnedFd) -> bool {
     use rustix::net::sockopt::{socket_domain, socket_type};
     socket_domain(descriptor) == Ok(rustix::net::AddressFamily::UNIX)

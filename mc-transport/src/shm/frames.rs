@@ -71,12 +71,12 @@ pub(super) struct Incoming<const N: usize> {
     descriptors: Received,
 }
 
-/// What came with a message beside its bytes.
+/// Descriptors that came with a message.
 #[derive(Debug, Default)]
 pub(super) struct Received {
     /// The first descriptor; further ones were closed.
     pub(super) first: Option<OwnedFd>,
-    /// How many came, as far as the system told.
+    /// Their number, as far as the system told.
     pub(super) count: usize,
     /// The system closed some, because there were too many or this process has no
     /// room for more.

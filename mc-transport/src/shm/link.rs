@@ -1,4 +1,4 @@
-//! A way to one peer of this host: operations are copies in the task of whoever waits
+//! A link to one peer of this host: operations are copies in the task that waits
 //! for them.
 
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ const YIELD_AFTER: u64 = 8 << 20;
 ///
 /// The first operation on a region asks its owner for the memory and maps it; a task
 /// of the transport does that and carries out the batch. From there on operations are
-/// copies, made by whoever waits for them, and the owner takes no part. Regions whose
+/// copies, made by the task that waits for them, and the owner takes no part. Regions whose
 /// memory cannot be shared are reached by a stream.
 ///
 /// [`view`](Link::view) never asks: it works for regions that are mapped, which a read
@@ -149,7 +149,7 @@ impl Drop for ShmLink {
     }
 }
 
-/// What a link and its operations share.
+/// State shared by a link and its operations.
 pub(super) struct LinkState {
     pub(super) endpoint: Endpoint,
     pub(super) control: Arc<Control>,
@@ -162,7 +162,7 @@ pub(super) struct LinkState {
     pub(super) counters: Arc<Counters>,
 }
 
-/// How a batch is carried out.
+/// The way in which a batch is executed.
 enum Plan {
     /// All of it here and now.
     Mapped(Vec<Run>),
@@ -335,7 +335,7 @@ impl LinkState {
         })
     }
 
-    /// What can be known to fail before anything is sent.
+    /// The failure that is known before anything is sent.
     fn check(&self, operation: &Operation) -> Result<(), TransferError> {
         operation.validate()?;
         let (len, max) = (operation.remote().extent.len(), self.max_operation);

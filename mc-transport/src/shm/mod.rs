@@ -16,18 +16,18 @@
 //! Peers look before, during and after each copy, every 128 KiB. A read that began after
 //! [`Region::revoke`] was called fails, and so does one during which the region was
 //! withdrawn, since its bytes may be foreign. A *write* that was under way ends within
-//! 128 KiB. But nobody waits for it, not even [`Region::withdraw`]: a peer that is stopped
+//! 128 KiB. But nothing waits for it, not even [`Region::withdraw`]: a peer that is stopped
 //! in the middle of its copy writes the rest of these 128 KiB whenever it goes on. So
 //! memory that [was lent](Memory::was_lent) must not have another use. Give the next life
 //! fresh memory, and the old pages [back to the system](Memory::discard): what a late
-//! peer writes then goes into pages that nobody else has.
+//! peer writes then goes into pages that no other process has.
 //!
 //! # Tickets
-//! A peer that has mapped a region copies by itself: nobody verifies its tickets. It
+//! A peer that has mapped a region copies by itself: its tickets are not verified. It
 //! respects the end of its grant while it copies, as said above. One that does not
 //! cooperate reaches all of the region. (Streams verify tickets as TCP does.)
 //!
-//! # Whom to trust
+//! # Trust
 //! A process that was given a region has its memory until it unmaps it, whatever the
 //! page says: being withdrawn is something that our code respects and that the system
 //! does not enforce. What holds against any process, hostile ones included:
@@ -40,7 +40,7 @@
 //!   touches (memory that could shrink is not mapped), nor make it wait, or grow,
 //!   without bound.
 //! * With [`ShmTransport::connect_proven`] the peer is the one that a secret came from
-//!   over another way. Without, it is whoever has the name.
+//!   over another way. Without, it is the process that has the name.
 
 mod config;
 mod control;
@@ -195,8 +195,8 @@ impl ShmTransport {
         Ok(Self { endpoint, secret, regions, owns_regions, page, pool, tasks, counters })
     }
 
-    /// What this node shows to peers that [ask for it](Self::connect_proven). Give it
-    /// to those who are to find this node here, over a way that reaches only them.
+    /// The proof that this node shows to peers that [ask for it](Self::connect_proven). Give it
+    /// to the peers that are to find this node here, over a way that reaches only them.
     #[must_use]
     pub fn secret(&self) -> ShmSecret {
         self.secret
@@ -206,7 +206,7 @@ impl ShmTransport {
     /// and this side, too.
     ///
     /// # Errors
-    /// As [`Transport::connect`]; [`ConnectError::Impostor`] when whoever answers
+    /// As [`Transport::connect`]; [`ConnectError::Impostor`] when the process that answers
     /// there does not know the secret.
     ///
     /// # Cancellation
@@ -241,7 +241,7 @@ impl ShmTransport {
         self.tasks.end().await;
     }
 
-    /// What is open now, and what happened so far.
+    /// Counts of open connections and links, and of past events.
     #[must_use]
     pub fn stats(&self) -> ShmStats {
         ShmStats {
@@ -388,12 +388,12 @@ async fn listen(config: &ShmConfig) -> Result<Option<(UnixListener, Bound, Endpo
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Somebody has the name.
+    /// The name is taken.
     #[error("{endpoint} is in use; stop the other process or choose another name")]
     NameInUse {
         /// The endpoint wanted.
         endpoint: Endpoint,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system does not let us listen there.
@@ -401,7 +401,7 @@ pub enum StartError {
     Listen {
         /// The endpoint wanted.
         endpoint: Endpoint,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No socket can have the name, or no endpoint can tell it.
@@ -411,19 +411,19 @@ pub enum StartError {
     BadName {
         /// The name wanted.
         listen: ShmListen,
-        /// What is wrong with it.
+        /// The problem.
         source: EndpointError,
     },
     /// The system has no randomness for a name and a secret.
     #[error("the system gave no random bytes for a secret")]
     NoRandomness {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// There is no memory to share with peers.
     #[error("no memory can be shared with peers")]
     NoSharedMemory {
-        /// What the system said.
+        /// The system's error.
         source: MemoryError,
     },
     /// Not called on a Tokio runtime.

@@ -18,12 +18,12 @@ use tokio::time::{Instant, sleep};
 /// The scheme of endpoints on the same host.
 pub(super) const SCHEME: &str = "shm";
 
-/// How often to look whether another process is done taking a name, or accepts
-/// connections again. The system tells nobody.
+/// The interval of looking whether another process has taken a name, or accepts
+/// connections again. The system sends no notice.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Who may connect to a socket that has a path. Whoever does is asked for its user
-/// besides.
+/// Permissions of a socket that has a path. The user of each process that connects is
+/// checked besides.
 const ONE_USER: u32 = 0o600;
 const EVERY_USER: u32 = 0o666;
 
@@ -51,7 +51,7 @@ impl SocketName {
         name.address().is_ok().then_some(name)
     }
 
-    /// What peers are told.
+    /// The name that peers are told.
     pub(super) fn endpoint(&self) -> Result<Endpoint, EndpointError> {
         match self {
             Self::Abstract(name) => Endpoint::new(SCHEME, &format!("@{name}")),
@@ -69,7 +69,7 @@ impl SocketName {
         }
     }
 
-    /// What Tokio takes for this address.
+    /// The form of this address that Tokio takes.
     fn os_path(&self) -> PathBuf {
         match self {
             Self::Abstract(name) => {
@@ -104,14 +104,14 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Takes `name`. A file that a process left behind which is gone is replaced; one
-    /// at which somebody answers is not.
+    /// at which a process answers is not.
     ///
     /// # Errors
-    /// `AddrInUse` when somebody has the name; what the system said otherwise.
+    /// `AddrInUse` when the name is taken; otherwise the system's error.
     pub(super) async fn listen(
         name: SocketName,
         every_user: bool,
-        patience: Duration,
+        limit: Duration,
     ) -> io::Result<(UnixListener, Self)> {
         let address = name.address()?;
         let SocketName::Path(path) = &name else {
@@ -120,7 +120,7 @@ impl Bound {
             return Ok((listener, Self { name, file: None }));
         };
         // Two that start at the same time must not both find the file stale.
-        let _turn = lock_directory(path, patience).await?;
+        let _turn = lock_directory(path, limit).await?;
         let listener = match UnixListener::bind_addr(&address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path, &address) => {
                 fs::remove_file(path)?;
@@ -148,13 +148,13 @@ impl Drop for Bound {
     }
 }
 
-/// Whether a socket is at `path` that nobody answers at.
+/// Returns whether `path` is a socket at which no process answers.
 fn is_stale(path: &Path, address: &SocketAddr) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     is_socket && probe(address).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Connects without waiting: with a full queue of connections somebody is there.
+/// Connects without waiting: with a full queue of connections a process is there.
 fn probe(address: &SocketAddr) -> io::Result<()> {
     let kind = rustix::net::SocketType::STREAM;
     let flags = rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC;
@@ -169,9 +169,9 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Keeps others of ours from taking names in the same directory.
-async fn lock_directory(path: &Path, patience: Duration) -> io::Result<File> {
+async fn lock_directory(path: &Path, limit: Duration) -> io::Result<File> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + limit;
     loop {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(directory),
@@ -224,7 +224,7 @@ mod tests {
         std::mem::forget(bound);
         let (second, bound) = listen().await.unwrap();
         assert!(name.connect().await.is_ok());
-        // Whoever replaced the file keeps it.
+        // The process that replaced the file keeps it.
         fs::remove_file(&path).unwrap();
         let (third, replaced) = listen().await.unwrap();
         drop((second, bound));

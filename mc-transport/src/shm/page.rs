@@ -3,7 +3,7 @@
 //!
 //! It is a row of words, one per cache line. A region that peers map has a *slot*:
 //! while its word holds the generation that they were told, the region is open.
-//! Withdrawing adds one, so that a slot may be used again and nobody is misled. The
+//! Withdrawing adds one, so that a slot may be used again and no peer is misled. The
 //! first word is one while the transport runs.
 //!
 //! Peers look before and after each copy. They can, because looking costs no more
@@ -31,7 +31,7 @@ const STRIDE: usize = 64;
 /// The word that says whether the transport runs.
 const TRANSPORT: u32 = 0;
 
-/// What it says while it does.
+/// The value while the transport runs.
 const RUNNING: u64 = 1;
 
 /// Bytes of a page with `slots` slots.
@@ -59,7 +59,7 @@ impl Words {
 /// The owner's side.
 pub(super) struct Page {
     words: Words,
-    /// What peers are given; it cannot be mapped for writing.
+    /// The descriptor for peers; it cannot be mapped for writing.
     for_peers: OwnedFd,
     free: Mutex<Free>,
     withdrawals: watch::Sender<u64>,
@@ -83,7 +83,7 @@ impl Page {
         Ok(Arc::new(Self { words, for_peers, free, withdrawals: watch::Sender::new(0) }))
     }
 
-    /// What peers map.
+    /// The descriptor that peers map.
     pub(super) fn for_peers(&self) -> BorrowedFd<'_> {
         self.for_peers.as_fd()
     }
@@ -109,7 +109,7 @@ impl Page {
         Some(place)
     }
 
-    /// Says that the transport runs no more, which withdraws every region.
+    /// Marks the transport as ended, which withdraws every region.
     pub(super) fn close(&self) {
         self.words.word(TRANSPORT).store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -127,7 +127,7 @@ impl Page {
                 }
             }
         };
-        // Nobody else changes the word of a slot that was free.
+        // No other thread changes the word of a slot that was free.
         let generation = self.words.word(index).load(Ordering::Relaxed) + 1;
         self.words.word(index).store(generation, Ordering::Release);
         Some(Slot { page: Arc::clone(self), index, generation })
@@ -135,7 +135,7 @@ impl Page {
 }
 
 /// A region's slot. It is attached to the region, so that it is dropped, and peers
-/// see it, before whoever withdraws the key goes on.
+/// see it, before the withdrawal of the key goes on.
 struct Slot {
     page: Arc<Page>,
     index: u32,
@@ -173,17 +173,17 @@ impl PeerPage {
         Ok(Self { words: Words(memory.whole()), slots })
     }
 
-    /// Whether a region can have this slot and this generation.
+    /// Returns whether a region can have this slot and this generation.
     pub(super) fn has(&self, slot: u32, generation: u64) -> bool {
         slot > TRANSPORT && slot < self.slots && generation % 2 == 1
     }
 
-    /// Whether the owner's transport runs.
+    /// Returns whether the owner's transport runs.
     pub(super) fn is_running(&self) -> bool {
         self.words.word(TRANSPORT).load(Ordering::Relaxed) == RUNNING
     }
 
-    /// Whether the region is open. What is read from it from here on is its own,
+    /// Returns whether the region is open. What is read from it from here on is its own,
     /// as far as [`is_still_open`](Self::is_still_open) says so afterwards.
     pub(super) fn is_open(&self, slot: u32, generation: u64) -> bool {
         let open = self.words.word(slot).load(Ordering::Relaxed) == generation;
@@ -191,7 +191,7 @@ impl PeerPage {
         open
     }
 
-    /// Whether the region was open until now, so that what was read from it is its
+    /// Returns whether the region was open until now, so that what was read from it is its
     /// own.
     pub(super) fn is_still_open(&self, slot: u32, generation: u64) -> bool {
         fence(Ordering::Acquire);

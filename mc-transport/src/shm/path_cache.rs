@@ -15,7 +15,7 @@ use crate::error::TransferError;
 use crate::memory::{Memory, MemoryError, MemorySlice};
 use crate::operation::RemoteSpan;
 
-/// How a region is reached.
+/// The path to a region.
 #[derive(Clone)]
 pub(super) enum RegionPath {
     /// It is mapped.
@@ -100,7 +100,7 @@ impl Mapped {
 }
 
 /// Address space that the regions of all peers may take together. Peers could use up
-/// all that this process has: memory that nobody touches costs them nothing.
+/// all that this process has: memory that is not touched costs them nothing.
 pub(super) struct Space {
     regions: AtomicUsize,
     bytes: AtomicU64,
@@ -276,7 +276,7 @@ mod tests {
         let (attached, mapped) = owner.region(Access::Read);
         assert_eq!(path_cache.insert(key(3), RegionPath::Mapped(mapped)).len(), 1);
         assert!(path_cache.get(&key(1)).is_none() && path_cache.get(&key(0)).is_some());
-        // All are in use: somebody has to go, and the others count as idle then.
+        // All are in use: one is unmapped, and the others count as idle then.
         assert_eq!(path_cache.insert(key(4), RegionPath::Streamed).len(), 1);
         let stays = [0, 2, 3].into_iter().find(|&n| path_cache.get(&key(n)).is_some()).unwrap();
         let Some(RegionPath::Mapped(used)) = path_cache.get(&key(stays)) else {

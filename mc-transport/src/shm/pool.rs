@@ -73,7 +73,7 @@ impl Peer {
     }
 }
 
-/// What a handshake leads to.
+/// The result of a handshake.
 struct Admitted {
     stream: UnixStream,
     page: PeerPage,

@@ -35,7 +35,7 @@ impl ShmSecret {
         self.0
     }
 
-    /// What `role` says in a handshake with these nonces.
+    /// The proof of `role` in a handshake with these nonces.
     pub(super) fn proof(&self, role: Role, client: &Nonce, owner: &Nonce) -> Proof {
         let mut hash = Sha256::new();
         hash.update(role.label());
@@ -45,7 +45,7 @@ impl ShmSecret {
         hash.finalize().into()
     }
 
-    /// Whether `proof` is what `role` has to say.
+    /// Returns whether `proof` is the proof of `role`.
     pub(super) fn is_proven(
         &self,
         role: Role,
@@ -63,7 +63,7 @@ impl fmt::Debug for ShmSecret {
     }
 }
 
-/// Who proves; the two say different things, so that neither can repeat the other's.
+/// The proving side. The two proofs differ, so that neither can repeat the other's.
 #[derive(Clone, Copy)]
 pub(super) enum Role {
     Client,

@@ -31,15 +31,15 @@ use crate::tasks::{Counted, Tasks};
 /// Streams that one connection may have: one that works, and some that are ending.
 const MAX_STREAMS: usize = 4;
 
-/// How long to wait when the process has no descriptors left for a connection.
+/// The pause when the process has no descriptors left for a connection.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// What every connection of a server needs.
+/// State that all connections of a server share.
 pub(super) struct Server {
     pub(super) config: ShmConfig,
     pub(super) secret: ShmSecret,
     pub(super) page: Arc<Page>,
-    /// What streams are served.
+    /// The service of streams.
     pub(super) service: Service,
     pub(super) counters: Arc<Counters>,
     /// One for each connection and stream.
@@ -120,9 +120,9 @@ impl Server {
 
     /// Serves one peer until it leaves, or breaks the protocol.
     async fn serve(&self, stream: &UnixStream, source: Source, mut seat: Seat) -> Result<(), End> {
-        let patience = self.config.connect_timeout;
-        let admitted = timeout(patience, self.admit(stream)).await;
-        admitted.map_err(|_| End::TimedOut(patience))??;
+        let limit = self.config.connect_timeout;
+        let admitted = timeout(limit, self.admit(stream)).await;
+        admitted.map_err(|_| End::TimedOut(limit))??;
         seat.place().reached(Stage::Shaken);
         let mut withdrawals = self.page.withdrawals();
         let streams = Arc::new(AtomicUsize::new(0));
@@ -154,9 +154,9 @@ impl Server {
                 seat.place().set_busy(true);
             }
             let descriptor = descriptor.as_ref().map(AsFd::as_fd);
-            let patience = self.config.stall_timeout;
-            let sent = timeout(patience, send(stream, &answer.encode(), descriptor)).await;
-            sent.map_err(|_| End::TimedOut(patience))??;
+            let limit = self.config.stall_timeout;
+            let sent = timeout(limit, send(stream, &answer.encode(), descriptor)).await;
+            sent.map_err(|_| End::TimedOut(limit))??;
             if answer.status == Status::Malformed {
                 return Err(End::Malformed);
             }

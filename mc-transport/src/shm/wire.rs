@@ -18,10 +18,10 @@ pub(super) const ANSWER_LEN: usize = 32;
 
 /// A number that is used once.
 pub(super) type Nonce = [u8; 16];
-/// What shows that its sender knows a secret.
+/// Proof that its sender knows a secret.
 pub(super) type Proof = [u8; PROOF_LEN];
 
-/// What a client says first.
+/// A client's first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) version: u16,
@@ -40,7 +40,7 @@ impl Hello {
         bytes
     }
 
-    /// `None` when whoever sent this is no peer of ours. Fields of other versions
+    /// `None` when the sender is no peer of ours. Fields of other versions
     /// mean nothing here.
     pub(super) fn decode(bytes: &[u8; HELLO_LEN]) -> Option<Self> {
         let version = u16::from_le_bytes(field(bytes, 4));
@@ -54,7 +54,7 @@ impl Hello {
     }
 }
 
-/// What an owner makes of a client.
+/// An owner's verdict on a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Verdict {
@@ -80,7 +80,7 @@ impl Verdict {
     }
 }
 
-/// What an owner says first.
+/// An owner's first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) version: u16,
@@ -104,7 +104,7 @@ impl Greeting {
         bytes
     }
 
-    /// `None` when whoever sent this is no peer of ours.
+    /// `None` when the sender is no peer of ours.
     pub(super) fn decode(bytes: &[u8; GREETING_LEN]) -> Option<Self> {
         if field::<4, GREETING_LEN>(bytes, 0) != MAGIC {
             return None;
@@ -134,7 +134,7 @@ pub(super) fn decode_admission(bytes: &[u8; ADMISSION_LEN]) -> Option<(Verdict, 
     (bytes[2..4] == [0; 2]).then(|| (verdict, u32::from_le_bytes(field(bytes, 4))))
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestKind {
     /// The memory that a key opens.
@@ -178,7 +178,7 @@ impl Request {
     }
 }
 
-/// How a request was answered.
+/// The status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Status {

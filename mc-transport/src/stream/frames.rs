@@ -29,7 +29,7 @@ pub(super) const DIRECT: u64 = 16 << 10;
 
 /// Most bytes that one system call receives: what the second cache still has when they
 /// are summed. It also opens the peer's window earlier, which is worth 5 % at 16 MiB.
-/// What is summed on its way out is cut alike.
+/// Bytes that are summed on their way out are cut alike.
 const CHUNK: usize = 256 << 10;
 
 /// Longest header of either direction.
@@ -144,7 +144,7 @@ impl Frame {
             return None;
         }
         if let Some(summing) = self.summed.take() {
-            // Nobody else has this place to fill.
+            // No other code fills this place.
             let _ = summing.place.set(summing.digest.finish());
         }
         Some(rest)
@@ -180,7 +180,7 @@ impl SendQueue {
         self.frames.front()?.until
     }
 
-    /// Whether a region was withdrawn whose bytes are among those to be sent.
+    /// Returns whether a region was withdrawn whose bytes are among those to be sent.
     pub(super) fn are_withdrawn(&self) -> bool {
         let mut admitted = self.frames.iter().filter_map(|frame| frame.admitted.as_ref());
         admitted.any(Admitted::is_withdrawn)
@@ -251,7 +251,7 @@ impl SendQueue {
     }
 }
 
-/// The bytes of frames, from where they are sent up to, for those who encrypt them
+/// The bytes of frames, from where they are sent up to, for code that encrypts them
 /// before they are sent. Reads each byte of memory once, and leaves the frames where
 /// they are.
 #[cfg(feature = "tls")]
@@ -319,7 +319,7 @@ impl<'a> Plaintext<'a> {
     }
 }
 
-/// How far into a list of pieces a transfer is. Pieces without bytes are passed
+/// The position of a transfer in a list of pieces. Pieces without bytes are passed
 /// as soon as they are reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {

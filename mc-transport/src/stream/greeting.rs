@@ -19,7 +19,7 @@ pub(crate) struct Greeted {
     pub(crate) stream: Stream,
     /// Bytes of the largest operation that both take part in.
     pub(crate) max_operation: u64,
-    /// What it says of itself.
+    /// Its description of itself.
     pub(crate) description: Description,
 }
 

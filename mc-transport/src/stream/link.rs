@@ -1,8 +1,8 @@
 //! The side that reaches out: puts operations on the wire, in order.
 //!
-//! Whoever submits while nothing is under way writes to the socket itself, which
+//! A task that submits while nothing is under way writes to the socket itself, which
 //! saves a task switch when it matters, at one operation at a time. Otherwise
-//! operations queue, and whoever is writing takes them along, many per system
+//! operations queue, and the task that is writing takes them along, many per system
 //! call. Answers are taken by the [receiver](super::receiver), which is the only
 //! one to complete operations, so that none is reported done or failed while its
 //! memory is still being filled.
@@ -40,7 +40,7 @@ use crate::transport::{Capabilities, Link, MAX_BATCH, Ordering as OperationOrder
 /// serve it.
 pub struct StreamLink {
     channel: Arc<Channel>,
-    /// What the server calls the connection.
+    /// The server's id of the connection.
     id: Option<LinkId>,
 }
 
@@ -151,7 +151,7 @@ impl Drop for StreamLink {
     }
 }
 
-/// What can be known to fail before anything is sent.
+/// The failure that is known before anything is sent.
 fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
     operation.validate()?;
     operation.remote().check_time()?;
@@ -159,14 +159,14 @@ fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
     if len > max { Err(TransferError::TooLarge { len, max }) } else { Ok(()) }
 }
 
-/// What the link's handle and its two tasks share.
+/// State shared by the link's handle and its two tasks.
 pub(super) struct Channel {
     pub(super) stream: Stream,
     max_operation: u64,
     /// Origin of `busy_since`.
     opened: Instant,
     outbox: Mutex<Outbox>,
-    /// Frames that the current writer took out of the outbox. Locked by whoever
+    /// Frames that the current writer took out of the outbox. Locked by the task that
     /// holds [`Outbox::writing`], and for a moment by
     /// [`is_summed`](Self::is_summed).
     sending: Mutex<SendQueue>,
@@ -187,13 +187,13 @@ struct Outbox {
     /// Operations in the order of their frames, for the receiver to collect.
     awaited: VecDeque<Awaited>,
     next_id: u32,
-    /// Somebody writes to the socket, or the sender task was told to.
+    /// A task writes to the socket, or the sender task was told to.
     writing: bool,
     /// Why the link takes no operations any more.
     broken: Option<TransferError>,
 }
 
-/// What a server is asked for.
+/// A request to a server.
 enum Request {
     Operation(Operation),
     /// To end another connection.
@@ -219,11 +219,11 @@ pub(super) struct Awaited {
 
 /// Where the checksum of an operation comes from.
 pub(super) enum Summed {
-    /// Nobody asked for one.
+    /// None was asked for.
     No,
     /// The bytes of a read, as they arrive.
     Received(Box<Summing>),
-    /// The bytes of a write, as they leave: whoever sends puts it here.
+    /// The bytes of a write, as they leave: the sending task puts it here.
     Sent(Arc<OnceLock<Transferred>>),
 }
 
@@ -246,9 +246,9 @@ impl Awaited {
     }
 }
 
-/// How far writing came.
+/// The progress of writing.
 enum Written {
-    /// Everything; somebody else may write now.
+    /// Everything; another task may write now.
     All,
     /// The socket takes no more.
     Blocked,
@@ -299,7 +299,7 @@ impl Channel {
         }
     }
 
-    /// Writes frames. For whoever set [`Outbox::writing`]; clears it when all
+    /// Writes frames. For the task that set [`Outbox::writing`]; clears it when all
     /// are written.
     fn write(&self) -> Written {
         let mut sending = self.sending.lock();
@@ -370,15 +370,15 @@ impl Channel {
         }
     }
 
-    /// Whether the checksum of an operation that was answered is there. A write may be
+    /// Returns whether the checksum of an operation that was answered is there. A write may be
     /// answered while the last of its bytes are being summed; this waits for that. In TLS
-    /// they may have left while answers were taken, and whoever writes not know it yet.
+    /// they may have left while answers were taken, and the writing task not know it yet.
     pub(super) fn is_summed(&self, checksum: &Summed) -> bool {
         let Summed::Sent(place) = checksum else { return true };
         place.get().is_some() || {
             let mut sending = self.sending.lock();
             if place.get().is_none() && !sending.is_empty() {
-                // An error comes again to whoever writes.
+                // An error comes again to the writing task.
                 let moved = sending.try_send(&self.stream).unwrap_or(0);
                 self.bytes_sent.fetch_add(moved as u64, Ordering::Relaxed);
             }
@@ -399,7 +399,7 @@ impl Channel {
         self.bytes_sent.load(Ordering::Relaxed)
     }
 
-    /// What was sent before the operations under way began.
+    /// The bytes sent before the operations under way began.
     pub(super) fn sent_before(&self) -> u64 {
         self.sent_before.load(Ordering::Relaxed)
     }
@@ -475,7 +475,7 @@ impl Outbox {
     }
 }
 
-/// Writes what those who submit leave behind.
+/// Writes what submitting tasks leave behind.
 async fn send(channel: Arc<Channel>) {
     let guard = SenderGuard(channel);
     let channel = &*guard.0;

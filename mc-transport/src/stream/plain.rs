@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::raw_io::{self, ToFill, ToSend};
 
-/// Bytes that nobody wants are received into a buffer of this size.
+/// Unwanted bytes are received into a buffer of this size.
 const DROPPED_AT_ONCE: usize = 16 << 10;
 
 /// A connected socket.

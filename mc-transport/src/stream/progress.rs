@@ -1,4 +1,4 @@
-//! How long a peer may keep us waiting.
+//! Time limits for a peer's progress.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

@@ -82,7 +82,7 @@ impl Ranges<'_> {
     }
 }
 
-/// What one `sendmsg` reads.
+/// The pieces that one `sendmsg` reads.
 pub(crate) struct ToSend<'a>(Ranges<'a>);
 
 impl<'a> ToSend<'a> {
@@ -130,7 +130,7 @@ impl<'a> ToSend<'a> {
     }
 }
 
-/// What one `recvmsg` fills.
+/// The pieces that one `recvmsg` fills.
 pub(crate) struct ToFill<'a>(Ranges<'a>);
 
 impl<'a> ToFill<'a> {

@@ -189,7 +189,7 @@ impl Receiver {
     }
 }
 
-/// What became of the bytes of a read.
+/// The state of the bytes of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payload {
     /// They are where they belong.
@@ -219,7 +219,7 @@ fn limit_before(next: Option<&Awaited>) -> usize {
     }
 }
 
-/// What an answer means for its operation; an error when it means the end of the
+/// The outcome that an answer means for its operation; an error when it means the end of the
 /// link.
 fn outcome_of(status: Status, due: &Awaited) -> Result<Result<(), TransferError>, TransferError> {
     let (offset, len) = (due.offset, due.requested);

@@ -36,7 +36,7 @@ use crate::region::{Admitted, RegionTable};
 /// Answers collected before they are sent, at most.
 const MAX_ANSWERS: usize = 64;
 
-/// What a system call weighs against the bytes that it moves.
+/// The cost of a system call, in bytes moved.
 const CALL_WEIGHT: usize = 16 << 10;
 
 /// Bytes of a refused peer that are read and dropped, so that our last answer is
@@ -46,18 +46,18 @@ const LINGER_BYTES: usize = 1 << 20;
 /// How long that may take.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What peers are served, and how patiently.
+/// The service to peers: regions and time limits.
 #[derive(Clone)]
 pub(crate) struct Service {
     /// The memory open to them.
     pub(crate) regions: RegionTable,
     /// Bytes of the largest operation.
     pub(crate) max_operation: u64,
-    /// What peers are told of this node.
+    /// The description of this node for peers.
     pub(crate) description: Description,
-    /// How long the exchange of prefaces may take.
+    /// Time limit for the exchange of prefaces.
     pub(crate) connect_timeout: Duration,
-    /// How long a peer that owes something may go without progress.
+    /// Time that a peer that owes something may go without progress.
     pub(crate) stall_timeout: Duration,
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn serve_stream(stream: Stream, service: &Service, seat: Seat) 
     .await
 }
 
-/// What a server says first.
+/// A server's first message.
 pub(crate) fn preface(max_operation: u64, verdict: Verdict) -> [u8; PREFACE_LEN] {
     Preface { version: VERSION, verdict: verdict as u16, max_operation }.encode()
 }

@@ -49,7 +49,7 @@ impl Stream {
         }
     }
 
-    /// Waits until something can be received, or the stream has ended. For those who
+    /// Waits until something can be received, or the stream has ended. For tasks that
     /// found that nothing more can be now.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         self.socket().readable().await
@@ -69,7 +69,7 @@ impl Stream {
         }
     }
 
-    /// Whether payloads go between socket and memory without a buffer between.
+    /// Returns whether payloads go between socket and memory without a buffer between.
     pub(crate) fn is_zero_copy(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
@@ -91,7 +91,7 @@ impl Stream {
         self.socket().close_both();
     }
 
-    /// TLS says that a stream ends, so that nobody else can pretend it did.
+    /// TLS says that a stream ends, so that no third party can pretend it did.
     fn say_goodbye(&self) {
         match self {
             Self::Plain(_) => {}

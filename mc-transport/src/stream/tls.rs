@@ -44,7 +44,7 @@ pub(crate) struct TlsStream {
     session: Mutex<Session>,
 }
 
-/// What was sent.
+/// The bytes that were sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
     /// Bytes that left, in records.

@@ -10,14 +10,14 @@ pub(crate) const MAGIC: [u8; 4] = *b"MCT1";
 /// Version of the protocol that this code speaks.
 pub(crate) const VERSION: u16 = 3;
 
-/// First byte of whoever begins with TLS: a record of a handshake (RFC 8446, section 5.1).
+/// First byte of a client that begins with TLS: a record of a handshake (RFC 8446, section 5.1).
 pub(crate) const TLS_HANDSHAKE: u8 = 22;
 
 pub(crate) const PREFACE_LEN: usize = 16;
 /// Bytes of the longest request, without its payload.
 pub(crate) const MAX_REQUEST_LEN: usize = REQUEST_LEN + TICKET_LEN;
 
-/// What each side says first.
+/// The first message of each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Preface {
     pub(crate) version: u16,
@@ -27,7 +27,7 @@ pub(crate) struct Preface {
     pub(crate) max_operation: u64,
 }
 
-/// What a server makes of a client.
+/// A server's verdict on a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Verdict {
@@ -50,7 +50,7 @@ impl Preface {
         bytes
     }
 
-    /// `None` when the magic is missing: whoever sent this is no peer of ours.
+    /// `None` when the magic is missing: the sender is no peer of ours.
     pub(crate) fn decode(bytes: &[u8; PREFACE_LEN]) -> Option<Self> {
         let [m0, m1, m2, m3, v0, v1, s0, s1, max @ ..] = *bytes;
         ([m0, m1, m2, m3] == MAGIC).then(|| Self {

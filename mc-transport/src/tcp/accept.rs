@@ -19,10 +19,10 @@ use crate::stream::server::{End, Service, preface, serve_stream};
 use crate::stream::wire::Verdict;
 use crate::tasks::{Counted, Tasks};
 
-/// How long to wait when the process has no descriptors left for a connection.
+/// The pause when the process has no descriptors left for a connection.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// What every connection of a server needs.
+/// State that all connections of a server share.
 pub(super) struct Server {
     pub(super) places: Arc<Places>,
     pub(super) config: TcpConfig,

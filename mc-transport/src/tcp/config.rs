@@ -1,4 +1,4 @@
-//! What an operator may choose.
+//! Settings of the transport.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -39,17 +39,17 @@ pub struct TcpConfig {
     /// at least one for each rail. Default 1; more help where several cores serve a
     /// fast network.
     pub links_per_peer: NonZeroUsize,
-    /// How operations are spread over several connections.
+    /// Spreads operations over several connections.
     pub bundle: BundleConfig,
     /// When a peer that cannot be reached is left alone.
     pub breaker: BreakerConfig,
     /// Replaces `stall_timeout` where there are several ways to a peer, so that those
     /// that work take over soon. Default 3 s.
     pub reroute_after: Duration,
-    /// How long connecting and the handshake may take, on either side. Default
+    /// Time limit for connecting and the handshake, on either side. Default
     /// 5 s.
     pub connect_timeout: Duration,
-    /// How long a peer that owes something may go without 64 KiB of progress, or
+    /// Time that a peer that owes something may go without 64 KiB of progress, or
     /// the end of an operation, before the connection is given up. Default 10 s.
     pub stall_timeout: Duration,
     /// The largest operation, in bytes; the smaller limit of both sides counts.
@@ -77,17 +77,17 @@ pub struct TcpConfig {
     pub tls: Option<TcpTls>,
 }
 
-/// How a [`TcpTransport`](super::TcpTransport) speaks TLS: version 1.3 and no other.
+/// TLS settings of a [`TcpTransport`](super::TcpTransport): version 1.3 and no other.
 #[cfg(feature = "tls")]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TcpTls {
-    /// What this node shows to peers that connect to it, and whether they have to show
+    /// The certificate for peers that connect to this node, and whether they have to show
     /// certificates too. A node that listens needs it. Several transports and servers may
-    /// share one; somebody has to call [`check`](mc_tls::ServerTls::check) now and then,
+    /// share one; the application has to call [`check`](mc_tls::ServerTls::check) now and then,
     /// so that renewed files are used.
     pub server: Option<Arc<ServerTls>>,
-    /// Whom this node trusts when it connects, and what it shows to those who ask. A peer's
+    /// The authority that this node trusts when it connects, and its own certificate. A peer's
     /// certificate has to be for the host in its endpoint. The files are read anew for each
     /// connection.
     pub client: ClientTls,

@@ -188,7 +188,7 @@ impl TcpTransport {
     }
 
     /// Forgets that attempts to reach the peer at `endpoint` failed: the next one is
-    /// made at once, whatever its [`Breaker`](crate::Breaker) says. For who has heard
+    /// made at once, whatever its [`Breaker`](crate::Breaker) says. For callers that know
     /// from elsewhere that the peer is back.
     pub fn forgive(&self, endpoint: &Endpoint) {
         self.pool.forgive(endpoint);
@@ -207,7 +207,7 @@ impl TcpTransport {
         self.tasks.end().await;
     }
 
-    /// What is open now, and what happened so far.
+    /// Counts of open connections and links, and of past events.
     #[must_use]
     pub fn stats(&self) -> TcpStats {
         TcpStats {
@@ -398,14 +398,14 @@ fn advertise(config: &TcpConfig, bound: SocketAddr) -> Result<Endpoint, StartErr
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Somebody listens there already.
+    /// The address is in use.
     #[error(
         "{address} is in use; stop the other process or choose another port (0 takes a free one)"
     )]
     AddressInUse {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The system does not let us listen there.
@@ -413,7 +413,7 @@ pub enum StartError {
     Listen {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Peers cannot connect to the unspecified address.
@@ -427,17 +427,17 @@ pub enum StartError {
     BadAdvertisedHost {
         /// Host and port.
         host: String,
-        /// What is wrong with it.
+        /// The problem.
         source: EndpointError,
     },
-    /// TLS is on, and there is no certificate to show to those who connect.
+    /// TLS is on, and there is no certificate for peers that connect.
     #[cfg(feature = "tls")]
     #[error("a node that listens with TLS needs a certificate; set TcpTls::server")]
     NoServerCertificate,
     /// The system has no randomness to name the node with.
     #[error("the system gave no random bytes for the node's name")]
     NoRandomness {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Not called on a Tokio runtime.

@@ -27,10 +27,10 @@ use crate::stream::socket::Stream;
 use crate::tasks::Tasks;
 use crate::transport::Link;
 
-/// How long one way to a peer is tried before another is tried beside it.
+/// The time after which a second route to a peer is tried beside the first.
 const NEXT_WAY_AFTER: Duration = Duration::from_millis(300);
 
-/// What links are made with.
+/// The settings and state that links are made with.
 pub(super) struct Context {
     pub(super) config: TcpConfig,
     pub(super) tasks: Arc<Tasks>,
@@ -49,7 +49,7 @@ struct State {
     /// The links as one; `None` before the first.
     bundle: Option<Arc<Bundle>>,
     slots: Vec<Slot>,
-    /// What the peer said of itself last.
+    /// The peer's last description of itself.
     description: Option<Arc<Description>>,
     breaker: Breaker,
     closed: bool,
@@ -59,10 +59,10 @@ struct State {
 struct Slot {
     route: Route,
     link: Option<Arc<StreamLink>>,
-    /// What the peer called the link that was lost here, until it has ended it.
+    /// The peer's id of the link that was lost here, until the peer has ended it.
     lost: Option<LinkId>,
     breaker: Breaker,
-    /// Somebody connects.
+    /// A task connects.
     reconnecting: bool,
 }
 
@@ -102,7 +102,7 @@ impl Peer {
     }
 
     /// Lets go of links that were lost, and with them of their sockets: it may be long
-    /// until somebody asks for this peer again.
+    /// until a link to this peer is wanted again.
     fn drop_lost(&self) {
         let mut state = self.state.lock();
         let bundle = state.bundle.take_if(|bundle| !bundle.is_healthy());
@@ -111,12 +111,12 @@ impl Peer {
         drop((bundle, links));
     }
 
-    /// Whether there is a link.
+    /// Returns whether there is a link.
     pub(super) fn is_linked(&self) -> bool {
         self.state.lock().slots.iter().any(Slot::is_filled)
     }
 
-    /// What the peer said of itself; `None` before there was a link.
+    /// The peer's description of itself; `None` before there was a link.
     #[cfg(all(feature = "shm", target_os = "linux"))]
     pub(super) fn description(&self) -> Option<Arc<Description>> {
         self.state.lock().description.clone()
@@ -229,8 +229,8 @@ impl Peer {
                 let (endpoint, context) = (self.endpoint.clone(), Arc::clone(context));
                 attempts.spawn(async move {
                     let greeted = connect(&endpoint, &route, &context.config).await?;
-                    // Its endpoint is whoever is there now; a rail of the past may have
-                    // become somebody else's.
+                    // The endpoint is that of the process that is there now; a former rail may
+                    // have become another node's.
                     if route.remote.is_some() && node != Some(greeted.description.node) {
                         return Err(ConnectError::NotAPeer { endpoint });
                     }
@@ -338,7 +338,7 @@ impl Peer {
                 slot.fill(Arc::clone(&link));
                 bundle.add(link);
             }
-            // All links were lost meanwhile; whoever asks next begins anew.
+            // All links were lost meanwhile; the next caller begins anew.
             (Ok(_), None) => {}
             (Err(error), _) => {
                 debug!(peer = %self.endpoint, ?route, %error, "a link could not be made");

@@ -38,7 +38,7 @@ impl Pool {
         peer.link(&self.context).await
     }
 
-    /// What the peer at `endpoint` said of itself; `None` before there was a link.
+    /// The description of the peer at `endpoint`; `None` before there was a link.
     #[cfg(all(feature = "shm", target_os = "linux"))]
     pub(super) fn description(&self, endpoint: &Endpoint) -> Option<Arc<Description>> {
         let peer = self.peers.lock().get(endpoint).cloned();

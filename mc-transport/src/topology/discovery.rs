@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use super::{Interface, RdmaDevice, Topology, TopologyError};
 use crate::environment::{self, BadVariable};
 
-/// How to choose among the devices of a host.
+/// Rules for choosing among the devices of a host.
 ///
 /// ```
 /// use mc_transport::topology::{Discovery, Topology};
@@ -37,7 +37,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// What the environment says, see [`from_variables`](Self::from_variables).
+    /// The settings of the environment, see [`from_variables`](Self::from_variables).
     ///
     /// # Errors
     /// [`BadVariable`] when a variable has a value that means nothing.
@@ -45,7 +45,7 @@ impl Discovery {
         Self::from_variables(|name| std::env::var_os(name))
     }
 
-    /// What the environment says, with `lookup` in place of
+    /// The settings of the environment, with `lookup` in place of
     /// [`std::env::var_os`]: `MC_MS_AUTO_DISC` (`1`, `true`, `yes` or `on`, or `0`,
     /// `false`, `no` or `off`, in any case; off when unset or empty) is
     /// [`auto`](Self::auto), `MC_MS_FILTERS` (names with commas between) the
@@ -159,7 +159,7 @@ impl Discovery {
         }
     }
 
-    /// How far a device of `node` is; the same for all when it does not matter.
+    /// The distance of a device of `node`; the same for all when it does not matter.
     fn distance(&self, topology: &Topology, node: Option<u32>) -> u32 {
         let Some(near) = self.near else { return 0 };
         let known = node.and_then(|node| match topology.numa_distance(near, node) {

@@ -1,4 +1,4 @@
-//! What this host has to move bytes with: network interfaces, RDMA devices, and
+//! Devices of this host that move bytes: network interfaces, RDMA devices, and
 //! the NUMA nodes that they are near to.
 //!
 //! Linux tells it in files below `/sys`; elsewhere the lists are empty.
@@ -41,8 +41,8 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// What this host has now, as the network namespace of this process sees it.
-    /// What the system does not tell is left out.
+    /// Reads the devices of this host, as the network namespace of this process sees them.
+    /// Properties that the system does not tell are left out.
     ///
     /// # Errors
     /// [`TopologyError::NoAddresses`] when the system does not list its addresses.
@@ -52,7 +52,7 @@ impl Topology {
         Ok(Self::from_sysfs(Path::new("/sys"), &addresses))
     }
 
-    /// What the files below `root` tell, which is `/sys` on a host; `addresses` are
+    /// Reads the files below `root`, which is `/sys` on a host; `addresses` are
     /// the addresses of its interfaces, by their names. For tests and for what was
     /// recorded elsewhere.
     ///
@@ -80,7 +80,7 @@ impl Topology {
         self.numa_node_of_cpu(system::current_cpu()?)
     }
 
-    /// How far memory of node `to` is from processors of node `from`, in units of
+    /// The distance of memory of node `to` from processors of node `from`, in units of
     /// which ten mean "the same node"; `None` when the host does not tell.
     #[must_use]
     pub fn numa_distance(&self, from: u32, to: u32) -> Option<u32> {
@@ -98,7 +98,7 @@ pub enum TopologyError {
     /// The system does not list the addresses of its interfaces.
     #[error("the system does not list its network addresses")]
     NoAddresses {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No device has a name that was asked for.

@@ -38,7 +38,7 @@ impl RdmaDevice {
         self.ports.iter().filter(|port| port.is_active).filter_map(|port| port.rate_mbits).max()
     }
 
-    /// Whether a port is active.
+    /// Returns whether a port is active.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.ports.iter().any(|port| port.is_active)

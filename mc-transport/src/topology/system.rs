@@ -1,4 +1,4 @@
-//! What only system calls tell.
+//! Facts that only system calls tell.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub(super) fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     Ok(addresses)
 }
 
-/// What `getifaddrs` allocated.
+/// The list that `getifaddrs` allocated.
 #[cfg(target_os = "linux")]
 struct AddressList {
     first: *mut libc::ifaddrs,

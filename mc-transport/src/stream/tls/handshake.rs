@@ -32,7 +32,7 @@ pub(crate) enum HandshakeError {
     Io(#[from] io::Error),
 }
 
-/// How far a handshake has come.
+/// The state of a handshake.
 enum Step {
     Done,
     /// The peer has to say something.
@@ -62,7 +62,7 @@ impl TlsStream {
 
     /// Shakes hands. The peer has as long as the caller lets it.
     pub(crate) async fn shake_hands(&self) -> Result<(), HandshakeError> {
-        // Nobody else uses the stream yet, so the locks are free whenever we wait.
+        // No other task uses the stream yet, so the locks are free whenever we wait.
         let mut begun = false;
         loop {
             let step = {
@@ -135,7 +135,7 @@ impl Session {
     }
 }
 
-/// Whether these first bytes of a peer are those of our protocol without TLS.
+/// Returns whether these first bytes of a peer are those of our protocol without TLS.
 fn is_plain(bytes: &[u8]) -> bool {
     let len = bytes.len().min(MAGIC.len());
     len > 0 && bytes[..len] == MAGIC[..len]

@@ -14,7 +14,7 @@ use crate::stream::socket::Stream;
 use crate::stream::tls::{HandshakeError, PROTOCOL, TlsStream};
 use crate::tls_failure::TlsFailure;
 
-/// How to speak TLS with a peer, and for whom its certificate has to be.
+/// TLS settings for a peer, and the name that its certificate must have.
 pub(in crate::tcp) struct Settings {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
