@@ -42,7 +42,7 @@ pub(crate) enum BenchError {
     PeerWords {
         /// What it was there for.
         role: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         source: serde_json::Error,
     },
     /// A process could not be started.
@@ -50,7 +50,7 @@ pub(crate) enum BenchError {
     Spawn {
         /// What it is there for.
         role: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A trace could not be read.
@@ -58,7 +58,7 @@ pub(crate) enum BenchError {
     Trace {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         source: io::Error,
     },
     /// Mooncake is not there, or fails.

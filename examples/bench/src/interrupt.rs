@@ -30,13 +30,13 @@ pub(crate) fn listen() -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Whether somebody wants the end.
+/// Returns whether the user interrupted the run.
 pub(crate) fn is_asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
 /// # Errors
-/// [`BenchError::Interrupted`] when somebody wants the end.
+/// [`BenchError::Interrupted`] when the user interrupted the run.
 pub(crate) fn check() -> Result<(), BenchError> {
     if is_asked() { Err(BenchError::Interrupted) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! What a program shows a master, and how it knows the master: flags that all clients have.
+//! Credentials for the master and the check of the master's own: flags that all clients have.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub struct CredentialArgs {
 }
 
 impl CredentialArgs {
-    /// How to connect to the master: what the flags say, and what they leave to the
+    /// Returns the settings for connecting to the master: of the flags, and otherwise of the
     /// environment.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ fn with_conventions(command: Command) -> Command {
         .mut_subcommands(with_conventions)
 }
 
-/// Whether the argument is a flag that can be negated.
+/// Returns whether the argument is a flag that can be negated.
 fn is_boolean(arg: &Arg) -> bool {
     match arg.get_action() {
         ArgAction::SetTrue => true,
@@ -168,13 +168,13 @@ fn spell_unknown(command: &Command, name: &str, value: Option<&str>) -> OsString
     }
 }
 
-/// Whether the flag takes exactly one value, which may be the next argument.
+/// Returns whether the flag takes exactly one value, which may be the next argument.
 fn takes_one_value(flag: &Arg) -> bool {
     let one = flag.get_num_args().is_none_or(|n| n.min_values() == 1 && n.max_values() == 1);
     flag.get_action().takes_values() && one && !flag.is_require_equals_set()
 }
 
-/// Whether `arg` is a flag, so that the flag before it was left without a value.
+/// Returns whether `arg` is a flag, so that the flag before it was left without a value.
 fn is_known_flag(command: &Command, arg: &OsStr) -> bool {
     let name = arg.to_str().and_then(|text| text.strip_prefix("--"));
     name.is_some_and(|name| find(command, name.split('=').next().unwrap_or(name)).is_some())

@@ -22,8 +22,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LIMIT: c_int = 1 << 20;
 
-/// How many times as long as a look the pause behind it is, at least. A look holds an arena
-/// for a while, and those who allocate there wait.
+/// The least ratio of the pause after a look to the look's duration. A look holds an arena
+/// for a while, and threads that allocate there wait.
 const REST: u32 = 2000;
 
 /// Gives freed memory back for as long as it lives.

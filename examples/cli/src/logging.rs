@@ -103,7 +103,7 @@ fn filter(text: Option<&str>, default: Level) -> Result<EnvFilter, LogError> {
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let refused = || LogError::BadLevels { text: text.into(), part: part.into() };
         // A lone word is a level. The filter would take an unknown one for a
-        // target and then log nothing else, which nobody who mistypes a level wants.
+        // target and then log nothing else, which is never wanted when a level is mistyped.
         let directive = match part.split_once('=') {
             None => level(part).ok_or_else(refused)?.into(),
             Some((target, name)) => format!("{target}={}", level(name).ok_or_else(refused)?),

@@ -1,4 +1,4 @@
-//! How a program joins a cluster as a member that may contribute memory: flags, and the
+//! Joining a cluster as a member that may contribute memory: flags, and the
 //! variables that Mooncake's sample programs read.
 
 use mc_store::{ClientBuilder, ClientConfig, ConfigError, Protocol};
@@ -21,7 +21,7 @@ pub struct MemberArgs {
         value_name = "HOST:PORT"
     )]
     pub master: Option<String>,
-    /// Accepted for Mooncake's sake: the master itself says where segments are.
+    /// Accepted for compatibility with Mooncake and not used.
     #[arg(long = "metadata_server", env = "METADATA_ADDR", value_name = "URL")]
     pub metadata_server: Option<String>,
     /// Memory to contribute; 0 contributes none [default: 3200MB].
@@ -35,7 +35,7 @@ pub struct MemberArgs {
     /// that reaches the master, and a free port].
     #[arg(long = "local_hostname", env = "LOCAL_HOSTNAME", value_name = "HOST[:PORT]")]
     pub local_hostname: Option<String>,
-    /// How bytes travel between hosts: tcp or quic, which needs --transfer_tls_ca, _cert and _key;
+    /// Protocol between hosts: tcp or quic, which needs --transfer_tls_ca, _cert and _key;
     /// memory is shared with processes of the same host.
     #[arg(
         long = "protocol",
@@ -57,7 +57,7 @@ pub struct MemberArgs {
     /// Certificates under which bytes travel.
     #[command(flatten)]
     pub transfer: TransferArgs,
-    /// What to show the master.
+    /// Credentials for the master.
     #[command(flatten)]
     pub credentials: CredentialArgs,
 }
@@ -125,7 +125,7 @@ pub enum MemberError {
 }
 
 impl MemberArgs {
-    /// What the flags and the environment say together.
+    /// The settings of the flags and the environment, combined.
     ///
     /// # Errors
     /// [`MemberError`]

@@ -1,4 +1,4 @@
-//! What a refused command line has to say, in one line.
+//! The one-line message of a refused command line.
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ pub enum Refusal {
     /// Not a refusal: the user asked for `--help` or `--version`, and this is it.
     #[error("{text}")]
     Answered {
-        /// What to print on standard output.
+        /// The text for standard output.
         text: String,
     },
     /// No such flag.
@@ -37,7 +37,7 @@ pub enum Refusal {
         flag: String,
         /// As it was written.
         value: String,
-        /// What would be right.
+        /// The accepted values.
         why: String,
     },
     /// Anything else, in the parser's words.

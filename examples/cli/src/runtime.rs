@@ -12,7 +12,7 @@ use crate::heap::Trimming;
 /// not waited for.
 ///
 /// # Errors
-/// What the system said when it refused the threads.
+/// The system's error when it refused the threads.
 pub fn block_on_threads<T>(
     name: &str,
     threads: usize,

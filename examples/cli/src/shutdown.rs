@@ -28,7 +28,7 @@ impl Shutdown {
     /// ready, so that no signal is missed.
     ///
     /// # Errors
-    /// What the system said when it refused the handler.
+    /// The system's error when it refused the handler.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O enabled.

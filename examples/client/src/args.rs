@@ -17,7 +17,7 @@ use mc_types::ByteSize;
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-client", version)]
 pub(crate) struct Args {
-    /// A file of settings, JSON or TOML [default: what MOONCAKE_CONFIG_PATH names, if anything].
+    /// A file of settings, JSON or TOML [default: the file that MOONCAKE_CONFIG_PATH names].
     #[arg(long = "config", value_name = "PATH", help_heading = "Cluster")]
     pub(crate) config: Option<PathBuf>,
     /// The master, as host:port [default: localhost:50051].
@@ -28,7 +28,7 @@ pub(crate) struct Args {
         help_heading = "Cluster"
     )]
     pub(crate) master: Option<String>,
-    /// Accepted for Mooncake's sake: the master itself says where segments are.
+    /// Accepted for compatibility with Mooncake and not used.
     #[arg(long = "metadata_server", value_name = "URL", help_heading = "Cluster")]
     pub(crate) metadata_server: Option<String>,
 
@@ -81,7 +81,7 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) max_connections_per_address: Option<NonZeroUsize>,
-    /// How peers of other hosts reach the segment: tcp or quic, which needs --transfer_tls_ca,
+    /// Protocol for peers of other hosts: tcp or quic, which needs --transfer_tls_ca,
     /// _cert and _key.
     #[arg(
         long = "protocol",
@@ -103,7 +103,7 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) device_name: String,
-    /// How long the end by SIGTERM or SIGINT may take to move what the memory holds to other
+    /// Time limit after SIGTERM or SIGINT for moving the objects in this memory to other
     /// nodes; 0 moves nothing.
     #[arg(
         long = "drain_timeout",

@@ -1,4 +1,4 @@
-//! What this host has: addresses and memory.
+//! Addresses and memory of this host.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -10,7 +10,7 @@ use mc_types::ByteSize;
 pub(crate) struct Reach {
     /// Where to listen.
     pub(crate) listen: SocketAddr,
-    /// What to tell peers; `None` to find out from the route to the master.
+    /// The host to advertise; `None` to find it from the route to the master.
     pub(crate) advertise: Option<IpAddr>,
 }
 
@@ -22,8 +22,8 @@ pub(crate) struct UnknownHost {
     source: io::Error,
 }
 
-/// What `--host` and a port mean. A loopback address is also the only one
-/// listened on, since nobody else could use it. Otherwise the listener takes
+/// Resolves `--host` and a port. A loopback address is also the only one
+/// listened on, since no other host could use it. Otherwise the listener takes
 /// every address: the one that peers use may be another host's that forwards to
 /// this one.
 ///

@@ -14,11 +14,11 @@ use crate::args::Args;
 use crate::host::{UnknownHost, reach, total_memory};
 use crate::settings::settings;
 
-/// How long leaving may take. A master that does not answer finds out by the
+/// Time limit for leaving. A master that does not answer finds out by the
 /// missing heartbeat.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How long to wait before another attempt to join, and how often to say so.
+/// The pause before another attempt to join, and how often to log it.
 const JOIN_AGAIN: Duration = Duration::from_secs(1);
 const TELL_AGAIN: Duration = Duration::from_secs(30);
 
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
 }
 
 /// Refuses what the host cannot hold: the system may well promise more memory
-/// than there is, and kill whoever then uses it.
+/// than there is, and kill the process that then uses it.
 fn check_size(size: ByteSize, total: Option<ByteSize>) -> Result<(), ServeError> {
     match total {
         Some(total) if size > total => Err(ServeError::TooLarge { size, total }),
@@ -148,7 +148,7 @@ fn announce(client: &Client, server: &Server, config: &ClientConfig) {
         config.master.as_deref().unwrap_or_default(),
     );
     let mut out = io::stdout().lock();
-    // Whoever closed the pipe does not want to know.
+    // A reader that closed the pipe does not want the line.
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
 }
 

@@ -1,4 +1,4 @@
-//! What the environment, a file and the command line say together.
+//! Settings of the environment, a file and the command line, combined.
 
 use mc_store::{ClientConfig, ConfigError};
 use mc_types::ByteSize;

@@ -32,18 +32,18 @@ pub(crate) struct Args {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum Verb {
-    /// Store a value under a key: VALUE, or a file, or what comes on standard input.
+    /// Store a value under a key: VALUE, a file, or standard input.
     Put(Put),
     /// Write an object's bytes to standard output or a file.
     Get(Get),
-    /// Say which keys can be read; exit code 0 if all can, else 1.
+    /// Print which keys can be read; exit code 0 if all can, else 1.
     Exist(Exist),
     /// Remove objects.
     Remove(Remove),
-    /// Remove every object that nobody may be reading.
+    /// Remove every object that no client is reading.
     #[command(name = "remove-all", alias = "remove_all")]
     RemoveAll {
-        /// Also those that somebody may be reading.
+        /// Also objects that are being read.
         #[arg(long)]
         force: bool,
     },
@@ -133,7 +133,7 @@ pub(crate) struct Exist {
 pub(crate) struct Remove {
     #[arg(required = true, value_name = "KEY")]
     pub(crate) keys: Vec<String>,
-    /// Also if somebody may be reading it.
+    /// Also if it is being read.
     #[arg(long)]
     pub(crate) force: bool,
 }

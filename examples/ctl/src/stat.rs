@@ -107,7 +107,7 @@ fn cluster_text(report: &ClusterReport) -> String {
     text + &table(head, &rows)
 }
 
-/// How many were found of those looked for.
+/// Lookups that found their key, those that did not, and the rate.
 fn lookups(hits: u64, misses: u64) -> String {
     let all = hits + misses;
     let rate = if all == 0 { 0.0 } else { 100.0 * hits as f64 / all as f64 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::CtlError;
 
-/// Writes `text` to standard output. That nobody reads any more is no failure.
+/// Writes `text` to standard output. A closed pipe is no failure.
 pub(crate) fn print(text: &[u8]) -> Result<(), CtlError> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! Who may call, and how connections are kept secret, from the command line.
+//! Access and encryption, from the command line.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct AccessArgs {
         action = ArgAction::Set
     )]
     offer_local_socket: bool,
-    /// Who may call: a line for each token, certificate or user, with a role and a tenant.
+    /// Access list: a line for each token, certificate or user, with a role and a tenant.
     /// Read again when it changes. Without it every client that can connect has
     /// full access.
     #[arg(long = "access_file", value_name = "PATH")]
@@ -40,7 +40,7 @@ pub(crate) struct AccessArgs {
 }
 
 impl AccessArgs {
-    /// How to serve. Reads the files.
+    /// Returns the settings of the server. Reads the files.
     pub(crate) fn server_config(&self) -> Result<ServerConfig, UnusableFile> {
         let mut config = ServerConfig::default();
         config.local_socket = self.offer_local_socket;
@@ -50,7 +50,7 @@ impl AccessArgs {
         if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
             let mut files = TlsFiles::new(cert, key);
             if let Some(authorities) = &self.tls_client_ca {
-                // Without a list a certificate is all that says who somebody is.
+                // Without a list only a certificate identifies a caller.
                 let auth = match &self.access_file {
                     Some(_) => ClientAuth::Optional,
                     None => ClientAuth::Required,

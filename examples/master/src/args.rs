@@ -17,8 +17,8 @@ use mc_types::ByteSize;
 use crate::access::AccessArgs;
 use crate::connections::ConnectionArgs;
 
-/// Keeps the metadata of a KV-cache store: which node holds which object, where there is room,
-/// and what has to go. Bytes never pass through it.
+/// Keeps the metadata of a KV-cache store: where each object is, where memory is free,
+/// and what to evict. Object bytes never pass through it.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-master", version)]
 pub(crate) struct Args {
@@ -112,7 +112,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) connections: ConnectionArgs,
 
-    /// How long exist and get protect an object from removal and eviction.
+    /// Time for which exist and get protect an object from removal and eviction.
     #[arg(
         long = "default_kv_lease_ttl",
         value_name = "MS|DURATION",
@@ -121,7 +121,7 @@ pub(crate) struct Args {
         help_heading = "Leases and pins"
     )]
     lease_ttl: Duration,
-    /// How long a soft pin lasts.
+    /// Duration of a soft pin.
     #[arg(
         long = "default_kv_soft_pin_ttl",
         value_name = "MS|DURATION",
@@ -130,7 +130,7 @@ pub(crate) struct Args {
         help_heading = "Leases and pins"
     )]
     soft_pin_ttl: Duration,
-    /// What the time of a soft pin is counted from: last_access, so that it lasts while the
+    /// Start of a soft pin's time: last_access, so that it lasts while the
     /// object is in use, or commit, the end of the put.
     #[arg(
         long = "soft_pin_from",
@@ -158,7 +158,7 @@ pub(crate) struct Args {
     )]
     allow_evict_soft_pinned_objects: bool,
 
-    /// How a segment is divided among objects: offset (exact sizes) or cachelib (size
+    /// Allocator of a segment's memory: offset (exact sizes) or cachelib (size
     /// classes in slabs of 4 MB, which no object can exceed).
     #[arg(
         long = "memory_allocator",
@@ -168,7 +168,7 @@ pub(crate) struct Args {
     )]
     memory_allocator: MemoryAllocator,
 
-    /// In which order segments are tried for a new replica: random, round_robin,
+    /// Order in which segments are tried for a new replica: random, round_robin,
     /// free_ratio_first, least_fragmented or local_first.
     #[arg(
         long = "allocation_strategy",
@@ -179,7 +179,7 @@ pub(crate) struct Args {
     )]
     allocation_strategy: AllocationStrategy,
 
-    /// Which objects are evicted first: lru, fifo, s3_fifo, sieve, w_tinylfu, prefix (blocks
+    /// Eviction policy: lru, fifo, s3_fifo, sieve, w_tinylfu, prefix (blocks
     /// that no other block continues, least recently used first) or adaptive.
     #[arg(
         long = "eviction_policy",
@@ -298,7 +298,7 @@ pub(crate) struct Args {
         help_heading = "Timeouts and failure detection"
     )]
     put_start_release_timeout: Duration,
-    /// How long a node may stay silent before its segments are suspended: what they hold
+    /// Time without a heartbeat after which a node's segments are suspended: their objects
     /// cannot be read, and nothing is put there.
     #[arg(
         long = "client_ttl",
@@ -308,7 +308,7 @@ pub(crate) struct Args {
         help_heading = "Timeouts and failure detection"
     )]
     client_ttl: Duration,
-    /// How long suspended segments are kept for their node to come back with what they hold;
+    /// Time that suspended segments wait for their node to come back with its objects;
     /// 0 gives them up at once.
     #[arg(
         long = "client_return_timeout",
@@ -321,22 +321,22 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Where to answer calls.
+    /// The address for calls.
     pub(crate) fn rpc_address(&self) -> SocketAddr {
         SocketAddr::new(self.rpc_address, self.rpc_port)
     }
 
-    /// Where to show figures.
+    /// The address for metrics.
     pub(crate) fn metrics_address(&self) -> SocketAddr {
         SocketAddr::new(self.metrics_host, self.metrics_port)
     }
 
-    /// Where to keep values for clients of Mooncake, if anywhere.
+    /// The address for values of Mooncake's clients, if any.
     pub(crate) fn metadata_address(&self) -> Option<SocketAddr> {
         self.metadata_server.then(|| SocketAddr::new(self.metadata_host, self.metadata_port))
     }
 
-    /// Says what is accepted and seldom meant.
+    /// Warns of settings that are accepted and seldom meant.
     pub(crate) fn warn_of_doubtful_settings(&self) {
         if self.eviction_high_watermark_ratio == 0.0 {
             tracing::warn!(
@@ -352,7 +352,7 @@ impl Args {
         }
     }
 
-    /// How to keep objects.
+    /// The settings of the state machine.
     pub(crate) fn master_config(&self) -> MasterConfig {
         let mut config = MasterConfig::default();
         config.allocation_strategy = self.allocation_strategy;

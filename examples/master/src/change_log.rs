@@ -27,7 +27,7 @@ pub(crate) struct ChangeLog {
     dropped: Arc<AtomicU64>,
 }
 
-/// What is logged of an effect.
+/// The log line of an effect.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     Mounted(SegmentIdentity),
@@ -35,7 +35,7 @@ enum Change {
     Gone(SegmentIdentity),
     Expired(ClientId),
     Damaged(DamagedReplica),
-    /// Whether nobody can reach it.
+    /// Whether it cannot be reached.
     Suspected(SegmentIdentity, bool),
 }
 

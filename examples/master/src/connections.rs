@@ -1,4 +1,4 @@
-//! How many connections the master takes, and for how long they may be silent, from the
+//! Limits of connections: their number and how long they may be silent, from the
 //! command line.
 
 use std::num::NonZeroUsize;
@@ -11,7 +11,7 @@ use crate::args::{BadSeconds, parse_seconds};
 
 /// The shortest time that a connection may be silent: heartbeats come each second.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
-/// The longest: what is silent for a week is gone.
+/// The longest: a peer that is silent for a week is gone.
 const MOST_IDLE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The flags.
@@ -31,7 +31,7 @@ pub(crate) struct ConnectionArgs {
         value_parser = parse_connection_count
     )]
     max_per_address: Option<NonZeroUsize>,
-    /// How long a connection may be silent before it is closed, one that has made no call a minute
+    /// Time after which a silent connection is closed, one that has made no call after a minute
     /// at most; clients connect again when they have something to ask. From 1 s to seven days
     /// [default: 300].
     #[arg(long = "rpc_idle_timeout", value_name = "SECONDS", value_parser = parse_idle_timeout)]

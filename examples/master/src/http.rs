@@ -9,7 +9,7 @@ use mc_store::{ServerWatch, TickerWatch};
 
 use crate::figures;
 
-/// What each path answers with.
+/// The answer for each path.
 pub(crate) fn pages(
     master: Arc<Master>,
     rpc: ServerWatch,
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than anything here takes, shorter than anybody waits.
+    /// Longer than anything here takes, shorter than any test run waits.
     const DEADLINE: Duration = Duration::from_secs(20);
 
     async fn page(address: SocketAddr, path: &str) -> String {

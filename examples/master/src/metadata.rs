@@ -12,7 +12,7 @@ use mc_http::{Method, Page, Request, StatusCode};
 pub(crate) const MAX_VALUE: usize = 1 << 20;
 /// Most bytes of all keys and values.
 const MAX_BYTES: usize = 256 << 20;
-/// What a key costs beside its bytes, as a round number.
+/// The cost of a key beside its bytes, as a round number.
 const PER_KEY: usize = 128;
 /// Each client keeps a connection for a while, on which a value may be under way.
 pub(crate) const MAX_CONNECTIONS: usize = 1024;

@@ -17,9 +17,9 @@ use crate::change_log::{ChangeLog, change_log};
 use crate::metadata::{self, Values};
 use crate::{figures, http};
 
-/// How often the summary is logged.
+/// The interval of the summary in the log.
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);
-/// How long calls under way may take to end after a signal.
+/// Time limit for calls under way after a signal.
 const END_PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Serves until a signal asks for the end.
@@ -83,11 +83,11 @@ fn announce(address: SocketAddr, threads: usize) {
         address.port()
     );
     let mut out = io::stdout().lock();
-    // Whoever closed the pipe does not want to know.
+    // A reader that closed the pipe does not want the line.
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
-/// What runs beside the master.
+/// The tasks that run beside the master.
 struct Attendants {
     stop: watch::Sender<()>,
     metrics: tokio::task::JoinHandle<()>,
@@ -136,7 +136,7 @@ async fn end(master: Master, attendants: Attendants) {
     }
     master.shutdown().await;
     // Each fails only if it panicked, which was reported then. The log ends when
-    // nobody can change the master any more.
+    // no caller can change the master any more.
     let _ = metrics.await;
     if let Some(metadata) = metadata {
         let _ = metadata.await;

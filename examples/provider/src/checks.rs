@@ -126,7 +126,7 @@ fn stored(what: &'static str, outcome: PutOutcome) -> Result<(), ProviderError> 
     }
 }
 
-/// Whether the value lies where it was preferred to be.
+/// Returns whether the value lies where it was preferred to be.
 async fn is_here(installation: &Installation, key: &str) -> Result<(), ProviderError> {
     let looking = "looking where a value is";
     let description = installation.provider.describe(key).await;

@@ -1,4 +1,4 @@
-//! What does not work.
+//! Checks that failed.
 
 use std::io;
 

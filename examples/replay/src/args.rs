@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, visible_alias = "master_server_address", value_name = "HOST:PORT", conflicts_with_all = ["capacity", "nodes", "lease_ttl"], help_heading = "Cluster")]
     pub(crate) master: Option<String>,
 
-    /// What to show that master
+    /// Credentials for that master
     #[command(flatten)]
     pub(crate) credentials: mc_cli::CredentialArgs,
 
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE|PART", default_value = "0.2", help_heading = "Cluster")]
     pub(crate) capacity: Capacity,
 
-    /// How long a read protects a block from eviction. It need only outlast a read,
+    /// Time for which a read protects a block from eviction. It need only outlast a read,
     /// which takes milliseconds here. The replay squeezes an hour into seconds, so
     /// with the usual 5s a block would stay protected for what were many minutes of
     /// the trace, and others would be evicted in its place
@@ -95,7 +95,7 @@ pub(crate) struct Args {
 /// Where to replay to.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Target {
-    /// A cluster that somebody runs.
+    /// A running cluster.
     Running {
         /// Its master, as `host:port`.
         master: String,

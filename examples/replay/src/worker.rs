@@ -269,7 +269,7 @@ impl Worker {
     }
 }
 
-/// Whether a busy pool is what one must expect this from.
+/// Returns whether a busy pool is what one must expect this from.
 fn is_want_of_room(error: &PutError) -> bool {
     matches!(
         error.code(),

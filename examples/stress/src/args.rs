@@ -12,7 +12,7 @@ const MAX_VALUE: u64 = 1 << 30;
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-stress", version)]
 pub(crate) struct Args {
-    /// What this process does.
+    /// The role of this process.
     #[arg(long, env = "ROLE", value_name = "ROLE", help_heading = "Work")]
     pub(crate) role: Role,
     /// Bytes of a value.
@@ -24,7 +24,7 @@ pub(crate) struct Args {
         help_heading = "Work"
     )]
     value_length: ByteSize,
-    /// How many values.
+    /// Number of values.
     #[arg(
         long = "max_requests",
         value_name = "N",
@@ -42,10 +42,10 @@ pub(crate) struct Args {
         help_heading = "Work"
     )]
     pub(crate) threads: usize,
-    /// Which values; prefill and decode must agree.
+    /// Seed of the values; prefill and decode must agree.
     #[arg(long = "seed", value_name = "N", default_value_t = 0, help_heading = "Work")]
     seed: u64,
-    /// How long to go without any progress before giving up.
+    /// Time without any progress after which to give up.
     #[arg(
         long = "wait",
         value_name = "TIME",

@@ -38,7 +38,7 @@ impl Content {
         }
     }
 
-    /// Whether `source` holds the value.
+    /// Returns whether `source` holds the value.
     pub(crate) fn is_in(self, source: &MemorySlice) -> bool {
         let (mut found, mut right) = ([0; PIECE], [0; PIECE]);
         (0..source.len()).step_by(PIECE).all(|at| {

@@ -35,7 +35,7 @@ pub(crate) fn tell(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Whether the value that makes it `done` completes another tenth of all.
+/// Returns whether the value that makes it `done` completes another tenth of all.
 fn is_tenth(done: u64, total: u64) -> bool {
     let tenths = |done: u64| done.saturating_mul(10) / total.max(1);
     tenths(done) > tenths(done - 1)

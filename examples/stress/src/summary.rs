@@ -102,7 +102,7 @@ impl Found {
         Self { moved, wrong: 0, missing: 0 }
     }
 
-    /// Whether all is well.
+    /// Returns whether all is well.
     pub(crate) fn verdict(&self) -> Result<(), StressError> {
         match (self.wrong, self.missing) {
             (0, 0) => Ok(()),
