@@ -14,9 +14,9 @@ pub(crate) enum BenchError {
     /// would be worth nothing.
     #[error("{what}: {found}")]
     Wrong {
-        /// What was done.
+        /// The action.
         what: &'static str,
-        /// What came of it.
+        /// The result.
         found: String,
     },
     /// A signal came.
@@ -31,16 +31,16 @@ pub(crate) enum BenchError {
     /// A process that takes part in a measurement ended early.
     #[error("the {role} process ended early ({status}); its message stands above")]
     PeerGone {
-        /// What it was there for.
+        /// Its role.
         role: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: String,
     },
     /// A process that takes part in a measurement said something else than
     /// expected.
     #[error("the {role} process did not say what was expected of it")]
     PeerWords {
-        /// What it was there for.
+        /// Its role.
         role: &'static str,
         /// The problem.
         source: serde_json::Error,
@@ -48,7 +48,7 @@ pub(crate) enum BenchError {
     /// A process could not be started.
     #[error("cannot start the {role} process")]
     Spawn {
-        /// What it is there for.
+        /// Its role.
         role: &'static str,
         /// The system's error.
         source: io::Error,
@@ -64,9 +64,9 @@ pub(crate) enum BenchError {
     /// Mooncake is not there, or fails.
     #[error("cannot {what} Mooncake: {found}")]
     Reference {
-        /// What was done with it.
+        /// The action.
         what: &'static str,
-        /// What came of it.
+        /// The result.
         found: String,
     },
     /// The system refused something.

@@ -1,4 +1,4 @@
-//! What a suite measures, and how it is printed.
+//! The figures that suites measure, and how they are printed.
 
 use std::io::{self, Write};
 
@@ -33,7 +33,7 @@ impl Figure {
         Self { suite: "", name, value, unit, params: Map::new(), versus: None }
     }
 
-    /// Says under which circumstances the figure was measured.
+    /// Adds a parameter under which the figure was measured.
     pub(crate) fn with(mut self, param: &str, value: impl Into<Value>) -> Self {
         self.params.insert(param.to_owned(), value.into());
         self
@@ -94,7 +94,7 @@ impl<W: Write> Report<W> {
     ///
     /// # Errors
     /// When the value is no number, which means that nothing was measured, and
-    /// when nobody takes the output.
+    /// when the output is closed.
     pub(crate) fn add(&mut self, mut figure: Figure) -> Result<(), BenchError> {
         if !figure.value.is_finite() {
             return Err(BenchError::NothingMeasured { figure: figure.name });

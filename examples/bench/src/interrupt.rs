@@ -15,7 +15,7 @@ const INTERRUPTED: i32 = 130;
 /// the second the process.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(crate) fn listen() -> Result<(), BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = runtime.block_on(async { Shutdown::listen() })?;

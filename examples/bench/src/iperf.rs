@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use crate::error::BenchError;
 
-/// How long its server may take to listen.
+/// Time limit for its server to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What of iperf3's report is of interest.
+/// The part of iperf3's report that is used.
 #[derive(Deserialize)]
 struct Answer {
     end: End,
@@ -36,7 +36,7 @@ struct Cpu {
     remote_total: f64,
 }
 
-/// What iperf3 measured.
+/// The result of iperf3.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Iperf {
     /// 10^9 bytes a second.
@@ -51,7 +51,7 @@ pub(crate) fn median(mut measured: Vec<Iperf>) -> Option<Iperf> {
     measured.get(measured.len() / 2).copied()
 }
 
-/// What iperf3 measures for one stream with cubic; `None` when there is no iperf3.
+/// Runs iperf3 for one stream with cubic; `None` when there is no iperf3.
 /// The server is pinned to `server_cpu`, the client to the caller's CPU.
 pub(crate) fn measure(server_cpu: usize, duration: Duration) -> Result<Option<Iperf>, BenchError> {
     // A port that was free a moment ago; iperf3 cannot tell which one it took.

@@ -31,7 +31,7 @@ use crate::suite::{LoadOptions, Options, ReferenceOptions, Suite, TraceSource};
 #[derive(Debug, clap::Parser)]
 #[command(version)]
 struct Args {
-    /// What to measure
+    /// Suites to run
     #[arg(value_name = "SUITE", required_unless_present = "role")]
     suites: Vec<Suite>,
     /// Print one JSON object per line instead of tables

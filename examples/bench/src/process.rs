@@ -17,10 +17,10 @@ use crate::error::BenchError;
 use crate::placement::Placement;
 use crate::suite::{alloc, meta, store, transport};
 
-/// How long a process may take to end once it was told to.
+/// Time limit for a process to end once it was told to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a process is there for.
+/// The role of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
@@ -157,7 +157,7 @@ pub(crate) fn server_runtime(placement: Placement) -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
-/// How an application runs its client.
+/// The way in which an application runs its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientRuntime {
     /// Everything on one thread.

@@ -20,7 +20,7 @@ const MAX_SPAN: usize = 1 << 30;
 /// halves what one host can send to itself.
 const CONGESTION: &[u8] = b"cubic";
 
-/// What one connection is used for.
+/// The purpose of one connection.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     /// Bytes of a request; none means that replies follow each other unasked.

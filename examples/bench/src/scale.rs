@@ -1,6 +1,6 @@
-//! How much is done for a figure.
+//! The amount of work for a figure.
 
-/// How much is done for a figure. The meaning is the same at every scale, the
+/// The amount of work for a figure. The meaning is the same at every scale, the
 /// confidence is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Scale {

@@ -81,7 +81,7 @@ pub(crate) fn run<W: Write>(
     made_up(scale, report)
 }
 
-/// How the policy that learns does where LRU is good, and where it is bad.
+/// Compares the policy that learns with LRU, where LRU is good and where it is bad.
 fn made_up<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let accesses = scale.pick(300_000, 60_000, 3_000);
     let mut least = f64::INFINITY;
@@ -244,7 +244,7 @@ impl Cache for ByPolicy {
     }
 }
 
-/// What policies know a block by: its number, well mixed (splitmix64).
+/// The hash by which policies know a block: its number, well mixed (splitmix64).
 fn hash(block: Handle) -> u64 {
     let mut mixed = (u64::from(block) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -24,7 +24,7 @@ use crate::scale::Scale;
 /// Segments of the cluster.
 const SEGMENTS: u32 = 16;
 
-/// Bytes of an object. The master keeps books of them; nobody stores them.
+/// Bytes of an object. The master keeps books of them; they are not stored.
 const OBJECT: u64 = 4096;
 
 const WRITER: ClientId = ClientId::from_u128(1);
@@ -92,7 +92,7 @@ fn fill(master: &Master, family: u32, numbers: std::ops::Range<u64>) -> Result<(
     Ok(())
 }
 
-/// What [`measure_memory`] is to do.
+/// The parameters of [`measure_memory`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MemoryTask {
     /// Objects.
@@ -195,7 +195,7 @@ fn batch_gets(master: &Master, live: u64, batches: u64, batch: u64) -> Result<()
     Ok(())
 }
 
-/// What commands of several threads took.
+/// The durations of commands of several threads.
 struct Spent {
     /// Seconds until the last thread was done.
     wall: f64,
@@ -250,7 +250,7 @@ fn in_threads(
     })
 }
 
-/// What evicting took.
+/// The durations of evicting.
 struct Eviction {
     /// Seconds on a CPU.
     seconds: f64,

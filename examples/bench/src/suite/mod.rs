@@ -37,7 +37,7 @@ pub(crate) enum Suite {
     All,
 }
 
-/// What single suites are told.
+/// The options of single suites.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) scale: Scale,

@@ -1,4 +1,4 @@
-//! Segments that nobody serves: a master keeps the books of any range.
+//! Segments that no node serves: a master keeps the books of any range.
 
 use mc_meta::SegmentSpec;
 use mc_types::{Endpoint, RemoteKey, SegmentId};

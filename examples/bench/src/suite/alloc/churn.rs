@@ -28,7 +28,7 @@ pub(super) struct Churn<S: Space> {
     used_at_failures: f64,
 }
 
-/// What a pool in a steady state does.
+/// The behaviour of a pool in a steady state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steady {
     /// The part of the pool in use, on average.

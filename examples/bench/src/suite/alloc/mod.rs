@@ -245,7 +245,7 @@ fn scaling<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchEr
     Ok(())
 }
 
-/// What [`measure_memory`] is to do.
+/// The parameters of [`measure_memory`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MemoryTask {
     /// Live allocations.

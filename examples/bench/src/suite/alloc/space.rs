@@ -1,4 +1,4 @@
-//! What the two allocators have in common.
+//! The common interface of the two allocators.
 
 use mc_alloc::OffsetAllocator;
 

@@ -28,7 +28,7 @@ const ROOM_SHARE: u64 = 10;
 /// which there may be a thousand with four thousand calls in flight each.
 const RUN_BITS: u32 = 0xff00_0000;
 
-/// What callers do.
+/// The operation of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Operation {
     /// PutStart and PutEnd.
@@ -96,22 +96,22 @@ pub(crate) struct LoadOptions {
     /// Size of an object; only booked, never stored
     #[arg(long = "value_size", default_value = "4KB", value_parser = mc_cli::parse_positive_size)]
     pub(crate) value_size: ByteSize,
-    /// Segments to mount; nobody serves them
+    /// Segments to mount; no node serves them
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) segments: u32,
     /// Size of a segment
     #[arg(long = "segment_size", default_value = "256GB", value_parser = mc_cli::parse_positive_size)]
     pub(crate) segment_size: ByteSize,
-    /// How long to measure each operation
+    /// Time to measure each operation
     #[arg(long, value_parser = parse_seconds)]
     pub(crate) seconds: Option<f64>,
     /// Measure the master at this host:port instead of one of the run's own
     #[arg(long)]
     pub(crate) master: Option<String>,
-    /// What to show that master
+    /// Credentials for that master
     #[command(flatten)]
     pub(crate) credentials: mc_cli::CredentialArgs,
-    /// How to connect to it, as the credentials say
+    /// The connection settings, from the credentials
     #[arg(skip)]
     pub(crate) rpc: ClientConfig,
 }
@@ -123,7 +123,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What callers do, and how many there are.
+/// The operation and number of callers.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     pub(super) operation: Operation,
@@ -136,11 +136,11 @@ pub(super) struct Load {
     segments: u32,
     segment_size: u64,
     seconds: Duration,
-    /// How to connect to the master.
+    /// The connection settings.
     rpc: ClientConfig,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) calls: u64,
@@ -315,7 +315,7 @@ struct Caller {
     stored: u64,
     /// Objects that this caller may put.
     most: u64,
-    /// How many each caller has begun to put.
+    /// The number of puts that each caller has begun.
     begun: Arc<[AtomicU64]>,
     end: Instant,
 }
@@ -446,7 +446,7 @@ struct FakeNode {
     is_guest: bool,
     /// Objects that reads find.
     stored: u64,
-    /// How many of them have been begun.
+    /// The number of them that have been begun.
     prepared: AtomicU64,
     /// Objects that each caller may put, and those that each has begun to put.
     most_put: u64,
@@ -461,7 +461,7 @@ const BUNCH: usize = 1000;
 /// Well below the shortest time after which masters give clients up.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// How long a master may take to forget a segment's objects.
+/// Time limit for a master to forget a segment's objects.
 const FORGETTING: Duration = Duration::from_secs(30);
 
 impl FakeNode {
@@ -507,7 +507,7 @@ impl FakeNode {
     }
 
     /// Mounts the load's segments, unless there are some already: puts of others would go
-    /// to ones that nobody serves.
+    /// to ones that no node serves.
     fn mount(&self, load: &Load) -> Result<(), BenchError> {
         if self.is_guest {
             return Ok(());

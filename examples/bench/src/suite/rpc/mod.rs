@@ -226,7 +226,7 @@ async fn exists(
     Ok(latencies)
 }
 
-/// What a connection costs the master while nothing happens on it.
+/// The cost of an idle connection for the master.
 fn idle<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
     let count = scale.pick(IDLE, IDLE, 20);
     process::raise_file_limit()?;

@@ -39,7 +39,7 @@ impl StubKind {
     }
 }
 
-/// What calls travel over.
+/// The transport of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     /// As between hosts.

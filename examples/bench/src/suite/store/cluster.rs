@@ -14,14 +14,14 @@ use crate::process::{self, Peer, Role};
 use crate::raw;
 
 /// Where peers reach a node that has a relay before it: an address of this host that
-/// nobody else uses.
+/// no other process uses.
 const RELAYED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// A lease for runs that remove by force what they have just read: its space stays until the
 /// lease ends, and the run waits for it, or needs as much more of the segment.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(100);
 
-/// How bytes travel between clients and the storage node.
+/// The transport between clients and the storage node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Carrier {
@@ -47,14 +47,14 @@ impl Carrier {
     }
 }
 
-/// What [`serve_master`] is to do.
+/// The parameters of [`serve_master`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MasterTask {
     /// Where to run.
     place: Placement,
     /// Where to listen; `None` takes any port of the loopback address.
     listen: Option<SocketAddr>,
-    /// How long a read protects an object; `None` for the default.
+    /// The time for which a read protects an object; `None` for the default.
     lease: Option<Duration>,
 }
 
@@ -65,7 +65,7 @@ impl MasterTask {
     }
 }
 
-/// What [`serve_master`] says.
+/// The message of [`serve_master`] to its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MasterAddress {
     /// Where the master answers.
@@ -94,7 +94,7 @@ pub(crate) fn serve_master(task: &MasterTask) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What [`serve_node`] is to do.
+/// The parameters of [`serve_node`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NodeTask {
     place: Placement,
@@ -134,18 +134,18 @@ pub(crate) fn serve_node(task: &NodeTask) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What a [`Cluster`] is made of.
+/// The settings of a [`Cluster`].
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// Where master and node run.
     pub(super) place: Placement,
-    /// How bytes travel.
+    /// The transport of bytes.
     pub(super) carrier: Carrier,
     /// Bytes that the node contributes.
     pub(super) segment: usize,
-    /// How long a read protects an object; `None` for the master's default.
+    /// The time for which a read protects an object; `None` for the master's default.
     pub(super) lease: Option<Duration>,
-    /// Who stands between the node and its peers, if anybody.
+    /// The relay between the node and its peers, if any.
     pub(super) relay: Option<Pace>,
 }
 
@@ -192,7 +192,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// What a client in this process is built from.
+    /// The builder of a client in this process.
     pub(super) fn builder(&self) -> ClientBuilder {
         Client::builder().master(self.address.to_string()).node(self.plan.carrier.node())
     }

@@ -1,4 +1,4 @@
-//! What one call takes, and how many values a second batches move.
+//! The duration of one call, and the number of values that batches move in a second.
 
 use std::io::Write;
 use std::time::Instant;
@@ -26,7 +26,7 @@ const BATCH: usize = 100;
 /// Bytes of a value of a batch.
 const BATCH_VALUE: usize = 4 * KIB;
 
-/// What is compared with Mooncake: our name, its name, and that of the ratio.
+/// The figures that are compared with Mooncake: our name, its name, and that of the ratio.
 const COMPARED: [[&str; 3]; 9] = [
     ["get_into_p50_us", "ref_get_into_p50_us", "ratio_get_into_p50_us"],
     ["get_into_p99_us", "ref_get_into_p99_us", "ratio_get_into_p99_us"],
@@ -195,17 +195,17 @@ pub(super) async fn clear(client: &Client) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// How often to ask whether a key is there.
+/// The number of exist calls.
 fn exist_calls(scale: Scale) -> usize {
     scale.pick(10_000, 2_000, 20)
 }
 
-/// How many batches to put and get.
+/// The number of batches to put and get.
 fn rounds(scale: Scale) -> usize {
     scale.pick(500, 100, 3)
 }
 
-/// How many values of a size to put and get.
+/// The number of values of a size to put and get.
 fn count(scale: Scale, size: usize) -> usize {
     let bytes: usize = scale.pick(512 << 20, 128 << 20, 16 << 20);
     (bytes / size).clamp(scale.pick(40, 10, 1), scale.pick(2_000, 1_000, 10))

@@ -59,7 +59,7 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     report.add(with(Figure::new("pressure_checked_reads", checked, "reads")))
 }
 
-/// How hard to press.
+/// The amount of pressure.
 struct Work {
     writers: u64,
     /// Puts of each writer before its times count: together they touch every page of

@@ -14,18 +14,18 @@ use tempfile::TempDir;
 use crate::error::BenchError;
 use crate::placement::{self, Placement};
 
-/// What measures it: its interface is Python.
+/// The script that measures it: its interface is Python.
 const SCRIPT: &str = include_str!("reference/store.py");
 
-/// How its package is had.
+/// The command that installs its package.
 const INSTALL: &str = "python3 -m venv VENV && VENV/bin/pip install \
      mooncake-transfer-engine-non-cuda==0.3.13.post1 (on Debian it needs \
      libibverbs1 libnuma1 liburing2 libcurl4)";
 
-/// How long one of its processes may take to be ready.
+/// Time limit for one of its processes to be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long it may take to measure.
+/// Time limit for the measurement.
 const MEASURING: Duration = Duration::from_secs(300);
 
 /// A pause between two looks at a process.
@@ -74,7 +74,7 @@ pub(super) struct Reference {
     python: PathBuf,
 }
 
-/// How much to measure.
+/// The amount of work.
 #[derive(Clone, Debug)]
 pub(super) struct Amounts {
     /// Single values, by size.
@@ -142,7 +142,7 @@ impl Reference {
     }
 }
 
-/// Ports that nobody uses now. Somebody may until they are used here, as with every
+/// Ports that are free now. Another process may take them before they are used here, as with every
 /// program that has to be told its port.
 fn free_ports() -> io::Result<[u16; 5]> {
     let mut listeners = Vec::new();
@@ -160,7 +160,7 @@ fn free_ports() -> io::Result<[u16; 5]> {
 struct Rival {
     what: &'static str,
     child: Child,
-    /// What it prints, and what it complains of.
+    /// Its output and its errors.
     out: PathBuf,
     err: PathBuf,
 }

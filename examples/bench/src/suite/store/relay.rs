@@ -13,13 +13,13 @@ use crate::error::BenchError;
 use crate::process;
 
 /// Bytes that the system may keep for a slow connection. What lies there has left the
-/// node's memory already, so nobody protects it.
+/// node's memory already, so no lease protects it.
 const SLOW_BUFFER: usize = 64 << 10;
 
 /// Bytes passed on at a time.
 const CHUNK: usize = 256 << 10;
 
-/// Who is slow, and how slow.
+/// The side that is slow, and its rate.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Pace {
     /// Connections from this address are.
@@ -28,7 +28,7 @@ pub(crate) struct Pace {
     pub(super) bytes_per_s: u64,
 }
 
-/// What [`serve_relay`] is to do.
+/// The parameters of [`serve_relay`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RelayTask {
     pub(super) listen: SocketAddr,

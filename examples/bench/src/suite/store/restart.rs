@@ -22,13 +22,13 @@ const CALLERS: u64 = 8;
 /// Bytes of a value.
 const VALUE: usize = 64 * KIB;
 
-/// How long one call to the master may take.
+/// Time limit for one call to the master.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a put may wait for room.
+/// Time limit for a put to wait for room.
 const PUT_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a put or a get may take: a put asks the master three times at most, and waits
+/// Time limit for a put or a get: a put asks the master three times at most, and waits
 /// for room. The last second is for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(8);
 
@@ -120,7 +120,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// How long the longest call took. Calls may fail, but neither last nor lie.
+    /// The duration of the longest call. Calls may fail, but neither last nor lie.
     async fn run(self) -> Result<Duration, BenchError> {
         let pattern = Pattern::new(self.number);
         let value = Bytes::from(pattern.bytes(VALUE));
@@ -151,7 +151,7 @@ impl Caller {
     }
 }
 
-/// How long a call took that began then; an error if it was longer than it may be.
+/// The duration of a call that began then; an error if it was too long.
 fn in_time(what: &'static str, began: Instant) -> Result<Duration, BenchError> {
     let took = began.elapsed();
     if took > DEADLINE {

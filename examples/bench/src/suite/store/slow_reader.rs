@@ -26,7 +26,7 @@ const READERS_AT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 /// Readers, each with a slow connection of its own.
 const READERS: u64 = 8;
 
-/// Puts under way at a time, which push everything out that nobody reads.
+/// Puts under way at a time, which evict everything that is not being read.
 const WRITERS: u64 = 8;
 
 /// Bytes of what writers put.
@@ -169,8 +169,8 @@ impl Found {
             }
             Err(GetError::ChecksumMismatch { .. }) => self.wrong += 1,
             Err(GetError::LeaseExpired) => self.expired += 1,
-            // Evicted before the read had begun, which nobody promised not to happen;
-            // afterwards somebody did.
+            // Evicted before the read had begun, which no lease forbids;
+            // afterwards a lease did.
             Err(GetError::NotFound) if start.elapsed() < lease => {}
             Err(GetError::NotFound) => self.expired += 1,
             Err(error) => return Err(error.into()),
@@ -208,7 +208,7 @@ impl Churn {
         Self { end, stored, tasks }
     }
 
-    /// How many values were stored.
+    /// The number of values that were stored.
     async fn end(self) -> Result<u64, BenchError> {
         self.end.store(true, Ordering::Relaxed);
         for ended in join_all(self.tasks).await {

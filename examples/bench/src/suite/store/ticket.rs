@@ -1,4 +1,4 @@
-//! What it costs a node to verify a ticket.
+//! The cost of verifying a ticket.
 
 use std::hint::black_box;
 use std::io::Write;

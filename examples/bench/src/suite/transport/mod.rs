@@ -36,16 +36,16 @@ const SIZES: [usize; 4] = [4 * KIB, 64 * KIB, MIB, 16 * MIB];
 /// Bytes of the region: larger than the caches, so that copies are honest.
 const REGION: usize = 256 * MIB;
 
-/// What the region holds when it is made.
+/// The bytes of the region when it is made.
 const SERVED: Pattern = Pattern::new(1);
 
-/// What is written over it.
+/// The bytes that are written over them.
 const WRITTEN: Pattern = Pattern::new(2);
 
 /// Bytes of a request of the protocol: what the raw ping-pong asks with.
 const REQUEST: usize = 40;
 
-/// How often what is compared takes turns.
+/// The number of turns of the things that are compared.
 const TURNS: usize = 3;
 
 /// Prints the suite's figures.
@@ -78,7 +78,7 @@ fn operations(scale: Scale, size: usize) -> usize {
     (bytes / size).clamp(scale.pick(100, 40, 3), scale.pick(40_000, 10_000, 50))
 }
 
-/// What one copy costs: into one block, from blocks that are not in the caches. What was
+/// The cost of one copy: into one block, from blocks that are not in the caches. What was
 /// copied is checked as often as what is read over a link, which costs the caches as much.
 fn memcpy_gbps(scale: Scale) -> Result<f64, BenchError> {
     let source = Memory::allocate(region_bytes(scale))?;
@@ -112,7 +112,7 @@ fn fill(memory: &Memory, pattern: Pattern) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What [`serve_region`] is to do.
+/// The parameters of [`serve_region`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RegionTask {
     /// Where to run.
@@ -124,7 +124,7 @@ pub(crate) struct RegionTask {
     files: Files,
 }
 
-/// What [`serve_region`] says.
+/// The message of [`serve_region`] to its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct RegionAddress {
     endpoint: String,
@@ -226,7 +226,7 @@ impl Remote {
         Ok((transport, Pair { link, key, region: self.region(), local }))
     }
 
-    /// What operations of one size take, one at a time, through the first `region`
+    /// Measures operations of one size, one at a time, through the first `region`
     /// bytes of the region.
     fn timed(
         &self,
@@ -368,7 +368,7 @@ impl Remote {
         Ok(Together { gbps: gigabytes / seconds, cpu_s_per_gb: cpu / gigabytes })
     }
 
-    /// What checking every byte that was read costs.
+    /// The cost of checking every byte that was read.
     fn checksums<W: Write>(
         &self,
         place: Placement,
@@ -412,7 +412,7 @@ impl Remote {
     }
 }
 
-/// What many operations at a time reach, and cost.
+/// The rate and cost of many operations at a time.
 struct Together {
     gbps: f64,
     /// Of both sides.

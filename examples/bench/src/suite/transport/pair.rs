@@ -10,7 +10,7 @@ use super::{KIB, MIB, SERVED, WRITTEN};
 use crate::error::BenchError;
 use crate::latency::Latencies;
 
-/// What reads and writes of one size took.
+/// The durations of reads and writes of one size.
 #[derive(Default)]
 pub(super) struct Timed {
     pub(super) read: Latencies,
