@@ -1,7 +1,65 @@
 //! Time that also passes while the host is suspended.
 
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Add;
 use std::time::Duration;
+
+/// A clock that a simulation or a test hands in place of the system's; see [`BootClock::of`].
+pub trait TimeSource: Send + Sync {
+    /// Returns the time since the clock's start; never less than before.
+    fn now(&self) -> Duration;
+}
+
+/// A clock that moments are read from: the system's, or one that was handed in.
+///
+/// A [`BootTime`] remembers the clock that it was read from, so that whoever is given a deadline
+/// (a link, a region that is opened by tickets) measures it on that same clock.
+#[derive(Clone, Copy, Default)]
+pub struct BootClock(Option<&'static dyn TimeSource>);
+
+impl BootClock {
+    /// The system's clock.
+    pub const SYSTEM: Self = Self(None);
+
+    /// A clock that shows what `source` says, such as virtual time, or the skewed clock of one
+    /// node.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use mc_transport::{BootClock, TimeSource};
+    /// /// One whose time stands still.
+    /// struct Noon;
+    /// impl TimeSource for Noon {
+    ///     fn now(&self) -> Duration {
+    ///         Duration::from_secs(12 * 3600)
+    ///     }
+    /// }
+    /// let deadline = BootClock::of(&Noon).now() + Duration::from_nanos(1);
+    /// assert!(!deadline.has_passed());
+    /// ```
+    #[must_use]
+    pub const fn of(source: &'static dyn TimeSource) -> Self {
+        Self(Some(source))
+    }
+
+    /// Returns the current moment. Takes about 30 ns on the system's clock.
+    #[must_use]
+    pub fn now(self) -> BootTime {
+        let at = match self.0 {
+            None => since_boot(),
+            Some(source) => source.now(),
+        };
+        BootTime { at, clock: self }
+    }
+}
+
+impl fmt::Debug for BootClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_none() { "BootClock::SYSTEM" } else { "BootClock::of(..)" })
+    }
+}
 
 /// A moment on this host's clock that counts from its start and goes on while the host is
 /// suspended, as `CLOCK_BOOTTIME` of Linux does. On other systems it is as good as
@@ -17,32 +75,45 @@ use std::time::Duration;
 /// assert!(!deadline.has_passed());
 /// assert!(deadline.remaining() <= Duration::from_secs(5));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BootTime(Duration);
+///
+/// Two moments are compared by the time since their clock's start; comparing those of different
+/// clocks means nothing.
+#[derive(Clone, Copy)]
+pub struct BootTime {
+    /// Since the clock's start.
+    at: Duration,
+    clock: BootClock,
+}
 
 impl BootTime {
-    /// The current moment. Takes about 30 ns.
+    /// The current moment on the system's clock. Takes about 30 ns.
     #[must_use]
     pub fn now() -> Self {
-        Self(since_boot())
+        BootClock::SYSTEM.now()
+    }
+
+    /// Returns the clock that it was read from.
+    #[must_use]
+    pub const fn clock(self) -> BootClock {
+        self.clock
     }
 
     /// Time since `earlier`; zero when that is not earlier.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        self.at.saturating_sub(earlier.at)
     }
 
-    /// Returns whether the moment is now or in the past.
+    /// Whether the moment is now or in the past, by its clock.
     #[must_use]
     pub fn has_passed(self) -> bool {
-        Self::now() >= self
+        self.clock.now() >= self
     }
 
-    /// Time until the moment; zero when it has passed.
+    /// Time until the moment by its clock; zero when it has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
-        self.since(Self::now())
+        self.since(self.clock.now())
     }
 }
 
@@ -50,7 +121,39 @@ impl Add<Duration> for BootTime {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(duration))
+        Self { at: self.at.saturating_add(duration), clock: self.clock }
+    }
+}
+
+impl PartialEq for BootTime {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for BootTime {}
+
+impl PartialOrd for BootTime {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for BootTime {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+impl Hash for BootTime {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.at.hash(state);
+    }
+}
+
+impl fmt::Debug for BootTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BootTime").field(&self.at).finish()
     }
 }
 
@@ -69,6 +172,8 @@ fn since_boot() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
     use super::*;
 
     #[test]
@@ -79,5 +184,22 @@ mod tests {
         assert_eq!(before.since(after + Duration::from_secs(1)), Duration::ZERO);
         let never = after + Duration::MAX;
         assert!(!never.has_passed() && never + Duration::MAX == never);
+    }
+
+    #[test]
+    fn a_deadline_is_measured_on_the_clock_that_it_was_read_from() {
+        static MILLIS: AtomicU64 = AtomicU64::new(1);
+        struct Stepped;
+        impl TimeSource for Stepped {
+            fn now(&self) -> Duration {
+                Duration::from_millis(MILLIS.load(Relaxed))
+            }
+        }
+        let clock = BootClock::of(&Stepped);
+        let deadline = clock.now() + Duration::from_millis(10);
+        assert!(!deadline.has_passed());
+        assert_eq!(deadline.remaining(), Duration::from_millis(10));
+        MILLIS.store(11, Relaxed);
+        assert!(deadline.has_passed() && deadline.clock().now() == deadline);
     }
 }

@@ -49,7 +49,7 @@ pub mod topology;
 mod transport;
 
 pub use access::Access;
-pub use boot_time::BootTime;
+pub use boot_time::{BootClock, BootTime, TimeSource};
 pub use breaker::{Breaker, BreakerConfig};
 pub use bundle::{Bundle, BundleConfig};
 pub use cancel::Cancel;

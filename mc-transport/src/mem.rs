@@ -51,13 +51,27 @@ impl MemFabric {
     /// [`FabricError`] when a node has this name, or the name cannot stand in an
     /// endpoint.
     pub fn transport(&self, name: &str) -> Result<MemTransport, FabricError> {
+        self.transport_with(name, RegionTable::new())
+    }
+
+    /// Adds a node with this table of regions, which is empty: as
+    /// [`transport`](Self::transport), but the keys of its regions may
+    /// [come from elsewhere](RegionTable::with_keys).
+    ///
+    /// # Errors
+    /// As [`transport`](Self::transport).
+    pub fn transport_with(
+        &self,
+        name: &str,
+        regions: RegionTable,
+    ) -> Result<MemTransport, FabricError> {
         let endpoint = Endpoint::new(SCHEME, name)
             .map_err(|source| FabricError::BadName { name: name.to_owned(), source })?;
         let mut nodes = self.nodes.lock();
         if nodes.get(name).is_some_and(|node| node.strong_count() > 0) {
             return Err(FabricError::NameTaken { name: name.to_owned() });
         }
-        let node = Arc::new(Node { regions: RegionTable::new(), open: AtomicBool::new(true) });
+        let node = Arc::new(Node { regions, open: AtomicBool::new(true) });
         nodes.insert(name.to_owned(), Arc::downgrade(&node));
         Ok(MemTransport { fabric: self.clone(), endpoint, node })
     }

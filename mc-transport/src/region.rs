@@ -162,6 +162,8 @@ pub struct RegionTable {
     #[cfg(any(feature = "quic", feature = "tcp"))]
     withdrawals: Arc<Notify>,
     served: Arc<ServedCounters>,
+    /// Where keys come from; `None` for the system's randomness.
+    keys: Option<Arc<dyn Fn() -> RemoteKey + Send + Sync>>,
 }
 
 pub(crate) struct OpenRegion {
@@ -180,6 +182,14 @@ impl RegionTable {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A table whose regions get their keys from `next` in place of the system's randomness, so
+    /// that a simulation repeats. Keys are capabilities: those that can be guessed protect
+    /// nothing.
+    #[must_use]
+    pub fn with_keys(next: impl Fn() -> RemoteKey + Send + Sync + 'static) -> Self {
+        Self { keys: Some(Arc::new(next)), ..Self::default() }
     }
 
     /// Opens `memory` to peers under a new random key.
@@ -214,10 +224,7 @@ impl RegionTable {
         if access != Access::Read && !memory.is_writable() {
             return Err(RegisterError::ReadOnly);
         }
-        let mut bits = [0; 16];
-        getrandom::fill(&mut bits)
-            .map_err(|error| RegisterError::NoRandomness { source: error.into() })?;
-        let key = RemoteKey::from_bytes(bits);
+        let key = self.next_key()?;
         let gate = Arc::default();
         let open = OpenRegion {
             memory: memory.clone(),
@@ -229,6 +236,16 @@ impl RegionTable {
         };
         self.regions.write().insert(key, open);
         Ok(Region::new(key, memory.clone(), Entry { table: self.clone(), key, gate }))
+    }
+
+    fn next_key(&self) -> Result<RemoteKey, RegisterError> {
+        if let Some(next) = &self.keys {
+            return Ok(next());
+        }
+        let mut bits = [0; 16];
+        getrandom::fill(&mut bits)
+            .map_err(|error| RegisterError::NoRandomness { source: error.into() })?;
+        Ok(RemoteKey::from_bytes(bits))
     }
 
     /// Lets an operation of a peer in to the memory that it names, when it may have it.

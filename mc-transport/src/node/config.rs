@@ -30,6 +30,8 @@ pub struct NodeConfig {
     #[cfg(all(feature = "shm", target_os = "linux"))]
     pub shm: Option<ShmConfig>,
     pub(super) others: Vec<Other>,
+    /// Whether the node has no transport of this crate.
+    pub(super) is_bare: bool,
 }
 
 /// A transport from outside this crate.
@@ -54,6 +56,15 @@ impl NodeConfig {
         }
     }
 
+    /// One transport of the application's own and nothing beside it: no TCP, no shared memory. Such
+    /// a node opens no socket and starts no task by itself, as a simulation needs.
+    /// [`with_transport`](Self::with_transport) adds more of the kind; the settings of this crate's
+    /// transports have no effect.
+    #[must_use]
+    pub fn only(transport: Arc<dyn DynTransport>) -> Self {
+        Self { is_bare: true, ..Self::default() }.with_transport(transport)
+    }
+
     /// Leaves shared memory out, so that processes of the same host are reached as others are.
     pub fn disable_shared_memory(&mut self) {
         #[cfg(all(feature = "shm", target_os = "linux"))]
@@ -76,7 +87,7 @@ impl NodeConfig {
     /// without a port: over QUIC if that has a certificate to show, and over TCP if that has one,
     /// too; else over TCP; over neither if a transport of the application's own accepts them.
     pub fn accept_peers(&mut self, address: SocketAddr, host: String) {
-        if self.primary_other().is_some() {
+        if self.is_bare || self.primary_other().is_some() {
             return;
         }
         #[cfg(feature = "quic")]
@@ -93,7 +104,7 @@ impl NodeConfig {
     /// connection; `None` if they do over a transport of the application's own.
     #[must_use]
     pub fn of_peer(&self) -> Option<Self> {
-        if self.primary_other().is_some() {
+        if self.is_bare || self.primary_other().is_some() {
             return None;
         }
         let mut peer = Self { tcp: self.tcp.clone(), ..Self::default() };

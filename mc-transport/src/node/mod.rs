@@ -89,6 +89,9 @@ impl Node {
     /// When the runtime was built without its I/O or time driver.
     pub async fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let regions = RegionTable::new();
+        if config.is_bare {
+            return Ok(Self::bare(config.others, regions));
+        }
         let mut same_host = SameHost::start(&config, &regions).await?;
         let shortcuts = same_host.shortcuts();
         let mut transports: Vec<_> = config.others.into_iter().map(|Other(one)| one).collect();
@@ -113,6 +116,14 @@ impl Node {
         let mut endpoints = ours.iter().filter_map(|one| one.endpoint().cloned());
         let endpoint = endpoints.next().map(|first| first.with_others(endpoints));
         Ok(Self { regions, transports, primary, endpoint, shares_regions, same_host })
+    }
+
+    /// A node of transports from outside this crate, at least one.
+    fn bare(others: Vec<Other>, regions: RegionTable) -> Self {
+        let transports: Vec<_> = others.into_iter().map(|Other(one)| one).collect();
+        let listens = transports.iter().position(|transport| transport.endpoint().is_some());
+        let (primary, same_host) = (listens.unwrap_or(0), SameHost::default());
+        Self { regions, transports, primary, shares_regions: false, same_host }
     }
 
     fn primary(&self) -> &dyn DynTransport {

@@ -10,6 +10,7 @@ use crate::description::Shortcut;
 use crate::region::RegionTable;
 use crate::transport::{DynTransport, Link};
 
+#[derive(Default)]
 pub(super) struct SameHost;
 
 #[allow(clippy::unused_self, clippy::unused_async, reason = "the signatures of its twin")]

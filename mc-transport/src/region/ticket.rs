@@ -50,6 +50,11 @@ impl Reading {
         // What a part of a millisecond is rounded off is added.
         self.time + (passed + passed / DRIFT + Duration::from_millis(1))
     }
+
+    /// The latest that the master's clock can show now, by the clock of this reading.
+    fn now(&self) -> Time {
+        self.latest(self.asked.clock().now())
+    }
 }
 
 impl MasterClock {
@@ -66,7 +71,7 @@ impl MasterClock {
         let mut reading = self.reading.write();
         // Of two readings of one clock the one with the lower bound is the better one.
         let keep = reading.is_some_and(|old| {
-            let now = BootTime::now();
+            let now = asked.clock().now();
             old.epoch == epoch && old.latest(now) <= new.latest(now)
         });
         if !keep {
@@ -102,9 +107,7 @@ impl GrantEnd {
     pub(super) fn check(&self) -> Result<(), TransferError> {
         let reading = *self.clock.reading.read();
         match reading {
-            Some(reading) if reading.latest(BootTime::now()) >= self.until => {
-                Err(TransferError::GrantEnded)
-            }
+            Some(reading) if reading.now() >= self.until => Err(TransferError::GrantEnded),
             _ => Ok(()),
         }
     }
