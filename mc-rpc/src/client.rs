@@ -8,11 +8,14 @@ mod config;
 mod connection;
 mod credentials;
 mod dial;
+mod environment;
+mod handed;
 mod link;
 mod master_client;
 mod metrics;
 mod outcome;
 mod request;
+mod settle_task;
 mod socket;
 
 #[cfg(test)]
@@ -21,5 +24,6 @@ pub(crate) use outcome::outcome;
 pub use address::Resolve;
 pub use config::ClientConfig;
 pub use credentials::Token;
+pub use environment::{ClientEnvironment, Connecting};
 pub use master_client::MasterClient;
 pub use metrics::{ClientMetrics, Latencies, MethodMetrics};

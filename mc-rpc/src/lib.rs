@@ -35,7 +35,8 @@ pub use calls::{
     PutStartItem, ReplicaDescription, Reported, SegmentReport, Task, TaskReport, TenantQuotas,
 };
 pub use client::{
-    ClientConfig, ClientMetrics, Latencies, MasterClient, MethodMetrics, Resolve, Token, blocking,
+    ClientConfig, ClientEnvironment, ClientMetrics, Connecting, Latencies, MasterClient,
+    MethodMetrics, Resolve, Token, blocking,
 };
 pub use error::{AddressError, BindError, CredentialError, MalformedReply, ResolveError, RpcError};
 pub use frame::preface::{ForeignProtocol, HandshakeError};
@@ -44,9 +45,10 @@ pub use method::Method;
 pub use refusal::{MAX_MESSAGE_LEN, Refusal};
 pub use request::{Heartbeat, MAX_BATCH, MAX_PAGE, MAX_RANGES, TenantKey};
 pub use server::{
-    Liveness, MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch,
+    Liveness, MethodCalls, Server, ServerConfig, ServerHandle, ServerMetrics, ServerWatch, Streams,
 };
 pub use service::{
     Call, Clock, Completion, DurableSequence, DurableWatch, MasterService, Service, SystemClock,
 };
+pub use stream::ByteStream;
 pub use wire::WireError;

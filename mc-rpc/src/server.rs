@@ -20,6 +20,6 @@ mod peer;
 mod shared;
 mod transit;
 
-pub use accept::{Server, ServerHandle, ServerWatch};
+pub use accept::{Server, ServerHandle, ServerWatch, Streams};
 pub use config::{Liveness, ServerConfig};
 pub use metrics::{MethodCalls, ServerMetrics};

@@ -1,5 +1,6 @@
 //! The kinds of byte streams that the protocol runs over.
 
+use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
@@ -11,6 +12,21 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
+/// A stream of bytes in both directions that is neither TCP's nor a Unix socket's: one of a
+/// simulated network, or of a process's own.
+///
+/// It is flushed when what was written is to leave, and dropped when the connection ends, which its
+/// other end must see as an end or an error.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
+
+impl fmt::Debug for dyn ByteStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteStream").finish_non_exhaustive()
+    }
+}
+
 /// A stream between a client and a server.
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -19,6 +35,8 @@ pub(crate) enum Stream {
     Unix(UnixStream),
     #[cfg(feature = "tls")]
     Tls(Box<tokio_rustls::TlsStream<TcpStream>>),
+    /// One that was handed in.
+    Handed(Box<dyn ByteStream>),
 }
 
 impl Stream {
@@ -31,6 +49,7 @@ impl Stream {
             Self::Unix(_) => return Ok(()),
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.get_ref().0,
+            Self::Handed(_) => return Ok(()),
         };
         tcp.set_nodelay(true)?;
         let keepalive = socket2::TcpKeepalive::new().with_time(keepalive);
@@ -45,6 +64,7 @@ impl Stream {
             Self::Unix(_) => None,
             #[cfg(feature = "tls")]
             Self::Tls(_) => None,
+            Self::Handed(_) => None,
         }
     }
 
@@ -56,6 +76,7 @@ impl Stream {
             Self::Unix(_) => false,
             #[cfg(feature = "tls")]
             Self::Tls(_) => true,
+            Self::Handed(_) => true,
         }
     }
 }
@@ -68,6 +89,7 @@ macro_rules! of_each {
             Stream::Unix($inner) => $then,
             #[cfg(feature = "tls")]
             Stream::Tls($inner) => $then,
+            Stream::Handed($inner) => $then,
         }
     };
 }

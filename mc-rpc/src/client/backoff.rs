@@ -16,7 +16,7 @@ pub(super) fn bounded(wait: Duration) -> Duration {
 /// and all of it.
 pub(super) fn backoff(config: &ClientConfig, failures: u32) -> Duration {
     let full = config.min_backoff.saturating_mul(1 << failures.min(16)).min(config.max_backoff);
-    bounded(full).mul_f64(0.5 + fastrand::f64() / 2.0)
+    bounded(full).mul_f64(0.5 + config.fraction() / 2.0)
 }
 
 #[cfg(test)]

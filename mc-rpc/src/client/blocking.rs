@@ -27,7 +27,7 @@ use crate::error::RpcError;
 use crate::method::Method;
 use in_place::pause;
 use pool::{Lease, Pool};
-pub(super) use settle::Lost;
+pub(super) use settle::{Asked, Granted, Lost, MAX_CALLS};
 
 pub use in_place::in_place;
 pub(super) use in_place::is_wanted as is_in_place;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::address::Resolve;
 use super::address::Resolvers;
 use super::credentials::Token;
+use super::environment::ClientEnvironment;
 use crate::frame::DEFAULT_MAX_PAYLOAD;
 #[cfg(feature = "tls")]
 use crate::tls::ClientTls;
@@ -66,6 +67,8 @@ pub struct ClientConfig {
     #[cfg(feature = "tls")]
     pub tls: Option<ClientTls>,
     pub(super) resolvers: Resolvers,
+    /// `None` for the operating system.
+    pub(super) environment: Option<Arc<dyn ClientEnvironment>>,
 }
 
 impl Default for ClientConfig {
@@ -88,6 +91,7 @@ impl Default for ClientConfig {
             #[cfg(feature = "tls")]
             tls: None,
             resolvers: Resolvers::default(),
+            environment: None,
         }
     }
 }
@@ -97,6 +101,14 @@ impl ClientConfig {
     /// did so before.
     pub fn resolver(&mut self, scheme: &str, resolve: Arc<dyn Resolve>) -> &mut Self {
         self.resolvers.insert(scheme, resolve);
+        self
+    }
+
+    /// Has an async client live in this environment in place of the operating system's sockets and
+    /// randomness. A [`blocking::MasterClient`](crate::blocking::MasterClient) takes its sockets
+    /// from the system all the same.
+    pub fn environment(&mut self, environment: Arc<dyn ClientEnvironment>) -> &mut Self {
+        self.environment = Some(environment);
         self
     }
 }

@@ -88,7 +88,7 @@ impl Identity {
     /// A new one. Without random bytes no call is tracked.
     pub(super) fn new(config: &ClientConfig) -> Self {
         let mut session = [0; 16];
-        let random = config.retry && getrandom::fill(&mut session).is_ok();
+        let random = config.retry && config.random(&mut session);
         let session = if random { u128::from_ne_bytes(session) } else { 0 };
         Self { session, next_token: AtomicU64::new(1), warned: AtomicBool::new(false) }
     }

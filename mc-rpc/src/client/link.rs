@@ -9,10 +9,12 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::address::Route;
-use super::blocking::{self, Lost};
+use super::blocking::{self, Lost, MAX_CALLS};
 use super::call::Call;
 use super::config::ClientConfig;
 use super::connection::{Answered, Connection, Failed};
@@ -21,6 +23,7 @@ use super::dial::{FailedRounds, Round, tries_again};
 use super::metrics::{ClientMetrics, Counters};
 use super::outcome::outcome;
 use super::request::check_len;
+use super::settle_task::settle;
 use crate::answer::Answer;
 use crate::error::RpcError;
 use crate::method::Method;
@@ -39,6 +42,8 @@ pub(super) struct Link {
     dialing: tokio::sync::Mutex<FailedRounds>,
     /// Whether a task makes a further connection.
     growing: AtomicBool,
+    /// One for each task that settles a call, in an environment where no thread does.
+    settling: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Link {
@@ -59,11 +64,16 @@ impl Link {
             attempts: AtomicU64::new(0),
             dialing: tokio::sync::Mutex::default(),
             growing: AtomicBool::new(false),
+            settling: Arc::new(Semaphore::new(MAX_CALLS)),
         }
     }
 
     pub(super) fn addr(&self) -> &Arc<str> {
         self.route.target()
+    }
+
+    pub(super) fn config(&self) -> &ClientConfig {
+        &self.config
     }
 
     pub(super) fn metrics(&self) -> ClientMetrics {
@@ -205,7 +215,7 @@ impl Link {
         write: impl FnOnce(&mut BytesMut),
         read: impl FnOnce(&[u8]) -> Answer<T>,
     ) -> Result<T, RpcError> {
-        if blocking::is_in_place() {
+        if blocking::is_in_place() && self.config.environment.is_none() {
             return self.in_place().call(method, write, read);
         }
         let begun = Instant::now().into_std();
@@ -222,7 +232,7 @@ impl Link {
         });
         let mut ended = sent.call.ended;
         ended.failed = answer.is_err();
-        ended.took = begun.elapsed();
+        ended.took = Instant::now().into_std().saturating_duration_since(begun);
         self.counters.count(method, ended);
         answer
     }
@@ -238,6 +248,26 @@ impl Link {
         let answer = self.attempt(sent).await;
         sent.is_unknown = answer.as_ref().is_err_and(|error| sent.call.left_puts(error));
         answer
+    }
+
+    /// Sends a call again that was lost, and says what `read` makes of the answer. Nothing settles
+    /// it when that fails.
+    pub(super) async fn send_again<T>(
+        self: &Arc<Self>,
+        lost: &mut Lost,
+        read: impl FnOnce(&[u8]) -> Answer<T>,
+    ) -> Result<T, RpcError> {
+        let method = lost.method;
+        let of = (method, lost.header, lost.begun);
+        let call = Call::resume(&self.config, self.addr(), of, Instant::now().into_std());
+        let frame = mem::take(&mut lost.frame);
+        let mut sent = Sent { link: self, call, frame, is_unknown: false };
+        let answered = self.attempt(&mut sent).await;
+        sent.is_unknown = false;
+        lost.frame = mem::take(&mut sent.frame);
+        answered.and_then(|Answered { kind, method: number, payload }| {
+            outcome(method, self.addr(), (kind, number, &payload), read)
+        })
     }
 
     async fn attempt(self: &Arc<Self>, sent: &mut Sent<'_>) -> Result<Answered, RpcError> {
@@ -320,7 +350,16 @@ impl Drop for Sent<'_> {
         if self.is_unknown {
             let Call { method, header, begun, .. } = self.call;
             let frame = mem::take(&mut self.frame);
-            self.link.in_place().settle(Lost { method, header, frame, begun });
+            let lost = Lost { method, header, frame, begun };
+            if self.link.config.environment.is_none() {
+                self.link.in_place().settle(lost);
+                return;
+            }
+            // As beyond what a thread takes: such puts wait for the master's own time-out.
+            let place = Arc::clone(&self.link.settling).try_acquire_owned();
+            if let (Ok(place), Ok(runtime)) = (place, Handle::try_current()) {
+                runtime.spawn(settle(Arc::downgrade(self.link), lost, place));
+            }
         }
     }
 }

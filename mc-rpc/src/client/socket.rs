@@ -7,9 +7,9 @@ use std::net::Shutdown;
 
 use bytes::{Buf, BytesMut};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 #[cfg(feature = "tls")]
-use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{ReadHalf, WriteHalf};
 #[cfg(unix)]
 use tokio::net::unix;
 use tokio::net::{TcpStream, tcp};
@@ -18,6 +18,7 @@ use super::address::Address;
 use super::config::ClientConfig;
 use super::credentials::{Identity, Prepared};
 use super::dial::tune;
+use super::handed::HandedStream;
 use crate::stream::Stream;
 
 #[cfg(feature = "tls")]
@@ -30,6 +31,14 @@ pub(super) async fn connect(
     identity: &Identity,
     config: &ClientConfig,
 ) -> io::Result<Stream> {
+    if let Some(environment) = &config.environment {
+        #[cfg(feature = "tls")]
+        if config.tls.is_some() {
+            let text = "the streams of an environment are not encrypted; leave out tls";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        return environment.connect(address.text()).await.map(Stream::Handed);
+    }
     match address {
         Address::Tcp(addr) => {
             let stream = TcpStream::connect(&**addr).await?;
@@ -74,6 +83,14 @@ pub(super) fn split(stream: Stream) -> io::Result<(Arriving, Leaving, Writer)> {
             let (arriving, leaving) = tokio::io::split(*stream);
             (Arriving::Tls(arriving), Leaving::Tls(socket), Writer::Tls(leaving))
         }
+        Stream::Handed(stream) => {
+            let stream = HandedStream::new(stream);
+            (
+                Arriving::Handed(stream.clone()),
+                Leaving::Handed(stream.clone()),
+                Writer::Handed(stream),
+            )
+        }
     })
 }
 
@@ -83,6 +100,7 @@ pub(super) enum Arriving {
     Unix(unix::OwnedReadHalf),
     #[cfg(feature = "tls")]
     Tls(ReadHalf<TlsStream>),
+    Handed(HandedStream),
 }
 
 impl AsyncRead for Arriving {
@@ -97,6 +115,7 @@ impl AsyncRead for Arriving {
             Self::Unix(half) => Pin::new(half).poll_read(cx, into),
             #[cfg(feature = "tls")]
             Self::Tls(half) => Pin::new(half).poll_read(cx, into),
+            Self::Handed(stream) => Pin::new(stream).poll_read(cx, into),
         }
     }
 }
@@ -108,6 +127,8 @@ pub(super) enum Leaving {
     /// The socket below, to end it; what is written has to be encrypted by the writer.
     #[cfg(feature = "tls")]
     Tls(socket2::Socket),
+    /// To end it; what is written has to be flushed by the writer.
+    Handed(HandedStream),
 }
 
 impl Leaving {
@@ -119,6 +140,7 @@ impl Leaving {
             Self::Unix(half) => half.try_write(bytes),
             #[cfg(feature = "tls")]
             Self::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
+            Self::Handed(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -129,6 +151,7 @@ impl Leaving {
             Self::Unix(half) => half.writable().await,
             #[cfg(feature = "tls")]
             Self::Tls(_) => Ok(()),
+            Self::Handed(_) => Ok(()),
         }
     }
 
@@ -141,6 +164,13 @@ impl Leaving {
             Self::Unix(half) => SockRef::from(half.as_ref()).shutdown(how),
             #[cfg(feature = "tls")]
             Self::Tls(socket) => socket.shutdown(how),
+            Self::Handed(stream) => {
+                // The writer ends one half.
+                if how != Shutdown::Write {
+                    stream.close();
+                }
+                Ok(())
+            }
         });
     }
 }
@@ -150,6 +180,7 @@ pub(super) enum Writer {
     Direct,
     #[cfg(feature = "tls")]
     Tls(WriteHalf<TlsStream>),
+    Handed(HandedStream),
 }
 
 impl Writer {
@@ -174,6 +205,10 @@ impl Writer {
                 half.write_all_buf(frames).await?;
                 half.flush().await
             }
+            Self::Handed(stream) => {
+                stream.write_all_buf(frames).await?;
+                stream.flush().await
+            }
         }
     }
 
@@ -184,6 +219,7 @@ impl Writer {
             #[cfg(feature = "tls")]
             // A connection that is gone already needs no end.
             Self::Tls(half) => drop(half.shutdown().await),
+            Self::Handed(stream) => drop(stream.shutdown().await),
         }
     }
 }

@@ -1,22 +1,25 @@
 //! The server itself: listens, takes connections, and stops in good order.
 
 use core::future::Future;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_places::Seat;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::config::ServerConfig;
 use super::greet;
-use super::listener::{self, Accepted, Listener};
+use super::listener::{self, Accepted, HandedIn, Listener};
 use super::metrics::{ServerMetrics, add};
 use super::shared::Shared;
 use crate::error::BindError;
 use crate::service::Service;
+use crate::stream::ByteStream;
 
 /// Connections beyond the limit that are told so at a time; more are closed
 /// without a word.
@@ -59,6 +62,38 @@ impl<S: Service> Server<S> {
         let local_socket = offer(&config, &mut listeners);
         let shared = Arc::new(Shared::new(service, config, local_socket));
         Ok(Self { listeners, local_addr, shared })
+    }
+
+    /// A server that listens at no socket: its connections are streams that are
+    /// [handed in](Streams::hand_in), for a simulated network or one of the application's own. Its
+    /// [`local_addr`](Self::local_addr) is the unspecified one, without a port.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use mc_meta::{Master, MasterConfig};
+    /// use mc_rpc::{MasterService, Server, ServerConfig, SystemClock};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let master = Arc::new(Master::new(MasterConfig::default(), 1)?);
+    /// let service = MasterService::new(master, SystemClock::new());
+    /// let (server, streams) = Server::over_streams(service, ServerConfig::default())?;
+    /// let server = server.spawn();
+    /// let (_client, stream) = tokio::io::duplex(64 << 10);
+    /// streams.hand_in(stream, "10.0.0.7:40000".parse()?)?;
+    /// server.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`BindError`] when `config` makes no sense.
+    pub fn over_streams(service: S, config: ServerConfig) -> Result<(Self, Streams), BindError> {
+        config.validate()?;
+        let (sender, listener) = Listener::handed();
+        let local_addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let shared = Arc::new(Shared::new(service, config, None));
+        Ok((Self { listeners: vec![listener], local_addr, shared }, Streams { sender }))
     }
 
     /// Listens at the Unix socket `path` too, which only this process's user may connect
@@ -198,6 +233,25 @@ fn log_panic(ended: &Result<(), JoinError>) {
         && error.is_panic()
     {
         tracing::error!(%error, "a call panicked; its connection is closed");
+    }
+}
+
+/// Where connections of a server are handed in that it does not accept at a socket; see
+/// [`Server::over_streams`]. Clones lead to the same server.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    sender: HandedIn,
+}
+
+impl Streams {
+    /// Gives the server a new connection, which comes from the host and port `from`. The server
+    /// flushes it where answers are to leave, and drops it when it ends.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionRefused`] when the server listens no more.
+    pub fn hand_in(&self, stream: impl ByteStream, from: SocketAddr) -> io::Result<()> {
+        let handed = self.sender.send((Box::new(stream), from));
+        handed.map_err(|_| io::ErrorKind::ConnectionRefused.into())
     }
 }
 

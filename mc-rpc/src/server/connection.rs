@@ -15,14 +15,13 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mc_places::{Seat, Stage};
 use mc_types::{ErrorCode, Sequence};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::close_reason::CloseReason;
 use super::dispatch::{CallSource, answer_call, refuse_cancelled, refuse_frame};
@@ -553,7 +552,7 @@ async fn more_durable(watch: Option<&mut DurableWatch>) -> Result<(), JournalEnd
 async fn until<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match deadline {
         None => Some(future.await),
-        Some(deadline) => timeout_at(deadline.into(), future).await.ok(),
+        Some(deadline) => timeout_at(deadline, future).await.ok(),
     }
 }
 

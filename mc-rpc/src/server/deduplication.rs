@@ -14,11 +14,11 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use mc_types::ErrorCode;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::peer::Source;
 use crate::caller::Caller;

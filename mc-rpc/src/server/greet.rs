@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[cfg(feature = "grpc")]
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use mc_places::{Seat, Stage};
 use mc_types::ErrorCode;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::close_reason::CloseReason;
 use super::config::ServerConfig;

@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use mc_types::{ErrorCode, Sequence};
+use tokio::time::Instant;
 
 use crate::frame::{FrameHeader, append_refusal};
 use crate::refusal::Refusal;

@@ -7,16 +7,18 @@ use std::net::SocketAddr;
 #[cfg(unix)]
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use socket2::SockRef;
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
+use tokio::sync::mpsc;
 
 use super::peer::{Peer, Source};
 use crate::error::BindError;
 #[cfg(target_os = "linux")]
 use crate::frame::SOCKET_NAME_PREFIX;
-use crate::stream::Stream;
+use crate::stream::{ByteStream, Stream};
 
 /// Connections that wait until the server takes them; the system may have a lower limit. Beyond
 /// it TCP lets a client try again only after a second.
@@ -34,7 +36,15 @@ pub(super) enum Listener {
     /// One that TCP clients are told of.
     #[cfg(target_os = "linux")]
     Offered(UnixListener),
+    /// Streams that are handed in.
+    Handed(Mutex<mpsc::UnboundedReceiver<Handed>>),
 }
+
+/// A stream, and where it comes from.
+type Handed = (Box<dyn ByteStream>, SocketAddr);
+
+/// Takes streams to a [`Listener::Handed`].
+pub(super) type HandedIn = mpsc::UnboundedSender<Handed>;
 
 /// A Unix socket's file; removed when dropped.
 #[cfg(unix)]
@@ -103,6 +113,11 @@ impl Listener {
         Ok((Self::Offered(UnixListener::from_std(listener)?), name.into()))
     }
 
+    pub(super) fn handed() -> (HandedIn, Self) {
+        let (sender, handed) = mpsc::unbounded_channel();
+        (sender, Self::Handed(Mutex::new(handed)))
+    }
+
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match self {
             Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, address)| {
@@ -120,6 +135,13 @@ impl Listener {
                 let source = Source::process(&stream);
                 (Stream::Unix(stream), Peer::Local { uid: None }, source)
             }),
+            Self::Handed(handed) => match handed.lock().poll_recv(cx) {
+                Poll::Ready(Some((stream, from))) => {
+                    Poll::Ready(Ok((Stream::Handed(stream), Peer::Ip(from), Source::of(from))))
+                }
+                // Without anything that hands streams in there will be none.
+                Poll::Ready(None) | Poll::Pending => Poll::Pending,
+            },
         }
     }
 }

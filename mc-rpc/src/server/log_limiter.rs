@@ -3,9 +3,9 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::time::Instant;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Lines at a time.
 const BURST: u32 = 20;

@@ -5,10 +5,10 @@ use core::task::{Context, Poll};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::dispatch::{CallSource, answer_call, refuse_cancelled};
 use super::held_answers::HeldAnswers;

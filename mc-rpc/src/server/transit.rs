@@ -2,7 +2,8 @@
 //! in the socket most of all.
 
 use core::time::Duration;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 /// The clock of a connection, which the client starts when it sends its hello and the server
 /// when it has read that.

@@ -34,7 +34,7 @@ use crate::refusal::Refusal;
 use crate::request::{BatchPutFinishRequest, BatchPutStartRequest, PutStartRequest};
 
 /// Most calls that wait to be settled.
-const MAX_CALLS: usize = 256;
+pub(in crate::client) const MAX_CALLS: usize = 256;
 
 /// Most bytes of those calls.
 const MAX_BYTES: usize = 4 << 20;
@@ -167,18 +167,18 @@ impl MasterClient {
 }
 
 /// A put that was granted.
-type Granted = (ObjectKey, PutHandle);
+pub(in crate::client) type Granted = (ObjectKey, PutHandle);
 
 /// What a call asked for.
-struct Asked {
-    client: ClientId,
+pub(in crate::client) struct Asked {
+    pub(in crate::client) client: ClientId,
     is_batch: bool,
     /// Each object's key and length.
     puts: Vec<(ObjectKey, u64)>,
 }
 
 impl Asked {
-    fn parse(lost: &Lost) -> Result<Self, Refusal> {
+    pub(in crate::client) fn parse(lost: &Lost) -> Result<Self, Refusal> {
         let (message, mut puts) = (message_of(&lost.frame), Vec::new());
         let mut put = |key: mc_types::KeyRef<'_>, lengths: &[u64]| {
             puts.push((key.to_owned(), lengths.iter().sum()));
@@ -203,7 +203,7 @@ impl Asked {
         Ok(Self { client, is_batch, puts })
     }
 
-    fn granted(&self, answer: &[u8]) -> Answer<Vec<Granted>> {
+    pub(in crate::client) fn granted(&self, answer: &[u8]) -> Answer<Vec<Granted>> {
         let lengths = self.puts.iter().map(|(_, len)| *len);
         let answers = if self.is_batch {
             read_grants(answer, lengths)?
