@@ -8,9 +8,9 @@ mod client;
 mod config;
 #[doc(hidden)]
 pub mod doctest;
+mod environment;
 mod error;
 mod master;
-mod random;
 #[cfg(all(feature = "standalone", target_os = "linux"))]
 pub mod standalone;
 mod ticker;
@@ -21,6 +21,7 @@ pub use client::{
     PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat,
 };
 pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
+pub use environment::{Environment, System, Work};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};

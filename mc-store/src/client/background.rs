@@ -14,6 +14,7 @@ impl Core {
         // Whoever closes it stops the heartbeat after that.
         if heartbeat.is_none() && self.admission.question().is_ok() {
             *heartbeat = Some(Heartbeat::start(
+                &*self.settings.environment,
                 self.settings.pulse.clone(),
                 self.id,
                 Arc::clone(&self.segments),

@@ -1,12 +1,12 @@
 //! How a client is described and started.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mc_rpc::{ClientConfig, MasterClient};
 use mc_transport::tcp::TcpConfig;
-use mc_transport::{BootTime, BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
+use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
 use mc_types::{ByteSize, ClientId, Endpoint};
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
@@ -21,8 +21,8 @@ use super::metrics::Metrics;
 use super::reports::Reports;
 use super::segments::{SegmentOptions, Segments};
 use super::settings::{Pulse, Settings};
+use crate::environment::{Environment, System};
 use crate::error::StartError;
-use crate::random::random_u128;
 
 const NOTHING: ByteSize = ByteSize::bytes(0);
 
@@ -60,6 +60,8 @@ pub struct ClientBuilder {
 
 impl Default for ClientBuilder {
     fn default() -> Self {
+        let environment: Arc<dyn Environment> = Arc::new(System);
+        let clock = environment.clock();
         Self {
             master: None,
             segment_size: ByteSize::bytes(0),
@@ -75,7 +77,9 @@ impl Default for ClientBuilder {
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 local_copy: true,
-                origin: BootTime::now(),
+                environment,
+                clock,
+                origin: clock.now(),
                 tickets: true,
                 metrics: true,
                 metrics_interval: Duration::ZERO,
@@ -242,6 +246,15 @@ impl ClientBuilder {
         self
     }
 
+    /// What the client takes from outside: its clock, its randomness, its threads and the network
+    /// to the master. The default is [`System`]; [`Environment`] tells how to simulate a cluster.
+    pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
+        self.settings.clock = environment.clock();
+        self.settings.origin = self.settings.clock.now();
+        self.settings.environment = environment;
+        self
+    }
+
     /// Settings of the connection to the master.
     pub fn rpc(mut self, config: ClientConfig) -> Self {
         self.settings.pulse.rpc = config;
@@ -296,15 +309,20 @@ impl ClientBuilder {
         if !makes_requests && !accepts_peers {
             return Err(StartError::NoRole);
         }
-        let id = ClientId::from_u128(random_u128().map_err(StartError::NoRandomness)?);
         let mut settings = self.settings;
+        let environment = Arc::clone(&settings.environment);
+        let id = environment.random_u128().map_err(StartError::NoRandomness)?;
+        let id = ClientId::from_u128(id);
+        if let Some(network) = environment.to_master() {
+            settings.pulse.rpc.environment(network);
+        }
         let master = MasterClient::connect(&address, settings.pulse.rpc.clone()).await?;
         let contributes = self.segment_size > NOTHING;
         let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let listen = self.listen.or(contributes.then_some(anywhere));
         let mut node = self.node;
         if let Some(listen) = listen {
-            let host = advertised(listen, self.advertise, &address)?;
+            let host = advertised(&*environment, listen, self.advertise, &address)?;
             node.accept_peers(listen, host.to_string());
         }
         #[cfg(target_os = "linux")]
@@ -331,7 +349,11 @@ impl ClientBuilder {
         let core = Arc::new(Core {
             id,
             master,
-            segments: Arc::new(Segments::new(Arc::clone(&transport), settings.tickets)),
+            segments: Arc::new(Segments::new(
+                Arc::clone(&transport),
+                Arc::clone(&environment),
+                settings.tickets,
+            )),
             transport,
             peers: Arc::default(),
             loads: Arc::default(),
@@ -343,7 +365,7 @@ impl ClientBuilder {
             left: OnceCell::new(),
             first_segment: OnceLock::new(),
             heartbeat: Mutex::default(),
-            heard: Arc::new(Heard::now()),
+            heard: Arc::new(Heard::now(settings.clock)),
             metrics: Metrics::new(settings.metrics),
             settings,
             background: Mutex::default(),
@@ -391,6 +413,7 @@ fn is_label(name: &str) -> bool {
 /// The address to tell peers: one that they can use, so never the unspecified
 /// one.
 fn advertised(
+    environment: &dyn Environment,
     listen: SocketAddr,
     chosen: Option<IpAddr>,
     master: &str,
@@ -401,7 +424,7 @@ fn advertised(
     if !listen.ip().is_unspecified() {
         return Ok(listen.ip());
     }
-    route_to(master).map_err(|source| StartError::NoAddress { source })
+    environment.address_towards(master).map_err(|source| StartError::NoAddress { source })
 }
 
 /// A node that listens on every address but is reached by a loopback one serves
@@ -416,17 +439,4 @@ fn warn_of_loopback(listen: SocketAddr, endpoint: Option<&Endpoint>) {
              host's address to advertise"
         );
     }
-}
-
-/// The local address from which `master` is reached. Connecting a datagram
-/// socket sends nothing; it only asks for the route.
-fn route_to(master: &str) -> std::io::Result<IpAddr> {
-    let target = master.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
-    let any: SocketAddr = match target {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(target)?;
-    Ok(socket.local_addr()?.ip())
 }

@@ -3,17 +3,17 @@
 
 use mc_meta::{ReplicaCheck, Slices, Verdict};
 use mc_transport::MemorySlice;
-use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::checksums::match_checksums;
 use super::segments::Segments;
+use crate::environment::Blocking;
 
 /// Checks under way, and what those before them found. They run on a thread of their own, one
 /// after the other, so that they take no more than that from the client.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
-    running: Option<JoinHandle<Vec<(u64, Verdict)>>>,
+    running: Option<Blocking<Vec<(u64, Verdict)>>>,
     outcomes: Vec<(u64, Verdict)>,
 }
 
@@ -42,7 +42,7 @@ impl Checks {
             .into_iter()
             .map(|check| (check.id, segments.held(check.segment, check.extent), check.slices));
         let held: Vec<_> = held.collect();
-        self.running = Some(tokio::task::spawn_blocking(move || look_at_all(&held)));
+        self.running = Some(segments.environment().blocking(move || look_at_all(&held)));
     }
 
     /// Waits until checks that are under way have ended; for ever when there are none.
@@ -51,8 +51,8 @@ impl Checks {
     /// Nothing is lost.
     pub(super) async fn ended(&mut self) {
         let Some(running) = &mut self.running else { return std::future::pending().await };
-        // It fails when the runtime ends, and the heartbeat with it.
-        self.outcomes = running.await.unwrap_or_default();
+        // There are none when the runtime ends, and the heartbeat with it.
+        self.outcomes = running.await.and_then(Result::ok).unwrap_or_default();
         self.running = None;
     }
 }

@@ -1,6 +1,6 @@
 //! Moving bytes: operations sorted by peer, all peers at once.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,8 @@ impl Core {
     /// client's own segments are copied without a socket.
     pub(super) async fn transfer(&self, jobs: Vec<Job>) -> Vec<Moved> {
         let mut results: Vec<Moved> = vec![Ok(Transferred::default()); jobs.len()];
-        let mut batches: HashMap<(Endpoint, bool), (Vec<usize>, Vec<Operation>)> = HashMap::new();
+        // Ordered, so that a simulation repeats.
+        let mut batches: BTreeMap<(Endpoint, bool), (Vec<usize>, Vec<Operation>)> = BTreeMap::new();
         for (at, Job { endpoint, operation, may_move_on }) in jobs.into_iter().enumerate() {
             if let Some(moved) = self.copy_locally(&endpoint, &operation) {
                 results[at] = moved;

@@ -1,9 +1,10 @@
 //! Emptying a client's segments before it leaves.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_meta::JobStatus;
 use mc_rpc::DrainJob;
+use tokio::time::Instant;
 
 use super::Client;
 use crate::error::CallError;

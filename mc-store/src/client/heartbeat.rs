@@ -1,4 +1,4 @@
-//! The thread that tells the master that this client lives, keeps its segments mounted,
+//! What tells the master that this client lives, keeps its segments mounted,
 //! and hears of tasks that wait for it.
 
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mc_meta::ClientStatus;
 use mc_rpc::MasterClient;
-use mc_transport::BootTime;
+use mc_transport::{BootClock, BootTime};
 use mc_types::ClientId;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -20,6 +20,7 @@ use super::checks::Checks;
 use super::segments::{MountFailure, Segments};
 use super::self_check::SelfCheck;
 use super::settings::Pulse;
+use crate::environment::Environment;
 
 /// How often files of certificates are looked at.
 #[cfg(feature = "tls")]
@@ -35,8 +36,8 @@ pub(super) struct Heard {
 
 impl Heard {
     /// It has just answered.
-    pub(super) fn now() -> Self {
-        Self { origin: BootTime::now(), last: AtomicU64::new(0) }
+    pub(super) fn now(clock: BootClock) -> Self {
+        Self { origin: clock.now(), last: AtomicU64::new(0) }
     }
 
     fn again(&self) {
@@ -49,13 +50,18 @@ impl Heard {
         Duration::from_millis(self.millis().saturating_sub(self.last.load(Ordering::Relaxed)))
     }
 
+    /// The current moment on the client's clock.
+    fn moment(&self) -> BootTime {
+        self.origin.clock().now()
+    }
+
     fn millis(&self) -> u64 {
-        u64::try_from(BootTime::now().since(self.origin).as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.moment().since(self.origin).as_millis()).unwrap_or(u64::MAX)
     }
 }
 
-/// A thread with a runtime and a connection of its own, so that no amount of
-/// traffic keeps a living client from saying that it lives.
+/// It has a connection of its own and, in the system's environment, a thread with a runtime, so that
+/// no amount of traffic keeps a living client from saying that it lives.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     stop: oneshot::Sender<()>,
@@ -66,6 +72,7 @@ pub(super) struct Heartbeat {
 impl Heartbeat {
     /// Starts a heartbeat of `client`, and `work`, which is told how many tasks wait for it.
     pub(super) fn start<W: Future<Output = ()> + Send + 'static>(
+        environment: &dyn Environment,
         pulse: Pulse,
         client: ClientId,
         segments: Arc<Segments>,
@@ -75,28 +82,26 @@ impl Heartbeat {
         let (stop, stop_asked) = oneshot::channel();
         let (on_stopped, stopped) = oneshot::channel();
         let (waiting, told) = watch::channel(0);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::Builder::new().name("mc-heartbeat".into()).spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    () = beat(&pulse, client, &segments, &waiting, &heard) => {}
-                    // Also when the client was dropped without a shutdown.
-                    _ = stop_asked => {}
-                }
-            });
+        environment.spawn_heartbeat(Box::pin(async move {
+            tokio::select! {
+                biased;
+                // Also when the client was dropped without a shutdown.
+                _ = stop_asked => {}
+                () = beat(&pulse, client, &segments, &waiting, &heard) => {}
+            }
             drop(waiting);
             // Nobody listens when the client was just dropped.
             let _ = on_stopped.send(());
-        })?;
+        }))?;
         let tasks = tokio::spawn(work(told));
         Ok(Self { stop, stopped, tasks })
     }
 
     pub(super) async fn stop(self) {
-        // Both fail only if the thread is gone already.
+        // Both fail only if the heartbeat is gone already.
         let _ = self.stop.send(());
         let _ = self.stopped.await;
-        // It ends by itself when the thread does, in bounded time.
+        // It ends by itself when the heartbeat does, in bounded time.
         let _ = self.tasks.await;
     }
 }
@@ -116,9 +121,10 @@ async fn beat(
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut silent, mut checks) = (false, Checks::default());
     let mut own = SelfCheck::new(pulse.peers.clone());
-    let mut renewing = pin!(renew(pulse));
+    let mut renewing = pin!(renew(pulse, segments.environment()));
     loop {
         tokio::select! {
+            biased;
             _ = timer.tick() => {}
             () = &mut renewing => {}
             // What was found is told at once.
@@ -147,7 +153,7 @@ async fn beat(
 
 /// Looks for ever whether files of certificates were renewed.
 #[cfg(feature = "tls")]
-async fn renew(pulse: &Pulse) {
+async fn renew(pulse: &Pulse, environment: &dyn Environment) {
     if pulse.certificates.is_empty() {
         return std::future::pending().await;
     }
@@ -156,7 +162,7 @@ async fn renew(pulse: &Pulse) {
         timer.tick().await;
         let certificates = pulse.certificates.clone();
         // Reads files.
-        let checked = tokio::task::spawn_blocking(move || {
+        let checked = environment.blocking(move || {
             for files in &certificates {
                 let _ = files.check();
             }
@@ -167,7 +173,7 @@ async fn renew(pulse: &Pulse) {
 }
 
 #[cfg(not(feature = "tls"))]
-async fn renew(_: &Pulse) {
+async fn renew(_: &Pulse, _: &dyn Environment) {
     std::future::pending::<()>().await;
 }
 
@@ -180,7 +186,7 @@ async fn beat_once(
     checks: &mut Checks,
     own: &mut SelfCheck,
 ) -> Result<(), MountFailure> {
-    let asked = BootTime::now();
+    let asked = heard.moment();
     let beat = mc_rpc::Heartbeat::new(client).outcomes(checks.outcomes());
     let beat = if checks.is_idle() { beat.takes_checks() } else { beat };
     let beat = if segments.is_cut_off() { beat.cut_off() } else { beat };

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Weak};
 
 use mc_http::{HttpPort, Page};
-use mc_transport::BootTime;
 
 use super::core::Core;
 
@@ -62,7 +61,7 @@ impl Core {
             "status": unready.map_or("ok", |unready| unready.status),
             "service_ready": unready.is_none(),
             "version": env!("CARGO_PKG_VERSION"),
-            "uptime_seconds": BootTime::now().since(self.settings.origin).as_secs(),
+            "uptime_seconds": self.settings.clock.now().since(self.settings.origin).as_secs(),
             "client_id": self.id.to_string(),
             "segments": self.segments.list().len(),
         });

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_types::Endpoint;
 use parking_lot::RwLock;
+use tokio::time::Instant;
 
 /// Most peers that are known. Of more than these some are forgotten, which costs a choice
 /// that could have been better.

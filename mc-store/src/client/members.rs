@@ -1,10 +1,11 @@
 //! Questions about the cluster, which clients of every role may ask.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_rpc::{ClusterReport, MAX_BATCH};
 use mc_types::ClientId;
+use tokio::time::Instant;
 
 use super::Client;
 use crate::error::CallError;

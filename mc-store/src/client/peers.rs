@@ -1,11 +1,12 @@
 //! Which peers are worth trying.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_types::{Endpoint, RemoteKey};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// How long a peer that failed is tried last before it is probed. Each time that it fails again
 /// doubles this, up to the longest.
@@ -29,7 +30,8 @@ const MAX_PROBES: usize = 64;
 /// one time-out and not one for each object on it.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    suspects: Mutex<HashMap<Endpoint, Suspect>>,
+    /// Ordered, so that a simulation repeats.
+    suspects: Mutex<BTreeMap<Endpoint, Suspect>>,
     /// How many these are: hardly ever any, and asked for each transfer.
     count: AtomicUsize,
 }
@@ -123,7 +125,7 @@ impl Peers {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut HashMap<Endpoint, Suspect>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<Endpoint, Suspect>) -> T) -> T {
         let mut suspects = self.suspects.lock();
         let result = change(&mut suspects);
         self.count.store(suspects.len(), Ordering::Relaxed);
@@ -235,7 +237,7 @@ impl Peers {
     }
 }
 
-fn probes(suspects: &HashMap<Endpoint, Suspect>) -> usize {
+fn probes(suspects: &BTreeMap<Endpoint, Suspect>) -> usize {
     suspects.values().filter(|suspect| suspect.state == State::Probed).count()
 }
 

@@ -9,9 +9,7 @@ use bytes::Bytes;
 use mc_lease::ReaderLease;
 use mc_meta::VerifiedSpan;
 use mc_rpc::{RangedList, Refusal, ReplicaList, RpcError, SegmentLocation};
-use mc_transport::{
-    BootTime, BufferPool, Memory, MemorySlice, Operation, RemoteSpan, TransferError,
-};
+use mc_transport::{BufferPool, Memory, MemorySlice, Operation, RemoteSpan, TransferError};
 use mc_types::{ErrorCode, Generation, KeyRef, Time};
 use smallvec::{SmallVec, smallvec};
 
@@ -442,6 +440,7 @@ impl Core {
                 self.renew(reads, objects, |_, _| true).await;
             };
             tokio::select! {
+                biased;
                 results = &mut transfer => return results,
                 () = renewal => {}
             }
@@ -486,7 +485,7 @@ impl Core {
 
     /// This client's own clock, for leases.
     fn now(&self) -> Time {
-        Time::ORIGIN + BootTime::now().since(self.settings.origin)
+        Time::ORIGIN + self.settings.clock.now().since(self.settings.origin)
     }
 }
 

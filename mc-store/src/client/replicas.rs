@@ -1,11 +1,12 @@
 //! Calls about where an object is, and tasks that bring it elsewhere.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use mc_rpc::{Refusal, ReplicaDescription, RpcError, TaskReport};
 use mc_types::{KeyRef, ObjectKey, TaskId};
+use tokio::time::Instant;
 
 use super::Client;
 use super::keys::checked;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_meta::{ReplicaPlace, TenantId};
 use mc_rpc::{Failure, MasterClient, ReplicaLocation, RpcError, TenantKey};
@@ -16,6 +16,7 @@ use mc_types::{ClientId, ErrorCode, Generation, KeyRef, ObjectKey, SegmentId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::error::PeerError;

@@ -2,13 +2,13 @@
 //! at the address that they are told, and its heartbeat says when that fails.
 
 use std::future::pending;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_rpc::ClockReading;
 use mc_transport::{Link as _, Memory, Node, NodeConfig, Operation, RemoteSpan, Transport as _};
 use mc_types::Endpoint;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::segments::Segments;

@@ -1,11 +1,12 @@
 //! What does not change while a client runs.
 
-#[cfg(feature = "tls")]
 use std::sync::Arc;
 use std::time::Duration;
 
 use mc_rpc::ClientConfig;
-use mc_transport::{BootTime, MemoryOptions, NodeConfig};
+use mc_transport::{BootClock, BootTime, MemoryOptions, NodeConfig};
+
+use crate::environment::Environment;
 
 /// The least that a master may be silent before a client is no longer ready.
 #[cfg(feature = "http")]
@@ -18,7 +19,11 @@ pub(super) struct Settings {
     pub(super) put_wait: Duration,
     /// Whether replicas in this client's own segment are copied directly.
     pub(super) local_copy: bool,
-    /// Where this client's clock begins. It counts on while the host is suspended: leases
+    /// What it takes from outside.
+    pub(super) environment: Arc<dyn Environment>,
+    /// The environment's clock.
+    pub(super) clock: BootClock,
+    /// Where this client's time begins. It counts on while the host is suspended: leases
     /// do, too.
     pub(super) origin: BootTime,
     /// Whether peers show tickets for what they touch in this client's segments.

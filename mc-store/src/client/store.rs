@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig};
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
 use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
 use mc_types::{Checksum, ErrorCode, ObjectKey};
+use tokio::time::Instant;
 
 use super::core::Core;
 use super::data::{Job, LostLinks};
@@ -249,7 +250,7 @@ impl Core {
             })
             .collect();
         // The master counts from later on.
-        let asked = BootTime::now();
+        let asked = self.settings.clock.now();
         let answers = match mode {
             Mode::Put => self.master.batch_put_start(self.id, config, &puts).await?,
             Mode::Upsert => self.master.batch_upsert_start(self.id, config, &puts).await?,

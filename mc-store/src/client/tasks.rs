@@ -72,6 +72,7 @@ pub(super) async fn run(core: Weak<Core>, mut waiting: watch::Receiver<usize>) {
     let mut more = false;
     loop {
         tokio::select! {
+            biased;
             told = waiting.changed() => match told {
                 Ok(()) => more = true,
                 Err(_) => break,
@@ -186,7 +187,7 @@ impl Core {
         let mut tried = 0;
         loop {
             // The master counts from later on.
-            let asked = BootTime::now();
+            let asked = self.settings.clock.now();
             match start(&self.master, self.id, task).await {
                 Ok(grant) => {
                     let until = asked + grant.time_left;
@@ -225,7 +226,7 @@ impl Core {
         let check = move || match_checksums(std::slice::from_ref(&memory), sums);
         let intact = if len > LONG {
             // It fails when the runtime ends, and this task with it.
-            tokio::task::spawn_blocking(check).await.unwrap_or(false)
+            self.settings.environment.blocking(check).await.and_then(Result::ok).unwrap_or(false)
         } else {
             check()
         };

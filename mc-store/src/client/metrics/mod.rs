@@ -4,10 +4,10 @@ mod histogram;
 mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use mc_transport::{PeerConnections, ServedTotals};
 use mc_types::ErrorCode;
+use tokio::time::Instant;
 
 use super::reports::ReportMetrics;
 use crate::error::CallError;

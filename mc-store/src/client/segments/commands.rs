@@ -110,13 +110,12 @@ impl Core {
         let memory = self.settings.shareable(memory);
         let (len, options) = (usize::try_from(size.as_u64()).unwrap_or(usize::MAX), memory.clone());
         // Pages may be populated here, which takes seconds for many gigabytes.
-        let taken = tokio::task::spawn_blocking(move || allocate(&memory, len)).await;
+        let taken = self.settings.environment.blocking(move || allocate(&memory, len)).await;
         let memory = match taken {
-            Ok(memory) => memory.map_err(|source| SegmentError::Memory { size, source })?,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => return Err(SegmentError::Closed),
-            },
+            Some(Ok(memory)) => memory.map_err(|source| SegmentError::Memory { size, source })?,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            // The runtime ends.
+            None => return Err(SegmentError::Closed),
         };
         let id = self.segments.add(&self.master, self.id, name, options, memory).await?;
         if let Err(error) = self.start_heartbeat() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use mc_meta::SegmentSpec;
@@ -15,11 +15,12 @@ use mc_transport::{
 use mc_types::{ByteSize, ClientId, Endpoint, ErrorCode, Extent, RemoteKey, SegmentId};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::MountedSegment;
 use super::error::{MAX_SEGMENTS, MountFailure, SegmentError};
-use crate::random::random_u128;
+use crate::environment::Environment;
 
 /// How long a client that ends, or fails to mount, waits for its master, which may be
 /// gone for good.
@@ -36,6 +37,7 @@ const BUSY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(in crate::client) struct Segments {
     transport: Arc<Node>,
+    environment: Arc<dyn Environment>,
     /// The master's, by which tickets end.
     clock: Arc<MasterClock>,
     /// Whether peers show tickets.
@@ -96,13 +98,13 @@ pub(super) fn allocate(options: &MemoryOptions, len: usize) -> Result<Memory, Me
 impl Segment {
     /// The same segment in fresh memory. The old pages go back to the system first: there
     /// may not be enough for both.
-    async fn renewed(&self) -> Result<Self, MountFailure> {
+    async fn renewed(&self, environment: &dyn Environment) -> Result<Self, MountFailure> {
         self.memory.discard();
         let (options, len) = (self.options.clone(), self.memory.len());
         // Pages may be populated here, which takes seconds for many gigabytes.
-        let taken = tokio::task::spawn_blocking(move || allocate(&options, len)).await;
-        // It fails when the runtime ends, and this task with it.
-        let memory = taken.map_err(|_| MountFailure::Ending)??;
+        let taken = environment.blocking(move || allocate(&options, len)).await;
+        // There is none when the runtime ends, and this task with it.
+        let memory = taken.and_then(Result::ok).ok_or(MountFailure::Ending)??;
         let (name, endpoint) = (self.name.clone(), self.endpoint.clone());
         Ok(Self { first: self.first, name, endpoint, options: self.options.clone(), memory })
     }
@@ -136,9 +138,14 @@ impl Own {
 }
 
 impl Segments {
-    pub(in crate::client) fn new(transport: Arc<Node>, tickets: bool) -> Self {
+    pub(in crate::client) fn new(
+        transport: Arc<Node>,
+        environment: Arc<dyn Environment>,
+        tickets: bool,
+    ) -> Self {
         Self {
             transport,
+            environment,
             clock: Arc::new(MasterClock::new()),
             tickets,
             own: RwLock::default(),
@@ -146,6 +153,10 @@ impl Segments {
             leaving: Notify::new(),
             cut_off: AtomicBool::new(false),
         }
+    }
+
+    pub(in crate::client) fn environment(&self) -> &dyn Environment {
+        &*self.environment
     }
 
     /// Takes note of the master's clock, as it was in the answer to a question of `asked`.
@@ -224,7 +235,7 @@ impl Segments {
             return Err(SegmentError::Closed);
         }
         let name = self.name(name, &endpoint)?;
-        let first = random_id()?;
+        let first = self.random_id()?;
         let segment = Arc::new(Segment { first, name, endpoint, options, memory });
         let own = Own { segment, mounted: None, attached: false, leaves: None };
         self.own.write().push(own);
@@ -281,20 +292,20 @@ impl Segments {
             before.region.withdraw().await;
         }
         let segment = if segment.memory.was_lent() {
-            let renewed = Arc::new(segment.renewed().await?);
+            let renewed = Arc::new(segment.renewed(&*self.environment).await?);
             self.change(which, |own| own.segment = Arc::clone(&renewed));
             renewed
         } else {
             segment
         };
         let ticket_key = match self.tickets {
-            true => Some(TicketKey::from_bytes(random_id()?.to_bytes())),
+            true => Some(TicketKey::from_bytes(self.random_id()?.to_bytes())),
             false => None,
         };
         let region = match ticket_key {
             Some(key) => {
                 // Known before the first ticket is shown, so that no peer is refused.
-                let asked = BootTime::now();
+                let asked = self.environment.clock().now();
                 self.observe(asked, master.ping(client).await?.clock);
                 let tickets = Tickets { key, clock: Arc::clone(&self.clock) };
                 let memory = &segment.memory;
@@ -374,7 +385,7 @@ impl Segments {
             self.forget(which);
             return Ok(());
         }
-        self.mount(master, client, which, random_id()?).await
+        self.mount(master, client, which, self.random_id()?).await
     }
 
     /// Takes a segment back: at once, or after `grace`.
@@ -418,7 +429,8 @@ impl Segments {
             let next = self.own.read().iter().filter_map(|own| own.leaves).min();
             match next {
                 Some(at) => tokio::select! {
-                    () = tokio::time::sleep_until(at.into()) => return,
+                    biased;
+                    () = tokio::time::sleep_until(at) => return,
                     () = changed => {}
                 },
                 None => changed.await,
@@ -463,6 +475,11 @@ impl Segments {
         .await;
     }
 
+    fn random_id(&self) -> Result<SegmentId, MountFailure> {
+        let id = self.environment.random_u128().map_err(MountFailure::NoRandomness)?;
+        Ok(SegmentId::from_u128(id))
+    }
+
     /// The segments that `picked` picks: their first ids and those that they have now.
     fn those(&self, picked: impl Fn(&Own) -> bool) -> Vec<(SegmentId, SegmentId)> {
         let own = self.own.read();
@@ -482,8 +499,4 @@ impl Segments {
         // Its key is withdrawn here, and the memory given back, with nothing locked.
         drop(gone);
     }
-}
-
-fn random_id() -> Result<SegmentId, MountFailure> {
-    random_u128().map(SegmentId::from_u128).map_err(MountFailure::NoRandomness)
 }

@@ -1,0 +1,185 @@
+//! What a client takes from outside: its clock, its randomness, its threads, its network.
+
+mod system;
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use mc_rpc::ClientEnvironment;
+use mc_transport::BootClock;
+use tokio::sync::oneshot;
+
+pub use self::system::System;
+
+/// Work that an environment runs until it ends.
+pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The world that a [`Client`](crate::Client) lives in: [`System`], unless
+/// [`ClientBuilder::environment`](crate::ClientBuilder::environment) says otherwise.
+///
+/// A client takes the time from [`clock`](Self::clock) and from [`tokio::time`], runs its tasks on
+/// the Tokio runtime that it was connected in, and its transports are those that
+/// [`ClientBuilder::node`](crate::ClientBuilder::node) names. Everything else that would make one
+/// run differ from the next comes from here.
+///
+/// # Simulation
+/// So the production client runs on virtual time, in one process, on a simulated network:
+///
+/// * on a current-thread runtime whose clock is paused (`tokio`'s feature `test-util`), which jumps
+///   to the next timer when every task waits;
+/// * with an environment whose clock follows [`tokio::time::Instant`], whose randomness comes from a
+///   seed, and which runs the heartbeat as a task and blocking work where it is called;
+/// * with [`NodeConfig::only`](crate::NodeConfig::only) and a simulated transport, such as
+///   [`MemFabric`](mc_transport::MemFabric) behind delays and failures;
+/// * with a master whose server is handed the streams that
+///   [`to_master`](Self::to_master) connects ([`mc_rpc::Server::over_streams`]), and whose clock
+///   ([`mc_rpc::Clock`]) is the same virtual time.
+///
+/// Then one seed gives one history. `tests/simulation` is such a simulation. What the application
+/// asks for beside that, it gets from the system: pages over HTTP, credentials and certificates in
+/// files, memory from a file.
+///
+/// ```
+/// use std::io;
+/// use std::net::{IpAddr, Ipv4Addr};
+/// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+/// use std::sync::{Arc, OnceLock};
+/// use std::time::Duration;
+///
+/// use mc_rpc::ClientEnvironment;
+/// use mc_store::{Client, Environment, Work};
+/// use mc_transport::{BootClock, TimeSource};
+/// use tokio::time::Instant;
+///
+/// /// Virtual time, where the runtime's clock is paused.
+/// struct Virtual;
+///
+/// impl TimeSource for Virtual {
+///     fn now(&self) -> Duration {
+///         static START: OnceLock<Instant> = OnceLock::new();
+///         START.get_or_init(Instant::now).elapsed()
+///     }
+/// }
+///
+/// #[derive(Debug)]
+/// struct Simulated {
+///     seed: AtomicU64,
+///     network: Arc<dyn ClientEnvironment>,
+/// }
+///
+/// impl Environment for Simulated {
+///     fn clock(&self) -> BootClock {
+///         BootClock::of(&Virtual)
+///     }
+///
+///     fn random(&self, bytes: &mut [u8]) -> io::Result<()> {
+///         for byte in bytes {
+///             let step = |seed: u64| seed.wrapping_mul(6364136223846793005).wrapping_add(1);
+///             *byte = (step(self.seed.fetch_update(Relaxed, Relaxed, |s| Some(step(s)))
+///                 .unwrap_or_default()) >> 56) as u8;
+///         }
+///         Ok(())
+///     }
+///
+///     fn spawn_heartbeat(&self, heartbeat: Work) -> io::Result<()> {
+///         tokio::spawn(heartbeat);
+///         Ok(())
+///     }
+///
+///     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+///         work();
+///     }
+///
+///     fn address_towards(&self, _: &str) -> io::Result<IpAddr> {
+///         Ok(Ipv4Addr::new(10, 0, 0, 1).into())
+///     }
+///
+///     fn to_master(&self) -> Option<Arc<dyn ClientEnvironment>> {
+///         Some(Arc::clone(&self.network))
+///     }
+/// }
+///
+/// # fn f(network: Arc<dyn ClientEnvironment>) {
+/// let environment = Simulated { seed: AtomicU64::new(7), network };
+/// let client = Client::builder().master("master:1").environment(Arc::new(environment));
+/// # }
+/// ```
+pub trait Environment: fmt::Debug + Send + Sync + 'static {
+    /// Returns the clock that leases, grants and tickets are measured with. Asked for once, when a
+    /// client is described.
+    fn clock(&self) -> BootClock;
+
+    /// Fills `bytes` with random ones, for the ids of clients and segments and for the keys that
+    /// tickets are signed with. In a cluster whose members do not all trust each other they must be
+    /// such that nobody can guess them.
+    ///
+    /// # Errors
+    /// When there is no randomness; the client does not start then, or mounts no segment.
+    fn random(&self, bytes: &mut [u8]) -> io::Result<()>;
+
+    /// Runs the heartbeat of a client with segments until it ends. No amount of work of the
+    /// application may keep it waiting, or the master takes the client for dead; so the system's
+    /// environment gives it a thread and a runtime of its own.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    fn spawn_heartbeat(&self, heartbeat: Work) -> io::Result<()>;
+
+    /// Runs `work`, which takes up to seconds (it populates memory, or adds up long values), now or
+    /// later, where it holds up no task. It may be dropped without being run when the runtime ends.
+    /// It does not panic.
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>);
+
+    /// Returns the address of this host from which the master, given as in
+    /// [`ClientBuilder::master`](crate::ClientBuilder::master), is reached: peers are told it when
+    /// the client listens on every address.
+    ///
+    /// # Errors
+    /// When the master's name cannot be resolved, or there is no way to it.
+    fn address_towards(&self, master: &str) -> io::Result<IpAddr>;
+
+    /// Returns what connects to the master, and draws the random numbers of the connection; `None`
+    /// for the system's sockets and randomness.
+    fn to_master(&self) -> Option<Arc<dyn ClientEnvironment>>;
+}
+
+impl dyn Environment {
+    /// Returns 128 random bits.
+    pub(crate) fn random_u128(&self) -> io::Result<u128> {
+        let mut bytes = [0; 16];
+        self.random(&mut bytes)?;
+        Ok(u128::from_ne_bytes(bytes))
+    }
+
+    /// Has `work` run where it holds up no task.
+    pub(crate) fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Blocking<T> {
+        let (done, result) = oneshot::channel();
+        self.run_blocking(Box::new(move || {
+            // Nobody may wait for it any more.
+            let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
+        }));
+        Blocking(result)
+    }
+}
+
+/// The result of work that may block, or what it panicked with; `None` when it was dropped because
+/// the runtime ends.
+#[derive(Debug)]
+pub(crate) struct Blocking<T>(oneshot::Receiver<Result<T, Box<dyn Any + Send>>>);
+
+impl<T> Future for Blocking<T> {
+    type Output = Option<Result<T, Box<dyn Any + Send>>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(Result::ok)
+    }
+}

@@ -1,0 +1,50 @@
+//! The environment that the operating system and Tokio are.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::sync::Arc;
+
+use mc_rpc::ClientEnvironment;
+use mc_transport::BootClock;
+
+use super::{Environment, Work};
+
+/// The system's clock, randomness, threads and network: the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct System;
+
+impl Environment for System {
+    fn clock(&self) -> BootClock {
+        BootClock::SYSTEM
+    }
+
+    fn random(&self, bytes: &mut [u8]) -> io::Result<()> {
+        getrandom::fill(bytes).map_err(io::Error::other)
+    }
+
+    fn spawn_heartbeat(&self, heartbeat: Work) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name("mc-heartbeat".into());
+        thread.spawn(move || runtime.block_on(heartbeat)).map(drop)
+    }
+
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        drop(tokio::task::spawn_blocking(work));
+    }
+
+    /// Connecting a datagram socket sends nothing; it only asks for the route.
+    fn address_towards(&self, master: &str) -> io::Result<IpAddr> {
+        let target = master.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+        let any: SocketAddr = match target {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(target)?;
+        Ok(socket.local_addr()?.ip())
+    }
+
+    fn to_master(&self) -> Option<Arc<dyn ClientEnvironment>> {
+        None
+    }
+}
