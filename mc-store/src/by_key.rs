@@ -1,4 +1,4 @@
-//! What a call asks for, put together by key.
+//! The requests of a batch, grouped by key.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,13 +6,19 @@ use std::hash::Hash;
 
 use smallvec::{SmallVec, smallvec};
 
-/// Where a key is named, which is one place for most.
-pub(crate) type Places = SmallVec<[usize; 2]>;
+/// The positions of one key in a batch; most keys have one.
+pub type Positions = SmallVec<[usize; 2]>;
 
-/// The keys, in the order in which they are first named, with the places where they are.
-pub(crate) fn by_key<K: Copy + Eq + Hash>(
-    keys: impl ExactSizeIterator<Item = K>,
-) -> Vec<(K, Places)> {
+/// Returns the keys of a batch, in the order in which they are first named, each with its
+/// positions. An implementation of a batched read needs it: a key that is named twice has one
+/// value.
+///
+/// ```
+/// let groups = mc_store::by_key(["b", "a", "b"].into_iter());
+/// assert_eq!((groups[0].0, &groups[0].1[..]), ("b", &[0, 2][..]));
+/// assert_eq!((groups[1].0, &groups[1].1[..]), ("a", &[1][..]));
+/// ```
+pub fn by_key<K: Copy + Eq + Hash>(keys: impl ExactSizeIterator<Item = K>) -> Vec<(K, Positions)> {
     let mut groups = Vec::with_capacity(keys.len());
     let mut known = HashMap::with_capacity(keys.len());
     for (place, key) in keys.enumerate() {

@@ -11,10 +11,9 @@ pub mod doctest;
 mod environment;
 mod error;
 mod master;
-#[cfg(all(feature = "standalone", target_os = "linux"))]
-pub mod standalone;
 mod ticker;
 
+pub use by_key::{Positions, by_key};
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
     GetInto, HotCacheConfig, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put,

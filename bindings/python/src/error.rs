@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use mc_rpc::{Refusal, RpcError};
-use mc_store::standalone::DummyError;
+use mc_standalone::DummyError;
 use mc_store::{CallError, ErrorCode, GetError, PutError, SegmentError, StartError};
 
 /// Success.

@@ -8,8 +8,8 @@ use mc_cli::{
     CredentialArgs, TransferArgs, parse_connection_count, parse_protocol, parse_segment_size,
     parse_thread_count,
 };
+use mc_standalone::DEFAULT_PORT;
 use mc_store::Protocol;
-use mc_store::standalone::DEFAULT_PORT;
 use mc_types::ByteSize;
 
 /// Contributes part of this host's memory to a KV-cache store, serves it to peers, and works for

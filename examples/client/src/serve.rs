@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mc_cli::{LogError, Shutdown};
-use mc_store::standalone::{ServeError as StandaloneError, Server};
+use mc_standalone::{ServeError as StandaloneError, Server};
 use mc_store::{Client, ClientBuilder, ClientConfig, ConfigError, StartError};
 use mc_types::ByteSize;
 use tracing::{Level, info, warn};

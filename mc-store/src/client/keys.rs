@@ -21,6 +21,14 @@ pub struct Stat {
     pub generation: Generation,
 }
 
+impl Stat {
+    /// An object of `len` bytes that the put `generation` stored.
+    #[must_use]
+    pub const fn new(len: u64, generation: Generation) -> Self {
+        Self { len, generation }
+    }
+}
+
 impl From<&ReplicaList> for Stat {
     fn from(list: &ReplicaList) -> Self {
         Self { len: list.slices.total_len(), generation: list.generation }

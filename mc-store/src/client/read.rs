@@ -18,7 +18,7 @@ use super::core::Core;
 use super::data::{Job, Moved};
 use super::part::Part;
 use super::ranges::ask_for_ranges;
-use crate::by_key::{Places, by_key};
+use crate::by_key::{Positions, by_key};
 use crate::error::{GetError, PeerError};
 
 /// Objects asked for in one call, and parts of objects read at a time.
@@ -57,7 +57,7 @@ pub(super) struct Item<'a> {
 /// All items of one key. They are read together, so that their bytes are of one put.
 struct Object<'a> {
     key: KeyRef<'a>,
-    items: Places,
+    items: Positions,
     /// What verifies the ranges that its items want, one for each in their order.
     spans: Vec<Option<VerifiedSpan>>,
     attempts: u32,
@@ -177,7 +177,7 @@ impl<'a> Item<'a> {
 }
 
 impl<'a> Object<'a> {
-    fn new(key: KeyRef<'a>, items: Places) -> Self {
+    fn new(key: KeyRef<'a>, items: Positions) -> Self {
         Self { key, items, spans: Vec::new(), attempts: 0, is_open: true }
     }
 

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::ops::Range;
 
 use bytes::Bytes;
+use mc_standalone::DummyClient;
 use mc_store::blocking::{self, GivenUp, unless};
-use mc_store::standalone::DummyClient;
 use mc_store::{
     Generation, GetInto, ObjectKey, Put, PutOutcome, ReplicaDescription, ReplicateConfig, Source,
     Stat, TaskId, TaskReport,

@@ -5,8 +5,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use mc_standalone::DummyClient;
 use mc_store::blocking::{self, GivenUp, unless};
-use mc_store::standalone::DummyClient;
 use mc_store::{
     ByteSize, ClientBuilder, ClientConfig, MountedSegment, SegmentId, SegmentOptions, StartError,
 };

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
 
-use mc_store::standalone::{DummyClient, DummyError};
+use mc_standalone::{DummyClient, DummyError};
 use mc_store::{ByteSize, ReplicateConfig};
 
 use crate::support::{DEADLINE, Master, Node, Program, bytes_of, ctl, ctl_with_input, eventually};

@@ -1,0 +1,126 @@
+//! The application's side: forwards operations to the real client of this host.
+
+mod arena;
+mod backed;
+mod builder;
+mod dial;
+mod get;
+mod keeper;
+mod keys;
+mod put;
+mod replicas;
+mod session;
+mod shared;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mc_transport::Memory;
+use tokio::task::JoinHandle;
+
+pub use self::builder::DummyClientBuilder;
+use self::shared::Shared;
+use super::error::DummyError;
+
+/// A client that lets another process of this host, the real client, do the work.
+///
+/// It has the methods of [`Client`](mc_store::Client), with the same meaning; errors are
+/// [`DummyError`]s. Values lie in memory that both processes see:
+///
+/// * [`allocate`](Self::allocate) takes memory from the *local buffer*, which is shared
+///   from the start. [`put_from`](Self::put_from) and [`get_into`](Self::get_into) with
+///   such memory copy nothing in this process.
+/// * [`register`](Self::register) shares memory that the application allocated itself.
+/// * [`put`](Self::put) and [`get`](Self::get) copy once, into or out of the local buffer.
+///
+/// Clones share one connection. Calls are pipelined, and answers come in any order.
+///
+/// # When the real client goes
+/// Calls that are under way fail with [`DummyError::RealClientGone`], and so do new ones
+/// until the real client is back. The dummy client looks for it with growing pauses,
+/// shares all memory anew and goes on; [`wait_until_connected`](Self::wait_until_connected)
+/// tells when.
+///
+/// # Cancellation
+/// Dropping a future abandons the call, which the real client may still carry out. Memory
+/// of the local buffer is not used for anything else before it has; a target that the
+/// application owns may change until then.
+#[derive(Clone, Debug)]
+pub struct DummyClient {
+    core: Arc<Core>,
+}
+
+#[derive(Debug)]
+struct Core {
+    shared: Arc<Shared>,
+    /// Keeps the connection, or makes a new one.
+    keeper: JoinHandle<()>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+impl DummyClient {
+    /// Begins to describe a dummy client.
+    pub fn builder() -> DummyClientBuilder {
+        DummyClientBuilder::default()
+    }
+
+    /// Connects to the real client at `address`, a `host:port` of this host. Must be called
+    /// in a tokio runtime.
+    ///
+    /// # Errors
+    /// [`DummyError`]; nothing is left running then.
+    pub async fn connect(address: &str) -> Result<Self, DummyError> {
+        Self::builder().server(address).connect().await
+    }
+
+    /// Whether the real client is connected now.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.core.shared.session().is_ok()
+    }
+
+    /// Waits until the real client is connected.
+    ///
+    /// # Errors
+    /// [`DummyError::RealClientGone`] or what else keeps it away, after `patience`.
+    pub async fn wait_until_connected(&self, patience: Duration) -> Result<(), DummyError> {
+        self.core.shared.wait_until_connected(patience).await
+    }
+
+    /// Takes `len` bytes of the local buffer, which the real client reaches. They are
+    /// given back when the last handle, slice and call that names them is gone. What they
+    /// held before is not erased.
+    ///
+    /// # Errors
+    /// [`DummyError::TooLarge`] and [`DummyError::BufferFull`].
+    pub fn allocate(&self, len: usize) -> Result<Memory, DummyError> {
+        self.core.shared.arena.allocate(len)
+    }
+
+    /// Shares `memory` with the real client, so that calls can name it without a copy. It
+    /// must have been allocated with
+    /// [`MemoryOptions::shared`](mc_transport::MemoryOptions::shared), and is kept until it is
+    /// [unregistered](Self::unregister). Memory that is registered already stays so.
+    ///
+    /// # Errors
+    /// [`DummyError::Memory`] when it cannot be shared, [`DummyError::Failed`] when the
+    /// real client takes no more, [`DummyError::RealClientGone`] when it is not there. The
+    /// memory is not registered then.
+    pub async fn register(&self, memory: &Memory) -> Result<(), DummyError> {
+        self.core.shared.register(memory).await
+    }
+
+    /// Takes `memory` back. Calls that name it already go on to their ends.
+    ///
+    /// # Errors
+    /// [`DummyError::NotRegistered`] when it was not registered. A real client that is not
+    /// there has forgotten it by itself.
+    pub async fn unregister(&self, memory: &Memory) -> Result<(), DummyError> {
+        self.core.shared.unregister(memory).await
+    }
+}

@@ -1,0 +1,243 @@
+//! The real client's side: admits dummy clients and does what they ask.
+
+mod accept;
+mod connection;
+mod core;
+mod limits;
+mod memories;
+mod operations;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mc_places::Places;
+use mc_types::ByteSize;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
+use tokio::task::JoinSet;
+
+use self::accept::{accept, greet};
+use self::core::Core;
+use self::limits::Limits;
+use super::error::ServeError;
+use super::greeting::{Greeting, MAX_NAME};
+use super::secret::{Secret, random};
+use super::wire::VERSION;
+use mc_store::Client;
+
+/// The port where dummy clients look for their real client.
+pub const DEFAULT_PORT: u16 = 50052;
+
+/// Serves the dummy clients of this host with a [`Client`], the real one.
+///
+/// A dummy client connects to the TCP port, is told the name of a Unix socket and a
+/// secret, and does everything else at that socket. Values never pass a socket: they lie
+/// in memory that the dummy client shares, where the real client reads and writes them.
+///
+/// Dropping a server closes all connections as soon as their running calls have ended;
+/// [`shutdown`](Self::shutdown) waits for that.
+///
+/// ```
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use mc_standalone::{DummyClient, Server};
+/// use mc_store::{ByteSize, Client, Master, ReplicateConfig};
+///
+/// # let master = Master::builder().start().await?;
+/// # let address = master.local_addr().to_string();
+/// // One process of a host; `mc-client` is such a program.
+/// let real = Client::builder()
+///     .master(&address)
+///     .listen("127.0.0.1:0".parse()?)
+///     .segment_size(ByteSize::mib(16))
+///     .connect()
+///     .await?;
+/// let server = Server::builder(real.clone()).listen("127.0.0.1:0".parse()?).start().await?;
+///
+/// // Any number of others.
+/// let app = DummyClient::connect(&server.local_addr().to_string()).await?;
+/// let block = app.allocate(4096)?; // both processes see it
+/// block.whole().copy_from(0, b"keys and values")?;
+/// app.put_from("block-0", &block.whole(), &ReplicateConfig::default()).await?;
+/// let target = app.allocate(4096)?;
+/// assert_eq!(app.get_into("block-0", &target.whole()).await?, 4096);
+/// assert_eq!(target.slice(0, 4).unwrap().to_vec(), b"keys");
+/// # drop(app);
+/// # server.shutdown().await;
+/// # real.shutdown().await;
+/// # master.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    core: Arc<Core>,
+    address: SocketAddr,
+    name: String,
+    stop: watch::Sender<bool>,
+    accepting: JoinSet<()>,
+}
+
+/// What a [`Server`] has in use at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerReport {
+    /// Dummy clients that are connected, or whose last calls are running.
+    pub clients: usize,
+    /// Memories of dummy clients that are mapped. One is unmapped when nobody has it
+    /// registered any more and the last call that touches it has ended.
+    pub memories: usize,
+    /// Bytes of those memories.
+    pub shared: ByteSize,
+    /// Calls that are running.
+    pub calls: usize,
+}
+
+/// Describes a [`Server`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ServerBuilder {
+    client: Client,
+    listen: SocketAddr,
+    limits: Limits,
+}
+
+impl ServerBuilder {
+    /// Where dummy clients connect; port 0 takes a free one. The default is port
+    /// [`DEFAULT_PORT`] of every address. Only processes of this host (and of its network
+    /// namespace) can be served, whatever the address.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// Serves processes of these users, by number, beside those of our own user and of
+    /// root. The system says 65534 of every user that is unknown in this process's user
+    /// namespace. Default none.
+    pub fn allow_users(mut self, users: impl IntoIterator<Item = u32>) -> Self {
+        self.limits.allow_users = users.into_iter().collect();
+        self
+    }
+
+    /// Dummy clients at the same time; further ones are told to come back later. A connection
+    /// that has not been admitted makes room for a new one. Default
+    /// 256.
+    pub fn max_clients(mut self, clients: usize) -> Self {
+        self.limits.clients = clients.min(Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// Calls of one dummy client at the same time; it keeps further ones back. Default
+    /// 256.
+    pub fn max_calls(mut self, calls: u32) -> Self {
+        self.limits.calls = calls.clamp(1, Limits::MOST_CALLS);
+        self
+    }
+
+    /// Memories that one dummy client may register. Default 256.
+    pub fn max_memories(mut self, memories: usize) -> Self {
+        self.limits.memories = memories;
+        self
+    }
+
+    /// Bytes that the memories of all dummy clients may have together. They take address
+    /// space, not memory: that is the dummy clients'. Default 4 TiB.
+    pub fn max_shared(mut self, size: ByteSize) -> Self {
+        self.limits.shared = size.as_u64();
+        self
+    }
+
+    /// How long the handshake may take, and how long a dummy client may take no answers,
+    /// before it is given up. Default 10 s.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.limits.patience = patience;
+        self
+    }
+
+    /// Serves. Must be called in a tokio runtime, whose tasks then do the work.
+    ///
+    /// # Errors
+    /// [`ServeError`]; nothing is left running then.
+    pub async fn start(self) -> Result<Server, ServeError> {
+        let secret = Secret(random().map_err(ServeError::NoRandomness)?);
+        // Random, so that sessions of a server before this one are not mistaken for ours.
+        let first_session = u128::from_ne_bytes(random().map_err(ServeError::NoRandomness)?) as u64;
+        let bind = |source| ServeError::Bind { address: self.listen, source };
+        let greeter = TcpListener::bind(self.listen).await.map_err(bind)?;
+        let address = greeter.local_addr().map_err(bind)?;
+        let name = format!("mc_store_client_{}.sock", address.port());
+        debug_assert!(name.len() <= MAX_NAME);
+        let listener = accept::bind_socket(&name)
+            .map_err(|source| ServeError::Socket { name: name.clone(), source })?;
+
+        let (stop, stopping) = watch::channel(false);
+        let core = Arc::new(Core {
+            client: self.client,
+            secret,
+            places: Places::new(self.limits.clients, self.limits.clients, Duration::MAX),
+            bytes: Arc::new(Semaphore::new(Limits::CALL_BYTES_OF_ALL as usize)),
+            limits: self.limits,
+            figures: Arc::default(),
+            sessions: Mutex::default(),
+            next_session: AtomicU64::new(first_session),
+            stopping,
+            connections: AsyncMutex::default(),
+        });
+        let greeting = Greeting { version: VERSION, secret, name: name.clone() }.encode();
+        let mut accepting = JoinSet::new();
+        accepting.spawn(greet(greeter, greeting));
+        accepting.spawn(accept(listener, Arc::clone(&core)));
+        Ok(Server { core, address, name, stop, accepting })
+    }
+}
+
+impl Server {
+    /// Begins to describe a server for `client`.
+    pub fn builder(client: Client) -> ServerBuilder {
+        ServerBuilder {
+            client,
+            listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT)),
+            limits: Limits::default(),
+        }
+    }
+
+    /// Where dummy clients connect.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The name of the abstract Unix socket that does the work, without the `@` with which
+    /// tools show it.
+    #[must_use]
+    pub fn socket_name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is in use now.
+    #[must_use]
+    pub fn report(&self) -> ServerReport {
+        let figures = &self.core.figures;
+        ServerReport {
+            clients: figures.clients.load(Ordering::Relaxed),
+            memories: figures.memories.load(Ordering::Relaxed),
+            shared: ByteSize::bytes(figures.shared_bytes.load(Ordering::Relaxed)),
+            calls: figures.calls.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Takes no more calls, lets those that are running end, and closes all connections.
+    /// The client goes on.
+    ///
+    /// Calls end when the client ends them: after its time-outs at the latest.
+    pub async fn shutdown(mut self) {
+        // Nobody listens when every connection is closed.
+        let _ = self.stop.send(true);
+        self.accepting.shutdown().await;
+        let mut connections = std::mem::take(&mut *self.core.connections.lock().await);
+        while connections.join_next().await.is_some() {}
+    }
+}

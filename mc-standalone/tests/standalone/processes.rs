@@ -1,0 +1,318 @@
+//! Real processes: applications on both sides of a key, a real client that is killed and
+//! comes back, an application that is killed in the middle of its puts.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mc_standalone::{DummyClient, DummyError, Server};
+use mc_store::{ByteSize, Client, Master, MasterConfig, Memory, PutOutcome, ReplicateConfig};
+
+use crate::support::{DEADLINE, Host, content, until};
+
+/// Says to a child process what it is to do.
+const ROLE: &str = "MC_STANDALONE_TEST_ROLE";
+const MIB: usize = 1 << 20;
+const VALUES: usize = 8;
+
+/// Another process of this program, killed when it is dropped.
+struct Process {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Runs only the test `name`, which sees `role`.
+    fn start(name: &str, role: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture", "--quiet"])
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    /// Waits for a line that begins with `label`, and gives the rest.
+    fn line(&mut self, label: &str) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let len = self.out.read_line(&mut line).unwrap();
+            assert!(len > 0, "the process ended without {label}");
+            if let Some(rest) = line.trim_end().strip_prefix(label) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for a good end.
+    fn finish(mut self) {
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begun.elapsed() < DEADLINE, "the process does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What this process is to do; `None` in the one that the tests were started in.
+fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").unwrap();
+    out.flush().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_applications_read_what_the_other_puts() {
+    const NAME: &str = "processes::two_applications_read_what_the_other_puts";
+    if let Some(role) = role() {
+        let (own, address) = role.split_once(' ').unwrap();
+        exchange(own, address).await;
+        return;
+    }
+    let host = Host::start().await;
+    let apps = ["a", "b"].map(|own| Process::start(NAME, &format!("{own} {}", host.address())));
+    for app in apps {
+        app.finish();
+    }
+    for last in ["a", "b"].map(|of| format!("{of}/{}", VALUES - 1)) {
+        assert!(host.real.exist(&last).await.unwrap(), "{last}");
+    }
+    host.until_idle().await;
+}
+
+/// Puts values of a MiB and reads those of the other process, every byte.
+async fn exchange(own: &str, address: &str) {
+    let app = DummyClient::builder()
+        .server(address)
+        .local_buffer(ByteSize::mib(4))
+        .connect()
+        .await
+        .unwrap();
+    let key = |of: &str, n: usize| format!("{of}/{n}");
+    let block = app.allocate(MIB).unwrap();
+    for n in 0..VALUES {
+        block.whole().copy_from(0, &content(&key(own, n), MIB)).unwrap();
+        let (key, source) = (key(own, n), block.whole());
+        let outcome = app.put_from(&key, &source, &ReplicateConfig::default()).await;
+        assert_eq!(outcome.unwrap(), PutOutcome::Stored);
+    }
+    let other = if own == "a" { "b" } else { "a" };
+    for n in 0..VALUES {
+        let key = key(other, n);
+        until(&key, async || app.exist(&key).await.unwrap().then_some(())).await;
+        let value = content(&key, MIB);
+        assert_eq!(app.get_into(&key, &block.whole()).await.unwrap(), MIB as u64);
+        assert!(block.whole().to_vec() == value, "{key} is read as it was put");
+        assert!(app.get(&key).await.unwrap() == value, "{key} is copied out as it was put");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_client_that_is_killed_comes_back() {
+    const NAME: &str = "processes::a_real_client_that_is_killed_comes_back";
+    if let Some(role) = role() {
+        let (master, port) = role.split_once(' ').unwrap();
+        return be_real(master, port.parse().unwrap()).await;
+    }
+    let master = Master::builder().config(MasterConfig::default()).start().await.unwrap();
+    let at_master = master.local_addr().to_string();
+    let mut real = Process::start(NAME, &format!("{at_master} 0"));
+    let address = real.line("serving ");
+    let port = address.rsplit_once(':').unwrap().1.to_owned();
+    let timeout = Duration::from_secs(10);
+    let app = DummyClient::builder()
+        .server(&address)
+        .local_buffer(ByteSize::mib(16))
+        .call_timeout(timeout)
+        .connect()
+        .await
+        .unwrap();
+    let own = Memory::options().shared().allocate(MIB).unwrap();
+    app.register(&own).await.unwrap();
+    own.whole().copy_from(0, &content("own", MIB)).unwrap();
+    app.put_from("own", &own.whole(), &ReplicateConfig::default()).await.unwrap();
+    app.put("k", content("k", MIB)).await.unwrap();
+
+    // Killed under load: every call ends, with its result or in the way that it should.
+    let load: Vec<_> = (0..8)
+        .map(|n| {
+            let app = app.clone();
+            tokio::spawn(async move {
+                for round in 0.. {
+                    let key = format!("load/{n}/{}", round % 4);
+                    let outcome = async {
+                        app.put(&key, content(&key, 100_000)).await?;
+                        assert!(app.get(&key).await? == content(&key, 100_000));
+                        app.remove(&key, true).await
+                    };
+                    if let Err(error) = outcome.await {
+                        return error;
+                    }
+                }
+                unreachable!("rounds never end")
+            })
+        })
+        .collect();
+    until("load", async || app.exist("load/0/1").await.unwrap().then_some(())).await;
+    let killed = Instant::now();
+    real.kill();
+    for task in load {
+        let error = task.await.unwrap();
+        assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
+        assert!(error.is_retryable() && error.to_string().contains(&address), "{error}");
+    }
+    assert!(killed.elapsed() < timeout, "nobody waited for a time-out");
+    let error = app.get("k").await.unwrap_err();
+    assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
+    let error = app.wait_until_connected(Duration::from_millis(20)).await.unwrap_err();
+    assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
+
+    // Another process at the same port: all memory is shared with it by itself.
+    let mut real = Process::start(NAME, &format!("{at_master} {port}"));
+    assert_eq!(real.line("serving "), address);
+    app.wait_until_connected(DEADLINE).await.unwrap();
+    let put =
+        async || app.put_from("own again", &own.whole(), &ReplicateConfig::default()).await.ok();
+    // The master may still name the segment of the dead process for a while.
+    until("a put", put).await;
+    let block = app.allocate(MIB).unwrap();
+    assert_eq!(app.get_into("own again", &block.whole()).await.unwrap(), MIB as u64);
+    assert!(block.whole().to_vec() == content("own", MIB));
+    drop(block);
+    // Nothing of what the lost calls held is lost.
+    until("the whole local buffer", async || app.allocate(16 << 20).ok()).await;
+}
+
+/// A real client with a segment, until it is killed.
+async fn be_real(master: &str, port: u16) {
+    let real = Client::builder()
+        .master(master)
+        .listen("127.0.0.1:0".parse().unwrap())
+        .segment_size(ByteSize::mib(64))
+        .connect()
+        .await
+        .unwrap();
+    let server = Server::builder(real).listen(([127, 0, 0, 1], port).into());
+    let server = server.start().await.unwrap();
+    say(&format!("serving {}", server.local_addr()));
+    std::future::pending::<()>().await;
+}
+
+/// Descriptors, mappings of shared memory and tasks of this process.
+fn in_use() -> (usize, usize, usize) {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mapped = maps.lines().filter(|line| line.contains("memfd:")).count();
+    (descriptors, mapped, tokio::runtime::Handle::current().metrics().num_alive_tasks())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_application_that_is_killed_leaves_nothing_behind() {
+    const NAME: &str = "processes::an_application_that_is_killed_leaves_nothing_behind";
+    match role() {
+        // Alone in a process, where nobody else opens descriptors.
+        None => {
+            let mut alone = Process::start(NAME, "alone");
+            alone.line("survived");
+            alone.finish();
+        }
+        Some(role) if role == "alone" => survive_applications(NAME).await,
+        Some(address) => put_until_killed(&address).await,
+    }
+}
+
+const WRITERS: usize = 8;
+
+async fn survive_applications(name: &str) {
+    let host = Host::start().await;
+    // Whatever is opened once is opened now.
+    for _ in 0..2 {
+        let first = host.app().await;
+        first.put("first", content("first", MIB)).await.unwrap();
+        assert!(first.get("first").await.unwrap() == content("first", MIB));
+        first.remove("first", true).await.unwrap();
+    }
+    host.until_idle().await;
+    let mut before = in_use();
+    until("a quiet process", async || {
+        let now = in_use();
+        (std::mem::replace(&mut before, now) == now).then_some(())
+    })
+    .await;
+
+    for _ in 0..4 {
+        let mut app = Process::start(name, &host.address());
+        app.line("putting");
+        until("a running call", async || (host.server.report().calls > 0).then_some(())).await;
+        assert!(host.server.report().memories == 2);
+        app.kill();
+        host.until_idle().await;
+        until("everything to be given back", async || {
+            let now = in_use();
+            (now.0 <= before.0 && now.1 <= before.1 && now.2 <= before.2).then_some(())
+        })
+        .await;
+        // No put is left unfinished: every key is readable, or free.
+        for writer in 0..WRITERS {
+            let key = format!("writer/{writer}");
+            let outcome = host.real.put(&key, "mine").await.unwrap();
+            assert!(outcome != PutOutcome::Pending, "{key} is still being put");
+            host.real.get(&key).await.unwrap();
+            host.real.remove(&key, true).await.unwrap();
+        }
+    }
+    say("survived");
+}
+
+/// Puts and removes the same keys, from many tasks, from the local buffer and from memory of
+/// its own.
+async fn put_until_killed(address: &str) {
+    let app = DummyClient::builder()
+        .server(address)
+        .local_buffer(ByteSize::mib(16))
+        .connect()
+        .await
+        .unwrap();
+    let own = Memory::options().shared().allocate(WRITERS * MIB).unwrap();
+    app.register(&own).await.unwrap();
+    say("putting");
+    for writer in 0..WRITERS {
+        let (app, source) = (app.clone(), own.slice(writer * MIB, MIB).unwrap());
+        tokio::spawn(async move {
+            let (key, config) = (format!("writer/{writer}"), ReplicateConfig::default());
+            loop {
+                // Refusals are as good as anything here; the end comes from outside.
+                let _ = app.put_from(&key, &source, &config).await;
+                let _ = app.remove(&key, true).await;
+                let _ = app.put(&key, vec![1; MIB]).await;
+                let _ = app.remove(&key, true).await;
+            }
+        });
+    }
+    std::future::pending::<()>().await;
+}
