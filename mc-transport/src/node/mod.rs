@@ -90,7 +90,9 @@ impl Node {
     pub async fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let regions = RegionTable::new();
         if config.is_bare {
-            return Ok(Self::bare(config.others, regions));
+            let transports: Vec<_> = config.others.into_iter().map(|Other(one)| one).collect();
+            let others = transports.len();
+            return Ok(Self::of(transports, others, regions, SameHost::default()));
         }
         let mut same_host = SameHost::start(&config, &regions).await?;
         let shortcuts = same_host.shortcuts();
@@ -107,6 +109,16 @@ impl Node {
         let tcp = Arc::new(tcp);
         same_host.told_by(&tcp);
         transports.push(tcp);
+        Ok(Self::of(transports, others, regions, same_host))
+    }
+
+    /// A node of these transports, the first `others` of which are from outside this crate.
+    fn of(
+        transports: Vec<Arc<dyn DynTransport>>,
+        others: usize,
+        regions: RegionTable,
+        same_host: SameHost,
+    ) -> Self {
         let listens = transports.iter().position(|transport| transport.endpoint().is_some());
         let primary = listens.unwrap_or(transports.len() - 1);
         let shares_regions = primary >= others;
@@ -115,15 +127,7 @@ impl Node {
             if shares_regions { &transports[others..] } else { &transports[primary..=primary] };
         let mut endpoints = ours.iter().filter_map(|one| one.endpoint().cloned());
         let endpoint = endpoints.next().map(|first| first.with_others(endpoints));
-        Ok(Self { regions, transports, primary, endpoint, shares_regions, same_host })
-    }
-
-    /// A node of transports from outside this crate, at least one.
-    fn bare(others: Vec<Other>, regions: RegionTable) -> Self {
-        let transports: Vec<_> = others.into_iter().map(|Other(one)| one).collect();
-        let listens = transports.iter().position(|transport| transport.endpoint().is_some());
-        let (primary, same_host) = (listens.unwrap_or(0), SameHost::default());
-        Self { regions, transports, primary, shares_regions: false, same_host }
+        Self { regions, transports, primary, endpoint, shares_regions, same_host }
     }
 
     fn primary(&self) -> &dyn DynTransport {
