@@ -30,11 +30,12 @@ COMMENT = re.compile(r"\s*//[/!]?")
 
 
 def tracked(ending):
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", f"*.{ending}"],
-        cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
-    ).stdout
-    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", f"*.{ending}"]
+    listed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if listed.returncode != 0:
+        # No clone: every file but what was built.
+        return [path for path in ROOT.rglob(f"*.{ending}") if "target" not in path.relative_to(ROOT).parts]
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
 @functools.cache
