@@ -1,4 +1,4 @@
-//! What an allocation costs in a pool that is full: one live allocation chosen at
+//! The cost of an allocation in a pool that is full: one live allocation chosen at
 //! random is freed when the next one does not fit.
 //!
 //! `cargo bench -p mc-alloc`. Each time covers the allocation, the frees that it needs,

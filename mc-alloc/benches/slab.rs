@@ -1,4 +1,4 @@
-//! What an allocation from slabs costs, alone and shared.
+//! The cost of an allocation from slabs, alone and shared.
 //!
 //! `cargo bench -p mc-alloc --bench slab`. Each time covers the allocation, the frees that
 //! it needs, and the choosing of their victims.

@@ -1,4 +1,4 @@
-//! What it costs to choose among a thousand segments: the first candidate of a placement
+//! The cost of choosing among a thousand segments: the first candidate of a placement
 //! of one replica, and the first three of a placement of three.
 //!
 //! `cargo bench -p mc-alloc --bench strategy`. Segments are asked through a view that

@@ -1,4 +1,4 @@
-//! What a timer costs: time to set and cancel or to set and come, with few and with
+//! The cost of a timer: time to set and cancel or to set and come, with few and with
 //! many others live. Run with `--release`, on one processor (`taskset -c 0`).
 
 use std::hint::black_box;

@@ -58,7 +58,7 @@ fn side_door(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port() + 1)
 }
 
-/// What is measured, and where its certificate is.
+/// The transport that is measured, with its certificate.
 #[derive(Clone, Copy)]
 enum Over<'a> {
     Tcp,

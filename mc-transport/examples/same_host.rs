@@ -52,7 +52,7 @@ mod linux {
         let (endpoint, key) = words.trim().split_once(' ').ok_or("the owner did not start")?;
         let key = RemoteKey::from_bytes(u128::from_str_radix(key, 16)?.to_le_bytes());
         let outcome = runtime.block_on(measure(&endpoint.parse()?, key));
-        // It ends when nobody speaks to it any more.
+        // It ends when its input is closed.
         drop(owner.stdin.take());
         owner.wait()?;
         outcome

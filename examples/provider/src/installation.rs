@@ -20,7 +20,7 @@ pub(crate) struct Installation {
 /// A member without memory.
 pub(crate) struct Reader {
     pub(crate) client: Client,
-    /// How bytes reach it.
+    /// The path of bytes to it.
     pub(crate) carrier: &'static str,
 }
 

@@ -95,7 +95,7 @@ struct Ready<T>(SyncSender<Result<T, ReplayError>>);
 
 impl<T> Ready<T> {
     fn tell(&self, outcome: Result<T, ReplayError>) {
-        // Whoever started the member waits for this, unless it panicked.
+        // The thread that started the member waits for this, unless it panicked.
         let _ = self.0.send(outcome);
     }
 }

@@ -1,5 +1,5 @@
-//! What is in a block: bytes that follow from its id and size alone, so that
-//! whoever reads it knows what must be there.
+//! The content of a block: bytes that follow from its id and size alone, so that
+//! every reader knows what must be there.
 //!
 //! Word `i` of a block is `mix(seed + i * STEP)`, little-endian, where `seed` is
 //! drawn from the block's id and size. `mix` is a bijection with one multiplication
@@ -52,7 +52,7 @@ impl BlockContent {
         }
     }
 
-    /// How many bytes of `source`, which is as long as the block, are wrong.
+    /// The number of wrong bytes in `source`, which is as long as the block.
     pub(crate) fn count_wrong(self, source: &MemorySlice) -> u64 {
         let mut piece = [0; PIECE];
         let mut wrong = 0;

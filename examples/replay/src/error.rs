@@ -39,10 +39,10 @@ pub(crate) enum ReplayError {
     /// No buffer for a worker.
     #[error("cannot take {size} for a worker's blocks; lower --block_bytes or --workers")]
     Buffer { size: ByteSize, source: MemoryError },
-    /// Nobody reads the result.
+    /// The output is closed.
     #[error("cannot print the result")]
     Print(#[source] io::Error),
-    /// The replay ran to its end and read bytes that nobody had put.
+    /// The replay ran to its end and read bytes that were never put.
     #[error("{bytes} bytes read were not the bytes put")]
     WrongBytes { bytes: u64 },
 }

@@ -1,4 +1,4 @@
-//! How far the replay is, on standard error: a bar on a terminal, a line for each
+//! Progress of the replay, on standard error: a bar on a terminal, a line for each
 //! tenth elsewhere.
 
 use std::io::{self, IsTerminal, Write};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often a bar redraws while nothing finishes.
+/// The interval at which a bar redraws while nothing finishes.
 const REDRAW: Duration = Duration::from_millis(250);
 
 /// Counts finished requests; workers share it.

@@ -1,4 +1,4 @@
-//! What the replay found, as a table and as JSON.
+//! The result of the replay, as a table and as JSON.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::tally::{Latencies, Tally};
 /// A byte count in the units of data rates.
 const GIGA: f64 = 1e9;
 
-/// How the replay was set up.
+/// The parameters of the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Setting {
     pub(crate) block_bytes: u64,

@@ -1,4 +1,4 @@
-//! What workers count.
+//! Counters of the workers.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Latencies {
         self.histogram.saturating_record(u64::try_from(time.as_micros()).unwrap_or(LONGEST));
     }
 
-    /// How many times were recorded.
+    /// The number of recorded times.
     pub(crate) fn count(&self) -> u64 {
         self.histogram.len()
     }

@@ -31,7 +31,7 @@ const MAX_BLOCKS: usize = 1 << 20;
 /// file, however well compressed, can make us take to about half a gigabyte.
 const MAX_ITEMS: usize = 1 << 26;
 
-/// What a gzip file begins with (RFC 1952, section 2.3.1).
+/// The first bytes of a gzip file (RFC 1952, section 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// The content hash of a block and of everything before it.
@@ -133,7 +133,7 @@ impl Trace {
         &self.requests
     }
 
-    /// How many different blocks the requests have.
+    /// The number of distinct blocks in the requests.
     pub(crate) fn distinct_blocks(&self) -> u64 {
         self.distinct_blocks
     }
@@ -179,7 +179,7 @@ impl fmt::Display for TraceName {
     }
 }
 
-/// What is wrong with a trace, worded to follow its name.
+/// A fault in a trace, worded to follow its name.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum TraceCause {

@@ -26,11 +26,11 @@ const BATCH_BYTES: usize = 4 << 20;
 /// Most blocks in one call, so that tiny blocks make no huge lists.
 const BATCH_BLOCKS: usize = 1024;
 
-/// What is replayed, and where to.
+/// The trace and the cluster of a replay.
 #[derive(Debug)]
 pub(crate) struct Workload<'a> {
     pub(crate) requests: &'a [Request],
-    /// How to join the cluster.
+    /// Settings for joining the cluster.
     pub(crate) client: &'a ClientBuilder,
     pub(crate) block_len: usize,
     pub(crate) replicas: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Workload<'a> {
     pub(crate) progress: &'a Progress,
 }
 
-/// What the workers of a run share.
+/// State that the workers of a run share.
 #[derive(Debug)]
 struct Queue {
     next: AtomicUsize,

@@ -70,7 +70,7 @@ pub(crate) enum Role {
     Decode,
 }
 
-/// What both roles agree on, and how to go about it.
+/// The parameters that both roles agree on, and those of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
     pub(crate) value_len: usize,

@@ -1,4 +1,4 @@
-//! What is in a value: bytes that follow from its number, its length and the seed.
+//! The content of a value: bytes that follow from its number, its length and the seed.
 //!
 //! Word `i` is `mix(start + i * STEP)`, little-endian: the generator splitmix64 (Steele,
 //! Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014), whose

@@ -42,7 +42,7 @@ pub(crate) async fn check_all(client: &Client, workload: Workload) -> Result<Fou
     Ok(found)
 }
 
-/// What the tasks share.
+/// State that the tasks share.
 #[derive(Debug)]
 struct Shared {
     next: AtomicU64,
@@ -76,7 +76,7 @@ impl Arrivals {
         self.last.fetch_max(self.micros(Instant::now()), Ordering::Relaxed);
     }
 
-    /// How long nothing has come.
+    /// The time since the last value came.
     fn silence(&self) -> Duration {
         let now = self.micros(Instant::now());
         Duration::from_micros(now.saturating_sub(self.last.load(Ordering::Relaxed)))
@@ -96,7 +96,7 @@ struct Part {
     missing: u64,
 }
 
-/// Checks values, each the next that nobody has begun with.
+/// Checks values, each the next that no task has begun.
 async fn check_some(
     client: Client,
     workload: Workload,

@@ -14,7 +14,7 @@ use crate::error::StressError;
 use crate::progress::{Progress, tell};
 use crate::summary::{Filled, Latencies, Moved};
 
-/// How often to look whether the next value is gone.
+/// The interval of looking whether the next value is gone.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Puts every value of the workload.
@@ -44,7 +44,7 @@ struct Part {
     existing: u64,
 }
 
-/// Puts values, each the next that nobody has begun with.
+/// Puts values, each the next that no task has begun.
 async fn put_some(
     client: Client,
     workload: Workload,

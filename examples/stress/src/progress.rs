@@ -1,4 +1,4 @@
-//! How far a run is: a line on standard error for each tenth.
+//! Progress of a run: a line on standard error for each tenth.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};

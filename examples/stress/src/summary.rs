@@ -1,4 +1,4 @@
-//! What a run comes to.
+//! The result of a run.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::error::StressError;
 /// Longest time that is told apart, in microseconds: an hour.
 const LONGEST: u64 = 3_600_000_000;
 
-/// How long calls of one kind took, in microseconds.
+/// Durations of calls of one kind, in microseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
     micros: Histogram<u64>,
@@ -64,7 +64,7 @@ impl Moved {
     }
 }
 
-/// What prefill did.
+/// The result of prefill.
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(crate) moved: Moved,
@@ -82,7 +82,7 @@ impl fmt::Display for Filled {
     }
 }
 
-/// What decode found.
+/// The result of decode.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// Everything that was read, right or wrong.
