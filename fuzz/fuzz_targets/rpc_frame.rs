@@ -34,6 +34,7 @@ fn service() -> MasterService<Still> {
         endpoint: Endpoint::new("tcp", "h:1").expect("a fixed good endpoint"),
         remote_key: RemoteKey::from_bytes([1; 16]),
         ticket_key: Some(TicketKey::from_bytes([2; 16])),
+        medium: mc_types::MediaType::Dram,
     };
     master
         .mount_segment(Still.now(), ClientId::from_u128(0), spec)

@@ -334,6 +334,7 @@ fn segment(number: u8) -> SegmentSpec {
         remote_key: RemoteKey::from_bytes([number; 16]),
         // Tickets open the first one, its key alone the others.
         ticket_key: (number == 1).then(|| TicketKey::from_bytes([9; 16])),
+        medium: mc_types::MediaType::Dram,
     }
 }
 

@@ -33,6 +33,7 @@ fn master(room: u64) -> Master {
             endpoint: format!("mem://node-{number}").parse().expect("a plain endpoint"),
             remote_key: RemoteKey::from_bytes([1; 16]),
             ticket_key: None,
+            medium: mc_types::MediaType::Dram,
         };
         master.mount_segment(Time::ORIGIN, CLIENT, spec).expect("each name is used once");
     }

@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 endpoint: format!("mem://node-{number}").parse()?,
                 remote_key: RemoteKey::from_bytes([1; 16]),
                 ticket_key: None,
+                medium: mc_types::MediaType::Dram,
             },
         )?;
     }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_ticket::PutToken;
-use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, ObjectKey, TransferId};
+use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, MediaType, ObjectKey, TransferId};
 use smallvec::SmallVec;
 
 use crate::object::states::{BufferStatus, ReplicaStatus};
@@ -49,6 +49,11 @@ pub struct ReplicateConfig {
     /// Names of segments to leave out, even preferred ones: those that the writer
     /// could not reach a moment ago.
     pub excluded_segments: Vec<Box<str>>,
+    /// The medium that all replicas are to lie in: segments of other media are left out,
+    /// even preferred ones, and the put fails when there is none of it. `None`: the medium of
+    /// the first preferred segment there is, or else DRAM; without any segment of DRAM, SSD
+    /// or else VRAM.
+    pub medium: Option<MediaType>,
 }
 
 impl Default for ReplicateConfig {
@@ -61,6 +66,7 @@ impl Default for ReplicateConfig {
             parent: None,
             preferred_segments: Vec::new(),
             excluded_segments: Vec::new(),
+            medium: None,
         }
     }
 }
@@ -112,6 +118,13 @@ impl ReplicateConfig {
     #[must_use]
     pub fn exclude(mut self, segment_name: impl Into<Box<str>>) -> Self {
         self.excluded_segments.push(segment_name.into());
+        self
+    }
+
+    /// Places all replicas in segments of this medium.
+    #[must_use]
+    pub fn medium(mut self, medium: MediaType) -> Self {
+        self.medium = Some(medium);
         self
     }
 }

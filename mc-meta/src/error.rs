@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::borrow::Cow;
 
-use mc_types::{ByteSize, ErrorCode};
+use mc_types::{ByteSize, ErrorCode, MediaType};
 use thiserror::Error;
 
 use crate::tenant::id::TenantId;
@@ -128,6 +128,15 @@ pub enum PutStartError {
         /// Segments mounted, excluded ones included.
         mounted: usize,
     },
+    /// No segment of the medium that was asked for is mounted, or every one that is was
+    /// excluded.
+    #[error("{}", no_medium(*.medium, *.mounted))]
+    NoMedium {
+        /// The medium.
+        medium: MediaType,
+        /// Segments of it that take objects, excluded ones included.
+        mounted: usize,
+    },
     /// Every segment is full of objects that may not be evicted.
     #[error("{len} bytes wanted, none of the segments has room and nothing can be evicted")]
     Full {
@@ -227,6 +236,17 @@ fn too_few(mounted: usize) -> Cow<'static, str> {
     }
 }
 
+fn no_medium(medium: MediaType, mounted: usize) -> Cow<'static, str> {
+    match mounted {
+        0 => format!(
+            "no segment of medium {medium} takes objects; start a storage client with \
+             segment_medium = {medium}, or put without a medium"
+        ),
+        mounted => format!("each of the {mounted} mounted segments of medium {medium} is excluded"),
+    }
+    .into()
+}
+
 impl PutStartError {
     /// The cause's number.
     #[must_use]
@@ -236,7 +256,7 @@ impl PutStartError {
             Self::InProgress { .. } => ErrorCode::PutInProgress,
             Self::Invalid(_) | Self::OtherGroup => ErrorCode::InvalidParams,
             Self::TooLarge { .. } => ErrorCode::ObjectTooLarge,
-            Self::TooFewSegments { .. } => ErrorCode::TooFewSegments,
+            Self::TooFewSegments { .. } | Self::NoMedium { .. } => ErrorCode::TooFewSegments,
             Self::Full { .. } => ErrorCode::Full,
             Self::Fragmented { .. } => ErrorCode::Fragmented,
             Self::AllLeased { .. } => ErrorCode::AllLeased,

@@ -74,6 +74,7 @@ impl World {
             endpoint: format!("mem://node-{slot}").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([0; 16]),
             ticket_key: None,
+            medium: mc_types::MediaType::Dram,
         };
         self.master.mount_segment(self.now(), client(slot), spec).unwrap();
     }

@@ -24,6 +24,7 @@ fn full_master(mut settings: MasterConfig, objects: u64, config: &ReplicateConfi
         endpoint: "mem://node".parse().unwrap(),
         remote_key: RemoteKey::from_bytes([0; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     };
     master.mount_segment(Time::ORIGIN, CLIENT, spec).unwrap();
     for n in 0..objects {

@@ -52,6 +52,7 @@ fn hit_rate(policy: PolicyKind, len_of: impl Fn(u64) -> u64) -> f64 {
             endpoint: format!("mem://node-{number}").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([0; 16]),
             ticket_key: None,
+            medium: mc_types::MediaType::Dram,
         };
         master.mount_segment(Time::ORIGIN, CLIENT, spec).unwrap();
     }

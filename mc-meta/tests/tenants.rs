@@ -36,6 +36,7 @@ fn master(size: u64, shards: usize) -> Master {
             endpoint: format!("mem://node-{number}").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([0; 16]),
             ticket_key: None,
+            medium: mc_types::MediaType::Dram,
         };
         master.mount_segment(at(0), NODE, spec).unwrap();
     }

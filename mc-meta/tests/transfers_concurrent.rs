@@ -32,6 +32,7 @@ fn segment(number: u64) -> SegmentSpec {
         endpoint: format!("mem://node-{number}").parse().unwrap(),
         remote_key: RemoteKey::from_bytes([number as u8; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     }
 }
 

@@ -174,6 +174,7 @@ impl World {
             endpoint: format!("mem://node-{number}").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([1; 16]),
             ticket_key: None,
+            medium: mc_types::MediaType::Dram,
         };
         self.master.mount_segment(self.now, node(), spec).unwrap();
         self.mounted.insert(number, id);

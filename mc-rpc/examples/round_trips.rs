@@ -56,6 +56,7 @@ async fn measure(addr: String) -> Result<(), Failure> {
         endpoint: Endpoint::new("tcp", "10.0.0.1:50052")?,
         remote_key: RemoteKey::from_bytes([1; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     };
     client.mount_segment(ME, &spec).await?;
     let config = ReplicateConfig::default();

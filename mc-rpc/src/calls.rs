@@ -30,8 +30,9 @@ mod upserts;
 use crate::request::{DEFAULT_PAGE, MAX_BATCH};
 use crate::service::context::CallContext;
 use check::{
-    BadField, at_most, client_id, count, endpoint, extent, id, key, millis, missing, object_key,
-    optional_id, page_limit, segment_name, segment_names, tenant, tenant_key, tenant_name, texts,
+    BadField, at_most, client_id, count, endpoint, extent, id, key, medium, millis, missing,
+    object_key, optional_id, page_limit, segment_name, segment_names, tenant, tenant_key,
+    tenant_name, texts,
 };
 #[cfg(test)]
 pub(crate) use failures::parse_failure;

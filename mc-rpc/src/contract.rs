@@ -10,6 +10,7 @@ mod explain;
 mod failures;
 mod holders;
 mod leases;
+mod media;
 mod patterns;
 mod ranges;
 mod replicas;
@@ -89,6 +90,7 @@ fn segment(number: u8) -> SegmentSpec {
         endpoint: Endpoint::new("tcp", "10.0.0.1:1").unwrap(),
         remote_key: RemoteKey::from_bytes([number; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     }
 }
 
@@ -222,6 +224,7 @@ fn a_segment_is_attached_again_as_it_was_or_not_at_all() {
         proto::ReMountSegmentRequest { remote_key: vec![9; 16], ..known.clone() },
         proto::ReMountSegmentRequest { ticket_key: vec![9; 16], ..known.clone() },
         proto::ReMountSegmentRequest { buffer: 0, ..known.clone() },
+        proto::ReMountSegmentRequest { medium: 1, ..known.clone() },
     ] {
         assert_eq!(ask(&other).unwrap_err().code, ErrorCode::SegmentNotFound);
     }
@@ -451,6 +454,7 @@ proptest! {
         parent in prop::option::of(name()),
         preferred in prop::collection::vec("[a-z]{1,20}", 0..5),
         excluded in prop::collection::vec("[a-z]{1,20}", 0..5),
+        medium in prop::option::of(0u8..3),
     ) {
         let mut config = ReplicateConfig::default().replicas(replica_num);
         config.with_soft_pin = with_soft_pin;
@@ -459,6 +463,7 @@ proptest! {
         config.parent = parent.as_deref().map(|parent| key(parent).to_owned());
         config.preferred_segments = preferred.iter().map(|name| (**name).into()).collect();
         config.excluded_segments = excluded.iter().map(|name| (**name).into()).collect();
+        config.medium = medium.and_then(mc_types::MediaType::from_number);
         let put = PutStart { key: key(&name), slice_lengths: &lengths, config: &config };
         let bytes = written(|out| PutStartRequest::write(out, ME, &put));
 
@@ -468,6 +473,7 @@ proptest! {
         prop_assert!(message.slice_lengths == lengths || message.value_length == total as i64);
         if let Some(told) = &message.config {
             prop_assert_eq!((told.with_soft_pin, told.with_hard_pin), (with_soft_pin, with_hard_pin));
+            prop_assert_eq!(told.medium, medium.map(i32::from));
             prop_assert_eq!((&told.group, &told.parent), (&group, &parent.unwrap_or_default()));
         }
         for bytes in [bytes.to_vec(), message.encode_to_vec()] {

@@ -131,6 +131,7 @@ mod tests {
             PutStartError::InProgress { age: Duration::ZERO },
             PutStartError::OtherGroup,
             PutStartError::TooFewSegments { mounted: 0 },
+            PutStartError::NoMedium { medium: mc_types::MediaType::Ssd, mounted: 0 },
             PutStartError::Full { len: 1 },
             PutStartError::Fragmented { len: 1, free: 1 },
             PutStartError::AllLeased { len: 1 },

@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 
 use mc_meta::{MAX_NAMED_SEGMENTS, ReplicateConfig};
 use mc_rpc::Refusal;
-use mc_types::{ErrorCode, ObjectKey};
+use mc_types::{ErrorCode, MediaType, ObjectKey};
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -19,7 +19,7 @@ use super::described::{Described, Reported};
 use super::secret::{Nonce, Proof};
 
 /// The version of the protocol; both sides must have the same.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// What a hello begins with.
 pub(super) const MAGIC: [u8; 8] = *b"MCDUMMY\0";
@@ -238,6 +238,7 @@ pub(super) struct Config<'a> {
     preferred_segments: Vec<Cow<'a, str>>,
     #[serde(deserialize_with = "at_most::<_, _, MAX_NAMED_SEGMENTS>")]
     excluded_segments: Vec<Cow<'a, str>>,
+    medium: Option<u8>,
 }
 
 impl<'a> From<&'a ReplicateConfig> for Config<'a> {
@@ -253,8 +254,14 @@ impl<'a> From<&'a ReplicateConfig> for Config<'a> {
             parent: config.parent.as_ref().map(|key| Cow::Borrowed(key.as_str())),
             preferred_segments: names(&config.preferred_segments),
             excluded_segments: names(&config.excluded_segments),
+            medium: config.medium.map(MediaType::number),
         }
     }
+}
+
+fn decoded_medium(number: u8) -> Result<MediaType, Failure> {
+    let unknown = || Failure::new(ErrorCode::InvalidParams, "medium is unknown", false);
+    MediaType::from_number(number).ok_or_else(unknown)
 }
 
 impl Config<'_> {
@@ -270,6 +277,7 @@ impl Config<'_> {
         config.parent = parent;
         config.preferred_segments = names(&self.preferred_segments);
         config.excluded_segments = names(&self.excluded_segments);
+        config.medium = self.medium.map(decoded_medium).transpose()?;
         Ok(config)
     }
 }

@@ -32,7 +32,8 @@ pub use mc_transport::{
     HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,
 };
 pub use mc_types::{
-    ByteSize, ClientId, ErrorCode, Generation, KeyError, MAX_KEY_LEN, ObjectKey, SegmentId, TaskId,
+    ByteSize, ClientId, ErrorCode, Generation, KeyError, MAX_KEY_LEN, MediaType, ObjectKey,
+    SegmentId, TaskId,
 };
 pub use ticker::{Ticker, TickerProblem, TickerState, TickerWatch};
 

@@ -214,6 +214,7 @@ async fn played_node(master: &MasterClient, id: u128, name: &str) -> ClientId {
         endpoint: Endpoint::new("tcp", "127.0.0.1:9").unwrap(),
         remote_key: RemoteKey::from_bytes(id.to_be_bytes()),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     };
     master.mount_segment(client, &spec).await.unwrap();
     client

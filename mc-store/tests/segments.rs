@@ -1,12 +1,13 @@
 //! Segments that come and go while their client runs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_store::{
     ByteSize, Client, ClientBuilder, DataPath, ErrorCode, GetError, Master, MasterConfig,
-    ReplicateConfig, SegmentError, SegmentId, SegmentOptions,
+    MediaType, ReplicateConfig, SegmentError, SegmentId, SegmentOptions,
 };
 
 /// Long enough for a loaded machine; a test that needs it has failed.
@@ -216,4 +217,56 @@ fn an_application_that_blocks_its_runtime_does_not_lose_its_segment() {
     // With its connections, for which the master would wait.
     drop(mine);
     masters.block_on(master.shutdown());
+}
+
+/// A file for the segment of a node, on a medium of this name.
+fn on_a_file(dir: &tempfile::TempDir, medium: MediaType) -> SegmentOptions {
+    let memory = mc_transport::Memory::options().file(dir.path().join(medium.as_str()));
+    named(medium.as_str()).memory(memory).medium(medium)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_lie_in_the_medium_that_their_put_asks_for() {
+    let master = master(MasterConfig::default()).await;
+    let (dir, node) = (tempfile::tempdir().unwrap(), listener(&master).connect().await.unwrap());
+    node.mount_segment(named("dram")).await.unwrap();
+    node.mount_segment(on_a_file(&dir, MediaType::Ssd)).await.unwrap();
+    let app = client(&master).connect().await.unwrap();
+    let home = async |key: &str| {
+        let object = app.describe(key).await.unwrap();
+        object.replicas.iter().map(|it| it.segment_name.to_string()).collect::<Vec<_>>()
+    };
+
+    let on_ssd = ReplicateConfig::default().medium(MediaType::Ssd);
+    app.put_with("cold", vec![7; 4096], &on_ssd).await.unwrap();
+    app.put("warm", vec![8; 4096]).await.unwrap();
+    assert_eq!(home("cold").await, ["ssd"]);
+    assert_eq!(home("warm").await, ["dram"]);
+    assert_eq!(app.get("cold").await.unwrap(), vec![7; 4096]);
+    let report = app.cluster_report().await.unwrap();
+    let media: BTreeSet<_> = report.segments.iter().map(|it| (&*it.name, it.medium)).collect();
+    assert_eq!(media, BTreeSet::from([("dram", MediaType::Dram), ("ssd", MediaType::Ssd)]));
+
+    let in_vram = ReplicateConfig::default().medium(MediaType::Vram);
+    let refused = app.put_with("hot", vec![9; 4096], &in_vram).await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::TooFewSegments);
+    assert!(refused.to_string().contains("medium vram"), "{refused}");
+
+    app.shutdown().await;
+    node.shutdown().await;
+    master.shutdown().await;
+}
+
+#[tokio::test]
+async fn memory_of_no_file_is_dram() {
+    let master = master(MasterConfig::default()).await;
+    let node = listener(&master).connect().await.unwrap();
+    for medium in [MediaType::Ssd, MediaType::Vram] {
+        let refused = node.mount_segment(named("odd").medium(medium)).await.unwrap_err();
+        assert!(matches!(refused, SegmentError::Medium { medium: it } if it == medium));
+        assert_eq!(refused.code(), ErrorCode::InvalidParams);
+    }
+    assert!(node.segments().is_empty());
+    node.shutdown().await;
+    master.shutdown().await;
 }

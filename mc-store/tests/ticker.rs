@@ -32,6 +32,7 @@ fn fill(master: &Master) {
         endpoint: "mem://node".parse().unwrap(),
         remote_key: RemoteKey::from_bytes([0; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     };
     state.mount_segment(Time::ORIGIN, CLIENT, spec).unwrap();
     let config = ReplicateConfig::default();

@@ -48,6 +48,7 @@ async fn mount_dead(app: &Client, number: u128) {
         endpoint: format!("tcp://{nobody}").parse().unwrap(),
         remote_key: RemoteKey::from_bytes([number as u8; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     };
     app.master().mount_segment(ClientId::from_u128(500 + number), &spec).await.unwrap();
 }

@@ -258,6 +258,10 @@ def test_configs_have_the_fields_of_the_reference_system() -> None:
     config.group_ids = ("g",)  # type: ignore[assignment]
     assert config.preferred_segments == ["a", "b"]
     assert config.group_ids == ["g"]
+    assert config.media_type is None
+    config.media_type = "SSD"
+    assert config.media_type == "ssd"
+    config.media_type = None
     for field, value in [
         ("replica_num", -1),
         ("replica_num", "1"),
@@ -269,6 +273,8 @@ def test_configs_have_the_fields_of_the_reference_system() -> None:
         ("preferred_segments", [1]),
         ("group_ids", "abc"),
         ("data_type", SoftPinAction.ENABLE),
+        ("media_type", "tape"),
+        ("media_type", 1),
     ]:
         with pytest.raises(TypeError):
             setattr(config, field, value)

@@ -10,7 +10,7 @@ use mc_cli::{
 };
 use mc_standalone::DEFAULT_PORT;
 use mc_store::Protocol;
-use mc_types::ByteSize;
+use mc_types::{ByteSize, MediaType};
 
 /// Contributes part of this host's memory to a KV-cache store, serves it to peers, and works for
 /// the dummy clients of this host.
@@ -46,6 +46,13 @@ pub(crate) struct Args {
     /// The name by which puts can prefer the segment [default: its address].
     #[arg(long = "segment_name", value_name = "NAME", help_heading = "Segment")]
     pub(crate) segment_name: Option<String>,
+    /// File that backs the memory [default: plain memory].
+    #[arg(long = "segment_file", value_name = "PATH", help_heading = "Segment")]
+    pub(crate) segment_file: Option<PathBuf>,
+    /// What lies beneath the memory: dram, ssd or vram; the last two need a --segment_file
+    /// [default: dram].
+    #[arg(long = "segment_medium", value_name = "MEDIUM", help_heading = "Segment")]
+    pub(crate) segment_medium: Option<MediaType>,
 
     /// Name or address of this host to tell peers; 0.0.0.0, the default, finds the one that
     /// reaches the master.

@@ -26,6 +26,8 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.master = args.master.clone();
     flags.global_segment_size = args.segment_size;
     flags.segment_name = args.segment_name.clone();
+    flags.segment_file = args.segment_file.clone();
+    flags.segment_medium = args.segment_medium;
     flags.metadata_server = args.metadata_server.clone();
     flags.protocol = args.protocol;
     flags.device_name = ClientConfig::device_names(&args.device_name);

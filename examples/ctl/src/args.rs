@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use mc_cli::{CredentialArgs, TransferArgs};
 use mc_meta::TenantId;
-use mc_types::ByteSize;
+use mc_types::{ByteSize, MediaType};
 
 /// Puts, gets and looks at the objects of a running KV-cache store.
 #[derive(Clone, Debug, clap::Parser)]
@@ -110,6 +110,9 @@ pub(crate) struct Put {
     /// Segment to try first; may be given several times.
     #[arg(long = "preferred_segment", value_name = "NAME", action = clap::ArgAction::Append)]
     pub(crate) preferred_segments: Vec<String>,
+    /// Place all replicas in segments of this medium: dram, ssd or vram [default: dram, if any].
+    #[arg(long = "medium", value_name = "MEDIUM")]
+    pub(crate) medium: Option<MediaType>,
     /// Evict other objects before this one.
     #[arg(long = "with_soft_pin")]
     pub(crate) with_soft_pin: bool,

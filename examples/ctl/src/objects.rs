@@ -21,6 +21,7 @@ pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, Ct
     let size = ByteSize::bytes(value.len() as u64);
     let mut config = ReplicateConfig::default().replicas(put.replica_num);
     config.with_soft_pin = put.with_soft_pin;
+    config.medium = put.medium;
     config.preferred_segments =
         put.preferred_segments.iter().map(|name| name.as_str().into()).collect();
     let outcome = client

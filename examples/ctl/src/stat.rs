@@ -88,12 +88,13 @@ fn cluster_text(report: &ClusterReport) -> String {
         totals.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect();
     let mut segments: Vec<_> = report.segments.iter().collect();
     segments.sort_by(|a, b| a.name.cmp(&b.name));
-    let rows: Vec<[String; 7]> = segments
+    let rows: Vec<[String; 8]> = segments
         .iter()
         .map(|segment| {
             [
                 visible(&segment.name),
                 segment_state(segment).into(),
+                segment.medium.to_string(),
                 size(segment.size).to_string(),
                 size(segment.used).to_string(),
                 size(segment.largest_free).to_string(),
@@ -103,7 +104,8 @@ fn cluster_text(report: &ClusterReport) -> String {
         })
         .collect();
     text.push('\n');
-    let head = ["SEGMENT", "STATE", ">SIZE", ">USED", ">LARGEST FREE", ">REPLICAS", "ENDPOINT"];
+    let head =
+        ["SEGMENT", "STATE", "MEDIUM", ">SIZE", ">USED", ">LARGEST FREE", ">REPLICAS", "ENDPOINT"];
     text + &table(head, &rows)
 }
 
@@ -163,6 +165,7 @@ fn cluster_json(report: &ClusterReport) -> Value {
                 "client": segment.client.to_string(),
                 "endpoint": segment.endpoint.as_str(),
                 "state": segment_state(segment),
+                "medium": segment.medium.as_str(),
                 "size": segment.size,
                 "used": segment.used,
                 "largest_free": segment.largest_free,

@@ -204,6 +204,7 @@ mod tests {
             endpoint: format!("tcp://127.0.0.1:{number}").parse().unwrap(),
             remote_key: RemoteKey::from_bytes([1; 16]),
             ticket_key: None,
+            medium: mc_types::MediaType::Dram,
         };
         master.mount_segment(now, ClientId::from_u128(number), spec).unwrap();
     }

@@ -397,6 +397,7 @@ mod tests {
             endpoint: "tcp://127.0.0.1:1".parse().unwrap(),
             remote_key: RemoteKey::from_bytes([1; 16]),
             ticket_key: None,
+            medium: mc_types::MediaType::Dram,
         };
         master.mount_segment(Time::ORIGIN, ClientId::from_u128(1), spec).unwrap();
         master.report()

@@ -19,7 +19,7 @@ mod search;
 use core::time::Duration;
 
 use mc_alloc::Label;
-use mc_types::{Generation, Time};
+use mc_types::{Generation, MediaType, Time};
 
 use crate::command::ReplicateConfig;
 use crate::object::Object;
@@ -66,6 +66,8 @@ impl Labels {
 pub(crate) struct Wanted<'a> {
     len: u64,
     config: &'a ReplicateConfig,
+    /// The medium that the put goes to.
+    medium: MediaType,
 }
 
 impl Wanted<'_> {
@@ -77,6 +79,7 @@ impl Wanted<'_> {
 
     fn is_usable(&self, segment: &Segment) -> bool {
         segment.is_allocatable()
+            && segment.medium() == self.medium
             && segment.largest_object() >= self.len
             && !self.config.excluded_segments.contains(&segment.spec().name)
     }
@@ -103,6 +106,7 @@ impl Wanted<'_> {
 #[derive(Debug)]
 pub(crate) struct Hopeless {
     len: u64,
+    medium: MediaType,
     met_passing: bool,
     until: Time,
 }

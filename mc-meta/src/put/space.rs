@@ -128,10 +128,8 @@ impl Master {
         label: Option<Label>,
     ) -> Result<(Replicas, Charge<'_>), NoRoom> {
         let mut charge = if self.quotas.is_on() {
-            let table = self.segments.read();
-            table.could_place(len, config)?;
-            let replicas = u64::from(config.replica_num).min(table.segments().len() as u64);
-            drop(table);
+            let segments = self.segments.read().could_place(len, config)?;
+            let replicas = u64::from(config.replica_num).min(segments as u64);
             let charge = self.quotas.charge_owner(key, len.saturating_mul(replicas));
             charge.map_err(NoRoom::Quota)?
         } else {
@@ -164,6 +162,9 @@ impl Master {
         let best_free = match no_room {
             NoRoom::NoSegments { mounted } => {
                 return Some(PutStartError::TooFewSegments { mounted });
+            }
+            NoRoom::NoMedium { medium, mounted } => {
+                return Some(PutStartError::NoMedium { medium, mounted });
             }
             NoRoom::TooLarge { largest_object } => {
                 return Some(PutStartError::TooLarge { len, largest_object });

@@ -312,7 +312,9 @@ impl Object {
             && self.transfer().is_none()
             && self.replicas().all(|replica| {
                 let name = &replica.segment.spec().name;
-                replica.segment.is_allocatable() && !config.excluded_segments.contains(name)
+                replica.segment.is_allocatable()
+                    && !config.excluded_segments.contains(name)
+                    && config.medium.is_none_or(|medium| replica.segment.medium() == medium)
             })
     }
 }

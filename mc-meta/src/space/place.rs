@@ -7,12 +7,13 @@ use mc_alloc::strategy::{
     AllocationStrategy as Strategy, DynAllocationStrategy, FreeRatioFirst, LeastFragmented,
     LocalFirst, RandomStrategy, Request, RoundRobin, place,
 };
-use mc_types::ClientId;
+use mc_types::{ClientId, MediaType};
 use smallvec::SmallVec;
 
 use crate::command::ReplicateConfig;
 use crate::config::AllocationStrategy;
 use crate::object::replica::{Replica, Replicas};
+use crate::space::pool::MediumPool;
 use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 use crate::tenant::quota::QuotaError;
@@ -22,6 +23,9 @@ use crate::tenant::quota::QuotaError;
 pub(crate) enum NoRoom {
     /// No segment is mounted, or every one that is was excluded.
     NoSegments { mounted: usize },
+    /// No segment of the medium that was asked for is mounted, or every one that is was
+    /// excluded.
+    NoMedium { medium: MediaType, mounted: usize },
     /// The object is larger than any segment can hold.
     TooLarge { largest_object: u64 },
     /// Full or fragmented: making room may help. `best_free` is the largest
@@ -47,7 +51,7 @@ pub(crate) struct PlacementRequest<'a> {
     pub(crate) seed: u64,
 }
 
-/// Positions in the segment table.
+/// Positions in the pool of a medium.
 type Positions = SmallVec<[usize; 4]>;
 
 impl SegmentTable {
@@ -57,13 +61,15 @@ impl SegmentTable {
     /// # Errors
     /// [`NoRoom`] when there is no room for a single one.
     pub(crate) fn place(&self, demand: &PlacementRequest<'_>) -> Result<Replicas, NoRoom> {
-        let mounted = self.segments().len();
         let config = demand.config;
-        let preferred = self.named(&config.preferred_segments);
-        let excluded = self.named(&config.excluded_segments);
-        self.check(demand.len, &excluded)?;
+        let medium = self.medium_for(config);
+        let pool = self.pool(medium);
+        let mounted = pool.segments().len();
+        let preferred = self.named(medium, &config.preferred_segments);
+        let excluded = self.named(medium, &config.excluded_segments);
+        check(pool, demand.len, config, &excluded)?;
         let wanted = config.replica_num as usize;
-        let view = self.seen_by(demand.writer);
+        let view = self.seen_by(demand.writer, medium);
         let request = Request::new(mounted, demand.seed)
             .view(&view)
             .size(demand.len)
@@ -72,119 +78,52 @@ impl SegmentTable {
             .excluded(&excluded)
             .turn(demand.turn);
         let mut placed = match (demand.own, demand.strategy) {
-            (Some(own), _) => self.take_from(demand, request, own.candidates_boxed(request)),
+            (Some(own), _) => take_from(pool, demand, request, own.candidates_boxed(request)),
             (None, AllocationStrategy::Random) => {
-                self.take(demand, request, &RandomStrategy::default())
+                take(pool, demand, request, &RandomStrategy::default())
             }
             (None, AllocationStrategy::RoundRobin) => {
-                self.take(demand, request, &RoundRobin::default())
+                take(pool, demand, request, &RoundRobin::default())
             }
             (None, AllocationStrategy::FreeRatioFirst) => {
-                self.take(demand, request, &FreeRatioFirst::default())
+                take(pool, demand, request, &FreeRatioFirst::default())
             }
             (None, AllocationStrategy::LeastFragmented) => {
-                self.take(demand, request, &LeastFragmented::default())
+                take(pool, demand, request, &LeastFragmented::default())
             }
             (None, AllocationStrategy::LocalFirst) => {
-                self.take(demand, request, &LocalFirst::default())
+                take(pool, demand, request, &LocalFirst::default())
             }
         };
         if placed.replicas.len() < wanted && placed.offered < mounted - excluded.len() {
-            self.take_more(demand, request, &mut placed);
+            take_more(pool, demand, request, &mut placed);
         }
         if placed.replicas.is_empty() {
-            let free = self.others(&excluded).map(|segment| segment.free());
+            let free = others(pool, &excluded).map(|segment| segment.free());
             let best_free = free.max().unwrap_or(0);
             return Err(NoRoom::NotNow { best_free });
         }
         Ok(placed.replicas)
     }
 
-    /// Returns whether an object of `len` bytes could be placed if the segments were empty.
+    /// Returns the number of segments of the medium that an object of `len` bytes would be
+    /// placed in if they were empty.
     ///
     /// # Errors
-    /// [`NoRoom::NoSegments`] or [`NoRoom::TooLarge`] when not.
-    pub(crate) fn could_place(&self, len: u64, config: &ReplicateConfig) -> Result<(), NoRoom> {
-        self.check(len, &self.named(&config.excluded_segments))
+    /// [`NoRoom::NoSegments`], [`NoRoom::NoMedium`] or [`NoRoom::TooLarge`] when there is none.
+    pub(crate) fn could_place(&self, len: u64, config: &ReplicateConfig) -> Result<usize, NoRoom> {
+        let medium = self.medium_for(config);
+        let pool = self.pool(medium);
+        check(pool, len, config, &self.named(medium, &config.excluded_segments))?;
+        Ok(pool.segments().len())
     }
 
-    fn check(&self, len: u64, excluded: &Positions) -> Result<(), NoRoom> {
-        let mounted = self.segments().len();
-        if excluded.len() == mounted {
-            return Err(NoRoom::NoSegments { mounted });
-        }
-        let largest_object = if excluded.is_empty() {
-            self.largest()
-        } else {
-            let others = self.others(excluded).map(|segment| segment.largest_object());
-            others.max().unwrap_or(0)
-        };
-        if len > largest_object {
-            return Err(NoRoom::TooLarge { largest_object });
-        }
-        Ok(())
-    }
-
-    /// The segments that take new objects and are not excluded.
-    fn others(&self, excluded: &Positions) -> impl Iterator<Item = &Arc<Segment>> {
-        let segments = self.segments().iter().enumerate();
-        segments.filter(|(at, _)| !excluded.contains(at)).map(|(_, segment)| segment)
-    }
-
-    /// Takes space from the segments that `strategy` offers.
-    fn take(
-        &self,
-        demand: &PlacementRequest<'_>,
-        request: Request<'_>,
-        strategy: &impl Strategy,
-    ) -> Placed {
-        self.take_from(demand, request, strategy.candidates(request))
-    }
-
-    /// Takes space from the segments that are offered.
-    fn take_from(
-        &self,
-        demand: &PlacementRequest<'_>,
-        request: Request<'_>,
-        candidates: impl Iterator<Item = usize>,
-    ) -> Placed {
-        let mut placed = Placed::default();
-        let candidates = candidates.inspect(|_| placed.offered += 1);
-        for (at, replica) in place(request, candidates, |at| self.take_in(at, demand)) {
-            placed.holders.push(at);
-            placed.replicas.push(replica);
-        }
-        placed
-    }
-
-    /// Looks at every segment. A strategy offers a few; before objects are evicted, or
-    /// fewer replicas made than asked for, the others have their turn.
-    fn take_more(&self, demand: &PlacementRequest<'_>, request: Request<'_>, placed: &mut Placed) {
-        let first = request.seed as usize % request.segments;
-        let from_first = (first..request.segments).chain(0..first);
-        let with_room = from_first.filter(|at| self.segments()[*at].free() >= request.size);
-        let missing = request.wanted - placed.replicas.len();
-        let request = request.holders(&placed.holders).wanted(missing);
-        let more = place(request, with_room, |at| self.take_in(at, demand));
-        placed.replicas.extend(more.map(|(_, replica)| replica));
-    }
-
-    fn take_in(&self, at: usize, demand: &PlacementRequest<'_>) -> Option<Replica> {
-        let segment = &self.segments()[at];
-        // A full one is not locked.
-        if segment.free() < demand.len {
-            return None;
-        }
-        let allocation = segment.allocate(demand.len, demand.label).ok()?;
-        Some(Replica { segment: Arc::clone(segment), allocation })
-    }
-
-    /// Where the segments of these names are, each once. Names of no segment name
-    /// nothing: it may have gone since the writer learnt of it.
-    fn named(&self, names: &[Box<str>]) -> Positions {
+    /// Where the segments of these names are, each once. Names of no segment, or of one of
+    /// another medium, name nothing: it may have gone since the writer learnt of it.
+    fn named(&self, medium: MediaType, names: &[Box<str>]) -> Positions {
         let mut places = Positions::new();
         for name in names {
-            if let Some(at) = self.position(name)
+            if let Some(at) = self.position_in(medium, name)
                 && !places.contains(&at)
             {
                 places.push(at);
@@ -192,6 +131,92 @@ impl SegmentTable {
         }
         places
     }
+}
+
+fn check(
+    pool: &MediumPool,
+    len: u64,
+    config: &ReplicateConfig,
+    excluded: &Positions,
+) -> Result<(), NoRoom> {
+    let mounted = pool.segments().len();
+    if excluded.len() == mounted {
+        return Err(match config.medium {
+            Some(medium) => NoRoom::NoMedium { medium, mounted },
+            None => NoRoom::NoSegments { mounted },
+        });
+    }
+    let largest_object = if excluded.is_empty() {
+        pool.largest()
+    } else {
+        others(pool, excluded).map(|segment| segment.largest_object()).max().unwrap_or(0)
+    };
+    if len > largest_object {
+        return Err(NoRoom::TooLarge { largest_object });
+    }
+    Ok(())
+}
+
+/// The segments that are not excluded.
+fn others<'a>(
+    pool: &'a MediumPool,
+    excluded: &Positions,
+) -> impl Iterator<Item = &'a Arc<Segment>> {
+    let segments = pool.segments().iter().enumerate();
+    segments.filter(|(at, _)| !excluded.contains(at)).map(|(_, segment)| segment)
+}
+
+/// Takes space from the segments that `strategy` offers.
+fn take(
+    pool: &MediumPool,
+    demand: &PlacementRequest<'_>,
+    request: Request<'_>,
+    strategy: &impl Strategy,
+) -> Placed {
+    take_from(pool, demand, request, strategy.candidates(request))
+}
+
+/// Takes space from the segments that are offered.
+fn take_from(
+    pool: &MediumPool,
+    demand: &PlacementRequest<'_>,
+    request: Request<'_>,
+    candidates: impl Iterator<Item = usize>,
+) -> Placed {
+    let mut placed = Placed::default();
+    let candidates = candidates.inspect(|_| placed.offered += 1);
+    for (at, replica) in place(request, candidates, |at| take_in(pool, at, demand)) {
+        placed.holders.push(at);
+        placed.replicas.push(replica);
+    }
+    placed
+}
+
+/// Looks at every segment. A strategy offers a few; before objects are evicted, or
+/// fewer replicas made than asked for, the others have their turn.
+fn take_more(
+    pool: &MediumPool,
+    demand: &PlacementRequest<'_>,
+    request: Request<'_>,
+    placed: &mut Placed,
+) {
+    let first = request.seed as usize % request.segments;
+    let from_first = (first..request.segments).chain(0..first);
+    let with_room = from_first.filter(|at| pool.segments()[*at].free() >= request.size);
+    let missing = request.wanted - placed.replicas.len();
+    let request = request.holders(&placed.holders).wanted(missing);
+    let more = place(request, with_room, |at| take_in(pool, at, demand));
+    placed.replicas.extend(more.map(|(_, replica)| replica));
+}
+
+fn take_in(pool: &MediumPool, at: usize, demand: &PlacementRequest<'_>) -> Option<Replica> {
+    let segment = &pool.segments()[at];
+    // A full one is not locked.
+    if segment.free() < demand.len {
+        return None;
+    }
+    let allocation = segment.allocate(demand.len, demand.label).ok()?;
+    Some(Replica { segment: Arc::clone(segment), allocation })
 }
 
 /// What a strategy's candidates had to give.

@@ -8,7 +8,7 @@ use mc_alloc::{
     OffsetAllocatorBuilder, Place, RestoreError, Room, SlabAllocator, SlabAllocatorBuilder,
 };
 use mc_ticket::TicketKey;
-use mc_types::{ClientId, Endpoint, Extent, RemoteKey, SegmentId};
+use mc_types::{ClientId, Endpoint, Extent, MediaType, RemoteKey, SegmentId};
 
 use crate::lock::{Mutex, rank};
 use crate::object::states::SegmentStatus;
@@ -36,6 +36,8 @@ pub struct SegmentSpec {
     /// With which the master signs what opens parts of it; `None` when `remote_key` opens
     /// all of it. Drawn at random by the client for each mount.
     pub ticket_key: Option<TicketKey>,
+    /// What its memory is. Puts that ask for a medium go to segments of that medium only.
+    pub medium: MediaType,
 }
 
 /// A mounted segment, shared by every replica in it.
@@ -119,6 +121,11 @@ impl Segment {
     #[must_use]
     pub fn status(&self) -> SegmentStatus {
         SegmentStatus::from_u8(self.status.load(Ordering::Acquire))
+    }
+
+    /// What its memory is.
+    pub(crate) const fn medium(&self) -> MediaType {
+        self.spec.medium
     }
 
     pub(crate) fn is_gone(&self) -> bool {

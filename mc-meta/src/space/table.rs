@@ -1,38 +1,32 @@
 //! The segment table: which segments there are, whose, and on which hosts.
 //!
-//! Segments that take new objects have positions, which the allocation strategies
-//! choose among. The others (suspended, draining, about to go) are parked: known by
-//! id, and to the objects in them.
+//! Segments that take new objects are in the pool of their medium and have positions there,
+//! which the allocation strategies choose among. The others (suspended, draining, about to
+//! go) are parked: known by id, and to the objects in them.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use mc_alloc::strategy::Segments;
-use mc_types::{ClientId, SegmentId};
+use mc_types::{ClientId, MediaType, SegmentId};
 
+use crate::command::ReplicateConfig;
 use crate::object::states::SegmentStatus;
+use crate::space::pool::MediumPool;
 use crate::space::segment::Segment;
 use crate::tenant::quota::Quotas;
 
 #[derive(Debug, Default)]
 pub(crate) struct SegmentTable {
-    segments: Vec<Arc<Segment>>,
-    /// Where each of `segments` is.
-    positions: HashMap<SegmentId, usize>,
+    /// The segments that take new objects, by the numbers of their media.
+    pools: [MediumPool; MediaType::ALL.len()],
+    /// Where each of them is.
+    positions: HashMap<SegmentId, Position>,
     /// Those that take no new objects.
     parked: BTreeMap<SegmentId, Arc<Segment>>,
     by_name: HashMap<Box<str>, SegmentId>,
     /// The segments of each client, in the order in which they were mounted.
     by_client: HashMap<ClientId, Vec<SegmentId>>,
-    by_host: HashMap<Box<str>, Host>,
-    /// The number of each segment's host.
-    host_numbers: Vec<u64>,
-    hosts_seen: u64,
-    /// How many of `segments` can hold an object of so many bytes, and no larger one.
-    largest: BTreeMap<u64, usize>,
-    /// Bytes of `segments`.
-    capacity: u128,
     /// Bytes of `parked`.
     parked_bytes: u128,
     view: u64,
@@ -40,13 +34,11 @@ pub(crate) struct SegmentTable {
     quotas: Arc<Quotas>,
 }
 
-/// A host that serves segments.
-#[derive(Debug)]
-struct Host {
-    /// Never given to another host, nor to the same one when it comes back.
-    number: u64,
-    /// Where its segments are in the table.
-    segments: Vec<usize>,
+/// Where a segment is that takes new objects.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    medium: MediaType,
+    at: usize,
 }
 
 impl SegmentTable {
@@ -54,19 +46,46 @@ impl SegmentTable {
         Self { quotas, ..Self::default() }
     }
 
-    /// The segments that take new objects.
-    pub(crate) fn segments(&self) -> &[Arc<Segment>] {
-        &self.segments
+    /// The segments that take new objects, those of DRAM first.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.pools.iter().flat_map(MediumPool::segments)
+    }
+
+    /// The segments of this medium that take new objects.
+    pub(crate) const fn pool(&self, medium: MediaType) -> &MediumPool {
+        &self.pools[medium as usize]
+    }
+
+    /// The medium that a put goes to: the one that it asks for, or else that of the first
+    /// segment it prefers, or else DRAM. Without a segment of DRAM that takes new objects it
+    /// is the next one that has any, so that a cluster of another medium can be used without
+    /// naming it.
+    pub(crate) fn medium_for(&self, config: &ReplicateConfig) -> MediaType {
+        if let Some(medium) = config.medium {
+            return medium;
+        }
+        let is_excluded = |name| config.excluded_segments.contains(name);
+        let mut preferred = config.preferred_segments.iter().filter(|name| !is_excluded(*name));
+        if let Some(position) = preferred.find_map(|name| self.position(name)) {
+            return position.medium;
+        }
+        self.default_medium()
+    }
+
+    /// The medium of puts that ask for nothing.
+    pub(crate) fn default_medium(&self) -> MediaType {
+        let mut media = MediaType::ALL.into_iter();
+        media.find(|medium| !self.pool(*medium).is_empty()).unwrap_or_default()
     }
 
     /// Every segment, those that take new objects first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        self.segments.iter().chain(self.parked.values())
+        self.segments().chain(self.parked.values())
     }
 
     pub(crate) fn by_id(&self, id: SegmentId) -> Option<&Arc<Segment>> {
         match self.positions.get(&id) {
-            Some(&at) => Some(&self.segments[at]),
+            Some(&Position { medium, at }) => Some(&self.pool(medium).segments()[at]),
             None => self.parked.get(&id),
         }
     }
@@ -82,22 +101,26 @@ impl SegmentTable {
 
     /// Bytes of the segments that take new objects.
     pub(crate) fn capacity(&self) -> u64 {
-        saturated(self.capacity)
+        saturated(self.capacity_of_pools())
     }
 
     /// Bytes in use in the segments that take new objects.
     pub(crate) fn used(&self) -> u64 {
-        self.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.used()))
+        self.segments().fold(0, |sum, segment| sum.saturating_add(segment.used()))
     }
 
-    /// Where the segment of this name is, if it takes new objects.
-    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+    /// Where the segment of this name is in the pool of `medium`, if it takes new objects and
+    /// is of that medium.
+    pub(crate) fn position_in(&self, medium: MediaType, name: &str) -> Option<usize> {
+        self.position(name).filter(|position| position.medium == medium).map(|position| position.at)
+    }
+
+    fn position(&self, name: &str) -> Option<Position> {
         self.positions.get(self.by_name.get(name)?).copied()
     }
 
-    /// Bytes of the largest object that a segment can hold.
-    pub(crate) fn largest(&self) -> u64 {
-        self.largest.last_key_value().map_or(0, |(len, _)| *len)
+    fn capacity_of_pools(&self) -> u128 {
+        self.pools.iter().map(MediumPool::capacity).sum()
     }
 
     /// Adds a segment whose id and name are free.
@@ -168,39 +191,18 @@ impl SegmentTable {
 
     /// Gives a segment a position.
     fn place_in(&mut self, segment: Arc<Segment>) {
-        let at = self.segments.len();
-        self.positions.insert(segment.spec().id, at);
-        let hosts_seen = &mut self.hosts_seen;
-        let host = self.by_host.entry(segment.host().into()).or_insert_with(|| {
-            *hosts_seen += 1;
-            Host { number: *hosts_seen, segments: Vec::new() }
-        });
-        host.segments.push(at);
-        self.host_numbers.push(host.number);
-        self.capacity += u128::from(segment.spec().size);
-        *self.largest.entry(segment.largest_object()).or_default() += 1;
-        self.segments.push(segment);
+        let (id, medium) = (segment.spec().id, segment.medium());
+        let at = self.pools[medium as usize].add(segment);
+        self.positions.insert(id, Position { medium, at });
     }
 
     /// Takes the position of a segment away.
     fn take_out(&mut self, id: SegmentId) -> Option<Arc<Segment>> {
-        let at = self.positions.remove(&id)?;
-        let segment = self.segments.swap_remove(at);
-        self.host_numbers.swap_remove(at);
-        self.capacity -= u128::from(segment.spec().size);
-        if let Entry::Occupied(mut count) = self.largest.entry(segment.largest_object()) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-        self.leave_host(&segment, at);
-        if let Some(moved) = self.segments.get(at) {
-            self.positions.insert(moved.spec().id, at);
-            let last = self.segments.len();
-            if let Some(host) = self.by_host.get_mut(moved.host()) {
-                host.segments.iter_mut().filter(|place| **place == last).for_each(|p| *p = at);
-            }
+        let Position { medium, at } = self.positions.remove(&id)?;
+        let pool = &mut self.pools[medium as usize];
+        let segment = pool.remove(at);
+        if let Some(moved) = pool.segments().get(at) {
+            self.positions.insert(moved.spec().id, Position { medium, at });
         }
         Some(segment)
     }
@@ -214,23 +216,14 @@ impl SegmentTable {
         }
     }
 
-    fn leave_host(&mut self, segment: &Segment, at: usize) {
-        if let Some(host) = self.by_host.get_mut(segment.host()) {
-            host.segments.retain(|place| *place != at);
-            if host.segments.is_empty() {
-                self.by_host.remove(segment.host());
-            }
-        }
-    }
-
     /// Ids of the segments that `client` contributes.
     pub(crate) fn of_client(&self, client: ClientId) -> Vec<SegmentId> {
         self.by_client.get(&client).cloned().unwrap_or_default()
     }
 
-    /// What a strategy may know of the segments when `writer` puts.
-    pub(crate) const fn seen_by(&self, writer: ClientId) -> SeenBy<'_> {
-        SeenBy { table: self, writer }
+    /// What a strategy may know of the segments of a medium when `writer` puts.
+    pub(crate) const fn seen_by(&self, writer: ClientId, medium: MediaType) -> SeenBy<'_> {
+        SeenBy { table: self, pool: self.pool(medium), writer }
     }
 
     /// Keeps a segment that takes no new objects.
@@ -250,7 +243,7 @@ impl SegmentTable {
         // What lies in parked segments is charged, too. If they did not count, a tenant
         // whose nodes are silent for a moment would have too much, and give up what it
         // has on the others.
-        self.quotas.set_capacity(saturated(self.capacity + self.parked_bytes));
+        self.quotas.set_capacity(saturated(self.capacity_of_pools() + self.parked_bytes));
         self.view += 1;
     }
 }
@@ -260,27 +253,29 @@ fn saturated(bytes: u128) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// The table as the allocation strategies see it, with the distances from a writer.
+/// One medium's segments as the allocation strategies see them, with the distances from a
+/// writer.
 pub(crate) struct SeenBy<'a> {
     table: &'a SegmentTable,
+    pool: &'a MediumPool,
     writer: ClientId,
 }
 
 impl Segments for SeenBy<'_> {
     fn capacity(&self, at: usize) -> u64 {
-        self.table.segments[at].spec().size
+        self.pool.segments()[at].spec().size
     }
 
     fn available(&self, at: usize) -> u64 {
-        self.table.segments[at].free()
+        self.pool.segments()[at].free()
     }
 
     fn largest_free(&self, at: usize) -> u64 {
-        self.table.segments[at].largest_free()
+        self.pool.segments()[at].largest_free()
     }
 
     fn host(&self, at: usize) -> u64 {
-        self.table.host_numbers[at]
+        self.pool.host_number(at)
     }
 
     /// Only the writer's host is known to be near: that of its oldest segment.
@@ -289,7 +284,6 @@ impl Segments for SeenBy<'_> {
             return None;
         }
         let own = self.table.by_client.get(&self.writer)?.first()?;
-        let host = self.table.by_host.get(self.table.by_id(*own)?.host())?;
-        Some(&host.segments)
+        self.pool.on_host(self.table.by_id(*own)?.host())
     }
 }

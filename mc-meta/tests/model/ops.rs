@@ -6,7 +6,7 @@ use core::time::Duration;
 use mc_meta::{
     AllocationStrategy, LateWrites, MasterConfig, ReplicateConfig, SegmentSpec, TransferKind,
 };
-use mc_types::{RemoteKey, SegmentId};
+use mc_types::{MediaType, RemoteKey, SegmentId};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -164,6 +164,7 @@ pub(crate) struct Wish {
     group: Option<u8>,
     prefer: Option<u8>,
     exclude: Vec<u8>,
+    medium: Option<MediaType>,
 }
 
 impl Wish {
@@ -180,6 +181,7 @@ impl Wish {
         for slot in &self.exclude {
             config = config.exclude(name_of(*slot));
         }
+        config.medium = self.medium;
         config
     }
 }
@@ -199,6 +201,9 @@ impl fmt::Debug for Wish {
         }
         for slot in &self.exclude {
             write!(f, " exclude {slot}")?;
+        }
+        if let Some(medium) = self.medium {
+            write!(f, " in {medium}")?;
         }
         Ok(())
     }
@@ -372,14 +377,16 @@ fn wish() -> impl Strategy<Value = Wish> {
         option::weighted(0.3, 0u8..2),
         option::weighted(0.4, slots()),
         vec(slots(), 0..2),
+        option::weighted(0.1, select(&MediaType::ALL[..])),
     )
-        .prop_map(|(replicas, soft, hard, group, prefer, exclude)| Wish {
+        .prop_map(|(replicas, soft, hard, group, prefer, exclude, medium)| Wish {
             replicas,
             soft,
             hard,
             group,
             prefer,
             exclude,
+            medium,
         })
 }
 
@@ -401,14 +408,16 @@ pub(crate) struct Settings {
     pub(crate) config: MasterConfig,
     /// How large segments are, compared to objects.
     pub(crate) scale: u64,
+    /// Whether the two larger segments are of another medium.
+    pub(crate) mixed: bool,
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { config, scale } = self;
+        let Self { config, scale, mixed } = self;
         write!(
             f,
-            "\n  scale {scale}, {} shards, {}, {}, soft pins of {:?} from {:?}, evicted {}, \
+            "\n  scale {scale}, mixed media {mixed}, {} shards, {}, {}, soft pins of {:?} from {:?}, evicted {}, \
              watermark {} less {}, silent clients suspended after {:?}, gone after {:?}\n",
             config.shards,
             config.allocation_strategy,
@@ -435,7 +444,11 @@ pub(crate) fn settings() -> impl Strategy<Value = Settings> {
         0.3f64..1.0,
         0.0f64..0.5,
         select(&[7 * LEASE, 50 * LEASE][..]),
-        (select(&[0, 5 * LEASE, 30 * LEASE][..]), select(&[1, 2, 4][..])),
+        (
+            select(&[0, 5 * LEASE, 30 * LEASE][..]),
+            select(&[1, 2, 4][..]),
+            proptest::bool::weighted(0.3),
+        ),
     )
         .prop_map(
             |(
@@ -448,7 +461,7 @@ pub(crate) fn settings() -> impl Strategy<Value = Settings> {
                 high,
                 ratio,
                 ttl,
-                (patience, scale),
+                (patience, scale, mixed),
             )| {
                 let millis = Duration::from_millis;
                 let mut config = MasterConfig::default();
@@ -465,7 +478,7 @@ pub(crate) fn settings() -> impl Strategy<Value = Settings> {
                 config.client_return_timeout = millis(patience);
                 config.put_start_discard_timeout = millis(3 * LEASE);
                 config.put_start_release_timeout = millis(20 * LEASE);
-                Settings { config, scale }
+                Settings { config, scale, mixed }
             },
         )
 }
@@ -489,5 +502,6 @@ pub(crate) fn spec(settings: &Settings, slot: u8, epoch: u8, elsewhere: bool) ->
         endpoint: format!("mem://{host}-{}:{slot}", slot % 2).parse().unwrap(),
         remote_key: RemoteKey::from_bytes([epoch; 16]),
         ticket_key: None,
+        medium: if settings.mixed && slot >= 2 { MediaType::Ssd } else { MediaType::Dram },
     }
 }

@@ -22,7 +22,7 @@ use mc_meta::{
     GrantSecret, LateWrites, Master, MasterConfig, PutHandle, PutToken, SegmentSpec, SegmentStatus,
     Slice, TransferKind,
 };
-use mc_types::{ClientId, Extent, Generation, SegmentId, Time};
+use mc_types::{ClientId, Extent, Generation, MediaType, SegmentId, Time};
 
 /// Which put of a key a command names.
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +199,7 @@ pub(crate) struct Oracle {
     lost_kept: bool,
     /// The lengths for which room was looked for in vain, and when. The master need not look
     /// again at once.
-    in_vain: Vec<(u64, Time)>,
+    in_vain: Vec<(MediaType, u64, Time)>,
     generations: BTreeSet<Generation>,
     /// Readers that reported something.
     sources: u64,

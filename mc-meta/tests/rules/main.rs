@@ -13,6 +13,7 @@ mod expiring;
 mod explain;
 mod grants;
 mod late_writes;
+mod media;
 mod offload;
 mod own;
 mod patterns;
@@ -103,6 +104,7 @@ fn segment(number: u128, size: u64) -> SegmentSpec {
         endpoint: format!("mem://node-{number}").parse().unwrap(),
         remote_key: RemoteKey::from_bytes([number as u8; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     }
 }
 

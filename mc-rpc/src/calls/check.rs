@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use mc_meta::{MAX_SEGMENT_NAME_LEN, TenantId};
-use mc_types::{ClientId, Endpoint, ErrorCode, Extent, KeyRef, ObjectKey};
+use mc_types::{ClientId, Endpoint, ErrorCode, Extent, KeyRef, MediaType, ObjectKey};
 
 use crate::error::MalformedReply;
 use crate::refusal::Refusal;
@@ -108,6 +108,12 @@ pub(crate) fn segment_names<'a, T: From<&'a str>>(
 
 pub(crate) fn endpoint(text: &str) -> Result<Endpoint, BadField> {
     text.parse().map_err(|error| BadField::not("endpoint", "an endpoint", error))
+}
+
+/// A medium by its number.
+pub(crate) fn medium(number: i32) -> Result<MediaType, BadField> {
+    let known = u8::try_from(number).ok().and_then(MediaType::from_number);
+    known.ok_or_else(|| BadField::new("medium", format!("is {number}, which is unknown")))
 }
 
 pub(crate) fn extent(offset: u64, len: u64) -> Result<Extent, BadField> {

@@ -4,9 +4,11 @@ use mc_meta::{
     DamageTotals, MasterReport, OffloadTotals, PromotionTotals, SegmentInfo, SegmentStatus,
     SuspicionTotals,
 };
-use mc_types::{ClientId, Endpoint, SegmentId};
+use mc_types::{ClientId, Endpoint, MediaType, SegmentId};
 
-use super::{BadField, CallContext, calls, client_id, endpoint, id, message, reply, segment_name};
+use super::{
+    BadField, CallContext, calls, client_id, endpoint, id, medium, message, reply, segment_name,
+};
 use crate::proto;
 use crate::refusal::Refusal;
 
@@ -36,6 +38,8 @@ pub struct SegmentReport {
     pub largest_free: u64,
     /// Live allocations in it.
     pub allocations: u64,
+    /// What its memory is.
+    pub medium: MediaType,
 }
 
 impl SegmentReport {
@@ -228,6 +232,7 @@ fn to_proto(segment: &SegmentInfo) -> proto::SegmentReport {
         status: segment.status as i32,
         buffer: segment.spec.base,
         suspect: segment.is_suspect,
+        medium: segment.spec.medium.number().into(),
     }
 }
 
@@ -247,6 +252,7 @@ impl SegmentReport {
             used: segment.used,
             largest_free: segment.largest_free,
             allocations: segment.allocations,
+            medium: medium(segment.medium)?,
         })
     }
 }

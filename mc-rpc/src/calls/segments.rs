@@ -8,8 +8,8 @@ use mc_ticket::{ClockEpoch, TicketKey};
 use mc_types::{ClientId, Endpoint, ErrorCode, MAX_OTHER_ENDPOINTS, RemoteKey, SegmentId, Time};
 
 use super::{
-    BadField, CallContext, MAX_BATCH, at_most, calls, client_id, endpoint, id, message, millis,
-    optional_id, reply, segment_name,
+    BadField, CallContext, MAX_BATCH, at_most, calls, client_id, endpoint, id, medium, message,
+    millis, optional_id, reply, segment_name,
 };
 use crate::answer::{ClockReading, Pong, read_done, read_pong};
 use crate::proto::{self, IpAddressList};
@@ -120,6 +120,7 @@ fn mount(client: ClientId, spec: &SegmentSpec) -> proto::MountSegmentRequest {
         remote_key: spec.remote_key.to_bytes().into(),
         ticket_key: spec.ticket_key.as_ref().map(|key| key.to_bytes().into()).unwrap_or_default(),
         other_endpoints: spec.endpoint.others().iter().map(Endpoint::to_string).collect(),
+        medium: spec.medium.number().into(),
     }
 }
 
@@ -256,6 +257,7 @@ fn mounted(request: &proto::MountSegmentRequest) -> Result<(ClientId, SegmentSpe
         endpoint: endpoint(&request.endpoint)?.with_others(others),
         remote_key: id(&request.remote_key, "remote_key", RemoteKey::from_bytes)?,
         ticket_key: optional_id(&request.ticket_key, "ticket_key", TicketKey::from_bytes)?,
+        medium: medium(request.medium)?,
     };
     Ok((client_id(&request.client_id)?, spec))
 }

@@ -7,7 +7,7 @@ use mc_meta::{
     PutHandle, PutStart, ReplicateConfig,
 };
 use mc_ticket::PutToken;
-use mc_types::{Checksum, ClientId, Generation, KeyRef};
+use mc_types::{Checksum, ClientId, Generation, KeyRef, MediaType};
 
 use super::{Items, client, key, missing_key, no_client, segment_name, write_key};
 use crate::refusal::Refusal;
@@ -44,10 +44,19 @@ fn parse_config(message: &[u8], config: &mut ReplicateConfig) -> Result<(), Refu
             7 => config.group = Some(group(field)?),
             8 if field.bytes()?.is_empty() => config.parent = None,
             8 => config.parent = Some(key(field, "parent")?.to_owned()),
+            9 => config.medium = Some(medium(field)?),
             _ => {}
         }
     }
     Ok(())
+}
+
+fn medium(field: Field<'_>) -> Result<MediaType, Refusal> {
+    let number = field.i32()?;
+    let known = u8::try_from(number).ok().and_then(MediaType::from_number);
+    known.ok_or_else(|| {
+        Refusal::invalid(format!("medium is {number}; this master knows 0 dram, 1 ssd, 2 vram"))
+    })
 }
 
 fn group(field: Field<'_>) -> Result<Box<str>, Refusal> {
@@ -96,6 +105,9 @@ fn write_config(out: &mut BytesMut, number: u32, config: &ReplicateConfig) {
         }
         if let Some(parent) = &config.parent {
             put_bytes(out, 8, parent.as_str().as_bytes());
+        }
+        if let Some(medium) = config.medium {
+            put_present_u64(out, 9, medium.number().into());
         }
     });
 }

@@ -230,6 +230,7 @@ mod tests {
             endpoint: Endpoint::new("tcp", "10.0.0.1:1").unwrap(),
             remote_key: RemoteKey::from_bytes([1; 16]),
             ticket_key: None,
+            medium: mc_types::MediaType::Dram,
         }
     }
 

@@ -31,6 +31,7 @@ pub(crate) fn segment(number: u8, size: u64) -> SegmentSpec {
         endpoint: Endpoint::new("tcp", &format!("10.0.0.{number}:50052")).unwrap(),
         remote_key: RemoteKey::from_bytes([number; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     }
 }
 

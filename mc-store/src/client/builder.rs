@@ -7,7 +7,7 @@ use std::time::Duration;
 use mc_rpc::{ClientConfig, MasterClient};
 use mc_transport::tcp::TcpConfig;
 use mc_transport::{BufferPool, Memory, MemoryOptions, Node, NodeConfig, Transport as _};
-use mc_types::{ByteSize, ClientId, Endpoint};
+use mc_types::{ByteSize, ClientId, Endpoint, MediaType};
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -55,6 +55,7 @@ pub struct ClientBuilder {
     http: Option<SocketAddr>,
     node: NodeConfig,
     memory: MemoryOptions,
+    medium: MediaType,
     settings: Settings,
 }
 
@@ -74,6 +75,7 @@ impl Default for ClientBuilder {
             http: None,
             node: NodeConfig::new(TcpConfig::default()),
             memory: Memory::options(),
+            medium: MediaType::Dram,
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 local_copy: true,
@@ -278,6 +280,12 @@ impl ClientBuilder {
         self
     }
 
+    /// What lies beneath the segment's memory; see [`SegmentOptions::medium`].
+    pub fn segment_medium(mut self, medium: MediaType) -> Self {
+        self.medium = medium;
+        self
+    }
+
     /// Whether the client will serve segments, at once or when they are mounted.
     fn accepts_peers(&self) -> bool {
         self.listen.is_some() || self.segment_size > NOTHING
@@ -377,6 +385,7 @@ impl ClientBuilder {
         });
         if contributes {
             let mut segment = SegmentOptions::new(self.segment_size).memory(self.memory);
+            segment = segment.medium(self.medium);
             if let Some(name) = self.segment_name {
                 segment = segment.name(name);
             }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use mc_transport::topology::{Discovery, Topology};
 use mc_transport::{HugePages, Memory, MemoryOptions, NodeConfig, TcpConfig};
-use mc_types::ByteSize;
+use mc_types::{ByteSize, MediaType};
 use tracing::{info, warn};
 
 use super::{ClientConfig, ConfigError, Protocol};
@@ -73,6 +73,7 @@ impl ClientBuilder {
             master => master,
             global_segment_size => segment_size,
             segment_name => segment_name,
+            segment_medium => segment_medium,
             local_buffer_size => local_buffer,
             heartbeat_interval => heartbeat_interval,
             put_wait => put_wait,
@@ -375,6 +376,12 @@ fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
             return Err(excluded("numa_node"));
         }
         memory = memory.file(path);
+    } else if config.segment_medium.is_some_and(|medium| medium != MediaType::Dram) {
+        return Err(ConfigError::Conflict {
+            first: "segment_medium",
+            second: "segment_file",
+            reason: "memory of no file is dram; name a file on the other medium",
+        });
     }
     if huge {
         memory = memory.huge_pages(HugePages::preferred(config.hugepage_size.unwrap_or_default()));

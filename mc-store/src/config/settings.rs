@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mc_evict::PolicyKind;
 use mc_transport::HugePageSize;
-use mc_types::ByteSize;
+use mc_types::{ByteSize, MediaType};
 
 use super::Protocol;
 use super::value::{self, Expected, Value};
@@ -109,6 +109,8 @@ settings! {
     segment_name: String = "segment_name", "MC_STORE_SEGMENT_NAME", value::text;
     /// The file that backs the segment's memory; excludes huge pages and a NUMA node.
     segment_file: PathBuf = "segment_file", "MC_STORE_SEGMENT_FILE", value::path;
+    /// What lies beneath the segment's memory; `ssd` and `vram` need a `segment_file`.
+    segment_medium: MediaType = "segment_medium", "MC_STORE_SEGMENT_MEDIUM", value::medium;
     /// The memory for values that this client itself reads; 0 makes a pure server.
     local_buffer_size: ByteSize = "local_buffer_size", "MOONCAKE_LOCAL_BUFFER_SIZE",
         value::size;

@@ -100,6 +100,7 @@ fn every_setting_can_be_said_everywhere() {
         ("global_segment_size", "4GB", "4294967296"),
         ("segment_name", "s", "'s'"),
         ("segment_file", "/f", "'/f'"),
+        ("segment_medium", "SSD", "'ssd'"),
         ("local_buffer_size", "0", "0"),
         ("local_hot_cache_size", "1GB", "1073741824"),
         ("local_hot_block_size", "1MB", "1048576"),
@@ -311,6 +312,7 @@ fn settings_that_contradict_each_other_are_refused() {
         ("tls_server_name = 'a'", ["tls_server_name", "tls_ca"]),
         ("transfer_tls_key = 'a'", ["transfer_tls_key", "transfer_tls_ca"]),
         ("protocol = 'quic'", ["protocol", "transfer_tls_ca"]),
+        ("segment_medium = 'vram'", ["segment_medium", "segment_file"]),
         ("segment_file = 'a'\nuse_hugepage = true", ["segment_file", "use_hugepage"]),
         ("segment_file = 'a'\nnuma_node = 0", ["segment_file", "numa_node"]),
     ] {

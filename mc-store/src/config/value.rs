@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mc_evict::PolicyKind;
 use mc_transport::HugePageSize;
-use mc_types::ByteSize;
+use mc_types::{ByteSize, MediaType};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::Protocol;
@@ -171,6 +171,10 @@ pub(super) fn size(value: &Value) -> Result<ByteSize, Expected> {
 pub(super) fn policy(value: &Value) -> Result<PolicyKind, Expected> {
     let expected = "lru, fifo, s3_fifo, sieve, w_tinylfu, prefix or adaptive";
     text(value).ok().and_then(|text| text.parse().ok()).ok_or(expected)
+}
+
+pub(super) fn medium(value: &Value) -> Result<MediaType, Expected> {
+    text(value).ok().and_then(|text| text.parse().ok()).ok_or("dram, ssd or vram")
 }
 
 pub(super) fn times(value: &Value) -> Result<u32, Expected> {

@@ -60,6 +60,12 @@ impl MemoryOptions {
         self
     }
 
+    /// Returns whether the bytes are those of a [file](Self::file).
+    #[must_use]
+    pub const fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Memory whose bytes are those of the file at `path`, which is made when it
     /// does not exist, and lengthened when it is shorter. The room is taken on the
     /// file system at once, so that a full disk is an error now.

@@ -229,6 +229,7 @@ class ReplicateConfig:
     preferred_nof_segments: list[str]
     prefer_alloc_in_same_node: bool
     data_type: ObjectDataType
+    media_type: str | None
     group_ids: list[str] | None
     def __new__(
         cls,
@@ -245,6 +246,7 @@ class ReplicateConfig:
         preferred_nof_segments: Sequence[str] = ...,
         prefer_alloc_in_same_node: bool = ...,
         data_type: ObjectDataType = ...,
+        media_type: str | None = ...,
         group_ids: Sequence[str] | None = ...,
     ) -> ReplicateConfig: ...
     def __copy__(self) -> ReplicateConfig: ...
@@ -457,6 +459,7 @@ class _Settings(TypedDict, total=False):
     global_segment_size: _Size
     segment_name: str
     segment_file: str
+    segment_medium: str
     local_buffer_size: _Size
     local_hot_cache_size: _Size
     local_hot_block_size: _Size
@@ -559,6 +562,7 @@ class Client:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> bool: ...
     def put_parts(
         self,
@@ -572,6 +576,7 @@ class Client:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> bool: ...
     @overload
     def put_many(
@@ -586,6 +591,7 @@ class Client:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> list[bool]: ...
     @overload
     def put_many(
@@ -600,6 +606,7 @@ class Client:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> list[bool | StoreError]: ...
     def upsert(
         self,
@@ -613,6 +620,7 @@ class Client:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> None: ...
     def upsert_parts(
         self,
@@ -626,6 +634,7 @@ class Client:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> None: ...
     @overload
     def upsert_many(
@@ -640,6 +649,7 @@ class Client:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> list[None]: ...
     @overload
     def upsert_many(
@@ -654,6 +664,7 @@ class Client:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> list[StoreError | None]: ...
     @overload
     def get(self, key: str) -> Buffer: ...
@@ -827,6 +838,7 @@ class AsyncClient:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> Call[bool]: ...
     def put_parts(
         self,
@@ -840,6 +852,7 @@ class AsyncClient:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> Call[bool]: ...
     @overload
     def put_many(
@@ -854,6 +867,7 @@ class AsyncClient:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> Call[list[bool]]: ...
     @overload
     def put_many(
@@ -868,6 +882,7 @@ class AsyncClient:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> Call[list[bool | StoreError]]: ...
     def upsert(
         self,
@@ -881,6 +896,7 @@ class AsyncClient:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> Call[None]: ...
     def upsert_parts(
         self,
@@ -894,6 +910,7 @@ class AsyncClient:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> Call[None]: ...
     @overload
     def upsert_many(
@@ -908,6 +925,7 @@ class AsyncClient:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> Call[list[None]]: ...
     @overload
     def upsert_many(
@@ -922,6 +940,7 @@ class AsyncClient:
         parent: str | None = None,
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
+        medium: str | None = None,
     ) -> Call[list[StoreError | None]]: ...
     @overload
     def get(self, key: str) -> Call[Buffer]: ...

@@ -36,6 +36,8 @@ class Segment:
     """The name by which puts can prefer it."""
     size: int
     """Its size in bytes."""
+    medium: str
+    """What its memory is: ``dram``, ``ssd`` or ``vram``."""
     endpoint: str
     """Where its bytes are served."""
     leaves_in: float | None
@@ -68,6 +70,8 @@ class SegmentReport:
     """Its longest free run of bytes, at least."""
     allocations: int
     """Live allocations in it."""
+    medium: str
+    """What its memory is: ``dram``, ``ssd`` or ``vram``."""
 
 
 @dataclass(frozen=True, slots=True)

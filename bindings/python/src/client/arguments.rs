@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mc_store::{ByteSize, ObjectKey, Put, ReplicateConfig};
+use mc_store::{ByteSize, MediaType, ObjectKey, Put, ReplicateConfig};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -196,6 +196,7 @@ impl<'py> FromPyObject<'_, 'py> for Placement {
                 "preferred_segments" => {
                     boxed(&value).map(|segments| config.preferred_segments = segments)
                 }
+                "medium" => medium(&value).map(|medium| config.medium = medium),
                 "excluded_segments" => {
                     boxed(&value).map(|segments| config.excluded_segments = segments)
                 }
@@ -213,6 +214,12 @@ impl<'py> FromPyObject<'_, 'py> for Placement {
 
 fn text(value: &Bound<'_, PyAny>) -> PyResult<Option<Box<str>>> {
     Ok(value.extract::<Option<String>>()?.map(String::into_boxed_str))
+}
+
+fn medium(value: &Bound<'_, PyAny>) -> PyResult<Option<MediaType>> {
+    let name = value.extract::<Option<String>>()?;
+    let medium = name.map(|name| name.parse::<MediaType>()).transpose();
+    medium.map_err(|error| PyValueError::new_err(format!("medium: {error}")))
 }
 
 fn boxed(value: &Bound<'_, PyAny>) -> PyResult<Vec<Box<str>>> {

@@ -53,6 +53,7 @@ reports! {
         id: it.id.to_string(),
         name: &*it.name,
         size: it.size.as_u64(),
+        medium: it.medium.as_str(),
         endpoint: it.endpoint.as_str(),
         leaves_in: it.leaves_in.map(|time| time.as_secs_f64()),
     }
@@ -67,6 +68,7 @@ reports! {
         used: it.used,
         largest_free: it.largest_free,
         allocations: it.allocations,
+        medium: it.medium.as_str(),
     }
     ClusterReport = "ClusterReport", |py, it| {
         segments: tuple(py, it.segments)?,

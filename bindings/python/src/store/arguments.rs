@@ -3,10 +3,11 @@
 use std::convert::Infallible;
 use std::fmt;
 
+use mc_types::MediaType;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyBool, PyInt};
+use pyo3::types::{PyBool, PyInt, PyString};
 
 pub(super) use crate::items::Items;
 
@@ -68,6 +69,32 @@ impl<'py> IntoPyObject<'py> for Flag {
 impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0 { "True" } else { "False" })
+    }
+}
+
+/// The name of a medium.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Medium(pub(super) MediaType);
+
+impl<'py> FromPyObject<'_, 'py> for Medium {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let name = object.extract::<PyBackedStr>()?;
+        let medium = name.parse().map_err(|error| {
+            PyTypeError::new_err(format!("{error}, or None is required, not {name:?}"))
+        });
+        medium.map(Self)
+    }
+}
+
+impl<'py> IntoPyObject<'py> for Medium {
+    type Target = PyString;
+    type Output = Bound<'py, PyString>;
+    type Error = Infallible;
+
+    fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Infallible> {
+        Ok(PyString::new(py, self.0.as_str()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mc_store::{Put, ReplicateConfig as Native};
 use pyo3::prelude::*;
 
-use super::arguments::{Flag, Items, Size};
+use super::arguments::{Flag, Items, Medium, Size};
 use super::backend::{Backend, Mode};
 use super::enumerations::{ObjectDataType, SoftPinAction};
 use crate::error::Failure;
@@ -23,6 +23,8 @@ use crate::error::Failure;
 /// soft_pin_ttl_ms: 0 pins nothing; the master decides how long other pins last.
 /// with_hard_pin: never evict the object.
 /// preferred_segments, preferred_segment: names of segments to try first, in this order.
+/// media_type: "dram", "ssd" or "vram", in any case: all replicas lie in segments of this medium, and
+///     the put fails when there is none. None, the default: in DRAM, as long as there is any.
 /// group_ids: one for each key of the call; objects of one group are evicted together or not at
 ///     all. An empty one is no group.
 /// prefer_alloc_in_same_node, data_type: hints that are kept here and change nothing.
@@ -44,6 +46,7 @@ pub(crate) struct ReplicateConfig {
     preferred_nof_segments: Items<String>,
     prefer_alloc_in_same_node: Flag,
     data_type: ObjectDataType,
+    media_type: Option<Medium>,
     group_ids: Option<Items<String>>,
 }
 
@@ -64,13 +67,14 @@ impl ReplicateConfig {
         preferred_nof_segments = Items::default(),
         prefer_alloc_in_same_node = Flag(false),
         data_type = ObjectDataType::UNKNOWN,
+        media_type = None,
         group_ids = None,
     ))]
     #[pyo3(text_signature = "(*, replica_num=1, nof_replica_num=0, dfs_replica_num=0, \
         soft_pin_action=..., soft_pin_ttl_ms=None, with_soft_pin=False, \
         with_hard_pin=False, preferred_segments=[], preferred_segment='', \
         preferred_nof_segments=[], prefer_alloc_in_same_node=False, \
-        data_type=..., group_ids=None)")]
+        data_type=..., media_type=None, group_ids=None)")]
     #[allow(clippy::too_many_arguments, reason = "they have names where they are passed")]
     fn new(
         replica_num: Size,
@@ -85,6 +89,7 @@ impl ReplicateConfig {
         preferred_nof_segments: Items<String>,
         prefer_alloc_in_same_node: Flag,
         data_type: ObjectDataType,
+        media_type: Option<Medium>,
         group_ids: Option<Items<String>>,
     ) -> Self {
         Self {
@@ -100,6 +105,7 @@ impl ReplicateConfig {
             preferred_nof_segments,
             prefer_alloc_in_same_node,
             data_type,
+            media_type,
             group_ids,
         }
     }
@@ -110,7 +116,7 @@ impl ReplicateConfig {
             "ReplicateConfig(replica_num={}, nof_replica_num={}, dfs_replica_num={}, \
              soft_pin_action={:?}, soft_pin_ttl_ms={}, with_soft_pin={}, with_hard_pin={}, \
              preferred_segments={:?}, preferred_segment={:?}, preferred_nof_segments={:?}, \
-             prefer_alloc_in_same_node={}, data_type={:?}, group_ids={})",
+             prefer_alloc_in_same_node={}, data_type={:?}, media_type={}, group_ids={})",
             number(self.replica_num),
             number(self.nof_replica_num),
             number(self.dfs_replica_num),
@@ -123,6 +129,7 @@ impl ReplicateConfig {
             self.preferred_nof_segments,
             self.prefer_alloc_in_same_node,
             self.data_type,
+            self.media_type.map_or_else(|| "None".into(), |Medium(medium)| format!("'{medium}'")),
             self.group_ids.as_ref().map_or_else(|| "None".into(), |ids| format!("{ids:?}")),
         )
     }
@@ -153,6 +160,7 @@ impl ReplicateConfig {
         let preferred = [&self.preferred_segment].into_iter().filter(|name| !name.is_empty());
         let preferred = preferred.chain(self.preferred_segments.iter());
         config.preferred_segments = preferred.map(|name| name.as_str().into()).collect();
+        config.medium = self.media_type.map(|Medium(medium)| medium);
         let groups = self.group_ids.as_deref().unwrap_or_default();
         if !groups.is_empty() && groups.len() != count {
             return Err(Failure::refuse(format_args!(

@@ -18,5 +18,6 @@ pub(super) fn spec(number: u32, size: u64) -> Result<SegmentSpec, BenchError> {
         endpoint,
         remote_key: RemoteKey::from_bytes([number as u8; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     })
 }

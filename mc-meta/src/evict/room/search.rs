@@ -88,7 +88,8 @@ impl Master {
         if self.local.promised() >= len {
             return Evicted { leased: 1, ..Evicted::default() };
         }
-        let wanted = Wanted { len, config };
+        let medium = self.segments.read().medium_for(config);
+        let wanted = Wanted { len, config, medium };
         let over_quota = self.quotas.over_quota();
         let over_quota = over_quota
             .filter(|&(tenant, excess)| excess > self.quotas.leaving(tenant))
@@ -123,7 +124,7 @@ impl Master {
         // With exclusions less was searched, which says nothing of other puts.
         if is_searched && config.excluded_segments.is_empty() {
             let (met_passing, until) = (outcome.leased > 0, now + HOPELESS);
-            *self.hopeless.lock() = Some(Hopeless { len, met_passing, until });
+            *self.hopeless.lock() = Some(Hopeless { len, medium, met_passing, until });
         }
         outcome
     }
@@ -133,7 +134,8 @@ impl Master {
     fn is_hopeless(&self, wanted: &Wanted<'_>, now: Time) -> Option<bool> {
         let hopeless = self.hopeless.lock();
         let last = hopeless.as_ref()?;
-        (wanted.len >= last.len && now < last.until).then_some(last.met_passing)
+        let is_like_it = wanted.medium == last.medium && wanted.len >= last.len;
+        (is_like_it && now < last.until).then_some(last.met_passing)
     }
 
     /// Evicts the run of neighbours that is worth least, of those that a bounded search
@@ -209,7 +211,7 @@ impl Master {
     /// A segment that the put can use, drawn at random.
     fn usable_segment(&self, wanted: &Wanted<'_>, draw: u64) -> Option<Arc<Segment>> {
         let table = self.segments.read();
-        let segments = table.segments();
+        let segments = table.pool(wanted.medium).segments();
         let first = draw.checked_rem(segments.len() as u64)? as usize;
         let from_first = segments[first..].iter().chain(&segments[..first]);
         from_first.into_iter().find(|segment| wanted.is_usable(segment)).cloned()
@@ -221,7 +223,8 @@ impl Master {
         let wanted = search.wanted;
         let segments: Vec<_> = {
             let table = self.segments.read();
-            table.segments().iter().filter(|it| wanted.is_usable(it)).cloned().collect()
+            let segments = table.pool(wanted.medium).segments();
+            segments.iter().filter(|it| wanted.is_usable(it)).cloned().collect()
         };
         let first = draw.checked_rem(segments.len() as u64).unwrap_or(0) as usize;
         for segment in segments[first..].iter().chain(&segments[..first]) {

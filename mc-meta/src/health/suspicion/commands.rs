@@ -1,6 +1,7 @@
 //! Commands about segments that clients could not reach.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use mc_types::{ClientId, SegmentId, Time};
 
@@ -10,6 +11,7 @@ use crate::health::damage::ReportOutcome;
 use crate::journal::effect::Effect;
 use crate::master::Master;
 use crate::object::states::SegmentStatus;
+use crate::space::segment::Segment;
 use crate::space::table::SegmentTable;
 
 impl Master {
@@ -61,7 +63,7 @@ impl Master {
         self.config.client_ttl * 3 / 20
     }
 
-    /// Places nothing in a segment from now on, unless it is the last one.
+    /// Places nothing in a segment from now on, unless it is the last one of its medium.
     fn suspect(
         &self,
         suspicion: &mut Suspicion,
@@ -71,7 +73,8 @@ impl Master {
     ) {
         let Suspicion { doubts, credits, totals, .. } = suspicion;
         let Some(doubt) = doubts.get_mut(&id).filter(|doubt| !doubt.is_suspect) else { return };
-        if table.segments().len() < 2 {
+        let is_last = |segment: &Arc<Segment>| table.pool(segment.medium()).segments().len() < 2;
+        if table.by_id(id).is_none_or(is_last) {
             return;
         }
         let Some(segment) = table.set_suspect(id, true) else { return };
@@ -147,7 +150,8 @@ impl Master {
     }
 
     /// Suspects segments whose nodes are late now, and forgets doubts about those that take no
-    /// new objects any more. When nothing is left but suspects, they are better than nothing.
+    /// new objects any more. When nothing of a medium is left but suspects, they are better than
+    /// nothing.
     pub(crate) fn run_doubts(&self, now: Time) {
         if self.suspicion.lock().doubts.is_empty() {
             return;
@@ -169,7 +173,8 @@ impl Master {
             for id in over {
                 suspicion.take(id);
             }
-            (late, !table.segments().is_empty())
+            let is_any_left = suspicion.doubts.keys().all(|id| !is_last_resort(&table, *id));
+            (late, is_any_left)
         };
         late.truncate(AT_A_TIME);
         if late.is_empty() && is_any_left {
@@ -181,12 +186,16 @@ impl Master {
         for id in late {
             self.suspect(&mut suspicion, &mut table, id, now);
         }
-        if table.segments().is_empty() {
-            let all: Vec<SegmentId> = suspicion.doubts.keys().copied().collect();
-            for id in all {
-                suspicion.take(id);
-                self.trust(&mut table, id, now);
-            }
+        let doubted = suspicion.doubts.keys().copied();
+        let last: Vec<SegmentId> = doubted.filter(|id| is_last_resort(&table, *id)).collect();
+        for id in last {
+            suspicion.take(id);
+            self.trust(&mut table, id, now);
         }
     }
+}
+
+/// Returns whether no segment of this one's medium takes new objects.
+fn is_last_resort(table: &SegmentTable, id: SegmentId) -> bool {
+    table.by_id(id).is_some_and(|segment| table.pool(segment.medium()).is_empty())
 }

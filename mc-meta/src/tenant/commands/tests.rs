@@ -116,6 +116,7 @@ fn spec(number: u128) -> SegmentSpec {
         endpoint: format!("mem://node-{number}").parse().unwrap(),
         remote_key: RemoteKey::from_bytes([0; 16]),
         ticket_key: None,
+        medium: mc_types::MediaType::Dram,
     }
 }
 

@@ -238,7 +238,7 @@ impl Master {
     /// A client that contributes memory, another one for another key.
     fn any_contributor(&self, hash: u64) -> Option<ClientId> {
         let table = self.segments.read();
-        let segments = table.segments();
+        let segments = table.pool(table.default_medium()).segments();
         let at = (hash as usize).checked_rem(segments.len())?;
         Some(segments[at].client())
     }

@@ -426,6 +426,12 @@ fn check_targets(
             return Err(DrainError::SegmentUnavailable { name: name.into(), status });
         }
     }
+    if !targets.is_empty() {
+        return Ok(());
+    }
+    // What is in one medium stays in it, unless targets are named.
     let is_left = |segment: &Arc<Segment>| !sources.contains_key(&segment.spec().id);
-    if table.segments().iter().any(is_left) { Ok(()) } else { Err(DrainError::NoTarget) }
+    let has_target =
+        |source: &Arc<Segment>| table.pool(source.medium()).segments().iter().any(is_left);
+    if sources.values().all(has_target) { Ok(()) } else { Err(DrainError::NoTarget) }
 }

@@ -137,8 +137,10 @@ pub enum DrainError {
         /// Its name.
         name: Box<str>,
     },
-    /// No other segment takes new objects.
-    #[error("no other segment takes new objects; mount one first")]
+    /// No other segment of the same medium takes new objects, and no targets are named.
+    #[error(
+        "no other segment of the same medium takes new objects; mount one first, or name targets"
+    )]
     NoTarget,
     /// As many jobs are at work as may.
     #[error("{MAX_DRAIN_JOBS} drain jobs are at work already, which is the limit")]

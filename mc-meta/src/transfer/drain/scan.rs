@@ -135,15 +135,16 @@ impl SegmentTable {
                 best = Some((host, segment));
             }
         };
+        let same_medium = self.pool(unit.source.medium()).segments();
         if targets.is_empty() {
-            self.segments().iter().for_each(&mut consider);
+            same_medium.iter().for_each(&mut consider);
         } else {
             targets.iter().filter_map(|name| self.by_name(name)).for_each(&mut consider);
         }
         match best {
             Some((_, target)) => Pick::Target(Arc::clone(target)),
             // Without any target there may be one later.
-            None if fits || self.segments().is_empty() => Pick::NoRoom,
+            None if fits || same_medium.is_empty() => Pick::NoRoom,
             None => Pick::TooLarge,
         }
     }

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, Removal, Slice};
-use mc_types::{ClientId, Extent, Time};
+use mc_meta::{PutGrant, PutHandle, PutStart, PutStartError, Removal, ReplicateConfig, Slice};
+use mc_types::{ClientId, Extent, MediaType, Time};
 
 use super::checks::has_room;
 use super::journal::Event;
@@ -235,9 +235,30 @@ impl Oracle {
 
     /// The segments that a put may go to.
     pub(super) fn allowed(&self, put: &PutStart<'_>) -> Vec<&Segment> {
-        let open = self.segments.values().filter(|segment| segment.status.is_allocatable());
+        let open = self.open_of(self.medium_for(put.config));
         let excluded = &put.config.excluded_segments;
         open.filter(|segment| !excluded.contains(&segment.spec.name)).collect()
+    }
+
+    /// The segments of a medium that take new objects.
+    fn open_of(&self, medium: MediaType) -> impl Iterator<Item = &Segment> {
+        let open = self.segments.values().filter(|segment| segment.status.is_allocatable());
+        open.filter(move |segment| segment.spec.medium == medium)
+    }
+
+    /// The medium that a put goes to.
+    fn medium_for(&self, config: &ReplicateConfig) -> MediaType {
+        let named = |name: &Box<str>| {
+            let mut open = self.segments.values().filter(|it| it.status.is_allocatable());
+            open.find(|segment| segment.spec.name == *name).map(|segment| segment.spec.medium)
+        };
+        let preferred = config.preferred_segments.iter();
+        let mut preferred = preferred.filter(|name| !config.excluded_segments.contains(name));
+        let or_first = || {
+            let mut media = MediaType::ALL.into_iter();
+            media.find(|medium| self.open_of(*medium).next().is_some()).unwrap_or_default()
+        };
+        config.medium.or_else(|| preferred.find_map(named)).unwrap_or_else(or_first)
     }
 
     pub(super) fn check_grant(&mut self, put: &PutStart<'_>, grant: &PutGrant) {
@@ -288,9 +309,14 @@ impl Oracle {
     pub(super) fn check_refusal(&mut self, put: &PutStart<'_>, error: &PutStartError) {
         let len: u64 = put.slice_lengths.iter().sum();
         let allowed = self.allowed(put);
-        let mounted = self.segments.values().filter(|s| s.status.is_allocatable()).count();
+        let medium = self.medium_for(put.config);
+        let mounted = self.open_of(medium).count();
         let Some(largest_object) = allowed.iter().map(|segment| segment.spec.size).max() else {
-            assert_eq!(*error, PutStartError::TooFewSegments { mounted });
+            let expected = match put.config.medium {
+                Some(medium) => PutStartError::NoMedium { medium, mounted },
+                None => PutStartError::TooFewSegments { mounted },
+            };
+            assert_eq!(*error, expected);
             return;
         };
         if len > largest_object {
@@ -304,7 +330,7 @@ impl Oracle {
         if !self.is_on_time() {
             return;
         }
-        if !self.is_remembered(len) {
+        if !self.is_remembered(medium, len) {
             let room = self.has_room_for(put, |object| self.would_go(object));
             assert!(!room, "refused although enough could have been evicted");
         }
@@ -322,7 +348,7 @@ impl Oracle {
         let waits = |object: &Object| {
             object.complete && !object.hard_pin && self.is_leased(object) && reachable(object)
         };
-        let must = !self.is_remembered(len)
+        let must = !self.is_remembered(medium, len)
             && self.has_room_for(put, |object| {
                 self.would_go(object) || object.group.is_none() && waits(object)
             });
@@ -332,20 +358,22 @@ impl Oracle {
         let may = self.objects.values().any(|object| {
             waits(object) || self.may_be_aside(object) || object.complete && self.is_held(object)
         });
-        let may = may || !self.lost.is_empty() || self.lost_kept || self.is_remembered(len);
+        let may = may || !self.lost.is_empty() || self.lost_kept || self.is_remembered(medium, len);
         match must {
             true => assert_eq!(*error, leased),
             false => assert!(*error == otherwise || (may && *error == leased), "{error:?}"),
         }
         if put.config.excluded_segments.is_empty() {
-            self.in_vain.push((len, self.now));
+            self.in_vain.push((medium, len, self.now));
         }
     }
 
     /// Whether no more was looked for in vain so short a time ago that the master need not
     /// look again.
-    fn is_remembered(&self, len: u64) -> bool {
+    fn is_remembered(&self, medium: MediaType, len: u64) -> bool {
         let memory = Duration::from_millis(100);
-        self.in_vain.iter().any(|&(other, when)| len >= other && self.now < when + memory)
+        self.in_vain
+            .iter()
+            .any(|&(of, other, when)| medium == of && len >= other && self.now < when + memory)
     }
 }

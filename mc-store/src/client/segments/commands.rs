@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mc_transport::Transport as _;
-use mc_types::{ByteSize, SegmentId};
+use mc_types::{ByteSize, MediaType, SegmentId};
 
 use super::error::SegmentError;
-use super::set::allocate;
+use super::set::{SegmentSetup, allocate};
 use super::{MountedSegment, SegmentOptions};
 use crate::client::Client;
 use crate::client::core::Core;
@@ -100,9 +100,12 @@ impl Core {
         self: &Arc<Self>,
         options: SegmentOptions,
     ) -> Result<SegmentId, SegmentError> {
-        let SegmentOptions { size, name, memory } = options;
+        let SegmentOptions { size, name, memory, medium } = options;
         if size == ByteSize::bytes(0) {
             return Err(SegmentError::Empty);
+        }
+        if medium != MediaType::Dram && !memory.is_file() {
+            return Err(SegmentError::Medium { medium });
         }
         if self.transport.endpoint().is_none() {
             return Err(SegmentError::NotListening);
@@ -117,7 +120,10 @@ impl Core {
             // The runtime ends.
             None => return Err(SegmentError::Closed),
         };
-        let id = self.segments.add(&self.master, self.id, name, options, memory).await?;
+        let id = self
+            .segments
+            .add(&self.master, self.id, SegmentSetup { name, medium, options, memory })
+            .await?;
         if let Err(error) = self.start_heartbeat() {
             // Without one it would be taken for dead soon.
             let _ = self.segments.remove(&self.master, self.id, id, Duration::ZERO).await;

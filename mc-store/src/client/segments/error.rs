@@ -4,7 +4,7 @@ use std::io;
 
 use mc_rpc::RpcError;
 use mc_transport::{MemoryError, RegisterError};
-use mc_types::{ByteSize, ErrorCode, SegmentId};
+use mc_types::{ByteSize, ErrorCode, MediaType, SegmentId};
 
 use crate::error::StartError;
 
@@ -21,6 +21,15 @@ pub enum SegmentError {
     /// A segment of no bytes.
     #[error("a segment of no bytes holds nothing; give it a size")]
     Empty,
+    /// Memory of no file is DRAM.
+    #[error(
+        "a segment of medium {medium} needs a file on that medium; give one (segment_file), or \
+         leave the medium out"
+    )]
+    Medium {
+        /// The medium asked for.
+        medium: MediaType,
+    },
     /// Another segment of this client has the name.
     #[error("this client has a segment named {name:?} already; choose another name")]
     NameTaken {
@@ -69,7 +78,9 @@ impl SegmentError {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::NotListening | Self::Empty | Self::TooMany => ErrorCode::InvalidParams,
+            Self::NotListening | Self::Empty | Self::Medium { .. } | Self::TooMany => {
+                ErrorCode::InvalidParams
+            }
             Self::NameTaken { .. } => ErrorCode::SegmentAlreadyExists,
             Self::NotFound { .. } => ErrorCode::SegmentNotFound,
             Self::Rpc(error) => error.code(),

@@ -7,7 +7,7 @@ mod set;
 use std::time::Duration;
 
 use mc_transport::{Memory, MemoryOptions};
-use mc_types::{ByteSize, Endpoint, SegmentId};
+use mc_types::{ByteSize, Endpoint, MediaType, SegmentId};
 
 pub(super) use self::error::MountFailure;
 pub use self::error::SegmentError;
@@ -25,12 +25,13 @@ pub struct SegmentOptions {
     size: ByteSize,
     name: Option<String>,
     memory: MemoryOptions,
+    medium: MediaType,
 }
 
 impl SegmentOptions {
     /// A segment of this size, in plain memory.
     pub fn new(size: ByteSize) -> Self {
-        Self { size, name: None, memory: Memory::options() }
+        Self { size, name: None, memory: Memory::options(), medium: MediaType::Dram }
     }
 
     /// The name by which puts can prefer the segment, of at most 256 bytes. The default is
@@ -46,6 +47,15 @@ impl SegmentOptions {
         self.memory = options;
         self
     }
+
+    /// What lies beneath the memory: puts that
+    /// [ask for a medium](crate::ReplicateConfig::medium) go to segments of that medium. The
+    /// default is DRAM; another medium needs memory of a
+    /// [file](mc_transport::MemoryOptions::file) on it.
+    pub fn medium(mut self, medium: MediaType) -> Self {
+        self.medium = medium;
+        self
+    }
 }
 
 /// A segment that a client contributes now.
@@ -59,6 +69,8 @@ pub struct MountedSegment {
     pub name: Box<str>,
     /// Its size.
     pub size: ByteSize,
+    /// What lies beneath its memory.
+    pub medium: MediaType,
     /// Where it is served.
     pub endpoint: Endpoint,
     /// When it is to go, if it is.

@@ -12,7 +12,7 @@ use mc_transport::{
     Access, BootTime, MasterClock, Memory, MemoryError, MemoryOptions, MemorySlice, Node, Region,
     RemoteSpan, Tickets, Transport,
 };
-use mc_types::{ByteSize, ClientId, Endpoint, ErrorCode, Extent, RemoteKey, SegmentId};
+use mc_types::{ByteSize, ClientId, Endpoint, ErrorCode, Extent, MediaType, RemoteKey, SegmentId};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
@@ -62,6 +62,15 @@ struct Own {
     leaves: Option<Instant>,
 }
 
+/// A segment that is to be mounted, with its memory.
+#[derive(Debug)]
+pub(super) struct SegmentSetup {
+    pub(super) name: Option<String>,
+    pub(super) medium: MediaType,
+    pub(super) options: MemoryOptions,
+    pub(super) memory: Memory,
+}
+
 /// What does not change when a segment is mounted anew.
 #[derive(Debug)]
 struct Segment {
@@ -69,6 +78,7 @@ struct Segment {
     first: SegmentId,
     name: Box<str>,
     endpoint: Endpoint,
+    medium: MediaType,
     /// What memory it is made of.
     options: MemoryOptions,
     /// That of its present life.
@@ -105,8 +115,14 @@ impl Segment {
         let taken = environment.blocking(move || allocate(&options, len)).await;
         // There is none when the runtime ends, and this task with it.
         let memory = taken.and_then(Result::ok).ok_or(MountFailure::Ending)??;
-        let (name, endpoint) = (self.name.clone(), self.endpoint.clone());
-        Ok(Self { first: self.first, name, endpoint, options: self.options.clone(), memory })
+        Ok(Self {
+            first: self.first,
+            name: self.name.clone(),
+            endpoint: self.endpoint.clone(),
+            medium: self.medium,
+            options: self.options.clone(),
+            memory,
+        })
     }
 
     fn spec(
@@ -123,6 +139,7 @@ impl Segment {
             endpoint: self.endpoint.clone(),
             remote_key,
             ticket_key,
+            medium: self.medium,
         }
     }
 }
@@ -214,6 +231,7 @@ impl Segments {
             id: own.id(),
             name: own.segment.name.clone(),
             size: ByteSize::bytes(own.segment.memory.len() as u64),
+            medium: own.segment.medium,
             endpoint: own.segment.endpoint.clone(),
             leaves_in: own.leaves.map(|at| at.saturating_duration_since(now)),
         });
@@ -225,10 +243,9 @@ impl Segments {
         &self,
         master: &MasterClient,
         client: ClientId,
-        name: Option<String>,
-        options: MemoryOptions,
-        memory: Memory,
+        setup: SegmentSetup,
     ) -> Result<SegmentId, SegmentError> {
+        let SegmentSetup { name, medium, options, memory } = setup;
         let endpoint = self.transport.endpoint().ok_or(SegmentError::NotListening)?.clone();
         let ended = self.changes.lock().await;
         if *ended {
@@ -236,7 +253,7 @@ impl Segments {
         }
         let name = self.name(name, &endpoint)?;
         let first = self.random_id()?;
-        let segment = Arc::new(Segment { first, name, endpoint, options, memory });
+        let segment = Arc::new(Segment { first, name, endpoint, medium, options, memory });
         let own = Own { segment, mounted: None, attached: false, leaves: None };
         self.own.write().push(own);
         if let Err(failure) = self.mount(master, client, first, first).await {

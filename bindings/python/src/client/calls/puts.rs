@@ -32,12 +32,14 @@ calls! {
     ///     prompt; eviction policies that know of prefixes go by it.
     /// :param preferred_segments: Names of segments to try first, in this order.
     /// :param excluded_segments: Names of segments to leave out.
+    /// :param medium: ``"dram"``, ``"ssd"`` or ``"vram"``: the medium that all copies are to lie in.
+    ///     Without it they lie in DRAM, as long as there is any.
     /// :returns: Whether the value was stored; ``False`` when the key has a value already, or
     ///     somebody else is storing one at this moment.
     /// :raises NoSpace: when there is no room, after ``put_wait`` seconds if some may be made.
     #[pyo3(
         signature = (key, value, **placement),
-        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
     )]
     example {
         ///
@@ -56,7 +58,7 @@ calls! {
     /// checksum of its own.
     #[pyo3(
         signature = (key, parts, **placement),
-        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
     )]
     example {
         ///
@@ -80,7 +82,7 @@ calls! {
     /// :returns: For each, in their order, whether it was stored.
     #[pyo3(
         signature = (items, *, return_exceptions=false, **placement),
-        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
     )]
     example {
         ///
@@ -106,7 +108,7 @@ calls! {
     /// :meth:`put`.
     #[pyo3(
         signature = (key, value, **placement),
-        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
     )]
     example {
         ///
@@ -122,7 +124,7 @@ calls! {
     /// :meth:`upsert` of the concatenation of several bytes-like objects.
     #[pyo3(
         signature = (key, parts, **placement),
-        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
     )]
     example {
         ///
@@ -141,7 +143,7 @@ calls! {
     ///     wrong.
     #[pyo3(
         signature = (items, *, return_exceptions=false, **placement),
-        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=())"
+        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
     )]
     example {
         ///

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _CONFIG_FIELDS = (
     "data_type",
     "dfs_replica_num",
+    "media_type",
     "nof_replica_num",
     "prefer_alloc_in_same_node",
     "preferred_nof_segments",
