@@ -7,7 +7,7 @@
 //! unfinished put.
 
 use mc_lease::Terms;
-use mc_types::{ClientId, Generation, KeyRef, Time};
+use mc_types::{ClientId, Generation, KeyRef, MediaType, Time};
 
 use crate::command::{
     LateWrites, PutEnd, PutGrant, PutHandle, PutRevoke, PutStart, ReplicateConfig,
@@ -31,7 +31,7 @@ impl Master {
     /// and the new one then takes its place at once; those who still read the old one
     /// under a lease may do so until it ends. Only when there is no room left without
     /// evicting, and the old value is as long as the new one, has no more replicas than
-    /// are asked for, lies only where new objects may, is under no lease and not being
+    /// are asked for, lies only where this put may, is under no lease and not being
     /// copied or moved, is the new one written in its place: then no client can read the key
     /// until the end, and the value is lost when the upsert is given up. Otherwise room is
     /// made as for a put, and the old value may be among what is evicted.
@@ -86,7 +86,10 @@ impl Master {
             let space = match self.place_charged(put.key, len, put.config, client, label) {
                 Ok((replicas, charge)) => Space { replicas, charge, reused: false },
                 Err(no_room @ (NoRoom::NotNow { .. } | NoRoom::Quota(_)))
-                    if old.is_some_and(|slot| shard.can_rewrite(slot, len, put.config, now)) =>
+                    if old.is_some_and(|slot| {
+                        let medium = self.segments.read().medium_for(put.config);
+                        shard.can_rewrite(slot, len, put.config, medium, now)
+                    }) =>
                 {
                     // What is there is charged already.
                     let charge = self.quotas.charge_owner(put.key, 0).map_err(|_| no_room)?;
@@ -278,9 +281,17 @@ impl Shard {
     }
 
     /// Returns whether a new value may be written over the one in `slot`.
-    fn can_rewrite(&self, slot: ObjectSlot, len: u64, config: &ReplicateConfig, now: Time) -> bool {
+    fn can_rewrite(
+        &self,
+        slot: ObjectSlot,
+        len: u64,
+        config: &ReplicateConfig,
+        medium: MediaType,
+        now: Time,
+    ) -> bool {
         let terms = &self.config().terms;
-        self.object(slot).is_some_and(|object| object.can_be_rewritten(len, config, terms, now))
+        let object = self.object(slot);
+        object.is_some_and(|object| object.can_be_rewritten(len, config, medium, terms, now))
     }
 
     /// Gives a put what it keeps of the object that it replaces.
@@ -302,6 +313,7 @@ impl Object {
         &self,
         len: u64,
         config: &ReplicateConfig,
+        medium: MediaType,
         terms: &Terms,
         now: Time,
     ) -> bool {
@@ -314,7 +326,7 @@ impl Object {
                 let name = &replica.segment.spec().name;
                 replica.segment.is_allocatable()
                     && !config.excluded_segments.contains(name)
-                    && config.medium.is_none_or(|medium| replica.segment.medium() == medium)
+                    && replica.segment.medium() == medium
             })
     }
 }

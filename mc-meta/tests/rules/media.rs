@@ -152,6 +152,18 @@ fn an_upsert_goes_where_a_put_would() {
 }
 
 #[test]
+fn an_upsert_is_not_written_over_a_value_in_another_medium() {
+    let master = mixed(&[(DRAM, 100), (SSD, 100)]);
+    put_as(&master, at(0), "a", 60, &asking(SSD)).unwrap();
+    put(&master, at(0), "b", 60).unwrap();
+    // There is no room in DRAM, so that something has to go from there.
+    let config = ReplicateConfig::default();
+    let put = PutStart { key: key("a"), slice_lengths: &[60], config: &config };
+    let grant = master.upsert_start(secs(60), WRITER, &put).unwrap();
+    assert_eq!((names(&grant), master.exist(secs(60), key("b"))), (vec!["segment-0"], false));
+}
+
+#[test]
 fn a_drain_stays_in_its_medium_unless_targets_are_named() {
     let master = mixed(&[(SSD, 1000), (DRAM, 1000)]);
     let drain = |targets: &[&str]| master.create_drain_job(at(0), &["segment-0"], targets, 1);
