@@ -1,4 +1,4 @@
-//! The client for callers without an async runtime.
+//! The client, and any object store, for callers without an async runtime.
 //!
 //! [`Client`] has every call of the async [`Client`](crate::Client), under the same name and
 //! with the same arguments, and returns when the call is over. What a call does, promises
@@ -12,6 +12,8 @@
 //! After [`shutdown`](Client::shutdown), which may be called twice, every call fails with
 //! the variant `Closed` of its error, whose code is
 //! [`UnavailableInCurrentStatus`](crate::ErrorCode::UnavailableInCurrentStatus).
+//!
+//! [`Store`] is the same for any [`ObjectStore`].
 //!
 //! # Threads
 //! The calling thread asks the master itself, on a socket that nobody else uses meanwhile,
@@ -53,18 +55,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use mc_rpc::blocking::in_place;
 use mc_rpc::{ClusterReport, ObjectDescription, Refusal, ReplicaDescription, ReplicaPage};
-use mc_transport::MemorySlice;
+use mc_transport::{Memory, MemorySlice};
 use mc_types::{ClientId, Endpoint, Generation, ObjectKey, SegmentId, TaskId};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::client::{
-    ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MountedSegment, Put,
+    ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MountedSegment, Put, PutMode,
     PutOutcome, SegmentError, SegmentOptions, Stat,
 };
 use crate::config::ClientConfig;
 pub use crate::error::GivenUp;
 use crate::error::{CallError, GetError, PutError, StartError};
-use crate::{ListCursor, ReplicateConfig, TaskReport};
+use crate::{ListCursor, ObjectStore, ReplicateConfig, StoreError, TaskReport};
 
 /// Threads of a client that serves somebody.
 const THREADS: usize = 2;
@@ -82,16 +84,36 @@ type Hosts = Vec<(ClientId, Vec<Box<str>>)>;
 /// [`shutdown`](Self::shutdown), the master finds out by the missing heartbeat.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    // Ends before the client that it drives.
+    driver: Arc<Driver>,
+    client: crate::Client,
 }
 
-struct Inner {
-    client: crate::Client,
+/// Any [`ObjectStore`] with calls that return when they are over; see the [module](self).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use mc_store::{MemoryStore, ObjectStore, blocking::Store};
+/// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// let store: Store<dyn ObjectStore> = Store::new(runtime, Arc::new(MemoryStore::new()));
+/// store.put("block", "keys and values".into())?;
+/// assert_eq!(store.get("block")?, "keys and values");
+/// # Ok(()) }
+/// ```
+pub struct Store<S: ?Sized = dyn ObjectStore> {
+    // Ends before the store that it drives.
+    driver: Arc<Driver>,
+    store: Arc<S>,
+}
+
+/// Drives futures on the threads that wait for them.
+struct Driver {
     /// Taken only when this is dropped.
     runtime: Option<Runtime>,
 }
 
-impl Drop for Inner {
+impl Drop for Driver {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             // Waits for nothing, so that a client may be dropped on any thread.
@@ -102,7 +124,7 @@ impl Drop for Inner {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Client").field(&self.inner.client).finish()
+        f.debug_tuple("Client").field(&self.client).finish()
     }
 }
 
@@ -150,7 +172,7 @@ impl ClientBuilder {
         let runtime = builder.enable_all().build().map_err(StartError::Runtime)?;
         let connected = runtime.block_on(unless(give_up, self.connect()));
         match connected.map_err(StartError::from).flatten() {
-            Ok(client) => Ok(Client { inner: Arc::new(Inner { client, runtime: Some(runtime) }) }),
+            Ok(client) => Ok(Client { driver: Driver::new(runtime), client }),
             Err(error) => {
                 // A name may still be looked up, which nobody waits for.
                 runtime.shutdown_background();
@@ -201,7 +223,7 @@ impl Client {
     /// be driven by [`block_on`](Self::block_on).
     #[must_use]
     pub fn as_async(&self) -> &crate::Client {
-        &self.inner.client
+        &self.client
     }
 
     /// Waits for a future in the runtime of this client. What the future begins with, up to
@@ -224,11 +246,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let mut future = pin!(future);
-        match self.begin(future.as_mut(), || false) {
-            Poll::Ready(output) => output,
-            Poll::Pending => self.runtime().block_on(future),
-        }
+        self.driver.block_on(future)
     }
 
     /// As [`block_on`](Self::block_on), until `give_up` says that nobody waits any more,
@@ -257,6 +275,90 @@ impl Client {
         future: F,
         give_up: fn() -> bool,
     ) -> Result<F::Output, GivenUp> {
+        self.driver.block_on_unless(future, give_up)
+    }
+
+    /// The same client as an [`ObjectStore`], which shares its threads.
+    #[must_use]
+    pub fn as_store(&self) -> Store<crate::Client> {
+        Store { driver: Arc::clone(&self.driver), store: Arc::new(self.client.clone()) }
+    }
+}
+
+impl<S: ?Sized> Store<S> {
+    /// The store, whose calls are driven in `runtime`; its clock and sockets must be enabled as far
+    /// as the store needs them.
+    #[must_use]
+    pub fn new(runtime: Runtime, store: Arc<S>) -> Self {
+        Self { driver: Driver::new(runtime), store }
+    }
+
+    /// The same store as another type, as `Arc<dyn ObjectStore>`.
+    #[must_use]
+    pub fn map<T: ?Sized>(self, convert: impl FnOnce(Arc<S>) -> Arc<T>) -> Store<T> {
+        Store { driver: self.driver, store: convert(self.store) }
+    }
+
+    /// The async store behind this one.
+    #[must_use]
+    pub fn as_async(&self) -> &S {
+        &self.store
+    }
+
+    /// As [`Client::block_on`].
+    ///
+    /// # Panics
+    /// On a thread that runs async tasks, and when the future panics.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.driver.block_on(future)
+    }
+
+    /// As [`Client::block_on_unless`].
+    ///
+    /// # Errors
+    /// [`GivenUp`].
+    ///
+    /// # Panics
+    /// On a thread that runs async tasks, and when the future or `give_up` panics.
+    pub fn block_on_unless<F: Future>(
+        &self,
+        future: F,
+        give_up: fn() -> bool,
+    ) -> Result<F::Output, GivenUp> {
+        self.driver.block_on_unless(future, give_up)
+    }
+}
+
+impl<S: ?Sized> Clone for Store<S> {
+    fn clone(&self) -> Self {
+        Self { driver: Arc::clone(&self.driver), store: Arc::clone(&self.store) }
+    }
+}
+
+impl<S: ?Sized> fmt::Debug for Store<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    fn new(runtime: Runtime) -> Arc<Self> {
+        Arc::new(Self { runtime: Some(runtime) })
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        match self.begin(future.as_mut(), || false) {
+            Poll::Ready(output) => output,
+            Poll::Pending => self.runtime().block_on(future),
+        }
+    }
+
+    fn block_on_unless<F: Future>(
+        &self,
+        future: F,
+        give_up: fn() -> bool,
+    ) -> Result<F::Output, GivenUp> {
         let mut future = pin!(future);
         let output = match self.begin(future.as_mut(), give_up) {
             Poll::Ready(output) => output,
@@ -277,7 +379,7 @@ impl Client {
     }
 
     fn runtime(&self) -> &Runtime {
-        self.inner.runtime.as_ref().expect("taken only when nobody holds a client")
+        self.runtime.as_ref().expect("taken only when nobody holds a client")
     }
 }
 
@@ -285,153 +387,236 @@ impl Client {
 /// name, or, behind `now`, one that the async client answers at once.
 macro_rules! calls {
     (
-        wait { $(
+        $of:literal wait { $(
             fn $name:ident(&self $(, $argument:ident: $type:ty)* $(,)?) $(-> $answer:ty)?;
         )* }
         now { $(
             fn $at_once:ident(&self) -> $value:ty;
         )* }
     ) => {
-        impl Client {
-            $(
-                #[doc = concat!(
-                    "Waits for [`Client::", stringify!($name), "`](crate::Client::",
-                    stringify!($name), ")."
-                )]
-                pub fn $name(&self $(, $argument: $type)*) $(-> $answer)? {
-                    self.block_on(self.inner.client.$name($($argument),*))
-                }
-            )*
-            $(
-                #[doc = concat!(
-                    "As [`Client::", stringify!($at_once), "`](crate::Client::",
-                    stringify!($at_once), ")."
-                )]
-                #[must_use]
-                pub fn $at_once(&self) -> $value {
-                    self.inner.client.$at_once()
-                }
-            )*
-        }
+        $(
+            #[doc = concat!(
+                "Waits for [`", $of, "::", stringify!($name), "`](crate::", $of, "::",
+                stringify!($name), ")."
+            )]
+            pub fn $name(&self $(, $argument: $type)*) $(-> $answer)? {
+                self.block_on(self.as_async().$name($($argument),*))
+            }
+        )*
+        $(
+            #[doc = concat!(
+                "As [`", $of, "::", stringify!($at_once), "`](crate::", $of, "::",
+                stringify!($at_once), ")."
+            )]
+            #[must_use]
+            pub fn $at_once(&self) -> $value {
+                self.as_async().$at_once()
+            }
+        )*
     };
 }
 
-calls! {
-    wait {
-        fn put(&self, key: &str, value: impl Into<Bytes>) -> Result<PutOutcome, PutError>;
-        fn put_with(
-            &self,
-            key: &str,
-            value: impl Into<Bytes>,
-            config: &ReplicateConfig,
-        ) -> Result<PutOutcome, PutError>;
-        fn put_from(
-            &self,
-            key: &str,
-            source: &MemorySlice,
-            config: &ReplicateConfig,
-        ) -> Result<PutOutcome, PutError>;
-        fn put_parts(
-            &self,
-            key: &str,
-            parts: Vec<Bytes>,
-            config: &ReplicateConfig,
-        ) -> Result<PutOutcome, PutError>;
-        fn batch_put(
-            &self,
-            puts: Vec<Put<'_>>,
-            config: &ReplicateConfig,
-        ) -> Vec<Result<PutOutcome, PutError>>;
-        fn upsert(&self, key: &str, value: impl Into<Bytes>) -> Result<(), PutError>;
-        fn upsert_with(
-            &self,
-            key: &str,
-            value: impl Into<Bytes>,
-            config: &ReplicateConfig,
-        ) -> Result<(), PutError>;
-        fn upsert_from(
-            &self,
-            key: &str,
-            source: &MemorySlice,
-            config: &ReplicateConfig,
-        ) -> Result<(), PutError>;
-        fn batch_upsert(
-            &self,
-            upserts: Vec<Put<'_>>,
-            config: &ReplicateConfig,
-        ) -> Vec<Result<(), PutError>>;
-        fn get(&self, key: &str) -> Result<Bytes, GetError>;
-        fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, GetError>;
-        fn get_range_of(
-            &self,
-            key: &str,
-            generation: Generation,
-            range: Range<u64>,
-        ) -> Result<Bytes, GetError>;
-        fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, GetError>;
-        fn get_range_into(
-            &self,
-            key: &str,
-            offset: u64,
-            target: &MemorySlice,
-        ) -> Result<u64, GetError>;
-        fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, GetError>>;
-        fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, GetError>>;
-        fn exist(&self, key: &str) -> Result<bool, CallError>;
-        fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, CallError>;
-        fn longest_prefix(&self, keys: &[&str]) -> Result<usize, CallError>;
-        fn size(&self, key: &str) -> Result<u64, CallError>;
-        fn batch_size(&self, keys: &[&str]) -> Result<Vec<Result<u64, Refusal>>, CallError>;
-        fn stat(&self, key: &str) -> Result<Stat, CallError>;
-        fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Refusal>>, CallError>;
-        fn remove(&self, key: &str, force: bool) -> Result<(), CallError>;
-        fn batch_remove(
-            &self,
-            keys: &[&str],
-            force: bool,
-        ) -> Result<Vec<Result<(), Refusal>>, CallError>;
-        fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, CallError>;
-        fn remove_all(&self, force: bool) -> Result<u64, CallError>;
-        fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, CallError>;
-        fn find_page(
-            &self,
-            pattern: &str,
-            cursor: ListCursor,
-            limit: usize,
-        ) -> Result<ReplicaPage, CallError>;
-        fn describe(&self, key: &str) -> Result<ObjectDescription, CallError>;
-        fn replicas(&self, key: &str) -> Result<Vec<ReplicaDescription>, CallError>;
-        fn batch_replicas(
-            &self,
-            keys: &[&str],
-        ) -> Result<Vec<Result<Vec<ReplicaDescription>, Refusal>>, CallError>;
-        fn clear_replicas(
-            &self,
-            keys: &[&str],
-            segment_name: Option<&str>,
-        ) -> Result<Vec<ObjectKey>, CallError>;
-        fn copy_to(&self, key: &str, targets: &[&str]) -> Result<TaskId, CallError>;
-        fn move_to(&self, key: &str, source: &str, target: &str) -> Result<TaskId, CallError>;
-        fn task(&self, id: TaskId) -> Result<TaskReport, CallError>;
-        fn wait_for_task(&self, id: TaskId, patience: Duration) -> Result<TaskReport, CallError>;
-        fn mount_segment(&self, options: SegmentOptions) -> Result<SegmentId, SegmentError>;
-        fn unmount_segment(&self, id: SegmentId, grace: Duration) -> Result<(), SegmentError>;
-        fn drain(&self, targets: &[&str], limit: Duration) -> Result<DrainReport, CallError>;
-        fn ping(&self) -> Result<Duration, CallError>;
-        fn cluster_report(&self) -> Result<ClusterReport, CallError>;
-        fn hosts(
-            &self,
-            clients: &[ClientId],
-        ) -> Result<Hosts, CallError>;
-        fn shutdown(&self);
+impl Client {
+    calls! {
+        "Client" wait {
+            fn put(&self, key: &str, value: impl Into<Bytes>) -> Result<PutOutcome, PutError>;
+            fn put_with(
+                &self,
+                key: &str,
+                value: impl Into<Bytes>,
+                config: &ReplicateConfig,
+            ) -> Result<PutOutcome, PutError>;
+            fn put_from(
+                &self,
+                key: &str,
+                source: &MemorySlice,
+                config: &ReplicateConfig,
+            ) -> Result<PutOutcome, PutError>;
+            fn put_parts(
+                &self,
+                key: &str,
+                parts: Vec<Bytes>,
+                config: &ReplicateConfig,
+            ) -> Result<PutOutcome, PutError>;
+            fn batch_put(
+                &self,
+                puts: Vec<Put<'_>>,
+                config: &ReplicateConfig,
+            ) -> Vec<Result<PutOutcome, PutError>>;
+            fn upsert(&self, key: &str, value: impl Into<Bytes>) -> Result<(), PutError>;
+            fn upsert_with(
+                &self,
+                key: &str,
+                value: impl Into<Bytes>,
+                config: &ReplicateConfig,
+            ) -> Result<(), PutError>;
+            fn upsert_from(
+                &self,
+                key: &str,
+                source: &MemorySlice,
+                config: &ReplicateConfig,
+            ) -> Result<(), PutError>;
+            fn batch_upsert(
+                &self,
+                upserts: Vec<Put<'_>>,
+                config: &ReplicateConfig,
+            ) -> Vec<Result<(), PutError>>;
+            fn get(&self, key: &str) -> Result<Bytes, GetError>;
+            fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, GetError>;
+            fn get_range_of(
+                &self,
+                key: &str,
+                generation: Generation,
+                range: Range<u64>,
+            ) -> Result<Bytes, GetError>;
+            fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, GetError>;
+            fn get_range_into(
+                &self,
+                key: &str,
+                offset: u64,
+                target: &MemorySlice,
+            ) -> Result<u64, GetError>;
+            fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, GetError>>;
+            fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, GetError>>;
+            fn exist(&self, key: &str) -> Result<bool, CallError>;
+            fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, CallError>;
+            fn longest_prefix(&self, keys: &[&str]) -> Result<usize, CallError>;
+            fn size(&self, key: &str) -> Result<u64, CallError>;
+            fn batch_size(&self, keys: &[&str]) -> Result<Vec<Result<u64, Refusal>>, CallError>;
+            fn stat(&self, key: &str) -> Result<Stat, CallError>;
+            fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Refusal>>, CallError>;
+            fn remove(&self, key: &str, force: bool) -> Result<(), CallError>;
+            fn batch_remove(
+                &self,
+                keys: &[&str],
+                force: bool,
+            ) -> Result<Vec<Result<(), Refusal>>, CallError>;
+            fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, CallError>;
+            fn remove_all(&self, force: bool) -> Result<u64, CallError>;
+            fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, CallError>;
+            fn find_page(
+                &self,
+                pattern: &str,
+                cursor: ListCursor,
+                limit: usize,
+            ) -> Result<ReplicaPage, CallError>;
+            fn describe(&self, key: &str) -> Result<ObjectDescription, CallError>;
+            fn replicas(&self, key: &str) -> Result<Vec<ReplicaDescription>, CallError>;
+            fn batch_replicas(
+                &self,
+                keys: &[&str],
+            ) -> Result<Vec<Result<Vec<ReplicaDescription>, Refusal>>, CallError>;
+            fn clear_replicas(
+                &self,
+                keys: &[&str],
+                segment_name: Option<&str>,
+            ) -> Result<Vec<ObjectKey>, CallError>;
+            fn copy_to(&self, key: &str, targets: &[&str]) -> Result<TaskId, CallError>;
+            fn move_to(&self, key: &str, source: &str, target: &str) -> Result<TaskId, CallError>;
+            fn task(&self, id: TaskId) -> Result<TaskReport, CallError>;
+            fn wait_for_task(&self, id: TaskId, patience: Duration) -> Result<TaskReport, CallError>;
+            fn mount_segment(&self, options: SegmentOptions) -> Result<SegmentId, SegmentError>;
+            fn unmount_segment(&self, id: SegmentId, grace: Duration) -> Result<(), SegmentError>;
+            fn drain(&self, targets: &[&str], limit: Duration) -> Result<DrainReport, CallError>;
+            fn ping(&self) -> Result<Duration, CallError>;
+            fn cluster_report(&self) -> Result<ClusterReport, CallError>;
+            fn hosts(
+                &self,
+                clients: &[ClientId],
+            ) -> Result<Hosts, CallError>;
+            fn shutdown(&self);
+        }
+        now {
+            fn id(&self) -> ClientId;
+            fn role(&self) -> ClientRole;
+            fn endpoint(&self) -> Option<Endpoint>;
+            fn segment_name(&self) -> Option<&str>;
+            fn segments(&self) -> Vec<MountedSegment>;
+            fn metrics(&self) -> ClientMetrics;
+            fn http_addr(&self) -> Option<SocketAddr>;
+        }
     }
-    now {
-        fn id(&self) -> ClientId;
-        fn role(&self) -> ClientRole;
-        fn endpoint(&self) -> Option<Endpoint>;
-        fn segment_name(&self) -> Option<&str>;
-        fn segments(&self) -> Vec<MountedSegment>;
-        fn metrics(&self) -> ClientMetrics;
-        fn http_addr(&self) -> Option<SocketAddr>;
+}
+
+/// Futures of stores are boxed, so that any store will do.
+impl<S: ObjectStore + ?Sized> Store<S> {
+    calls! {
+        "ObjectStore" wait {
+            fn store(
+                &self,
+                put: Put<'_>,
+                config: &ReplicateConfig,
+                mode: PutMode,
+            ) -> Result<PutOutcome, StoreError>;
+            fn batch_store(
+                &self,
+                puts: Vec<Put<'_>>,
+                config: &ReplicateConfig,
+                mode: PutMode,
+            ) -> Vec<Result<PutOutcome, StoreError>>;
+            fn put(&self, key: &str, value: Bytes) -> Result<PutOutcome, StoreError>;
+            fn put_with(
+                &self,
+                key: &str,
+                value: Bytes,
+                config: &ReplicateConfig,
+            ) -> Result<PutOutcome, StoreError>;
+            fn put_from(
+                &self,
+                key: &str,
+                source: &MemorySlice,
+                config: &ReplicateConfig,
+            ) -> Result<PutOutcome, StoreError>;
+            fn put_parts(
+                &self,
+                key: &str,
+                parts: Vec<Bytes>,
+                config: &ReplicateConfig,
+            ) -> Result<PutOutcome, StoreError>;
+            fn upsert(&self, key: &str, value: Bytes) -> Result<(), StoreError>;
+            fn upsert_with(
+                &self,
+                key: &str,
+                value: Bytes,
+                config: &ReplicateConfig,
+            ) -> Result<(), StoreError>;
+            fn get(&self, key: &str) -> Result<Bytes, StoreError>;
+            fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>>;
+            fn get_range(
+                &self,
+                key: &str,
+                range: Range<u64>,
+                generation: Option<Generation>,
+            ) -> Result<Bytes, StoreError>;
+            fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, StoreError>;
+            fn get_range_into(
+                &self,
+                key: &str,
+                offset: u64,
+                target: &MemorySlice,
+            ) -> Result<u64, StoreError>;
+            fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, StoreError>>;
+            fn exist(&self, key: &str) -> Result<bool, StoreError>;
+            fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError>;
+            fn longest_prefix(&self, keys: &[&str]) -> Result<usize, StoreError>;
+            fn size(&self, key: &str) -> Result<u64, StoreError>;
+            fn stat(&self, key: &str) -> Result<Stat, StoreError>;
+            fn batch_stat(
+                &self,
+                keys: &[&str],
+            ) -> Result<Vec<Result<Stat, StoreError>>, StoreError>;
+            fn remove(&self, key: &str, force: bool) -> Result<(), StoreError>;
+            fn batch_remove(
+                &self,
+                keys: &[&str],
+                force: bool,
+            ) -> Result<Vec<Result<(), StoreError>>, StoreError>;
+            fn remove_all(&self, force: bool) -> Result<u64, StoreError>;
+            fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, StoreError>;
+            fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, StoreError>;
+            fn register(&self, memory: &Memory) -> Result<(), StoreError>;
+            fn unregister(&self, memory: &Memory) -> Result<(), StoreError>;
+        }
+        now {}
     }
 }

@@ -6,18 +6,21 @@ pub mod blocking;
 mod by_key;
 mod client;
 mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 #[doc(hidden)]
 pub mod doctest;
 mod environment;
 mod error;
 mod master;
+mod object_store;
 mod ticker;
 
 pub use by_key::{Positions, by_key};
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
     GetInto, HotCacheConfig, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put,
-    PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat,
+    PutMode, PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat,
 };
 pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
 pub use environment::{Environment, System, Work};
@@ -34,6 +37,9 @@ pub use mc_transport::{
 pub use mc_types::{
     ByteSize, ClientId, ErrorCode, Generation, KeyError, MAX_KEY_LEN, MediaType, ObjectKey,
     SegmentId, TaskId,
+};
+pub use object_store::{
+    MemoryStore, ObjectStore, ReplicaTransfer, ReplicatedStore, StoreError, StoreFailure,
 };
 pub use ticker::{Ticker, TickerProblem, TickerState, TickerWatch};
 

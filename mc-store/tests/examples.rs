@@ -5,6 +5,8 @@
 mod own_parts;
 #[path = "../examples/own_transport.rs"]
 mod own_transport;
+#[path = "../examples/prompt_cache.rs"]
+mod prompt_cache;
 
 #[test]
 fn a_master_with_parts_of_your_own() {
@@ -14,4 +16,9 @@ fn a_master_with_parts_of_your_own() {
 #[test]
 fn a_client_with_a_transport_of_your_own() {
     own_transport::main().unwrap();
+}
+
+#[test]
+fn an_application_that_runs_with_any_store() {
+    prompt_cache::main().unwrap();
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use mc_rpc::{Refusal, RpcError};
 use mc_standalone::DummyError;
-use mc_store::{CallError, ErrorCode, GetError, PutError, SegmentError, StartError};
+use mc_store::{CallError, ErrorCode, SegmentError, StartError, StoreError};
 
 /// Success.
 pub(crate) const OK: i32 = 0;
@@ -76,8 +76,7 @@ impl Failure {
 /// Whether another put than the one that was asked for is there. Who asks for one put lives with
 /// that; a lease that is too short, which has the same number, should be seen.
 fn is_replaced(error: &(dyn Error + 'static)) -> bool {
-    matches!(error.downcast_ref(), Some(GetError::Replaced))
-        || matches!(error.downcast_ref(), Some(DummyError::Replaced))
+    matches!(error.downcast_ref(), Some(StoreError::Replaced))
 }
 
 /// An error's text and those of the causes behind it.
@@ -119,7 +118,7 @@ macro_rules! failures {
 }
 
 failures! {
-    PutError or Closed, GetError or Closed, CallError or Closed, SegmentError or Closed,
+    StoreError or Closed, CallError or Closed, SegmentError or Closed,
     DummyError, RpcError,
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use mc_store::{GetInto, by_key};
 use mc_transport::{Memory, MemorySlice};
 use mc_types::{Generation, KeyRef};
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use crate::error::DummyError;
 use crate::wire::{
     Call, Failure, MAX_OBJECTS, MAX_PIECES, MAX_PIECES_OF_CALL, Object, Reply, Wanted,
 };
-use mc_store::{GetInto, by_key};
 
 /// Room for a value whose length is not known, at least.
 const SMALLEST_GUESS: usize = 4 << 10;
@@ -49,30 +49,27 @@ impl Guess {
 }
 
 impl DummyClient {
-    /// The value of `key`, whole and verified, copied out of the local buffer.
+    /// As [`ObjectStore::get`](mc_store::ObjectStore::get).
     ///
     /// # Errors
-    /// [`DummyError`]; no bytes are returned then.
+    /// [`DummyError`].
     pub async fn get(&self, key: &str) -> Result<Bytes, DummyError> {
         self.batch_get(&[key]).await.pop().expect("one value for each key")
     }
 
-    /// Some of the bytes of `key`'s value: those of `range`, fewer when the value ends
-    /// before. Only they are read.
+    /// As [`ObjectStore::get_range`](mc_store::ObjectStore::get_range), of any put.
     ///
     /// # Errors
-    /// [`DummyError`]; also when the range begins behind the value's end or ends before it
-    /// begins.
+    /// [`DummyError`].
     pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, DummyError> {
         self.core.shared.read_range(key, None, range).await
     }
 
-    /// As [`get_range`](Self::get_range), but only of this put, as [`stat`](Self::stat) tells
-    /// it: ranges that are read one by one are of one value then.
+    /// As [`ObjectStore::get_range`](mc_store::ObjectStore::get_range), of this put.
     ///
     /// # Errors
-    /// As [`get_range`](Self::get_range), and [`Replaced`](DummyError::Replaced) when the key
-    /// has the value of another put now.
+    /// [`DummyError`]; [`Replaced`](DummyError::Replaced) when the key has the value of another put
+    /// now.
     pub async fn get_range_of(
         &self,
         key: &str,
@@ -82,12 +79,10 @@ impl DummyClient {
         self.core.shared.read_range(key, Some(generation), range).await
     }
 
-    /// Fills `target`, which the real client must reach, with the bytes of `key`'s value
-    /// from `offset` on, and says how many there are: fewer than `target` has, when the
-    /// value ends before.
+    /// As [`ObjectStore::get_range_into`](mc_store::ObjectStore::get_range_into).
     ///
     /// # Errors
-    /// As [`get_range`](Self::get_range); what is in `target` is then undefined.
+    /// As [`get_into`](Self::get_into).
     pub async fn get_range_into(
         &self,
         key: &str,
@@ -99,9 +94,7 @@ impl DummyClient {
         self.batch_get_into(vec![get]).await.pop().expect("one length for each key")
     }
 
-    /// Reads the value of `key` straight into `target`, which the real client must reach
-    /// ([`allocate`](Self::allocate), [`register`](Self::register)), and says how many
-    /// bytes it has. The rest of `target` is untouched.
+    /// As [`ObjectStore::get_into`](mc_store::ObjectStore::get_into).
     ///
     /// # Errors
     /// [`DummyError`]; what is in `target` is then undefined.
@@ -110,9 +103,8 @@ impl DummyClient {
         self.batch_get_into(vec![get]).await.pop().expect("one length for each key")
     }
 
-    /// The values of many keys, each on its own; in the order of the keys. As many are read
-    /// at the same time as the local buffer has room for. A key that is named twice has one
-    /// value.
+    /// As [`ObjectStore::batch_get`](mc_store::ObjectStore::batch_get). As many values are read at
+    /// the same time as the local buffer has room for.
     pub async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, DummyError>> {
         let shared = &self.core.shared;
         let named = by_key(keys.iter().copied());
@@ -125,12 +117,8 @@ impl DummyClient {
         values.into_iter().map(|value| value.expect("every key is in a group")).collect()
     }
 
-    /// Reads many objects, or parts of them, into memory of the caller that the real client
-    /// reaches, each on its own, and says how many bytes were read of each; in the order of the
-    /// requests. Targets must not overlap.
-    ///
-    /// All parts of one key are of one put, also when the key is replaced meanwhile. For parts
-    /// that several calls read, [`GetInto::generation`] names the put.
+    /// As [`ObjectStore::batch_get_into`](mc_store::ObjectStore::batch_get_into); the real client
+    /// must reach the targets ([`allocate`](Self::allocate), [`register`](Self::register)).
     pub async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, DummyError>> {
         let shared = &self.core.shared;
         shared.read_into(&gets, shared.deadline()).await
@@ -157,7 +145,7 @@ impl<'a> Item<'a> {
 }
 
 impl Shared {
-    async fn read_range(
+    pub(super) async fn read_range(
         &self,
         key: &str,
         generation: Option<Generation>,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use mc_store::Stat;
 use mc_types::{Generation, KeyRef, ObjectKey};
 use tokio::time::Instant;
 
@@ -9,23 +10,20 @@ use super::DummyClient;
 use super::shared::Shared;
 use crate::error::DummyError;
 use crate::wire::{Call, Keys, MAX_OBJECTS, Reply};
-use mc_store::Stat;
 
 impl DummyClient {
-    /// Whether `key` can be read. A yes keeps the object from being taken away for the
-    /// length of a lease.
+    /// As [`ObjectStore::exist`](mc_store::ObjectStore::exist).
     ///
     /// # Errors
-    /// [`DummyError`] when the key is not one or the real client cannot say.
+    /// [`DummyError`].
     pub async fn exist(&self, key: &str) -> Result<bool, DummyError> {
         Ok(self.batch_exist(&[key]).await?[0])
     }
 
-    /// Whether each key can be read, as [`exist`](Self::exist) says; in the order of the
-    /// keys.
+    /// As [`ObjectStore::batch_exist`](mc_store::ObjectStore::batch_exist).
     ///
     /// # Errors
-    /// [`DummyError`] when one of the keys is not one or the real client cannot say.
+    /// [`DummyError`].
     pub async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, DummyError> {
         check(keys)?;
         let mut flags = Vec::with_capacity(keys.len());
@@ -38,11 +36,10 @@ impl DummyClient {
         Ok(flags)
     }
 
-    /// How many of the leading keys can be read: how much of a prompt need not be
-    /// computed. Protects nothing from being taken away.
+    /// As [`ObjectStore::longest_prefix`](mc_store::ObjectStore::longest_prefix).
     ///
     /// # Errors
-    /// As [`batch_exist`](Self::batch_exist).
+    /// [`DummyError`].
     pub async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, DummyError> {
         check(keys)?;
         let mut found = 0;
@@ -56,21 +53,19 @@ impl DummyClient {
         Ok(found)
     }
 
-    /// Removes an object. `force` disregards that somebody may be reading it.
+    /// As [`ObjectStore::remove`](mc_store::ObjectStore::remove).
     ///
     /// # Errors
-    /// [`DummyError`]; [`NotFound`](DummyError::NotFound) for a missing object, and the
-    /// code of others tells one that somebody reads.
+    /// [`DummyError`].
     pub async fn remove(&self, key: &str, force: bool) -> Result<(), DummyError> {
         let mut outcomes = self.batch_remove(&[key], force).await?;
         outcomes.pop().expect("one outcome for each key")
     }
 
-    /// Removes many objects, each on its own; in the order of the keys.
+    /// As [`ObjectStore::batch_remove`](mc_store::ObjectStore::batch_remove).
     ///
     /// # Errors
-    /// [`DummyError`] when one of the keys is not one or the real client cannot be asked;
-    /// within, what became of each key.
+    /// [`DummyError`]; within, what became of each key.
     pub async fn batch_remove(
         &self,
         keys: &[&str],
@@ -89,28 +84,26 @@ impl DummyClient {
         Ok(outcomes)
     }
 
-    /// Removes every object but unfinished ones and, unless forced, those that somebody
-    /// may be reading; says how many.
+    /// As [`ObjectStore::remove_all`](mc_store::ObjectStore::remove_all).
     ///
     /// # Errors
-    /// [`DummyError`] when the real client cannot be asked.
+    /// [`DummyError`].
     pub async fn remove_all(&self, force: bool) -> Result<u64, DummyError> {
         self.count(&Call::RemoveAll { force }).await
     }
 
-    /// The length of a value in bytes.
+    /// As [`ObjectStore::size`](mc_store::ObjectStore::size).
     ///
     /// # Errors
-    /// [`DummyError`] when there is no such object or the real client cannot say.
+    /// [`DummyError`].
     pub async fn size(&self, key: &str) -> Result<u64, DummyError> {
         Ok(self.stat(key).await?.len)
     }
 
-    /// The lengths of many values, each on its own; in the order of the keys.
+    /// [`size`](Self::size) of many values, each on its own; in the order of the keys.
     ///
     /// # Errors
-    /// [`DummyError`] when one of the keys is not one or the real client cannot be asked;
-    /// within, what became of each key.
+    /// [`DummyError`]; within, what became of each key.
     pub async fn batch_size(
         &self,
         keys: &[&str],
@@ -119,21 +112,18 @@ impl DummyClient {
         Ok(stats.map(|stat| stat.map(|stat| stat.len)).collect())
     }
 
-    /// How many bytes the object has, and which put it came from. Keeps it from being taken
-    /// away for the length of a lease, as [`exist`](Self::exist) does; another put may replace
-    /// it all the same.
+    /// As [`ObjectStore::stat`](mc_store::ObjectStore::stat).
     ///
     /// # Errors
-    /// [`DummyError`] when there is no such object or the real client cannot say.
+    /// [`DummyError`].
     pub async fn stat(&self, key: &str) -> Result<Stat, DummyError> {
         self.batch_stat(&[key]).await?.pop().expect("one answer for each key")
     }
 
-    /// [`stat`](Self::stat) of many objects, each on its own; in the order of the keys.
+    /// As [`ObjectStore::batch_stat`](mc_store::ObjectStore::batch_stat).
     ///
     /// # Errors
-    /// [`DummyError`] when one of the keys is not one or the real client cannot be asked;
-    /// within, why nothing is known of an object.
+    /// [`DummyError`]; within, what became of each key.
     pub async fn batch_stat(
         &self,
         keys: &[&str],
@@ -142,10 +132,10 @@ impl DummyClient {
         shared.stat(keys, shared.deadline()).await
     }
 
-    /// Keys that match a regular expression, at most so many, in no order.
+    /// As [`ObjectStore::find`](mc_store::ObjectStore::find).
     ///
     /// # Errors
-    /// [`DummyError`] when the pattern is none or the real client cannot be asked.
+    /// [`DummyError`].
     pub async fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, DummyError> {
         let mut found = Vec::new();
         let mut from = Some(0);
@@ -165,11 +155,10 @@ impl DummyClient {
         Ok(found)
     }
 
-    /// Removes the objects whose keys match a regular expression, as
-    /// [`remove_all`](Self::remove_all) removes all; says how many.
+    /// As [`ObjectStore::remove_by_regex`](mc_store::ObjectStore::remove_by_regex).
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// [`DummyError`].
     pub async fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, DummyError> {
         let pattern = Cow::Borrowed(pattern);
         self.count(&Call::RemoveByRegex { pattern, force }).await

@@ -7,6 +7,7 @@ mod dial;
 mod get;
 mod keeper;
 mod keys;
+mod object_store;
 mod put;
 mod replicas;
 mod session;
@@ -24,8 +25,9 @@ use super::error::DummyError;
 
 /// A client that lets another process of this host, the real client, do the work.
 ///
-/// It has the methods of [`Client`](mc_store::Client), with the same meaning; errors are
-/// [`DummyError`]s. Values lie in memory that both processes see:
+/// It has the methods of [`Client`](mc_store::Client), with the same meaning, which
+/// [`ObjectStore`](mc_store::ObjectStore) and [`ReplicatedStore`](mc_store::ReplicatedStore)
+/// describe; errors are [`DummyError`]s. Values lie in memory that both processes see:
 ///
 /// * [`allocate`](Self::allocate) takes memory from the *local buffer*, which is shared
 ///   from the start. [`put_from`](Self::put_from) and [`get_into`](Self::get_into) with

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use mc_meta::ReplicateConfig;
+use mc_store::{Put, PutMode, PutOutcome};
 use mc_transport::{Memory, MemorySlice, Source};
 use mc_types::KeyRef;
 use tokio::time::Instant;
@@ -14,19 +15,19 @@ use crate::error::DummyError;
 use crate::wire::{
     Call, MAX_OBJECTS, MAX_PIECES, MAX_PIECES_OF_CALL, Object, Outcome, PutCall, Reply,
 };
-use mc_store::{Put, PutOutcome};
 
+/// Values go by way of the local buffer; slices of memory are sent straight from there by the real
+/// client, which must reach them ([`allocate`](Self::allocate), [`register`](Self::register)).
 impl DummyClient {
-    /// Stores `value` under `key`, in one replica, by way of the local buffer. A key that is
-    /// there already keeps its value.
+    /// As [`ObjectStore::put`](mc_store::ObjectStore::put).
     ///
     /// # Errors
     /// [`DummyError`]; the object is not readable then, unless the answer was lost.
     pub async fn put(&self, key: &str, value: impl Into<Bytes>) -> Result<PutOutcome, DummyError> {
-        self.put_one(Put::new(key, value.into()), &ReplicateConfig::default()).await
+        self.put_with(key, value, &ReplicateConfig::default()).await
     }
 
-    /// Stores `value` under `key` as `config` says.
+    /// As [`ObjectStore::put_with`](mc_store::ObjectStore::put_with).
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -36,13 +37,10 @@ impl DummyClient {
         value: impl Into<Bytes>,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, DummyError> {
-        self.put_one(Put::new(key, value.into()), config).await
+        self.store_one(Put::new(key, value.into()), config, PutMode::Put).await
     }
 
-    /// Stores the bytes of `source` under `key`, sent straight from there by the real
-    /// client, which must reach them ([`allocate`](Self::allocate),
-    /// [`register`](Self::register)). Whoever changes them during the call makes readers see
-    /// a checksum that does not match.
+    /// As [`ObjectStore::put_from`](mc_store::ObjectStore::put_from).
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -52,12 +50,10 @@ impl DummyClient {
         source: &MemorySlice,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, DummyError> {
-        self.put_one(Put::new(key, source.clone()), config).await
+        self.store_one(Put::new(key, source.clone()), config, PutMode::Put).await
     }
 
-    /// Stores `parts`, one after the other, as the value of `key`, by way of the local
-    /// buffer. Each is a slice of the object with a checksum of its own; parts without
-    /// bytes are left out.
+    /// As [`ObjectStore::put_parts`](mc_store::ObjectStore::put_parts).
     ///
     /// # Errors
     /// As [`put`](Self::put).
@@ -67,33 +63,21 @@ impl DummyClient {
         parts: Vec<Bytes>,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, DummyError> {
-        let slices = parts.into_iter().filter(|part| !part.is_empty()).map(Source::from).collect();
-        self.put_one(Put { key, slices }, config).await
+        let slices = parts.into_iter().map(Source::from).collect();
+        self.store_one(Put { key, slices }, config, PutMode::Put).await
     }
 
-    async fn put_one(
-        &self,
-        put: Put<'_>,
-        config: &ReplicateConfig,
-    ) -> Result<PutOutcome, DummyError> {
-        let mut outcomes = self.batch_put(vec![put], config).await;
-        outcomes.pop().expect("one outcome for each put")
-    }
-
-    /// Stores many objects, each on its own: one that fails hinders no other. The outcomes
-    /// are in the order of the puts. Slices that are bytes go by way of the local buffer, as
-    /// many at the same time as it has room for; slices of memory must be in the real
-    /// client's reach.
+    /// [`ObjectStore::batch_store`](mc_store::ObjectStore::batch_store) in [`PutMode::Put`]. As
+    /// many values are on their way as the local buffer has room for.
     pub async fn batch_put(
         &self,
         puts: Vec<Put<'_>>,
         config: &ReplicateConfig,
     ) -> Vec<Result<PutOutcome, DummyError>> {
-        self.core.shared.store_all(puts, config, false).await
+        self.core.shared.store_all(puts, config, PutMode::Put).await
     }
 
-    /// Stores `value` under `key`, by way of the local buffer, whether the key has a value or
-    /// not. Readers see the old value or the new one.
+    /// As [`ObjectStore::upsert`](mc_store::ObjectStore::upsert).
     ///
     /// # Errors
     /// [`DummyError`]; the old value is still there then, unless the new one was to be
@@ -102,7 +86,7 @@ impl DummyClient {
         self.upsert_with(key, value, &ReplicateConfig::default()).await
     }
 
-    /// Stores `value` under `key` as `config` says, whether the key has a value or not.
+    /// As [`ObjectStore::upsert_with`](mc_store::ObjectStore::upsert_with).
     ///
     /// # Errors
     /// As [`upsert`](Self::upsert).
@@ -112,8 +96,7 @@ impl DummyClient {
         value: impl Into<Bytes>,
         config: &ReplicateConfig,
     ) -> Result<(), DummyError> {
-        let mut outcomes = self.batch_upsert(vec![Put::new(key, value.into())], config).await;
-        outcomes.pop().expect("one outcome for each upsert")
+        self.store_one(Put::new(key, value.into()), config, PutMode::Upsert).await.map(drop)
     }
 
     /// Stores the bytes of `source` under `key`, as [`put_from`](Self::put_from) does,
@@ -127,37 +110,46 @@ impl DummyClient {
         source: &MemorySlice,
         config: &ReplicateConfig,
     ) -> Result<(), DummyError> {
-        let mut outcomes = self.batch_upsert(vec![Put::new(key, source.clone())], config).await;
-        outcomes.pop().expect("one outcome for each upsert")
+        self.store_one(Put::new(key, source.clone()), config, PutMode::Upsert).await.map(drop)
     }
 
-    /// Stores many objects, each on its own, whether their keys have values or not. The
-    /// outcomes are in the order of the upserts. Of a key that comes twice the last value is
-    /// stored.
+    /// [`ObjectStore::batch_store`](mc_store::ObjectStore::batch_store) in [`PutMode::Upsert`].
     pub async fn batch_upsert(
         &self,
         upserts: Vec<Put<'_>>,
         config: &ReplicateConfig,
     ) -> Vec<Result<(), DummyError>> {
-        let outcomes = self.core.shared.store_all(upserts, config, true).await;
-        outcomes.into_iter().map(|outcome| outcome.map(|_| ())).collect()
+        let outcomes = self.core.shared.store_all(upserts, config, PutMode::Upsert).await;
+        outcomes.into_iter().map(|outcome| outcome.map(drop)).collect()
+    }
+
+    async fn store_one(
+        &self,
+        put: Put<'_>,
+        config: &ReplicateConfig,
+        mode: PutMode,
+    ) -> Result<PutOutcome, DummyError> {
+        let mut outcomes = self.core.shared.store_all(vec![put], config, mode).await;
+        outcomes.pop().expect("one outcome for each put")
     }
 }
 
 impl Shared {
     /// Stores objects in as many calls as it takes.
-    async fn store_all(
+    pub(super) async fn store_all(
         &self,
-        puts: Vec<Put<'_>>,
+        mut puts: Vec<Put<'_>>,
         config: &ReplicateConfig,
-        upsert: bool,
+        mode: PutMode,
     ) -> Vec<Result<PutOutcome, DummyError>> {
         let deadline = self.deadline();
+        // An object has no empty slices; a caller's parts may happen to be empty.
+        puts.iter_mut().for_each(|put| put.slices.retain(|slice| !slice.is_empty()));
         let mut outcomes = vec![None; puts.len()];
         let mut next = 0;
         while next < puts.len() {
             let chunk = self.gather(&puts, &mut next, deadline, &mut outcomes).await;
-            self.store(chunk, config, upsert, deadline, &mut outcomes).await;
+            self.store(chunk, config, mode, deadline, &mut outcomes).await;
         }
         let done = "every object is in one chunk, or has an error";
         outcomes.into_iter().map(|outcome| outcome.expect(done)).collect()
@@ -253,7 +245,7 @@ impl Shared {
         &self,
         chunk: Chunk<'_>,
         config: &ReplicateConfig,
-        upsert: bool,
+        mode: PutMode,
         deadline: Instant,
         outcomes: &mut Outcomes,
     ) {
@@ -261,6 +253,7 @@ impl Shared {
         if places.is_empty() {
             return;
         }
+        let upsert = mode == PutMode::Upsert;
         let call = Call::Put(PutCall { puts: objects, config: config.into(), upsert });
         match self.call(&call, held, deadline).await {
             Ok(Reply::Put(answers)) if answers.len() == places.len() => {

@@ -18,11 +18,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 impl DummyClient {
-    /// Everything about one object: where it is, who put it, how long it is protected.
-    /// Looking protects nothing.
+    /// As [`ReplicatedStore::describe`](mc_store::ReplicatedStore::describe).
     ///
     /// # Errors
-    /// [`DummyError`] when there is no such object or the real client cannot say.
+    /// [`DummyError`].
     pub async fn describe(&self, key: &str) -> Result<ObjectDescription, DummyError> {
         check(&[key])?;
         match self.ask(&Call::Describe { key: Cow::Borrowed(key) }).await? {
@@ -68,10 +67,10 @@ impl DummyClient {
         self.begin(&Call::Move { key: Cow::Borrowed(key), source, target }).await
     }
 
-    /// Where a task is in its life.
+    /// As [`ReplicatedStore::task`](mc_store::ReplicatedStore::task).
     ///
     /// # Errors
-    /// [`DummyError`] when there is no such task (any more) or the real client cannot say.
+    /// [`DummyError`].
     pub async fn task(&self, id: TaskId) -> Result<TaskReport, DummyError> {
         match self.ask(&Call::Task { id: id.to_bytes() }).await? {
             Reply::Reported(report) => {

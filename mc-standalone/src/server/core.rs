@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use mc_places::Places;
+use mc_store::Client;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::limits::Limits;
 use crate::secret::Secret;
-use mc_store::Client;
 
 /// What every connection needs.
 pub(super) struct Core {

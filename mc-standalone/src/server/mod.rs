@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mc_places::Places;
+use mc_store::Client;
 use mc_types::ByteSize;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -26,7 +27,6 @@ use super::error::ServeError;
 use super::greeting::{Greeting, MAX_NAME};
 use super::secret::{Secret, random};
 use super::wire::VERSION;
-use mc_store::Client;
 
 /// The port where dummy clients look for their real client.
 pub const DEFAULT_PORT: u16 = 50052;

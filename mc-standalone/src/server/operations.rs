@@ -1,12 +1,12 @@
 //! What calls do: one method of the real client each.
 
 use mc_meta::ListCursor;
+use mc_store::{CallError, Client, GetError, GetInto, Put, PutError, PutOutcome, Stat};
 use mc_transport::Source;
 use mc_types::{ErrorCode, Generation, TaskId};
 
 use super::memories::Memories;
 use crate::wire::{Call, Failure, Keys, MAX_OBJECTS, Outcome, PutCall, Reply, Wanted};
-use mc_store::{CallError, Client, GetError, GetInto, Put, PutError, PutOutcome, Stat};
 
 /// Does what `call` asks. Calls about memory are not done here.
 pub(super) async fn execute(

@@ -103,8 +103,7 @@ impl Client {
     /// [`GetError`]; [`OutOfRange`](GetError::OutOfRange) when the range begins behind
     /// the value's end or ends before it begins.
     pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, GetError> {
-        let values = self.get_owned(&[key], Some(range), None, ClientOperation::GetRange).await;
-        values.into_iter().next().expect("one value for each key")
+        self.read_range(key, range, None).await
     }
 
     /// As [`get_range`](Self::get_range), but only of this put, as [`stat`](Self::stat) tells
@@ -131,8 +130,17 @@ impl Client {
         generation: Generation,
         range: Range<u64>,
     ) -> Result<Bytes, GetError> {
+        self.read_range(key, range, Some(generation)).await
+    }
+
+    pub(crate) async fn read_range(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        generation: Option<Generation>,
+    ) -> Result<Bytes, GetError> {
         let operation = ClientOperation::GetRange;
-        let values = self.get_owned(&[key], Some(range), Some(generation), operation).await;
+        let values = self.get_owned(&[key], Some(range), generation, operation).await;
         values.into_iter().next().expect("one value for each key")
     }
 

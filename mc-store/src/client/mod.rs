@@ -35,7 +35,6 @@ mod settle;
 mod store;
 mod tasks;
 mod unstoppable;
-mod upsert;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -53,7 +52,7 @@ pub use keys::Stat;
 pub use metrics::{
     ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics, PathMetrics,
 };
-pub use put::{Put, PutOutcome};
+pub use put::{Put, PutMode, PutOutcome};
 pub use reports::ReportMetrics;
 pub use segments::{MountedSegment, SegmentError, SegmentOptions};
 

@@ -1,12 +1,22 @@
-//! Puts: objects under keys that have none yet.
+//! Puts and upserts: objects under keys that have none yet, or whatever their keys have.
+
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use mc_meta::ReplicateConfig;
 use mc_transport::{MemorySlice, Source};
 
-use super::store::Mode;
 use super::{Client, ClientOperation};
 use crate::error::PutError;
+
+/// What becomes of the value that a key has already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PutMode {
+    /// It stays.
+    Put,
+    /// It is replaced.
+    Upsert,
+}
 
 /// What became of a put that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +64,7 @@ impl Client {
     /// [`PutError`]; the object is not readable then.
     pub async fn put(&self, key: &str, value: impl Into<Bytes>) -> Result<PutOutcome, PutError> {
         let put = Put::new(key, value.into());
-        self.put_one(put, &ReplicateConfig::default()).await
+        self.store_one(put, &ReplicateConfig::default(), PutMode::Put).await
     }
 
     /// Stores `value` under `key` as `config` says.
@@ -76,7 +86,7 @@ impl Client {
         value: impl Into<Bytes>,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, PutError> {
-        self.put_one(Put::new(key, value.into()), config).await
+        self.store_one(Put::new(key, value.into()), config, PutMode::Put).await
     }
 
     /// Stores the bytes of `source` under `key`, sent straight from there.
@@ -102,7 +112,7 @@ impl Client {
         source: &MemorySlice,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, PutError> {
-        self.put_one(Put::new(key, source.clone()), config).await
+        self.store_one(Put::new(key, source.clone()), config, PutMode::Put).await
     }
 
     /// Stores `parts`, one after the other, as the value of `key`. Each is a slice of the
@@ -128,16 +138,7 @@ impl Client {
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, PutError> {
         let slices = parts.into_iter().map(Source::from).collect();
-        self.put_one(Put { key, slices }, config).await
-    }
-
-    async fn put_one(
-        &self,
-        put: Put<'_>,
-        config: &ReplicateConfig,
-    ) -> Result<PutOutcome, PutError> {
-        let outcomes = self.store(vec![put], config, Mode::Put, ClientOperation::Put).await;
-        outcomes.into_iter().next().expect("one outcome for each put")
+        self.store_one(Put { key, slices }, config, PutMode::Put).await
     }
 
     /// Stores many objects, each on its own: one that fails hinders no other.
@@ -163,6 +164,139 @@ impl Client {
         puts: Vec<Put<'_>>,
         config: &ReplicateConfig,
     ) -> Vec<Result<PutOutcome, PutError>> {
-        self.store(puts, config, Mode::Put, ClientOperation::BatchPut).await
+        self.store_many(puts, config, PutMode::Put).await
+    }
+
+    /// Stores `value` under `key`, whether the key has a value or not. The old value can
+    /// be read until the new one takes its place; a reader gets either of them whole.
+    ///
+    /// Only when there is no room for both, and nobody is reading the old value, is the
+    /// new one written in its place: the key cannot be read then until that is done. Of
+    /// several upserts of a key at the same time the one that began last wins, and the
+    /// others fail.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// client.upsert("state", "one").await?;
+    /// client.upsert("state", "two").await?;
+    /// assert_eq!(&client.get("state").await?[..], b"two");
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`PutError`]; the old value is still there then, unless the new one was to be
+    /// written in its place.
+    pub async fn upsert(&self, key: &str, value: impl Into<Bytes>) -> Result<(), PutError> {
+        self.upsert_with(key, value, &ReplicateConfig::default()).await
+    }
+
+    /// Stores `value` under `key` as `config` says, whether the key has a value or not.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::ReplicateConfig;
+    /// let config = ReplicateConfig::default().replicas(2);
+    /// client.upsert_with("state", "one", &config).await?;
+    /// client.upsert_with("state", "two", &config).await?;
+    /// assert_eq!(client.get("state").await?, "two");
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`upsert`](Self::upsert).
+    pub async fn upsert_with(
+        &self,
+        key: &str,
+        value: impl Into<Bytes>,
+        config: &ReplicateConfig,
+    ) -> Result<(), PutError> {
+        self.store_one(Put::new(key, value.into()), config, PutMode::Upsert).await.map(drop)
+    }
+
+    /// Stores the bytes of `source` under `key`, sent straight from there, whether the key
+    /// has a value or not. Whoever changes them during the call makes readers see a
+    /// checksum that does not match.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::{Memory, ReplicateConfig};
+    /// let memory = Memory::allocate(5)?;
+    /// memory.whole().copy_from(0, b"state")?;
+    /// client.upsert_from("key", &memory.whole(), &ReplicateConfig::default()).await?;
+    /// assert_eq!(client.get("key").await?, "state");
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`upsert`](Self::upsert).
+    pub async fn upsert_from(
+        &self,
+        key: &str,
+        source: &MemorySlice,
+        config: &ReplicateConfig,
+    ) -> Result<(), PutError> {
+        self.store_one(Put::new(key, source.clone()), config, PutMode::Upsert).await.map(drop)
+    }
+
+    /// Stores many objects, each on its own, whether their keys have values or not. The
+    /// outcomes are in the order of the upserts. Of a key that comes twice the last value
+    /// is stored, and its outcome is that of all.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use bytes::Bytes;
+    /// use mc_store::{Put, ReplicateConfig};
+    /// let block = |key, text: &'static str| Put::new(key, Bytes::from(text));
+    /// let upserts = vec![block("a", "1"), block("b", "2"), block("a", "3")];
+    /// for outcome in client.batch_upsert(upserts, &ReplicateConfig::default()).await {
+    ///     outcome?;
+    /// }
+    /// assert_eq!(&client.get("a").await?[..], b"3");
+    /// # Ok(()) });
+    /// ```
+    pub async fn batch_upsert(
+        &self,
+        upserts: Vec<Put<'_>>,
+        config: &ReplicateConfig,
+    ) -> Vec<Result<(), PutError>> {
+        let outcomes = self.store_many(upserts, config, PutMode::Upsert).await;
+        outcomes.into_iter().map(|outcome| outcome.map(drop)).collect()
+    }
+
+    pub(crate) async fn store_one(
+        &self,
+        put: Put<'_>,
+        config: &ReplicateConfig,
+        mode: PutMode,
+    ) -> Result<PutOutcome, PutError> {
+        let operation = match mode {
+            PutMode::Put => ClientOperation::Put,
+            PutMode::Upsert => ClientOperation::Upsert,
+        };
+        let outcomes = self.store(vec![put], config, mode, operation).await;
+        outcomes.into_iter().next().expect("one outcome for each put")
+    }
+
+    pub(crate) async fn store_many(
+        &self,
+        mut puts: Vec<Put<'_>>,
+        config: &ReplicateConfig,
+        mode: PutMode,
+    ) -> Vec<Result<PutOutcome, PutError>> {
+        if mode == PutMode::Put {
+            return self.store(puts, config, mode, ClientOperation::BatchPut).await;
+        }
+        // A value that another of the same batch replaces is not sent at all.
+        let keys: Vec<&str> = puts.iter().map(|put| put.key).collect();
+        let last: HashMap<&str, usize> = keys.iter().copied().zip(0..).collect();
+        let mut at = 0..;
+        puts.retain(|put| at.next() == last.get(put.key).copied());
+        let sent: Vec<&str> = puts.iter().map(|put| put.key).collect();
+        let outcomes = self.store(puts, config, mode, ClientOperation::BatchUpsert).await;
+        if sent.len() == keys.len() {
+            return outcomes;
+        }
+        let by_key: HashMap<&str, _> = sent.into_iter().zip(outcomes).collect();
+        keys.iter().map(|key| by_key[key].clone()).collect()
     }
 }

@@ -15,7 +15,7 @@ use mc_transport::BootTime;
 use mc_types::ObjectKey;
 
 use super::core::Core;
-use super::store::Mode;
+use super::put::PutMode as Mode;
 
 /// The first pause before the master is asked again; each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

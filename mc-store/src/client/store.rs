@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::core::Core;
 use super::data::{Job, LostLinks};
-use super::put::{Put, PutOutcome};
+use super::put::{Put, PutMode as Mode, PutOutcome};
 use super::settle::Unsettled;
 use super::unstoppable::Unstoppable;
 use super::{Client, ClientOperation};
@@ -29,15 +29,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Objects asked room for in one call. Larger batches are divided, so that the
 /// first objects of a batch that exceeds the pool can make room for its last.
 const CHUNK: usize = 1024;
-
-/// What becomes of a value that is there already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// It stays.
-    Put,
-    /// It is replaced.
-    Upsert,
-}
 
 impl Client {
     pub(super) async fn store(

@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use mc_standalone::DummyClient;
-use mc_store::blocking::{self, GivenUp, unless};
+use mc_store::blocking::{self, GivenUp};
 use mc_store::{
-    Generation, GetInto, ObjectKey, Put, PutOutcome, ReplicaDescription, ReplicateConfig, Source,
-    Stat, TaskId, TaskReport,
+    Generation, GetInto, ObjectKey, Put, PutMode, PutOutcome, ReplicaDescription, ReplicaTransfer,
+    ReplicateConfig, ReplicatedStore, Source, Stat, StoreError, TaskId, TaskReport,
 };
 use mc_transport::{Memory, MemorySlice};
 use tokio::runtime::Runtime;
@@ -18,110 +19,62 @@ use crate::interrupt::is_interrupted;
 
 /// Does what a store is asked for. Every call blocks, so the interpreter has to be released.
 #[derive(Debug)]
-pub(super) enum Backend {
-    /// A member of the cluster.
-    Own(blocking::Client),
-    /// Calls another process of this host.
-    Served(Served),
-}
-
-/// A dummy client, and what drives it.
-#[derive(Debug)]
-pub(super) struct Served {
-    client: DummyClient,
-    /// Taken only when this is dropped.
-    runtime: Option<Runtime>,
-}
-
-impl Served {
-    pub(super) fn new(client: DummyClient, runtime: Runtime) -> Self {
-        Self { client, runtime: Some(runtime) }
-    }
-
-    fn wait<F: Future>(&self, future: F) -> Result<F::Output, Failure> {
-        let runtime = self.runtime.as_ref().expect("taken only when this is dropped");
-        runtime.block_on(unless(is_interrupted, future)).map_err(|GivenUp| Failure::GIVEN_UP)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// Waits for the call of that name of either client, and makes the same of what it answers.
-macro_rules! wait {
-    ($backend:expr, $client:ident => $call:expr, $make:expr) => {
-        match $backend {
-            Backend::Own(own) => {
-                let $client = own.as_async();
-                wait_for(own, $call).map($make)
-            }
-            Backend::Served(served) => {
-                let $client = &served.client;
-                served.wait($call).map($make)
-            }
-        }
-    };
-}
-
-fn wait_for<F: Future>(own: &blocking::Client, future: F) -> Result<F::Output, Failure> {
-    own.block_on_unless(future, is_interrupted).map_err(|GivenUp| Failure::GIVEN_UP)
-}
-
-fn one<T, E>(outcome: Result<T, E>) -> Result<T, Failure>
-where
-    Failure: From<E>,
-{
-    outcome.map_err(Failure::from)
-}
-
-fn each<T, E>(outcomes: Vec<Result<T, E>>) -> Vec<Result<T, Failure>>
-where
-    Failure: From<E>,
-{
-    outcomes.into_iter().map(one).collect()
-}
-
-/// Whether a value that is there already stays or makes room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
-    Put,
-    Upsert,
+pub(super) struct Backend {
+    store: blocking::Store<dyn ReplicatedStore>,
+    /// The same as a member of the cluster; none, when another process of this host is that.
+    own: Option<blocking::Client>,
 }
 
 impl Backend {
+    /// A member of the cluster.
+    pub(super) fn member(client: blocking::Client) -> Self {
+        Self { store: client.as_store().map(|store| store as _), own: Some(client) }
+    }
+
+    /// A client that another process of this host serves, driven by `runtime`.
+    pub(super) fn served(client: DummyClient, runtime: Runtime) -> Self {
+        Self { store: blocking::Store::new(runtime, Arc::new(client)), own: None }
+    }
+
+    fn wait<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, Failure> {
+        Ok(wait_for(&self.store, call)??)
+    }
+
+    fn wait_for_each<T>(
+        &self,
+        count: usize,
+        call: impl Future<Output = Vec<Result<T, StoreError>>>,
+    ) -> Vec<Result<T, Failure>> {
+        match wait_for(&self.store, call) {
+            Ok(outcomes) => each(outcomes),
+            Err(failure) => (0..count).map(|_| Err(failure)).collect(),
+        }
+    }
+
+    fn store(&self) -> &dyn ReplicatedStore {
+        self.store.as_async()
+    }
+
     /// Stores objects; one that is there already is as good as stored by a put.
-    pub(super) fn store(
+    pub(super) fn store_all(
         &self,
         puts: Vec<Put<'_>>,
         config: &ReplicateConfig,
-        mode: Mode,
+        mode: PutMode,
     ) -> Vec<Result<(), Failure>> {
         let count = puts.len();
         let puts = self.fit(puts);
-        let outcomes = match mode {
-            Mode::Put => {
-                let outcomes = wait!(self, client => client.batch_put(puts, config), each);
-                outcomes.map(|outcomes| outcomes.into_iter().map(|one| one.map(done)).collect())
-            }
-            Mode::Upsert => wait!(self, client => client.batch_upsert(puts, config), each),
-        };
-        outcomes.unwrap_or_else(|failure| vec![Err(failure); count])
+        let outcomes = self.wait_for_each(count, self.store().batch_store(puts, config, mode));
+        outcomes.into_iter().map(|outcome| outcome.map(done)).collect()
     }
 
-    /// Of memory that the real client cannot reach, a copy goes through the local buffer.
+    /// Of memory that the store cannot reach, a copy is stored.
     fn fit<'a>(&self, mut puts: Vec<Put<'a>>) -> Vec<Put<'a>> {
-        if let Self::Served(_) = self {
-            for source in puts.iter_mut().flat_map(|put| &mut put.slices) {
-                if let Source::Memory(slice) = source
-                    && !is_shared(slice)
-                {
-                    *source = Bytes::from(slice.to_vec()).into();
-                }
+        for source in puts.iter_mut().flat_map(|put| &mut put.slices) {
+            if let Source::Memory(slice) = source
+                && !self.reaches(slice)
+            {
+                *source = Bytes::from(slice.to_vec()).into();
             }
         }
         puts
@@ -129,11 +82,11 @@ impl Backend {
 
     /// Whether bytes go straight into this memory.
     pub(super) fn reaches(&self, target: &MemorySlice) -> bool {
-        matches!(self, Self::Own(_)) || is_shared(target)
+        self.store().can_register(target.memory())
     }
 
     pub(super) fn get(&self, key: &str) -> Result<Bytes, Failure> {
-        wait!(self, client => client.get(key), one).flatten()
+        self.wait(self.store().get(key))
     }
 
     /// Some bytes of a value; only of this put, if one is named: of another one the failure is
@@ -144,52 +97,43 @@ impl Backend {
         generation: Option<Generation>,
         range: Range<u64>,
     ) -> Result<Bytes, Failure> {
-        let Some(put) = generation else {
-            return wait!(self, client => client.get_range(key, range), one).flatten();
-        };
-        wait!(self, client => client.get_range_of(key, put, range), one).flatten()
+        self.wait(self.store().get_range(key, range, generation))
     }
 
     pub(super) fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, Failure>> {
-        let values = wait!(self, client => client.batch_get(keys), each);
-        values.unwrap_or_else(|failure| vec![Err(failure); keys.len()])
+        self.wait_for_each(keys.len(), self.store().batch_get(keys))
     }
 
     pub(super) fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, Failure> {
-        wait!(self, client => client.get_into(key, target), one).flatten()
+        self.wait(self.store().get_into(key, target))
     }
 
     pub(super) fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, Failure>> {
-        let count = gets.len();
-        let lengths = wait!(self, client => client.batch_get_into(gets), each);
-        lengths.unwrap_or_else(|failure| vec![Err(failure); count])
+        self.wait_for_each(gets.len(), self.store().batch_get_into(gets))
     }
 
     pub(super) fn exist(&self, key: &str) -> Result<bool, Failure> {
-        wait!(self, client => client.exist(key), one).flatten()
+        self.wait(self.store().exist(key))
     }
 
     pub(super) fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, Failure> {
-        wait!(self, client => client.batch_exist(keys), one).flatten()
+        self.wait(self.store().batch_exist(keys))
     }
 
     pub(super) fn size(&self, key: &str) -> Result<u64, Failure> {
-        wait!(self, client => client.size(key), one).flatten()
+        self.wait(self.store().size(key))
     }
 
     pub(super) fn stat(&self, key: &str) -> Result<Stat, Failure> {
-        wait!(self, client => client.stat(key), one).flatten()
+        self.wait(self.store().stat(key))
     }
 
     pub(super) fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Failure>>, Failure> {
-        match self {
-            Self::Own(own) => Ok(each(wait_for(own, own.as_async().batch_stat(keys))??)),
-            Self::Served(served) => Ok(each(served.wait(served.client.batch_stat(keys))??)),
-        }
+        self.wait(self.store().batch_stat(keys)).map(each)
     }
 
     pub(super) fn remove(&self, key: &str, force: bool) -> Result<(), Failure> {
-        wait!(self, client => client.remove(key, force), one).flatten()
+        self.wait(self.store().remove(key, force))
     }
 
     pub(super) fn batch_remove(
@@ -197,36 +141,22 @@ impl Backend {
         keys: &[&str],
         force: bool,
     ) -> Result<Vec<Result<(), Failure>>, Failure> {
-        match self {
-            Self::Own(own) => Ok(each(wait_for(own, own.as_async().batch_remove(keys, force))??)),
-            Self::Served(served) => {
-                Ok(each(served.wait(served.client.batch_remove(keys, force))??))
-            }
-        }
+        self.wait(self.store().batch_remove(keys, force)).map(each)
     }
 
     pub(super) fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, Failure> {
-        wait!(self, client => client.remove_by_regex(pattern, force), one).flatten()
+        self.wait(self.store().remove_by_regex(pattern, force))
     }
 
     pub(super) fn remove_all(&self, force: bool) -> Result<u64, Failure> {
-        wait!(self, client => client.remove_all(force), one).flatten()
+        self.wait(self.store().remove_all(force))
     }
 
     pub(super) fn batch_replicas(
         &self,
         keys: &[&str],
     ) -> Result<Vec<Result<Vec<ReplicaDescription>, Failure>>, Failure> {
-        match self {
-            Self::Own(own) => Ok(each(wait_for(own, own.as_async().batch_replicas(keys))??)),
-            Self::Served(served) => served.wait(async {
-                let mut found = Vec::with_capacity(keys.len());
-                for key in keys {
-                    found.push(one(served.client.replicas(key).await));
-                }
-                found
-            }),
-        }
+        self.wait(self.store().batch_replicas(keys)).map(each)
     }
 
     pub(super) fn clear_replicas(
@@ -235,68 +165,72 @@ impl Backend {
         segment_name: Option<&str>,
     ) -> Result<Vec<ObjectKey>, Failure> {
         let own = self.own("batch_replica_clear")?;
-        Ok(wait_for(own, own.as_async().clear_replicas(keys, segment_name))??)
+        Ok(wait_for(&self.store, own.as_async().clear_replicas(keys, segment_name))??)
     }
 
-    pub(super) fn copy_to(&self, key: &str, targets: &[&str]) -> Result<TaskId, Failure> {
-        wait!(self, client => client.copy_to(key, targets), one).flatten()
-    }
-
-    pub(super) fn move_to(&self, key: &str, source: &str, target: &str) -> Result<TaskId, Failure> {
-        wait!(self, client => client.move_to(key, source, target), one).flatten()
+    pub(super) fn transfer(
+        &self,
+        key: &str,
+        transfer: ReplicaTransfer<'_>,
+    ) -> Result<TaskId, Failure> {
+        self.wait(self.store().transfer(key, transfer))
     }
 
     pub(super) fn task(&self, id: TaskId) -> Result<TaskReport, Failure> {
-        wait!(self, client => client.task(id), one).flatten()
+        self.wait(self.store().task(id))
     }
 
     /// Whether the master answers.
     pub(super) fn is_reachable(&self) -> bool {
-        match self {
-            Self::Own(own) => matches!(wait_for(own, own.as_async().ping()), Ok(Ok(_))),
+        match &self.own {
+            Some(own) => matches!(wait_for(&self.store, own.as_async().ping()), Ok(Ok(_))),
             // The real client asks the master.
-            Self::Served(_) => self.exist("health check").is_ok(),
+            None => self.exist("health check").is_ok(),
         }
     }
 
-    /// Makes memory known from which, and into which, bytes will move.
+    /// Makes memory known from which, and into which, bytes will move. What the store cannot reach
+    /// is copied.
     pub(super) fn register(&self, memory: &Memory) -> Result<(), Failure> {
-        match self {
-            Self::Served(served) if memory.shareable().is_some() => {
-                Ok(served.wait(served.client.register(memory))??)
-            }
-            // Everything is reached where it is, or copied.
-            _ => Ok(()),
+        match self.store().can_register(memory) {
+            true => self.wait(self.store().register(memory)),
+            false => Ok(()),
         }
     }
 
     /// The opposite of [`register`](Self::register).
     pub(super) fn unregister(&self, memory: &Memory) -> Result<(), Failure> {
-        match self {
-            Self::Served(served) if memory.shareable().is_some() => {
-                Ok(served.wait(served.client.unregister(memory))??)
-            }
-            _ => Ok(()),
+        match self.store().can_register(memory) {
+            true => self.wait(self.store().unregister(memory)),
+            false => Ok(()),
         }
     }
 
     /// The client of this process; a dummy client has none, and `what` is refused.
     pub(super) fn own(&self, what: &str) -> Result<&blocking::Client, Failure> {
-        match self {
-            Self::Own(client) => Ok(client),
-            Self::Served(_) => {
-                tracing::warn!("{what} is not for a dummy client; ask the real client's process");
-                Err(Failure::NOT_SUPPORTED)
-            }
-        }
+        self.own.as_ref().ok_or_else(|| {
+            tracing::warn!("{what} is not for a dummy client; ask the real client's process");
+            Failure::NOT_SUPPORTED
+        })
     }
 
     /// Leaves the cluster. Calls that are under way end by themselves.
     pub(super) fn shut_down(&self) {
-        if let Self::Own(client) = self {
+        if let Some(client) = &self.own {
             client.shutdown();
         }
     }
+}
+
+fn wait_for<F: Future>(
+    store: &blocking::Store<dyn ReplicatedStore>,
+    call: F,
+) -> Result<F::Output, Failure> {
+    store.block_on_unless(call, is_interrupted).map_err(|GivenUp| Failure::GIVEN_UP)
+}
+
+fn each<T>(outcomes: Vec<Result<T, StoreError>>) -> Vec<Result<T, Failure>> {
+    outcomes.into_iter().map(|outcome| outcome.map_err(Failure::from)).collect()
 }
 
 fn done(outcome: PutOutcome) {
@@ -304,8 +238,4 @@ fn done(outcome: PutOutcome) {
         // Somebody stores the key, which has one value.
         PutOutcome::Stored | PutOutcome::Existing | PutOutcome::Pending => {}
     }
-}
-
-fn is_shared(slice: &MemorySlice) -> bool {
-    slice.memory().shareable().is_some()
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use mc_store::{Put, ReplicateConfig as Native};
+use mc_store::{Put, PutMode, ReplicateConfig as Native};
 use pyo3::prelude::*;
 
 use super::arguments::{Flag, Items, Medium, Size};
-use super::backend::{Backend, Mode};
+use super::backend::Backend;
 use super::enumerations::{ObjectDataType, SoftPinAction};
 use crate::error::Failure;
 
@@ -202,10 +202,10 @@ impl Plan {
         backend: &Backend,
         puts: Vec<Put<'_>>,
         places: &[usize],
-        mode: Mode,
+        mode: PutMode,
     ) -> Vec<Result<(), Failure>> {
         if self.groups.is_empty() {
-            return backend.store(puts, &self.config, mode);
+            return backend.store_all(puts, &self.config, mode);
         }
         let mut outcomes = vec![Err(Failure::INTERNAL); puts.len()];
         let mut groups: BTreeMap<&str, Vec<(usize, Put<'_>)>> = BTreeMap::new();
@@ -216,7 +216,7 @@ impl Plan {
             let mut config = self.config.clone();
             config.group = Some(group).filter(|name| !name.is_empty()).map(Into::into);
             let (at, puts): (Vec<_>, Vec<_>) = members.into_iter().unzip();
-            for (at, outcome) in at.into_iter().zip(backend.store(puts, &config, mode)) {
+            for (at, outcome) in at.into_iter().zip(backend.store_all(puts, &config, mode)) {
                 outcomes[at] = outcome;
             }
         }

@@ -1,11 +1,10 @@
 //! Storing values: objects with the buffer protocol, and memory by its address.
 
-use mc_store::{Put, Source};
+use mc_store::{Put, PutMode, Source};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::arguments::{Items, Size, Texts, pair_up};
-use super::backend::Mode;
 use super::config::{Plan, ReplicateConfig};
 use super::session::Session;
 use super::{NOT_SET_UP, Store, events};
@@ -43,7 +42,7 @@ macro_rules! pairs {
             ) -> PyResult<$answer> {
                 events::check(store_event_infos, $count)?;
                 let work = $work;
-                work(self, py, &config, Mode::Put)
+                work(self, py, &config, PutMode::Put)
             }
 
             $(#[$upsert_doc])*
@@ -57,7 +56,7 @@ macro_rules! pairs {
             ) -> PyResult<$answer> {
                 events::check(store_event_infos, $count)?;
                 let work = $work;
-                work(self, py, &config, Mode::Upsert)
+                work(self, py, &config, PutMode::Upsert)
             }
         }
     )*};
@@ -205,7 +204,7 @@ impl Store {
     ) -> PyResult<i32> {
         events::check(store_event_infos, 1)?;
         let pieces = [(metadata_buffer_ptr, metadata_size), (buffer_ptr, size)];
-        self.store_pieces(py, key, &pieces, &config, Mode::Put)
+        self.store_pieces(py, key, &pieces, &config, PutMode::Put)
     }
 
     /// batch_put_from_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]],
@@ -238,7 +237,7 @@ impl Store {
         let keys = keys.as_strs();
         let pieces: Vec<_> = all_buffer_ptrs.into_iter().zip(all_sizes).map(pair_up).collect();
         let pieces = pieces.iter().map(|pieces| pieces.as_deref());
-        let outcomes = detached(py, || session.store_pieces(&keys, pieces, plan, Mode::Put))?;
+        let outcomes = detached(py, || session.store_pieces(&keys, pieces, plan, PutMode::Put))?;
         Ok(outcomes.into_iter().map(code_of).collect())
     }
 }
@@ -251,7 +250,7 @@ impl Store {
         key: &str,
         values: impl IntoIterator<Item = Bound<'py, PyAny>>,
         config: &Config<'_>,
-        mode: Mode,
+        mode: PutMode,
         empty: i32,
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
@@ -283,7 +282,7 @@ impl Store {
         keys: &Texts,
         values: &[Bound<'_, PyAny>],
         config: &Config<'_>,
-        mode: Mode,
+        mode: PutMode,
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
         if keys.len() != values.len() {
@@ -311,7 +310,7 @@ impl Store {
         key: &str,
         pieces: &[(Size, Size)],
         config: &Config<'_>,
-        mode: Mode,
+        mode: PutMode,
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
         let plan = plan(config, 1);
@@ -328,7 +327,7 @@ impl Store {
         addresses: &[Size],
         sizes: &[Size],
         config: &Config<'_>,
-        mode: Mode,
+        mode: PutMode,
     ) -> PyResult<Vec<i32>> {
         let Some(session) = self.session()? else {
             return Ok(vec![NOT_SET_UP.code(); keys.len()]);
@@ -352,7 +351,7 @@ impl Session {
         keys: &[&str],
         pieces: impl IntoIterator<Item = Option<&'a [(Size, Size)]>>,
         plan: Result<Plan, Failure>,
-        mode: Mode,
+        mode: PutMode,
     ) -> Vec<Result<(), Failure>> {
         let plan = match plan {
             Ok(plan) => plan,
@@ -384,7 +383,7 @@ pub(super) fn store_all(
     keys: &[&str],
     sources: Vec<Result<Vec<Source>, Failure>>,
     plan: &Plan,
-    mode: Mode,
+    mode: PutMode,
 ) -> Vec<Result<(), Failure>> {
     let mut outcomes = Vec::with_capacity(keys.len());
     let mut puts = Vec::with_capacity(keys.len());

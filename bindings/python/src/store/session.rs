@@ -14,7 +14,7 @@ use mc_transport::{Memory, MemoryOptions, MemorySlice};
 use parking_lot::Mutex;
 use tokio::runtime;
 
-use super::backend::{Backend, Served};
+use super::backend::Backend;
 use crate::error::Failure;
 use crate::interrupt::is_interrupted;
 use crate::memory::Buffers;
@@ -55,7 +55,7 @@ impl Session {
         })?;
         let named = client.segment_name().map(ToOwned::to_owned);
         let hostname = named.or_else(|| config.local_hostname.clone()).unwrap_or_default();
-        Ok(Self::new(Backend::Own(client), hostname, config, None))
+        Ok(Self::new(Backend::member(client), hostname, config, None))
     }
 
     /// Becomes a dummy client of the real client at `server`.
@@ -84,7 +84,7 @@ impl Session {
                 return Err(failure);
             }
         };
-        let backend = Backend::Served(Served::new(client, runtime));
+        let backend = Backend::served(client, runtime);
         let pool = match mem_pool_size {
             0 => None,
             size => {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mc_meta::TaskKind;
-use mc_store::{TaskId, TaskReport};
+use mc_store::{ReplicaTransfer, TaskId, TaskReport};
 use pyo3::prelude::*;
 
 use super::arguments::{Size, Texts};
@@ -54,7 +54,8 @@ impl Store {
     ) -> PyResult<(Halves, i32)> {
         let Some(session) = self.session()? else { return Ok(((0, 0), NOT_SET_UP.code())) };
         let targets = targets.as_strs();
-        Ok(created(detached(py, || session.backend.copy_to(key, &targets))?))
+        let copy = ReplicaTransfer::Copy { targets: &targets };
+        Ok(created(detached(py, || session.backend.transfer(key, copy))?))
     }
 
     /// create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]
@@ -69,7 +70,8 @@ impl Store {
         target: &str,
     ) -> PyResult<(Halves, i32)> {
         let Some(session) = self.session()? else { return Ok(((0, 0), NOT_SET_UP.code())) };
-        Ok(created(detached(py, || session.backend.move_to(key, source, target))?))
+        let transfer = ReplicaTransfer::Move { source, target };
+        Ok(created(detached(py, || session.backend.transfer(key, transfer))?))
     }
 
     /// query_task(self, task_id: tuple[int, int]) -> tuple[QueryTaskResponse | None, int]

@@ -1,0 +1,118 @@
+//! What is read, and what is not.
+
+use mc_transport::Memory;
+use mc_types::ErrorCode;
+
+use super::{Subject, content, put};
+use crate::{GetInto, StoreError};
+
+pub(super) async fn a_missing_object_is_not_found(store: Subject) {
+    let memory = store.allocate(8).expect("there is memory");
+    let not_found = |error: StoreError| {
+        assert!(matches!(error, StoreError::NotFound), "{error}");
+        assert_eq!(error.code(), ErrorCode::ObjectNotFound);
+        assert!(!error.is_retryable());
+    };
+    not_found(store.get("k").await.expect_err("no object"));
+    not_found(store.get_range("k", 0..1, None).await.expect_err("no object"));
+    not_found(store.get_into("k", &memory.whole()).await.expect_err("no object"));
+    not_found(store.size("k").await.expect_err("no object"));
+    not_found(store.stat("k").await.expect_err("no object"));
+    not_found(store.remove("k", true).await.expect_err("no object"));
+}
+
+pub(super) async fn ranges_are_exact(store: Subject) {
+    let value = content("key", 100_000);
+    put(&*store, "key", value.clone()).await;
+    for (start, end) in
+        [(0, 1), (0, 100_000), (4095, 70_001), (99_999, 200_000), (100_000, 100_001)]
+    {
+        let read = store.get_range("key", start..end, None).await.expect("it is a range");
+        assert_eq!(read, value[start as usize..end.min(100_000) as usize], "{start}..{end}");
+    }
+    #[allow(clippy::reversed_empty_ranges, reason = "it is what must be refused")]
+    for range in [100_001..100_002, 5..4] {
+        let error = store.get_range("key", range, None).await.expect_err("it is no range");
+        assert_eq!(error.code(), ErrorCode::InvalidParams, "{error}");
+    }
+    let memory = store.allocate(1000).expect("there is memory");
+    let read = store.get_range_into("key", 99_500, &memory.whole()).await;
+    assert_eq!(read.expect("it is a range"), 500);
+    assert_eq!(memory.slice(0, 500).expect("it lies inside").to_vec(), value[99_500..]);
+}
+
+pub(super) async fn a_named_put_is_read_or_nothing(store: Subject) {
+    put(&*store, "key", "keys and values").await;
+    let first = store.stat("key").await.expect("it is stored").generation;
+    let read = store.get_range("key", 9..15, Some(first)).await;
+    assert_eq!(read.expect("it is that put"), "values");
+    store.upsert("key", "others, as long".into()).await.expect("there is room");
+    let error = store.get_range("key", 9..15, Some(first)).await.expect_err("it is another");
+    assert!(matches!(error, StoreError::Replaced), "{error}");
+    assert_eq!(error.code(), ErrorCode::LeaseExpired);
+    let memory = store.allocate(15).expect("there is memory");
+    let get = GetInto::new("key", memory.whole()).generation(first);
+    let read = store.batch_get_into(vec![get]).await;
+    assert!(matches!(read[..], [Err(StoreError::Replaced)]), "{read:?}");
+}
+
+pub(super) async fn bytes_are_read_into_memory(store: Subject) {
+    let value = content("key", 5000);
+    put(&*store, "key", value.clone()).await;
+    let memory = store.allocate(6000).expect("there is memory");
+    memory.whole().copy_from(0, &[7; 6000]).expect("it is as long");
+    let target = memory.slice(500, 5400).expect("it lies inside");
+    assert_eq!(store.get_into("key", &target).await.expect("it is stored"), 5000);
+    let bytes = memory.whole().to_vec();
+    assert_eq!(bytes[500..5500], value);
+    assert!(bytes[..500].iter().chain(&bytes[5500..]).all(|&byte| byte == 7), "untouched");
+}
+
+pub(super) async fn a_target_that_is_too_small_is_refused(store: Subject) {
+    put(&*store, "key", content("key", 5000)).await;
+    let memory = store.allocate(4999).expect("there is memory");
+    let error = store.get_into("key", &memory.whole()).await.expect_err("it does not fit");
+    assert!(matches!(error, StoreError::BufferTooSmall { needed: 5000, given: 4999 }), "{error}");
+    assert_eq!(error.code(), ErrorCode::InvalidParams);
+}
+
+pub(super) async fn values_are_scattered(store: Subject) {
+    let value = content("key", 5000);
+    put(&*store, "key", value.clone()).await;
+    let memory = store.allocate(10_000).expect("there is memory");
+    let piece = |at, len| memory.slice(at, len).expect("it lies inside");
+    let whole = GetInto::scattered("key", vec![piece(0, 1000), piece(5000, 4500)]);
+    let part = GetInto::new("key", piece(2000, 100)).range(4900..6000);
+    let read = store.batch_get_into(vec![whole, part]).await;
+    assert!(matches!(read[..], [Ok(5000), Ok(100)]), "{read:?}");
+    assert_eq!(piece(0, 1000).to_vec(), value[..1000]);
+    assert_eq!(piece(5000, 4000).to_vec(), value[1000..]);
+    assert_eq!(piece(2000, 100).to_vec(), value[4900..]);
+}
+
+pub(super) async fn a_batch_has_one_value_for_each_key(store: Subject) {
+    put(&*store, "a", "1").await;
+    put(&*store, "b", "2").await;
+    let values = store.batch_get(&["b", "none", "a", "", "b"]).await;
+    let [Ok(b), Err(StoreError::NotFound), Ok(a), Err(StoreError::Key(_)), Ok(again)] = &values[..]
+    else {
+        panic!("{values:?}")
+    };
+    assert_eq!((&b[..], &a[..], &again[..]), (&b"2"[..], &b"1"[..], &b"2"[..]));
+    assert!(store.batch_get(&[]).await.is_empty());
+}
+
+pub(super) async fn registered_memory_is_read_into(store: Subject) {
+    put(&*store, "key", "keys and values").await;
+    // Where the system shares no memory, no store asks for it.
+    let memory = Memory::options().shared().allocate(4096).or_else(|_| Memory::allocate(4096));
+    let memory = memory.expect("there is memory");
+    if !store.can_register(&memory) {
+        return;
+    }
+    store.register(&memory).await.expect("it can be registered");
+    store.register(&memory).await.expect("once more changes nothing");
+    assert_eq!(store.get_into("key", &memory.whole()).await.expect("it is stored"), 15);
+    assert_eq!(memory.slice(0, 15).expect("it lies inside").to_vec(), b"keys and values");
+    store.unregister(&memory).await.expect("it was registered");
+}
