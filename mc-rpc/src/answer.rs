@@ -1,9 +1,7 @@
 //! What the client hands out: answers parsed once into checked types, bounded
 //! whatever the other side sends.
 
-mod patterns;
 mod read;
-mod transfers;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -15,15 +13,10 @@ use mc_ticket::{ClockEpoch, Ticket};
 use mc_types::{Endpoint, Extent, Generation, RemoteKey, SegmentId, Time};
 
 pub(crate) use read::{
-    Answer, Status, read_all_done, read_all_exist, read_count, read_done, read_exists, read_grant,
-    read_grants, read_length, read_pong, read_ranged_lists, read_renewal, read_renewals,
-    read_replica_list, read_replica_lists,
+    Answer, ListParts, Status, push_replica, read_all_done, read_all_exist, read_done, read_exists,
+    read_grant, read_grants, read_length, read_pong, read_ranged_lists, read_renewal,
+    read_renewals, read_replica_list, read_replica_lists,
 };
-
-pub use patterns::ReplicaPage;
-pub(crate) use patterns::read_replica_page;
-pub use transfers::{PromotionGrant, TransferGrant};
-pub(crate) use transfers::{read_promotion, read_transfer};
 
 /// A segment, as far as one needs to know it to reach its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@
 //! Those of every put and get are written and read by hand, without copies, in
 //! [`request`](crate::request), [`reply`](crate::reply) and [`answer`](crate::answer).
 
-mod check;
 mod disks;
 mod drains;
 mod failures;
@@ -27,39 +26,48 @@ mod tenants;
 mod transfers;
 mod upserts;
 
-use crate::request::{DEFAULT_PAGE, MAX_BATCH};
-use crate::service::context::CallContext;
-use check::{
+use mc_meta::ScopedKey;
+
+use crate::check::{
     BadField, at_most, client_id, count, endpoint, extent, id, key, medium, millis, missing,
     object_key, optional_id, page_limit, segment_name, segment_names, tenant, tenant_key,
     tenant_name, texts,
 };
-#[cfg(test)]
-pub(crate) use failures::parse_failure;
+use crate::refusal::Refusal;
+use crate::request::{DEFAULT_PAGE, MAX_BATCH};
+use crate::service::context::CallContext;
 use message::{fit, message, reply};
 #[cfg(test)]
-pub(crate) use objects::explanation_to_proto;
-#[cfg(test)]
-pub(crate) use report::report_to_proto;
+pub(crate) use patterns::read_replica_page;
 
 pub use disks::{DiskJob, FoundItem, LocalDisks, OffloadItem};
 pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};
 pub use files::EvictDiskItem;
 pub use objects::{ObjectDescription, ObjectExplanation, ReplicaDescription};
+pub use patterns::ReplicaPage;
+pub use promotion::PromotionGrant;
 pub use puts::{PutRevokeItem, PutStartItem};
 pub use report::{ClusterReport, SegmentReport};
 pub use tasks::{FetchedTasks, Task, TaskReport};
 pub use tenants::TenantQuotas;
+pub use transfers::TransferGrant;
+
+impl CallContext<'_> {
+    /// The object that a request names by its key and its tenant, as the master stores its key.
+    fn stored<'k>(&self, key: &'k str, tenant: &str) -> Result<ScopedKey<'k>, Refusal> {
+        self.scoped_of(&tenant_key(key, tenant)?)
+    }
+}
 
 /// Makes a method of every client of each call that is described: its documentation, its
-/// arguments and what it answers; then its number, what writes its request, and what reads
-/// the answer.
+/// arguments and what it answers; then its method, with the refusals that callers may expect,
+/// what writes its request, and what reads the answer.
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*
         fn $name:ident(&self $(, $argument:ident: $type:ty)*) -> $answer:ty {
-            $method:ident,
+            $method:ident $($refused:literal)?,
             $write:expr,
             $read:expr,
         }
@@ -68,7 +76,9 @@ macro_rules! calls {
             $(
                 $(#[$doc])*
                 #[doc = ""]
-                #[doc = "[`RpcError`]: crate::RpcError"]
+                #[doc = "# Errors"]
+                $(#[doc = $refused])?
+                #[doc = "Fails with an [`RpcError`](crate::RpcError) that names the cause."]
                 pub async fn $name(
                     &self
                     $(, $argument: $type)*
@@ -82,21 +92,10 @@ macro_rules! calls {
             $(
                 $(#[$doc])*
                 #[doc = ""]
-                #[doc = "[`RpcError`]: crate::RpcError"]
+                #[doc = "# Errors"]
+                $(#[doc = $refused])?
+                #[doc = "Fails with an [`RpcError`](crate::RpcError) that names the cause."]
                 pub fn $name(
-                    &self
-                    $(, $argument: $type)*
-                ) -> Result<$answer, $crate::RpcError> {
-                    self.call($crate::Method::$method, $write, $read)
-                }
-            )*
-        }
-
-        #[cfg(test)]
-        #[allow(dead_code, reason = "not every call is tested by itself")]
-        impl $crate::contract::Direct<'_> {
-            $(
-                pub(crate) fn $name(
                     &self
                     $(, $argument: $type)*
                 ) -> Result<$answer, $crate::RpcError> {

@@ -18,9 +18,6 @@ mod request;
 mod settle_task;
 mod socket;
 
-#[cfg(test)]
-pub(crate) use outcome::outcome;
-
 pub use address::Resolve;
 pub use config::ClientConfig;
 pub use credentials::Token;

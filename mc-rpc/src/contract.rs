@@ -1,14 +1,9 @@
-//! Holds what this crate writes and reads by hand to the `.proto`: prost's
-//! generated types must say the same, in both directions. And the other calls to what their
-//! fields mean. A file for each family of
-//! calls; what all of them need is here.
+//! Holds what this crate writes and reads by hand to the `.proto`: prost's generated types
+//! must say the same, in both directions. A file for each family of calls; what all of them
+//! need is here. `tests/cold_calls` has the calls whose messages are prost's.
 
-mod cluster;
-mod direct;
 mod exist;
-mod explain;
 mod failures;
-mod holders;
 mod leases;
 mod media;
 mod patterns;
@@ -22,20 +17,18 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use mc_meta::{
-    LateWrites, ListCursor, Master, MasterConfig, PutEnd, PutHandle, PutStart, RangeRead,
-    ReplicateConfig, SegmentSpec,
+    LateWrites, Master, MasterConfig, PutEnd, PutHandle, PutStart, RangeRead, ReplicateConfig,
+    SegmentSpec,
 };
 use mc_ticket::PutToken;
 use mc_types::{
-    Checksum, ClientId, Endpoint, ErrorCode, Generation, KeyRef, RemoteKey, SegmentId, TaskId, Time,
+    Checksum, ClientId, Endpoint, ErrorCode, Generation, KeyRef, RemoteKey, SegmentId, Time,
 };
 use proptest::prelude::*;
 use prost::Message;
 
-use direct::{Answers, Limited, Raw, is_malformed, message_of};
-pub(crate) use direct::{Direct, request_of};
-
 use crate::answer;
+use crate::calls::read_replica_page;
 use crate::proto;
 use crate::request::{
     self, BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
@@ -176,62 +169,6 @@ fn golden_put_start() {
 }
 
 #[test]
-fn golden_re_mount_segment() {
-    let spec = SegmentSpec { name: "n".into(), ..segment(2) };
-    let bytes = request_of(|client| client.remount_segment(ME, &spec));
-    assert_eq!(
-        &bytes[..],
-        b"\x08\x80\x20\x10\x80\x80\x40\x1a\x01n\
-          \x22\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\
-          \x2a\x10\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\
-          \x32\x10tcp://10.0.0.1:1\
-          \x3a\x10\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02\x02"
-    );
-    let message = proto::ReMountSegmentRequest {
-        buffer: spec.base,
-        size: spec.size,
-        segment_name: "n".into(),
-        segment_id: spec.id.to_bytes().to_vec(),
-        client_id: me(),
-        endpoint: spec.endpoint.to_string(),
-        remote_key: spec.remote_key.to_bytes().to_vec(),
-        ..Default::default()
-    };
-    assert_eq!(proto::ReMountSegmentRequest::decode(&bytes[..]).unwrap(), message);
-}
-
-#[test]
-fn a_segment_is_attached_again_as_it_was_or_not_at_all() {
-    let service = service();
-    let spec = segment(2);
-    let known = proto::ReMountSegmentRequest {
-        buffer: spec.base,
-        size: spec.size,
-        segment_name: spec.name.to_string(),
-        segment_id: spec.id.to_bytes().to_vec(),
-        client_id: me(),
-        endpoint: spec.endpoint.to_string(),
-        remote_key: spec.remote_key.to_bytes().to_vec(),
-        ..Default::default()
-    };
-    let ask = |message: &proto::ReMountSegmentRequest| {
-        call::<proto::ReMountSegmentResponse>(&service, Method::ReMountSegment, message)
-    };
-    assert_eq!(ask(&known).unwrap().status_code, 0);
-    for other in [
-        proto::ReMountSegmentRequest { client_id: vec![9; 16], ..known.clone() },
-        proto::ReMountSegmentRequest { segment_id: vec![9; 16], ..known.clone() },
-        proto::ReMountSegmentRequest { remote_key: vec![9; 16], ..known.clone() },
-        proto::ReMountSegmentRequest { ticket_key: vec![9; 16], ..known.clone() },
-        proto::ReMountSegmentRequest { buffer: 0, ..known.clone() },
-        proto::ReMountSegmentRequest { medium: 1, ..known.clone() },
-    ] {
-        assert_eq!(ask(&other).unwrap_err().code, ErrorCode::SegmentNotFound);
-    }
-    assert_eq!(service.master().report().segments.len(), 3);
-}
-
-#[test]
 fn single_key_requests_are_the_messages() {
     let bytes = written(|out| request::write_remove(out, key("a"), true));
     let message = proto::RemoveRequest { key: "a".into(), force: true };
@@ -268,43 +205,6 @@ fn single_key_requests_are_the_messages() {
         let parsed = PutFinishRequest::parse(&bytes).unwrap();
         assert_eq!((parsed.handle, parsed.late), (handle, late));
     }
-
-    let message = proto::ListKeysRequest { prefix: "p".into(), cursor: 9, limit: 3 };
-    assert_eq!(message, message_of(|client| client.list_keys("p", ListCursor::from_u64(9), 3)));
-}
-
-#[test]
-fn segment_requests_are_the_messages() {
-    let spec = segment(2);
-    let message = proto::MountSegmentRequest {
-        buffer: spec.base,
-        size: spec.size,
-        segment_name: spec.name.to_string(),
-        segment_id: spec.id.to_bytes().to_vec(),
-        client_id: me(),
-        endpoint: spec.endpoint.to_string(),
-        remote_key: spec.remote_key.to_bytes().to_vec(),
-        ..Default::default()
-    };
-    assert_eq!(message, message_of(|client| client.mount_segment(ME, &spec)));
-    let message = proto::UnmountSegmentRequest {
-        segment_name: String::new(),
-        segment_id: spec.id.to_bytes().to_vec(),
-        client_id: me(),
-    };
-    assert_eq!(message, message_of(|client| client.unmount_segment(ME, spec.id)));
-
-    let by_name = proto::UnmountSegmentRequest {
-        segment_name: "node-2".into(),
-        segment_id: Vec::new(),
-        client_id: me(),
-    };
-    let service = service();
-    let done: proto::UnmountSegmentResponse =
-        call(&service, Method::UnmountSegment, &by_name).unwrap();
-    assert_eq!(done.status_code, 0);
-    let gone = call::<proto::UnmountSegmentResponse>(&service, Method::UnmountSegment, &by_name);
-    assert_eq!(gone.unwrap_err().code, ErrorCode::SegmentNotFound);
 }
 
 #[test]
@@ -360,24 +260,6 @@ fn answers_are_the_messages() {
     assert_eq!(list.replica_list[0].status(), proto::replica_info::ReplicaStatus::Complete);
     let read = answer::read_replica_list(&list.encode_to_vec()).unwrap().unwrap();
     assert_eq!(read.lease, Duration::from_secs(5));
-
-    let describe = proto::DescribeObjectRequest { key: "k".into() };
-    let object: proto::DescribeObjectResponse =
-        call(&service, Method::DescribeObject, &describe).unwrap();
-    assert_eq!((object.client_id, object.lease_ttl_ms), (me(), 5000));
-    assert!(object.replica_list.iter().all(|replica| replica.handles[0].remote_key.is_empty()));
-
-    let page: proto::ListKeysResponse =
-        call(&service, Method::ListKeys, &proto::ListKeysRequest::default()).unwrap();
-    let info = proto::KeyInfo { key: "k".into(), value_length: 300, replica_num: 2 };
-    assert_eq!((page.keys, page.next_cursor), (vec![info], None));
-
-    let report: proto::ClusterReportResponse =
-        call(&service, Method::ClusterReport, &proto::ClusterReportRequest {}).unwrap();
-    assert_eq!((report.segments.len(), report.objects, report.capacity), (3, 1, 3 << 20));
-    assert_eq!((report.put_starts, report.put_ends, report.get_hits), (1, 1, 1));
-    let read = Direct(&report).cluster_report().unwrap();
-    assert_eq!((read.put_ends, read.used), (1, report.used));
 
     let pong: proto::PingResponse =
         call(&service, Method::Ping, &proto::PingRequest { client_id: me(), ..Default::default() })
@@ -562,33 +444,14 @@ proptest! {
         let _ = answer::read_replica_list(&message);
         let _ = answer::read_grant(&message, 1);
         let _ = answer::read_done(&message);
-        let _ = answer::read_count(&message);
         let _ = answer::read_pong(&message);
         let _ = answer::read_replica_lists(&message, 1);
         let _ = answer::read_grants(&message, [1].into_iter());
         let _ = answer::read_all_done(&message, 1);
         let _ = answer::read_all_exist(&message, 1);
-        let _ = answer::read_replica_page(&message, 1);
+        let _ = read_replica_page(&message, 1);
         let _ = answer::read_renewals(&message, 1);
-        let _ = answer::read_transfer(&message);
-        let _ = answer::read_promotion(&message, 1);
         let reads = [RangeRead { key: key("k"), ranges: &[0..1, 5..9] }];
         let _ = answer::read_ranged_lists(&message, &reads);
-        let raw = Raw(&message);
-        let client = Direct(&raw);
-        let _ = client.describe(key("k"));
-        let _ = client.explain(key("k"));
-        let _ = client.list_keys("", ListCursor::from_u64(0), 0);
-        let _ = client.cluster_report();
-        let _ = client.mount_segment(ME, &segment(1));
-        let _ = client.batch_query_ip(&[ME]);
-        let _ = client.batch_replica_clear(ME, &[key("k")], None);
-        let _ = client.query_task(TaskId::from_u128(7));
-        let _ = client.fetch_tasks(ME, 0);
-        let _ = client.list_drain_jobs();
-        let _ = client.tenant_quotas(None, 0);
-        let _ = client.offload_heartbeat(ME, true, 0);
-        let _ = client.local_disks(None, 0);
-        let _ = client.report_failures(ME, &[]);
     }
 }

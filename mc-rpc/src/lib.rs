@@ -5,6 +5,7 @@ mod access;
 mod answer;
 mod caller;
 mod calls;
+mod check;
 mod client;
 #[cfg(test)]
 mod contract;
@@ -25,14 +26,15 @@ mod wire;
 
 pub use access::{Access, AccessError, AccessFile, Authenticate, LineError, Presented};
 pub use answer::{
-    ClockReading, Pong, PromotionGrant, PutGrant, RangedList, Renewed, ReplicaList,
-    ReplicaLocation, ReplicaPage, SegmentLocation, TransferGrant,
+    ClockReading, Pong, PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation,
+    SegmentLocation,
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use calls::{
     ClusterReport, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure, FetchedTasks, FoundItem,
-    LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem, PutRevokeItem,
-    PutStartItem, ReplicaDescription, Reported, SegmentReport, Task, TaskReport, TenantQuotas,
+    LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem, PromotionGrant,
+    PutRevokeItem, PutStartItem, ReplicaDescription, ReplicaPage, Reported, SegmentReport, Task,
+    TaskReport, TenantQuotas, TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, Latencies, MasterClient,

@@ -138,9 +138,9 @@ methods! {
     /// `UpsertRevoke` of many objects.
     BatchUpsertRevoke = 27: Writer, Tracked, Short => hot batch_upsert_revoke;
     /// `GetReplicaList` of every object whose key matches a pattern.
-    GetReplicaListByRegex = 28: Reader, Harmless, Long => hot get_replica_list_by_regex;
+    GetReplicaListByRegex = 28: Reader, Harmless, Long => written get_replica_list_by_regex;
     /// Removes every object whose key matches a pattern.
-    RemoveByRegex = 29: Writer, Tracked, Long => hot remove_by_regex;
+    RemoveByRegex = 29: Writer, Tracked, Long => cold remove_by_regex;
     /// Where clients serve their segments.
     BatchQueryIp = 30: Reader, Harmless, Short => cold batch_query_ip;
     /// Takes back replicas of what a client has put.

@@ -2,9 +2,7 @@
 //! copies. Field numbers as in the `.proto`; the tests read every answer back
 //! with prost.
 
-mod patterns;
 mod sign;
-mod transfers;
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -25,9 +23,7 @@ use crate::wire::{
 };
 use sign::Terms;
 
-pub(crate) use patterns::MatchReply;
 pub(crate) use sign::Signer;
-pub(crate) use transfers::{write_promotion, write_transfer};
 
 /// Bytes that any item of a batch may take, however full the answer is: a
 /// refusal without words.
@@ -55,7 +51,7 @@ fn put_enum(out: &mut BytesMut, number: u32, value: i32) {
 
 /// How a handle names its segment.
 #[derive(Clone, Copy)]
-enum Names {
+pub(crate) enum Names {
     /// With everything needed to reach it.
     Inline,
     /// By its place in the table.
@@ -100,7 +96,7 @@ fn put_others(out: &mut BytesMut, number: u32, endpoint: &Endpoint) {
     }
 }
 
-fn put_slices(out: &mut BytesMut, number: u32, slices: &[Slice]) {
+pub(crate) fn put_slices(out: &mut BytesMut, number: u32, slices: &[Slice]) {
     for slice in slices {
         put_message(out, number, |out| {
             put_u64(out, 1, slice.len);
@@ -131,7 +127,7 @@ fn put_local_disks(out: &mut BytesMut, number: u32, disks: &[LocalDiskReplica]) 
 
 /// Writes the replicas in memory into the field `number`, and the rest into those that
 /// `GetReplicaListResponse` and `ObjectReplicaList` have in common.
-fn put_replica_list<'a>(
+pub(crate) fn put_replica_list<'a>(
     out: &mut BytesMut,
     number: u32,
     list: &'a ReplicaList,
@@ -151,7 +147,7 @@ fn put_replica_list<'a>(
 
 /// Writes placements that are granted: to readers those that are complete, to writers
 /// others.
-fn put_placements<'a>(
+pub(crate) fn put_placements<'a>(
     out: &mut BytesMut,
     number: u32,
     placements: &'a [Placement],

@@ -4,7 +4,6 @@
 
 mod heartbeat;
 mod leases;
-mod patterns;
 mod put;
 mod reads;
 mod tenant_key;
@@ -19,7 +18,6 @@ use crate::wire::{Field, Fields, WireError, put_bytes, put_item_bytes, put_u64};
 pub use heartbeat::Heartbeat;
 pub(crate) use heartbeat::{PingRequest, write_heartbeat};
 pub(crate) use leases::{BatchRenewRequest, parse_renew, write_renew};
-pub(crate) use patterns::{MatchRequest, parse_remove_by_regex, write_remove_by_regex};
 pub(crate) use put::{
     BatchPutFinishRequest, BatchPutStartRequest, PutFinishRequest, PutStartRequest,
 };
@@ -197,15 +195,4 @@ pub(crate) fn write_batch_remove(out: &mut BytesMut, keys: &[KeyRef<'_>], force:
 
 pub(crate) fn write_ping(out: &mut BytesMut, client: ClientId) {
     put_bytes(out, 1, &client.to_bytes());
-}
-
-/// Items in a page when a request says so many.
-fn page_limit(limit: u32) -> Result<usize, Refusal> {
-    match limit as usize {
-        0 => Ok(DEFAULT_PAGE),
-        limit if limit > MAX_PAGE => {
-            Err(Refusal::invalid(format!("limit is {limit}; the most is {MAX_PAGE}")))
-        }
-        limit => Ok(limit),
-    }
 }

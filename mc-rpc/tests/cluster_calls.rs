@@ -115,6 +115,9 @@ async fn tasks_are_created_fetched_and_reported_on() {
     let waiting = client.query_task(copy).await.unwrap();
     assert_eq!((waiting.status, waiting.client), (TaskStatus::Pending, ME));
     assert_eq!(waiting.task.tenant, TenantId::DEFAULT);
+    let moving = client.query_task(move_).await.unwrap().task;
+    let (source, target) = ("node-1".into(), "node-2".into());
+    assert_eq!(moving.kind, TaskKind::Move { source, target });
 
     let fetched = client.fetch_tasks(ME, 1).await.unwrap();
     assert_eq!((fetched.tasks.len(), fetched.tasks[0].id), (1, copy));
@@ -124,6 +127,8 @@ async fn tasks_are_created_fetched_and_reported_on() {
     let targets: Vec<&str> = targets.iter().map(|name| &**name).collect();
     let grant = client.copy_start(ME, &task.object(), source, &targets).await.unwrap();
     client.copy_end(ME, &task.object(), grant.handle).await.unwrap();
+    let early = client.mark_task_to_complete(ME, copy, TaskStatus::Pending, "").await.unwrap_err();
+    assert_eq!(early.code(), ErrorCode::InvalidParams);
     let ended = client.mark_task_to_complete(ME, copy, TaskStatus::Success, "").await.unwrap();
     assert_eq!(ended, TaskStatus::Success);
     let again = client.mark_task_to_complete(ME, copy, TaskStatus::Failed, "late").await.unwrap();
@@ -163,6 +168,10 @@ async fn a_segment_is_drained_and_reopened() {
     let id = client.create_drain_job(&["node-1"], &[], 0).await.unwrap();
     let job = client.query_drain_job(id).await.unwrap();
     assert_eq!((job.status, job.max_concurrency, job.targets.len()), (JobStatus::Created, 4, 0));
+    let known = master.query_drain_job(id).unwrap();
+    let counts = (job.moved, job.moved_bytes, job.active, job.blocked, job.failed);
+    let expected = (known.moved, known.moved_bytes, known.active, known.blocked, known.failed);
+    assert_eq!(counts, expected);
     let busy = client.create_drain_job(&["node-1"], &[], 1).await.unwrap_err();
     assert_eq!(busy.code(), ErrorCode::UnavailableInCurrentStatus);
 
@@ -214,6 +223,11 @@ async fn tenants_get_quotas_and_lose_them() {
     let quotas = BTreeMap::from([(TenantId::DEFAULT, MIB), (blue.clone(), 10)]);
     client.replace_tenant_quotas(&quotas).await.unwrap();
     put(&client, key("block")).await;
+    let all = client.tenant_quotas(None, 0).await.unwrap();
+    let known = master.tenant_quotas().unwrap();
+    assert_eq!((all.capacity, all.requested, all.effective), (MIB, MIB + 10, known.effective));
+    assert_eq!((all.unregistered, all.mismatches), (known.unregistered, known.mismatches));
+    assert_eq!(all.tenants, known.tenants);
     let first = client.tenant_quotas(None, 1).await.unwrap();
     assert_eq!((first.tenants[0].tenant.as_str(), first.requested), ("blue", MIB + 10));
     let rest = client.tenant_quotas(first.next_after.as_ref(), 0).await.unwrap();
@@ -254,6 +268,7 @@ async fn objects_go_to_disks_and_come_back() {
     let disks = client.local_disks(None, 0).await.unwrap();
     assert_eq!((&disks.disks[0].endpoint, disks.disks[0].objects), (&served, 1));
     assert_eq!((disks.disks[0].usage.capacity, disks.next_after), (1 << 40, None));
+    assert_eq!(disks.disks, master.local_disks());
     let written = client.cluster_report().await.unwrap().offload;
     assert_eq!((written.written, written.failed), (1, 1));
 

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use common::{ME, connect, key, master, segment, serve};
 use mc_meta::{
-    EvictionBlocker, KeyEventKind, LateWrites, ListCursor, PutEnd, PutStart, Removal,
-    ReplicateConfig,
+    EvictionBlocker, KeyEventKind, LateWrites, ListCursor, PutEnd, PutStart, Removal, ReplicaPlace,
+    ReplicateConfig, Verdict,
 };
-use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, ServerConfig};
-use mc_types::{ClientId, ErrorCode, Generation};
+use mc_rpc::{
+    Failure, Heartbeat, MasterClient, PutRevokeItem, PutStartItem, Reported, ServerConfig,
+};
+use mc_types::{Checksum, ClientId, ErrorCode, Generation};
 
 const MIB: u64 = 1 << 20;
 
@@ -226,5 +228,45 @@ async fn a_segment_leaves_gracefully_and_objects_are_explained() {
     let leased = |reason: &EvictionBlocker| matches!(reason, EvictionBlocker::Lease { remaining } if *remaining <= list.lease);
     assert!(explained.kept_by.iter().any(leased), "{:?}", explained.kept_by);
     assert!(explained.kept_by.contains(&EvictionBlocker::NoRoomToGain), "{:?}", explained.kept_by);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn damage_is_reported_looked_at_and_removed() {
+    let master = master();
+    let server = serve(&master, ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    let config = ReplicateConfig::default();
+    let start = PutStart { key: key("k"), slice_lengths: &[64, 1], config: &config };
+    let grant = client.put_start(ME, &start).await.unwrap();
+    let checksums = [5, 6].map(Checksum::from_crc32c);
+    let end = PutEnd { key: key("k"), handle: grant.handle, checksums: &checksums, prefixes: &[] };
+    client.put_end(ME, &end).await.unwrap();
+
+    let (segment, extent) = (grant.replicas[0].segment.id, grant.replicas[0].extent);
+    let place = ReplicaPlace::Memory { segment, extent };
+    let damaged = |generation| Failure::Damaged { object: key("k").into(), generation, place };
+    let generation = grant.handle.generation;
+    let other = Generation::new(generation.as_u64() + 1);
+    let failures = [damaged(generation), damaged(other), damaged(other)];
+    let reported = client.report_failures(ME, &failures).await.unwrap();
+    assert_eq!(reported, Reported { noted: 1, stale: 2, limited: 0 });
+    // A client that does not check replicas is not asked to.
+    assert!(client.ping(ME).await.unwrap().checks.is_empty());
+    let asked = client.heartbeat(&Heartbeat::new(ME).takes_checks()).await.unwrap().checks;
+    let [check] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((check.segment, check.extent), (segment, extent));
+    let sums = check.slices.as_slice().iter().map(|slice| slice.checksum.unwrap());
+    assert!(sums.eq(checksums));
+    let outcomes = [(check.id, Verdict::Damaged)];
+    client.heartbeat(&Heartbeat::new(ME).takes_checks().outcomes(&outcomes)).await.unwrap();
+    assert!(!client.exist(key("k")).await.unwrap());
+    let counted = client.cluster_report().await.unwrap().damage;
+    assert_eq!((counted.reports, counted.dropped), (3, 2));
+    assert_eq!((counted.confirmed, counted.removed, counted.denied), (1, 1, 0));
+    let unreachable = [Failure::Unreachable { segment }];
+    assert_eq!(client.report_failures(ME, &unreachable).await.unwrap().noted, 1);
+    assert_eq!(client.cluster_report().await.unwrap().suspicion.reports, 1);
     server.shutdown().await;
 }

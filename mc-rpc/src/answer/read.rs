@@ -4,13 +4,12 @@ mod objects;
 
 use std::sync::Arc;
 
-use mc_meta::{
-    ClientStatus, MAX_FETCHED_TASKS, MAX_HANDED_CHECKS, MAX_SEGMENT_NAME_LEN, ReplicaCheck,
-};
+use mc_meta::{ClientStatus, MAX_FETCHED_TASKS, MAX_HANDED_CHECKS, ReplicaCheck};
 use mc_ticket::ClockEpoch;
-use mc_types::{Endpoint, Extent, MAX_OTHER_ENDPOINTS, ObjectKey, RemoteKey, SegmentId, Time};
+use mc_types::{Endpoint, Extent, MAX_OTHER_ENDPOINTS, RemoteKey, SegmentId, Time};
 
 use super::{ClockReading, Pong, SegmentLocation};
+use crate::check;
 use crate::error::MalformedReply;
 use crate::proto::ping_response;
 use crate::refusal::Refusal;
@@ -58,20 +57,12 @@ pub(super) fn problem(field: &'static str, problem: &'static str) -> MalformedRe
     MalformedReply::Field { field, problem: problem.into() }
 }
 
-pub(super) fn sixteen(bytes: &[u8], field: &'static str) -> Result<[u8; 16], MalformedReply> {
-    bytes.try_into().map_err(|_| problem(field, "has not 16 bytes"))
-}
-
 pub(super) fn name(field: Field<'_>) -> Result<Box<str>, MalformedReply> {
-    let text = field.text()?;
-    if text.len() > MAX_SEGMENT_NAME_LEN {
-        return Err(problem("segment_name", "is too long"));
-    }
-    Ok(text.into())
+    Ok(check::segment_name(field.text()?, "segment_name")?.into())
 }
 
 pub(super) fn endpoint(field: Field<'_>) -> Result<Endpoint, MalformedReply> {
-    field.text()?.parse().map_err(|_| problem("endpoint", "is not an endpoint"))
+    Ok(check::endpoint(field.text()?)?)
 }
 
 /// The parts of a segment's description as they arrive.
@@ -115,7 +106,7 @@ fn read_segment(message: &[u8]) -> Result<Arc<SegmentLocation>, MalformedReply> 
     while let Some(field) = fields.next()? {
         match field.number {
             1 => parts.name = name(field)?,
-            2 => parts.id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
+            2 => parts.id = Some(check::id(field.bytes()?, "segment_id", SegmentId::from_bytes)?),
             3 => parts.endpoint = Some(endpoint(field)?),
             4 => parts.remote_key = Some(read_remote_key(field)?),
             5 => parts.add_other(field)?,
@@ -126,7 +117,7 @@ fn read_segment(message: &[u8]) -> Result<Arc<SegmentLocation>, MalformedReply> 
 }
 
 fn read_remote_key(field: Field<'_>) -> Result<RemoteKey, MalformedReply> {
-    sixteen(field.bytes()?, "remote_key").map(RemoteKey::from_bytes)
+    Ok(check::id(field.bytes()?, "remote_key", RemoteKey::from_bytes)?)
 }
 
 /// An answer that only says how it went.
@@ -199,7 +190,7 @@ fn read_check(message: &[u8]) -> Result<ReplicaCheck, MalformedReply> {
     while let Some(field) = fields.next()? {
         match field.number {
             1 => id = field.u64()?,
-            2 => segment = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
+            2 => segment = Some(check::id(field.bytes()?, "segment_id", SegmentId::from_bytes)?),
             3 => offset = field.u64()?,
             4 => len = field.u64()?,
             5 => slices.push(field.bytes()?)?,
@@ -319,8 +310,4 @@ fn read_item_refusal(message: &[u8]) -> Result<(usize, Refusal), MalformedReply>
         return Err(problem("status_code", "is missing"));
     }
     Ok((index as usize, Refusal::from_wire(code, text)))
-}
-
-pub(super) fn object_key(text: &str) -> Result<ObjectKey, MalformedReply> {
-    ObjectKey::new(text).map_err(|_| problem("key", "is not a key"))
 }

@@ -8,7 +8,7 @@ use mc_types::{ClientId, Endpoint, Generation, MAX_ENDPOINT_LEN, MAX_KEY_LEN, Ob
 
 use super::{
     BadField, CallContext, DEFAULT_PAGE, MAX_BATCH, at_most, calls, client_id, count, endpoint,
-    message, missing, object_key, optional_id, page_limit, reply, tenant, tenant_key, tenant_name,
+    message, missing, object_key, optional_id, page_limit, reply, tenant, tenant_name,
 };
 use crate::answer::{read_all_done, read_done};
 use crate::proto;
@@ -80,12 +80,8 @@ calls! {
     /// Makes a client's own disk known, which is served at `endpoint`. From then on the
     /// client [pings](Self::ping), and fetches what to write with
     /// [`offload_heartbeat`](Self::offload_heartbeat) if it is `enabled`.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::LocalDiskError`]; or any other
-    /// [`RpcError`].
     fn mount_local_disk(&self, client: ClientId, endpoint: &Endpoint, enabled: bool) -> () {
-        MountLocalDisk,
+        MountLocalDisk "Refused with the codes of [`mc_meta::LocalDiskError`].",
         message(proto::MountLocalDiskRequest {
             client_id: client.to_bytes().into(),
             endpoint: endpoint.as_str().into(),
@@ -95,12 +91,8 @@ calls! {
     }
 
     /// Forgets a client's own disk with all that is on it.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::LocalDiskError`]; or any other
-    /// [`RpcError`].
     fn unmount_local_disk(&self, client: ClientId) -> () {
-        UnmountLocalDisk,
+        UnmountLocalDisk "Refused with the codes of [`mc_meta::LocalDiskError`].",
         message(proto::UnmountLocalDiskRequest { client_id: client.to_bytes().into() }),
         read_done,
     }
@@ -108,12 +100,10 @@ calls! {
     /// Returns up to `max` objects to write to the client's disk, oldest first; 0 is as many
     /// as one call fetches, [`MAX_PAGE`](crate::MAX_PAGE). Tells the master whether the
     /// client takes more.
-    ///
-    /// # Errors
-    /// Refused with `SegmentNotFound` when the disk is not mounted; or any other
-    /// [`RpcError`]. When the answer is lost the objects wait until their time is up.
     fn offload_heartbeat(&self, client: ClientId, enabled: bool, max: usize) -> Vec<DiskJob> {
-        OffloadHeartbeat,
+        OffloadHeartbeat
+            "Refused with `SegmentNotFound` when the disk is not mounted. When the answer is lost \
+             the objects wait until their time is up.",
         message(proto::OffloadHeartbeatRequest {
             client_id: client.to_bytes().into(),
             enabled,
@@ -124,12 +114,10 @@ calls! {
 
     /// Reports how the writing of objects went. One that is written can be read from the disk
     /// then.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes an
-    /// object that is refused.
     fn notify_offload(&self, client: ClientId, outcomes: &[OffloadItem<'_>]) -> Vec<Result<(), Refusal>> {
-        NotifyOffload,
+        NotifyOffload
+            "As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes an \
+             object that is refused.",
         message(proto::NotifyOffloadRequest {
             client_id: client.to_bytes().into(),
             outcomes: outcomes.iter().map(proto::OffloadOutcome::from).collect(),
@@ -138,12 +126,10 @@ calls! {
     }
 
     /// Reports the objects on a client's disk that it has just mounted.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes an
-    /// object that is refused.
     fn report_local_disk(&self, client: ClientId, found: &[FoundItem<'_>]) -> Vec<Result<(), Refusal>> {
-        ReportLocalDisk,
+        ReportLocalDisk
+            "As [`batch_get_replica_list`](Self::batch_get_replica_list). The client deletes an \
+             object that is refused.",
         message(proto::ReportLocalDiskRequest {
             client_id: client.to_bytes().into(),
             found: found.iter().map(proto::FoundOnDisk::from).collect(),
@@ -152,12 +138,8 @@ calls! {
     }
 
     /// Reports how many bytes a client's disk can hold.
-    ///
-    /// # Errors
-    /// Refused with `SegmentNotFound` when the disk is not mounted; or any other
-    /// [`RpcError`].
     fn report_ssd_capacity(&self, client: ClientId, bytes: u64) -> () {
-        ReportSsdCapacity,
+        ReportSsdCapacity "Refused with `SegmentNotFound` when the disk is not mounted.",
         message(proto::ReportSsdCapacityRequest {
             client_id: client.to_bytes().into(),
             capacity: bytes,
@@ -167,9 +149,6 @@ calls! {
 
     /// Returns whether a client is to delete everything on its disk, because everything was
     /// removed by force; once.
-    ///
-    /// # Errors
-    /// Any [`RpcError`].
     fn poll_remove_all(&self, client: ClientId) -> bool {
         PollRemoveAll,
         message(proto::PollRemoveAllRequest { client_id: client.to_bytes().into() }),
@@ -178,12 +157,8 @@ calls! {
 
     /// Returns up to `limit` of the disks of clients whose ids come after `after`; 0 lets the
     /// master choose how many.
-    ///
-    /// # Errors
-    /// Refused with `InvalidParams` beyond [`MAX_PAGE`](crate::MAX_PAGE) disks; or any
-    /// other [`RpcError`].
     fn local_disks(&self, after: Option<ClientId>, limit: usize) -> LocalDisks {
-        ListLocalDisks,
+        ListLocalDisks "Refused with `InvalidParams` beyond [`MAX_PAGE`](crate::MAX_PAGE) disks.",
         message(proto::ListLocalDisksRequest {
             after: after.map(|client| client.to_bytes().into()).unwrap_or_default(),
             limit: count(limit),
@@ -234,7 +209,7 @@ impl CallContext<'_> {
         let client = client_id(&request.client_id)?;
         let outcomes = at_most(&request.outcomes, MAX_BATCH, "outcomes")?;
         BatchReply::new(out, 2, outcomes.len(), self.max_reply)?.all(outcomes, |item| {
-            let key = self.scoped_of(&tenant_key(&item.key, &item.tenant_id)?)?;
+            let key = self.stored(&item.key, &item.tenant_id)?;
             let generation = Generation::new(item.generation);
             let outcome = OffloadOutcome { key: key.as_ref(), generation, written: item.written };
             only(self.master.notify_offload(self.now, client, &[outcome]))
@@ -250,7 +225,7 @@ impl CallContext<'_> {
         let client = client_id(&request.client_id)?;
         let found = at_most(&request.found, MAX_BATCH, "found")?;
         BatchReply::new(out, 2, found.len(), self.max_reply)?.all(found, |item| {
-            let key = self.scoped_of(&tenant_key(&item.key, &item.tenant_id)?)?;
+            let key = self.stored(&item.key, &item.tenant_id)?;
             let generation = Generation::new(item.generation);
             let found = FoundOnDisk { key: key.as_ref(), generation, len: item.length };
             only(self.master.report_local_disk(self.now, client, &[found]))

@@ -68,12 +68,8 @@ calls! {
     /// when none is named, with up to `max_concurrency` moves under way at a time; 0 is
     /// [`DEFAULT_DRAIN_CONCURRENCY`](mc_meta::DEFAULT_DRAIN_CONCURRENCY). The nodes that
     /// contribute the segments do the moves as tasks.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::DrainError`]; or any other
-    /// [`RpcError`].
     fn create_drain_job(&self, segments: &[&str], targets: &[&str], max_concurrency: usize) -> JobId {
-        CreateDrainJob,
+        CreateDrainJob "Refused with the codes of [`mc_meta::DrainError`].",
         message(proto::CreateDrainJobRequest {
             segments: texts(segments),
             targets: texts(targets),
@@ -83,19 +79,13 @@ calls! {
     }
 
     /// Returns the progress of a drain job.
-    ///
-    /// # Errors
-    /// Refused with `JobNotFound`; or any other [`RpcError`].
     fn query_drain_job(&self, id: JobId) -> DrainJob {
-        QueryDrainJob,
+        QueryDrainJob "Refused with `JobNotFound`.",
         message(proto::QueryDrainJobRequest { job_id: id.to_bytes().into() }),
         reply(|answer: &proto::QueryDrainJobResponse| DrainJob::from_proto(answer.job.as_ref().ok_or(missing("job"))?)),
     }
 
     /// Returns the drain jobs that the master knows, those at work first.
-    ///
-    /// # Errors
-    /// Any [`RpcError`].
     fn list_drain_jobs(&self) -> DrainJobs {
         ListDrainJobs,
         message(proto::ListDrainJobsRequest {}),
@@ -108,23 +98,15 @@ calls! {
 
     /// Begins no more moves for a drain job. It is canceled when those are over that nodes
     /// have fetched; its segments take new objects again then.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::DrainError`]; or any other
-    /// [`RpcError`].
     fn cancel_drain_job(&self, id: JobId) -> JobStatus {
-        CancelDrainJob,
+        CancelDrainJob "Refused with the codes of [`mc_meta::DrainError`].",
         message(proto::CancelDrainJobRequest { job_id: id.to_bytes().into() }),
         reply(|answer: &proto::CancelDrainJobResponse| job_status(answer.status)),
     }
 
     /// Takes new objects into a segment again that was drained.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::DrainError`]; or any other
-    /// [`RpcError`].
     fn reopen_segment(&self, name: &str) -> () {
-        ReopenSegment,
+        ReopenSegment "Refused with the codes of [`mc_meta::DrainError`].",
         message(proto::ReopenSegmentRequest { segment_name: name.into() }),
         read_done,
     }

@@ -51,12 +51,10 @@ calls! {
     /// Reports replicas that are damaged and segments that could not be reached, at most
     /// [`MAX_FAILURES`](crate::MAX_FAILURES) at a time. The master has them confirmed before it
     /// does anything.
-    ///
-    /// # Errors
-    /// Refused with `InvalidParams` beyond that many failures, and with `NotSupported` by
-    /// masters that do not know the call; or any other [`RpcError`].
     fn report_failures(&self, client: ClientId, failures: &[Failure<'_>]) -> Reported {
-        ReportFailures,
+        ReportFailures
+            "Refused with `InvalidParams` beyond that many failures, and with `NotSupported` by \
+             masters that do not know the call.",
         message(proto::ReportFailuresRequest {
             client_id: client.to_bytes().into(),
             failures: failures.iter().map(proto::Failure::from).collect(),
@@ -116,7 +114,7 @@ impl CallContext<'_> {
 }
 
 /// A failure, unless it is of a kind that this master does not know.
-pub(crate) fn parse_failure(message: &proto::Failure) -> Result<Option<Failure<'_>>, Refusal> {
+fn parse_failure(message: &proto::Failure) -> Result<Option<Failure<'_>>, Refusal> {
     Ok(match message.kind() {
         Kind::Damaged => {
             let extent = extent(message.offset, message.length)?;
@@ -166,5 +164,37 @@ impl From<&Failure<'_>> for proto::Failure {
             }
         }
         message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mc_types::{Extent, KeyRef};
+
+    use super::*;
+
+    #[test]
+    fn a_failure_is_read_as_it_was_written() {
+        let memory = |offset, len| {
+            let extent = Extent::new(offset, len).unwrap();
+            ReplicaPlace::Memory { segment: SegmentId::from_u128(7), extent }
+        };
+        let object = TenantKey::from(KeyRef::new("k").unwrap());
+        let blue = TenantKey::of(&"blue".parse().unwrap(), KeyRef::new("é").unwrap());
+        let damaged = |object: &TenantKey<'static>, generation, place| {
+            let generation = Generation::new(generation);
+            Failure::Damaged { object: object.clone(), generation, place }
+        };
+        for failure in [
+            damaged(&object, 0, memory(0, 10)),
+            damaged(&object, u64::MAX, memory(u64::MAX - 1, 1)),
+            damaged(&object, 3, ReplicaPlace::File),
+            damaged(&object, 3, ReplicaPlace::LocalDisk(ClientId::from_u128(5))),
+            damaged(&blue, 1, memory(1, 2)),
+            Failure::Unreachable { segment: SegmentId::from_u128(9) },
+        ] {
+            let message = proto::Failure::from(&failure);
+            assert_eq!(parse_failure(&message), Ok(Some(failure)));
+        }
     }
 }

@@ -24,46 +24,32 @@ pub struct EvictDiskItem<'a> {
 calls! {
     /// Reports that the file of an object on the shared tier is written; before or after
     /// [`put_end`](Self::put_end). The object can be read from it then.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PutFinishError`]: the writer of the file
-    /// deletes it then; or any other [`RpcError`].
     fn disk_put_end(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
-        DiskPutEnd,
+        DiskPutEnd
+            "Refused with the codes of [`mc_meta::PutFinishError`]: the writer of the file \
+             deletes it then.",
         |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, LateWrites::Impossible),
         read_done,
     }
 
     /// Reports that the file of an object on the shared tier will not be written.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
-    /// [`RpcError`].
     fn disk_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle) -> () {
-        DiskPutRevoke,
+        DiskPutRevoke "Refused with the codes of [`mc_meta::PutFinishError`].",
         |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, LateWrites::Impossible),
         read_done,
     }
 
     /// Gives up the memory of a put, and not the file: the object can be read when that is
     /// written.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
-    /// [`RpcError`].
     fn memory_put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
-        MemoryPutRevoke,
+        MemoryPutRevoke "Refused with the codes of [`mc_meta::PutFinishError`].",
         |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),
         read_done,
     }
 
     /// Reports that a client has deleted an object from a disk to make room there.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::DiskEvictError`]; or any other
-    /// [`RpcError`].
     fn evict_disk_replica(&self, client: ClientId, object: &TenantKey<'_>, generation: Option<Generation>, kind: ReplicaKind) -> () {
-        EvictDiskReplica,
+        EvictDiskReplica "Refused with the codes of [`mc_meta::DiskEvictError`].",
         message(proto::EvictDiskReplicaRequest {
             key: object.key.as_str().into(),
             client_id: client.to_bytes().into(),
@@ -75,11 +61,8 @@ calls! {
     }
 
     /// [`evict_disk_replica`](Self::evict_disk_replica) of many objects.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_evict_disk_replica(&self, client: ClientId, items: &[EvictDiskItem<'_>], kind: ReplicaKind) -> Vec<Result<(), Refusal>> {
-        BatchEvictDiskReplica,
+        BatchEvictDiskReplica "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         message(proto::BatchEvictDiskReplicaRequest {
             client_id: client.to_bytes().into(),
             kind: kind as i32,

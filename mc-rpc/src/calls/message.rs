@@ -4,8 +4,8 @@
 use bytes::BytesMut;
 use prost::{DecodeError, Message};
 
-use super::check::BadField;
 use crate::answer::{Answer, Status};
+use crate::check::BadField;
 use crate::error::MalformedReply;
 use crate::refusal::Refusal;
 use crate::request::MAX_BATCH;

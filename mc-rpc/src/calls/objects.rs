@@ -1,20 +1,24 @@
 //! Single objects and lists of keys, as an administrator sees them.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use mc_meta::{
     BufferStatus, EvictionBlocker, Explanation, KeyEvent, KeyEventKind, KeyInfo, KeyPage,
     ListCursor, LocalDiskReplica, MAX_REPLICAS, MAX_SLICES, ObjectInfo, Placement, Removal,
     ReplicaStatus, Slice, Slices, TransferKind,
 };
+use mc_ticket::Ticket;
 use mc_types::{
-    Checksum, ClientId, Endpoint, ErrorCode, Extent, Generation, KeyRef, MAX_KEY_LEN, SegmentId,
+    Checksum, ClientId, Endpoint, ErrorCode, Extent, Generation, KeyRef, MAX_KEY_LEN, RemoteKey,
+    SegmentId, Time,
 };
 
 use super::{
     BadField, CallContext, DEFAULT_PAGE, at_most, calls, client_id, count, endpoint, extent, id,
     key, message, millis, missing, object_key, page_limit, reply, segment_name,
 };
+use crate::answer::{ReplicaLocation, SegmentLocation};
 use crate::proto::happening::Event;
 use crate::proto::kept_by::Reason;
 use crate::proto::{self, buf_handle::BufStatus};
@@ -83,34 +87,24 @@ pub struct ObjectExplanation {
 
 calls! {
     /// Returns everything known of one object; grants no lease.
-    ///
-    /// # Errors
-    /// Refused with `ObjectNotFound`; or any other [`RpcError`].
     fn describe(&self, key: KeyRef<'_>) -> ObjectDescription {
-        DescribeObject,
+        DescribeObject "Refused with `ObjectNotFound`.",
         message(proto::DescribeObjectRequest { key: key.as_str().into() }),
         reply(ObjectDescription::from_proto),
     }
 
     /// Explains why a key is as it is: returns its object and what keeps it, and what became
     /// of earlier ones; grants no lease.
-    ///
-    /// # Errors
-    /// Any [`RpcError`]. That there is no object is no error.
     fn explain(&self, key: KeyRef<'_>) -> ObjectExplanation {
-        ExplainObject,
+        ExplainObject "That there is no object is no error.",
         message(proto::ExplainObjectRequest { key: key.as_str().into() }),
         reply(ObjectExplanation::from_proto),
     }
 
     /// Returns at most `limit` keys that begin with `prefix`, from `cursor` on; 0 lets
     /// the master choose how many.
-    ///
-    /// # Errors
-    /// Refused with `InvalidParams` beyond [`MAX_PAGE`](crate::MAX_PAGE) keys; or
-    /// any other [`RpcError`].
     fn list_keys(&self, prefix: &str, cursor: ListCursor, limit: usize) -> KeyPage {
-        ListKeys,
+        ListKeys "Refused with `InvalidParams` beyond [`MAX_PAGE`](crate::MAX_PAGE) keys.",
         message(proto::ListKeysRequest {
             prefix: prefix.into(),
             cursor: cursor.to_u64(),
@@ -231,7 +225,7 @@ impl ObjectDescription {
     }
 }
 
-fn slices(message: &[proto::Slice]) -> Result<Slices, BadField> {
+pub(super) fn slices(message: &[proto::Slice]) -> Result<Slices, BadField> {
     at_most(message, MAX_SLICES, "slices")?;
     let slice = |slice: &proto::Slice| Slice {
         len: slice.length,
@@ -253,10 +247,15 @@ fn replica_status(number: i32) -> Result<ReplicaStatus, BadField> {
     known.ok_or(BadField::new("status", "is unknown"))
 }
 
+fn only_handle(message: &proto::ReplicaInfo) -> Result<&proto::BufHandle, BadField> {
+    match &message.handles[..] {
+        [handle] => Ok(handle),
+        _ => Err(BadField::new("handles", "has not one item")),
+    }
+}
+
 fn replica(message: &proto::ReplicaInfo) -> Result<ReplicaDescription, BadField> {
-    let [handle] = &message.handles[..] else {
-        return Err(BadField::new("handles", "has not one item"));
-    };
+    let handle = only_handle(message)?;
     let buffer = match BufStatus::try_from(handle.status) {
         Ok(BufStatus::Init) => BufferStatus::Init,
         Ok(BufStatus::Complete) => BufferStatus::Complete,
@@ -274,6 +273,27 @@ fn replica(message: &proto::ReplicaInfo) -> Result<ReplicaDescription, BadField>
     })
 }
 
+/// A replica that is granted to be read or written.
+pub(super) fn location(message: &proto::ReplicaInfo) -> Result<ReplicaLocation, BadField> {
+    let handle = only_handle(message)?;
+    let extent = extent(handle.buffer, handle.size)?;
+    let ticket = match handle.ticket.split_first_chunk() {
+        None if handle.ticket.is_empty() => None,
+        Some((until, tag)) if tag.len() == 16 => {
+            let until = Time::from_millis(u64::from_le_bytes(*until));
+            Some(Ticket { extent, until, tag: tag.try_into().expect("16 bytes") })
+        }
+        _ => return Err(BadField::new("ticket", "has not 24 bytes")),
+    };
+    let segment = SegmentLocation {
+        name: segment_name(&handle.segment_name, "segment_name")?.into(),
+        id: id(&handle.segment_id, "segment_id", SegmentId::from_bytes)?,
+        endpoint: endpoint(&handle.endpoint)?,
+        remote_key: id(&handle.remote_key, "remote_key", RemoteKey::from_bytes)?,
+    };
+    Ok(ReplicaLocation { segment: Arc::new(segment), extent, ticket })
+}
+
 impl ObjectExplanation {
     fn from_proto(answer: &proto::ExplainObjectResponse) -> Result<Self, BadField> {
         at_most(&answer.kept_by, MAX_REASONS, "kept_by")?;
@@ -289,7 +309,7 @@ impl ObjectExplanation {
     }
 }
 
-pub(crate) fn explanation_to_proto(explanation: &Explanation) -> proto::ExplainObjectResponse {
+fn explanation_to_proto(explanation: &Explanation) -> proto::ExplainObjectResponse {
     proto::ExplainObjectResponse {
         object: explanation.object.as_ref().map(to_proto),
         kept_by: explanation.kept_by.iter().map(blocker_to_proto).collect(),
@@ -374,4 +394,35 @@ fn happening(message: &proto::Happening) -> Option<KeyEvent> {
         KeyEventKind::Removed { generation: Generation::new(message.generation), cause: *cause }
     };
     Some(KeyEvent { ago: Duration::from_millis(message.ago_ms), kind: what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_and_happening_is_read_as_it_was_written() {
+        let (age, remaining) = (Duration::from_millis(7), Duration::from_secs(8));
+        let kept_by = vec![
+            EvictionBlocker::Unfinished { age },
+            EvictionBlocker::Lease { remaining },
+            EvictionBlocker::SoftPin { remaining },
+            EvictionBlocker::HardPin,
+            EvictionBlocker::Transfer { kind: TransferKind::Copy, remaining },
+            EvictionBlocker::Transfer { kind: TransferKind::Move, remaining },
+            EvictionBlocker::Group { remaining },
+            EvictionBlocker::Offload,
+            EvictionBlocker::NoRoomToGain,
+        ];
+        let removed = |(_, cause)| KeyEventKind::Removed { generation: Generation::new(3), cause };
+        let refused = KeyEventKind::Refused { code: ErrorCode::Fragmented };
+        let kinds = REMOVALS.map(removed).into_iter().chain([refused]);
+        let history: Vec<KeyEvent> = kinds.map(|kind| KeyEvent { ago: age, kind }).collect();
+        let told = Explanation { object: None, kept_by: kept_by.clone(), history: history.clone() };
+        let message = explanation_to_proto(&told);
+        assert_eq!((message.kept_by.len(), message.history.len()), (9, 8));
+        assert_eq!(message.history[7].refusal_code, ErrorCode::Fragmented.code());
+        let read = ObjectExplanation::from_proto(&message).unwrap();
+        assert_eq!((read.object, read.kept_by, read.history), (None, kept_by, history));
+    }
 }

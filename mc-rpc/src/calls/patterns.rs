@@ -2,14 +2,27 @@
 
 use bytes::BytesMut;
 use mc_meta::{ListCursor, Pattern};
-use mc_types::ErrorCode;
+use mc_types::{ErrorCode, ObjectKey};
 
-use super::{CallContext, calls};
-use crate::answer::ReplicaPage;
+use super::{
+    BadField, CallContext, DEFAULT_PAGE, MAX_BATCH, calls, count, message, object_key, page_limit,
+    reply,
+};
+use crate::answer::{Answer, ListParts, ReplicaList, Status, push_replica};
+use crate::error::MalformedReply;
+use crate::proto;
 use crate::refusal::Refusal;
-use crate::reply::MatchReply;
-use crate::request::{MAX_BATCH, MatchRequest, parse_remove_by_regex};
-use crate::{answer, reply, request};
+use crate::reply::{Names, Signer, put_replica_list};
+use crate::wire::{Fields, put_item_bytes, put_message, put_present_u64};
+
+/// Part of the objects whose keys match, in no order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaPage {
+    /// The objects; may be empty although more follow.
+    pub objects: Vec<(ObjectKey, ReplicaList)>,
+    /// The position of the next page; `None` at the end.
+    pub next: Option<ListCursor>,
+}
 
 calls! {
     /// [`get_replica_list`](Self::get_replica_list) of up to `limit` objects whose keys
@@ -18,27 +31,30 @@ calls! {
     /// answer, from `cursor` on.
     ///
     /// [`mc_meta::Pattern`] describes patterns.
-    ///
-    /// # Errors
-    /// Refused with `InvalidParams` when the pattern is none or would cost too much, beyond
-    /// [`MAX_PAGE`](crate::MAX_PAGE) objects, and for all of them beyond
-    /// [`MAX_BATCH`](crate::MAX_BATCH) or what one answer holds; or any other [`RpcError`].
     fn get_replica_list_by_regex(&self, pattern: &str, cursor: ListCursor, limit: usize) -> ReplicaPage {
-        GetReplicaListByRegex,
-        |out: &mut BytesMut| MatchRequest::write(out, pattern, cursor, limit),
-        |message: &[u8]| answer::read_replica_page(message, limit),
+        GetReplicaListByRegex
+            "Refused with `InvalidParams` when the pattern is none or would cost too much, beyond \
+             [`MAX_PAGE`](crate::MAX_PAGE) objects, and for all of them beyond \
+             [`MAX_BATCH`](crate::MAX_BATCH) or what one answer holds.",
+        message(proto::GetReplicaListByRegexRequest {
+            key_regex: pattern.into(),
+            cursor: cursor.to_u64(),
+            limit: count(limit),
+        }),
+        |message: &[u8]| read_replica_page(message, limit),
     }
 
     /// Removes every object whose key `pattern` matches and that no client may be reading,
     /// with `force` the others too, and returns how many that were.
-    ///
-    /// # Errors
-    /// Refused with `InvalidParams` when the pattern is empty, is none or would cost too
-    /// much; or any other [`RpcError`].
     fn remove_by_regex(&self, pattern: &str, force: bool) -> u64 {
-        RemoveByRegex,
-        |out: &mut BytesMut| request::write_remove_by_regex(out, pattern, force),
-        answer::read_count,
+        RemoveByRegex
+            "Refused with `InvalidParams` when the pattern is empty, is none or would cost too \
+             much.",
+        message(proto::RemoveByRegexRequest { key_regex: pattern.into(), force }),
+        reply(|answer: &proto::RemoveByRegexResponse| {
+            let removed = u64::try_from(answer.removed_count);
+            removed.map_err(|_| BadField::new("removed_count", "is negative"))
+        }),
     }
 }
 
@@ -47,11 +63,19 @@ calls! {
 const STEP: usize = 64;
 
 impl CallContext<'_> {
-    pub(crate) fn get_replica_list_by_regex(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let MatchRequest { key_regex, cursor, limit } = MatchRequest::parse(self.payload)?;
-        let pattern = Pattern::new(key_regex)?;
+    pub(crate) fn get_replica_list_by_regex(
+        self,
+        request: &proto::GetReplicaListByRegexRequest,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let limit = match request.limit {
+            0 => None,
+            limit => Some(page_limit(limit, DEFAULT_PAGE)?),
+        };
+        let pattern = Pattern::new(&request.key_regex)?;
         let mut reply = MatchReply::new(out, self.max_reply, self.signer);
-        let (mut at, mut left, mut step) = (cursor, limit.unwrap_or(MAX_BATCH + 1), STEP);
+        let mut at = ListCursor::from_u64(request.cursor);
+        let (mut left, mut step) = (limit.unwrap_or(MAX_BATCH + 1), STEP);
         loop {
             let wanted = left.min(step);
             let page = self.master.get_tenant_replica_list_by_regex(
@@ -89,12 +113,19 @@ impl CallContext<'_> {
         }
     }
 
-    pub(crate) fn remove_by_regex(self, out: &mut BytesMut) -> Result<(), Refusal> {
-        let (key_regex, force) = parse_remove_by_regex(self.payload)?;
-        let pattern = Pattern::new(key_regex)?;
+    pub(crate) fn remove_by_regex(
+        self,
+        request: &proto::RemoveByRegexRequest,
+    ) -> Result<proto::RemoveByRegexResponse, Refusal> {
+        if request.key_regex.is_empty() {
+            return Err(Refusal::invalid(
+                "key_regex is empty and would match every key; RemoveAll removes every object",
+            ));
+        }
+        let (pattern, force) = (Pattern::new(&request.key_regex)?, request.force);
         let removed = self.master.remove_by_regex_of(self.now, self.tenant, &pattern, force);
-        reply::write_count(out, removed);
-        Ok(())
+        let removed_count = i64::try_from(removed).unwrap_or(i64::MAX);
+        Ok(proto::RemoveByRegexResponse { removed_count, ..Default::default() })
     }
 }
 
@@ -105,4 +136,98 @@ fn too_many() -> Refusal {
 fn too_long() -> Refusal {
     let message = "one object's replicas do not fit into the answer; accept a longer one";
     Refusal::new(ErrorCode::InvalidParams, message)
+}
+
+/// Bytes that the cursor takes at most.
+const CURSOR_CEILING: usize = 11;
+
+/// `GetReplicaListByRegexResponse`, some objects at a time. Each replica names its segment
+/// with everything needed to reach it, as in the answer about one object.
+struct MatchReply<'a> {
+    out: &'a mut BytesMut,
+    start: usize,
+    /// Objects may not make `out` grow beyond this.
+    end: usize,
+    signer: Signer,
+}
+
+impl<'a> MatchReply<'a> {
+    fn new(out: &'a mut BytesMut, max_reply: usize, signer: Signer) -> Self {
+        let start = out.len();
+        let end = start + max_reply.saturating_sub(CURSOR_CEILING);
+        Self { out, start, end, signer }
+    }
+
+    /// Returns whether no object has been written.
+    fn is_empty(&self) -> bool {
+        self.out.len() == self.start
+    }
+
+    /// Adds all of these objects, or none and says false when they do not fit.
+    fn objects(&mut self, objects: &[(ObjectKey, mc_meta::ReplicaList)]) -> bool {
+        let (before, signer) = (self.out.len(), self.signer);
+        for (key, list) in objects {
+            put_message(self.out, 2, |out| {
+                put_item_bytes(out, 1, key.as_str().as_bytes());
+                put_message(out, 2, |out| {
+                    put_replica_list(out, 1, list, signer, |_| Names::Inline);
+                });
+            });
+            if self.out.len() > self.end {
+                self.out.truncate(before);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Says where to go on.
+    fn go_on(self, next: ListCursor) {
+        put_present_u64(self.out, 3, next.to_u64());
+    }
+}
+
+/// `GetReplicaListByRegexResponse` to a question for `limit` objects, or for all.
+pub(crate) fn read_replica_page(message: &[u8], limit: usize) -> Answer<ReplicaPage> {
+    let most = if limit == 0 { MAX_BATCH } else { limit };
+    let (mut fields, mut status) = (Fields::new(message), Status::default());
+    let (mut objects, mut next) = (Vec::new(), None);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            2 if objects.len() == most => {
+                return Err(BadField::new("object_map", "has too many objects").into());
+            }
+            2 => objects.push(read_entry(field.bytes()?)?),
+            3 => next = Some(ListCursor::from_u64(field.u64()?)),
+            _ => status.read(field)?,
+        }
+    }
+    status.or(|| Ok(ReplicaPage { objects, next }))
+}
+
+/// One entry of the map.
+fn read_entry(message: &[u8]) -> Result<(ObjectKey, ReplicaList), MalformedReply> {
+    let (mut fields, mut key, mut list) = (Fields::new(message), "", &b""[..]);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => key = field.text()?,
+            2 => list = field.bytes()?,
+            _ => {}
+        }
+    }
+    Ok((object_key(key)?, read_object_replica_list(list)?))
+}
+
+/// `ObjectReplicaList`.
+fn read_object_replica_list(message: &[u8]) -> Result<ReplicaList, MalformedReply> {
+    let (mut fields, mut parts) = (Fields::new(message), ListParts::default());
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => push_replica(&mut parts.replicas, field.bytes()?, &[])?,
+            _ => {
+                parts.read(field)?;
+            }
+        }
+    }
+    parts.finish()
 }

@@ -1,40 +1,52 @@
 //! Objects that come back from disks into memory.
 
+use core::slice;
+use core::time::Duration;
+
 use bytes::BytesMut;
 use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, TransferHandle};
 use mc_ticket::PutToken;
 use mc_types::{ClientId, Generation, TransferId};
 
 use super::disks::{DISK_JOB_CEILING, disk_jobs, job_to_proto};
+use super::objects::location;
 use super::{
-    CallContext, DiskJob, calls, client_id, message, reply, segment_names, tenant_key, tenant_name,
-    texts,
+    BadField, CallContext, DiskJob, calls, client_id, message, millis, missing, reply,
+    segment_names, tenant_name, texts,
 };
-use crate::answer::{PromotionGrant, read_done, read_promotion};
+use crate::answer::{ReplicaLocation, read_done};
 use crate::proto;
 use crate::refusal::Refusal;
-use crate::reply::write_promotion;
+use crate::reply::{Names, Signer, put_placements};
 use crate::request::{MAX_PAGE, TenantKey};
+use crate::wire::{put_fixed64, put_u64};
+
+/// Memory to bring an object back into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromotionGrant {
+    /// Names this way back, and proves that its holder began it: only this answer tells it.
+    pub handle: TransferHandle,
+    /// The replica to write, as long as the object.
+    pub replica: ReplicaLocation,
+    /// How long it may be written to, counted from when the master wrote the answer: the
+    /// client counts from before it asked.
+    pub time_left: Duration,
+}
 
 calls! {
     /// Returns the next objects that a client is to bring back from a disk into memory.
-    ///
-    /// # Errors
-    /// Any [`RpcError`]. When the answer is lost the objects wait until their time is up.
     fn promotion_heartbeat(&self, client: ClientId) -> Vec<DiskJob> {
-        PromotionHeartbeat,
+        PromotionHeartbeat "When the answer is lost the objects wait until their time is up.",
         message(proto::PromotionHeartbeatRequest { client_id: client.to_bytes().into() }),
         reply(|answer: &proto::PromotionHeartbeatResponse| disk_jobs(&answer.jobs)),
     }
 
     /// Grants memory to bring an object of `len` bytes back into, if possible in one of the
     /// segments named `preferred`.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PromotionStartError`], after which there is
-    /// nothing more to do; or any other [`RpcError`].
     fn promotion_alloc_start(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, len: u64, preferred: &[&str]) -> PromotionGrant {
-        PromotionAllocStart,
+        PromotionAllocStart
+            "Refused with the codes of [`mc_meta::PromotionStartError`], after which there is \
+             nothing more to do.",
         message(proto::PromotionAllocStartRequest {
             key: object.key.as_str().into(),
             client_id: client.to_bytes().into(),
@@ -43,17 +55,13 @@ calls! {
             preferred_segments: texts(preferred),
             tenant_id: tenant_name(object),
         }),
-        |message: &[u8]| read_promotion(message, len),
+        reply(|answer| PromotionGrant::from_proto(answer, len)),
     }
 
     /// Reports that an object is in the memory that was granted for it; it can be read there
     /// then.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PromotionError`]; or any other
-    /// [`RpcError`].
     fn notify_promotion_success(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, handle: TransferHandle) -> () {
-        NotifyPromotionSuccess,
+        NotifyPromotionSuccess "Refused with the codes of [`mc_meta::PromotionError`].",
         message(proto::NotifyPromotionSuccessRequest {
             key: object.key.as_str().into(),
             client_id: client.to_bytes().into(),
@@ -68,12 +76,8 @@ calls! {
     /// Reports that a client does not bring an object back; with the handle of the memory that
     /// was granted for it, if any was. Where bytes may arrive late the memory is kept until
     /// the grant's end, or until the same is said once more without them.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PromotionError`]; or any other
-    /// [`RpcError`].
     fn notify_promotion_failure(&self, client: ClientId, object: &TenantKey<'_>, generation: Generation, handle: Option<TransferHandle>, late: LateWrites) -> () {
-        NotifyPromotionFailure,
+        NotifyPromotionFailure "Refused with the codes of [`mc_meta::PromotionError`].",
         message(proto::NotifyPromotionFailureRequest {
             key: object.key.as_str().into(),
             client_id: client.to_bytes().into(),
@@ -112,7 +116,7 @@ impl CallContext<'_> {
         out: &mut BytesMut,
     ) -> Result<(), Refusal> {
         let client = client_id(&request.client_id)?;
-        let key = self.scoped_of(&tenant_key(&request.key, &request.tenant_id)?)?;
+        let key = self.stored(&request.key, &request.tenant_id)?;
         let names = &request.preferred_segments;
         let preferred: Vec<&str> = segment_names(names, MAX_NAMED_SEGMENTS, "preferred_segments")?;
         let grant = self.master.promotion_alloc_start(
@@ -135,7 +139,7 @@ impl CallContext<'_> {
         let (client, generation) =
             (client_id(&request.client_id)?, Generation::new(request.generation));
         let handle = handle(request.transfer, request.transfer_token).ok_or_else(missing)?;
-        let key = self.scoped_of(&tenant_key(&request.key, &request.tenant_id)?)?;
+        let key = self.stored(&request.key, &request.tenant_id)?;
         let (now, key) = (self.now, key.as_ref());
         Ok(self.master.notify_promotion_success(now, client, key, generation, handle)?)
     }
@@ -148,9 +152,32 @@ impl CallContext<'_> {
             (client_id(&request.client_id)?, Generation::new(request.generation));
         let (handle, late) =
             (handle(request.transfer, request.transfer_token), late_writes(request.late_writes));
-        let key = self.scoped_of(&tenant_key(&request.key, &request.tenant_id)?)?;
+        let key = self.stored(&request.key, &request.tenant_id)?;
         let (now, key) = (self.now, key.as_ref());
         Ok(self.master.notify_promotion_failure(now, client, key, generation, handle, late)?)
+    }
+}
+
+/// `PromotionAllocStartResponse`.
+fn write_promotion(out: &mut BytesMut, grant: &mc_meta::PromotionGrant, signer: Signer) {
+    let (placements, terms) = (slice::from_ref(&grant.placement), signer.writing(grant.time_left));
+    put_placements(out, 2, placements, terms, |_| Names::Inline);
+    put_u64(out, 3, millis(grant.time_left));
+    put_u64(out, 4, grant.handle.id.as_u64());
+    put_fixed64(out, 5, grant.handle.token.as_u64());
+}
+
+impl PromotionGrant {
+    /// The grant for an object of `len` bytes.
+    fn from_proto(answer: &proto::PromotionAllocStartResponse, len: u64) -> Result<Self, BadField> {
+        let replica = location(answer.replica.as_ref().ok_or(missing("replica"))?)?;
+        if replica.extent.len() != len {
+            return Err(BadField::new("replica", "is of another length than asked for"));
+        }
+        let id = TransferId::new(answer.transfer);
+        let token = PutToken::from_u64(answer.transfer_token);
+        let time_left = Duration::from_millis(answer.grant_ttl_ms);
+        Ok(Self { handle: TransferHandle { id, token }, replica, time_left })
     }
 }
 

@@ -40,66 +40,45 @@ pub struct PutRevokeItem<'a> {
 
 calls! {
     /// Grants space to write an object into.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PutStartError`]; or any other
-    /// [`RpcError`].
     fn put_start(&self, client: ClientId, put: &PutStart<'_>) -> PutGrant {
-        PutStart,
+        PutStart "Refused with the codes of [`mc_meta::PutStartError`].",
         |out: &mut BytesMut| PutStartRequest::write(out, client, put),
         |message: &[u8]| answer::read_grant(message, total(put.slice_lengths)),
     }
 
     /// Reports that every replica of an object is written; it can be read from
     /// then on.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
-    /// [`RpcError`].
     fn put_end(&self, client: ClientId, end: &PutEnd<'_>) -> () {
-        PutEnd,
+        PutEnd "Refused with the codes of [`mc_meta::PutFinishError`].",
         |out: &mut BytesMut| PutFinishRequest::write(out, client, end),
         answer::read_done,
     }
 
     /// Gives up a put and its space. Where bytes may arrive late the space is kept until
     /// the grant's end, or until the put is given up once more without them.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
-    /// [`RpcError`].
     fn put_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
-        PutRevoke,
+        PutRevoke "Refused with the codes of [`mc_meta::PutFinishError`].",
         |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),
         answer::read_done,
     }
 
     /// [`put_start`](Self::put_start) of many objects.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_put_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
-        BatchPutStart,
+        BatchPutStart "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths, put.again)); BatchPutStartRequest::write(out, client, config, puts); },
         |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
     }
 
     /// [`put_end`](Self::put_end) of many objects.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_put_end(&self, client: ClientId, puts: &[PutEnd<'_>]) -> Vec<Result<(), Refusal>> {
-        BatchPutEnd,
+        BatchPutEnd "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         |out: &mut BytesMut| BatchPutFinishRequest::write(out, client, puts.iter().copied()),
         |message: &[u8]| answer::read_all_done(message, puts.len()),
     }
 
     /// [`put_revoke`](Self::put_revoke) of many objects.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_put_revoke(&self, client: ClientId, puts: &[PutRevokeItem<'_>]) -> Vec<Result<(), Refusal>> {
-        BatchPutRevoke,
+        BatchPutRevoke "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.handle, put.late)); BatchPutFinishRequest::write_revokes(out, client, puts); },
         |message: &[u8]| answer::read_all_done(message, puts.len()),
     }

@@ -15,31 +15,21 @@ use crate::request::{self, write_batch_remove, write_remove};
 
 calls! {
     /// Removes an object; with `force` even while it has a lease.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::RemoveError`]; or any other
-    /// [`RpcError`].
     fn remove(&self, key: KeyRef<'_>, force: bool) -> () {
-        Remove,
+        Remove "Refused with the codes of [`mc_meta::RemoveError`].",
         |out: &mut BytesMut| write_remove(out, key, force),
         read_done,
     }
 
     /// [`remove`](Self::remove) of many keys.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_remove(&self, keys: &[KeyRef<'_>], force: bool) -> Vec<Result<(), Refusal>> {
-        BatchRemove,
+        BatchRemove "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         |out: &mut BytesMut| write_batch_remove(out, keys, force),
         |message: &[u8]| read_all_done(message, keys.len()),
     }
 
     /// Removes every object without a lease, with `force` the others too, and returns how
     /// many that were.
-    ///
-    /// # Errors
-    /// Any [`RpcError`].
     fn remove_all(&self, force: bool) -> u64 {
         RemoveAll,
         message(proto::RemoveAllRequest { force }),
@@ -51,12 +41,9 @@ calls! {
     /// cleared, in their order. Passed over are objects that are not there or not this
     /// client's, that are under lease or being written, copied or moved, and that have no
     /// replica in the segment.
-    ///
-    /// # Errors
-    /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) keys; or any
-    /// other [`RpcError`].
     fn batch_replica_clear(&self, client: ClientId, keys: &[KeyRef<'_>], segment_name: Option<&str>) -> Vec<ObjectKey> {
-        BatchReplicaClear,
+        BatchReplicaClear
+            "Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) keys.",
         message(proto::BatchReplicaClearRequest {
             object_keys: keys.iter().map(|key| key.as_str().into()).collect(),
             client_id: client.to_bytes().into(),

@@ -143,9 +143,6 @@ pub struct ClusterReport {
 
 calls! {
     /// Returns the master's totals and its segments.
-    ///
-    /// # Errors
-    /// Any [`RpcError`].
     fn cluster_report(&self) -> ClusterReport {
         ClusterReport,
         message(proto::ClusterReportRequest {}),
@@ -162,7 +159,7 @@ impl CallContext<'_> {
     }
 }
 
-pub(crate) fn report_to_proto(report: &MasterReport) -> proto::ClusterReportResponse {
+fn report_to_proto(report: &MasterReport) -> proto::ClusterReportResponse {
     proto::ClusterReportResponse {
         segments: report.segments.iter().map(to_proto).collect(),
         disk_capacity: report.disk_capacity,

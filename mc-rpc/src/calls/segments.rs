@@ -19,36 +19,25 @@ use crate::request::{Heartbeat, PingRequest, write_heartbeat, write_ping};
 
 calls! {
     /// Contributes a segment, and reads the master's clock.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::MountError`]; or any other
-    /// [`RpcError`].
     fn mount_segment(&self, client: ClientId, spec: &SegmentSpec) -> ClockReading {
-        MountSegment,
+        MountSegment "Refused with the codes of [`mc_meta::MountError`].",
         message(mount(client, spec)),
         reply(|answer: &proto::MountSegmentResponse| Ok(clock(answer))),
     }
 
     /// Attaches a segment that was mounted before again, with all that it holds, and reads
     /// the master's clock.
-    ///
-    /// # Errors
-    /// Refused with [`ErrorCode::SegmentNotFound`](mc_types::ErrorCode::SegmentNotFound)
-    /// unless the master knows exactly this segment of `client`; or any other
-    /// [`RpcError`].
     fn remount_segment(&self, client: ClientId, spec: &SegmentSpec) -> ClockReading {
-        ReMountSegment,
+        ReMountSegment
+            "Refused with [`ErrorCode::SegmentNotFound`](mc_types::ErrorCode::SegmentNotFound) \
+             unless the master knows exactly this segment of `client`.",
         message(mount(client, spec)),
         reply(|answer: &proto::MountSegmentResponse| Ok(clock(answer))),
     }
 
     /// Takes a segment back; the replicas in it are gone.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::UnmountError`]; or any other
-    /// [`RpcError`].
     fn unmount_segment(&self, client: ClientId, id: SegmentId) -> () {
-        UnmountSegment,
+        UnmountSegment "Refused with the codes of [`mc_meta::UnmountError`].",
         message(unmount(client, id, Duration::ZERO)),
         read_done,
     }
@@ -56,12 +45,8 @@ calls! {
     /// Takes no new objects into a segment from now on, and takes it back when `grace` has
     /// passed; until then what it holds can be read, and moved elsewhere. Asking again
     /// changes nothing.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::UnmountError`]; or any other
-    /// [`RpcError`].
     fn graceful_unmount_segment(&self, client: ClientId, id: SegmentId, grace: Duration) -> () {
-        GracefulUnmountSegment,
+        GracefulUnmountSegment "Refused with the codes of [`mc_meta::UnmountError`].",
         message(unmount(client, id, grace)),
         read_done,
     }
@@ -69,12 +54,8 @@ calls! {
     /// Returns the hosts that serve the segments of each of `clients`, in their order:
     /// addresses or names, each once. Clients of which nothing is mounted, or that are away,
     /// are left out.
-    ///
-    /// # Errors
-    /// Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) clients; or any
-    /// other [`RpcError`].
     fn batch_query_ip(&self, clients: &[ClientId]) -> Vec<(ClientId, Vec<Box<str>>)> {
-        BatchQueryIp,
+        BatchQueryIp "Refused with `InvalidParams` beyond [`MAX_BATCH`](crate::MAX_BATCH) clients.",
         message(proto::BatchQueryIpRequest {
             client_ids: clients.iter().map(|client| client.to_bytes().into()).collect(),
         }),
@@ -88,9 +69,6 @@ calls! {
     }
 
     /// Tells the master that `client` lives, and reads the master's clock.
-    ///
-    /// # Errors
-    /// Any [`RpcError`].
     fn ping(&self, client: ClientId) -> Pong {
         Ping,
         |out: &mut BytesMut| write_ping(out, client),
@@ -98,9 +76,6 @@ calls! {
     }
 
     /// [`ping`](Self::ping) of a client that says more of itself than that it lives.
-    ///
-    /// # Errors
-    /// Any [`RpcError`].
     fn heartbeat(&self, beat: &Heartbeat<'_>) -> Pong {
         Ping,
         |out: &mut BytesMut| write_heartbeat(out, beat),

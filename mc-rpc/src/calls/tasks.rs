@@ -11,7 +11,7 @@ use mc_types::{ClientId, KeyRef, MAX_KEY_LEN, ObjectKey, TaskId};
 
 use super::{
     BadField, CallContext, at_most, calls, client_id, count, id, message, millis, missing,
-    object_key, reply, segment_name, segment_names, tenant, tenant_key, tenant_name, texts,
+    object_key, reply, segment_name, segment_names, tenant, tenant_name, texts,
 };
 use crate::caller::Role;
 use crate::proto::{self, task};
@@ -73,12 +73,8 @@ pub struct FetchedTasks {
 calls! {
     /// Has a node that holds an object copy it to the segments named `targets`, between 1
     /// and [`MAX_REPLICAS`](mc_meta::MAX_REPLICAS).
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::CreateTaskError`]; or any other
-    /// [`RpcError`].
     fn create_copy_task(&self, object: &TenantKey<'_>, targets: &[&str]) -> TaskId {
-        CreateCopyTask,
+        CreateCopyTask "Refused with the codes of [`mc_meta::CreateTaskError`].",
         message(proto::CreateCopyTaskRequest {
             key: object.key.as_str().into(),
             targets: texts(targets),
@@ -89,12 +85,8 @@ calls! {
 
     /// Has the node of the segment named `source` move an object's replica from there to
     /// the segment named `target`.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::CreateTaskError`]; or any other
-    /// [`RpcError`].
     fn create_move_task(&self, object: &TenantKey<'_>, source: &str, target: &str) -> TaskId {
-        CreateMoveTask,
+        CreateMoveTask "Refused with the codes of [`mc_meta::CreateTaskError`].",
         message(proto::CreateMoveTaskRequest {
             key: object.key.as_str().into(),
             source: source.into(),
@@ -105,12 +97,10 @@ calls! {
     }
 
     /// Returns the progress of a task.
-    ///
-    /// # Errors
-    /// Refused with `TaskNotFound`, also when it is about another tenant's object and the
-    /// caller is no node; or any other [`RpcError`].
     fn query_task(&self, id: TaskId) -> TaskReport {
-        QueryTask,
+        QueryTask
+            "Refused with `TaskNotFound`, also when it is about another tenant's object and the \
+             caller is no node.",
         message(proto::QueryTaskRequest { task_id: id.to_bytes().into() }),
         reply(TaskReport::from_proto),
     }
@@ -118,11 +108,8 @@ calls! {
     /// Returns up to `max` of the tasks that wait for `client`, which are its to work on from
     /// then on; 0 is as many as one call fetches,
     /// [`MAX_FETCHED_TASKS`](mc_meta::MAX_FETCHED_TASKS).
-    ///
-    /// # Errors
-    /// Any [`RpcError`]. When the answer is lost the tasks fail when their time is up.
     fn fetch_tasks(&self, client: ClientId, max: usize) -> FetchedTasks {
-        FetchTasks,
+        FetchTasks "When the answer is lost the tasks fail when their time is up.",
         message(proto::FetchTasksRequest {
             client_id: client.to_bytes().into(),
             max_tasks: count(max),
@@ -137,12 +124,8 @@ calls! {
     /// Reports how a task went, success or failure, with words of which
     /// [`MAX_TASK_MESSAGE_LEN`](mc_meta::MAX_TASK_MESSAGE_LEN) bytes are kept. Returns how it
     /// ended, which is something else than reported when it had ended before.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::TaskError`]; or any other
-    /// [`RpcError`].
     fn mark_task_to_complete(&self, client: ClientId, id: TaskId, status: TaskStatus, outcome: &str) -> TaskStatus {
-        MarkTaskToComplete,
+        MarkTaskToComplete "Refused with the codes of [`mc_meta::TaskError`].",
         message(proto::MarkTaskToCompleteRequest {
             client_id: client.to_bytes().into(),
             task_id: id.to_bytes().into(),
@@ -159,7 +142,7 @@ impl CallContext<'_> {
         self,
         request: &proto::CreateCopyTaskRequest,
     ) -> Result<proto::CreateCopyTaskResponse, Refusal> {
-        let key = self.scoped_of(&tenant_key(&request.key, &request.tenant_id)?)?;
+        let key = self.stored(&request.key, &request.tenant_id)?;
         let targets: Vec<&str> = segment_names(&request.targets, MAX_REPLICAS, "targets")?;
         let id = self.master.create_copy_task(self.now, key.as_ref(), &targets)?;
         Ok(proto::CreateCopyTaskResponse { task_id: id.to_bytes().into(), ..Default::default() })
@@ -169,7 +152,7 @@ impl CallContext<'_> {
         self,
         request: &proto::CreateMoveTaskRequest,
     ) -> Result<proto::CreateMoveTaskResponse, Refusal> {
-        let key = self.scoped_of(&tenant_key(&request.key, &request.tenant_id)?)?;
+        let key = self.stored(&request.key, &request.tenant_id)?;
         let source = segment_name(&request.source, "source")?;
         let target = segment_name(&request.target, "target")?;
         let id = self.master.create_move_task(self.now, key.as_ref(), source, target)?;

@@ -41,24 +41,16 @@ pub struct TenantQuotas {
 
 calls! {
     /// Gives a tenant a quota of so many bytes, or another one.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PolicyError`]; or any other
-    /// [`RpcError`].
     fn set_tenant_quota(&self, tenant: &TenantId, bytes: u64) -> () {
-        SetTenantQuota,
+        SetTenantQuota "Refused with the codes of [`mc_meta::PolicyError`].",
         message(proto::SetTenantQuotaRequest { tenant_id: tenant.to_string(), requested: bytes }),
         read_done,
     }
 
     /// Makes these the only quotas. A tenant that loses its own keeps its objects, and can
     /// put no more.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PolicyError`]; or any other
-    /// [`RpcError`].
     fn replace_tenant_quotas(&self, quotas: &BTreeMap<TenantId, u64>) -> () {
-        ReplaceTenantQuotas,
+        ReplaceTenantQuotas "Refused with the codes of [`mc_meta::PolicyError`].",
         message(proto::ReplaceTenantQuotasRequest {
             quotas: quotas.iter().map(|(tenant, &requested)| {
                 proto::TenantQuota { tenant_id: tenant.to_string(), requested }
@@ -68,37 +60,27 @@ calls! {
     }
 
     /// Takes the quota of a tenant away that has neither objects nor space.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PolicyError`]; or any other
-    /// [`RpcError`].
     fn delete_tenant_quota(&self, tenant: &TenantId) -> () {
-        DeleteTenantQuota,
+        DeleteTenantQuota "Refused with the codes of [`mc_meta::PolicyError`].",
         message(proto::DeleteTenantQuotaRequest { tenant_id: tenant.to_string() }),
         read_done,
     }
 
     /// Returns the quota and the use of one tenant.
-    ///
-    /// # Errors
-    /// Refused with `TenantNotRegistered` when it has neither a quota nor objects, and
-    /// with `UnavailableInCurrentMode` by a master without tenants; or any other
-    /// [`RpcError`].
     fn tenant_quota(&self, tenant: &TenantId) -> TenantUsage {
-        GetTenantQuota,
+        GetTenantQuota
+            "Refused with `TenantNotRegistered` when it has neither a quota nor objects, and with \
+             `UnavailableInCurrentMode` by a master without tenants.",
         message(proto::GetTenantQuotaRequest { tenant_id: tenant.to_string() }),
         reply(|answer: &proto::GetTenantQuotaResponse| usage(answer.usage.as_ref().ok_or(missing("usage"))?)),
     }
 
     /// Returns the quotas and the use of all tenants, with up to `limit` of the tenants whose
     /// names come after that of `after`; 0 lets the master choose how many.
-    ///
-    /// # Errors
-    /// Refused with `InvalidParams` beyond [`MAX_PAGE`](crate::MAX_PAGE) tenants, and with
-    /// `UnavailableInCurrentMode` by a master without tenants; or any other
-    /// [`RpcError`].
     fn tenant_quotas(&self, after: Option<&TenantId>, limit: usize) -> TenantQuotas {
-        ListTenantQuotas,
+        ListTenantQuotas
+            "Refused with `InvalidParams` beyond [`MAX_PAGE`](crate::MAX_PAGE) tenants, and with \
+             `UnavailableInCurrentMode` by a master without tenants.",
         message(proto::ListTenantQuotasRequest {
             after: after.map(TenantId::to_string).unwrap_or_default(),
             limit: count(limit),

@@ -17,66 +17,47 @@ calls! {
     /// Grants space to write a new value of a key into, whether it has one or not. The value
     /// that there is stays readable until [`upsert_end`](Self::upsert_end), unless there
     /// is no room beside it and no client reads it.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PutStartError`], never with
-    /// `ObjectAlreadyExists` nor `PutInProgress`; or any other [`RpcError`].
     fn upsert_start(&self, client: ClientId, put: &PutStart<'_>) -> PutGrant {
-        UpsertStart,
+        UpsertStart
+            "Refused with the codes of [`mc_meta::PutStartError`], never with \
+             `ObjectAlreadyExists` nor `PutInProgress`.",
         |out: &mut BytesMut| PutStartRequest::write(out, client, put),
         |message: &[u8]| answer::read_grant(message, total(put.slice_lengths)),
     }
 
     /// Reports that every replica of a new value is written; it takes the place of the one
     /// that could be read until now.
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
-    /// [`RpcError`].
     fn upsert_end(&self, client: ClientId, end: &PutEnd<'_>) -> () {
-        UpsertEnd,
+        UpsertEnd "Refused with the codes of [`mc_meta::PutFinishError`].",
         |out: &mut BytesMut| PutFinishRequest::write(out, client, end),
         answer::read_done,
     }
 
     /// Gives up an upsert and its space; what it was to replace can still be read. As
     /// [`put_revoke`](Self::put_revoke).
-    ///
-    /// # Errors
-    /// Refused with the codes of [`mc_meta::PutFinishError`]; or any other
-    /// [`RpcError`].
     fn upsert_revoke(&self, client: ClientId, key: KeyRef<'_>, handle: PutHandle, late: LateWrites) -> () {
-        UpsertRevoke,
+        UpsertRevoke "Refused with the codes of [`mc_meta::PutFinishError`].",
         |out: &mut BytesMut| PutFinishRequest::write_revoke(out, client, key, handle, late),
         answer::read_done,
     }
 
     /// [`upsert_start`](Self::upsert_start) of many objects.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_upsert_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
-        BatchUpsertStart,
+        BatchUpsertStart "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths, put.again)); BatchPutStartRequest::write(out, client, config, puts); },
         |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
     }
 
     /// [`upsert_end`](Self::upsert_end) of many objects.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_upsert_end(&self, client: ClientId, puts: &[PutEnd<'_>]) -> Vec<Result<(), Refusal>> {
-        BatchUpsertEnd,
+        BatchUpsertEnd "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         |out: &mut BytesMut| BatchPutFinishRequest::write(out, client, puts.iter().copied()),
         |message: &[u8]| answer::read_all_done(message, puts.len()),
     }
 
     /// [`upsert_revoke`](Self::upsert_revoke) of many objects.
-    ///
-    /// # Errors
-    /// As [`batch_get_replica_list`](Self::batch_get_replica_list).
     fn batch_upsert_revoke(&self, client: ClientId, puts: &[PutRevokeItem<'_>]) -> Vec<Result<(), Refusal>> {
-        BatchUpsertRevoke,
+        BatchUpsertRevoke "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
         |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.handle, put.late)); BatchPutFinishRequest::write_revokes(out, client, puts); },
         |message: &[u8]| answer::read_all_done(message, puts.len()),
     }

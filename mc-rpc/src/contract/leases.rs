@@ -1,11 +1,11 @@
-//! What is promised for a time: leases, and segments until they are unmounted.
+//! Leases of reads that take longer than one lasts.
 
 use core::time::Duration;
 
-use mc_types::{ClientId, ErrorCode, Generation, SegmentId};
+use mc_types::{ErrorCode, Generation};
 use prost::Message;
 
-use super::{Clock, ME, MasterService, Still, call, key, me, message_of, put, service, written};
+use super::{MasterService, Still, call, key, put, service, written};
 use crate::request::{BatchRenewRequest, parse_renew, write_renew};
 use crate::{Method, Refusal, answer, proto};
 
@@ -81,65 +81,4 @@ fn a_lease_is_renewed_for_the_put_that_is_read() {
     let many = proto::BatchRenewLeaseRequest { reads: vec![item("k", Some(1)); 65_537] };
     let refused = call::<proto::BatchRenewLeaseResponse>(&service, Method::BatchRenewLease, &many);
     assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidParams);
-}
-
-fn leaving(segment: &str, grace_ms: u64) -> proto::GracefulUnmountSegmentRequest {
-    proto::GracefulUnmountSegmentRequest {
-        segment_name: segment.into(),
-        segment_id: vec![],
-        client_id: me(),
-        grace_ms,
-    }
-}
-
-#[test]
-fn graceful_unmounts_are_the_message() {
-    let (id, grace) = (SegmentId::from_u128(2), Duration::from_secs(3));
-    let message = proto::GracefulUnmountSegmentRequest {
-        segment_id: id.to_bytes().to_vec(),
-        ..leaving("", 3000)
-    };
-    assert_eq!(message, message_of(|client| client.graceful_unmount_segment(ME, id, grace)));
-}
-
-#[test]
-fn a_segment_leaves_when_its_time_has_passed() {
-    let service = service();
-    let ask = |request: &proto::GracefulUnmountSegmentRequest| {
-        call::<proto::GracefulUnmountSegmentResponse>(
-            &service,
-            Method::GracefulUnmountSegment,
-            request,
-        )
-    };
-    let segments = |seconds| {
-        service.master().ping(Still.now() + Duration::from_secs(seconds), ME);
-        service.master().tick(Still.now() + Duration::from_secs(seconds));
-        service.master().report().segments.len()
-    };
-    for _ in 0..2 {
-        ask(&leaving("node-1", 3000)).unwrap();
-    }
-    // However long it is, time does not run over.
-    ask(&leaving("node-2", u64::MAX)).unwrap();
-    assert_eq!((segments(2), segments(3)), (3, 2));
-    ask(&leaving("node-3", 0)).unwrap();
-    assert_eq!(segments(3), 1);
-
-    let other = ClientId::from_u128(9).to_bytes().to_vec();
-    for (bad, code) in [
-        (leaving("node-1", 1), ErrorCode::SegmentNotFound),
-        (leaving("", 1), ErrorCode::InvalidParams),
-        (leaving(&"s".repeat(257), 1), ErrorCode::InvalidParams),
-        (
-            proto::GracefulUnmountSegmentRequest { client_id: other, ..leaving("node-2", 1) },
-            ErrorCode::IllegalClient,
-        ),
-        (
-            proto::GracefulUnmountSegmentRequest { client_id: vec![], ..leaving("node-2", 1) },
-            ErrorCode::InvalidParams,
-        ),
-    ] {
-        assert_eq!(ask(&bad).unwrap_err().code, code);
-    }
 }

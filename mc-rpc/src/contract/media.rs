@@ -42,39 +42,7 @@ fn an_unknown_medium_is_refused() {
         let refusal = PutStartRequest::parse(&message.encode_to_vec()).unwrap_err();
         assert_eq!(refusal.code, ErrorCode::InvalidParams);
         assert!(refusal.message.contains(&format!("medium is {number}")), "{}", refusal.message);
-
-        let mount = message_of(|client| client.mount_segment(ME, &segment(9)));
-        let odd = proto::MountSegmentRequest { medium: number, ..mount };
-        let refusal = call::<proto::MountSegmentResponse>(&service(), Method::MountSegment, &odd);
-        assert_eq!(refusal.unwrap_err().code, ErrorCode::InvalidParams);
     }
-}
-
-#[test]
-fn a_segment_tells_its_medium_when_it_is_mounted_and_in_reports() {
-    let service = service();
-    for (number, medium) in (4..).zip(MediaType::ALL) {
-        let spec = SegmentSpec { medium, ..segment(number) };
-        let message: proto::MountSegmentRequest =
-            message_of(|client| client.mount_segment(ME, &spec));
-        assert_eq!(message.medium, i32::from(medium.number()));
-        let _: proto::MountSegmentResponse =
-            call(&service, Method::MountSegment, &message).unwrap();
-    }
-    let answer: proto::ClusterReportResponse =
-        call(&service, Method::ClusterReport, &proto::ClusterReportRequest {}).unwrap();
-    let report = Direct(&answer).cluster_report().unwrap();
-    for (number, medium) in (4..).zip(MediaType::ALL) {
-        let name = format!("node-{number}");
-        let mounted = report.segments.iter().find(|segment| *segment.name == *name).unwrap();
-        assert_eq!(mounted.medium, medium);
-    }
-    // Segments of clients that know of no media are memory.
-    assert!(report.segments.iter().take(3).all(|segment| segment.medium == MediaType::Dram));
-
-    let mut odd = answer;
-    odd.segments[0].medium = 3;
-    assert!(is_malformed(&Direct(&odd).cluster_report()));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Where an object is: in memory, in a file, on clients' own disks.
 
-use mc_meta::{DiskConfig, FoundOnDisk, LocalDiskConfig, MasterConfig, ReplicaStatus};
+use mc_meta::{DiskConfig, FoundOnDisk, LocalDiskConfig, MasterConfig};
 use mc_types::{ClientId, SegmentId};
 use prost::Message;
 
-use super::{Clock, Direct, ME, MasterService, Still, call, key, me, put, put_named, service_with};
+use super::{Clock, ME, MasterService, Still, call, key, me, put, put_named, service_with};
 use crate::{Method, answer, proto};
 
 const DISK_OWNER: ClientId = ClientId::from_u128(77);
@@ -43,10 +43,6 @@ fn an_object_is_told_wherever_it_is() {
     let service = with_disks();
     let handle = put_named(&service, "k");
     let generation = handle.generation;
-    let describe = proto::DescribeObjectRequest { key: "k".into() };
-    let object: proto::DescribeObjectResponse =
-        call(&service, Method::DescribeObject, &describe).unwrap();
-    assert_eq!(object.disk.unwrap().status(), proto::replica_info::ReplicaStatus::Processing);
     assert_eq!(get(&service, "k").disk, None, "a file that is being written is not read");
 
     let (master, now) = (service.master(), Still.now());
@@ -72,12 +68,6 @@ fn an_object_is_told_wherever_it_is() {
     let lists: proto::BatchGetReplicaListResponse =
         call(&service, Method::BatchGetReplicaList, &batch).unwrap();
     assert_eq!((lists.segments.len(), &lists.items[0]), (0, &list));
-
-    let object: proto::DescribeObjectResponse =
-        call(&service, Method::DescribeObject, &describe).unwrap();
-    assert_eq!((object.disk, &object.local_disks[..]), (Some(complete), &[on_disk()][..]));
-    let read = Direct(&object).describe(key("k")).unwrap();
-    assert_eq!((read.disk, read.local_disks.len()), (Some(ReplicaStatus::Complete), 1));
 }
 
 #[test]

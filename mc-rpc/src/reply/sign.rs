@@ -16,19 +16,19 @@ pub(crate) struct Signer {
 
 impl Signer {
     /// For replicas that are kept for readers for as long as `lease`.
-    pub(super) fn reading(self, lease: Duration) -> Terms {
+    pub(crate) fn reading(self, lease: Duration) -> Terms {
         Terms { epoch: self.epoch, rights: Rights::Read, until: self.now + lease }
     }
 
     /// For space that is granted to a writer for `time_left`.
-    pub(super) fn writing(self, time_left: Duration) -> Terms {
+    pub(crate) fn writing(self, time_left: Duration) -> Terms {
         Terms { epoch: self.epoch, rights: Rights::Write, until: self.now + time_left }
     }
 }
 
 /// What the tickets of an answer allow, and until when.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(crate) struct Terms {
     epoch: ClockEpoch,
     pub(super) rights: Rights,
     until: Time,

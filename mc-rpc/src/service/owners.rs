@@ -202,11 +202,12 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::BytesMut;
-    use mc_meta::{MasterConfig, SegmentSpec};
-    use mc_types::{Endpoint, RemoteKey, SegmentId, Time};
+    use mc_meta::MasterConfig;
+    use mc_types::Time;
+    use prost::Message;
 
     use super::*;
-    use crate::contract::request_of;
+    use crate::proto;
     use crate::service::{Call, MasterService, Service, SystemClock};
     use crate::wire::put_bytes;
 
@@ -221,19 +222,6 @@ mod tests {
         Caller::new(name, Role::Node)
     }
 
-    fn segment(number: u32) -> SegmentSpec {
-        SegmentSpec {
-            id: SegmentId::from_u128(number.into()),
-            name: format!("segment-{number}").into(),
-            base: 4096,
-            size: 1 << 20,
-            endpoint: Endpoint::new("tcp", "10.0.0.1:1").unwrap(),
-            remote_key: RemoteKey::from_bytes([1; 16]),
-            ticket_key: None,
-            medium: mc_types::MediaType::Dram,
-        }
-    }
-
     fn call(
         service: &MasterService,
         caller: &Caller,
@@ -246,16 +234,33 @@ mod tests {
         service.call(call, &mut out).map(drop).map_err(|refusal| refusal.code)
     }
 
+    fn mount_sized(
+        service: &MasterService,
+        caller: &Caller,
+        number: u32,
+        size: u64,
+    ) -> Result<(), ErrorCode> {
+        let request = proto::MountSegmentRequest {
+            buffer: 4096,
+            size,
+            segment_name: format!("segment-{number}"),
+            segment_id: u128::from(number).to_be_bytes().into(),
+            client_id: CLIENT.to_bytes().into(),
+            endpoint: "tcp://10.0.0.1:1".into(),
+            remote_key: vec![1; 16],
+            ..Default::default()
+        };
+        call(service, caller, Method::MountSegment, |out| request.encode(out).unwrap())
+    }
+
     fn mount(service: &MasterService, caller: &Caller, number: u32) -> Result<(), ErrorCode> {
-        call(service, caller, Method::MountSegment, |out| {
-            out.extend_from_slice(&request_of(|node| node.mount_segment(CLIENT, &segment(number))));
-        })
+        mount_sized(service, caller, number, 1 << 20)
     }
 
     fn unmount(service: &MasterService, caller: &Caller, number: u32) -> Result<(), ErrorCode> {
         call(service, caller, Method::UnmountSegment, |out| {
-            let id = segment(number).id;
-            out.extend_from_slice(&request_of(|node| node.unmount_segment(CLIENT, id)));
+            put_bytes(out, 2, &u128::from(number).to_be_bytes());
+            put_bytes(out, 3, &CLIENT.to_bytes());
         })
     }
 
@@ -271,10 +276,9 @@ mod tests {
         let service = MasterService::new(master, SystemClock::new());
         let (owner, other) = (node("owner"), node("other"));
         let mount = |caller: &Caller| {
-            let served = Endpoint::new("tcp", "10.0.0.1:1").unwrap();
             call(&service, caller, Method::MountLocalDisk, |out| {
-                let sent = request_of(|node| node.mount_local_disk(CLIENT, &served, true));
-                out.extend_from_slice(&sent);
+                request::write_ping(out, CLIENT);
+                put_bytes(out, 2, b"tcp://10.0.0.1:1");
             })
         };
         let unmount = |caller: &Caller| {
@@ -341,16 +345,11 @@ mod tests {
     fn a_mount_that_is_refused_makes_nobody_an_owner() {
         let service = service();
         let (owner, other) = (node("owner"), node("other"));
-        let bad = SegmentSpec { size: 0, ..segment(1) };
-        let refused = call(&service, &owner, Method::MountSegment, |out| {
-            out.extend_from_slice(&request_of(|node| node.mount_segment(CLIENT, &bad)));
-        });
+        let refused = mount_sized(&service, &owner, 1, 0);
         assert_eq!(refused, Err(ErrorCode::InvalidParams));
         mount(&service, &other, 1).unwrap();
         // One that is refused later does not take the id from who has it.
-        let refused = call(&service, &other, Method::MountSegment, |out| {
-            out.extend_from_slice(&request_of(|node| node.mount_segment(CLIENT, &bad)));
-        });
+        let refused = mount_sized(&service, &other, 1, 0);
         assert_eq!(refused, Err(ErrorCode::InvalidParams));
         assert_eq!(ping(&service, &owner), Err(ErrorCode::IllegalClient));
     }

@@ -9,13 +9,13 @@ use mc_meta::{
     Slice, Slices, VerifiedSpan,
 };
 use mc_ticket::{PutToken, Ticket};
-use mc_types::{Checksum, ClientId, Extent, Generation, SegmentId, Time};
+use mc_types::{Checksum, Extent, Generation, SegmentId, Time};
 
 use super::{
     Answer, Items, SegmentParts, Status, endpoint, name, problem, read_batch, read_remote_key,
-    sixteen,
 };
 use crate::answer::{PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation, SegmentLocation};
+use crate::check;
 use crate::error::MalformedReply;
 use crate::wire::{Field, Fields};
 
@@ -53,7 +53,9 @@ impl Handle {
                 1 => parts.name = name(field)?,
                 2 => handle.size = field.u64()?,
                 3 => handle.offset = field.u64()?,
-                5 => parts.id = Some(SegmentId::from_bytes(sixteen(field.bytes()?, "segment_id")?)),
+                5 => {
+                    parts.id = Some(check::id(field.bytes()?, "segment_id", SegmentId::from_bytes)?)
+                }
                 6 => parts.endpoint = Some(endpoint(field)?),
                 7 => parts.remote_key = Some(read_remote_key(field)?),
                 8 => handle.segment_index = field.u32()?,
@@ -138,7 +140,7 @@ fn push_local_disk(
     let (mut fields, mut client, mut served) = (Fields::new(message), None, None);
     while let Some(field) = fields.next()? {
         match field.number {
-            1 => client = Some(ClientId::from_bytes(sixteen(field.bytes()?, "client_id")?)),
+            1 => client = Some(check::client_id(field.bytes()?)?),
             2 => served = Some(endpoint(field)?),
             _ => {}
         }
