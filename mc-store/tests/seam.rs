@@ -1,0 +1,81 @@
+//! The client takes nothing from the operating system that its environment did not hand in. What
+//! would make one run differ from the next stands in one file, `src/environment/system.rs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What the client may not name: clocks that no simulation can turn, threads, randomness, sockets.
+const FORBIDDEN: &[&str] = &[
+    "std::time::Instant",
+    "time::{Duration, Instant}",
+    "SystemTime",
+    "BootTime::now",
+    "std::thread",
+    "spawn_blocking",
+    "getrandom",
+    "fastrand",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "UnixStream",
+    "to_socket_addrs",
+    "lookup_host",
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The lines of the client's files without their tests and comments, each with where it is.
+fn lines() -> Vec<(String, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = vec![src.join("environment.rs")];
+    sources(&src.join("client"), &mut files);
+    assert!(files.len() > 30, "the client is not where it was: {files:?}");
+    let mut lines = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            if line == "#[cfg(test)]" {
+                break;
+            }
+            let code = line.trim_start();
+            if !code.starts_with("//") {
+                lines.push((format!("{}:{}", file.display(), number + 1), code.to_owned()));
+            }
+        }
+    }
+    lines
+}
+
+#[test]
+fn the_client_takes_everything_from_its_environment() {
+    let mut found = Vec::new();
+    for (place, line) in lines() {
+        if let Some(word) = FORBIDDEN.iter().find(|word| line.contains(**word)) {
+            found.push(format!("{place} names {word}"));
+        }
+    }
+    assert!(found.is_empty(), "take it from the Environment, or tokio::time: {found:#?}");
+}
+
+/// Without that word Tokio draws the order in which branches are looked at.
+#[test]
+fn every_select_of_the_client_is_biased() {
+    let lines = lines();
+    let mut count = 0;
+    for (at, (place, line)) in lines.iter().enumerate() {
+        if line.contains("select! {") {
+            count += 1;
+            assert_eq!(lines[at + 1].1, "biased;", "{place}");
+        }
+    }
+    assert!(count > 3, "they are found");
+}

@@ -1,0 +1,137 @@
+//! One seed's worth of randomness, virtual time, and the environment of a client made of both.
+
+use std::cell::Cell;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mc_rpc::{ClientEnvironment, Clock};
+use mc_store::{Environment, Work};
+use mc_transport::{BootClock, TimeSource};
+use mc_types::Time;
+use tokio::time::Instant;
+
+use crate::network::{Network, ToMaster};
+
+/// A sequence of random numbers (SplitMix64). Clones draw from the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(Arc<Mutex<u64>>);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(seed)))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        let mut state = self.0.lock().unwrap();
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = *state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// A sequence of its own.
+    pub(crate) fn fork(&self) -> Self {
+        Self::new(self.next())
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// Whether something happens that has this chance in a thousand.
+    pub(crate) fn chance(&self, per_mille: u64) -> bool {
+        self.below(1000) < per_mille
+    }
+
+    pub(crate) fn fill(&self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        self.fill(&mut bytes);
+        bytes
+    }
+}
+
+thread_local! {
+    /// When the simulation on this thread began.
+    static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The time on the paused clock of the runtime, counted from [`begin`](Self::begin).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VirtualClock;
+
+impl VirtualClock {
+    /// Begins anew at zero.
+    pub(crate) fn begin() {
+        BEGUN.set(Some(Instant::now()));
+    }
+
+    pub(crate) fn elapsed() -> Duration {
+        BEGUN.get().expect("the simulation has begun").elapsed()
+    }
+}
+
+impl TimeSource for VirtualClock {
+    fn now(&self) -> Duration {
+        Self::elapsed()
+    }
+}
+
+/// The master's.
+impl Clock for VirtualClock {
+    fn now(&self) -> Time {
+        Time::ORIGIN + Self::elapsed()
+    }
+}
+
+/// What a client takes from outside.
+#[derive(Debug)]
+pub(crate) struct Simulated {
+    random: Random,
+    host: Ipv4Addr,
+    to_master: Arc<ToMaster>,
+}
+
+impl Simulated {
+    pub(crate) fn new(network: &Arc<Network>, host: Ipv4Addr, random: &Random) -> Self {
+        let to_master = ToMaster::new(Arc::clone(network), host, random.fork());
+        Self { random: random.fork(), host, to_master: Arc::new(to_master) }
+    }
+}
+
+impl Environment for Simulated {
+    fn clock(&self) -> BootClock {
+        BootClock::of(&VirtualClock)
+    }
+
+    fn random(&self, bytes: &mut [u8]) -> io::Result<()> {
+        self.random.fill(bytes);
+        Ok(())
+    }
+
+    fn spawn_heartbeat(&self, heartbeat: Work) -> io::Result<()> {
+        drop(tokio::spawn(heartbeat));
+        Ok(())
+    }
+
+    fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
+
+    fn address_towards(&self, _: &str) -> io::Result<IpAddr> {
+        Ok(self.host.into())
+    }
+
+    fn to_master(&self) -> Option<Arc<dyn ClientEnvironment>> {
+        Some(Arc::clone(&self.to_master) as Arc<dyn ClientEnvironment>)
+    }
+}
