@@ -59,6 +59,7 @@ pub use environment::BadVariable;
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use link_id::LinkId;
 pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
+pub use memory::cuda;
 pub use memory::{
     BufferPool, CopyError, HugePageSize, HugePages, Memory, MemoryError, MemoryOptions,
     MemorySlice, OutOfRange,

@@ -255,6 +255,13 @@ def test_objects_are_placed_as_the_caller_says(store: mc_store.Client) -> None:
     assert store.describe("one").soft_pinned
     store.put("other", b"v", excluded_segments={"second"}, parent="one")
     assert [replica.segment_name for replica in store.replicas("other")] == [first]
+    assert store.put("in dram", b"v", medium="DRAM")
+    assert {segment.medium for segment in store.segments()} == {"dram"}
+    assert {segment.medium for segment in store.cluster_report().segments} == {"dram"}
+    with pytest.raises(mc_store.NoSpace, match="medium vram"):
+        store.put("in vram", b"v", medium="vram")
+    with pytest.raises(ValueError, match="medium: expected dram, ssd or vram"):
+        store.put("k", b"v", medium="tape")
     with pytest.raises(ValueError, match="key is empty"):
         store.put("k", b"v", parent="")
 

@@ -9,6 +9,7 @@
 //! checksums find it when it does.
 
 mod available;
+pub mod cuda;
 mod error;
 #[cfg(target_os = "linux")]
 mod file;
