@@ -394,7 +394,7 @@ impl Shard {
         }
         let stays = object.outlives_memory();
         if stays {
-            self.evict_memory(slot, emit);
+            self.evict_from_memory(slot, emit);
         } else {
             let cause = Removal::of_lost(object);
             self.remove(slot, cause, emit);

@@ -90,18 +90,17 @@ impl Master {
         if excess == 0 {
             return false;
         }
-        let evicted = self.evict_up_to(now, excess, TICK_VICTIMS);
+        let evicted = self.evict_bytes(now, excess, TICK_VICTIMS);
         evicted.objects > 0 && evicted.bytes < excess
     }
 
     /// Frees at least `bytes`, but evicts no more than about `victims` objects: the least recently
-    /// used first, soft-pinned ones only
-    /// when there are no others and the settings allow it. Less is freed when a bounded amount of
-    /// work was not enough or nothing is left.
+    /// used first, soft-pinned ones only when there are no others and the settings allow it. Less
+    /// is freed when a bounded amount of work was not enough or nothing is left.
     ///
     /// A tenant that has more than it may, because its quota has shrunk, gives its
     /// excess up before others lose anything.
-    fn evict_up_to(&self, now: Time, bytes: u64, victims: u64) -> Evicted {
+    fn evict_bytes(&self, now: Time, bytes: u64, victims: u64) -> Evicted {
         // Some may be on their way out already, and go when they are on a disk.
         let bytes = bytes.saturating_sub(self.local.promised());
         if bytes == 0 {
@@ -112,22 +111,29 @@ impl Master {
         if let Some((tenant, excess)) = self.quotas.over_quota() {
             let excess = excess.saturating_sub(self.quotas.leaving(tenant));
             let part = Aim::Free { bytes: bytes.min(excess), victims };
-            outcome = self.evict_whose(Some(tenant), now, part);
+            outcome = self.evict_by_class(Some(tenant), now, part);
         }
         if let Some(rest) = aim.after(&outcome) {
-            outcome += self.evict_whose(None, now, rest);
+            outcome += self.evict_by_class(None, now, rest);
         }
         outcome
     }
 
     /// Evicts at least `bytes` of this tenant's objects, if it can, those that were not used
     /// for the longest time first.
-    pub(crate) fn evict_of(&self, tenant: TenantSlot, now: Time, bytes: u64) -> Evicted {
+    pub(crate) fn evict_bytes_of_tenant(
+        &self,
+        tenant: TenantSlot,
+        now: Time,
+        bytes: u64,
+    ) -> Evicted {
         let bytes = bytes.saturating_sub(self.quotas.leaving(tenant));
-        self.evict_whose(Some(tenant), now, Aim::Free { bytes, victims: u64::MAX })
+        self.evict_by_class(Some(tenant), now, Aim::Free { bytes, victims: u64::MAX })
     }
 
-    fn evict_whose(&self, tenant: Option<TenantSlot>, now: Time, aim: Aim<'_>) -> Evicted {
+    /// Evicts ordinary objects, and soft-pinned ones where there are no others and the settings
+    /// allow it: of one tenant, or of all.
+    fn evict_by_class(&self, tenant: Option<TenantSlot>, now: Time, aim: Aim<'_>) -> Evicted {
         let pool = |class| Pool { class, tenant };
         let mut outcome = self.evict_pool(pool(Class::Ordinary), now, aim);
         let nothing = outcome.objects == 0 && outcome.promised == 0 && !outcome.cut_short;
@@ -159,7 +165,7 @@ impl Master {
     pub(crate) fn evict_condemned(&self, now: Time, outcome: &mut Evicted) {
         for (generation, member) in core::mem::take(&mut outcome.condemned) {
             let Some(shard) = self.shards().get(member.shard as usize) else { continue };
-            *outcome += shard.lock().evict_member(generation, member.slot, self.emit(now));
+            *outcome += shard.lock().evict_group_member(generation, member.slot, self.emit(now));
         }
     }
 

@@ -177,7 +177,7 @@ impl Master {
             return None;
         }
         let evicted = match pressure.is_bearable() {
-            true => self.evict_for(now, len, config),
+            true => self.evict_to_fit(now, len, config),
             false => Evicted::default(),
         };
         pressure.count();
@@ -216,7 +216,7 @@ impl Master {
         // What goes is the tenant's own, and no more than what its quota lacks.
         let may = pressure.is_bearable();
         let evicted = match self.quotas.slot(tenant) {
-            Some(slot) if may => self.evict_of(slot, now, missing),
+            Some(slot) if may => self.evict_bytes_of_tenant(slot, now, missing),
             _ => Evicted::default(),
         };
         pressure.count();

@@ -450,7 +450,7 @@ impl Shard {
     fn written(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         let evicting = self.offload_over(slot);
         if evicting && !self.is_in_use(slot, emit.now) {
-            self.evict_memory(slot, emit);
+            self.evict_from_memory(slot, emit);
             return;
         }
         if evicting {
@@ -469,7 +469,7 @@ impl Shard {
         }
         let force = self.config().local.writes_at_eviction() == Some(true);
         if force && !self.is_in_use(slot, emit.now) {
-            self.evict_memory(slot, emit);
+            self.evict_from_memory(slot, emit);
         } else {
             self.back_in_order(slot);
         }

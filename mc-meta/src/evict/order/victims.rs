@@ -78,13 +78,13 @@ impl Shard {
                 return;
             }
         }
-        let gone = self.evict_memory(slot, emit);
+        let gone = self.evict_from_memory(slot, emit);
         outcome.bytes = outcome.bytes.saturating_add(gone.bytes);
         outcome.objects += u64::from(gone.cause == Removal::Evicted);
     }
 
     /// Takes out a member of a group that was given up.
-    pub(crate) fn evict_member(
+    pub(crate) fn evict_group_member(
         &mut self,
         generation: Generation,
         slot: ObjectSlot,
@@ -119,7 +119,7 @@ impl Shard {
 
     /// Takes the memory of a complete object. One that has nothing else goes with it.
     /// The cause is the loss of its segment when there was no memory to take.
-    pub(crate) fn evict_memory(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> RemovedObject {
+    pub(crate) fn evict_from_memory(&mut self, slot: ObjectSlot, emit: Emit<'_>) -> RemovedObject {
         let tenant = self.tenant(slot);
         let dead = self.get_mut(slot).take_dead_replicas();
         self.give_back(tenant, dead);

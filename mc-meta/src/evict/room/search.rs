@@ -83,7 +83,7 @@ impl Master {
     ///
     /// A tenant that has more than it may, because its quota has shrunk, gives its
     /// excess up before others lose anything.
-    pub(crate) fn evict_for(&self, now: Time, len: u64, config: &ReplicateConfig) -> Evicted {
+    pub(crate) fn evict_to_fit(&self, now: Time, len: u64, config: &ReplicateConfig) -> Evicted {
         // Some may be on their way out already, and go when they are on a disk.
         if self.local.promised() >= len {
             return Evicted { leased: 1, ..Evicted::default() };
@@ -116,7 +116,7 @@ impl Master {
                 return outcome;
             }
             is_searched = true;
-            outcome += self.evict_run(&wanted, Terms { now, class, over_quota });
+            outcome += self.evict_cheapest_run(&wanted, Terms { now, class, over_quota });
             if outcome.taken() > 0 {
                 return outcome;
             }
@@ -140,7 +140,7 @@ impl Master {
 
     /// Evicts the run of neighbours that is worth least, of those that a bounded search
     /// finds.
-    fn evict_run(&self, wanted: &Wanted<'_>, terms: Terms) -> Evicted {
+    fn evict_cheapest_run(&self, wanted: &Wanted<'_>, terms: Terms) -> Evicted {
         let mut outcome = Evicted::default();
         let mut search = Search { wanted, terms, best: None, seen: 0, met_passing: false };
         self.search(&mut search);
