@@ -60,6 +60,33 @@ impl CallContext<'_> {
     }
 }
 
+/// Those of `items` that go into a page of at most `limit` items, and whether more follow.
+/// `told` says of the first ones that they were in the pages before; `fit` are as many as have
+/// room in the answer.
+fn page_of<T>(
+    items: &[T],
+    told: impl FnMut(&T) -> bool,
+    (limit, fit): (usize, usize),
+) -> (&[T], bool) {
+    let rest = &items[items.partition_point(told)..];
+    let page = &rest[..rest.len().min(limit).min(fit)];
+    (page, page.len() < rest.len())
+}
+
+/// Where the page after this one begins: after its last item, if `more` follow.
+fn next_after<T, K>(
+    page: &[T],
+    more: bool,
+    key: impl FnOnce(&T) -> K,
+    field: &'static str,
+) -> Result<Option<K>, BadField> {
+    match page.last() {
+        // The next page would be this one again, for ever.
+        None if more => Err(missing(field)),
+        last => Ok(last.filter(|_| more).map(key)),
+    }
+}
+
 /// Makes a method of every client of each call that is described: its documentation, its
 /// arguments and what it answers; then its method, with the refusals that callers may expect,
 /// what writes its request, and what reads the answer.

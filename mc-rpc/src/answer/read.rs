@@ -65,6 +65,10 @@ pub(super) fn endpoint(field: Field<'_>) -> Result<Endpoint, MalformedReply> {
     Ok(check::endpoint(field.text()?)?)
 }
 
+pub(super) fn segment_id(field: Field<'_>) -> Result<SegmentId, MalformedReply> {
+    Ok(check::id(field.bytes()?, "segment_id", SegmentId::from_bytes)?)
+}
+
 /// The parts of a segment's description as they arrive.
 #[derive(Default)]
 struct SegmentParts {
@@ -106,7 +110,7 @@ fn read_segment(message: &[u8]) -> Result<Arc<SegmentLocation>, MalformedReply> 
     while let Some(field) = fields.next()? {
         match field.number {
             1 => parts.name = name(field)?,
-            2 => parts.id = Some(check::id(field.bytes()?, "segment_id", SegmentId::from_bytes)?),
+            2 => parts.id = Some(segment_id(field)?),
             3 => parts.endpoint = Some(endpoint(field)?),
             4 => parts.remote_key = Some(read_remote_key(field)?),
             5 => parts.add_other(field)?,
@@ -190,7 +194,7 @@ fn read_check(message: &[u8]) -> Result<ReplicaCheck, MalformedReply> {
     while let Some(field) = fields.next()? {
         match field.number {
             1 => id = field.u64()?,
-            2 => segment = Some(check::id(field.bytes()?, "segment_id", SegmentId::from_bytes)?),
+            2 => segment = Some(segment_id(field)?),
             3 => offset = field.u64()?,
             4 => len = field.u64()?,
             5 => slices.push(field.bytes()?)?,

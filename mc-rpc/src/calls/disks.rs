@@ -8,7 +8,7 @@ use mc_types::{ClientId, Endpoint, Generation, MAX_ENDPOINT_LEN, MAX_KEY_LEN, Ob
 
 use super::{
     BadField, CallContext, DEFAULT_PAGE, MAX_BATCH, at_most, calls, client_id, count, endpoint,
-    message, missing, object_key, optional_id, page_limit, reply, tenant, tenant_name,
+    message, next_after, object_key, optional_id, page_limit, page_of, reply, tenant, tenant_name,
 };
 use crate::answer::{read_all_done, read_done};
 use crate::proto;
@@ -257,13 +257,12 @@ impl CallContext<'_> {
         let limit = page_limit(request.limit, DEFAULT_PAGE)?;
         let disks = self.master.local_disks();
         // They are in the order of their clients' ids.
-        let begun = |disk: &LocalDiskInfo| after.is_some_and(|after| disk.client <= after);
-        let rest = &disks[disks.partition_point(begun)..];
+        let told = |disk: &LocalDiskInfo| after.is_some_and(|after| disk.client <= after);
         let fit = self.max_reply.saturating_sub(2) / DISK_CEILING;
-        let page = &rest[..rest.len().min(limit).min(fit)];
+        let (page, more) = page_of(&disks, told, (limit, fit));
         Ok(proto::ListLocalDisksResponse {
             disks: page.iter().map(to_proto).collect(),
-            more: page.len() < rest.len(),
+            more,
             ..Default::default()
         })
     }
@@ -356,11 +355,7 @@ impl LocalDisks {
     fn from_proto(answer: &proto::ListLocalDisksResponse) -> Result<Self, BadField> {
         at_most(&answer.disks, MAX_PAGE, "disks")?;
         let disks: Vec<_> = answer.disks.iter().map(local_disk).collect::<Result<_, _>>()?;
-        let next_after = match answer.more {
-            // Without one the next page would be this one again, for ever.
-            true => Some(disks.last().ok_or(missing("disks"))?.client),
-            false => None,
-        };
+        let next_after = next_after(&disks, answer.more, |disk| disk.client, "disks")?;
         Ok(Self { disks, next_after })
     }
 }

@@ -65,7 +65,7 @@ calls! {
     /// [`put_start`](Self::put_start) of many objects.
     fn batch_put_start(&self, client: ClientId, config: &ReplicateConfig, puts: &[PutStartItem<'_>]) -> Vec<Result<PutGrant, Refusal>> {
         BatchPutStart "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
-        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.slice_lengths, put.again)); BatchPutStartRequest::write(out, client, config, puts); },
+        |out: &mut BytesMut| write_starts(out, client, config, puts),
         |message: &[u8]| answer::read_grants(message, puts.iter().map(|put| total(put.slice_lengths))),
     }
 
@@ -79,9 +79,26 @@ calls! {
     /// [`put_revoke`](Self::put_revoke) of many objects.
     fn batch_put_revoke(&self, client: ClientId, puts: &[PutRevokeItem<'_>]) -> Vec<Result<(), Refusal>> {
         BatchPutRevoke "As [`batch_get_replica_list`](Self::batch_get_replica_list).",
-        |out: &mut BytesMut| { let puts = puts.iter().map(|put| (put.key, put.handle, put.late)); BatchPutFinishRequest::write_revokes(out, client, puts); },
+        |out: &mut BytesMut| write_revokes(out, client, puts),
         |message: &[u8]| answer::read_all_done(message, puts.len()),
     }
+}
+
+/// `BatchPutStartRequest`, and `BatchUpsertStartRequest`, which has the same fields.
+pub(super) fn write_starts(
+    out: &mut BytesMut,
+    client: ClientId,
+    config: &ReplicateConfig,
+    puts: &[PutStartItem<'_>],
+) {
+    let puts = puts.iter().map(|put| (put.key, put.slice_lengths, put.again));
+    BatchPutStartRequest::write(out, client, config, puts);
+}
+
+/// `BatchPutRevokeRequest`, and `BatchUpsertRevokeRequest`, which has the same fields.
+pub(super) fn write_revokes(out: &mut BytesMut, client: ClientId, puts: &[PutRevokeItem<'_>]) {
+    let puts = puts.iter().map(|put| (put.key, put.handle, put.late));
+    BatchPutFinishRequest::write_revokes(out, client, puts);
 }
 
 /// The object's length; a sum that does not fit is refused by the master.

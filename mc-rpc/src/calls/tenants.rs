@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use mc_meta::{MAX_TENANT_LEN, MAX_TENANTS, PolicyError, TenantId, TenantUsage};
 
 use super::{
-    BadField, CallContext, DEFAULT_PAGE, at_most, calls, count, message, missing, page_limit,
-    reply, tenant,
+    BadField, CallContext, DEFAULT_PAGE, at_most, calls, count, message, missing, next_after,
+    page_limit, page_of, reply, tenant,
 };
 use crate::answer::read_done;
 use crate::proto;
@@ -147,11 +147,10 @@ impl CallContext<'_> {
         let limit = page_limit(limit, DEFAULT_PAGE)?;
         let report = self.master.tenant_quotas().ok_or(PolicyError::Off)?;
         // They are in the order of their names.
-        let begun =
+        let told =
             |usage: &TenantUsage| !after.is_empty() && usage.tenant.as_str() <= after.as_str();
-        let rest = &report.tenants[report.tenants.partition_point(begun)..];
         let fit = self.max_reply.saturating_sub(TOTALS_CEILING) / USAGE_CEILING;
-        let page = &rest[..rest.len().min(limit).min(fit)];
+        let (page, more) = page_of(&report.tenants, told, (limit, fit));
         Ok(proto::ListTenantQuotasResponse {
             capacity: report.capacity,
             requested: report.requested,
@@ -159,7 +158,7 @@ impl CallContext<'_> {
             unregistered: report.unregistered,
             mismatches: report.mismatches,
             tenants: page.iter().map(to_proto).collect(),
-            more: page.len() < rest.len(),
+            more,
             ..Default::default()
         })
     }
@@ -202,11 +201,8 @@ impl TenantQuotas {
     fn from_proto(answer: &proto::ListTenantQuotasResponse) -> Result<Self, BadField> {
         at_most(&answer.tenants, MAX_PAGE, "tenants")?;
         let tenants: Vec<_> = answer.tenants.iter().map(usage).collect::<Result<_, _>>()?;
-        let next_after = match answer.more {
-            // Without one the next page would be this one again, for ever.
-            true => Some(tenants.last().ok_or(missing("tenants"))?.tenant.clone()),
-            false => None,
-        };
+        let next_after =
+            next_after(&tenants, answer.more, |usage| usage.tenant.clone(), "tenants")?;
         Ok(Self {
             capacity: answer.capacity,
             requested: answer.requested,

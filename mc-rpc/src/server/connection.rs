@@ -14,7 +14,6 @@ use core::time::Duration;
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use mc_places::{Seat, Stage};
@@ -36,7 +35,7 @@ use crate::frame::{
 use crate::method::Method;
 use crate::refusal::Refusal;
 use crate::server::config::SMALL_BUFFERS;
-use crate::server::shared::Shared;
+use crate::server::shared::{Buffered, Shared};
 use crate::service::{DurableWatch, JournalEnded, Service};
 use crate::stream::Stream;
 
@@ -114,8 +113,7 @@ pub(super) struct Connection<S> {
     unsent_since: Option<Instant>,
     /// Whether the stream holds answers back.
     unflushed: bool,
-    /// This connection's part of [`Shared::buffered`].
-    buffered: usize,
+    buffered: Buffered,
     /// Answers that wait until what they say is durable; most connections never have any.
     held: Option<Box<HeldAnswers>>,
     /// Since when nothing has happened on a connection that is to end.
@@ -124,7 +122,8 @@ pub(super) struct Connection<S> {
 
 impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
-        self.shared.buffered.fetch_sub(self.buffered, Ordering::Relaxed);
+        let max = self.shared.config.max_buffered;
+        self.buffered.set(0, &self.shared.buffered, max);
     }
 }
 
@@ -152,7 +151,7 @@ impl<S: Service> Connection<S> {
             unsent: BytesMut::new(),
             unsent_since: None,
             unflushed: false,
-            buffered: 0,
+            buffered: Buffered::default(),
             held: None,
             leaving_since: None,
         }
@@ -506,21 +505,12 @@ impl<S: Service> Connection<S> {
         let long = self.long.as_ref().map_or(0, |long| long.bytes());
         let held = self.held.as_ref().map_or(0, |held| held.bytes());
         let holds = self.pending.capacity() + self.unsent.capacity() + long + held;
-        let counted = if holds > SMALL_BUFFERS { holds } else { 0 };
-        if counted == self.buffered {
+        let max = self.shared.config.max_buffered;
+        if self.buffered.set(holds, &self.shared.buffered, max) {
             return Ok(());
         }
-        let buffered = &self.shared.buffered;
-        buffered.fetch_sub(self.buffered, Ordering::Relaxed);
-        let total = buffered.fetch_add(counted, Ordering::Relaxed) + counted;
-        let grows = counted > self.buffered;
-        self.buffered = counted;
-        let max = self.shared.config.max_buffered;
-        if grows && total > max {
-            self.refuse_pending();
-            return Err(CloseReason::OutOfBuffers { max });
-        }
-        Ok(())
+        self.refuse_pending();
+        Err(CloseReason::OutOfBuffers { max })
     }
 
     /// Says why the connection is closed, if the peer can be told between two answers.

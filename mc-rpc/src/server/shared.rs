@@ -1,11 +1,12 @@
 //! What the connections of a server share.
 
+use core::mem;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mc_places::Places;
 
-use super::config::ServerConfig;
+use super::config::{SMALL_BUFFERS, ServerConfig};
 use super::deduplication::Sessions;
 use super::executor::Executor;
 #[cfg(feature = "grpc")]
@@ -50,5 +51,25 @@ impl<S> Shared<S> {
             reflection: Reflection::new(),
             config: Arc::new(config),
         }
+    }
+}
+
+/// The part of one connection in [`Shared::buffered`]: all that it holds, and nothing while that
+/// is little.
+#[derive(Debug, Default)]
+pub(super) struct Buffered(usize);
+
+impl Buffered {
+    /// Counts `bytes` from now on. Returns whether all connections together hold at most `max`; one
+    /// that gives bytes back always may.
+    pub(super) fn set(&mut self, bytes: usize, all: &AtomicUsize, max: usize) -> bool {
+        let counted = if bytes > SMALL_BUFFERS { bytes } else { 0 };
+        let before = mem::replace(&mut self.0, counted);
+        if counted == before {
+            return true;
+        }
+        all.fetch_sub(before, Ordering::Relaxed);
+        let total = all.fetch_add(counted, Ordering::Relaxed) + counted;
+        counted < before || total <= max
     }
 }

@@ -8,6 +8,7 @@ use super::*;
 
 /// A good request of each call, with a value in each field.
 fn requests() -> Vec<(Method, Vec<u8>)> {
+    #[allow(clippy::needless_pass_by_value, reason = "the table reads better")]
     fn entry(method: Method, request: impl Message) -> (Method, Vec<u8>) {
         (method, request.encode_to_vec())
     }

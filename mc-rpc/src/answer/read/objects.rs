@@ -9,10 +9,11 @@ use mc_meta::{
     Slice, Slices, VerifiedSpan,
 };
 use mc_ticket::{PutToken, Ticket};
-use mc_types::{Checksum, Extent, Generation, SegmentId, Time};
+use mc_types::{Checksum, Extent, Generation, Time};
 
 use super::{
     Answer, Items, SegmentParts, Status, endpoint, name, problem, read_batch, read_remote_key,
+    segment_id,
 };
 use crate::answer::{PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation, SegmentLocation};
 use crate::check;
@@ -53,9 +54,7 @@ impl Handle {
                 1 => parts.name = name(field)?,
                 2 => handle.size = field.u64()?,
                 3 => handle.offset = field.u64()?,
-                5 => {
-                    parts.id = Some(check::id(field.bytes()?, "segment_id", SegmentId::from_bytes)?)
-                }
+                5 => parts.id = Some(segment_id(field)?),
                 6 => parts.endpoint = Some(endpoint(field)?),
                 7 => parts.remote_key = Some(read_remote_key(field)?),
                 8 => handle.segment_index = field.u32()?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use bytes::{Bytes, BytesMut};
 use mc_types::ErrorCode;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::refusal::Refusal;
-use crate::server::config::SMALL_BUFFERS;
+use crate::server::shared::Buffered;
 
 /// Requests and answers of one connection.
 #[derive(Debug)]
@@ -24,8 +24,7 @@ pub(super) struct MemoryBudget {
 #[derive(Debug, Default)]
 struct Own {
     bytes: usize,
-    /// This connection's part of [`MemoryBudget::server`].
-    counted: usize,
+    counted: Buffered,
     /// Since when answers wait to be taken. The number tells those of one moment apart.
     waiting: BTreeSet<(Instant, u64)>,
     waited: u64,
@@ -58,16 +57,9 @@ impl MemoryBudget {
     /// Counts `now` bytes where there were `before`. Whether that stays within the limit.
     fn count(&self, before: usize, now: usize) -> bool {
         let mut own = self.own.lock();
-        own.bytes = own.bytes - before + now;
-        let counted = if own.bytes > SMALL_BUFFERS { own.bytes } else { 0 };
-        if counted == own.counted {
-            return true;
-        }
-        self.server.fetch_sub(own.counted, Ordering::Relaxed);
-        let total = self.server.fetch_add(counted, Ordering::Relaxed) + counted;
-        let grows = counted > own.counted;
-        own.counted = counted;
-        !grows || total <= self.max
+        let bytes = own.bytes - before + now;
+        own.bytes = bytes;
+        own.counted.set(bytes, &self.server, self.max)
     }
 }
 
@@ -138,7 +130,9 @@ impl AsRef<[u8]> for Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::config::SMALL_BUFFERS;
     use core::time::Duration;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn only_large_holdings_count_and_only_growth_is_refused() {
