@@ -5,8 +5,6 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +14,7 @@ use common::raw::Raw;
 use common::{PATIENCE, connect, connect_with, key, master, serve};
 use mc_rpc::frame::{self, Hello, Kind};
 use mc_rpc::{ClientConfig, MasterClient, Method, ServerConfig, ServerHandle, blocking};
+use mc_testkit::{Input, Program, eventually, eventually_blocking, role};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -112,12 +111,8 @@ async fn is_served_through(how: Flood) {
             }
         };
         let good = async {
-            let full = async {
-                while come.load(Ordering::Relaxed) < 2 * PLACES {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            };
-            tokio::time::timeout(PATIENCE, full).await.unwrap();
+            let full = || come.load(Ordering::Relaxed) >= 2 * PLACES;
+            eventually(PATIENCE, "all places are taken", full).await;
             let attacked = p99(&before).await;
             for _ in 0..20 {
                 let new = connect_with(&server, config.clone()).await;
@@ -246,11 +241,8 @@ async fn a_client_that_yielded_notices_nothing() {
     for _ in 0..3 * PLACES {
         held.push(flood(&server, Flood::OneCall).await.unwrap());
     }
-    let begin = Instant::now();
-    while server.metrics().yielded < 2 * PLACES as u64 {
-        assert!(begin.elapsed() < PATIENCE);
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    let yielded = || server.metrics().yielded >= 2 * PLACES as u64;
+    eventually(PATIENCE, "idle connections yield", yielded).await;
     assert!(!asynchronous.exist(key("k")).await.unwrap());
     assert!(!stubborn.exist(key("k")).await.unwrap());
     tokio::task::spawn_blocking(move || assert!(!waiting.exist(key("k")).unwrap())).await.unwrap();
@@ -292,17 +284,13 @@ fn a_blocking_client_at_rest_holds_few_connections() {
             });
         }
     });
-    let begin = Instant::now();
-    while server.metrics().connections > 16 {
-        assert!(begin.elapsed() < PATIENCE, "{} are open", server.metrics().connections);
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    eventually_blocking(PATIENCE, "few connections are open", || {
+        let open = server.metrics().connections;
+        if open <= 16 { Ok(()) } else { Err(open) }
+    });
     assert!(!client.exist(key("k")).unwrap());
     runtime.block_on(server.shutdown());
 }
-
-/// Set for the process that is the server of [`ten_thousand_clients_have_room`].
-const IS_SERVER: &str = "MC_RPC_TEST_SERVER";
 
 /// Ten thousand clients of one address, each of which asks, stays, and asks again.
 #[test]
@@ -310,7 +298,7 @@ fn ten_thousand_clients_have_room() {
     let _alone = ALONE.blocking_lock();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     raise_descriptors();
-    if std::env::var_os(IS_SERVER).is_some() {
+    if role::role().is_some() {
         return runtime.block_on(serve_until_told());
     }
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -319,7 +307,10 @@ fn ten_thousand_clients_have_room() {
     if count < 10_000 {
         println!("{count} clients only: the process may have {descriptors:?} file descriptors");
     }
-    let (mut process, addr) = start_server();
+    // This test in a process of its own, as the server.
+    let command = &mut role::command("ten_thousand_clients_have_room", "server");
+    let mut process = Program::start(PATIENCE, command, Input::Open);
+    let addr = process.hear();
     runtime.block_on(async {
         let mut clients = Vec::with_capacity(count);
         let mut connecting = JoinSet::new();
@@ -346,8 +337,8 @@ fn ten_thousand_clients_have_room() {
         let made: u64 = clients.iter().map(|client| client.metrics().connections_made).sum();
         assert_eq!(made, count as u64, "some had to connect again");
     });
-    drop(process.stdin.take());
-    assert!(process.wait().unwrap().success());
+    process.close_input();
+    assert_eq!(process.finish().code, Some(0));
 }
 
 fn raise_descriptors() {
@@ -357,27 +348,10 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// This test in a process of its own, as the server.
-fn start_server() -> (Child, String) {
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["ten_thousand_clients_have_room", "--exact", "--nocapture"])
-        .env(IS_SERVER, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let addr = lines.find_map(|line| line.unwrap().strip_prefix("at ").map(String::from));
-    // It has more to say, which nobody wants to know.
-    std::thread::spawn(move || lines.count());
-    (process, addr.expect("the server says where it is"))
-}
-
 async fn serve_until_told() {
     let server = serve(&master(), ServerConfig::default()).await;
-    println!("\nat {}", server.local_addr());
-    std::io::stdout().flush().unwrap();
-    let told = tokio::task::spawn_blocking(|| std::io::stdin().lines().count());
+    role::say(server.local_addr());
+    let told = tokio::task::spawn_blocking(|| while role::hear().is_some() {});
     told.await.unwrap();
     assert_eq!(server.metrics().turned_away, 0);
     server.shutdown().await;

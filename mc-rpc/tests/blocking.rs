@@ -24,6 +24,7 @@ use mc_rpc::{
     ClientConfig, ClientMetrics, Method, MethodMetrics, PutRevokeItem, PutStartItem, Refusal,
     RpcError, ServerConfig, ServerHandle, Token,
 };
+use mc_testkit::eventually_blocking;
 use mc_types::{ErrorCode, SegmentId};
 use tokio::runtime::Runtime;
 
@@ -167,11 +168,8 @@ fn a_restarted_master_costs_no_call() {
     });
     // The call finds the connection gone, before it is sent or after, then nobody at the
     // address.
-    let begin = Instant::now();
-    while client.metrics().connections_lost == 0 {
-        assert!(begin.elapsed() < PATIENCE);
-        thread::yield_now();
-    }
+    let is_lost = || client.metrics().connections_lost > 0;
+    eventually_blocking(PATIENCE, "the connection is lost", is_lost);
     let server = runtime.block_on(serve_at(&addr, &master, ServerConfig::default()));
     assert!(!caller.join().unwrap().unwrap());
     let metrics = client.metrics();

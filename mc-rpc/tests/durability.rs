@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use common::raw::Raw;
@@ -18,6 +18,7 @@ use mc_rpc::{
     ClientConfig, DurableSequence, MasterService, Method, PutStartItem, Server, ServerConfig,
     ServerHandle, SystemClock,
 };
+use mc_testkit::eventually;
 use mc_types::{ErrorCode, Sequence, Time};
 use prost::Message;
 use tokio::time::timeout;
@@ -39,11 +40,8 @@ impl Journal {
 
     /// Waits until it has heard of so many effects.
     async fn hears(&self, effects: u64) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.heard() < effects {
-            assert!(Instant::now() < deadline, "{} of {effects} effects", self.heard());
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let what = format!("{effects} effects are heard of");
+        eventually(PATIENCE, what, || self.heard() >= effects).await;
     }
 }
 

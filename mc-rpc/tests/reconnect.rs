@@ -23,6 +23,7 @@ use mc_rpc::{
     ClientConfig, MasterClient, Method, Refusal, Resolve, ResolveError, RpcError, ServerConfig,
     Token,
 };
+use mc_testkit::eventually;
 use mc_types::ErrorCode;
 use tokio::time::timeout;
 
@@ -209,9 +210,8 @@ async fn calls_go_where_the_least_is_to_do() {
     let meet = async { tokio::join!(client.exist(key("1")), client.exist(key("2"))) };
     let (one, two) = meet.await;
     assert!(!one.unwrap() && !two.unwrap());
-    while client.metrics().connections_made < 2 {
-        tokio::task::yield_now().await;
-    }
+    let both = || client.metrics().connections_made >= 2;
+    eventually(PATIENCE, "both connections are made", both).await;
     let (busy, other) = tokio::join!(client.exist(key("3")), client.exist(key("4")));
     assert!(!busy.unwrap());
     assert!(other.unwrap());

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use common::raw::Raw;
 use common::{ME, PATIENCE, key, master, segment};
-use gate::{Gate, gated, wait_until};
+use gate::{Gate, gated};
 use mc_rpc::frame::{self, ClientPreface, FrameHeader, Hello, Kind, Welcome};
 use mc_rpc::{
     ClientConfig, MasterClient, MasterService, Method, Server, ServerConfig, ServerHandle,
     SystemClock,
 };
+use mc_testkit::eventually;
 use mc_types::ErrorCode;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -117,7 +118,7 @@ async fn a_call_that_waited_too_long_is_not_executed() {
     ask(&mut raw, 4, Method::ExistKey, None, None).await;
     assert_eq!(raw.reply().await.0, 4);
     let arrived = Instant::now();
-    wait_until(|| arrived.elapsed() > within).await;
+    eventually(PATIENCE, "it is too late", || arrived.elapsed() > within).await;
     gate.open();
     let mut refused = 0;
     for _ in 0..3 {

@@ -262,21 +262,18 @@ fn message(panic: &(dyn Any + Send)) -> String {
 mod tests {
     use std::sync::mpsc;
 
+    use mc_testkit::eventually_blocking;
+
     use super::*;
 
     const DEADLINE: Duration = Duration::from_secs(20);
 
     /// Waits until the state is as wanted.
     fn wait_for(watch: &TickerWatch, is_wanted: impl Fn(&TickerState) -> bool) -> TickerState {
-        let end = Instant::now() + DEADLINE;
-        loop {
+        eventually_blocking(DEADLINE, "the state is as wanted", || {
             let state = watch.read();
-            if is_wanted(&state) {
-                return state;
-            }
-            assert!(Instant::now() < end, "{state:?}");
-            std::thread::yield_now();
-        }
+            if is_wanted(&state) { Ok(state) } else { Err(state) }
+        })
     }
 
     #[test]

@@ -8,6 +8,7 @@ use mc_store::{
     ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterConfig, Memory, Put, PutError,
     PutOutcome, ReplicateConfig, Source,
 };
+use mc_testkit::eventually_async;
 use mc_transport::tcp::{TcpConfig, TcpTransport};
 use mc_transport::{Link as _, Transport as _};
 use mc_types::{ClientId, KeyRef};
@@ -55,21 +56,9 @@ fn without_watermark() -> MasterConfig {
     config
 }
 
-/// Bytes that differ from key to key and along the value.
+/// The bytes of a key.
 fn content(key: &str, len: usize) -> Bytes {
-    let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
-    (0..len as u64).map(|n| ((seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
-async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = condition().await {
-            return value;
-        }
-        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    mc_testkit::content(key, len).into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -312,7 +301,10 @@ async fn a_node_that_was_away_comes_back_with_what_it_holds() {
     let before = app.cluster_report().await.unwrap().segments;
     // As when the node was cut off for longer than the master waits.
     cluster.master.state().tick(FAR);
-    let read = until("the segment to be attached again", async || app.get("k").await.ok()).await;
+    let read = eventually_async(DEADLINE, "the segment to be attached again", async || {
+        app.get("k").await.ok()
+    })
+    .await;
     assert_eq!(read, "v");
     let report = app.cluster_report().await.unwrap();
     assert_eq!(report.expired_clients, 1);
@@ -333,7 +325,7 @@ async fn a_forgotten_node_mounts_anew_under_a_new_key() {
     let old = app.master().get_replica_list(KeyRef::new("k").unwrap()).await.unwrap();
     // This master waits for nobody: it has really forgotten the node.
     cluster.master.state().tick(FAR);
-    until("the segment to be mounted anew", async || {
+    eventually_async(DEADLINE, "the segment to be mounted anew", async || {
         let report = app.cluster_report().await.unwrap();
         let ids: Vec<_> = report.segments.iter().map(|segment| segment.id).collect();
         (ids.len() == 1 && ids[0] != old.replicas[0].segment.id).then_some(())

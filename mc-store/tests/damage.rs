@@ -9,6 +9,7 @@ use mc_rpc::{Failure, PutStartItem};
 use mc_store::{
     ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, PutOutcome, Source, TaskStatus,
 };
+use mc_testkit::eventually_async;
 use mc_transport::tcp::{TcpConfig, TcpTransport};
 use mc_transport::{Link as _, Operation, RemoteSpan, SliceSums, Transport as _};
 use mc_types::{ClientId, Generation, KeyRef};
@@ -33,17 +34,6 @@ async fn cluster(nodes: usize) -> (Master, Vec<Client>) {
         all.push(node.segment_size(ByteSize::mib(16)).connect().await.unwrap());
     }
     (master, all)
-}
-
-async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = condition().await {
-            return value;
-        }
-        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 fn content(len: usize) -> Bytes {
@@ -83,11 +73,13 @@ async fn the_key_of_a_damaged_object_is_free_again() {
     put_damaged(&app, "k", &value, 1, &[0]).await;
     assert!(matches!(app.get("k").await, Err(GetError::ChecksumMismatch { .. })));
     let begun = Instant::now();
-    until("the key to be free", async || match app.put("k", value.clone()).await.unwrap() {
-        PutOutcome::Stored => Some(()),
-        other => {
-            eprintln!("after {:.1?}: put says {other:?}", begun.elapsed());
-            None
+    eventually_async(DEADLINE, "the key to be free", async || {
+        match app.put("k", value.clone()).await.unwrap() {
+            PutOutcome::Stored => Some(()),
+            other => {
+                eprintln!("after {:.1?}: put says {other:?}", begun.elapsed());
+                None
+            }
         }
     })
     .await;
@@ -115,7 +107,10 @@ async fn a_reader_that_leaves_at_once_has_reported() {
     assert!(matches!(reader.get("k").await, Err(GetError::ChecksumMismatch { .. })));
     reader.shutdown().await;
     assert_eq!(master.report().damage.reports, 1);
-    until("the object to go", async || (!app.exist("k").await.unwrap()).then_some(())).await;
+    eventually_async(DEADLINE, "the object to go", async || {
+        (!app.exist("k").await.unwrap()).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,7 +123,10 @@ async fn a_range_over_damaged_bytes_fails_and_frees_the_key_as_well() {
     let second = BLOCK as u64;
     let failed = app.get_range("k", second + 5..second + 10).await;
     assert!(matches!(failed, Err(GetError::ChecksumMismatch { .. })));
-    until("the object to go", async || (!app.exist("k").await.unwrap()).then_some(())).await;
+    eventually_async(DEADLINE, "the object to go", async || {
+        (!app.exist("k").await.unwrap()).then_some(())
+    })
+    .await;
     // What others read went with it.
     assert!(matches!(nodes[0].get_range("k", 0..10).await, Err(GetError::NotFound)));
     assert_eq!(app.put("k", value).await.unwrap(), PutOutcome::Stored);
@@ -150,7 +148,7 @@ async fn of_two_replicas_the_damaged_one_goes_and_the_other_serves() {
     }
     let found = app.metrics().reports.damaged;
     assert!(found > 0, "no read began with a damaged replica");
-    until("the damaged replicas to go", async || {
+    eventually_async(DEADLINE, "the damaged replicas to go", async || {
         (master.report().damage.removed == found).then_some(())
     })
     .await;
@@ -181,8 +179,10 @@ async fn a_task_that_finds_its_source_damaged_reports_it() {
         let report = app.wait_for_task(task.unwrap(), DEADLINE).await.unwrap();
         assert_eq!(report.status, TaskStatus::Failed, "{report:?}");
         assert!(report.outcome.contains("not those that were put"), "{report:?}");
-        until("the damaged replica to go", async || (!app.exist(key).await.unwrap()).then_some(()))
-            .await;
+        eventually_async(DEADLINE, "the damaged replica to go", async || {
+            (!app.exist(key).await.unwrap()).then_some(())
+        })
+        .await;
         assert_eq!(app.put(key, value.clone()).await.unwrap(), PutOutcome::Stored);
         assert_eq!(app.get(key).await.unwrap(), value);
     }
@@ -214,7 +214,7 @@ async fn a_lying_reader_deletes_nothing_and_is_soon_not_heard() {
     let first = app.master().report_failures(liar, &failures).await.unwrap();
     assert_eq!((first.noted + first.limited, first.stale), (200, 0));
     assert!(first.noted <= 70, "{first:?}");
-    until("the owner to look", async || {
+    eventually_async(DEADLINE, "the owner to look", async || {
         (master.report().damage.denied == first.noted).then_some(())
     })
     .await;

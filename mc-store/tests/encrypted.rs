@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_store::{Client, ClientBuilder, ClientConfig, DataPath, GetError, Master, PeerError};
+use mc_testkit::eventually;
 use mc_transport::ConnectError;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
@@ -68,11 +69,8 @@ async fn objects_move_under_certificates() {
         assert_eq!(moved(&reader, path), (len, len));
 
         // The node reaches itself as its peers do.
-        let deadline = Instant::now() + DEADLINE;
-        while owner.metrics().served.reads < 3 {
-            assert!(Instant::now() < deadline, "its own check reads, too");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let reads = || owner.metrics().served.reads >= 3;
+        eventually(DEADLINE, "its own check reads, too", reads).await;
         assert!(!owner.metrics().is_cut_off);
 
         // A client without certificates, or with those of others, is refused.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mc_rpc::Method;
 use mc_store::{ByteSize, Client, ClientBuilder, Master, Put, PutOutcome, ReplicateConfig};
+use mc_testkit::{eventually, eventually_async};
 use mc_types::{ClientId, KeyRef};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -140,10 +141,11 @@ impl Cluster {
 
     /// Puts through another client until the key is taken.
     async fn free(&self, key: &str, begun: Instant) {
-        while self.other.put(key, "second").await.unwrap() == PutOutcome::Pending {
-            assert!(begun.elapsed() < FREE_WITHIN, "{key} is blocked after {FREE_WITHIN:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let left = FREE_WITHIN.saturating_sub(begun.elapsed());
+        eventually_async(left, format_args!("{key} is free"), async || {
+            self.other.put(key, "second").await.unwrap() != PutOutcome::Pending
+        })
+        .await;
         assert_eq!(self.other.get(key).await.unwrap(), "second");
     }
 }
@@ -241,11 +243,8 @@ async fn a_put_whose_start_nobody_waits_for_frees_its_key() {
     let puts = [mc_rpc::PutStartItem { key, slice_lengths: &[5], again: false }];
     let (me, config) = (ClientId::from_u128(1), ReplicateConfig::default());
     let start = master.batch_put_start(me, &config, &puts);
-    let is_lost = async {
-        while cluster.losses.answers.load(Ordering::SeqCst) > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
+    let none_left = || cluster.losses.answers.load(Ordering::SeqCst) == 0;
+    let is_lost = eventually(10 * FREE_WITHIN, "the answer is lost", none_left);
     tokio::select! {
         answer = start => panic!("no answer was to come: {answer:?}"),
         () = is_lost => {}
@@ -285,14 +284,10 @@ async fn a_put_that_ended_unheard_stays_and_so_does_what_replaces_it() {
     cluster.heal();
     assert_eq!(cluster.other.get("one").await.unwrap(), "first");
     cluster.other.upsert("one", "second").await.unwrap();
-    let begun = Instant::now();
     let given_up = || {
         let methods = cluster.writer.metrics().rpc.methods;
         methods.iter().any(|of| of.method == Method::BatchPutRevoke && of.calls > 0)
     };
-    while !given_up() {
-        assert!(begun.elapsed() < 10 * FREE_WITHIN, "nobody tried to give the put up");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually(10 * FREE_WITHIN, "the put is given up", given_up).await;
     assert_eq!(cluster.other.get("one").await.unwrap(), "second");
 }

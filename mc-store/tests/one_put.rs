@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use mc_store::{
     ByteSize, Client, ClientBuilder, ErrorCode, GetError, GetInto, HotCacheConfig, Master,
     MasterConfig, Memory, NodeConfig, blocking, doctest,
 };
+use mc_testkit::Random;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -83,27 +84,6 @@ impl Parts {
             at += len;
         }
         found
-    }
-}
-
-/// splitmix64, public domain, by Sebastiano Vigna.
-struct Random(u64);
-
-impl Random {
-    /// Prints the seed; `MC_TEST_SEED` replays one.
-    fn new() -> Self {
-        let clock = || UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-        let seed =
-            std::env::var("MC_TEST_SEED").map_or_else(|_| clock(), |seed| seed.parse().unwrap());
-        println!("MC_TEST_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) as usize % limit
     }
 }
 
@@ -220,7 +200,7 @@ async fn replaced_again_and_again_under_readers() {
             puts
         }
     });
-    let mut random = Random::new();
+    let mut random = Random::seeded("MC_TEST_SEED");
     let begun = Instant::now();
     let (mut calls, mut values) = (0, BTreeSet::new());
     while begun.elapsed() < RACE {

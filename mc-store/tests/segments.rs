@@ -9,6 +9,7 @@ use mc_store::{
     ByteSize, Client, ClientBuilder, DataPath, ErrorCode, GetError, Master, MasterConfig,
     MediaType, ReplicateConfig, SegmentError, SegmentId, SegmentOptions,
 };
+use mc_testkit::eventually_async;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -36,17 +37,6 @@ fn named(name: &str) -> SegmentOptions {
 
 fn at(segment: &str) -> ReplicateConfig {
     ReplicateConfig::default().prefer(segment)
-}
-
-async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = condition().await {
-            return value;
-        }
-        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 async fn mounted(app: &Client) -> Vec<(Box<str>, SegmentId)> {
@@ -144,8 +134,14 @@ async fn a_segment_with_a_grace_is_read_until_it_is_over() {
 
     // A short grace ends by itself, with the region.
     node.unmount_segment(b, Duration::from_millis(100)).await.unwrap();
-    until("the segment to leave", async || (node.segments().len() == 1).then_some(())).await;
-    until("the master to let go", async || (mounted(&app).await.len() == 1).then_some(())).await;
+    eventually_async(DEADLINE, "the segment to leave", async || {
+        (node.segments().len() == 1).then_some(())
+    })
+    .await;
+    eventually_async(DEADLINE, "the master to let go", async || {
+        (mounted(&app).await.len() == 1).then_some(())
+    })
+    .await;
     assert!(matches!(app.get("new").await.unwrap_err(), GetError::NotFound));
     // No grace at all ends a long one.
     node.unmount_segment(a, Duration::ZERO).await.unwrap();
@@ -166,7 +162,7 @@ async fn every_segment_comes_back_on_its_own() {
     // The node was cut off, and the master gave one of its segments up meanwhile.
     master.state().tick(FAR);
     master.state().unmount_segment(FAR, node.id(), ids[1]).unwrap();
-    let now = until("all segments", async || {
+    let now = eventually_async(DEADLINE, "all segments", async || {
         let now = mounted(&app).await;
         (now.len() == 3).then_some(now)
     })

@@ -1,7 +1,7 @@
 //! Copies, moves and drains, done by the nodes that hold the objects.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mc_meta::JobStatus;
@@ -9,6 +9,7 @@ use mc_store::{
     ByteSize, Client, ClientBuilder, ErrorCode, Master, MasterConfig, Put, PutOutcome,
     ReplicateConfig, Source, TaskId, TaskStatus,
 };
+use mc_testkit::eventually_async;
 use mc_types::Time;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
@@ -70,21 +71,9 @@ fn at(node: &str) -> ReplicateConfig {
     ReplicateConfig::default().prefer(node)
 }
 
-/// Bytes that differ from key to key and along the value.
+/// The bytes of a key.
 fn content(key: &str, len: usize) -> Bytes {
-    let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
-    (0..len as u64).map(|n| ((seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
-async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = condition().await {
-            return value;
-        }
-        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    mc_testkit::content(key, len).into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,7 +115,7 @@ async fn a_move_leaves_nothing_behind() {
     assert_eq!(cluster.ended(task).await.0, TaskStatus::Success);
     assert_eq!(cluster.holders("k").await, ["node-2"]);
     assert_eq!(app.get("k").await.unwrap(), value);
-    until("the source's space to come back", async || {
+    eventually_async(DEADLINE, "the source's space to come back", async || {
         (app.cluster_report().await.unwrap().used == used).then_some(())
     })
     .await;
@@ -189,7 +178,7 @@ async fn what_cannot_be_copied_fails_and_says_why() {
     assert_eq!(status, TaskStatus::Failed);
     assert!(outcome.contains("not those that were put"), "{outcome}");
     // The node that found it out has told the master.
-    until("the damaged replica to go", async || {
+    eventually_async(DEADLINE, "the damaged replica to go", async || {
         let report = app.cluster_report().await.unwrap();
         ((report.transfers, report.used) == (0, 0)).then_some(())
     })
@@ -255,12 +244,12 @@ async fn canceled_moves_are_not_begun() {
         outcome.unwrap();
     }
     let job = app.master().create_drain_job(&["node-0"], &[], 1).await.unwrap();
-    until("some objects to be moved", async || {
+    eventually_async(DEADLINE, "some objects to be moved", async || {
         (app.master().query_drain_job(job).await.unwrap().moved >= 2).then_some(())
     })
     .await;
     app.master().cancel_drain_job(job).await.unwrap();
-    let ended = until("the job to end", async || {
+    let ended = eventually_async(DEADLINE, "the job to end", async || {
         let job = app.master().query_drain_job(job).await.unwrap();
         job.status.is_final().then_some(job)
     })
@@ -298,7 +287,7 @@ fn a_node_that_dies_in_the_middle_leaks_nothing() {
             tasks.push(cluster.app.move_to(key, "node-0", "node-1").await.unwrap());
         }
         // It has begun, and it is not done.
-        until("the node to work", async || {
+        eventually_async(DEADLINE, "the node to work", async || {
             let report = cluster.app.cluster_report().await.unwrap();
             (report.tasks_processing > 0 || report.tasks_finished > 0).then_some(())
         })
@@ -314,16 +303,21 @@ fn a_node_that_dies_in_the_middle_leaks_nothing() {
         for task in tasks {
             cluster.ended(task).await;
         }
-        until("the others to be back, and what was reserved too", async || {
-            cluster.master.state().tick(FAR);
-            let report = app.cluster_report().await.unwrap();
-            let names: Vec<_> = report.segments.iter().map(|it| &*it.name).collect();
-            let there = ["node-1", "node-2"].iter().all(|name| names.contains(name));
-            (there && report.transfers == 0 && report.tasks_processing == 0).then_some(())
-        })
+        eventually_async(
+            DEADLINE,
+            "the others to be back, and what was reserved too",
+            async || {
+                cluster.master.state().tick(FAR);
+                let report = app.cluster_report().await.unwrap();
+                let names: Vec<_> = report.segments.iter().map(|it| &*it.name).collect();
+                let there = ["node-1", "node-2"].iter().all(|name| names.contains(name));
+                (there && report.transfers == 0 && report.tasks_processing == 0).then_some(())
+            },
+        )
         .await;
         for key in &keys {
-            let read = until("the object", async || app.get(key).await.ok()).await;
+            let read =
+                eventually_async(DEADLINE, "the object", async || app.get(key).await.ok()).await;
             assert!(read == content(key, 3 << 20), "{key} changed");
         }
     });

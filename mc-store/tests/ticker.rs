@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_meta::{Effect, EffectSink, PutEnd, PutStart, Removal, ReplicateConfig, SegmentSpec};
 use mc_store::{ClientId, Master, MasterConfig};
+use mc_testkit::eventually;
 use mc_types::{KeyRef, RemoteKey, SegmentId, Sequence, Time};
 
 const CLIENT: ClientId = ClientId::from_u128(1);
@@ -128,15 +129,11 @@ async fn eviction_goes_on_after_a_panic() {
     let master = Master::builder().config(config).sink(sink).start().await.unwrap();
     fill(&master);
     let watch = master.ticker_watch();
-    let end = Instant::now() + DEADLINE;
-    loop {
+    let ticks = eventually(DEADLINE, "objects are evicted after the panic", || {
         let (used, ticks) = (master.report().used, watch.read());
-        if used <= 500 && ticks.panics > 0 {
-            assert_eq!((ticks.panics, ticks.problem), (1, None));
-            break;
-        }
-        assert!(Instant::now() < end, "{used} bytes in use, {ticks:?}");
-        tokio::task::yield_now().await;
-    }
+        if used <= 500 && ticks.panics > 0 { Ok(ticks) } else { Err((used, ticks)) }
+    })
+    .await;
+    assert_eq!((ticks.panics, ticks.problem), (1, None));
     master.shutdown().await;
 }

@@ -22,10 +22,9 @@ fn client(master: &Master) -> ClientBuilder {
     Client::builder().master(master.local_addr().to_string()).listen("127.0.0.1:0".parse().unwrap())
 }
 
-/// Bytes that differ from key to key and along the value.
+/// The bytes of a key.
 fn content(key: &str, len: usize) -> Bytes {
-    let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
-    (0..len as u64).map(|n| ((seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+    mc_testkit::content(key, len).into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

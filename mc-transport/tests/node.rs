@@ -5,9 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use mc_testkit::{eventually, eventually_async};
 use mc_transport::conformance::{Pair, run_all};
 use mc_transport::{
     Access, ConnectError, Link, MemFabric, Memory, Node, NodeConfig, Operation, RemoteSpan,
@@ -39,14 +40,6 @@ fn span(key: RemoteKey, offset: u64, len: u64) -> RemoteSpan {
 fn open(node: &Node, scheme: &str) -> usize {
     let all = node.connections();
     all.iter().find(|(of, _)| *of == scheme).map(|(_, of)| of.open).unwrap()
-}
-
-async fn eventually(is_so: impl Fn() -> bool, what: &str) {
-    let deadline = Instant::now() + DEADLINE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 async fn suite(owner_shares: bool, peer_shares: bool) {
@@ -96,7 +89,7 @@ async fn peers_of_one_host_find_each_other() {
         assert!(matches!(unshareable, Err(TransferError::Unsupported { .. })), "{unshareable:?}");
         let again = peer.connect(at).await.unwrap();
         assert_eq!(again.is_shared(), peer_shares);
-        eventually(|| open(&owner, "tcp") == 1, "one connection does").await;
+        eventually(DEADLINE, "one connection does", || open(&owner, "tcp") == 1).await;
         peer.shutdown().await;
     }
     owner.shutdown().await;
@@ -113,24 +106,19 @@ async fn a_node_that_comes_back_is_found_again() {
     let link = peer.connect(&at).await.unwrap();
     assert!(link.is_shared());
     drop(owner);
-    let deadline = Instant::now() + DEADLINE;
-    while link.is_healthy() {
-        assert!(Instant::now() < deadline, "its end is noticed");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    eventually(DEADLINE, "its end is noticed", || !link.is_healthy()).await;
     let mut config = config(true, true);
     config.tcp.listen = Some(port);
     let owner = Node::start(config).await.unwrap();
     let memory = owner.allocate(100).unwrap();
     let region = owner.register(&memory, Access::Read).unwrap();
-    let link = loop {
-        match peer.connect(&at).await {
-            Ok(link) if link.is_shared() => break link,
-            Ok(_) => assert!(Instant::now() < deadline, "memory is shared again"),
-            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    };
+    let link = eventually_async(DEADLINE, "memory is shared again", async || {
+        let link = peer.connect(&at).await;
+        link.inspect_err(|error| assert!(error.is_retryable(), "{error}"))
+            .ok()
+            .filter(|link| link.is_shared())
+    })
+    .await;
     let target = Memory::allocate(100).unwrap();
     let read = Operation::read(span(region.key(), 0, 100), target.whole());
     link.submit(vec![read]).await.remove(0).unwrap();

@@ -10,13 +10,12 @@ mod nodes;
 #[path = "quic/pki.rs"]
 mod pki;
 
-use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_testkit::{Input, Program, eventually, role};
 use mc_tls::{ClientAuth, ServerTls, TlsFiles};
 use mc_transport::{
     Access, Link as _, Memory, Operation, QuicConfig, TransferError, Transport as _,
@@ -24,14 +23,8 @@ use mc_transport::{
 use mc_types::{Endpoint, RemoteKey};
 use tokio::time::timeout;
 
-use crate::nodes::{DEADLINE, Rig, connecting, eventually, one, span, start};
+use crate::nodes::{DEADLINE, Rig, connecting, one, span, start};
 use crate::pki::Authority;
-
-/// Where the certificates of a child are; a process without it is no child.
-const ROLE: &str = "MC_QUIC_SERVER_CERTIFICATES";
-
-/// What the child says when it serves: its endpoint and key follow.
-const READY: &str = "ready: ";
 
 const REGION: usize = 64 << 20;
 
@@ -46,10 +39,11 @@ fn descriptors() -> usize {
 /// Timeout of the clients under test.
 const STALL: Duration = Duration::from_secs(1);
 
-/// The other process. As a test of its own it does nothing.
+/// The other process, whose role is where its certificates are. As a test of its own it does
+/// nothing.
 #[tokio::test]
 async fn a_server_for_others() {
-    let Some(dir) = std::env::var_os(ROLE).map(PathBuf::from) else { return };
+    let Some(dir) = role::role().map(PathBuf::from) else { return };
     let files = TlsFiles::new(dir.join("server.pem"), dir.join("server.key"));
     let files = files.client_ca(dir.join("ca.pem"), ClientAuth::Required);
     let tls = ServerTls::load(files).unwrap().into();
@@ -57,13 +51,13 @@ async fn a_server_for_others() {
     let memory = Memory::allocate(REGION).unwrap();
     let region = server.register(&memory, Access::ReadWrite).unwrap();
     let key = u128::from_le_bytes(region.key().to_bytes());
-    println!("\n{READY}{} {key}", server.endpoint().unwrap());
+    role::say(format_args!("{} {key}", server.endpoint().unwrap()));
     // Whoever started it kills it; should that fail, it ends by itself.
     tokio::time::sleep(DEADLINE * 4).await;
 }
 
 struct Server {
-    child: Child,
+    process: Program,
     endpoint: Endpoint,
     key: RemoteKey,
 }
@@ -71,31 +65,13 @@ struct Server {
 impl Server {
     fn start(authority: &Authority) -> Self {
         authority.issue("server", &["127.0.0.1"], false);
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_server_for_others", "--nocapture"])
-            .env(ROLE, authority.ca().parent().unwrap())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut said = lines.map_while(Result::ok);
-        let line = said.find_map(|line| line.strip_prefix(READY).map(str::to_owned)).unwrap();
+        let files = authority.ca().parent().unwrap().display().to_string();
+        let command = &mut role::command("a_server_for_others", &files);
+        let mut process = Program::start(DEADLINE, command, Input::None);
+        let line = process.hear();
         let (endpoint, key) = line.split_once(' ').unwrap();
         let key = key.parse::<u128>().unwrap().to_le_bytes();
-        Self { child, endpoint: endpoint.parse().unwrap(), key: RemoteKey::from_bytes(key) }
-    }
-
-    fn halt(&self) {
-        let halted =
-            Command::new("sh").args(["-c", &format!("kill -STOP {}", self.child.id())]).status();
-        assert!(halted.unwrap().success());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        Self { process, endpoint: endpoint.parse().unwrap(), key: RemoteKey::from_bytes(key) }
     }
 }
 
@@ -128,8 +104,8 @@ async fn stop_while_under_way(fate: Fate, write: bool) {
     // The small one is done while the others are under way.
     timeout(DEADLINE, batch.next()).await.expect("in time").unwrap().1.unwrap();
     match fate {
-        Fate::Killed => server.child.kill().unwrap(),
-        Fate::Halted => server.halt(),
+        Fate::Killed => server.process.kill(),
+        Fate::Halted => server.process.freeze(),
     }
     let outcomes = timeout(DEADLINE, batch).await.expect("in time");
     let failed = outcomes.into_iter().filter_map(Result::err).collect::<Vec<_>>();
@@ -142,7 +118,7 @@ async fn stop_while_under_way(fate: Fate, write: bool) {
     assert!(!link.is_healthy());
     assert!(client.connect(&server.endpoint).await.is_err(), "nobody is there");
     drop(link);
-    eventually("every task has ended", || client.stats().tasks == 0).await;
+    eventually(DEADLINE, "every task has ended", || client.stats().tasks == 0).await;
     assert!(memory.try_into_bytes(0).is_ok(), "nothing holds the memory any more");
     let replacement = Server::start(&authority);
     let link = client.connect(&replacement.endpoint).await.unwrap();
@@ -151,7 +127,7 @@ async fn stop_while_under_way(fate: Fate, write: bool) {
     drop((link, replacement, server));
     client.shutdown().await;
     drop(client);
-    eventually("the descriptors are back", || descriptors() <= before).await;
+    eventually(DEADLINE, "the descriptors are back", || descriptors() <= before).await;
 }
 
 #[test]
@@ -182,6 +158,6 @@ fn everything_is_given_back() {
             let stats = rig.server.stats();
             assert_eq!((stats.connections, stats.tasks, stats.regions), (0, 0, 0));
         }
-        eventually("the descriptors are back", || descriptors() <= before).await;
+        eventually(DEADLINE, "the descriptors are back", || descriptors() <= before).await;
     });
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_testkit::eventually;
 use mc_ticket::{ClockEpoch, Rights, TicketKey};
 use mc_transport::tcp::StartError;
 use mc_transport::{
@@ -73,14 +74,6 @@ fn response(status: u8, id: u32, len: u64) -> Vec<u8> {
     bytes.extend(id.to_le_bytes());
     bytes.extend(len.to_le_bytes());
     bytes
-}
-
-async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(1)).await;
-    }
 }
 
 /// A listener that plays a server.
@@ -195,7 +188,7 @@ async fn a_server_that_dies_mid_write_fails_it() {
     for result in results.await {
         assert!(matches!(result, Err(TransferError::LinkLost { .. })), "{result:?}");
     }
-    eventually("the link's tasks end", || client.stats().tasks == 0).await;
+    eventually(DEADLINE, "the link's tasks end", || client.stats().tasks == 0).await;
 }
 
 #[tokio::test]
@@ -241,7 +234,7 @@ async fn an_answer_to_nothing_ends_the_link() {
     let server = FakeServer::new().await;
     let (link, mut stream) = server.link(&client).await;
     stream.write_all(&response(0, 0, 0)).await.unwrap();
-    eventually("the link is given up", || !link.is_healthy()).await;
+    eventually(DEADLINE, "the link is given up", || !link.is_healthy()).await;
     let error = link.submit(vec![read_of(1)]).await.remove(0).unwrap_err();
     let unasked = ProtocolViolation::WrongId { expected: None, got: 0 };
     assert!(matches!(error, TransferError::Protocol(got) if got == unasked), "{error:?}");
@@ -332,7 +325,7 @@ async fn a_silent_peer_times_out() {
     }
     assert!(began.elapsed() >= SHORT);
     assert!(!link.is_healthy());
-    eventually("the link's tasks end", || client.stats().tasks == 0).await;
+    eventually(DEADLINE, "the link's tasks end", || client.stats().tasks == 0).await;
 }
 
 #[tokio::test]
@@ -394,7 +387,7 @@ async fn oversized_operations_are_refused_on_both_sides() {
         }
     }
     drop((client, link));
-    eventually("every connection is closed", || server.stats().connections == 0).await;
+    eventually(DEADLINE, "every connection is closed", || server.stats().connections == 0).await;
 }
 
 #[tokio::test]
@@ -407,7 +400,8 @@ async fn a_fence_ends_what_a_lost_connection_began() {
     let (mut lost, id) = named_client(address).await;
     lost.write_all(&request(2, 1, key, 0, 1 << 20)).await.unwrap();
     lost.write_all(&[1; 100]).await.unwrap();
-    eventually("the write has begun", || memory.slice(99, 1).unwrap().to_vec() == [1]).await;
+    eventually(DEADLINE, "the write has begun", || memory.slice(99, 1).unwrap().to_vec() == [1])
+        .await;
 
     let (mut other, own_id) = named_client(address).await;
     assert_ne!(own_id, id);
@@ -432,7 +426,7 @@ async fn a_fence_ends_what_a_lost_connection_began() {
     }
     other.write_all(&request(3, 4, own_id, 0, 0)).await.unwrap();
     assert_eq!(rest(&mut other).await, b"");
-    eventually("nobody is left", || server.stats().connections == 0).await;
+    eventually(DEADLINE, "nobody is left", || server.stats().connections == 0).await;
 }
 
 /// A write of `len` bytes has begun with a hundred of them; the peer's end of it.
@@ -440,7 +434,8 @@ async fn half_written(server: &TcpTransport, memory: &Memory, begin: &[u8]) -> T
     let mut raw = fake_client(server.local_address().unwrap()).await;
     raw.write_all(begin).await.unwrap();
     raw.write_all(&[1; 100]).await.unwrap();
-    eventually("the write has begun", || memory.slice(99, 1).unwrap().to_vec() == [1]).await;
+    eventually(DEADLINE, "the write has begun", || memory.slice(99, 1).unwrap().to_vec() == [1])
+        .await;
     raw
 }
 
@@ -506,7 +501,8 @@ async fn a_cancelled_read_touches_its_memory_no_more() {
             peer.write_all(&response(0, 0, len as u64)).await.unwrap();
             peer.write_all(&vec![1; first]).await.unwrap();
             let taken = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == 1).count() == first;
-            eventually("the first bytes are there", || taken(&memory.whole().to_vec())).await;
+            eventually(DEADLINE, "the first bytes are there", || taken(&memory.whole().to_vec()))
+                .await;
             cancel.cancel();
             memory.whole().copy_from(0, &vec![7; len]).unwrap();
             peer.write_all(&vec![1; len - first]).await.unwrap();
@@ -551,7 +547,7 @@ async fn a_write_under_a_ticket_ends_with_its_time() {
     }
     assert_eq!(answer(&mut slow).await, response(0, 1, 0));
 
-    eventually("the grant has ended", || until.has_passed()).await;
+    eventually(DEADLINE, "the grant has ended", || until.has_passed()).await;
     raw.write_all(&vec![1; LEN as usize - 100]).await.unwrap();
     assert_eq!(answer(&mut raw).await, response(6, 1, 0), "the grant has ended");
     let written = memory.whole().to_vec();
@@ -591,7 +587,7 @@ async fn malformed_requests_end_the_connection() {
     raw.read_exact(&mut answer).await.unwrap();
     assert_eq!(answer.to_vec(), response(1, 1, 0));
     drop(raw);
-    eventually("every connection is closed", || server.stats().connections == 0).await;
+    eventually(DEADLINE, "every connection is closed", || server.stats().connections == 0).await;
 }
 
 #[tokio::test]
@@ -604,7 +600,7 @@ async fn foreign_and_future_clients_are_turned_away() {
     let mut newer = TcpStream::connect(address).await.unwrap();
     newer.write_all(b"MCT1\x04\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff").await.unwrap();
     assert_eq!(rest(&mut newer).await, b"MCT1\x03\x00\x02\x00\x00\x00\x00\x40\x00\x00\x00\x00");
-    eventually("both are closed", || server.stats().connections == 0).await;
+    eventually(DEADLINE, "both are closed", || server.stats().connections == 0).await;
 }
 
 #[tokio::test]
@@ -633,9 +629,9 @@ async fn slow_clients_are_cut_off() {
     let mut deaf = fake_client(address).await;
     let reads: Vec<u8> = (0..1000).flat_map(|id| request(1, id, key, 0, 4 << 20)).collect();
     deaf.write_all(&reads).await.unwrap();
-    eventually("only the idle client is left", || server.stats().connections == 1).await;
+    eventually(DEADLINE, "only the idle client is left", || server.stats().connections == 1).await;
     drop(idle);
-    eventually("nobody is left", || server.stats().connections == 0).await;
+    eventually(DEADLINE, "nobody is left", || server.stats().connections == 0).await;
     assert_eq!(server.stats().tasks, 1, "the accepting task");
 }
 
@@ -708,7 +704,7 @@ async fn clients_come_back_after_a_restart() {
     assert_eq!((server.stats().connections, server.stats().tasks), (0, 0));
     let memory = Memory::allocate(1).unwrap();
     assert!(matches!(server.register(&memory, Access::Read), Err(RegisterError::Closed)));
-    eventually("the old link is lost", || !old.is_healthy()).await;
+    eventually(DEADLINE, "the old link is lost", || !old.is_healthy()).await;
     assert!(client.connect(&endpoint).await.is_err());
 
     let server = TcpTransport::start(TcpConfig::listening(address)).await.unwrap();
@@ -750,7 +746,7 @@ fn links_outlive_neither_their_transport_nor_its_runtime() {
     let results = here.block_on(link.submit(vec![read_of(4)]));
     assert!(matches!(results[0], Err(TransferError::Closed)), "{results:?}");
     drop((client, link));
-    let gone = eventually("the connection is closed", || server.stats().connections == 0);
+    let gone = eventually(DEADLINE, "the connection is closed", || server.stats().connections == 0);
     elsewhere.block_on(gone);
 }
 
@@ -787,7 +783,7 @@ async fn a_revoked_region_is_released() {
     let read = Operation::read(span(region.key(), 0, 4096), local.whole());
     assert!(link.submit(vec![read]).await[0].is_ok());
     drop((memory, region));
-    eventually("the owner is dropped", || Arc::strong_count(&owner) == 1).await;
+    eventually(DEADLINE, "the owner is dropped", || Arc::strong_count(&owner) == 1).await;
     assert_eq!(server.stats().regions, 0);
 }
 
@@ -865,7 +861,7 @@ mod garbage {
                     tokio::join!(send, timeout(DEADLINE, reading.read_to_end(&mut answers)));
                 assert!(ended.is_ok(), "the connection ends");
                 drop(raw);
-                eventually("the server let go", || server.stats().connections == 0).await;
+                eventually(DEADLINE, "the server let go", || server.stats().connections == 0).await;
 
                 let client = TcpTransport::start(TcpConfig::default()).await.unwrap();
                 let link = client.connect(server.endpoint().unwrap()).await.unwrap();

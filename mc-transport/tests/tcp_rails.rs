@@ -5,13 +5,13 @@
 #![cfg(feature = "tcp")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use bytes::Bytes;
+use mc_testkit::role::{self, say};
+use mc_testkit::{Input, Program, eventually, eventually_async, eventually_blocking};
 use mc_transport::{
     Access, BundleConfig, ConnectError, Link, Memory, Operation, RemoteSpan, TcpConfig,
     TcpTransport, Transport, checksum,
@@ -23,14 +23,6 @@ use tokio::net::TcpListener;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 const MIB: usize = 1 << 20;
-
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let word = |at: u64| (at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
@@ -77,11 +69,11 @@ async fn every_rail_is_used() {
         config.bundle = small_stripes();
         let peer = TcpTransport::start(config).await.unwrap();
         let link = peer.connect(owner.endpoint().unwrap()).await.unwrap();
-        eventually("both rails are linked", || link.links() == 2).await;
+        eventually(DEADLINE, "both rails are linked", || link.links() == 2).await;
         round_trip(&*link, region.key(), 4 * MIB, 7).await;
         assert_eq!((peer.stats().links, owner.stats().connections), (2, 2));
         peer.shutdown().await;
-        eventually("the owner notices", || owner.stats().connections == 0).await;
+        eventually(DEADLINE, "the owner notices", || owner.stats().connections == 0).await;
     }
     owner.shutdown().await;
     assert_eq!(owner.stats().tasks, 0);
@@ -98,24 +90,22 @@ async fn links_that_are_lost_come_back() {
     let peer = TcpTransport::start(config).await.unwrap();
     let at = owner.endpoint().unwrap().clone();
     let link = peer.connect(&at).await.unwrap();
-    eventually("four links over two rails", || link.links() == 4).await;
+    eventually(DEADLINE, "four links over two rails", || link.links() == 4).await;
     round_trip(&*link, region.key(), 4 * MIB, 8).await;
     let port = owner.local_address().unwrap().port();
     drop((region, owner));
-    eventually("all are lost", || !link.is_healthy()).await;
+    eventually(DEADLINE, "all are lost", || !link.is_healthy()).await;
     // The same address, another node: nothing of the old one is believed.
     let mut config = TcpConfig::listening(SocketAddr::from(([127, 0, 0, 1], port)));
     config.rails = vec!["127.0.0.1".parse().unwrap()];
     let owner = TcpTransport::start(config).await.unwrap();
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
-    let deadline = Instant::now() + DEADLINE;
-    let link = loop {
-        match peer.connect(&at).await {
-            Ok(link) => break link,
-            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error}"),
-        }
-    };
-    eventually("four links over one rail", || link.links() == 4).await;
+    let link = eventually_async(DEADLINE, "there is a link", async || {
+        let link = peer.connect(&at).await;
+        link.inspect_err(|error| assert!(error.is_retryable(), "{error}"))
+    })
+    .await;
+    eventually(DEADLINE, "four links over one rail", || link.links() == 4).await;
     round_trip(&*link, region.key(), 4 * MIB, 9).await;
 }
 
@@ -146,7 +136,7 @@ async fn a_rail_that_leads_to_another_node_is_left_alone() {
     // Each call tries again what is missing, until the breaker of that way opens.
     for _ in 0..50 {
         peer.connect(&endpoint).await.unwrap();
-        eventually("the stranger is gone", || other.stats().connections == 0).await;
+        eventually(DEADLINE, "the stranger is gone", || other.stats().connections == 0).await;
     }
     assert!(link.links() == 1 && link.is_healthy());
 }
@@ -162,21 +152,17 @@ async fn a_rail_that_became_somebody_else_s_is_not_the_peer() {
     let link = peer.connect(&at).await.unwrap();
     // The rail's port is that of the endpoint unless somebody else has it.
     drop(owner);
-    eventually("its end is noticed", || !link.is_healthy()).await;
+    eventually(DEADLINE, "its end is noticed", || !link.is_healthy()).await;
     let listening = |ip: [u8; 4]| TcpConfig::listening(SocketAddr::from((ip, port)));
     let stranger = TcpTransport::start(listening([127, 0, 0, 2])).await.unwrap();
     let owner = TcpTransport::start(listening([127, 0, 0, 1])).await.unwrap();
     let memory = Memory::allocate(MIB).unwrap();
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
-    let deadline = Instant::now() + DEADLINE;
-    let link = loop {
-        match peer.connect(&at).await {
-            Ok(link) => break link,
-            Err(error) => assert!(Instant::now() < deadline, "{error}"),
-        }
-    };
+    let connect = async || peer.connect(&at).await;
+    let link = eventually_async(DEADLINE, "there is a link", connect).await;
     round_trip(&*link, region.key(), MIB, 3).await;
-    eventually("nobody stays with the stranger", || stranger.stats().connections == 0).await;
+    eventually(DEADLINE, "nobody stays with the stranger", || stranger.stats().connections == 0)
+        .await;
 }
 
 #[tokio::test]
@@ -194,11 +180,8 @@ async fn a_peer_that_is_gone_is_left_alone_for_a_while() {
     let ConnectError::CircuitOpen { retry_in, .. } = error else { panic!("{error:?}") };
     assert!(error.is_retryable() && retry_in <= Duration::from_millis(250));
     let owner = TcpTransport::start(TcpConfig::listening(address)).await.unwrap();
-    let deadline = Instant::now() + DEADLINE;
-    while peer.connect(&endpoint).await.is_err() {
-        assert!(Instant::now() < deadline, "the breaker closes again");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let connect = async || peer.connect(&endpoint).await;
+    eventually_async(DEADLINE, "the breaker closes again", connect).await;
     assert_eq!(owner.stats().connections, 1);
 }
 
@@ -222,12 +205,9 @@ async fn a_peer_that_is_said_to_be_back_is_tried_at_once() {
     peer.connect(&endpoint).await.unwrap();
 }
 
-/// The part that a process of these tests plays, when it was started for one.
-const ROLE: &str = "MC_TEST_ROLE";
-
 #[test]
 fn plays_its_role() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let Some(role) = role::role() else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match role.split_once(' ') {
         None => runtime.block_on(own_a_region()),
@@ -237,12 +217,6 @@ fn plays_its_role() {
 
 const REGION: usize = 32 * MIB;
 
-fn say(line: &str) {
-    // Lines of the test harness may stand before it in the same line.
-    println!("\n> {line}");
-    std::io::stdout().flush().unwrap();
-}
-
 async fn own_a_region() {
     let mut config = TcpConfig::listening("0.0.0.0:0".parse().unwrap());
     config.advertise_host = Some("10.77.1.1".to_owned());
@@ -251,16 +225,14 @@ async fn own_a_region() {
     let memory = Memory::allocate(REGION).unwrap();
     let region = owner.register(&memory, Access::ReadWrite).unwrap();
     let key = u128::from_be_bytes(region.key().to_bytes());
-    say(&format!("{} {key:032x}", owner.endpoint().unwrap()));
+    say(format_args!("{} {key:032x}", owner.endpoint().unwrap()));
     let end = end_of_input();
     until(|| end.is_finished()).await;
 }
 
 /// Ends with standard input. A plain thread: a runtime would wait for it after a panic.
 fn end_of_input() -> std::thread::JoinHandle<()> {
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    })
+    std::thread::spawn(|| while role::hear().is_some() {})
 }
 
 async fn until(mut holds: impl FnMut() -> bool) {
@@ -279,72 +251,36 @@ async fn move_until_told(words: &str) {
     config.reroute_after = Duration::from_millis(500);
     let peer = TcpTransport::start(config).await.unwrap();
     let link = peer.connect(&endpoint).await.unwrap();
-    eventually("both cards are used", || link.links() == 2).await;
+    eventually(DEADLINE, "both cards are used", || link.links() == 2).await;
     let end = end_of_input();
     let mut moved = 0_u64;
     while !end.is_finished() {
         round_trip(&*link, key, REGION, moved).await;
         moved += 1;
-        say(&format!("moved {moved} links {}", link.links()));
+        say(format_args!("moved {moved} links {}", link.links()));
         // Mends what is missing.
         drop(peer.connect(&endpoint).await);
     }
 }
 
-/// A process with a role, in a network namespace.
-struct Player {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: Receiver<String>,
+/// Starts a process with a role, in a network namespace.
+fn play(namespace: &str, role: &str) -> Program {
+    let mut launcher = Command::new("ip");
+    launcher.args(["netns", "exec", namespace]);
+    let command = &mut role::launched_by(launcher, "plays_its_role", role);
+    Program::start(DEADLINE, command, Input::Open)
 }
 
-impl Player {
-    fn start(namespace: &str, role: &str) -> Self {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace]).arg(std::env::current_exe().unwrap());
-        command.args(["plays_its_role", "--exact", "--nocapture"]).env(ROLE, role);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let stdin = child.stdin.take();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (heard, said) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if let Some(words) = line.strip_prefix("> ") {
-                    let _ = heard.send(words.to_owned());
-                }
-            }
-        });
-        Self { child, stdin, lines: said }
-    }
-
-    fn hear(&mut self) -> String {
-        self.lines.recv_timeout(DEADLINE).unwrap_or_else(|_| {
-            panic!("it says nothing more: {:?}", self.child.try_wait());
-        })
-    }
-
-    /// The number of transfers, once `holds` for that and the number of links.
-    fn hear_until(&mut self, what: &str, holds: impl Fn(u64, usize) -> bool) -> u64 {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            let words = self.hear();
-            let words: Vec<&str> = words.split(' ').collect();
-            let ["moved", moved, "links", links] = words[..] else { panic!("{words:?}") };
-            let (moved, links) = (moved.parse().unwrap(), links.parse().unwrap());
-            if holds(moved, links) {
-                return moved;
-            }
-            assert!(Instant::now() < deadline, "not in time: {what}: {words:?}");
-        }
-    }
-}
-
-impl Drop for Player {
-    fn drop(&mut self) {
-        drop(self.stdin.take());
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The number of transfers of a mover, once `holds` for that and the number of links.
+fn hear_until(mover: &mut Program, what: &str, holds: impl Fn(u64, usize) -> bool) -> u64 {
+    eventually_blocking(DEADLINE, what, || {
+        let words = mover.hear();
+        let ["moved", moved, "links", links] = words.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{words:?}")
+        };
+        let (moved, links) = (moved.parse().unwrap(), links.parse().unwrap());
+        if holds(moved, links) { Ok(moved) } else { Err(words) }
+    })
 }
 
 /// Two namespaces with two cables between them, gone when dropped.
@@ -403,25 +339,17 @@ fn a_cut_cable_is_routed_around() {
             return;
         }
     };
-    let mut owner = Player::start(&cables.a, "own");
+    let mut owner = play(&cables.a, "own");
     let words = owner.hear();
-    let mut mover = Player::start(&cables.b, &format!("move {words}"));
-    let before = mover.hear_until("both cards are used", |_, links| links == 2);
+    let mut mover = play(&cables.b, &format!("move {words}"));
+    let before = hear_until(&mut mover, "both cards are used", |_, links| links == 2);
     ip(&["-n", &cables.a, "link", "set", "va1", "down"]).unwrap();
     // What was under way on the cut cable is done by the other.
-    let cut = mover.hear_until("one card is left", |_, links| links == 1);
-    let alone = mover.hear_until("work goes on", |moved, _| moved >= cut + 5);
+    let cut = hear_until(&mut mover, "one card is left", |_, links| links == 1);
+    let alone = hear_until(&mut mover, "work goes on", |moved, _| moved >= cut + 5);
     assert!(alone > before);
     ip(&["-n", &cables.a, "link", "set", "va1", "up"]).unwrap();
-    mover.hear_until("the cable is used again", |_, links| links == 2);
-    drop(mover.stdin.take());
-    let deadline = Instant::now() + DEADLINE;
-    let ended = loop {
-        if let Some(status) = mover.child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < deadline, "it does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    assert!(ended.success(), "every byte was right");
+    hear_until(&mut mover, "the cable is used again", |_, links| links == 2);
+    mover.close_input();
+    assert_eq!(mover.finish().code, Some(0), "every byte was right");
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use certificates::{Authority, Files};
+use mc_testkit::eventually;
 use mc_tls::rustls::{AlertDescription, CertificateError, ClientConfig};
 use mc_tls::{ClientAuth, ClientTls, Protocol, Reload, ServerTls, TlsFiles};
 use mc_transport::TlsFailure;
@@ -23,7 +24,7 @@ use mc_transport::{
 use mc_types::{Endpoint, Extent, RemoteKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
@@ -173,17 +174,9 @@ fn response(status: u8, id: u32, len: u64) -> Vec<u8> {
     bytes
 }
 
-async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(1)).await;
-    }
-}
-
 /// A node has let go of every peer: what is left is the task that accepts them.
 async fn alone(node: &TcpTransport) {
-    eventually("nothing is left of its peers", || {
+    eventually(DEADLINE, "nothing is left of its peers", || {
         let stats = node.stats();
         (stats.connections, stats.links) == (0, 0) && stats.tasks <= 1
     })
@@ -585,7 +578,7 @@ async fn the_silent_are_not_waited_for() {
     halting.write_all(&[22, 3, 1, 2]).await.unwrap();
     let settings = authority.client().connect_config(PROTOCOL).unwrap();
     let greeted = fake_handshake(settings, address).await.unwrap();
-    eventually("all are seen", || owner.stats().connections == 3).await;
+    eventually(DEADLINE, "all are seen", || owner.stats().connections == 3).await;
     alone(&owner).await;
     drop((silent, halting, greeted));
 

@@ -10,20 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use certificates::Authority;
+use mc_testkit::eventually;
 use mc_tls::{ClientAuth, ClientTls, ServerTls, TlsFiles};
 use mc_transport::{TcpConfig, TcpTls, TcpTransport, Transport};
-use tokio::time::{Instant, sleep};
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(1)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,8 +44,10 @@ async fn no_descriptor_stays_open() {
             }
         }
     }
-    until("only the listener is open", || descriptors() == listening).await;
-    until("nobody is served", || owner.stats().connections == 0).await;
+    eventually(Duration::from_secs(30), "only the listener is open", || descriptors() == listening)
+        .await;
+    eventually(Duration::from_secs(30), "nobody is served", || owner.stats().connections == 0)
+        .await;
     owner.shutdown().await;
     assert_eq!(owner.stats().tasks, 0);
     assert_eq!(descriptors(), before);

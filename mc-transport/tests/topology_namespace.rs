@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use mc_testkit::eventually_blocking;
 use mc_transport::topology::{Discovery, Interface, Topology, TopologyError};
 
 /// Set in the process that runs inside the namespace.
@@ -99,16 +100,11 @@ fn command(line: &str) {
 }
 
 /// The topology as soon as it is as `expected`.
-fn eventually(expected: impl Fn(&Topology) -> bool) -> Topology {
-    let end = Instant::now() + DEADLINE;
-    loop {
+fn seen(expected: impl Fn(&Topology) -> bool) -> Topology {
+    eventually_blocking(DEADLINE, "the interfaces are as expected", || {
         let topology = Topology::read().unwrap();
-        if expected(&topology) {
-            return topology;
-        }
-        assert!(Instant::now() < end, "{topology:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        if expected(&topology) { Ok(topology) } else { Err(topology) }
+    })
 }
 
 fn named<'a>(topology: &'a Topology, name: &str) -> Option<&'a Interface> {
@@ -134,7 +130,7 @@ fn inside() {
     assert!(!is_up(&half, "mc1"), "it is not switched on");
     command("ip link set mc1 up");
 
-    let topology = eventually(|now| is_up(now, "mc0") && is_up(now, "mc1"));
+    let topology = seen(|now| is_up(now, "mc0") && is_up(now, "mc1"));
     let first = named(&topology, "mc0").unwrap();
     let addresses: Vec<IpAddr> = ["192.0.2.1", "198.51.100.7", "2001:db8::1"]
         .map(|address| address.parse().unwrap())
@@ -154,11 +150,11 @@ fn inside() {
     discovery.filters = vec!["mc1".to_owned()];
     assert_eq!(names(discovery.select(&topology).unwrap()), ["mc1"]);
     command("ip link set mc0 down");
-    let unplugged = eventually(|now| !is_up(now, "mc0") && !is_up(now, "mc1"));
+    let unplugged = seen(|now| !is_up(now, "mc0") && !is_up(now, "mc1"));
     let refused = discovery.select(&unplugged);
     assert!(matches!(refused, Err(TopologyError::NoneUsable { .. })), "{refused:?}");
     command("ip link del mc0");
-    eventually(|now| named(now, "mc0").is_none() && named(now, "mc1").is_none());
+    seen(|now| named(now, "mc0").is_none() && named(now, "mc1").is_none());
     let refused = discovery.select(&Topology::read().unwrap());
     assert!(matches!(refused, Err(TopologyError::NoSuchDevice { .. })), "{refused:?}");
     println!("saw both ends");

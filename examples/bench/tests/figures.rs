@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
 
+use mc_testkit::{Input, Program, Signal, eventually_blocking};
 use serde_json::Value;
 
 fn bench(args: &[&str]) -> Output {
@@ -250,20 +251,11 @@ fn a_running_cluster_is_measured_and_left_as_it_was() {
 fn who_interrupts_leaves_nothing_behind() {
     let cluster = Cluster::start();
     let flags = ["rpc", "--operation=Exist", "--threads=2", "--seconds=600", &cluster.flag()];
-    let mut running = Command::new(env!("CARGO_BIN_EXE_mc-bench"))
-        .args(flags)
-        .stderr(std::process::Stdio::null())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while cluster.count().0 < 1000 {
-        assert!(std::time::Instant::now() < end, "nothing was put");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    let sent = Command::new("sh").args(["-c", &format!("kill -INT {}", running.id())]).status();
-    assert!(sent.unwrap().success());
-    assert_eq!(running.wait().unwrap().code(), Some(1));
+    let limit = std::time::Duration::from_secs(60);
+    let command = &mut Command::new(env!("CARGO_BIN_EXE_mc-bench"));
+    let running = Program::start(limit, command.args(flags), Input::None);
+    eventually_blocking(limit, "objects are put", || cluster.count().0 >= 1000);
+    assert_eq!(running.end_by(Signal::INT).code, Some(1));
     assert_eq!(cluster.count(), (1, 1));
 }
 

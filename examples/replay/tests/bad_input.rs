@@ -6,15 +6,15 @@ mod common;
 use std::io::Write;
 use std::net::TcpListener;
 
-use common::{replay, stderr};
+use common::replay;
 use tempfile::NamedTempFile;
 
 /// Runs the binary, which must refuse with one line that contains all of `says`.
 fn assert_refused(args: &[&str], code: i32, says: &[&str]) {
-    let output = replay(args);
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
-    assert!(output.stdout.is_empty(), "{args:?}");
+    let ended = replay(args);
+    let text = &ended.err;
+    assert_eq!(ended.code, Some(code), "{args:?}: {text}");
+    assert!(ended.out.is_empty(), "{args:?}");
     assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
     assert!(text.starts_with("error: "), "{args:?}: {text}");
     for word in says {
@@ -105,6 +105,6 @@ fn log_settings_that_mean_nothing() {
         .output()
         .expect("the binary starts");
     assert_eq!(output.status.code(), Some(1));
-    let text = stderr(&output);
+    let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("MC_LOG='loud'") && text.lines().count() == 1, "{text}");
 }

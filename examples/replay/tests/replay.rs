@@ -3,10 +3,10 @@
 mod common;
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-use common::{replay, spawn, stderr, wait};
+use common::{replay, start};
 use flate2::read::GzDecoder;
 use mc_store::{ByteSize, Client, Master};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -48,11 +48,11 @@ fn ideal(requests: &[Vec<u64>]) -> Ideal {
 
 /// Runs with `--json` and returns the object, which is all that is printed.
 fn report(args: &[&str]) -> Value {
-    let output = replay(&[args, &["--json"]].concat());
-    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
-    let text = String::from_utf8(output.stdout).expect("the report is text");
+    let ended = replay(&[args, &["--json"]].concat());
+    assert_eq!(ended.code, Some(0), "{args:?}: {}", ended.err);
+    let text = ended.text();
     assert_eq!(text.lines().count(), 1, "{text}");
-    serde_json::from_str(&text).expect("the report is JSON")
+    serde_json::from_str(text).expect("the report is JSON")
 }
 
 fn number(report: &Value, field: &str) -> u64 {
@@ -148,13 +148,13 @@ fn arrivals_are_kept() {
 
 #[test]
 fn the_table_is_printed() {
-    let output = replay(&["--limit=20", "--capacity=2.0", "--block-bytes=4KB"]);
-    let table = String::from_utf8(output.stdout.clone()).expect("the table is text");
-    assert!(output.status.success(), "{}", stderr(&output));
+    let ended = replay(&["--limit=20", "--capacity=2.0", "--block-bytes=4KB"]);
+    let table = ended.text();
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
     for row in ["requests", "prefix hit rate", "lookup", "get", "put", "evictions", "wrong bytes"] {
         assert!(table.lines().any(|line| line.starts_with(row)), "{row} in {table}");
     }
-    assert_eq!(stderr(&output).lines().count(), 10, "a line for each tenth");
+    assert_eq!(ended.err.lines().count(), 10, "a line for each tenth");
 }
 
 #[test]
@@ -184,11 +184,11 @@ fn foreign_bytes_under_a_block_key_are_wrong_bytes() {
     stored.expect("room for a block");
     let address = master.local_addr().to_string();
     let args = ["--master", &address, "--limit=1", "--block-bytes=4096", "--json"];
-    let output = replay(&args);
-    assert_eq!(output.status.code(), Some(1));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("the report is JSON");
+    let ended = replay(&args);
+    assert_eq!(ended.code, Some(1));
+    let report: Value = serde_json::from_slice(&ended.out).expect("the report is JSON");
     assert!(number(&report, "wrong_bytes") > 4000, "{report}");
-    assert!(stderr(&output).contains("were not the bytes put"), "{}", stderr(&output));
+    assert!(ended.err.contains("were not the bytes put"), "{}", ended.err);
     runtime.block_on(async {
         node.shutdown().await;
         master.shutdown().await;
@@ -205,18 +205,17 @@ fn a_cluster_that_goes_away_ends_the_replay() {
     }
     let path = file.path().to_str().expect("a textual path");
     let address = master.local_addr().to_string();
-    let mut child = spawn(&["--master", &address, "--trace", path, "--speedup=1", "--workers=3"]);
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-    let first = lines.next().expect("a line").expect("text");
+    let replay = start(&["--master", &address, "--trace", path, "--speedup=1", "--workers=3"]);
+    let first = replay.wait_err(|line| Some(line.to_owned()));
     assert!(first.contains("100 of 1000"), "{first}");
     runtime.block_on(async {
         node.shutdown().await;
         master.shutdown().await;
     });
-    let output = wait(child);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(output.stdout.is_empty());
-    let last = lines.map_while(Result::ok).last().expect("a line");
+    let ended = replay.finish();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.out.is_empty());
+    let last = ended.err.lines().last().expect("a line");
     assert!(last.starts_with("error: cannot "), "{last}");
 }
 

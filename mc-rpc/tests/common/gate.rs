@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
 use mc_rpc::{Call, Completion, Method, Refusal, Server, ServerConfig, ServerHandle, Service};
+use mc_testkit::eventually;
 
 use crate::common::PATIENCE;
 
@@ -27,7 +27,8 @@ impl Gate {
     }
 
     pub(crate) async fn entered(&self, calls: usize) {
-        wait_until(|| self.entered.load(Ordering::SeqCst) >= calls).await;
+        let entered = || self.entered.load(Ordering::SeqCst) >= calls;
+        eventually(PATIENCE, "they are entered", entered).await;
     }
 }
 
@@ -44,14 +45,6 @@ impl Service for Gate {
         *count += 1;
         out.put_u8(*count);
         Ok(Completion::Now)
-    }
-}
-
-pub(crate) async fn wait_until(mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain");
-        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 

@@ -17,7 +17,6 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
-mod link;
 mod process;
 
 use std::collections::BTreeMap;
@@ -25,13 +24,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use link::SlowLink;
 use mc_store::{
     ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, NodeConfig, PutOutcome,
     ReplicateConfig,
 };
+use mc_testkit::role::say;
+use mc_testkit::{Program, Relay, eventually_async};
 use mc_transport::tcp::TcpConfig;
-use process::{Process, Role};
+use process::{Role, end, start, wait_for};
 
 /// Bytes of what a writer puts that is stopped in mid-copy, and of what lies there next.
 const OLD: usize = 16 << 20;
@@ -204,21 +204,18 @@ async fn work(master: SocketAddr, number: u64, seed: u64) -> Counts {
 /// What each process is, of those that this test starts.
 #[test]
 fn process() {
-    let Some((role, master)) = process::role() else { return };
+    let Some((role, master)) = process::own_role() else { return };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         match role {
             Role::Master => {
-                let deadline = Instant::now() + Duration::from_secs(20);
-                let master = loop {
-                    let builder = Master::builder().config(config()).listen(master);
-                    match builder.start().await {
-                        Ok(master) => break master,
-                        Err(error) => assert!(Instant::now() < deadline, "{error}"),
-                    }
-                };
-                process::say(&format!("listening {}", master.local_addr()));
+                let limit = Duration::from_secs(20);
+                let master = eventually_async(limit, "the address is free", async || {
+                    Master::builder().config(config()).listen(master).start().await
+                })
+                .await;
+                say(format_args!("listening {}", master.local_addr()));
                 process::wait_for_the_end().await;
             }
             Role::Node => {
@@ -228,7 +225,7 @@ fn process() {
                     .connect()
                     .await
                     .unwrap();
-                process::say("ready");
+                say("ready");
                 process::wait_for_the_end().await;
                 drop(node);
             }
@@ -240,23 +237,26 @@ fn process() {
                         break;
                     }
                     let put = writer.put(&format!("old/{n}"), value.clone()).await;
-                    process::say(&format!("ended {put:?}"));
+                    say(format_args!("ended {put:?}"));
                     let _ = writer.remove(&format!("old/{n}"), true).await;
                 }
             }
             Role::Worker { number, seed } => {
                 let counts = work(master, number, seed).await;
                 for (what, count) in counts {
-                    process::say(&format!("{count} {what}"));
+                    say(format_args!("{count} {what}"));
                 }
-                process::say("done");
+                say("done");
             }
         }
     });
 }
 
+/// Chunks that wait in one direction of a link that pauses.
+const WAITING: usize = 1024;
+
 /// A node in this process, behind a link that pauses.
-async fn slow_node(master: SocketAddr) -> (Client, SlowLink) {
+async fn slow_node(master: SocketAddr) -> (Client, Relay) {
     let node = client(master)
         .listen("127.0.0.1:0".parse().unwrap())
         .advertise("127.0.0.2".parse().unwrap())
@@ -266,7 +266,7 @@ async fn slow_node(master: SocketAddr) -> (Client, SlowLink) {
         .unwrap();
     let endpoint = node.endpoint().unwrap();
     let port = endpoint.address().parse::<SocketAddr>().unwrap().port();
-    let link = SlowLink::to(port).await;
+    let link = Relay::to(port, WAITING).await.unwrap();
     (node, link)
 }
 
@@ -278,17 +278,16 @@ async fn nothing_of_the_past_touches_reused_space() {
     println!("CHAOS_SEED={seed}");
     let mut random = Random(seed);
     let any = "127.0.0.1:0".parse().unwrap();
-    let mut master = Process::start(Role::Master, any);
-    let address: SocketAddr = master.wait_for("listening ").parse().unwrap();
-    let mut nodes: Vec<Process> = (0..NODES).map(|_| Process::start(Role::Node, address)).collect();
-    nodes.iter_mut().for_each(|node| drop(node.wait_for("ready")));
+    let mut master = start(Role::Master, any);
+    let address: SocketAddr = wait_for(&mut master, "listening ").parse().unwrap();
+    let mut nodes: Vec<Program> = (0..NODES).map(|_| start(Role::Node, address)).collect();
+    nodes.iter_mut().for_each(|node| drop(wait_for(node, "ready")));
     let mut slow = Vec::new();
     for _ in 0..SLOW_NODES {
         slow.push(slow_node(address).await);
     }
-    let mut workers: Vec<Process> = (0..WORKERS as u64)
-        .map(|number| Process::start(Role::Worker { number, seed }, address))
-        .collect();
+    let mut workers: Vec<Program> =
+        (0..WORKERS as u64).map(|number| start(Role::Worker { number, seed }, address)).collect();
 
     let (mut kills, mut stops, mut pauses) = (0, 0, 0);
     let begun = Instant::now();
@@ -299,37 +298,37 @@ async fn nothing_of_the_past_touches_reused_space() {
                 kills += 1;
                 master.kill();
                 tokio::time::sleep(random.millis(1, 700)).await;
-                master = Process::start(Role::Master, address);
-                master.wait_for("listening ");
+                master = start(Role::Master, address);
+                wait_for(&mut master, "listening ");
             }
             1..=2 => {
                 stops += 1;
                 let node = &nodes[random.below(NODES as u64) as usize];
-                node.stop();
+                node.freeze();
                 tokio::time::sleep(random.millis(50, 2500)).await;
-                node.go_on();
+                node.resume();
             }
             3..=4 => {
                 stops += 1;
                 let number = random.below(WORKERS as u64);
                 let worker = &workers[number as usize];
-                worker.stop();
+                worker.freeze();
                 let longest = if is_remote(number) { 6000 } else { 2500 };
                 tokio::time::sleep(random.millis(50, longest)).await;
-                worker.go_on();
+                worker.resume();
             }
             _ => {
                 pauses += 1;
                 let (_, link) = &slow[random.below(SLOW_NODES as u64) as usize];
                 link.pause();
                 tokio::time::sleep(random.millis(50, 2500)).await;
-                link.go_on();
+                link.resume();
             }
         }
     }
     let mut counts = Counts::new();
     for worker in &mut workers {
-        for line in worker.end() {
+        for line in end(worker) {
             let Some((count, what)) = line.split_once(' ') else { continue };
             if let Ok(count) = count.parse::<u64>() {
                 *counts.entry(what.to_owned()).or_default() += count;
@@ -351,22 +350,22 @@ async fn nothing_of_the_past_touches_reused_space() {
 async fn a_copy_of_a_forgotten_past_touches_nothing_that_is_new() {
     const ROUNDS: usize = 8;
     let any = "127.0.0.1:0".parse().unwrap();
-    let mut master = Process::start(Role::Master, any);
-    let address: SocketAddr = master.wait_for("listening ").parse().unwrap();
-    let mut node = Process::start(Role::Node, address);
-    node.wait_for("ready");
-    let mut writer = Process::start(Role::Writer, address);
+    let mut master = start(Role::Master, any);
+    let address: SocketAddr = wait_for(&mut master, "listening ").parse().unwrap();
+    let mut node = start(Role::Node, address);
+    wait_for(&mut node, "ready");
+    let mut writer = start(Role::Writer, address);
     let app = client(address).connect().await.unwrap();
     let mut destroyed = 0;
     let mut put = 0;
     for round in 0..ROUNDS {
-        writer.wait_for("ended Ok(Stored)");
+        wait_for(&mut writer, "ended Ok(Stored)");
         // A put takes some milliseconds, and most of them are its copy.
         tokio::time::sleep(Duration::from_millis(1 + round as u64 % 4)).await;
-        writer.stop();
+        writer.freeze();
         master.kill();
-        master = Process::start(Role::Master, address);
-        master.wait_for("listening ");
+        master = start(Role::Master, address);
+        wait_for(&mut master, "listening ");
         let config = ReplicateConfig::default().hard_pin();
         let mut keys = Vec::new();
         let begun = Instant::now();
@@ -380,10 +379,10 @@ async fn a_copy_of_a_forgotten_past_touches_nothing_that_is_new() {
                 Err(error) => assert!(begun.elapsed() < DEADLINE, "{}: {error}", keys.len()),
             }
         }
-        writer.go_on();
+        writer.resume();
         // The put that was stopped, and one that began afterwards.
-        writer.wait_for("ended");
-        writer.wait_for("ended");
+        wait_for(&mut writer, "ended");
+        wait_for(&mut writer, "ended");
         put += keys.len();
         for key in &keys {
             match app.get(key).await {

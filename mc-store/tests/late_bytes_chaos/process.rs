@@ -1,17 +1,13 @@
 //! This test's program, started again as one of the processes of a cluster.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Read;
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Pid, Signal, kill_process};
+use mc_testkit::{Input, Program, role};
 
-/// Where a process is told what it is.
-const VARIABLE: &str = "LATE_BYTES_ROLE";
-/// What lines for the parent begin with, so that the harness's are none.
-const PREFIX: &str = "| ";
+use crate::DEADLINE;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
@@ -26,8 +22,8 @@ pub(crate) enum Role {
 }
 
 /// What this process is, and where its master is; `None` for the test itself.
-pub(crate) fn role() -> Option<(Role, SocketAddr)> {
-    let text = std::env::var(VARIABLE).ok()?;
+pub(crate) fn own_role() -> Option<(Role, SocketAddr)> {
+    let text = role::role()?;
     let words: Vec<&str> = text.split(' ').collect();
     let role = match words[0] {
         "master" => Role::Master,
@@ -36,13 +32,6 @@ pub(crate) fn role() -> Option<(Role, SocketAddr)> {
         _ => Role::Worker { number: words[2].parse().unwrap(), seed: words[3].parse().unwrap() },
     };
     Some((role, words[1].parse().unwrap()))
-}
-
-/// Tells the parent.
-pub(crate) fn say(line: &str) {
-    let mut out = std::io::stdout();
-    writeln!(out, "{PREFIX}{line}").unwrap();
-    out.flush().unwrap();
 }
 
 /// Whether the parent has closed this process's input, or has gone.
@@ -65,85 +54,29 @@ pub(crate) async fn wait_for_the_end() {
     let _ = ended.await;
 }
 
-/// A process. Dropping it kills it.
-pub(crate) struct Process {
-    child: Child,
-    out: BufReader<ChildStdout>,
+/// Starts a process, which is killed when it is dropped.
+pub(crate) fn start(role: Role, master: SocketAddr) -> Program {
+    let text = match role {
+        Role::Master => format!("master {master}"),
+        Role::Node => format!("node {master}"),
+        Role::Writer => format!("writer {master}"),
+        Role::Worker { number, seed } => format!("worker {master} {number} {seed}"),
+    };
+    // A worker ends after the calls that it has under way.
+    Program::start(2 * DEADLINE, &mut role::command("process", &text), Input::Open)
 }
 
-impl Process {
-    pub(crate) fn start(role: Role, master: SocketAddr) -> Self {
-        let text = match role {
-            Role::Master => format!("master {master}"),
-            Role::Node => format!("node {master}"),
-            Role::Writer => format!("writer {master}"),
-            Role::Worker { number, seed } => format!("worker {master} {number} {seed}"),
-        };
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "process", "--nocapture", "--test-threads=1"])
-            .env(VARIABLE, text)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        Self { child, out }
-    }
-
-    /// What the process says behind `words`.
-    pub(crate) fn wait_for(&mut self, words: &str) -> String {
-        loop {
-            let line = self.line().expect("the process ended before it said that");
-            if let Some(rest) = line.strip_prefix(words) {
-                return rest.to_owned();
-            }
+/// What the process says behind `words`.
+pub(crate) fn wait_for(process: &mut Program, words: &str) -> String {
+    loop {
+        if let Some(rest) = process.hear().strip_prefix(words) {
+            return rest.to_owned();
         }
-    }
-
-    fn line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        while self.out.read_line(&mut line).unwrap() > 0 {
-            // The harness may have begun the line.
-            if let Some(at) = line.find(PREFIX) {
-                return Some(line[at + PREFIX.len()..].trim_end().to_owned());
-            }
-            line.clear();
-        }
-        None
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    pub(crate) fn stop(&self) {
-        self.signal(Signal::STOP);
-    }
-
-    pub(crate) fn go_on(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Tells it to end; what it says until then.
-    pub(crate) fn end(&mut self) -> Vec<String> {
-        drop(self.child.stdin.take());
-        let mut said = Vec::new();
-        while let Some(line) = self.line() {
-            said.push(line);
-        }
-        said
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Tells a process to end; returns what it says until then.
+pub(crate) fn end(process: &mut Program) -> Vec<String> {
+    process.close_input();
+    std::iter::from_fn(|| process.hear_or_end()).collect()
 }

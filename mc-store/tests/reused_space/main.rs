@@ -6,7 +6,7 @@
 mod proxy;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mc_meta::{LateWrites, PutEnd, PutHandle, PutStart, ReplicateConfig};
@@ -14,6 +14,7 @@ use mc_store::{
     ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, NodeConfig, PutError,
     PutOutcome,
 };
+use mc_testkit::eventually_async;
 use mc_ticket::PutToken;
 use mc_transport::tcp::TcpConfig;
 use mc_transport::{
@@ -32,19 +33,9 @@ const EDGE: usize = 4096;
 /// What lies there afterwards.
 const NEW: usize = 2 << 20;
 
-/// Bytes that tell their key and their place.
+/// The bytes of a key.
 fn content(key: &str, len: usize) -> Bytes {
-    let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
-    let word = |n: u64| (seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    (0..len as u64 / 8).flat_map(word).collect()
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition().await {
-        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    mc_testkit::content(key, len).into()
 }
 
 /// A master, and a node behind a slow link.
@@ -94,7 +85,7 @@ impl Cluster {
     async fn restart_master(&mut self) {
         self.master.take().unwrap().shutdown().await;
         let mut master = None;
-        until("the master's address to be free", async || {
+        eventually_async(DEADLINE, "the master's address to be free", async || {
             let builder = Master::builder().config(self.config.clone()).listen(self.address);
             master = builder.start().await.ok();
             master.is_some()
@@ -119,7 +110,7 @@ impl Cluster {
         let writer = self.app().await;
         self.proxy.hold(Hold::Sent(1 << 20));
         let put = tokio::spawn(async move { writer.put("old", content("old", OLD)).await });
-        until("a write to be held up", async || self.proxy.held() == 1).await;
+        eventually_async(DEADLINE, "a write to be held up", async || self.proxy.held() == 1).await;
         self.proxy.hold(Hold::Nothing);
         put
     }
@@ -133,14 +124,17 @@ impl Cluster {
             tokio::spawn(
                 async move { reader.get_range("old", EDGE as u64..(OLD - EDGE) as u64).await },
             );
-        until("a read to be held up", async || self.proxy.held() == 1).await;
+        eventually_async(DEADLINE, "a read to be held up", async || self.proxy.held() == 1).await;
         self.proxy.hold(Hold::Nothing);
         read
     }
 
     async fn late_bytes_arrive(&self) {
         self.proxy.release();
-        until("late bytes to be delivered", async || self.proxy.has_delivered()).await;
+        eventually_async(DEADLINE, "late bytes to be delivered", async || {
+            self.proxy.has_delivered()
+        })
+        .await;
     }
 }
 
@@ -183,7 +177,7 @@ async fn a_write_of_a_forgotten_past_touches_nothing_that_is_new() {
     let put = cluster.held_up_put().await;
     cluster.restart_master().await;
     let app = cluster.app().await;
-    until("the node to come back", async || {
+    eventually_async(DEADLINE, "the node to come back", async || {
         app.cluster_report().await.is_ok_and(|report| report.segments.len() == 1)
     })
     .await;
@@ -202,7 +196,7 @@ async fn a_read_of_a_forgotten_past_brings_nothing_that_is_new() {
     let read = cluster.held_up_read().await;
     cluster.restart_master().await;
     let app = cluster.app().await;
-    until("the node to come back", async || {
+    eventually_async(DEADLINE, "the node to come back", async || {
         app.cluster_report().await.is_ok_and(|report| report.segments.len() == 1)
     })
     .await;
@@ -274,7 +268,10 @@ async fn nothing_is_written_after_the_grant_has_ended() {
     .await;
     let put = cluster.held_up_put().await;
     let app = cluster.app().await;
-    until("the grant to end", async || app.cluster_report().await.unwrap().used == 0).await;
+    eventually_async(DEADLINE, "the grant to end", async || {
+        app.cluster_report().await.unwrap().used == 0
+    })
+    .await;
     let keys = cluster.fill(&app).await;
     cluster.late_bytes_arrive().await;
     // What it may not write there it writes elsewhere, or not at all.

@@ -143,23 +143,19 @@ fn populate(block: &Weak<Block>) {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+
+    use mc_testkit::eventually_blocking;
 
     use super::super::Memory;
     use super::super::mapping::{page_size, resident_pages};
     use super::*;
     use crate::access::Access;
 
+    const LIMIT: Duration = Duration::from_secs(30);
+
     fn resident(memory: &Memory) -> usize {
         resident_pages(memory.block.mapping().expect("mapped")) * page_size()
-    }
-
-    fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !condition() {
-            assert!(Instant::now() < deadline, "not in time: {what}");
-            std::thread::yield_now();
-        }
     }
 
     fn is_idle(memory: &Memory) -> bool {
@@ -172,7 +168,7 @@ mod tests {
         let mut expected = 0;
         for written in [1, 4 << 20, 16 << 20, 80 << 20] {
             memory.slice(0, written).unwrap().populate_behind();
-            wait_until("populated", || is_idle(&memory));
+            eventually_blocking(LIMIT, "populated", || is_idle(&memory));
             let end = written + written.clamp(STEP, WINDOW);
             expected = expected.max(end.next_multiple_of(STEP));
             assert_eq!(resident(&memory), expected, "{written}");
@@ -181,7 +177,7 @@ mod tests {
         memory.slice(81 << 20, 8 << 20).unwrap().populate_behind();
         assert!(is_idle(&memory));
         memory.slice(255 << 20, 1 << 20).unwrap().populate_behind();
-        wait_until("populated to the end", || is_idle(&memory));
+        eventually_blocking(LIMIT, "populated to the end", || is_idle(&memory));
         // What lies between is nobody's.
         assert_eq!(resident(&memory), expected + (2 << 20));
     }
@@ -191,18 +187,18 @@ mod tests {
         const AHEAD: usize = 16 << 20;
         let memory = Memory::options().shared().allocate(64 << 20).unwrap();
         memory.populate_ahead(AHEAD);
-        wait_until("populated from the start", || is_idle(&memory));
+        eventually_blocking(LIMIT, "populated from the start", || is_idle(&memory));
         assert_eq!(resident(&memory), AHEAD);
         for (written, expected) in [(4 << 20, 16 << 20), (10 << 20, 26 << 20), (60 << 20, 64 << 20)]
         {
             memory.slice(0, written).unwrap().populate_behind();
-            wait_until("populated behind", || is_idle(&memory));
+            eventually_blocking(LIMIT, "populated behind", || is_idle(&memory));
             assert_eq!(resident(&memory), expected, "{written}");
         }
         // More than there is, and memory that is never populated ahead.
         let small = Memory::allocate(4 << 20).unwrap();
         small.populate_ahead(usize::MAX);
-        wait_until("populated to the end", || is_idle(&small));
+        eventually_blocking(LIMIT, "populated to the end", || is_idle(&small));
         assert_eq!(resident(&small), small.len());
         Memory::allocate(100).unwrap().populate_ahead(100);
     }
@@ -215,7 +211,7 @@ mod tests {
         let byte = (20 << 20) - 1;
         peer.whole().copy_from(byte, b"kept").unwrap();
         peer.slice(0, 32 << 20).unwrap().populate_behind();
-        wait_until("populated", || is_idle(&peer));
+        eventually_blocking(LIMIT, "populated", || is_idle(&peer));
         assert_eq!(resident(&peer), owner.len());
         let mut found = [0; 4];
         owner.whole().copy_to(byte, &mut found).unwrap();
@@ -223,7 +219,7 @@ mod tests {
         let block = Arc::downgrade(&owner.block);
         owner.slice(0, 32 << 20).unwrap().populate_behind();
         drop(owner);
-        wait_until("the block is gone", || block.upgrade().is_none());
+        eventually_blocking(LIMIT, "the block is gone", || block.upgrade().is_none());
     }
 
     #[test]

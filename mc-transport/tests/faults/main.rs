@@ -18,10 +18,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_testkit::{eventually, eventually_async};
 use mc_transport::{Access, ConnectError, Link, Memory, Operation, Outcome, checksum};
 use mc_types::{Checksum, Endpoint};
 use node::{Kind, Node, Open, STALL};
-use process::{Owner, Player, place};
+use process::{Owner, place, play};
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -37,14 +38,6 @@ const REGION: usize = 64 * MIB;
 fn pattern(len: usize) -> Vec<u8> {
     let word = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
     (0..len.div_ceil(8) as u64).flat_map(|at| word(at).to_le_bytes()).take(len).collect()
-}
-
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 /// Runs a scenario while no other runs.
@@ -146,17 +139,18 @@ impl Held {
 }
 
 async fn nothing_more_is_held(node: &Node, before: Held) {
-    let deadline = Instant::now() + DEADLINE;
-    while !held(node).is_within(before) {
-        assert!(Instant::now() < deadline, "{:?} instead of {before:?}", held(node));
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let what = format!("no more than {before:?} is held");
+    eventually(DEADLINE, what, || {
+        let now = held(node);
+        if now.is_within(before) { Ok(()) } else { Err(now) }
+    })
+    .await;
 }
 
 /// Waits until nothing but `memory` names its block any more.
 async fn released(memory: Memory) {
     let mut memory = Some(memory);
-    eventually("the memory of failed operations is released", || {
+    eventually(DEADLINE, "the memory of failed operations is released", || {
         memory = memory.take().and_then(|memory| memory.try_into_bytes(1).err());
         memory.is_none()
     })
@@ -173,13 +167,11 @@ fn is_done_or_lost(outcome: &Outcome, expected: Checksum) -> bool {
 
 /// A link, as soon as there is one.
 async fn connected(node: &Node, endpoint: &Endpoint) -> Arc<dyn Link> {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        match node.transport.connect(endpoint).await {
-            Ok(link) => return link,
-            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error:?}"),
-        }
-    }
+    eventually_async(DEADLINE, "there is a link", async || {
+        let link = node.transport.connect(endpoint).await;
+        link.inspect_err(|error| assert!(error.is_retryable(), "{error:?}"))
+    })
+    .await
 }
 
 async fn nobody_is_there(node: &Node, endpoint: &Endpoint) {
@@ -234,12 +226,12 @@ async fn an_owner_killed_mid_transfer(kind: Kind, files: &Path) {
                 }
             }
         });
-        eventually("it is in the middle", || done.load(Ordering::Relaxed) >= 3).await;
+        eventually(DEADLINE, "it is in the middle", || done.load(Ordering::Relaxed) >= 3).await;
         owner.player.kill();
         let killed = Instant::now();
         tokio::time::timeout(DEADLINE, pump).await.expect("every operation ends").unwrap();
         assert!(killed.elapsed() < STALL + SLACK, "{:?}", killed.elapsed());
-        eventually("the link is lost", || !link.is_healthy()).await;
+        eventually(DEADLINE, "the link is lost", || !link.is_healthy()).await;
         nobody_is_there(&node, &owner.endpoint).await;
         drop((link, owner));
         released(into).await;
@@ -264,7 +256,7 @@ async fn an_owner_killed_with_ten_thousand_operations_queued(kind: Kind, files: 
         link.submit(operations.collect())
     };
     assert!(batch(2).await.iter().all(Result::is_ok));
-    owner.player.stop();
+    owner.player.freeze();
     let queued = batch(COUNT);
     owner.player.kill();
     let results = tokio::time::timeout(STALL + SLACK, queued).await.expect("all end in time");
@@ -273,7 +265,7 @@ async fn an_owner_killed_with_ten_thousand_operations_queued(kind: Kind, files: 
         assert!(is_done_or_lost(outcome, expected), "{outcome:?}");
         assert!(outcome.is_err() || !kind.needs_the_owner(), "nobody was there to carry it out");
     }
-    eventually("the link is lost", || !link.is_healthy()).await;
+    eventually(DEADLINE, "the link is lost", || !link.is_healthy()).await;
     nobody_is_there(&node, &owner.endpoint).await;
     drop((link, owner));
     released(into).await;
@@ -297,7 +289,7 @@ async fn a_peer_killed_mid_write(kind: Kind, files: &Path) {
     let before = held(&owner);
     for round in 0..3 {
         let words = place(&owner, region.key());
-        let mut writer = Player::start(&format!("write {kind:?} {} {words}", files.display()));
+        let mut writer = play(&format!("write {kind:?} {} {words}", files.display()));
         assert_eq!(writer.hear(), "writing");
         serves_on(2 + round).await;
         writer.kill();
@@ -324,7 +316,7 @@ async fn a_stopped_owner(kind: Kind, files: &Path) {
         ])
     };
     assert!(batch(&link).await.iter().all(Result::is_ok));
-    owner.player.stop();
+    owner.player.freeze();
     let began = Instant::now();
     let results = tokio::time::timeout(DEADLINE, batch(&link)).await.expect("nothing hangs");
     let took = began.elapsed();
@@ -339,16 +331,12 @@ async fn a_stopped_owner(kind: Kind, files: &Path) {
         assert!(!matches!(again, Ok(false)), "a link that is given out is healthy");
         assert!(again.err().is_none_or(|error| error.is_retryable()));
     }
-    owner.player.go_on();
-    let deadline = Instant::now() + DEADLINE;
-    loop {
+    owner.player.resume();
+    eventually_async(DEADLINE, "it works again", async || {
         let link = connected(&node, &owner.endpoint).await;
-        let results = batch(&link).await;
-        if results.iter().all(Result::is_ok) {
-            break;
-        }
-        assert!(Instant::now() < deadline, "it works again: {results:?}");
-    }
+        batch(&link).await.into_iter().collect::<Result<Vec<_>, _>>()
+    })
+    .await;
     drop((link, owner));
     released(into).await;
     // The dead owner is noticed without anybody asking for it.
@@ -367,29 +355,26 @@ async fn no_write_of_before_a_stop_lands_after_it(kind: Kind, files: &Path) {
         let write = |byte: usize| Operation::write(Bytes::from(vec![byte as u8; size]), to);
         let old = write(2 * round + 1);
         let results = if before {
-            owner.player.stop();
+            owner.player.freeze();
             link.submit(vec![old]).await
         } else {
             let under_way = tokio::spawn(link.submit(vec![old]));
-            owner.player.stop();
+            owner.player.freeze();
             under_way.await.unwrap()
         };
         let lost = results[0].as_ref().is_err_and(|error| error.is_retryable());
         assert!(lost || results[0].is_ok() && !(before && kind.needs_the_owner()), "{results:?}");
-        owner.player.go_on();
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        owner.player.resume();
+        eventually_async(DEADLINE, "it is written again", async || {
             let link = connected(&node, &owner.endpoint).await;
-            let results = link.submit(vec![write(2 * round + 2)]).await;
-            if results[0].is_ok() {
-                break;
-            }
-            let lost = results[0].as_ref().is_err_and(|error| error.is_retryable());
-            assert!(lost && Instant::now() < deadline, "{results:?}");
-        }
+            let result = link.submit(vec![write(2 * round + 2)]).await.remove(0);
+            result.inspect_err(|error| assert!(error.is_retryable(), "{error:?}"))
+        })
+        .await;
         let newer = checksum(&vec![(2 * round + 2) as u8; size]);
         // For as long as an old write might take to turn up.
         let until = Instant::now() + STALL / 4;
+        let deadline = Instant::now() + DEADLINE;
         let mut looked = 0;
         while looked < 3 || Instant::now() < until {
             let link = connected(&node, &owner.endpoint).await;
@@ -420,19 +405,19 @@ async fn a_peer_that_takes_nothing(kind: Kind, files: &Path) {
         began.elapsed()
     };
     let usual = others_read().await;
-    let (alone, resident) = (owner.connections(), owner.player.resident());
+    let (alone, resident) = (owner.connections(), owner.player.resident_memory());
     let role = format!("hoard {kind:?} {} {}", files.display(), owner.place());
-    let mut hoarder = Player::start(&role);
+    let mut hoarder = play(&role);
     assert_eq!(hoarder.hear(), "reading");
     let crowded = owner.connections();
     assert!(crowded > alone);
-    hoarder.stop();
+    hoarder.freeze();
     let stopped = Instant::now();
     let took = others_read().await;
     assert!(took < 4 * usual + STALL, "{took:?} instead of {usual:?}");
     loop {
-        let grown = owner.player.resident().saturating_sub(resident);
-        assert!(grown < 64 * MIB, "the owner holds {grown} bytes more");
+        let grown = owner.player.resident_memory().saturating_sub(resident);
+        assert!(grown < 64 << 20, "the owner holds {grown} bytes more");
         // One that maps the memory owes nothing, and may stay.
         if !kind.needs_the_owner() || owner.connections() < crowded {
             break;
@@ -441,12 +426,9 @@ async fn a_peer_that_takes_nothing(kind: Kind, files: &Path) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     others_read().await;
-    hoarder.go_on();
+    hoarder.resume();
     drop(hoarder);
-    let deadline = Instant::now() + DEADLINE;
-    while owner.connections() != alone {
-        assert!(Instant::now() < deadline, "the connections of the dead are closed");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let what = "the connections of the dead are closed";
+    eventually(DEADLINE, what, || owner.connections() == alone).await;
     assert!(link.is_healthy());
 }

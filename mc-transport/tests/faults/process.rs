@@ -1,26 +1,21 @@
 //! Other processes: this program again, told by a variable which part it plays.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::Receiver;
-use std::time::Instant;
 
 use bytes::Bytes;
+use mc_testkit::role::{self, say};
+use mc_testkit::{Input, Program, Signal};
 use mc_transport::{Access, Memory, Operation, RemoteSpan};
 use mc_types::{Endpoint, Extent, RemoteKey};
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::set_parent_process_death_signal;
 
 use crate::node::{Kind, Node};
 use crate::{DEADLINE, MIB, REGION, connected, pattern};
 
-/// Names the part.
-const ROLE: &str = "MC_TEST_FAULT_ROLE";
-
 /// Played in other processes; nothing in a run of all tests.
 #[test]
 fn plays_its_role() {
-    let Ok(role) = std::env::var(ROLE) else { return };
+    let Some(role) = role::role() else { return };
     // Also if it is stopped at that moment.
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -36,12 +31,6 @@ fn plays_its_role() {
     }
 }
 
-fn say(words: &str) {
-    // Words of the test harness may stand before it in the same line.
-    println!("\n> {words}");
-    std::io::stdout().flush().unwrap();
-}
-
 /// Opens a region, and says on demand what is open.
 async fn own(kind: Kind, files: &Path) {
     let node = kind.owner(files).await;
@@ -49,13 +38,9 @@ async fn own(kind: Kind, files: &Path) {
     memory.whole().copy_from(0, &pattern(REGION)).unwrap();
     let region = node.transport.register(&memory, Access::ReadWrite).unwrap();
     let key = u128::from_be_bytes(region.key().to_bytes());
-    say(&format!("{} {key:032x}", node.transport.endpoint().unwrap()));
-    let demand = || {
-        let mut line = String::new();
-        std::io::stdin().read_line(&mut line).unwrap() > 0
-    };
-    while tokio::task::spawn_blocking(demand).await.unwrap() {
-        say(&node.open().connections.to_string());
+    say(format_args!("{} {key:032x}", node.transport.endpoint().unwrap()));
+    while tokio::task::spawn_blocking(role::hear).await.unwrap().is_some() {
+        say(node.open().connections);
     }
 }
 
@@ -110,93 +95,22 @@ fn unhex(key: &str) -> RemoteKey {
     RemoteKey::from_bytes(u128::from_str_radix(key, 16).unwrap().to_be_bytes())
 }
 
-/// A process that plays a part; killed when dropped.
-pub(crate) struct Player {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Receiver<String>,
-    listener: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Player {
-    pub(crate) fn start(role: &str) -> Self {
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["process::plays_its_role", "--exact", "--nocapture"]).env(ROLE, role);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let stdin = child.stdin.take().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (heard, said) = std::sync::mpsc::channel();
-        // Takes everything, so that nobody waits for room in the pipe.
-        let listener = std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                if let Some(words) = line.strip_prefix("> ") {
-                    let _ = heard.send(words.to_owned());
-                }
-            }
-        });
-        Self { child, stdin, lines: said, listener: Some(listener) }
-    }
-
-    pub(crate) fn hear(&mut self) -> String {
-        self.lines.recv_timeout(DEADLINE).unwrap_or_else(|_| {
-            panic!("it says nothing more: {:?}", self.child.try_wait());
-        })
-    }
-
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Stops it, and waits until it has.
-    pub(crate) fn stop(&self) {
-        self.signal(Signal::STOP);
-        let stat = format!("/proc/{}/stat", self.child.id());
-        let deadline = Instant::now() + DEADLINE;
-        // The state follows the name, which is in brackets.
-        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
-            assert!(Instant::now() < deadline, "it does not stop");
-            std::thread::yield_now();
-        }
-    }
-
-    pub(crate) fn go_on(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Bytes of memory that are there for it.
-    pub(crate) fn resident(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
-    }
-}
-
-impl Drop for Player {
-    fn drop(&mut self) {
-        // Both fail only if it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if let Some(listener) = self.listener.take() {
-            let _ = listener.join();
-        }
-    }
+/// Starts a process that plays a part.
+pub(crate) fn play(role: &str) -> Program {
+    let command = &mut role::command("process::plays_its_role", role);
+    Program::start(DEADLINE, command, Input::Open)
 }
 
 /// A process that owns a region of [`REGION`] bytes.
 pub(crate) struct Owner {
-    pub(crate) player: Player,
+    pub(crate) player: Program,
     pub(crate) endpoint: Endpoint,
     pub(crate) key: RemoteKey,
 }
 
 impl Owner {
     pub(crate) fn start(kind: Kind, files: &Path) -> Self {
-        let mut player = Player::start(&format!("own {kind:?} {}", files.display()));
+        let mut player = play(&format!("own {kind:?} {}", files.display()));
         let words = player.hear();
         let (endpoint, key) = words.split_once(' ').unwrap();
         Self { endpoint: endpoint.parse().unwrap(), key: unhex(key), player }
@@ -204,7 +118,7 @@ impl Owner {
 
     /// Connections that it serves.
     pub(crate) fn connections(&mut self) -> usize {
-        self.player.stdin.write_all(b"?\n").unwrap();
+        self.player.tell("?");
         self.player.hear().parse().unwrap()
     }
 

@@ -3,14 +3,13 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use mc_testkit::eventually;
 use mc_transport::{Access, Memory, QuicConfig, QuicTransport, Region, Transport};
 use mc_types::{ByteSize, RemoteKey};
 use quinn::{Connection, ConnectionError, ReadError, VarInt};
 use tokio::time::timeout;
 
-use crate::nodes::{
-    DEADLINE, SHORT, eventually, listening, start, still_serves, with_short_timeouts,
-};
+use crate::nodes::{DEADLINE, SHORT, listening, start, still_serves, with_short_timeouts};
 use crate::pki::Authority;
 use crate::raw::{self, OURS, request};
 
@@ -43,7 +42,7 @@ impl Victim {
 
     /// Shows that it has let go of the attacker and serves others.
     async fn is_well(&self) {
-        eventually("the server let go", || {
+        eventually(DEADLINE, "the server let go", || {
             // What remains is the task that accepts.
             (self.server.stats().connections, self.server.stats().tasks) == (0, 1)
         })
@@ -100,7 +99,7 @@ async fn a_handshake_that_is_not_finished_ends() {
     let mut first = vec![0; 2000];
     let len = timeout(DEADLINE, catcher.recv(&mut first)).await.unwrap().unwrap();
     catcher.send_to(&first[..len], victim.server.local_address().unwrap()).await.unwrap();
-    eventually("it is taken", || victim.server.stats().connections == 1).await;
+    eventually(DEADLINE, "it is taken", || victim.server.stats().connections == 1).await;
     drop(connecting);
     victim.is_well().await;
 }
@@ -211,7 +210,7 @@ async fn ten_thousand_streams_are_not_opened() {
         streams.push((send, receive));
     }
     assert!(streams.len() <= MAX_STREAMS, "{}", streams.len());
-    eventually("they arrive", || victim.server.stats().tasks >= streams.len()).await;
+    eventually(DEADLINE, "they arrive", || victim.server.stats().tasks >= streams.len()).await;
     // One for each, one for the connection, one that accepts.
     assert!(victim.server.stats().tasks <= MAX_STREAMS + 2);
     still_serves(&victim.server, &victim.authority, &victim.region).await;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
+use mc_testkit::eventually;
 use mc_transport::{
     Access, ConnectError, Link, Memory, Operation, QuicTransport, Region, Transport,
 };
@@ -13,7 +14,7 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::nodes::{DEADLINE, connecting, eventually, listening, one, span, start};
+use crate::nodes::{DEADLINE, connecting, listening, one, span, start};
 use crate::pki::Authority;
 use crate::raw::{self, OURS, request};
 
@@ -150,7 +151,7 @@ async fn handshakes_that_do_not_end_keep_nobody_out() {
             crowd.push(endpoint.connect_with(config, between, "127.0.0.1").unwrap());
         }
         // Also those of which it is asked whether their address is theirs.
-        eventually("they are taken", || {
+        eventually(DEADLINE, "they are taken", || {
             node.server.stats().yielded_connections as usize + PLACES >= round * 50
         })
         .await;
@@ -220,7 +221,7 @@ async fn connections_at_work_keep_their_places() {
     }
     // Work that is over makes room.
     at_work.truncate(3);
-    eventually("there is room again", || node.server.stats().connections == 3).await;
+    eventually(DEADLINE, "there is room again", || node.server.stats().connections == 3).await;
     let (_, send, _) = &mut at_work[0];
     send.finish().unwrap();
     for _ in 0..2 {

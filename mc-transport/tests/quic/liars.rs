@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use mc_testkit::eventually;
 use mc_transport::{
     ConnectError, Link, Memory, Operation, Outcome, ProtocolViolation, QuicTransport,
     TransferError, Transport,
@@ -11,9 +12,7 @@ use mc_types::{Endpoint, RemoteKey};
 use quinn::{Connection, ConnectionError, VarInt};
 use tokio::time::{sleep, timeout};
 
-use crate::nodes::{
-    DEADLINE, SHORT, connecting, eventually, one, span, start, with_short_timeouts,
-};
+use crate::nodes::{DEADLINE, SHORT, connecting, one, span, start, with_short_timeouts};
 use crate::pki::Authority;
 use crate::raw::{self, OURS, response};
 
@@ -112,7 +111,7 @@ async fn wrong_answers_end_the_link() {
             assert_eq!(close.error_code.into_inner(), 1, "{expected:?}");
         };
         let (mut results, ()) = tokio::join!(results(&link, vec![read_of(4096)]), answer);
-        eventually("the link is given up", || !link.is_healthy()).await;
+        eventually(DEADLINE, "the link is given up", || !link.is_healthy()).await;
         let error = match late {
             // What was answered is done.
             true => results.remove(0).and(one(&*link, read_of(1)).await).unwrap_err(),
@@ -121,7 +120,7 @@ async fn wrong_answers_end_the_link() {
         let said = matches!(error, TransferError::Protocol(got) if got == expected);
         assert!(said, "{error:?} instead of {expected:?}");
     }
-    eventually("every task has ended", || stage.client.stats().tasks == 0).await;
+    eventually(DEADLINE, "every task has ended", || stage.client.stats().tasks == 0).await;
 }
 
 #[tokio::test]
@@ -209,7 +208,7 @@ async fn a_silent_server_times_out() {
     let closed = timeout(DEADLINE, connection.closed()).await.expect("in time");
     let ConnectionError::ApplicationClosed(close) = closed else { panic!("{closed:?}") };
     assert_eq!(close.error_code.into_inner(), 2);
-    eventually("every task has ended", || stage.client.stats().tasks == 0).await;
+    eventually(DEADLINE, "every task has ended", || stage.client.stats().tasks == 0).await;
 }
 
 #[tokio::test]

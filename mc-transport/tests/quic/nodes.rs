@@ -8,7 +8,7 @@ use mc_transport::{
     Link, Memory, Operation, Outcome, QuicConfig, QuicTransport, Region, RemoteSpan, Transport,
 };
 use mc_types::{Extent, RemoteKey};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::pki::Authority;
 
@@ -61,14 +61,6 @@ pub(crate) async fn still_serves(server: &QuicTransport, authority: &Authority, 
     assert_eq!(memory.whole().to_vec(), b"fine");
     drop(link);
     client.shutdown().await;
-}
-
-pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(1)).await;
-    }
 }
 
 /// A server whose region has `len` bytes, a client, and the link between them.

@@ -302,7 +302,7 @@ async fn only_memory_that_is_safe_to_touch_is_mapped() {
     drop((link, stream, fake, short_of_rights));
     client.shutdown().await;
     drop(client);
-    eventually("nothing is left", || held() == before).await;
+    eventually(DEADLINE, "nothing is left", || held() == before).await;
 }
 
 #[tokio::test]
@@ -378,7 +378,7 @@ async fn an_owner_that_does_not_greet_is_no_peer() {
     }
     drop(good);
     drop(client);
-    eventually("nothing is left", || held() == before).await;
+    eventually(DEADLINE, "nothing is left", || held() == before).await;
 }
 
 #[tokio::test]
@@ -428,7 +428,8 @@ async fn clients_that_break_the_protocol_are_dropped() {
         assert_eq!(receive_with(&stream, 32).await.0, answer(1, 0, id, 0, 0, 0));
     }
     drop((stream, file));
-    eventually("nothing is left", || owner.stats().connections == 0 && held() == before).await;
+    eventually(DEADLINE, "nothing is left", || owner.stats().connections == 0 && held() == before)
+        .await;
 }
 
 #[tokio::test]
@@ -464,7 +465,7 @@ async fn a_client_that_takes_no_answers_is_dropped() {
     let many = request(1, 0, KEY).repeat(1000);
     let flood = async { while stream.write_all(&many).await.is_ok() {} };
     timeout(DEADLINE, flood).await.expect("the owner gives up");
-    eventually("it is gone", || owner.stats().connections == 0).await;
+    eventually(DEADLINE, "it is gone", || owner.stats().connections == 0).await;
 }
 
 #[tokio::test]
@@ -482,7 +483,7 @@ async fn a_client_has_a_few_streams_at_most() {
     }
     assert_eq!((streams.len(), owner.stats().connections), (4, 5));
     streams.clear();
-    eventually("they end", || owner.stats().connections == 1).await;
+    eventually(DEADLINE, "they end", || owner.stats().connections == 1).await;
 }
 
 #[tokio::test]

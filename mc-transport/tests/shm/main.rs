@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_testkit::eventually;
 use mc_transport::shm::ShmListen;
 use mc_transport::{
     Link, Memory, Operation, Outcome, RemoteSpan, ShmConfig, ShmLink, ShmTransport, TransferError,
@@ -20,7 +21,6 @@ use mc_transport::{
 };
 use mc_types::{Extent, RemoteKey};
 use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::{Instant, sleep};
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ async fn alone() -> MutexGuard<'static, ()> {
     static NOTHING: OnceLock<(usize, usize)> = OnceLock::new();
     let guard = ALONE.lock().await;
     let nothing = *NOTHING.get_or_init(held);
-    eventually("earlier tests left nothing", || held() == nothing).await;
+    eventually(DEADLINE, "earlier tests left nothing", || held() == nothing).await;
     guard
 }
 
@@ -83,14 +83,6 @@ fn is_lost(outcome: &Outcome) -> bool {
 
 fn is_refused(outcome: &Outcome) -> bool {
     matches!(outcome, Err(TransferError::KeyRefused))
-}
-
-async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(1)).await;
-    }
 }
 
 /// Descriptors of this process, and memory of files that it maps. What runtimes hold is

@@ -1,9 +1,9 @@
 //! Other processes: this program again, told by a variable which part it plays.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::os::unix::process::CommandExt;
 
+use mc_testkit::role::{self, say};
+use mc_testkit::{Input, Program, eventually_async};
 use mc_transport::shm::{ShmListen, ShmSecret};
 use mc_transport::{
     Access, ConnectError, Link, Memory, Operation, ShmConfig, ShmLink, ShmTransport, TransferError,
@@ -12,12 +12,6 @@ use mc_transport::{
 use mc_types::Endpoint;
 
 use super::*;
-
-/// Names the part, and says where the other side is.
-const PART: &str = "MC_TEST_SHM_PART";
-
-/// What begins a line that one side says to the other.
-const SAYS: &str = "mc-says ";
 
 /// Bytes of each region.
 const LEN: usize = 1 << 20;
@@ -28,27 +22,12 @@ const SHARED: usize = 4;
 /// Played in other processes; nothing in a run of all tests.
 #[test]
 fn part() {
-    let Ok(part) = std::env::var(PART) else { return };
+    let Some(part) = role::role() else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     match part.split_once(' ') {
         None => runtime.block_on(play_owner(&part)),
         Some((at, rest)) => runtime.block_on(play_client(at, rest)),
     }
-}
-
-fn say(words: &str) {
-    // The test runner has printed half a line.
-    println!("\n{SAYS}{words}");
-    std::io::stdout().flush().unwrap();
-}
-
-/// The next line of whoever started us; `None` when they are gone.
-async fn hear() -> Option<String> {
-    let read = tokio::task::spawn_blocking(|| {
-        let mut line = String::new();
-        (std::io::stdin().read_line(&mut line).unwrap() > 0).then_some(line)
-    });
-    read.await.unwrap()
 }
 
 /// Opens regions until told to end; each line heard opens another.
@@ -72,10 +51,10 @@ async fn play_owner(listen: &str) {
     for region in &regions {
         words += &format!(" {}", hex(region.key().to_bytes()));
     }
-    say(&format!("{words} {}", hex(owner.secret().to_bytes())));
-    while hear().await.is_some() {
+    say(format_args!("{words} {}", hex(owner.secret().to_bytes())));
+    while tokio::task::spawn_blocking(role::hear).await.unwrap().is_some() {
         let region = owner.register(&memories[0], Access::ReadWrite).unwrap();
-        say(&hex(region.key().to_bytes()));
+        say(hex(region.key().to_bytes()));
         regions.push(region);
     }
 }
@@ -112,67 +91,23 @@ fn unhex(text: &str) -> [u8; 16] {
     u128::from_str_radix(text.trim(), 16).unwrap().to_be_bytes()
 }
 
-/// A process that plays a part.
-struct Other {
-    child: Child,
-    said: BufReader<ChildStdout>,
-    ears: ChildStdin,
+/// Starts a process that plays a part.
+fn play(part: &str, user: Option<u32>) -> Program {
+    let mut command = role::command("processes::part", part);
+    if let Some(user) = user {
+        command.uid(user).current_dir("/");
+    }
+    Program::start(DEADLINE, &mut command, Input::Open)
 }
 
-impl Other {
-    fn start(part: &str, user: Option<u32>) -> Self {
-        // Not by its path, which another user may not be able to walk.
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["--exact", "processes::part", "--nocapture"]).env(PART, part);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        if let Some(user) = user {
-            command.uid(user).current_dir("/");
-        }
-        let mut child = command.spawn().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
-        let ears = child.stdin.take().unwrap();
-        Self { child, said, ears }
-    }
-
-    /// What it says next.
-    async fn says(&mut self) -> String {
-        tokio::task::block_in_place(|| {
-            loop {
-                let mut line = String::new();
-                assert!(self.said.read_line(&mut line).unwrap() > 0, "it ended without a word");
-                if let Some(words) = line.strip_prefix(SAYS) {
-                    return words.trim_end().to_owned();
-                }
-            }
-        })
-    }
-
-    /// Stops it, and waits until it has.
-    async fn stop(&self) {
-        self.signal(rustix::process::Signal::STOP);
-        let stat = format!("/proc/{}/stat", self.child.id());
-        // The state follows the name, which is in brackets.
-        let is_stopped = || std::fs::read_to_string(&stat).unwrap().contains(") T ");
-        eventually("it has stopped", is_stopped).await;
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let process = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(process, signal).unwrap();
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // Both fail only if it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// What it says next.
+fn says(process: &mut Program) -> String {
+    tokio::task::block_in_place(|| process.hear())
 }
 
 /// An owner in another process.
 struct Owner {
-    process: Other,
+    process: Program,
     endpoint: Endpoint,
     /// The last one's memory cannot be mapped.
     keys: Vec<RemoteKey>,
@@ -181,8 +116,8 @@ struct Owner {
 
 impl Owner {
     async fn start(listen: &str) -> Self {
-        let mut process = Other::start(listen, None);
-        let words = process.says().await;
+        let mut process = play(listen, None);
+        let words = says(&mut process);
         let mut words = words.split(' ');
         let endpoint = words.next().unwrap().parse().unwrap();
         let mut keys: Vec<[u8; 16]> = words.map(unhex).collect();
@@ -192,8 +127,8 @@ impl Owner {
     }
 
     async fn opens_another(&mut self) -> RemoteKey {
-        self.process.ears.write_all(b"another\n").unwrap();
-        RemoteKey::from_bytes(unhex(&self.process.says().await))
+        self.process.tell("another");
+        RemoteKey::from_bytes(unhex(&says(&mut self.process)))
     }
 }
 
@@ -227,7 +162,7 @@ async fn an_owner_that_is_killed_fails_what_is_under_way() {
         let late = link.view(span(RemoteKey::from_bytes([0; 16]), 0, 1)).map(|_| ());
         assert!(matches!(late, Err(TransferError::LinkLost { .. })), "{late:?}");
         drop(link);
-        eventually("nothing is left of it", || {
+        eventually(DEADLINE, "nothing is left of it", || {
             let stats = client.stats();
             let left = (stats.links, stats.streams, stats.mapped_regions, stats.tasks);
             left == (0, 0, 0, 0) && held() == before
@@ -273,17 +208,17 @@ async fn a_client_that_is_killed_leaves_nothing_at_the_owner() {
     let before = held();
     let keys = regions.each_ref().map(|region| hex(region.key().to_bytes())).join(" ");
     let part = format!("{} {keys}", owner.endpoint().unwrap());
-    let mut clients: Vec<Other> = (0..3).map(|_| Other::start(&part, None)).collect();
+    let mut clients: Vec<Program> = (0..3).map(|_| play(&part, None)).collect();
     for client in &mut clients {
-        assert_eq!(client.says().await, "reading");
+        assert_eq!(says(client), "reading");
     }
     assert_eq!(owner.stats().connections, 6, "each has a connection and a stream");
     for client in &mut clients {
-        client.signal(rustix::process::Signal::KILL);
-        assert_eq!(client.child.wait().unwrap().signal(), Some(9));
+        assert!(client.is_running());
+        client.kill();
     }
     drop(clients);
-    eventually("they are forgotten", || owner.stats() == idle && held() == before).await;
+    eventually(DEADLINE, "they are forgotten", || owner.stats() == idle && held() == before).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -295,7 +230,7 @@ async fn an_owner_that_stops_holds_up_only_what_needs_it() {
     let mapped = owner.keys[0];
     assert!(one(&*link, read_of(mapped, LEN)).await.is_ok());
     let new = owner.opens_another().await;
-    owner.process.stop().await;
+    owner.process.freeze();
     let late = |outcome: &Outcome| matches!(outcome, Err(TransferError::TimedOut { after }) if *after == SHORT);
     for _ in 0..3 {
         let batch = vec![read_of(mapped, LEN), read_of(new, LEN), write_of(mapped, 5, LEN)];
@@ -314,17 +249,14 @@ async fn an_owner_that_stops_holds_up_only_what_needs_it() {
     let by_stream = one(&*link, read_of(owner.keys[SHARED], LEN)).await;
     assert!(late(&by_stream), "{by_stream:?}");
     assert!(link.is_healthy() && one(&*link, read_of(mapped, 1)).await.is_ok());
-    owner.process.signal(rustix::process::Signal::CONT);
+    owner.process.resume();
     // Late answers are taken, and those who still ask are answered.
-    let deadline = Instant::now() + DEADLINE;
-    loop {
+    eventually_async(DEADLINE, "both are read", async || {
         let results = link.submit(vec![read_of(new, LEN), read_of(owner.keys[SHARED], LEN)]).await;
-        if results.iter().all(Result::is_ok) {
-            break;
-        }
-        assert!(Instant::now() < deadline && link.is_healthy(), "{results:?}");
-        tokio::task::yield_now().await;
-    }
+        assert!(link.is_healthy(), "{results:?}");
+        results.into_iter().collect::<Result<Vec<_>, _>>()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -338,15 +270,16 @@ async fn what_a_lost_stream_wrote_does_not_arrive_later() {
         assert!(one(&*link, read_of(heap, LEN)).await.is_ok());
         let first = link.id();
         assert!(first.is_some());
-        owner.process.stop().await;
+        owner.process.freeze();
         let stalled = one(&*link, write_of(heap, 2 * round + 1, LEN)).await;
         assert!(matches!(stalled, Err(TransferError::TimedOut { .. })), "{stalled:?}");
         assert!(link.is_healthy(), "the regions that are mapped need no stream");
-        owner.process.signal(rustix::process::Signal::CONT);
-        let deadline = Instant::now() + DEADLINE;
-        while let Err(error) = one(&*link, write_of(heap, 2 * round + 2, LEN)).await {
-            assert!(error.is_retryable() && Instant::now() < deadline, "{error:?}");
-        }
+        owner.process.resume();
+        eventually_async(DEADLINE, "it is written", async || {
+            let outcome = one(&*link, write_of(heap, 2 * round + 2, LEN)).await;
+            outcome.inspect_err(|error| assert!(error.is_retryable(), "{error:?}"))
+        })
+        .await;
         assert_ne!(link.id(), first);
         let target = Memory::allocate(LEN).unwrap();
         let read = Operation::read(span(heap, 0, LEN as u64), target.whole());
@@ -367,7 +300,7 @@ async fn a_socket_left_by_a_crash_is_replaced() {
     drop(first);
     assert!(path.exists(), "killed processes clean up nothing");
     let second = Owner::start(&listen).await;
-    eventually("the old link is lost", || !link.is_healthy()).await;
+    eventually(DEADLINE, "the old link is lost", || !link.is_healthy()).await;
     let link = client.connect(&second.endpoint).await.unwrap();
     assert!(one(&*link, read_of(second.keys[0], 1)).await.is_ok());
     drop(second);
@@ -391,6 +324,6 @@ async fn other_users_are_admitted_only_by_name() {
         let region = owner.register(&memory, Access::Read).unwrap();
         let key = hex(region.key().to_bytes());
         let part = format!("{} {key}", owner.endpoint().unwrap());
-        assert_eq!(Other::start(&part, Some(NOBODY)).says().await, expected);
+        assert_eq!(says(&mut play(&part, Some(NOBODY))), expected);
     }
 }

@@ -50,7 +50,7 @@ async fn one_batch_may_name_regions_of_every_kind() {
     assert_eq!(owner.stats().connections, 2, "the control connection and the stream");
     drop(link);
     client.shutdown().await;
-    eventually("the owner hears of it", || owner.stats().connections == 0).await;
+    eventually(DEADLINE, "the owner hears of it", || owner.stats().connections == 0).await;
 }
 
 #[tokio::test]
@@ -128,12 +128,13 @@ async fn withdrawn_memory_is_let_go_by_those_who_mapped_it() {
     assert_eq!(client.stats().mapped_regions, 10);
     // Nobody touches them again, and still they go.
     drop(regions);
-    eventually("they are unmapped", || client.stats().mapped_regions == 0).await;
+    eventually(DEADLINE, "they are unmapped", || client.stats().mapped_regions == 0).await;
     assert!(link.is_healthy());
     drop(memory);
     drop(link);
     client.shutdown().await;
-    eventually("nothing is left", || owner.stats().connections == 0 && held() == before).await;
+    eventually(DEADLINE, "nothing is left", || owner.stats().connections == 0 && held() == before)
+        .await;
 }
 
 #[tokio::test]
@@ -193,7 +194,7 @@ async fn no_read_that_begins_after_revoke_returned_succeeds() {
                     tokio::task::yield_now().await;
                 }
             });
-            eventually("the reader is at it", || reads.load(Ordering::SeqCst) > 2).await;
+            eventually(DEADLINE, "the reader is at it", || reads.load(Ordering::SeqCst) > 2).await;
             region.revoke();
             revoked.store(true, Ordering::SeqCst);
             // The memory is somebody else's now.

@@ -28,7 +28,7 @@ async fn only_the_peer_that_gave_the_secret_is_believed() {
     let wrong = client.connect_proven(at, client.secret()).await;
     assert!(matches!(wrong, Err(ConnectError::Impostor { .. })), "{wrong:?}");
     assert!(!wrong.unwrap_err().is_retryable());
-    eventually("refused connections end", || owner.stats().connections == 2).await;
+    eventually(DEADLINE, "refused connections end", || owner.stats().connections == 2).await;
 }
 
 #[tokio::test]
@@ -117,6 +117,6 @@ async fn connections_have_a_limit() {
     assert!(link.is_healthy());
     drop(other);
     second.shutdown().await;
-    eventually("a place is free", || owner.stats().connections == 1).await;
+    eventually(DEADLINE, "a place is free", || owner.stats().connections == 1).await;
     assert!(one(&*link, read_of(region.key(), 10)).await.is_ok());
 }

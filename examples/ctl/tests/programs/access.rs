@@ -8,10 +8,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use mc_rpc::frame::{ClientPreface, DEFAULT_MAX_PAYLOAD, Hello, SERVER_PREFACE_LEN, ServerPreface};
+use mc_testkit::{Finished, Program, Signal, eventually_blocking};
 use mc_types::ErrorCode;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
-use crate::support::{Finished, Master, Program, ctl, eventually, run};
+use crate::support::{DEADLINE, Master, ctl, run, start};
 
 /// What a master answers to somebody who says this: a cause, or that they are in.
 fn knock(mut stream: impl Read + Write, token: &str, tenant: &str) -> Result<(), ErrorCode> {
@@ -54,11 +55,11 @@ fn those_on_the_list_get_in_and_a_new_list_holds_without_a_restart() {
     master.program.wait_err(|line| line.contains("cannot be used").then_some(()));
     assert_eq!(tcp("the-token-of-team-a", ""), Ok(()));
     fs::write(&list, "token:the-token-of-team-b writer\n").unwrap();
-    eventually("the new list", || tcp("the-token-of-team-b", "").ok());
+    eventually_blocking(DEADLINE, "the new list", || tcp("the-token-of-team-b", "").ok());
     assert_eq!(tcp("the-token-of-team-a", ""), Err(ErrorCode::Unauthenticated));
     assert_eq!(unix("", ""), Err(ErrorCode::Unauthenticated));
 
-    let ended = master.program.end_by("TERM");
+    let ended = master.program.end_by(Signal::TERM);
     assert_eq!(ended.code, Some(0));
     assert!(!ended.err.contains("the-token-of"), "{}", ended.err);
     assert!(!socket.exists());
@@ -101,7 +102,7 @@ fn bytes_travel_over_quic_under_certificates() {
     ];
     args.extend(files.iter().cloned());
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let node = Program::start("mc-client", &args, None);
+    let node = start("mc-client", &args);
     node.wait_out(|line| line.contains("quic://127.0.0.1:").then_some(()));
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let with = |args: &[&str]| ctl(&master.address, &[&files, args].concat());
@@ -150,7 +151,7 @@ fn a_cluster_where_everybody_is_known() {
     run("mc-client", &stranger).assert_refused(1, "does not know the client certificate");
     let known = node("node-7");
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let node = Program::start("mc-client", &known, None);
+    let node = start("mc-client", &known);
     node.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
 
     let good = flag("token_file", "good.token");
@@ -173,8 +174,8 @@ fn a_cluster_where_everybody_is_known() {
     ctl(&at, &["get", "k", &other, &good]).assert_refused(1, "certificate");
     ctl(&at, &["get", "k"]).assert_refused(1, "speaks TLS only");
 
-    assert_eq!(node.end_by("TERM").code, Some(0));
-    let ended = master.program.end_by("TERM");
+    assert_eq!(node.end_by(Signal::TERM).code, Some(0));
+    let ended = master.program.end_by(Signal::TERM);
     assert!(ended.code == Some(0) && !ended.err.contains("the-token-of"), "{}", ended.err);
 }
 
@@ -235,8 +236,7 @@ impl Teams {
         let master = Master::start(0, &[&[&*list], flags].concat());
         let at = format!("--master_server_address={}", master.address);
         let node = ["--global_segment_size=4MB", "--host=127.0.0.1", "--port=0"];
-        let node =
-            Program::start("mc-client", &[&node[..], &[&at, &token_files[2]]].concat(), None);
+        let node = start("mc-client", &[&node[..], &[&at, &token_files[2]]].concat());
         node.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
         Self { _dir: dir, master, _node: node, token_files }
     }
@@ -305,7 +305,7 @@ fn a_list_with_tenants_keeps_them_apart_and_puts_work_at_once() {
     for wrong in [&["set", "no/name", "1KB"][..], &["set", "team-b", "much"], &["set", "team-b"]] {
         teams.admin(&[&["quota"], wrong].concat()).assert_refused(2, "");
     }
-    let ended = teams.master.program.end_by("TERM");
+    let ended = teams.master.program.end_by(Signal::TERM);
     assert!(!ended.err.contains("keep them apart"), "{}", ended.err);
 }
 
@@ -325,7 +325,7 @@ fn tenants_that_are_not_kept_apart_are_warned_of() {
     let teams = Teams::start(&["--enable_multi_tenants=false"]);
     teams.a(&["put", "secret", "of team a"]).assert_ok();
     assert_eq!(teams.b(&["get", "secret"]).assert_ok().out, b"of team a");
-    let ended = teams.master.program.end_by("TERM");
+    let ended = teams.master.program.end_by(Signal::TERM);
     let warned = |line: &&str| line.contains("WARN") && line.contains("keep them apart");
     assert_eq!(ended.err.lines().filter(warned).count(), 1, "{}", ended.err);
 }
@@ -350,7 +350,7 @@ fn a_list_that_first_names_tenants_when_it_is_read_again_is_warned_of() {
     // As long as it does so nothing is said again.
     reads(&format!("{nobody}{tenants}"), 2);
     reads(&format!("{nobody}{tenants}anonymous reader\n"), 3);
-    let ended = master.program.end_by("TERM");
+    let ended = master.program.end_by(Signal::TERM);
     assert_eq!(ended.err.lines().filter(|line| warned(line)).count(), 1, "{}", ended.err);
 }
 
@@ -361,24 +361,24 @@ fn anonymous_administrators_are_warned_of_at_the_start_and_when_the_list_is_read
     let access = format!("--access_file={}", list.display());
     let warned = |line: &str| line.contains("WARN") && line.contains("anonymous an administrator");
     fs::write(&list, "anonymous admin\n").unwrap();
-    let ended = Master::start(0, &[&access]).program.end_by("TERM");
+    let ended = Master::start(0, &[&access]).program.end_by(Signal::TERM);
     assert_eq!(ended.err.lines().filter(|line| warned(line)).count(), 1, "{}", ended.err);
 
     fs::write(&list, "anonymous reader\n").unwrap();
     let master = Master::start(0, &[&access]);
     fs::write(&list, "anonymous admin\n").unwrap();
     master.program.wait_err(|line| warned(line).then_some(()));
-    let ended = master.program.end_by("TERM");
+    let ended = master.program.end_by(Signal::TERM);
     assert_eq!(ended.err.lines().filter(|line| warned(line)).count(), 1, "{}", ended.err);
 }
 
 #[test]
 fn limits_that_evict_everything_or_nothing_are_warned_of() {
     for flag in ["--eviction_high_watermark_ratio=0", "--eviction_ratio=0"] {
-        let ended = Master::start(0, &[flag]).program.end_by("TERM");
+        let ended = Master::start(0, &[flag]).program.end_by(Signal::TERM);
         let warnings: Vec<&str> = ended.err.lines().filter(|line| line.contains("WARN")).collect();
         assert!(warnings.len() == 1 && warnings[0].contains(flag), "{}", ended.err);
     }
-    let ended = Master::start(0, &[]).program.end_by("TERM");
+    let ended = Master::start(0, &[]).program.end_by(Signal::TERM);
     assert!(!ended.err.contains("WARN"), "{}", ended.err);
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use mc_rpc::Method;
 use mc_rpc::frame::{ClientPreface, DEFAULT_MAX_PAYLOAD, FrameHeader, Hello, Kind};
+use mc_testkit::{Signal, binary, content};
 
-use crate::support::{DEADLINE, Master, Node, binary, bytes_of, ctl, ctl_with_input, run};
+use crate::support::{DEADLINE, Master, Node, ctl, ctl_with_input, run};
 
 /// Where nobody listens: the port is for a service that is all but extinct.
 const NOWHERE: &str = "127.0.0.1:1";
@@ -189,11 +190,11 @@ fn nonsense_on_the_master_s_port() {
     let get = Method::GetReplicaList as u16;
     let mut held = Vec::new();
     for attack in [
-        bytes_of("garbage", 1 << 20),
+        content("garbage", 1 << 20),
         b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
         vec![0; 1 << 20],
         // A good beginning, then garbage.
-        [&preface[..], &bytes_of("garbage", 1 << 20)].concat(),
+        [&preface[..], &content("garbage", 1 << 20)].concat(),
         // Four gigabytes are announced; three bytes come.
         [&frame(u32::MAX, get)[..], b"abc"].concat(),
         // As much as is allowed is announced, and does not come.
@@ -215,7 +216,7 @@ fn nonsense_on_the_master_s_port() {
         assert_eq!(ctl(&at, &["get", "k"]).assert_ok().out, b"value");
     }
     assert!(master.program.is_running());
-    assert_eq!(master.program.end_by("TERM").code, Some(0));
+    assert_eq!(master.program.end_by(Signal::TERM).code, Some(0));
 }
 
 #[test]
@@ -223,7 +224,7 @@ fn nonsense_on_a_node_s_port() {
     let master = Master::start(0, &[]);
     let at = &*master.address;
     let mut node = Node::start(at, "a", 0, "16MB");
-    let value = bytes_of("value", 100_000);
+    let value = content("value", 100_000);
     ctl_with_input(at, &["put", "k"], &value).assert_ok();
     // `mc-transport/docs/tcp-wire.md`
     let preface = [&b"MCT1\x02\0\0\0"[..], &(1_u64 << 30).to_le_bytes()].concat();
@@ -234,9 +235,9 @@ fn nonsense_on_a_node_s_port() {
     };
     let mut held = Vec::new();
     for attack in [
-        bytes_of("garbage", 1 << 20),
+        content("garbage", 1 << 20),
         b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
-        [&preface[..], &bytes_of("garbage", 1 << 20)].concat(),
+        [&preface[..], &content("garbage", 1 << 20)].concat(),
         // Reads and writes with a guessed key, everywhere.
         request(1, 0, 16 << 20),
         request(1, u64::MAX, u64::MAX),
@@ -257,7 +258,7 @@ fn nonsense_on_a_node_s_port() {
     assert!(node.program.is_running());
     ctl(at, &["put", "after", "value"]).assert_ok();
     assert_eq!(ctl(at, &["get", "after"]).assert_ok().out, b"value");
-    assert_eq!(node.program.end_by("TERM").code, Some(0));
+    assert_eq!(node.program.end_by(Signal::TERM).code, Some(0));
 }
 
 #[test]
@@ -265,7 +266,7 @@ fn a_reader_that_goes_away_is_no_failure() {
     let master = Master::start(0, &[]);
     let at = &*master.address;
     let _node = Node::start(at, "a", 0, "16MB");
-    ctl_with_input(at, &["put", "k"], &bytes_of("k", 4 << 20)).assert_ok();
+    ctl_with_input(at, &["put", "k"], &content("k", 4 << 20)).assert_ok();
     let ctl = binary("mc-ctl");
     let pipe = format!("{} get k --master_server_address={at} | head -c 10 | wc -c", ctl.display());
     let out = std::process::Command::new("sh").args(["-c", &pipe]).output().unwrap();

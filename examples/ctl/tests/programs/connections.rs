@@ -4,8 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use mc_rpc::frame::{ClientPreface, DEFAULT_MAX_PAYLOAD, Hello, SERVER_PREFACE_LEN};
+use mc_testkit::eventually_blocking;
 
-use crate::support::{DEADLINE, Master, Program, ctl, eventually, page, run};
+use crate::support::{DEADLINE, Master, ctl, page, run, start};
 
 /// Places of one address; more connections than that idle.
 const PLACES: usize = 8;
@@ -42,7 +43,7 @@ fn a_full_address_still_reaches_the_master() {
     let yielded = figure(&figures, "master_rpc_yielded_connections_total");
     assert!(yielded >= (crowd.len() - PLACES) as u64, "{yielded} of {}", crowd.len());
     assert_eq!(figure(&figures, "master_rpc_turned_away_connections_total"), 0);
-    eventually("those that were told to go are gone", || {
+    eventually_blocking(DEADLINE, "those that were told to go are gone", || {
         let figures = page(&master.metrics, "/metrics");
         (figure(&figures, "master_rpc_connections") <= PLACES as u64).then_some(())
     });
@@ -72,7 +73,7 @@ fn a_silent_connection_is_closed_after_the_time_that_the_flag_says() {
 fn a_full_address_still_reads_from_a_node() {
     let master = Master::start(0, &[]);
     let at = &*master.address;
-    let node = Program::start(
+    let node = start(
         "mc-client",
         &[
             "--host=127.0.0.1",
@@ -83,7 +84,6 @@ fn a_full_address_still_reads_from_a_node() {
             &format!("--master_server_address={at}"),
             &format!("--transfer_max_connections_per_address={PLACES}"),
         ],
-        None,
     );
     let address = node.wait_out(|line| {
         let rest = &line[line.find("tcp://")? + "tcp://".len()..];

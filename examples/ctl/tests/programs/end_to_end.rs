@@ -1,12 +1,13 @@
 //! A master and storage nodes as real processes: objects go in, come out, and
 //! survive what they should; nothing else is ever read.
 
+use mc_testkit::{Signal, content, eventually_blocking};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Master, Node, Program, bytes_of, ctl, ctl_with_input, eventually};
+use crate::support::{self, DEADLINE, Master, Node, ctl, ctl_with_input, start};
 use mc_rpc::ClientConfig;
 use mc_store::{
     Client, ClientBuilder, ErrorCode, GetError, NodeConfig, PutOutcome, ReplicateConfig,
@@ -142,14 +143,14 @@ fn the_programs_announce_themselves_and_the_master_shows_its_figures() {
 
     let node_at = node.address.clone();
     let dummies_at = node.dummies.clone();
-    let ready = node.program.end_by("TERM");
+    let ready = node.program.end_by(Signal::TERM);
     let expected = format!(
         "Mooncake client ready: segment a\\\"b, 16.00 MB at tcp://{node_at}, \
          dummy clients at {dummies_at}, master {at}\n"
     );
     assert_eq!(ready.text(), expected);
     let (at, port) = (at.to_owned(), master.port());
-    let banner = master.program.end_by("INT");
+    let banner = master.program.end_by(Signal::INT);
     let expected = format!(
         "Starting Mooncake Master Service\nPort: {port}\nMax threads: 2\n\
          Master service listening on {at}\n"
@@ -161,20 +162,19 @@ fn the_programs_announce_themselves_and_the_master_shows_its_figures() {
 #[test]
 fn without_addresses_everybody_may_connect_and_the_log_says_so() {
     let flags = ["--rpc_port=0", "--metrics_port=0"];
-    let master = Program::start("mc-master", &flags, None);
+    let master = start("mc-master", &flags);
     let port = master.wait_out(|line| line.strip_prefix("Port: ").map(str::to_owned));
     let at = format!("127.0.0.1:{port}");
-    let node = Program::start(
+    let node = start(
         "mc-client",
         &["--port=0", "--global_segment_size=1MB", &format!("--master_server_address={at}")],
-        None,
     );
     // The address that reaches the master is the one to tell.
     node.wait_out(|line| line.contains(" at tcp://127.0.0.1:").then_some(()));
     ctl(&at, &["put", "k", "v"]).assert_ok();
     assert_eq!(ctl(&at, &["get", "k"]).assert_ok().out, b"v");
-    assert_eq!(node.end_by("TERM").code, Some(0));
-    let ended = master.end_by("TERM");
+    assert_eq!(node.end_by(Signal::TERM).code, Some(0));
+    let ended = master.end_by(Signal::TERM);
     assert_eq!(ended.code, Some(0));
     let warnings: Vec<&str> = ended.err.lines().filter(|line| line.contains("WARN")).collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -195,7 +195,7 @@ fn put_everywhere(at: &str, runtime: &Runtime, client: &Client) -> Objects {
         ("lib/b", 4096),
         ("lib/both", 1_000_000),
     ] {
-        let value = bytes_of(key, len);
+        let value = content(key, len);
         let (way, place) = key.split_once('/').expect("WAY/PLACE");
         let (replicas, near) = if place == "both" { (2, "a") } else { (1, place) };
         if way == "ctl" {
@@ -266,7 +266,7 @@ fn objects_survive_what_their_replicas_survive() {
     // Nobody waits for the one that dies to come back.
     let master = Master::start(0, &["--client_ttl=2", "--client_return_timeout=0"]);
     let at = &*master.address;
-    let a = Node::start(at, "a", 0, "64MB");
+    let mut a = Node::start(at, "a", 0, "64MB");
     let b = Node::start(at, "b", 0, "64MB");
     let runtime = Runtime::new().unwrap();
     let client = library_client(&runtime, at);
@@ -287,7 +287,7 @@ fn objects_survive_what_their_replicas_survive() {
     assert_survivors_read(at, &runtime, &client, &objects);
 
     // The master notices, and says from then on that the objects are gone.
-    eventually("only b is left", || (segment_names(at) == ["b"]).then_some(()));
+    eventually_blocking(DEADLINE, "only b is left", || (segment_names(at) == ["b"]).then_some(()));
     for key in ["ctl/a", "lib/a"] {
         assert_eq!(ctl(at, &["exist", key]).code, Some(1));
         ctl(at, &["get", key]).assert_refused(1, "no such object");
@@ -303,7 +303,7 @@ fn objects_survive_what_their_replicas_survive() {
     for key in ["ctl/a", "lib/a"] {
         objects.remove(key);
         let key = format!("{key}/again");
-        let value = bytes_of(&key, 10_000);
+        let value = content(&key, 10_000);
         ctl_with_input(at, &["put", &key, "--preferred_segment=a"], &value).assert_ok();
         assert_eq!(holders(at, &key), ["a"]);
         objects.insert(key, value);
@@ -320,7 +320,7 @@ fn objects_survive_what_their_replicas_survive() {
 /// The nodes leave one after the other, then the master ends; each promptly.
 fn assert_all_leave(master: Master, a: Node, b: Node) {
     let at = &*master.address;
-    for (node, left, signal) in [(a, &["b"][..], "TERM"), (b, &[], "INT")] {
+    for (node, left, signal) in [(a, &["b"][..], Signal::TERM), (b, &[], Signal::INT)] {
         let asked = Instant::now();
         assert_eq!(node.program.end_by(signal).code, Some(0));
         assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
@@ -328,7 +328,7 @@ fn assert_all_leave(master: Master, a: Node, b: Node) {
     }
     assert_eq!(stat(at, None)["expired_clients"], 1, "who leaves properly does not expire");
     let asked = Instant::now();
-    let ended = master.program.end_by("TERM");
+    let ended = master.program.end_by(Signal::TERM);
     assert_eq!(ended.code, Some(0), "{}", ended.err);
     assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
     for said in ["segment mounted", "segment removed", "client timed out"] {
@@ -338,13 +338,13 @@ fn assert_all_leave(master: Master, a: Node, b: Node) {
 
 #[test]
 fn a_master_that_comes_back_gets_its_nodes_back() {
-    let master = Master::start(0, &[]);
+    let mut master = Master::start(0, &[]);
     let (at, port) = (master.address.clone(), master.port());
     let a = Node::start(&at, "a", 0, "64MB");
     let b = Node::start(&at, "b", 0, "64MB");
     let runtime = Runtime::new().unwrap();
     let client = library_client(&runtime, &at);
-    let value = bytes_of("before", 200_000);
+    let value = content("before", 200_000);
     let both = ReplicateConfig::default().replicas(2);
     runtime.block_on(client.put_with("before", value.clone(), &both)).unwrap();
     assert!(runtime.block_on(client.get("before")).unwrap() == value);
@@ -361,13 +361,15 @@ fn a_master_that_comes_back_gets_its_nodes_back() {
         node.program.wait_err(|line| line.contains("no heartbeat").then_some(()));
     }
 
-    let master = Master::start(port, &[]);
-    eventually("both nodes are back", || (segment_names(&at) == ["a", "b"]).then_some(()));
+    let mut master = Master::start(port, &[]);
+    eventually_blocking(DEADLINE, "both nodes are back", || {
+        (segment_names(&at) == ["a", "b"]).then_some(())
+    });
     // Metadata was in memory only. Gone is right, wrong would not be.
     let error = runtime.block_on(client.get("before")).unwrap_err();
     assert_eq!(error.code(), ErrorCode::ObjectNotFound, "{error:?}");
     for name in ["a", "b"] {
-        let (key, value) = (format!("after/{name}"), bytes_of(name, 300_000));
+        let (key, value) = (format!("after/{name}"), content(name, 300_000));
         let near = ReplicateConfig::default().prefer(name);
         let put = client.put_with(&key, value.clone(), &near);
         assert_eq!(runtime.block_on(put).unwrap(), PutOutcome::Stored);
@@ -381,7 +383,7 @@ fn a_master_that_comes_back_gets_its_nodes_back() {
     master.program.kill();
     for node in [a, b] {
         let asked = Instant::now();
-        assert_eq!(node.program.end_by("TERM").code, Some(0));
+        assert_eq!(node.program.end_by(Signal::TERM).code, Some(0));
         assert!(asked.elapsed() < END, "{:?}", asked.elapsed());
     }
 }
@@ -391,14 +393,14 @@ fn a_master_that_comes_back_gets_its_nodes_back() {
 fn puts_go_where_nodes_live() {
     let master = Master::start(0, &["--client_ttl=1h"]);
     let at = &*master.address;
-    let a = Node::start(at, "a", 0, "16MB");
-    let b = Node::start(at, "b", 0, "16MB");
+    let mut a = Node::start(at, "a", 0, "16MB");
+    let mut b = Node::start(at, "b", 0, "16MB");
     let runtime = Runtime::new().unwrap();
     let client = library_client(&runtime, at);
     a.program.kill();
     let on_a = ReplicateConfig::default().prefer("a");
     for n in 0..20 {
-        let (key, value) = (format!("key/{n}"), bytes_of(&format!("key/{n}"), 4096));
+        let (key, value) = (format!("key/{n}"), content(&format!("key/{n}"), 4096));
         runtime.block_on(client.put_with(&key, value.clone(), &on_a)).unwrap();
         assert!(runtime.block_on(client.get(&key)).unwrap() == value, "wrong bytes for {key}");
     }
@@ -425,7 +427,7 @@ fn a_frozen_node_delays_and_never_corrupts() {
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let both = ReplicateConfig::default().replicas(2);
     for key in &keys {
-        runtime.block_on(client.put_with(key, bytes_of(key, 4096), &both)).unwrap();
+        runtime.block_on(client.put_with(key, content(key, 4096), &both)).unwrap();
     }
     ctl(at, &["put", "alone", "value", "--preferred_segment=a"]).assert_ok();
     assert_eq!(runtime.block_on(near.get("alone")).unwrap(), "value");
@@ -435,13 +437,13 @@ fn a_frozen_node_delays_and_never_corrupts() {
     assert_eq!(runtime.block_on(near.get("alone")).unwrap(), "value");
     let asked = Instant::now();
     for (key, read) in keys.iter().zip(runtime.block_on(client.batch_get(&keys))) {
-        assert!(read.unwrap() == bytes_of(key, 4096), "wrong bytes for {key}");
+        assert!(read.unwrap() == content(key, 4096), "wrong bytes for {key}");
     }
     runtime.block_on(client.get("alone")).expect_err("its only replica is frozen");
     assert!(asked.elapsed() < 3 * PROMPT, "{:?}", asked.elapsed());
 
-    a.program.signal("CONT");
-    eventually("a serves again", || {
+    a.program.resume();
+    eventually_blocking(DEADLINE, "a serves again", || {
         runtime.block_on(client.get("alone")).ok().filter(|read| read == "value")
     });
     runtime.block_on(client.shutdown());
@@ -460,7 +462,7 @@ fn a_node_that_was_away_serves_again_what_it_holds() {
     let client = library_client(&runtime, at);
     let mut objects = Objects::new();
     for (key, place) in [("on/a/1", "a"), ("on/a/2", "a"), ("on/b", "b")] {
-        let value = bytes_of(key, 100_000);
+        let value = content(key, 100_000);
         let near = ReplicateConfig::default().prefer(place);
         let put = runtime.block_on(client.put_with(key, value.clone(), &near));
         assert_eq!(put.expect("room"), PutOutcome::Stored);
@@ -479,9 +481,11 @@ fn a_node_that_was_away_serves_again_what_it_holds() {
     runtime.block_on(client.put_with("meanwhile", "value", &near_a)).unwrap();
     assert_eq!(holders(at, "meanwhile"), ["b"]);
 
-    a.program.signal("CONT");
+    a.program.resume();
     for (key, value) in &objects {
-        let read = eventually("a serves again", || runtime.block_on(client.get(key)).ok());
+        let read = eventually_blocking(DEADLINE, "a serves again", || {
+            runtime.block_on(client.get(key)).ok()
+        });
         assert!(read == *value, "wrong bytes for {key}");
         assert!(ctl(at, &["get", key]).assert_ok().out == *value, "wrong bytes for {key}");
     }
@@ -490,7 +494,7 @@ fn a_node_that_was_away_serves_again_what_it_holds() {
     assert_eq!(holders(at, "afterwards"), ["a"]);
     runtime.block_on(client.shutdown());
     for node in [a, b] {
-        assert_eq!(node.program.end_by("TERM").code, Some(0));
+        assert_eq!(node.program.end_by(Signal::TERM).code, Some(0));
     }
     assert!(segment_names(at).is_empty());
 }
@@ -504,7 +508,7 @@ fn what_a_node_brought_back_is_served_for_good() {
     let node = Node::start(at, "a", 0, "16MB");
     let runtime = Runtime::new().unwrap();
     let client = library_client(&runtime, at);
-    let value = bytes_of("value", 100_000);
+    let value = content("value", 100_000);
     let put = runtime.block_on(client.put("key", value.clone()));
     assert_eq!(put.expect("room"), PutOutcome::Stored);
 
@@ -512,7 +516,7 @@ fn what_a_node_brought_back_is_served_for_good() {
     master.program.wait_err(|line| line.contains("segment suspended").then_some(()));
     // What the master scheduled when it suspended the segment is due before this.
     let due = Instant::now() + PATIENCE + Duration::from_millis(500);
-    node.program.signal("CONT");
+    node.program.resume();
     master.program.wait_err(|line| line.contains("segment is back").then_some(()));
     while Instant::now() < due {
         match runtime.block_on(client.get("key")) {
@@ -521,7 +525,9 @@ fn what_a_node_brought_back_is_served_for_good() {
             Err(error) => assert!(error.is_retryable(), "{error:?}"),
         }
     }
-    let read = eventually("the node serves", || runtime.block_on(client.get("key")).ok());
+    let read = eventually_blocking(DEADLINE, "the node serves", || {
+        runtime.block_on(client.get("key")).ok()
+    });
     assert!(read == value, "wrong bytes");
     assert_eq!(segment_names(at), ["a"]);
     runtime.block_on(client.shutdown());
@@ -557,7 +563,7 @@ fn files_go_in_and_come_out() {
     let _node = Node::start(at, "a", 0, "16MB");
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let value = bytes_of("file", 3_000_001);
+    let value = content("file", 3_000_001);
     std::fs::write(path("in"), &value).unwrap();
     ctl(at, &["put", "k", "--with_soft_pin", "--file", &path("in")]).assert_ok();
     ctl(at, &["get", "k", "--output", &path("out")]).assert_ok();
@@ -596,7 +602,7 @@ fn the_state_of_each_segment_is_shown_and_only_usable_ones_are_capacity() {
     runtime.block_on(client.master().create_drain_job(&["b"], &[], 1)).expect("b is there");
     c.program.freeze();
     master.program.wait_err(|line| line.contains("segment suspended").then_some(()));
-    let shown = eventually("b is drained", || {
+    let shown = eventually_blocking(DEADLINE, "b is drained", || {
         let shown = ctl(at, &["stat"]).assert_ok();
         (shown_state(shown.text(), "b") == "drained").then_some(shown)
     });
@@ -622,27 +628,26 @@ fn the_state_of_each_segment_is_shown_and_only_usable_ones_are_capacity() {
     }
     let summary = page(&master, "/metrics/summary");
     assert!(summary.contains("Segments: 3 (suspended: 1, drained: 1)"), "{summary}");
-    c.program.signal("CONT");
+    c.program.resume();
     runtime.block_on(client.shutdown());
 }
 
 #[test]
 fn a_node_waits_for_a_master_that_is_not_up_yet() {
-    let gone = Master::start(0, &[]);
+    let mut gone = Master::start(0, &[]);
     let (address, port) = (gone.address.clone(), gone.port());
     gone.program.kill();
     let flags = ["--host=127.0.0.1", "--port=0", "--global_segment_size=1MB"];
     let at = format!("--master={address}");
-    let node = Program::start("mc-client", &[&flags[..], &[&*at]].concat(), None);
+    let node = start("mc-client", &[&flags[..], &[&*at]].concat());
     node.wait_err(|line| line.contains("waiting for the master").then_some(()));
     let _master = Master::start(port, &[]);
     node.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
     ctl(&address, &["put", "k", "v"]).assert_ok();
 
-    let other =
-        Program::start("mc-client", &[&flags[..], &["--master=127.0.0.1:1"]].concat(), None);
+    let other = start("mc-client", &[&flags[..], &["--master=127.0.0.1:1"]].concat());
     other.wait_err(|line| line.contains("waiting for the master").then_some(()));
-    assert_eq!(other.end_by("TERM").code, Some(0), "it ends while it waits");
+    assert_eq!(other.end_by(Signal::TERM).code, Some(0), "it ends while it waits");
 }
 
 #[test]
@@ -652,13 +657,13 @@ fn a_node_that_drains_loses_nothing() {
     let flags = ["--host=127.0.0.1", "--port=0", "--global_segment_size=16MB"];
     let named = format!("--master_server_address={at}");
     let leaver = ["--segment_name=leaver", "--drain_timeout=20s", &*named];
-    let leaver = Program::start("mc-client", &[&flags[..], &leaver].concat(), None);
+    let leaver = start("mc-client", &[&flags[..], &leaver].concat());
     leaver.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
     for n in 0..20 {
         ctl(at, &["put", &format!("k{n}"), &format!("v{n}")]).assert_ok();
     }
     let _stays = Node::start(at, "stays", 0, "16MB");
-    let ended = leaver.end_by("TERM");
+    let ended = leaver.end_by(Signal::TERM);
     assert_eq!(ended.code, Some(0));
     assert!(ended.err.contains("moved what the memory held"), "{}", ended.err);
     for n in 0..20 {

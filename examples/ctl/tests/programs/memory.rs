@@ -8,8 +8,9 @@ use mc_rpc::Method;
 use mc_rpc::frame::{
     ClientPreface, DEFAULT_MAX_PAYLOAD, FrameHeader, HEADER_LEN, Hello, Kind, SERVER_PREFACE_LEN,
 };
+use mc_testkit::{Program, content, eventually_blocking};
 
-use crate::support::{Master, Node, Program, bytes_of, eventually};
+use crate::support::{DEADLINE, Master, Node};
 
 /// What a server may have more than before.
 const SLACK: u64 = 20 << 20;
@@ -44,7 +45,7 @@ fn call(stream: &mut TcpStream, payload: &[u8]) {
 fn assert_settles(program: &Program, least: u64) {
     let most = program.private_memory();
     println!("{} KiB, to be less than {}", most >> 10, least >> 10);
-    let now = eventually("freed memory is back at the system", || {
+    let now = eventually_blocking(DEADLINE, "freed memory is back at the system", || {
         Some(program.private_memory()).filter(|&now| now < least)
     });
     println!("{} KiB in the end", now >> 10);
@@ -76,7 +77,7 @@ fn what_keys_took_goes_back_with_them() {
     let client = mc_store::Client::builder().master(&*master.address);
     runtime.block_on(async {
         let client = client.connect().await.unwrap();
-        let value = bytes::Bytes::from(bytes_of("value", 16));
+        let value = bytes::Bytes::from(content("value", 16));
         let before = master.program.private_memory();
         for batch in 0..200 {
             let keys: Vec<String> = (0..1000).map(|n| format!("{batch:020}/{n:020}")).collect();

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use mc_standalone::{DummyClient, DummyError};
 use mc_store::{ByteSize, ReplicateConfig};
+use mc_testkit::{Signal, content, eventually_blocking};
 
-use crate::support::{DEADLINE, Master, Node, Program, bytes_of, ctl, ctl_with_input, eventually};
+use crate::support::{DEADLINE, Master, Node, ctl, ctl_with_input, start};
 
 #[test]
 fn an_application_puts_and_gets_by_way_of_a_node() {
@@ -15,14 +16,14 @@ fn an_application_puts_and_gets_by_way_of_a_node() {
     let node = Node::start(at, "a", 0, "64MB");
     let flags = ["--host=127.0.0.1", "--port=0", "--global_segment_size=0"];
     let master_flag = format!("--master_server_address={at}");
-    let real = Program::start("mc-client", &[&flags[..], &[&*master_flag]].concat(), None);
+    let real = start("mc-client", &[&flags[..], &[&*master_flag]].concat());
     let served = real.wait_out(|line| {
         let rest = line.strip_prefix("Mooncake client ready: no segment, dummy clients at ")?;
         Some(rest.split(',').next()?.to_owned())
     });
 
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let value = bytes_of("value", 3_000_000);
+    let value = content("value", 3_000_000);
     // By way of a node that has no memory, and of the one that has.
     for (n, server) in [&served, &node.dummies].into_iter().enumerate() {
         let (key, written) = (format!("app/{n}"), format!("ctl/{n}"));
@@ -40,7 +41,7 @@ fn an_application_puts_and_gets_by_way_of_a_node() {
 
     let app = runtime.block_on(DummyClient::connect(&served)).unwrap();
     let asked = Instant::now();
-    assert_eq!(real.end_by("TERM").code, Some(0));
+    assert_eq!(real.end_by(Signal::TERM).code, Some(0));
     assert!(asked.elapsed() < DEADLINE / 5, "a connected dummy client holds nothing up");
     let error = runtime.block_on(app.get("app/0")).unwrap_err();
     assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
@@ -62,7 +63,7 @@ fn what_an_application_reads_is_not_charged_to_its_node() {
     const BUFFER: u64 = (VALUES * LEN) as u64 + (3 << 20);
     let master = Master::start(0, &[]);
     let node = Node::start(&master.address, "a", 0, "128MB");
-    let value = bytes_of("value", LEN);
+    let value = content("value", LEN);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let writer = runtime.block_on(DummyClient::connect(&node.dummies)).unwrap();
     for n in 0..VALUES {
@@ -83,11 +84,11 @@ fn what_an_application_reads_is_not_charged_to_its_node() {
     });
     let reads: Vec<_> = reads.collect();
     let wanted = (VALUES * LEN) as u64;
-    eventually("the application takes its pages itself", || {
+    eventually_blocking(DEADLINE, "the application takes its pages itself", || {
         (taken(BUFFER) >= wanted).then_some(())
     });
     let by_the_application = taken(BUFFER);
-    node.program.signal("CONT");
+    node.program.resume();
     for read in reads {
         assert_eq!(runtime.block_on(read).unwrap().unwrap(), LEN as u64);
     }

@@ -3,11 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant as Moment;
 
 use bytes::{Bytes, BytesMut};
 use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, Request};
+use mc_testkit::eventually;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -137,14 +137,6 @@ async fn ended(response: ResponseFuture) -> Result<(String, Vec<u8>), h2::Error>
     Ok((status, bytes))
 }
 
-async fn until(mut met: impl FnMut() -> bool) {
-    let begin = Moment::now();
-    while !met() {
-        assert!(begin.elapsed() < PATIENCE);
-        tokio::task::yield_now().await;
-    }
-}
-
 const EXIST: &str = "/mc.store.v1.MasterService/ExistKey";
 const REPORT: &str = "/mc.store.v1.MasterService/ClusterReport";
 const CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -157,7 +149,8 @@ impl Peer {
         for _ in 0..AT_A_TIME {
             held.push(self.open(REPORT, &[], b"hold").await);
         }
-        until(|| self.gate.held.load(Ordering::SeqCst) == AT_A_TIME).await;
+        let waiting = || self.gate.held.load(Ordering::SeqCst) == AT_A_TIME;
+        eventually(PATIENCE, "all are held", waiting).await;
         held
     }
 

@@ -1,6 +1,10 @@
 //! A cluster of real programs.
 
-use super::program::{Finished, Program, run};
+use std::process::Command;
+
+use mc_testkit::{Finished, Input, Program, binary};
+
+use super::{DEADLINE, run, start};
 
 /// A running `mc-master`.
 pub(crate) struct Master {
@@ -18,7 +22,7 @@ impl Master {
         let mut args =
             vec!["--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1", "--metrics_port=0", &port];
         args.extend(flags);
-        let program = Program::start("mc-master", &args, None);
+        let program = start("mc-master", &args);
         let listening = "Master service listening on ";
         let address = program.wait_out(|line| line.strip_prefix(listening).map(str::to_owned));
         let metrics = program.wait_err(|line| {
@@ -46,7 +50,7 @@ impl Node {
     /// Starts one on the loopback address and waits until its segment is
     /// mounted.
     pub(crate) fn start(master: &str, name: &str, port: u16, size: &str) -> Self {
-        let program = Program::start(
+        let program = start(
             "mc-client",
             &[
                 "--host=127.0.0.1",
@@ -56,7 +60,6 @@ impl Node {
                 &format!("--segment_name={name}"),
                 &format!("--global_segment_size={size}"),
             ],
-            None,
         );
         let (address, dummies) = program.wait_out(|line| {
             assert!(
@@ -89,5 +92,7 @@ pub(crate) fn ctl(master: &str, args: &[&str]) -> Finished {
 /// Runs `mc-ctl` to its end with something on its standard input.
 pub(crate) fn ctl_with_input(master: &str, args: &[&str], input: &[u8]) -> Finished {
     let master = format!("--master_server_address={master}");
-    Program::start("mc-ctl", &[&[&*master], args].concat(), Some(input)).finish()
+    let mut command = Command::new(binary("mc-ctl"));
+    command.arg(master).args(args);
+    Program::start(DEADLINE, &mut command, Input::Bytes(input)).finish()
 }

@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up fails")]
 
-mod proxy;
-
 use std::net::SocketAddr;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mc_store::{
     ByteSize, Client, ClientBuilder, Master, MasterConfig, Memory, NodeConfig, ReplicateConfig,
 };
-use proxy::Proxy;
+use mc_testkit::{Random, Relay, eventually_async};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -37,14 +35,6 @@ fn name(key: usize) -> String {
     format!("key/{key}")
 }
 
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !condition().await {
-        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Without shared memory, which passes by the proxy.
 fn over_tcp() -> NodeConfig {
     NodeConfig::default()
@@ -54,7 +44,7 @@ fn over_tcp() -> NodeConfig {
 struct Cluster {
     master: Master,
     nodes: Vec<Client>,
-    proxies: Vec<Proxy>,
+    proxies: Vec<Relay>,
 }
 
 impl Cluster {
@@ -70,7 +60,7 @@ impl Cluster {
                 .heartbeat_interval(Duration::from_millis(100));
             let node = node.connect().await.unwrap();
             let address: SocketAddr = node.endpoint().unwrap().address().parse().unwrap();
-            proxies.push(Proxy::of(address.port()).await);
+            proxies.push(Relay::to(address.port(), 1).await.unwrap());
             nodes.push(node);
         }
         let cluster = Self { master, nodes, proxies };
@@ -87,8 +77,8 @@ impl Cluster {
     }
 
     /// The way to the node that `read` reads more from than from the other.
-    async fn way_used_by(&self, read: impl AsyncFnOnce()) -> &Proxy {
-        let before: Vec<u64> = self.proxies.iter().map(Proxy::passed).collect();
+    async fn way_used_by(&self, read: impl AsyncFnOnce()) -> &Relay {
+        let before: Vec<u64> = self.proxies.iter().map(Relay::passed).collect();
         read().await;
         let passed = |nth: &usize| self.proxies[*nth].passed() - before[*nth];
         &self.proxies[(0..self.proxies.len()).max_by_key(passed).unwrap()]
@@ -104,24 +94,6 @@ impl Cluster {
 
 fn client_of(master: &Master) -> ClientBuilder {
     Client::builder().master(master.local_addr().to_string()).node(over_tcp())
-}
-
-/// A linear congruential generator.
-struct Random(u64);
-
-impl Random {
-    fn seeded() -> Self {
-        let since = SystemTime::UNIX_EPOCH.elapsed().unwrap();
-        let seed = std::env::var("GREY_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or(since.as_nanos() as u64);
-        eprintln!("GREY_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) as usize % end
-    }
 }
 
 /// Reads for a while; how often, and how long gets were blocked in all.
@@ -141,9 +113,9 @@ async fn read_for(client: &Client, time: Duration, mut random: Random) -> (u32, 
 }
 
 async fn all_read_for(clients: &[Client], time: Duration) -> Vec<(u32, Duration)> {
-    let mut random = Random::seeded();
+    let mut random = Random::seeded("GREY_SEED");
     let readers = clients.iter().map(|client| {
-        let (client, random) = (client.clone(), Random(random.below(usize::MAX) as u64));
+        let (client, random) = (client.clone(), Random::new(random.next_u64()));
         tokio::spawn(async move { read_for(&client, time, random).await })
     });
     let mut all = Vec::new();
@@ -166,7 +138,7 @@ async fn readers_leave_a_node_whose_links_went_dead() {
     // They have links to both nodes.
     let reads = async || drop(all_read_for(&clients, Duration::from_millis(300)).await);
     let proxy = cluster.way_used_by(reads).await;
-    proxy.die();
+    proxy.pause();
     let all = all_read_for(&clients, Duration::from_secs(6)).await;
     let most = all.iter().map(|(_, blocked)| *blocked).max().unwrap();
     assert!(most < BLOCKED_AT_MOST, "a client was blocked for {most:.1?}");
@@ -174,9 +146,9 @@ async fn readers_leave_a_node_whose_links_went_dead() {
     let moved_on = all.map(|metrics| (metrics.moved_on, metrics.sent));
     assert!(moved_on.clone().any(|(moved_on, sent)| moved_on > 0 && sent > 0), "none moved on");
     // It is used again when it answers again.
-    proxy.revive();
+    proxy.resume();
     let before = proxy.passed();
-    until("the node to be read from again", async || {
+    eventually_async(DEADLINE, "the node to be read from again", async || {
         all_read_for(&clients, Duration::from_millis(100)).await;
         proxy.passed() - before > (READERS * VALUE * 10) as u64
     })
@@ -187,7 +159,7 @@ async fn readers_leave_a_node_whose_links_went_dead() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_leave_a_node_that_accepts_and_never_answers() {
     let cluster = Cluster::start().await;
-    cluster.proxies[0].die();
+    cluster.proxies[0].pause();
     let mut clients = Vec::new();
     for _ in 0..READERS {
         clients.push(cluster.client().await);
@@ -209,7 +181,7 @@ async fn a_read_that_moved_on_leaves_its_buffer_alone() {
         }
     };
     let proxy = cluster.way_used_by(reads).await;
-    proxy.die();
+    proxy.pause();
     let mut gets = Vec::new();
     for (key, buffer) in buffers.iter().enumerate() {
         let (client, into) = (client.clone(), buffer.whole());
@@ -224,9 +196,12 @@ async fn a_read_that_moved_on_leaves_its_buffer_alone() {
     assert!(client.metrics().reports.moved_on > 0, "{:?}", client.metrics().reports);
     // The answers of the reads that were given up arrive.
     let before = proxy.passed();
-    proxy.revive();
-    until("late bytes to pass", async || proxy.passed() - before >= VALUE as u64).await;
-    until("reads to pass behind them", async || {
+    proxy.resume();
+    eventually_async(DEADLINE, "late bytes to pass", async || {
+        proxy.passed() - before >= VALUE as u64
+    })
+    .await;
+    eventually_async(DEADLINE, "reads to pass behind them", async || {
         let before = proxy.passed();
         for key in 0..KEYS {
             client.get(&name(key)).await.unwrap();
@@ -247,13 +222,19 @@ async fn puts_leave_a_node_that_finds_itself_cut_off() {
     let suspicion = || cluster.master.report().suspicion;
     // It has to know that it can be reached at all.
     let before = cluster.proxies[0].passed();
-    until("the first checks", async || cluster.proxies[0].passed() - before > 500).await;
+    eventually_async(DEADLINE, "the first checks", async || {
+        cluster.proxies[0].passed() - before > 500
+    })
+    .await;
     assert!(!grey.metrics().is_cut_off);
     assert_eq!(suspicion().declared, 0);
-    cluster.proxies[0].die();
+    cluster.proxies[0].pause();
     let begun = Instant::now();
     // Nobody reads or writes meanwhile: only the node itself can tell.
-    until("the node to say that it is cut off", async || suspicion().suspects == 1).await;
+    eventually_async(DEADLINE, "the node to say that it is cut off", async || {
+        suspicion().suspects == 1
+    })
+    .await;
     eprintln!("told after {:.1?}", begun.elapsed());
     assert!(grey.metrics().is_cut_off && !healthy.metrics().is_cut_off);
     assert_eq!((suspicion().declared, suspicion().reports), (1, 0));
@@ -270,8 +251,11 @@ async fn puts_leave_a_node_that_finds_itself_cut_off() {
     // Five heartbeats.
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(suspicion().suspects, 1, "its heartbeat does not end that");
-    cluster.proxies[0].revive();
-    until("the node to say that it is well", async || suspicion().suspects == 0).await;
+    cluster.proxies[0].resume();
+    eventually_async(DEADLINE, "the node to say that it is well", async || {
+        suspicion().suspects == 0
+    })
+    .await;
     assert!(!grey.metrics().is_cut_off);
     cluster.shutdown().await;
 }
@@ -307,12 +291,12 @@ async fn a_slow_node_is_waited_for_when_there_is_no_other() {
         client.get(&name(key)).await.unwrap();
     }
     cluster.nodes[1].shutdown().await;
-    cluster.proxies[0].die();
+    cluster.proxies[0].pause();
     let reader = client.clone();
     let get = tokio::spawn(async move { reader.get(&name(1)).await });
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(!get.is_finished());
-    cluster.proxies[0].revive();
+    cluster.proxies[0].resume();
     assert!(get.await.unwrap().unwrap() == content(1));
     cluster.shutdown().await;
 }

@@ -1,0 +1,14 @@
+#![doc = include_str!("../README.md")]
+
+mod program;
+mod random;
+#[cfg(feature = "relay")]
+mod relay;
+pub mod role;
+mod wait;
+
+pub use program::{Finished, Input, Program, Signal, binary};
+pub use random::{Random, content};
+#[cfg(feature = "relay")]
+pub use relay::Relay;
+pub use wait::{Check, eventually, eventually_async, eventually_blocking};

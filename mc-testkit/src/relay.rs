@@ -1,0 +1,120 @@
+//! A way to a node that can stand still.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+
+/// Bytes of a chunk, at most.
+const CHUNK: usize = 64 << 10;
+
+/// A TCP proxy in front of a node, which looks alive while nothing passes: connections are
+/// accepted and kept, and what was sent is delivered later, also when its sender has closed the
+/// connection. Ends with the runtime.
+#[derive(Debug)]
+pub struct Relay {
+    open: watch::Sender<bool>,
+    passed: Arc<AtomicU64>,
+}
+
+impl Relay {
+    /// Listens at 127.0.0.2, on the port that the node has at 127.0.0.1. In each direction of a
+    /// connection so many chunks of up to 64 KiB wait while the relay stands still; beyond that
+    /// their sender waits.
+    ///
+    /// # Errors
+    /// When the address is taken.
+    pub async fn to(port: u16, waiting: usize) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.2", port)).await?;
+        let node = SocketAddr::from(([127, 0, 0, 1], port));
+        let relay = Self { open: watch::Sender::new(true), passed: Arc::default() };
+        let (open, passed) = (relay.open.subscribe(), Arc::clone(&relay.passed));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(node) = TcpStream::connect(node).await else { continue };
+                // What passes in pieces must not wait for acknowledgements of the one before.
+                let _ = (client.set_nodelay(true), node.set_nodelay(true));
+                let (from_client, to_client) = client.into_split();
+                let (from_node, to_node) = node.into_split();
+                for (from, to) in [(from_client, to_node), (from_node, to_client)] {
+                    let (chunks, queue) = mpsc::channel(waiting);
+                    tokio::spawn(take(from, chunks));
+                    tokio::spawn(deliver(queue, to, open.clone(), Arc::clone(&passed)));
+                }
+            }
+        });
+        Ok(relay)
+    }
+
+    /// Lets nothing pass from now on; what is on its way waits.
+    pub fn pause(&self) {
+        self.open.send_replace(false);
+    }
+
+    /// Lets everything pass again, and what waited.
+    pub fn resume(&self) {
+        self.open.send_replace(true);
+    }
+
+    /// Returns how many bytes have passed, in both directions.
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        self.passed.load(Ordering::SeqCst)
+    }
+}
+
+async fn take(mut from: OwnedReadHalf, chunks: mpsc::Sender<Vec<u8>>) {
+    let mut buffer = vec![0; CHUNK];
+    while let Ok(len @ 1..) = from.read(&mut buffer).await {
+        if chunks.send(buffer[..len].to_vec()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn deliver(
+    mut chunks: mpsc::Receiver<Vec<u8>>,
+    mut to: OwnedWriteHalf,
+    mut open: watch::Receiver<bool>,
+    passed: Arc<AtomicU64>,
+) {
+    while let Some(chunk) = chunks.recv().await {
+        if open.wait_for(|open| *open).await.is_err() || to.write_all(&chunk).await.is_err() {
+            return;
+        }
+        passed.fetch_add(chunk.len() as u64, Ordering::SeqCst);
+    }
+    let _ = to.shutdown().await;
+}
+
+#[cfg(all(test, target_os = "linux"))]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::eventually;
+
+    #[tokio::test]
+    async fn what_waits_is_delivered_after_its_sender_has_gone() {
+        let node = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = node.local_addr().unwrap().port();
+        let relay = Relay::to(port, 1).await.unwrap();
+        let mut client = TcpStream::connect(("127.0.0.2", port)).await.unwrap();
+        let (mut taken, _) = node.accept().await.unwrap();
+        relay.pause();
+        client.write_all(b"late").await.unwrap();
+        drop(client);
+        assert_eq!(relay.passed(), 0);
+        relay.resume();
+        let mut bytes = Vec::new();
+        taken.read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(bytes, b"late");
+        eventually(Duration::from_secs(30), "it is counted", || relay.passed() == 4).await;
+    }
+}
