@@ -6,6 +6,7 @@ extern crate alloc;
 
 mod adaptive;
 mod fifo;
+mod frequency;
 mod kind;
 mod list;
 mod lru;
@@ -19,6 +20,7 @@ mod watermark;
 
 pub use adaptive::Adaptive;
 pub use fifo::Fifo;
+pub use frequency::FrequencySketch;
 pub use kind::{PolicyKind, UnknownPolicy};
 pub use lru::Lru;
 pub use policy::{EvictionPolicy, Handle, Item, MAX_HANDLE, Verdict};

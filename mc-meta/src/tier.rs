@@ -12,4 +12,3 @@ pub(crate) mod offload;
 pub(crate) mod offload_queue;
 pub(crate) mod promote;
 pub(crate) mod promotion_queue;
-pub(crate) mod sketch;

@@ -8,12 +8,13 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use mc_evict::FrequencySketch;
 use mc_lease::{TimerKey, TimerWheel};
 use mc_types::{ClientId, ErrorCode, Generation, KeyRef, Time};
 use thiserror::Error;
 
+use crate::shard::hash::mix;
 use crate::tier::offload_queue::DiskJob;
-use crate::tier::sketch::FrequencySketch;
 
 #[cfg(test)]
 mod tests;
@@ -131,7 +132,9 @@ pub struct PromotionTotals {
 #[derive(Debug)]
 pub(crate) struct Promotions {
     config: PromotionConfig,
-    sketch: FrequencySketch,
+    /// How often keys were read lately.
+    sketch: FrequencySketch<4096>,
+    seed: u64,
     known: BTreeMap<Generation, Promotion>,
     /// Those of `known` that are candidates; the others are tasks.
     candidates: usize,
@@ -171,7 +174,8 @@ impl Promotions {
     pub(crate) fn new(config: PromotionConfig, seed: u64) -> Self {
         Self {
             config,
-            sketch: FrequencySketch::new(seed),
+            sketch: FrequencySketch::new(),
+            seed: mix(seed),
             known: BTreeMap::new(),
             candidates: 0,
             queues: BTreeMap::new(),
@@ -200,7 +204,7 @@ impl Promotions {
     /// memory is below its watermark.
     pub(crate) fn hit(&mut self, now: Time, hit: &DiskHit<'_>, room: bool) -> Admission {
         self.totals.hits += 1;
-        if self.sketch.touch(hit.hash) < self.config.admission_threshold {
+        if self.sketch.touch(mix(hit.hash ^ self.seed)) < self.config.admission_threshold {
             self.totals.cold += 1;
             return Admission::Cold;
         }

@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use mc_evict::{EvictionPolicy, Handle, Item, PolicyKind, Verdict};
+use mc_evict::{EvictionPolicy, FrequencySketch, Handle, Item, PolicyKind, Verdict};
 use mc_meta::Slices;
 use mc_transport::{BufferPool, MemoryError, MemorySlice};
 use mc_types::{ByteSize, Generation};
@@ -17,6 +17,11 @@ use super::checksums::match_checksums;
 
 /// Most values given up to make room for one.
 const MAX_VICTIMS: usize = 64;
+
+/// Counters of each row of the sketch, which takes 64 KiB.
+const COUNTERS: usize = 1 << 14;
+/// Lookups after which keys count half of what they did.
+const TOUCHES: usize = 1 << 18;
 
 /// Settings of the cache of a client's own; see
 /// [`ClientBuilder::hot_cache`](super::ClientBuilder::hot_cache).
@@ -65,7 +70,7 @@ struct State {
     entries: Vec<Option<Entry>>,
     free: Vec<Handle>,
     policy: Box<dyn EvictionPolicy + Send>,
-    frequencies: Frequencies,
+    frequencies: FrequencySketch<COUNTERS>,
 }
 
 struct Entry {
@@ -91,7 +96,7 @@ impl HotCache {
             entries: Vec::new(),
             free: Vec::new(),
             policy: config.policy.build(),
-            frequencies: Frequencies::new(),
+            frequencies: FrequencySketch::halved_after(TOUCHES),
         };
         Ok(Some(Self {
             config,
@@ -108,7 +113,7 @@ impl HotCache {
     pub(super) fn get(&self, key: &str, generation: Generation, slices: &Slices) -> Option<Bytes> {
         let hash = self.hasher.hash_one(key);
         let mut state = self.state.lock();
-        state.frequencies.count(hash);
+        state.frequencies.touch(hash);
         let found = state.by_key.get(key).copied();
         let value = found.and_then(|handle| {
             let entry = state.entries[handle as usize].as_ref().expect("a key that is held");
@@ -143,7 +148,7 @@ impl HotCache {
             return;
         }
         let hash = self.hasher.hash_one(key);
-        if self.state.lock().frequencies.of(hash) < self.config.admission {
+        if u32::from(self.state.lock().frequencies.count(hash)) < self.config.admission {
             return;
         }
         let Some(value) = self.copy(slices, pieces, len as usize) else { return };
@@ -214,46 +219,6 @@ impl State {
         self.by_key.remove(&entry.key);
         self.free.push(handle);
         Some(entry)
-    }
-}
-
-/// How often keys were asked for lately: a count-min sketch whose counters are halved now
-/// and then.
-struct Frequencies {
-    counters: Box<[u8]>,
-    counted: usize,
-}
-
-impl Frequencies {
-    const SIZE: usize = 1 << 16;
-
-    fn new() -> Self {
-        Self { counters: vec![0; Self::SIZE].into(), counted: 0 }
-    }
-
-    fn places(hash: u64) -> [usize; 4] {
-        [0, 16, 32, 48].map(|shift| (hash >> shift) as usize % Self::SIZE)
-    }
-
-    fn count(&mut self, hash: u64) {
-        let least = self.of(hash);
-        for place in Self::places(hash) {
-            let counter = &mut self.counters[place];
-            // Only the least are raised: others count more than this key.
-            if u32::from(*counter) == least {
-                *counter = counter.saturating_add(1);
-            }
-        }
-        self.counted += 1;
-        if self.counted == 4 * Self::SIZE {
-            self.counted = 0;
-            self.counters.iter_mut().for_each(|counter| *counter /= 2);
-        }
-    }
-
-    fn of(&self, hash: u64) -> u32 {
-        let counters = Self::places(hash).map(|place| self.counters[place]);
-        counters.into_iter().min().map_or(0, u32::from)
     }
 }
 
