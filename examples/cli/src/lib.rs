@@ -5,6 +5,7 @@ mod credentials;
 mod entry;
 mod flags;
 mod heap;
+mod latencies;
 mod logging;
 mod member;
 mod refusal;
@@ -16,6 +17,7 @@ mod value;
 pub use credentials::CredentialArgs;
 pub use entry::{UsageError, run};
 pub use flags::parse_from;
+pub use latencies::Latencies;
 pub use logging::{LogError, init_tracing};
 pub use member::{
     BadSegmentSize, MemberArgs, MemberError, SegmentTooSmall, check_segment_size,

