@@ -1,6 +1,7 @@
 //! What is stored, and what is not.
 
 use bytes::Bytes;
+use mc_meta::MAX_REPLICAS;
 use mc_types::{ErrorCode, MAX_KEY_LEN};
 
 use super::{Subject, batch, content, put};
@@ -95,8 +96,8 @@ pub(super) async fn what_is_no_object_is_refused(store: Subject) {
     }
     let error = store.put("empty", Bytes::new()).await.expect_err("an object has bytes");
     assert_eq!(error.code(), ErrorCode::InvalidParams, "{error}");
-    let none = ReplicateConfig::default().replicas(0);
-    let error = store.put_with("k", "value".into(), &none).await.expect_err("it has a replica");
+    let many = ReplicateConfig::default().replicas(MAX_REPLICAS as u32 + 1);
+    let error = store.put_with("k", "value".into(), &many).await.expect_err("too many replicas");
     assert_eq!(error.code(), ErrorCode::InvalidParams, "{error}");
     assert_eq!(store.batch_exist(&["empty", "k"]).await.expect("an answer"), [false, false]);
 }

@@ -222,7 +222,7 @@ fn value(slices: Vec<Source>, config: &ReplicateConfig) -> Result<Bytes, StoreEr
     let why = match slices.len() {
         0 => Some(InvalidPut::EmptySlice),
         count if count > MAX_SLICES => Some(InvalidPut::TooManySlices { count }),
-        _ if !(1..=MAX_REPLICAS as u32).contains(&config.replica_num) => {
+        _ if config.replica_num > MAX_REPLICAS as u32 => {
             Some(InvalidPut::ReplicaCount { replica_num: config.replica_num })
         }
         _ => None,
