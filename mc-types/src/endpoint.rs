@@ -24,7 +24,9 @@ pub const MAX_OTHER_ENDPOINTS: usize = 3;
 pub struct Endpoint {
     text: Box<str>,
     scheme_len: u16,
-    others: Option<Box<[Endpoint]>>,
+    /// Behind one thin pointer: few endpoints have any, and every error of a peer names one.
+    #[expect(clippy::box_collection, reason = "a boxed slice is twice as large")]
+    others: Option<Box<Vec<Endpoint>>>,
 }
 
 impl Endpoint {
@@ -60,7 +62,7 @@ impl Endpoint {
     /// [`MAX_OTHER_ENDPOINTS`].
     #[must_use]
     pub fn others(&self) -> &[Endpoint] {
-        self.others.as_deref().unwrap_or_default()
+        self.others.as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// The same endpoint with these as its only other ways. Those that it names already, and
@@ -87,7 +89,7 @@ impl Endpoint {
                 named.push(other);
             }
         }
-        self.others = (!named.is_empty()).then(|| named.into());
+        self.others = (!named.is_empty()).then(|| Box::new(named));
         self
     }
 }

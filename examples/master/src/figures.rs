@@ -3,15 +3,17 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use mc_http::MetricKind::{Counter, Gauge};
+use mc_http::{MetricKind, MetricsText};
 use mc_meta::{SegmentInfo, SegmentStatus};
 use mc_store::{MasterReport, ServerMetrics, TickerState};
 use mc_types::ByteSize;
 
 /// `report` in Prometheus' text format, version 0.0.4. Figures that the reference
 /// system has too carry its names.
-pub(crate) fn prometheus(report: &MasterReport) -> String {
+pub(crate) fn prometheus(report: &MasterReport) -> MetricsText {
     let pool = Pool::of(report);
-    let mut text = String::with_capacity(8192);
+    let mut text = MetricsText::default();
     for (name, help, value) in [
         ("master_key_count", "Objects, unfinished ones included", report.objects),
         ("master_soft_pin_key_count", "Soft-pinned objects", report.soft_pinned),
@@ -52,14 +54,14 @@ pub(crate) fn prometheus(report: &MasterReport) -> String {
             report.suspicion.suspects,
         ),
     ] {
-        metric(&mut text, name, "gauge", help);
-        let _ = writeln!(text, "{name} {value}");
+        metric(&mut text, name, Gauge, help);
+        text.sample(name, &[], value);
     }
     // A tier without a limit has no number.
     if let Some(capacity) = report.disk_capacity {
         let name = "master_total_file_capacity_bytes";
-        metric(&mut text, name, "gauge", "Bytes that the shared tier has room for");
-        let _ = writeln!(text, "{name} {capacity}");
+        metric(&mut text, name, Gauge, "Bytes that the shared tier has room for");
+        text.sample(name, &[], capacity);
     }
     counters(&mut text, report);
     segments(&mut text, report);
@@ -67,27 +69,27 @@ pub(crate) fn prometheus(report: &MasterReport) -> String {
 }
 
 /// Appends how time passes for the master, in the same format.
-pub(crate) fn ticker(text: &mut String, ticker: &TickerState) {
+pub(crate) fn ticker(text: &mut MetricsText, ticker: &TickerState) {
     for (name, kind, help, value) in [
-        ("master_ticks_total", "counter", "Complete ticks of the master's own work", ticker.ticks),
-        ("master_tick_panics_total", "counter", "Ticks that panicked", ticker.panics),
+        ("master_ticks_total", Counter, "Complete ticks of the master's own work", ticker.ticks),
+        ("master_tick_panics_total", Counter, "Ticks that panicked", ticker.panics),
         (
             "master_seconds_since_tick",
-            "gauge",
+            Gauge,
             "Whole seconds since the last complete tick; 0 while all is well",
             ticker.since_last.as_secs(),
         ),
     ] {
         metric(text, name, kind, help);
-        let _ = writeln!(text, "{name} {value}");
+        text.sample(name, &[], value);
     }
 }
 
 /// Appends what the server of calls counts, in the same format.
-pub(crate) fn rpc(text: &mut String, server: &ServerMetrics) {
+pub(crate) fn rpc(text: &mut MetricsText, server: &ServerMetrics) {
     let name = "master_rpc_connections";
-    metric(text, name, "gauge", "Connections for calls that are open");
-    let _ = writeln!(text, "{name} {}", server.connections);
+    metric(text, name, Gauge, "Connections for calls that are open");
+    text.sample(name, &[], server.connections);
     for (name, help, value) in [
         ("accepted_connections", "Connections taken", server.accepted),
         (
@@ -116,21 +118,21 @@ pub(crate) fn rpc(text: &mut String, server: &ServerMetrics) {
         ("received_bytes", "Bytes that came in calls", server.bytes_in),
         ("sent_bytes", "Bytes that went out in answers", server.bytes_out),
     ] {
-        metric(text, &format!("master_rpc_{name}_total"), "counter", help);
-        let _ = writeln!(text, "master_rpc_{name}_total {value}");
+        let name = format!("master_rpc_{name}_total");
+        metric(text, &name, Counter, help);
+        text.sample(&name, &[], value);
     }
-    metric(text, "master_rpc_calls_total", "counter", "Calls answered, refusals included");
+    metric(text, "master_rpc_calls_total", Counter, "Calls answered, refusals included");
     for of in &server.calls {
-        let _ = writeln!(text, "master_rpc_calls_total{{method=\"{}\"}} {}", of.method, of.calls);
+        text.sample("master_rpc_calls_total", &[("method", &of.method.to_string())], of.calls);
     }
-    metric(text, "master_rpc_refused_total", "counter", "Calls refused as a whole");
+    metric(text, "master_rpc_refused_total", Counter, "Calls refused as a whole");
     for of in &server.calls {
-        let _ =
-            writeln!(text, "master_rpc_refused_total{{method=\"{}\"}} {}", of.method, of.refused);
+        text.sample("master_rpc_refused_total", &[("method", &of.method.to_string())], of.refused);
     }
 }
 
-fn counters(text: &mut String, report: &MasterReport) {
+fn counters(text: &mut MetricsText, report: &MasterReport) {
     let gets = report.get_hits + report.get_misses;
     let exists = report.exist_hits + report.exist_misses;
     for (name, help, value) in [
@@ -229,32 +231,34 @@ fn counters(text: &mut String, report: &MasterReport) {
             report.damage.removed,
         ),
     ] {
-        metric(text, name, "counter", help);
-        let _ = writeln!(text, "{name} {value}");
+        metric(text, name, Counter, help);
+        text.sample(name, &[], value);
     }
 }
 
 /// All samples of one metric stand together, as the format wants it.
-fn segments(text: &mut String, report: &MasterReport) {
-    metric(text, "segment_allocated_bytes", "gauge", "Bytes allocated in the segment");
+fn segments(text: &mut MetricsText, report: &MasterReport) {
+    let name = "segment_allocated_bytes";
+    metric(text, name, Gauge, "Bytes allocated in the segment");
     for segment in &report.segments {
-        let label = escaped(&segment.spec.name);
-        let _ = writeln!(text, "segment_allocated_bytes{{segment=\"{label}\"}} {}", segment.used);
+        text.sample(name, &[("segment", &segment.spec.name)], segment.used);
     }
-    metric(text, "segment_total_capacity_bytes", "gauge", "Bytes in the segment");
+    let name = "segment_total_capacity_bytes";
+    metric(text, name, Gauge, "Bytes in the segment");
     for segment in &report.segments {
-        let (label, size) = (escaped(&segment.spec.name), segment.spec.size);
-        let _ = writeln!(text, "segment_total_capacity_bytes{{segment=\"{label}\"}} {size}");
+        text.sample(name, &[("segment", &segment.spec.name)], segment.spec.size);
     }
-    metric(text, "segment_status", "gauge", "1 with the status that the segment has");
+    let name = "segment_status";
+    metric(text, name, Gauge, "1 with the status that the segment has");
     for segment in &report.segments {
-        let (label, status) = (escaped(&segment.spec.name), segment.status);
-        let _ = writeln!(text, "segment_status{{segment=\"{label}\",status=\"{status}\"}} 1");
+        let status = segment.status.to_string();
+        text.sample(name, &[("segment", &segment.spec.name), ("status", &status)], 1);
     }
-    metric(text, "segment_suspect", "gauge", "1 if clients cannot reach the segment, else 0");
+    let name = "segment_suspect";
+    metric(text, name, Gauge, "1 if clients cannot reach the segment, else 0");
     for segment in &report.segments {
-        let (label, suspect) = (escaped(&segment.spec.name), u8::from(segment.is_suspect));
-        let _ = writeln!(text, "segment_suspect{{segment=\"{label}\"}} {suspect}");
+        let is_suspect = u8::from(segment.is_suspect);
+        text.sample(name, &[("segment", &segment.spec.name)], is_suspect);
     }
 }
 
@@ -285,13 +289,8 @@ impl Pool {
     }
 }
 
-fn metric(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}");
-}
-
-/// A label's value: a segment's name may contain anything.
-fn escaped(label: &str) -> String {
-    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+fn metric(text: &mut MetricsText, name: &str, kind: MetricKind, help: &str) {
+    text.metric(name, kind, &format!("{help}."));
 }
 
 /// One line about `report`, counted from the start of the master.
@@ -422,7 +421,7 @@ mod tests {
         let mut report = report_of_segment("a");
         let told = |report: &MasterReport, status: &str| {
             let sample = format!("\nsegment_status{{segment=\"a\",status=\"{status}\"}} 1\n");
-            prometheus(report).contains(&sample)
+            prometheus(report).into_string().contains(&sample)
         };
         assert!(told(&report, "ok") && !told(&report, "suspended"));
         report.segments[0].status = SegmentStatus::Suspended;
@@ -434,7 +433,7 @@ mod tests {
     fn only_segments_that_take_objects_are_capacity() {
         let mut report = report_of_segment("a");
         let capacity = |report: &MasterReport| {
-            let text = prometheus(report);
+            let text = prometheus(report).into_string();
             ["master_total_capacity_bytes", "master_unusable_capacity_bytes"].map(|name| {
                 let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
                 line.unwrap().parse::<u64>().unwrap()
@@ -459,7 +458,7 @@ mod tests {
     fn the_shared_tier_has_a_capacity_or_no_limit() {
         let mut report = MasterReport::default();
         let capacity = |report: &MasterReport| {
-            let text = prometheus(report);
+            let text = prometheus(report).into_string();
             let line = text.lines().find(|line| line.starts_with("master_total_file_capacity"));
             line.map(str::to_owned)
         };
@@ -474,6 +473,7 @@ mod tests {
         report.disk_capacity = Some(1);
         let mut text = prometheus(&report);
         rpc(&mut text, &ServerMetrics::default());
+        let text = text.into_string();
         let mut names: Vec<&str> =
             text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
         let all = names.len();
@@ -486,13 +486,13 @@ mod tests {
         /// Whatever a segment is called, every line stays a comment or a sample.
         #[test]
         fn every_line_is_a_comment_or_a_sample(name in "[ -~\n\t\"\\\\é]{1,40}") {
-            let text = prometheus(&report_of_segment(&name));
+            let text = prometheus(&report_of_segment(&name)).into_string();
             for line in text.lines() {
                 let sample = line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<u64>().is_ok());
                 prop_assert!(line.starts_with("# ") || sample, "{line:?}");
             }
             prop_assert!(text.contains("\nmaster_total_capacity_bytes 1048576\n"));
-            let label = escaped(&name);
+            let label = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let sample = format!("\nsegment_total_capacity_bytes{{segment=\"{label}\"}} 1048576\n");
             prop_assert!(text.contains(&sample));
         }

@@ -21,7 +21,7 @@ pub(crate) fn pages(
             let mut text = figures::prometheus(&master.report());
             figures::rpc(&mut text, &rpc.read());
             figures::ticker(&mut text, &ticker.read());
-            Some(Page::prometheus(text))
+            Some(Page::prometheus(text.into_string()))
         }
         "/metrics/summary" => Some(Page::text(figures::summary(&master.report()) + "\n")),
         "/health" => {

@@ -265,25 +265,10 @@ fn nearest(name: &str) -> Option<&'static str> {
     if name.len() > 64 {
         return None;
     }
+    let name = name.to_ascii_lowercase();
     let all = SETTINGS.iter().flat_map(Setting::names);
-    let near = all.map(|known| (edits(&name.to_ascii_lowercase(), known), known)).min()?;
+    let near = all.map(|known| (strsim::levenshtein(&name, known), known)).min()?;
     (near.0 <= 1 + near.1.len() / 4).then_some(near.1)
-}
-
-/// How many bytes must be added, taken away or replaced to make `b` of `a`: the distance of
-/// Levenshtein (1966), by the table of Wagner and Fischer (1974).
-fn edits(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, of_a) in a.bytes().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, of_b) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(of_a != of_b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use mc_http::MetricKind::{Counter, Gauge, Histogram};
+use mc_http::MetricsText;
 use mc_types::ByteSize;
 
 use super::{ClientMetrics, ClientOperation, LatencyHistogram, OperationMetrics};
@@ -15,7 +17,8 @@ impl ClientMetrics {
     /// system has too carry its names; latencies are in microseconds.
     #[must_use]
     pub fn prometheus(&self) -> String {
-        let mut page = Page { text: String::with_capacity(4096), labels: self.static_labels() };
+        let mut page =
+            MetricsText::with_labels(self.labels.iter().map(|(name, value)| (name, value)));
         self.totals(&mut page);
         self.served(&mut page);
         self.connections(&mut page);
@@ -25,7 +28,7 @@ impl ClientMetrics {
         self.reports(&mut page);
         self.cut_off(&mut page);
         self.calls(&mut page);
-        page.text
+        page.into_string()
     }
 
     /// The figures in one line, for a log or a person.
@@ -65,30 +68,22 @@ impl ClientMetrics {
         self.paths.iter().fold((0, 0), sum)
     }
 
-    fn static_labels(&self) -> String {
-        let mut text = String::new();
-        for (name, value) in &self.labels {
-            label(&mut text, name, value);
-        }
-        text
-    }
-
-    fn totals(&self, page: &mut Page) {
+    fn totals(&self, page: &mut MetricsText) {
         let (read, written) = self.bytes();
         for (name, help, value) in [
             ("mooncake_transfer_read_bytes", "Bytes read from segments", read),
             ("mooncake_transfer_write_bytes", "Bytes written to segments", written),
         ] {
-            page.metric(name, "counter", help);
+            page.metric(name, Counter, help);
             page.sample(name, &[], value);
         }
         let name = "mooncake_client_tasks_total";
-        page.metric(name, "counter", "Copies and moves that were done for the master, or failed");
+        page.metric(name, Counter, "Copies and moves that were done for the master, or failed");
         for (outcome, value) in [("success", self.tasks_done), ("failed", self.tasks_failed)] {
             page.sample(name, &[("outcome", outcome)], value);
         }
         let name = "mooncake_client_path_bytes_total";
-        page.metric(name, "counter", "Bytes by the way that they took");
+        page.metric(name, Counter, "Bytes by the way that they took");
         for of in &self.paths {
             for (direction, value) in [("read", of.read), ("write", of.written)] {
                 let labels = [("path", of.path.as_str()), ("direction", direction)];
@@ -98,83 +93,83 @@ impl ClientMetrics {
     }
 
     /// What peers were served.
-    fn served(&self, page: &mut Page) {
+    fn served(&self, page: &mut MetricsText) {
         let served = &self.served;
         let name = "mooncake_client_served_operations_total";
         let help =
             "Reads and writes of this node's segments carried out for peers and its own check";
-        page.metric(name, "counter", help);
+        page.metric(name, Counter, help);
         for (direction, value) in [("read", served.reads), ("write", served.writes)] {
             page.sample(name, &[("direction", direction)], value);
         }
         let name = "mooncake_client_served_bytes_total";
-        page.metric(name, "counter", "Bytes of these reads and writes");
+        page.metric(name, Counter, "Bytes of these reads and writes");
         for (direction, value) in [("read", served.read_bytes), ("write", served.written_bytes)] {
             page.sample(name, &[("direction", direction)], value);
         }
     }
 
     /// Connections of peers.
-    fn connections(&self, page: &mut Page) {
+    fn connections(&self, page: &mut MetricsText) {
         let ways = || self.connections.iter().map(|(path, of)| (path.as_str(), of));
         let name = "mooncake_client_peer_connections";
-        page.metric(name, "gauge", "Connections of peers that are open");
+        page.metric(name, Gauge, "Connections of peers that are open");
         for (path, of) in ways() {
             page.sample(name, &[("path", path)], of.open as u64);
         }
         let name = "mooncake_client_peer_connections_refused_total";
         let help = "Connections of peers refused because all places were taken by others at work";
-        page.metric(name, "counter", help);
+        page.metric(name, Counter, help);
         for (path, of) in ways() {
             page.sample(name, &[("path", path)], of.refused);
         }
         let name = "mooncake_client_peer_connections_yielded_total";
         let help = "Idle connections of peers closed because others needed their places";
-        page.metric(name, "counter", help);
+        page.metric(name, Counter, help);
         for (path, of) in ways() {
             page.sample(name, &[("path", path)], of.yielded);
         }
     }
 
-    fn hot_cache(&self, page: &mut Page) {
+    fn hot_cache(&self, page: &mut MetricsText) {
         let name = "mooncake_client_hot_cache_total";
-        page.metric(name, "counter", "Objects looked for in the client's own cache");
+        page.metric(name, Counter, "Objects looked for in the client's own cache");
         for (outcome, value) in [("hit", self.hot_cache.0), ("miss", self.hot_cache.1)] {
             page.sample(name, &[("outcome", outcome)], value);
         }
     }
 
-    fn reports(&self, page: &mut Page) {
+    fn reports(&self, page: &mut MetricsText) {
         let name = "mooncake_client_damaged_reads_total";
-        page.metric(name, "counter", "Reads of replicas whose bytes were not those that were put");
+        page.metric(name, Counter, "Reads of replicas whose bytes were not those that were put");
         page.sample(name, &[], self.reports.damaged);
         let name = "mooncake_client_unreachable_total";
         let help = "Reads and writes of objects to which a segment's node gave no answer";
-        page.metric(name, "counter", help);
+        page.metric(name, Counter, help);
         page.sample(name, &[], self.reports.unreachable);
         let name = "mooncake_client_moved_on_total";
         let help = "Reads that went on at another replica because a node took longer than usual";
-        page.metric(name, "counter", help);
+        page.metric(name, Counter, help);
         page.sample(name, &[], self.reports.moved_on);
         let name = "mooncake_client_few_replicas_total";
         let help = "Puts that got fewer replicas than they asked for";
-        page.metric(name, "counter", help);
+        page.metric(name, Counter, help);
         page.sample(name, &[], self.reports.few_replicas);
         let name = "mooncake_client_reports_total";
-        page.metric(name, "counter", "Reports of what could not be read, by what became of them");
+        page.metric(name, Counter, "Reports of what could not be read, by what became of them");
         for (outcome, value) in [("sent", self.reports.sent), ("lost", self.reports.lost)] {
             page.sample(name, &[("outcome", outcome)], value);
         }
     }
 
-    fn cut_off(&self, page: &mut Page) {
+    fn cut_off(&self, page: &mut MetricsText) {
         let name = "mooncake_client_is_cut_off";
         let help = "1 while peers reach no segment of this client, by its own check";
-        page.metric(name, "gauge", help);
+        page.metric(name, Gauge, help);
         page.sample(name, &[], u64::from(self.is_cut_off));
     }
 
-    fn transfers(&self, page: &mut Page) {
+    fn transfers(&self, page: &mut MetricsText) {
         use ClientOperation::{
             BatchGet, BatchGetInto, BatchPut, BatchUpsert, Get, GetInto, GetRange, Put, Upsert,
         };
@@ -187,12 +182,12 @@ impl ClientMetrics {
             let of = self.operations.iter().filter(|of| among.contains(&of.operation));
             let latency = LatencyHistogram::sum(of.map(|of| &of.latency));
             let name = format!("mooncake_transfer_{name}_latency");
-            page.metric(&name, "histogram", &format!("{help}, in microseconds"));
-            page.histogram(&name, &[], &latency);
+            page.metric(&name, Histogram, &format!("{help}, in microseconds"));
+            histogram(page, &name, &[], &latency);
         }
     }
 
-    fn operations(&self, page: &mut Page) {
+    fn operations(&self, page: &mut MetricsText) {
         let read = "mooncake_transfer_read_operation";
         let write = "mooncake_transfer_write_operation";
         let other = "mooncake_client_key_operation";
@@ -205,22 +200,22 @@ impl ClientMetrics {
             let own: Vec<&OperationMetrics> =
                 self.operations.iter().filter(|of| family(of.operation) == name).collect();
             let help = "Calls that have ended";
-            page.by_operation(&format!("{name}_count"), help, &own, OperationMetrics::calls);
+            by_operation(page, &format!("{name}_count"), help, &own, OperationMetrics::calls);
             if name != other {
                 let help = "Bytes of the objects read or stored";
-                page.by_operation(&format!("{name}_bytes"), help, &own, |of| of.bytes);
+                by_operation(page, &format!("{name}_bytes"), help, &own, |of| of.bytes);
             }
             let name = format!("{name}_latency");
-            page.metric(&name, "histogram", "Time of the calls, in microseconds");
+            page.metric(&name, Histogram, "Time of the calls, in microseconds");
             for of in &own {
-                page.histogram(&name, &[("op_name", of.operation.as_str())], &of.latency);
+                histogram(page, &name, &[("op_name", of.operation.as_str())], &of.latency);
             }
         }
         let all: Vec<&OperationMetrics> = self.operations.iter().collect();
         let name = "mooncake_client_operation_objects_total";
-        page.by_operation(name, "Objects that calls were about", &all, |of| of.objects);
+        by_operation(page, name, "Objects that calls were about", &all, |of| of.objects);
         let name = "mooncake_client_lookups_total";
-        page.metric(name, "counter", "Objects looked for, by whether they were there");
+        page.metric(name, Counter, "Objects looked for, by whether they were there");
         for of in &self.operations {
             let Some((hits, misses)) = of.lookups() else { continue };
             for (outcome, value) in [("hit", hits), ("miss", misses)] {
@@ -229,9 +224,9 @@ impl ClientMetrics {
             }
         }
         let name = "mooncake_client_operation_abandoned_total";
-        page.by_operation(name, "Calls given up by their callers", &all, |of| of.abandoned);
+        by_operation(page, name, "Calls given up by their callers", &all, |of| of.abandoned);
         let name = "mooncake_client_operation_failures_total";
-        page.metric(name, "counter", "Objects that failed, by cause");
+        page.metric(name, Counter, "Objects that failed, by cause");
         for of in &self.operations {
             for (code, count) in &of.failures {
                 let labels = [("op_name", of.operation.as_str()), ("code", code.as_str())];
@@ -240,19 +235,19 @@ impl ClientMetrics {
         }
     }
 
-    fn calls(&self, page: &mut Page) {
+    fn calls(&self, page: &mut MetricsText) {
         let name = "mooncake_client_rpc_count";
-        page.metric(name, "counter", "Calls of the master that have ended");
+        page.metric(name, Counter, "Calls of the master that have ended");
         for of in &self.rpc.methods {
             page.sample(name, &[("rpc_name", &of.method.to_string())], of.calls);
         }
         let name = "mooncake_client_rpc_failures_total";
-        page.metric(name, "counter", "Calls of the master that failed or were refused");
+        page.metric(name, Counter, "Calls of the master that failed or were refused");
         for of in &self.rpc.methods {
             page.sample(name, &[("rpc_name", &of.method.to_string())], of.failures);
         }
         let name = "mooncake_client_rpc_latency";
-        page.metric(name, "histogram", "Time of the calls of the master, in microseconds");
+        page.metric(name, Histogram, "Time of the calls of the master, in microseconds");
         for of in &self.rpc.methods {
             let method = of.method.to_string();
             let (mut seen, mut buckets) = (0, Vec::new());
@@ -269,85 +264,36 @@ impl ClientMetrics {
             ("lost", "Connections to the master that broke", self.rpc.connections_lost),
         ] {
             let name = format!("mooncake_client_rpc_connections_{name}_total");
-            page.metric(&name, "counter", help);
+            page.metric(&name, Counter, help);
             page.sample(&name, &[], value);
         }
     }
 }
 
-/// A page of samples under way.
-struct Page {
-    text: String,
-    /// Every sample's, as they are written.
-    labels: String,
-}
-
-impl Page {
-    fn metric(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
-        self.text.push_str(name);
-        let mut all = self.labels.clone();
-        for (name, value) in labels {
-            label(&mut all, name, value);
-        }
-        if !all.is_empty() {
-            let _ = write!(self.text, "{{{all}}}");
-        }
-        let _ = writeln!(self.text, " {value}");
-    }
-
-    fn by_operation(
-        &mut self,
-        name: &str,
-        help: &str,
-        of: &[&OperationMetrics],
-        value: impl Fn(&OperationMetrics) -> u64,
-    ) {
-        self.metric(name, "counter", help);
-        for of in of {
-            self.sample(name, &[("op_name", of.operation.as_str())], value(of));
-        }
-    }
-
-    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], latency: &LatencyHistogram) {
-        let limits = FIRST_LIMIT..=LAST_LIMIT;
-        let buckets = limits.map(|limit| (1_u128 << limit, latency.within_micros(limit)));
-        self.buckets(name, labels, buckets, latency.count());
-        let micros = u64::try_from(latency.total().as_micros()).unwrap_or(u64::MAX);
-        self.sample(&format!("{name}_sum"), labels, micros);
-    }
-
-    fn buckets(
-        &mut self,
-        name: &str,
-        labels: &[(&str, &str)],
-        buckets: impl IntoIterator<Item = (u128, u64)>,
-        count: u64,
-    ) {
-        let bucket = format!("{name}_bucket");
-        let mut with_limit = |limit: &str, calls| {
-            let mut labels = labels.to_vec();
-            labels.push(("le", limit));
-            self.sample(&bucket, &labels, calls);
-        };
-        for (limit, calls) in buckets {
-            with_limit(&limit.to_string(), calls);
-        }
-        with_limit("+Inf", count);
-        self.sample(&format!("{name}_count"), labels, count);
+fn by_operation(
+    page: &mut MetricsText,
+    name: &str,
+    help: &str,
+    of: &[&OperationMetrics],
+    value: impl Fn(&OperationMetrics) -> u64,
+) {
+    page.metric(name, Counter, help);
+    for of in of {
+        page.sample(name, &[("op_name", of.operation.as_str())], value(of));
     }
 }
 
-/// Appends a label, with the comma before it.
-fn label(text: &mut String, name: &str, value: &str) {
-    if !text.is_empty() {
-        text.push(',');
-    }
-    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let _ = write!(text, "{name}=\"{value}\"");
+fn histogram(
+    page: &mut MetricsText,
+    name: &str,
+    labels: &[(&str, &str)],
+    latency: &LatencyHistogram,
+) {
+    let limits = FIRST_LIMIT..=LAST_LIMIT;
+    let buckets = limits.map(|limit| (1_u128 << limit, latency.within_micros(limit)));
+    page.buckets(name, labels, buckets, latency.count());
+    let micros = u64::try_from(latency.total().as_micros()).unwrap_or(u64::MAX);
+    page.sample(&format!("{name}_sum"), labels, micros);
 }
 
 #[cfg(test)]
