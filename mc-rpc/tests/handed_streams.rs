@@ -1,4 +1,5 @@
 //! A client and a server on streams that are handed in, on virtual time.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
