@@ -22,12 +22,6 @@ fn get(
     call(service, Method::GetReplicaListByRegex, request)
 }
 
-fn remove(service: &MasterService<Still>, key_regex: &str, force: bool) -> Result<i64, Refusal> {
-    let request = proto::RemoveByRegexRequest { key_regex: key_regex.into(), force };
-    let removed: proto::RemoveByRegexResponse = call(service, Method::RemoveByRegex, &request)?;
-    Ok(removed.removed_count)
-}
-
 /// The keys of all pages of this length.
 fn pages(service: &MasterService<Still>, key_regex: &str, limit: u32) -> BTreeSet<String> {
     let (mut keys, mut request) = (BTreeSet::new(), matching(key_regex));
@@ -120,36 +114,6 @@ fn a_page_ends_where_the_answer_is_full() {
     assert!(asked < 20, "{asked} pages are not nearly full");
     for (limit, max_reply) in [(1000, 60), (0, 4000)] {
         assert_eq!(ask(0, limit, max_reply).unwrap_err().code, ErrorCode::InvalidParams);
-    }
-}
-
-#[test]
-fn what_matches_is_removed() {
-    let service = service();
-    for text in ["a/1", "a/2", "b/1"] {
-        put(&service, text);
-    }
-    get(&service, &matching("^a/1")).unwrap();
-    assert_eq!(remove(&service, "^a/", false).unwrap(), 1, "one is leased");
-    assert_eq!(remove(&service, "^a/", true).unwrap(), 1);
-    assert_eq!(remove(&service, "^a/", true).unwrap(), 0);
-    let empty = remove(&service, "", true).unwrap_err();
-    assert!(empty.message.contains("RemoveAll"), "{empty}");
-    assert_eq!(remove(&service, "^", true).unwrap(), 1);
-}
-
-#[test]
-fn patterns_that_are_none_or_cost_too_much_are_refused() {
-    let service = service();
-    put(&service, "k");
-    let long = "x".repeat(4097);
-    for bad in ["(", "(?=a)", r"(a)\1", &long, "(?:.{1,200}){1,200}", &"(".repeat(3000)] {
-        for refusal in
-            [get(&service, &matching(bad)).unwrap_err(), remove(&service, bad, true).unwrap_err()]
-        {
-            assert_eq!(refusal.code, ErrorCode::InvalidParams, "{refusal}");
-            assert!(!refusal.is_retryable());
-        }
     }
 }
 

@@ -312,3 +312,19 @@ fn a_segment_that_is_named_leaves_when_its_time_has_passed() {
     let code = refused(&service, Method::GracefulUnmountSegment, &stranger);
     assert_eq!(code, ErrorCode::IllegalClient);
 }
+
+#[test]
+fn patterns_that_are_none_or_cost_too_much() {
+    let long = "x".repeat(4097);
+    let nested = "(".repeat(3000);
+    for bad in ["(", "(?=a)", r"(a)\1", &long, "(?:.{1,200}){1,200}", &nested] {
+        let key_regex = || bad.to_owned();
+        let get =
+            proto::GetReplicaListByRegexRequest { key_regex: key_regex(), cursor: 0, limit: 0 };
+        assert_invalid(Method::GetReplicaListByRegex, &get, "");
+        let remove = proto::RemoveByRegexRequest { key_regex: key_regex(), force: true };
+        assert_invalid(Method::RemoveByRegex, &remove, "");
+    }
+    let every = proto::RemoveByRegexRequest { key_regex: String::new(), force: true };
+    assert_invalid(Method::RemoveByRegex, &every, "RemoveAll removes every object");
+}
