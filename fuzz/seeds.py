@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets into fuzz/seeds/: valid messages and plausible operations.
+
+Run it after a change of the protocol or of a target's input. It needs nothing but Python: it reads the
+`.proto` and the numbers of methods by itself. The inputs of the targets that take operations are laid
+out as the crate `arbitrary` reads them: integers little-endian, an enum as 32 bits of which the upper
+part chooses the variant, a list as one odd byte before each element.
+"""
+
+import random
+import re
+import struct
+from collections import defaultdict
+from pathlib import Path
+
+FUZZ = Path(__file__).resolve().parent
+RPC = FUZZ.parent / "mc-rpc"
+# Messages inside messages beyond this are empty.
+MAX_DEPTH = 3
+FIXED = {"fixed32": 4, "sfixed32": 4, "float": 4, "fixed64": 8, "sfixed64": 8, "double": 8}
+FIELD = re.compile(r"(repeated |optional )?([\w.]+) (\w+) = (\d+)(?: \[.*\])?;")
+
+
+def contract():
+    """The fields of each message, the names of enums, and the request of each rpc."""
+    messages, enums, requests, scope = defaultdict(list), set(), {}, []
+    for line in (RPC / "proto/mc/store/v1/master.proto").read_text().splitlines():
+        line = line.split("//")[0].strip()
+        if line.endswith("{}"):
+            # A message without fields.
+            continue
+        if match := re.match(r"(message|enum|service|oneof) (\w+) \{", line):
+            kind, name = match.groups()
+            scope.append(None if kind == "oneof" else name)
+            path = ".".join(part for part in scope if part)
+            enums |= {path} if kind == "enum" else set()
+        elif line.startswith("}"):
+            scope.pop()
+        elif match := re.match(r"rpc (\w+)\s*\((\w+)\)", line):
+            requests[match[1]] = match[2]
+        elif match := FIELD.match(line):
+            path = ".".join(part for part in scope if part)
+            messages[path].append((match[1], match[2], match[3], int(match[4])))
+    return messages, enums, requests
+
+
+MESSAGES, ENUMS, REQUESTS = contract()
+
+
+def varint(value):
+    out = b""
+    while value >= 0x80:
+        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
+    return out + bytes([value])
+
+
+def delimited(number, content):
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def filled(path, depth=0):
+    """A message with a value in each of its fields."""
+    out = b""
+    for label, kind, name, number in MESSAGES[path] if depth <= MAX_DEPTH else []:
+        nested = [f"{path}.{kind}", kind]
+        if kind == "bytes":
+            out += delimited(number, bytes([1] * 16))
+        elif kind == "string":
+            out += delimited(number, b"tcp://h:1" if name == "endpoint" else b"k")
+        elif inner := next((each for each in nested if each in MESSAGES and each not in ENUMS), None):
+            out += delimited(number, filled(inner, depth + 1))
+        else:
+            one = (1).to_bytes(FIXED[kind], "little") if kind in FIXED else b"\x01"
+            wire = {4: 5, 8: 1}.get(FIXED.get(kind), 0)
+            packed = label == "repeated "
+            out += delimited(number, one) if packed else varint(number << 3 | wire) + one
+    return out
+
+
+def methods():
+    """Number, name and least role of each method."""
+    table = (RPC / "src/method.rs").read_text().split("\nmethods! {")[1]
+    return [(int(n), name, role) for name, n, role in re.findall(r"(\w+) = (\d+): (\w+), ", table)]
+
+
+def connections():
+    """What peers send first, and for each role the requests of all of its methods."""
+    hello = delimited(1, bytes(15) + b"\x07") + delimited(2, b"secret") + b"\x20\x01"
+    preface = b"\xa7MCRPC\r\n" + struct.pack("<HHI", 2, len(hello), 16 << 20) + hello
+    seeds = defaultdict(bytes, preface=preface)
+    for number, name, role in methods():
+        request = filled(REQUESTS[name])
+        seeds[role.lower()] += struct.pack("<IQHBBI", len(request), number, number, 0, 0, 1000) + request
+    return seeds
+
+
+def variant(number, count):
+    return struct.pack("<I", ((number << 32) // count) + 1)
+
+
+def element(number, count, *fields):
+    return b"\x01" + variant(number, count) + b"".join(fields)
+
+
+def u8(value):
+    return struct.pack("<B", value)
+
+
+def u16(value):
+    return struct.pack("<H", value)
+
+
+def u64(value):
+    return struct.pack("<Q", value)
+
+
+def alloc_operations(draw):
+    """The operations of `alloc_ops`: number of the variant, then its fields."""
+    size, small = draw.randrange(1, 1 << 16), draw.randrange(1, 4096)
+    choice, power = u8(draw.randrange(256)), u8(draw.randrange(8))
+    kinds = [(0, u64(size)), (1, u16(small)), (2,), (3,), (4, u64(size), u64(1 << draw.randrange(12)))]
+    kinds += [(5, u16(small), power), (6, choice), (7, choice), (8,), (9, u64(size)), (10, u16(small)), (11,)]
+    # Mostly allocations and frees, so that there is something to be freed.
+    return draw.choice(kinds if draw.random() < 0.3 else [kinds[0], kinds[1], kinds[5], kinds[6]])
+
+
+def slab_operations(draw):
+    """The operations of `slab_ops`."""
+    size, choice = draw.randrange(1, 1 << 14), u8(draw.randrange(256))
+    extent = b"\x01" + u16(draw.randrange(16)) + u16(size & 0xFFF) + b"\x00"
+    kinds = [(0, u64(size), u64(64)), (1, u16(size), u8(draw.randrange(8))), (2,), (3, choice), (4,)]
+    kinds += [(5, choice), (6, u64(draw.randrange(1 << 20))), (7,), (8, extent), (9,)]
+    return draw.choice(kinds if draw.random() < 0.3 else [kinds[0], kinds[1], kinds[1], kinds[3]])
+
+
+def asks(draw, order):
+    """The calls of `rpc_messages`, each with every field filled once."""
+    out = b""
+    for index in order:
+        who = variant(6, 7) if draw.random() < 0.5 else variant(draw.randrange(7), 7)
+        call = u8(index) + who + b"\x00" + u16(draw.randrange(100))
+        out += b"\x01" + call + b"\x01" + u8(draw.randrange(256)) + b"\x00" + b"\x00"
+    return out
+
+
+def write(target, seeds):
+    folder = FUZZ / "seeds" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in seeds.items():
+        (folder / name).write_bytes(content)
+
+
+def main():
+    draw = random.Random(1)
+    write("rpc_frame", connections())
+    count = len(methods())
+    orders = {"in-order": range(count), "mixed": [draw.randrange(count) for _ in range(200)]}
+    write("rpc_messages", {name: asks(draw, order) for name, order in orders.items()})
+    for target, operations, variants, head in (
+        ("alloc_ops", alloc_operations, 12, u64(1 << 20) + u16(1000)),
+        ("slab_ops", slab_operations, 10, u64(1 << 18) + u8(1) + b"\x00"),
+    ):
+        lengths = {"short": 20, "long": 150}
+        write(target, {
+            name: head + b"".join(element(kind, variants, *fields) for kind, *fields in
+                                  (operations(draw) for _ in range(length)))
+            for name, length in lengths.items()
+        })
+
+
+if __name__ == "__main__":
+    main()
