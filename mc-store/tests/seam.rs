@@ -1,6 +1,8 @@
 //! The client takes nothing from the operating system that its environment did not hand in. What
 //! would make one run differ from the next stands in one file, `src/environment/system.rs`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

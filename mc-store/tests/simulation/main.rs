@@ -8,6 +8,8 @@
 //! `select!`) is seeded only with `tokio_unstable`. One runtime whose clock jumps from timer to
 //! timer is both repeatable and faster.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod network;
 mod transport;
 mod workload;

@@ -248,9 +248,9 @@ impl Oracle {
 
     /// The medium that a put goes to.
     fn medium_for(&self, config: &ReplicateConfig) -> MediaType {
-        let named = |name: &Box<str>| {
+        let named = |name: &str| {
             let mut open = self.segments.values().filter(|it| it.status.is_allocatable());
-            open.find(|segment| segment.spec.name == *name).map(|segment| segment.spec.medium)
+            open.find(|segment| *segment.spec.name == *name).map(|segment| segment.spec.medium)
         };
         let preferred = config.preferred_segments.iter();
         let mut preferred = preferred.filter(|name| !config.excluded_segments.contains(name));
@@ -258,7 +258,7 @@ impl Oracle {
             let mut media = MediaType::ALL.into_iter();
             media.find(|medium| self.open_of(*medium).next().is_some()).unwrap_or_default()
         };
-        config.medium.or_else(|| preferred.find_map(named)).unwrap_or_else(or_first)
+        config.medium.or_else(|| preferred.find_map(|name| named(name))).unwrap_or_else(or_first)
     }
 
     pub(super) fn check_grant(&mut self, put: &PutStart<'_>, grant: &PutGrant) {
