@@ -20,7 +20,7 @@ pub use by_key::{Positions, by_key};
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
     GetInto, HotCacheConfig, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put,
-    PutMode, PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat,
+    PutMode, PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat, VramError, VramStage,
 };
 pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
 pub use environment::{Environment, System, Work};

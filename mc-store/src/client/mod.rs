@@ -35,6 +35,7 @@ mod settle;
 mod store;
 mod tasks;
 mod unstoppable;
+mod vram;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub use metrics::{
 pub use put::{Put, PutMode, PutOutcome};
 pub use reports::ReportMetrics;
 pub use segments::{MountedSegment, SegmentError, SegmentOptions};
+pub use vram::{VramError, VramStage};
 
 use self::core::Core;
 

@@ -1,0 +1,183 @@
+//! Values in a GPU's memory, put and got through pinned memory of the host.
+
+use std::ops::Range;
+
+use mc_transport::cuda::{CudaDevice, CudaError, VramBuffer};
+use mc_transport::{Memory, MemorySlice};
+use mc_types::ErrorCode;
+
+use super::{Client, PutOutcome};
+use crate::ReplicateConfig;
+use crate::error::{GetError, PutError};
+
+/// Pinned memory of the host, for one value at a time on its way between peers and a GPU.
+#[derive(Debug)]
+pub struct VramStage {
+    device: CudaDevice,
+    len: usize,
+    /// `None` while a call uses it, and after one that was dropped before its end: bytes for
+    /// that one may still arrive.
+    memory: Option<Memory>,
+}
+
+impl VramStage {
+    /// Pins room for values of up to `len` bytes, which takes milliseconds.
+    ///
+    /// # Errors
+    /// As [`CudaDevice::pinned`].
+    pub fn new(device: &CudaDevice, len: usize) -> Result<Self, CudaError> {
+        Ok(Self { device: device.clone(), len, memory: Some(device.pinned(len)?) })
+    }
+
+    async fn take(&mut self) -> Result<Memory, VramError> {
+        if let Some(memory) = self.memory.take() {
+            return Ok(memory);
+        }
+        let (device, len) = (self.device.clone(), self.len);
+        Ok(blocking(move || device.pinned(len)).await?)
+    }
+
+    fn part(&self, memory: &Memory, len: usize) -> Result<MemorySlice, VramError> {
+        memory.slice(0, len).ok_or(VramError::TooLong { len, room: self.len })
+    }
+}
+
+/// Why a value is not put from, or got into, a GPU's memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VramError {
+    /// The bytes could not be copied between the GPU and the host.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    /// The value is longer than the stage.
+    #[error("{len} bytes do not fit in a stage of {room}; make it longer")]
+    TooLong {
+        /// Bytes of the value.
+        len: usize,
+        /// Bytes of the stage.
+        room: usize,
+    },
+    /// The value could not be stored.
+    #[error(transparent)]
+    Put(#[from] PutError),
+    /// The value could not be read.
+    #[error(transparent)]
+    Get(#[from] GetError),
+}
+
+impl VramError {
+    /// The cause's number.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Cuda(_) => ErrorCode::Internal,
+            Self::TooLong { .. } => ErrorCode::InvalidParams,
+            Self::Put(error) => error.code(),
+            Self::Get(error) => error.code(),
+        }
+    }
+}
+
+impl Client {
+    /// Stores a range of a GPU's memory as the value of `key`, as [`put_from`](Self::put_from)
+    /// stores memory of the host. It is copied to `stage` first, and must not change until this
+    /// is done; work of the GPU that writes it must have been waited for.
+    ///
+    /// ```
+    /// # mc_store::doctest::with_client(|client| async move {
+    /// use mc_store::{ReplicateConfig, VramStage};
+    /// use mc_transport::cuda::Cuda;
+    /// let Ok(device) = Cuda::load().and_then(|cuda| cuda.device(0)) else {
+    ///     return Ok(()); // This host has no GPU.
+    /// };
+    /// let (block, mut stage) = (device.allocate(4096)?, VramStage::new(&device, 4096)?);
+    /// let config = ReplicateConfig::default();
+    /// client.put_from_vram("block", &block, 0..4096, &mut stage, &config).await?;
+    /// assert_eq!(client.get_into_vram("block", &block, 0, &mut stage).await?, 4096);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    /// [`VramError`]; nothing is stored then.
+    pub async fn put_from_vram(
+        &self,
+        key: &str,
+        source: &VramBuffer,
+        range: Range<usize>,
+        stage: &mut VramStage,
+        config: &ReplicateConfig,
+    ) -> Result<PutOutcome, VramError> {
+        let memory = stage.take().await?;
+        let staged = stage.part(&memory, range.len());
+        let outcome = match staged {
+            Ok(staged) => self.put_staged(key, source, range.start, staged, config).await,
+            Err(error) => Err(error),
+        };
+        stage.memory = Some(memory);
+        outcome
+    }
+
+    async fn put_staged(
+        &self,
+        key: &str,
+        source: &VramBuffer,
+        at: usize,
+        staged: MemorySlice,
+        config: &ReplicateConfig,
+    ) -> Result<PutOutcome, VramError> {
+        let (vram, into) = (source.clone(), staged.clone());
+        blocking(move || vram.read(at, &into)).await?;
+        Ok(self.put_from(key, &staged, config).await?)
+    }
+
+    /// Reads the value of `key` into a GPU's memory, from `at` on, and returns how many bytes it
+    /// has. They are verified in `stage`, and there for the GPU when this returns.
+    ///
+    /// # Errors
+    /// [`VramError`]; nothing is written to `target` then, unless copying to it failed.
+    pub async fn get_into_vram(
+        &self,
+        key: &str,
+        target: &VramBuffer,
+        at: usize,
+        stage: &mut VramStage,
+    ) -> Result<u64, VramError> {
+        let room = target.len().saturating_sub(at).min(stage.len);
+        let memory = stage.take().await?;
+        let staged = stage.part(&memory, room);
+        let outcome = match staged {
+            Ok(staged) => self.get_staged(key, target, at, &staged).await,
+            Err(error) => Err(error),
+        };
+        stage.memory = Some(memory);
+        outcome
+    }
+
+    async fn get_staged(
+        &self,
+        key: &str,
+        target: &VramBuffer,
+        at: usize,
+        staged: &MemorySlice,
+    ) -> Result<u64, VramError> {
+        let len = self.get_into(key, staged).await?;
+        let value = usize::try_from(len).ok().and_then(|len| staged.part(0, len));
+        let value = value.expect("a value that was read is no longer than its target");
+        let vram = target.clone();
+        blocking(move || vram.write(at, &value)).await?;
+        Ok(len)
+    }
+}
+
+/// Runs a call of the driver, which blocks, beside the asynchronous threads.
+async fn blocking<T: Send + 'static>(
+    call: impl FnOnce() -> Result<T, CudaError> + Send + 'static,
+) -> Result<T, CudaError> {
+    match tokio::task::spawn_blocking(call).await {
+        Ok(outcome) => outcome,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(CudaError::Ended),
+        },
+    }
+}
