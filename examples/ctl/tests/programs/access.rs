@@ -108,7 +108,7 @@ fn bytes_travel_over_quic_under_certificates() {
     let with = |args: &[&str]| ctl(&master.address, &[&files, args].concat());
     with(&["put", "k", "v"]).assert_ok();
     assert_eq!(with(&["get", "k"]).assert_ok().out, b"v");
-    ctl(&master.address, &["get", "k"]).assert_refused(1, "quic://");
+    ctl(&master.address, &["get", "k"]).assert_refused(1, "speaks TLS only");
     with(&["get", "k", "--transfer_tls_key=/no/such"]).assert_refused(2, "/no/such");
 }
 
