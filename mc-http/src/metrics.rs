@@ -34,10 +34,12 @@ impl MetricKind {
 /// let mut page = MetricsText::default();
 /// page.metric("requests_total", MetricKind::Counter, "Requests answered");
 /// page.sample("requests_total", &[("method", "Get")], 7);
-/// let expected = "# HELP requests_total Requests answered\n\
-///                 # TYPE requests_total counter\n\
-///                 requests_total{method=\"Get\"} 7\n";
-/// assert_eq!(page.into_string(), expected);
+/// let lines = [
+///     "# HELP requests_total Requests answered\n",
+///     "# TYPE requests_total counter\n",
+///     "requests_total{method=\"Get\"} 7\n",
+/// ];
+/// assert_eq!(page.into_string(), lines.concat());
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct MetricsText {

@@ -11,12 +11,12 @@ use crate::region::RegionTable;
 use crate::transport::{DynTransport, Link};
 
 #[derive(Default)]
-pub(super) struct SameHost;
+pub(super) struct SameHost {}
 
 #[allow(clippy::unused_self, clippy::unused_async, reason = "the signatures of its twin")]
 impl SameHost {
     pub(super) async fn start(_: &NodeConfig, _: &RegionTable) -> Result<Self, NodeError> {
-        Ok(Self)
+        Ok(Self {})
     }
 
     pub(super) fn shortcuts(&self) -> Vec<Shortcut> {
