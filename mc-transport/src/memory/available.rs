@@ -1,4 +1,4 @@
-//! How much memory and processor time work in the background may take.
+//! How much memory work in the background may take.
 
 /// Whether less than an eighth of the memory is available, of the host's or of the process's
 /// control group. `false` where the system does not say.
@@ -31,15 +31,6 @@ fn group_is_short() -> bool {
         (Some(limit), Some(used)) => limit.saturating_sub(used) < limit / 8,
         _ => false,
     })
-}
-
-/// Gives the calling thread the lowest priority.
-pub(super) fn yield_to_all() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: a thread may lower its own priority; 0 names it, and no memory is involved.
-    unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, 19)
-    };
 }
 
 #[cfg(test)]

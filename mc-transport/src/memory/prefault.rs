@@ -3,17 +3,22 @@
 //! The first write to a page costs several times what copying its bytes does: the system has to
 //! find a page, to zero it and to map it, and to do the latter once more for each process that
 //! shares it. Space that nobody has used yet is given out from its beginning to its end, so a write
-//! at one place announces writes behind it. A thread of the lowest priority populates that in the
+//! at one place announces writes behind it. A thread populates that in the
 //! meantime: no more of it than has been written so far, and never more than a window. Memory that
 //! will be written soon for certain ([`Memory::populate_ahead`](super::Memory::populate_ahead)) is
 //! populated by a window from the start.
+//!
+//! The thread rests after each step for as long as the step took. It must not have a low priority:
+//! the system locks the process's mappings while it populates, so every thread that maps memory, or
+//! touches a page for the first time, would wait for one that gets no processor.
 //!
 //! The thread stops for good where the system, or the process's group, is short of memory: pages
 //! that nobody may ever write must not push out those that somebody uses.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::Builder;
+use std::thread::{self, Builder};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -131,13 +136,15 @@ impl Block {
 
 /// Works until everything that was asked for is done, or the block is gone.
 fn populate(block: &Weak<Block>) {
-    available::yield_to_all();
     let mut until_asked = 0;
     while let Some(block) = block.upgrade() {
+        let begun = Instant::now();
         let is_short = until_asked == 0 && available::is_short();
         let Some(len) = block.populate_step(is_short) else { return };
         until_asked = if until_asked == 0 { ASK_AGAIN } else { until_asked };
         until_asked = until_asked.saturating_sub(len);
+        drop(block);
+        thread::sleep(begun.elapsed());
     }
 }
 
