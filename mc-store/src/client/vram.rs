@@ -8,6 +8,7 @@ use mc_types::ErrorCode;
 
 use super::{Client, PutOutcome};
 use crate::ReplicateConfig;
+use crate::environment::Environment;
 use crate::error::{GetError, PutError};
 
 /// Pinned memory of the host, for one value at a time on its way between peers and a GPU.
@@ -29,12 +30,12 @@ impl VramStage {
         Ok(Self { device: device.clone(), len, memory: Some(device.pinned(len)?) })
     }
 
-    async fn take(&mut self) -> Result<Memory, VramError> {
+    async fn take(&mut self, environment: &dyn Environment) -> Result<Memory, VramError> {
         if let Some(memory) = self.memory.take() {
             return Ok(memory);
         }
         let (device, len) = (self.device.clone(), self.len);
-        Ok(blocking(move || device.pinned(len)).await?)
+        Ok(blocking(environment, move || device.pinned(len)).await?)
     }
 
     fn part(&self, memory: &Memory, len: usize) -> Result<MemorySlice, VramError> {
@@ -107,7 +108,7 @@ impl Client {
         stage: &mut VramStage,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, VramError> {
-        let memory = stage.take().await?;
+        let memory = stage.take(self.environment()).await?;
         let staged = stage.part(&memory, range.len());
         let outcome = match staged {
             Ok(staged) => self.put_staged(key, source, range.start, staged, config).await,
@@ -115,6 +116,10 @@ impl Client {
         };
         stage.memory = Some(memory);
         outcome
+    }
+
+    fn environment(&self) -> &dyn Environment {
+        &*self.core.settings.environment
     }
 
     async fn put_staged(
@@ -126,7 +131,7 @@ impl Client {
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, VramError> {
         let (vram, into) = (source.clone(), staged.clone());
-        blocking(move || vram.read(at, &into)).await?;
+        blocking(self.environment(), move || vram.read(at, &into)).await?;
         Ok(self.put_from(key, &staged, config).await?)
     }
 
@@ -143,7 +148,7 @@ impl Client {
         stage: &mut VramStage,
     ) -> Result<u64, VramError> {
         let room = target.len().saturating_sub(at).min(stage.len);
-        let memory = stage.take().await?;
+        let memory = stage.take(self.environment()).await?;
         let staged = stage.part(&memory, room);
         let outcome = match staged {
             Ok(staged) => self.get_staged(key, target, at, &staged).await,
@@ -164,20 +169,19 @@ impl Client {
         let value = usize::try_from(len).ok().and_then(|len| staged.part(0, len));
         let value = value.expect("a value that was read is no longer than its target");
         let vram = target.clone();
-        blocking(move || vram.write(at, &value)).await?;
+        blocking(self.environment(), move || vram.write(at, &value)).await?;
         Ok(len)
     }
 }
 
 /// Runs a call of the driver, which blocks, beside the asynchronous threads.
 async fn blocking<T: Send + 'static>(
+    environment: &dyn Environment,
     call: impl FnOnce() -> Result<T, CudaError> + Send + 'static,
 ) -> Result<T, CudaError> {
-    match tokio::task::spawn_blocking(call).await {
-        Ok(outcome) => outcome,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(CudaError::Ended),
-        },
+    match environment.blocking(call).await {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        None => Err(CudaError::Ended),
     }
 }
