@@ -55,13 +55,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use mc_rpc::blocking::in_place;
 use mc_rpc::{ClusterReport, ObjectDescription, Refusal, ReplicaDescription, ReplicaPage};
+use mc_transport::cuda::VramBuffer;
 use mc_transport::{Memory, MemorySlice};
 use mc_types::{ClientId, Endpoint, Generation, ObjectKey, SegmentId, TaskId};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::client::{
     ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MountedSegment, Put, PutMode,
-    PutOutcome, SegmentError, SegmentOptions, Stat,
+    PutOutcome, SegmentError, SegmentOptions, Stat, VramError, VramStage,
 };
 use crate::config::ClientConfig;
 pub use crate::error::GivenUp;
@@ -432,6 +433,14 @@ impl Client {
                 source: &MemorySlice,
                 config: &ReplicateConfig,
             ) -> Result<PutOutcome, PutError>;
+            fn put_from_vram(
+                &self,
+                key: &str,
+                source: &VramBuffer,
+                range: Range<usize>,
+                stage: &mut VramStage,
+                config: &ReplicateConfig,
+            ) -> Result<PutOutcome, VramError>;
             fn put_parts(
                 &self,
                 key: &str,
@@ -476,6 +485,13 @@ impl Client {
                 offset: u64,
                 target: &MemorySlice,
             ) -> Result<u64, GetError>;
+            fn get_into_vram(
+                &self,
+                key: &str,
+                target: &VramBuffer,
+                at: usize,
+                stage: &mut VramStage,
+            ) -> Result<u64, VramError>;
             fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, GetError>>;
             fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, GetError>>;
             fn exist(&self, key: &str) -> Result<bool, CallError>;
