@@ -31,11 +31,23 @@ SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 SEGMENT = 2 << 30
 THREADS = 8
 
+
+def listed(*sizes: int) -> str:
+    return ",".join(map(str, sizes))
+
+
+#: What is measured on a cluster, and with which argument; puts into fresh memory have their own.
+CLUSTERS = (
+    {"fresh": listed(1 << 20, 16 << 20)},
+    {"measure": listed(*SIZES), "rate": str(THREADS)},
+)
+
 #: Highest ratio of the times (for a rate: lowest ratio of the rates) that is claimed.
 TARGETS: dict[tuple[str, int | None], float] = {
     **{("exist", size): 0.5 for size in SIZES},
     **{("get_into", size): 0.5 if size < 16 << 20 else 0.35 for size in SIZES},
     **{("put", size): 0.3 for size in SIZES if size >= 1 << 20},
+    ("fresh_put", 1 << 20): 0.25,
     ("exist_rate", None): 2.5,
 }
 
@@ -113,8 +125,8 @@ def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def measure(system: System, logs: Path) -> Figures:
-    """Runs one cluster of the system, and every measurement on it."""
+def measure(system: System, roles: dict[str, str], logs: Path) -> Figures:
+    """Runs one cluster of the system, and the measurements of some roles on it."""
     log = logs / f"{system.name}.log"
     with ExitStack() as stack:
         master = stack.enter_context(running(system.master, log))
@@ -133,10 +145,7 @@ def measure(system: System, logs: Path) -> Figures:
             if not line:
                 raise RuntimeError(f"no memory was contributed; see {log}")
         figures: Figures = {}
-        for role, argument in (
-            ("measure", ",".join(map(str, SIZES))),
-            ("rate", str(THREADS)),
-        ):
+        for role, argument in roles.items():
             done = subprocess.run(
                 [system.python, MEMBER, role, *common, argument],
                 stdout=subprocess.PIPE,
@@ -187,8 +196,12 @@ def main() -> None:
         os.sched_setaffinity(0, {min(everywhere)} if placement == "same" else everywhere)
         rounds: dict[str, list[Figures]] = defaultdict(list)
         for _ in range(options.rounds):
-            for system in systems(options.venv):
-                rounds[system.name].append(measure(system, options.logs))
+            figures: dict[str, Figures] = defaultdict(dict)
+            for roles in CLUSTERS:
+                for system in systems(options.venv):
+                    figures[system.name] |= measure(system, roles, options.logs)
+            for name, measured in figures.items():
+                rounds[name].append(measured)
         good &= report(placement, rounds)
     sys.exit(0 if good else 1)
 

@@ -143,19 +143,41 @@ impl Mapping {
     ///
     /// # Panics
     /// When they leave the mapping.
+    #[cfg(target_os = "linux")]
     pub(super) fn populate_now(&self, start: usize, len: usize) -> io::Result<()> {
+        self.advise(start, len, libc::MADV_POPULATE_WRITE)
+    }
+
+    /// The same, for a reader: cheaper where the pages exist and are not in this process's page
+    /// table. A writer finds them there, too, when the memory is shared and not on a disk.
+    ///
+    /// # Errors
+    /// As [`populate_now`](Self::populate_now).
+    ///
+    /// # Panics
+    /// As [`populate_now`](Self::populate_now).
+    #[cfg(target_os = "linux")]
+    pub(super) fn populate_to_read(&self, start: usize, len: usize) -> io::Result<()> {
+        self.advise(start, len, libc::MADV_POPULATE_READ)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn advise(&self, start: usize, len: usize, advice: libc::c_int) -> io::Result<()> {
         let first = self.locate(start, len).cast();
-        #[cfg(target_os = "linux")]
         // SAFETY: `locate` checked that the range lies in this mapping, and
         // populating changes no content.
-        let done = unsafe { libc::madvise(first, len, libc::MADV_POPULATE_WRITE) };
-        #[cfg(target_os = "linux")]
-        return if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-        #[cfg(not(target_os = "linux"))]
-        {
-            let _: *mut libc::c_void = first;
-            Err(io::Error::from_raw_os_error(libc::EINVAL))
-        }
+        let done = unsafe { libc::madvise(first, len, advice) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn populate_now(&self, _start: usize, _len: usize) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn populate_to_read(&self, start: usize, len: usize) -> io::Result<()> {
+        self.populate_now(start, len)
     }
 
     /// Touches a byte of every page without changing it.
@@ -205,6 +227,17 @@ pub(super) fn resident_pages(mapping: &Mapping) -> usize {
     };
     assert_eq!(done, 0, "{}", io::Error::last_os_error());
     pages.iter().filter(|&&page| page & 1 == 1).count()
+}
+
+/// Pages of the mapping that are in this process's page table.
+#[cfg(all(test, target_os = "linux"))]
+pub(super) fn entered_pages(mapping: &Mapping) -> usize {
+    use std::os::unix::fs::FileExt;
+    let first = mapping.base.addr().get() / page_size();
+    let mut entries = vec![0; mapping.len.div_ceil(page_size()) * 8];
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    pagemap.read_exact_at(&mut entries, first as u64 * 8).unwrap();
+    entries.as_chunks::<8>().0.iter().filter(|entry| u64::from_ne_bytes(**entry) >> 63 == 1).count()
 }
 
 #[cfg(test)]
