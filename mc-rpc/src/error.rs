@@ -33,7 +33,7 @@ pub enum RpcError {
         source: Arc<io::Error>,
     },
     /// The text is no address; nothing was sent.
-    #[error("the master's address {addr:?} {reason}")]
+    #[error("the master's address {reason}")]
     Address {
         /// The address as configured.
         addr: Arc<str>,
@@ -266,31 +266,31 @@ pub enum AddressError {
     #[error("names no master; write host:port, unix:/path, or several with commas in between")]
     Empty,
     /// There is no port.
-    #[error("has no port: {element}; write host:port")]
+    #[error("{element:?} has no port; write host:port")]
     NoPort {
         /// The element of the list.
         element: Box<str>,
     },
     /// There is no host.
-    #[error("has no host: {element}; write host:port")]
+    #[error("{element:?} has no host; write host:port")]
     NoHost {
         /// The element of the list.
         element: Box<str>,
     },
     /// The port is no number from 1 to 65535.
-    #[error("has a bad port: {element}; ports are 1 to 65535")]
+    #[error("{element:?} has a bad port; ports are 1 to 65535")]
     BadPort {
         /// The element of the list.
         element: Box<str>,
     },
     /// The host contains a colon and no brackets around it.
-    #[error("has a bad host: {element}; write an IPv6 address as [::1]:port")]
+    #[error("{element:?} has a bad host; write an IPv6 address as [::1]:port")]
     BadHost {
         /// The element of the list.
         element: Box<str>,
     },
     /// The path of a Unix socket is relative or too long.
-    #[error("has a bad path: {element}; a socket's path begins with / and has at most 107 bytes")]
+    #[error("{element:?} has a bad path; a socket's path begins with / and has at most 107 bytes")]
     BadPath {
         /// The element of the list.
         element: Box<str>,

@@ -257,7 +257,7 @@ mod tests {
         for (target, words) in [
             ("", "names no master"),
             ("a:1,,b:2", "names no master"),
-            ("host", "has no port: host;"),
+            ("host", "\"host\" has no port;"),
             (":50051", "has no host"),
             ("host:", "bad port"),
             ("host:0", "bad port"),
