@@ -1,7 +1,8 @@
 """Builds the package, as PEP 517 asks: maturin, and what maturin does not do.
 
-* The programs (`mc-master`, `mc-client`, `mc-ctl`) are built by cargo and go into the wheel as
-  scripts, so that an environment with the package has them in its `bin`.
+* The programs (`mc-master`, `mc-node`, `mc-ctl`) are built by cargo and go into the wheel as
+  scripts, so that an environment with the package has them in its `bin`; so does `mc-client`, the
+  former name of `mc-node`.
 * A wheel can be made for hosts older than this one, and for others, with the linker and the
   headers of Zig.
 * The source distribution is the whole workspace: the package needs all of its crates.
@@ -34,7 +35,8 @@ from typing import Any
 
 import maturin
 
-PROGRAMS = ("mc-master", "mc-client", "mc-ctl")
+PACKAGES = ("mc-master", "mc-node", "mc-ctl")
+PROGRAMS = (*PACKAGES, "mc-client")
 
 PROJECT = Path(__file__).resolve().parents[1]
 WORKSPACE = PROJECT.parents[1]
@@ -110,7 +112,7 @@ class Settings:
         if self.rust_target is not None:
             command = ["cargo-zigbuild", "zigbuild", "--target", f"{self.rust_target}.{self.glibc}"]
         command += ["--locked", "--profile", self.profile]
-        for name in PROGRAMS:
+        for name in PACKAGES:
             command += ["--package", name]
         command += ["--message-format", "json-render-diagnostics"]
         print("Running", " ".join(command), flush=True)

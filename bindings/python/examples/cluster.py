@@ -1,7 +1,7 @@
 """Two clients of a cluster, and arrays that go from one to the other without a copy in between.
 
 mc-master &
-mc-client --global_segment_size=1GB &
+mc-node --global_segment_size=1GB &
 python cluster.py 127.0.0.1:50051
 """
 

@@ -181,22 +181,22 @@ class Master(Program):
 
 
 class Node(Program):
-    """An `mc-client` that contributes memory to the pool of `master`, mounted."""
+    """An `mc-node` that contributes memory to the pool of `master`, mounted."""
 
     def __init__(self, master: str, size: str = "64MB", flags: Sequence[str] = ()) -> None:
         super().__init__(
             [
-                binary("mc-client"),
+                binary("mc-node"),
                 f"--master_server_address={master}",
                 f"--global_segment_size={size}",
                 "--port=0",
                 *flags,
             ]
         )
-        ready = self.expect(r"ready: segment (\S+), .* dummy clients at \S+:(\d+)")
+        ready = self.expect(r"ready: segment (\S+), .* thin clients at \S+:(\d+)")
         #: The name of its segment.
         self.segment = ready[1]
-        #: Where a dummy client of this host finds it.
+        #: Where a thin client of this host finds it.
         self.dummy_address = f"127.0.0.1:{ready[2]}"
 
 

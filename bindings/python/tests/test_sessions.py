@@ -133,7 +133,7 @@ def test_number_of_get_sessions_is_bounded(
 def reader(
     request: pytest.FixtureRequest, cluster: Cluster, new_store: NewStore
 ) -> Iterator[MooncakeDistributedStore]:
-    """A member of the cluster, and one that has the real client of its host read."""
+    """A member of the cluster, and one that has the node agent of its host read."""
     if request.param == "member":
         yield new_store(cluster)
         return

@@ -481,7 +481,7 @@ def test_replicas_are_cleared(new_cluster: NewCluster, new_store: NewStore) -> N
     assert store.batch_replica_clear([]) == []
 
 
-def test_a_dummy_client_uses_memory_that_is_shared(cluster: Cluster, key: str) -> None:
+def test_a_thin_client_uses_memory_that_is_shared(cluster: Cluster, key: str) -> None:
     store = MooncakeDistributedStore()
     server = cluster.nodes[0].dummy_address
     assert store.setup_dummy(1 << 20, 16 << 20, server) == 0

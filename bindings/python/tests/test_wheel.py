@@ -22,7 +22,9 @@ pytestmark = pytest.mark.skipif(
     "MC_STORE_WHEEL" not in os.environ, reason="MC_STORE_WHEEL names no wheel to test"
 )
 
-PROGRAMS = ["mc-client", "mc-ctl", "mc-master"]
+PROGRAMS = ["mc-client", "mc-ctl", "mc-master", "mc-node"]
+#: Former names of programs, and the names of today.
+RENAMED = {"mc-client": "mc-node"}
 
 #: What glibc itself consists of, and the unwinder of gcc, which every distribution installs.
 LIBC = r"(linux-vdso|ld-linux[\w-]*|lib(c|m|dl|rt|pthread|util|gcc_s))\.so[.\d]*"
@@ -79,7 +81,7 @@ def test_programs_run(scripts: Path, wheel: Path) -> None:
     version = wheel.name.split("-")[1]
     for name in PROGRAMS:
         said = subprocess.check_output([scripts / name, "--version"], env={}, text=True, timeout=30)
-        assert said.split() == [name, version]
+        assert said.split() == [RENAMED.get(name, name), version]
 
 
 def test_imports_fast_without_anything_else(scripts: Path) -> None:

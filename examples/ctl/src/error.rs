@@ -26,7 +26,7 @@ pub(crate) enum CtlError {
          split the value"
     )]
     TooLarge { largest: ByteSize },
-    #[error("there is no segment to hold the value; start a node with mc-client")]
+    #[error("there is no segment to hold the value; start a node with mc-node")]
     NoSegment,
     #[error("{key:?} is not stored")]
     Put { key: String, source: PutError },

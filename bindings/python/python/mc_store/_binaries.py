@@ -1,4 +1,4 @@
-"""The programs that come with the package: ``mc-master``, ``mc-client``, ..."""
+"""The programs that come with the package: ``mc-master``, ``mc-node``, ..."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def master() -> NoReturn:
 
 def client() -> NoReturn:
     """The console script ``mooncake_client``."""
-    execute("mc-client")
+    execute("mc-node")
 
 
 def _candidates(name: str) -> Iterator[Path]:

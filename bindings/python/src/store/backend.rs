@@ -1,4 +1,4 @@
-//! Who does the work: a client of this process, or the real client of the host.
+//! Who does the work: a client of this process, or the node agent of the host.
 
 use std::future::Future;
 use std::ops::Range;
@@ -184,7 +184,7 @@ impl Backend {
     pub(super) fn is_reachable(&self) -> bool {
         match &self.own {
             Some(own) => matches!(wait_for(&self.store, own.as_async().ping()), Ok(Ok(_))),
-            // The real client asks the master.
+            // The node agent asks the master.
             None => self.exist("health check").is_ok(),
         }
     }
@@ -206,10 +206,10 @@ impl Backend {
         }
     }
 
-    /// The client of this process; a dummy client has none, and `what` is refused.
+    /// The client of this process; a thin client has none, and `what` is refused.
     pub(super) fn own(&self, what: &str) -> Result<&blocking::Client, Failure> {
         self.own.as_ref().ok_or_else(|| {
-            tracing::warn!("{what} is not for a dummy client; ask the real client's process");
+            tracing::warn!("{what} is not for a thin client; ask the node agent's process");
             Failure::NOT_SUPPORTED
         })
     }

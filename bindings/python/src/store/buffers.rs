@@ -38,7 +38,7 @@ impl Store {
     /// alloc_from_mem_pool(self, size: int) -> int
     ///
     /// The address of size bytes of the memory that a store after setup_dummy shares with its
-    /// real client, from and into which values move without a copy. It is never given back. 0
+    /// node agent, from and into which values move without a copy. It is never given back. 0
     /// when there is no such memory, or not so much.
     fn alloc_from_mem_pool(&self, size: Size) -> PyResult<usize> {
         let Some(session) = self.session()? else { return Ok(0) };

@@ -7,8 +7,8 @@ use super::arguments::Size;
 use crate::error::{Chain, OK};
 use crate::memory::HostMemory;
 
-/// Allocates memory that processes of this host can share: a real client reads and writes it
-/// without a copy, when it is registered with the dummy client.
+/// Allocates memory that processes of this host can share: a node agent reads and writes it
+/// without a copy, when it is registered with the thin client.
 #[pyclass(frozen, module = "mc_store.mooncake.store")]
 #[derive(Debug, Default)]
 pub(crate) struct MooncakeHostMemAllocator;

@@ -127,7 +127,7 @@ impl Store {
 
     /// setup_dummy(self, mem_pool_size: int, local_buffer_size: int, server_address: str) -> int
     ///
-    /// Becomes a light client of the real client (the program mc-client) that serves
+    /// Becomes a thin client of the node agent (the program mc-node) that serves
     /// server_address, "host:port", on this host. Values travel through memory that both share:
     /// mem_pool_size bytes that alloc_from_mem_pool divides, and local_buffer_size bytes for
     /// values that other calls put and get. Returns 0 or a negative number.

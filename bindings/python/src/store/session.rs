@@ -32,7 +32,7 @@ pub(super) struct Session {
     pool: Option<Pool>,
 }
 
-/// The memory of a dummy client that `alloc_from_mem_pool` divides. Parts are never given back.
+/// The memory of a thin client that `alloc_from_mem_pool` divides. Parts are never given back.
 #[derive(Debug)]
 struct Pool {
     memory: Memory,
@@ -58,7 +58,7 @@ impl Session {
         Ok(Self::new(Backend::member(client), hostname, config, None))
     }
 
-    /// Becomes a dummy client of the real client at `server`.
+    /// Becomes a thin client of the node agent at `server`.
     pub(super) fn attach(
         server: &str,
         mem_pool_size: usize,
@@ -67,7 +67,7 @@ impl Session {
         let mut builder = runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).thread_name("mc-dummy").enable_all().build();
         let runtime = runtime.map_err(|error| {
-            tracing::warn!("cannot start the runtime of a dummy client: {error}");
+            tracing::warn!("cannot start the runtime of a thin client: {error}");
             Failure::INTERNAL
         })?;
         let mut builder = DummyClient::builder().server(server);
@@ -112,7 +112,7 @@ impl Session {
         self.config.local_buffer_size.map_or(0, ByteSize::as_u64)
     }
 
-    /// Takes `len` bytes of the memory that a dummy client shares with the real one.
+    /// Takes `len` bytes of the memory that a thin client shares with the node agent.
     pub(super) fn allocate(&self, len: usize) -> Option<MemorySlice> {
         let pool = self.pool.as_ref()?;
         let mut used = pool.used.lock();

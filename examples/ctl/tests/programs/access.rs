@@ -102,7 +102,7 @@ fn bytes_travel_over_quic_under_certificates() {
     ];
     args.extend(files.iter().cloned());
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let node = start("mc-client", &args);
+    let node = start("mc-node", &args);
     node.wait_out(|line| line.contains("quic://127.0.0.1:").then_some(()));
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let with = |args: &[&str]| ctl(&master.address, &[&files, args].concat());
@@ -148,10 +148,10 @@ fn a_cluster_where_everybody_is_known() {
     };
     let stranger = node("stranger");
     let stranger: Vec<&str> = stranger.iter().map(String::as_str).collect();
-    run("mc-client", &stranger).assert_refused(1, "does not know the client certificate");
+    run("mc-node", &stranger).assert_refused(1, "does not know the client certificate");
     let known = node("node-7");
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let node = start("mc-client", &known);
+    let node = start("mc-node", &known);
     node.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
 
     let good = flag("token_file", "good.token");
@@ -236,7 +236,7 @@ impl Teams {
         let master = Master::start(0, &[&[&*list], flags].concat());
         let at = format!("--master_server_address={}", master.address);
         let node = ["--global_segment_size=4MB", "--host=127.0.0.1", "--port=0"];
-        let node = start("mc-client", &[&node[..], &[&at, &token_files[2]]].concat());
+        let node = start("mc-node", &[&node[..], &[&at, &token_files[2]]].concat());
         node.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
         Self { _dir: dir, master, _node: node, token_files }
     }

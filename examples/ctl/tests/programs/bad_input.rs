@@ -28,12 +28,12 @@ fn command_lines_that_make_no_sense() {
         ("mc-master", "--eviction_ratio=7", "between 0 and 1"),
         ("mc-master", "--client_ttl=soon", "such as 10"),
         ("mc-master", "--default_kv_lease_ttl=1d", "such as 5000"),
-        ("mc-client", "--local_buffer=1", "unknown flag --local_buffer"),
-        ("mc-client", "--data_port=65536", "--data_port"),
-        ("mc-client", "--global_segment_size=lots", "such as 4GB"),
-        ("mc-client", "--global_segment_size=99999999TB", "does not fit"),
-        ("mc-client", "--protocol=rdma", "tcp or quic"),
-        ("mc-client", "--threads=many", "between 1 and 1024"),
+        ("mc-node", "--local_buffer=1", "unknown flag --local_buffer"),
+        ("mc-node", "--data_port=65536", "--data_port"),
+        ("mc-node", "--global_segment_size=lots", "such as 4GB"),
+        ("mc-node", "--global_segment_size=99999999TB", "does not fit"),
+        ("mc-node", "--protocol=rdma", "tcp or quic"),
+        ("mc-node", "--threads=many", "between 1 and 1024"),
         ("mc-ctl", "--mastre=x", "unknown flag --mastre"),
         ("mc-ctl", "vanish", "vanish"),
         ("mc-ctl", "put", "<KEY>"),
@@ -77,7 +77,7 @@ fn ports_in_use() {
     for flags in [["--port=0", &*format!("--data_port={port}")], [&format!("--port={port}"), ""]] {
         let flags = flags.into_iter().filter(|flag| !flag.is_empty());
         let all: Vec<&str> = node.iter().copied().chain(flags).collect();
-        run("mc-client", &all).assert_refused(1, "choose another port");
+        run("mc-node", &all).assert_refused(1, "choose another port");
     }
     let report = ctl(&master.address, &["stat", "--json"]).assert_ok();
     assert!(report.text().contains(r#""segments":[]"#), "{}", report.text());
@@ -89,7 +89,7 @@ fn nobody_answers_as_a_master() {
     let settings = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
     std::fs::write(&settings, "auto_discovery = true\ndevice_filters = ['no0']").unwrap();
     let config = format!("--config={}", settings.path().display());
-    run("mc-client", &[&nowhere, "--port=0", &config]).assert_refused(1, "no0");
+    run("mc-node", &[&nowhere, "--port=0", &config]).assert_refused(1, "no0");
     for verb in [&["stat"][..], &["ls"], &["put", "k", "v"], &["get", "k"], &["exist", "k"]] {
         ctl(NOWHERE, verb).assert_refused(1, NOWHERE);
     }
@@ -106,7 +106,7 @@ fn segments_that_cannot_be() {
     let master = Master::start(0, &[]);
     let node = |flags: &[&str]| {
         let at = format!("--master_server_address={}", master.address);
-        run("mc-client", &[&[&*at, "--port=0"], flags].concat())
+        run("mc-node", &[&[&*at, "--port=0"], flags].concat())
     };
     node(&["--global_segment_size=8000000TB"]).assert_refused(1, "contribute less");
     node(&["--global_segment_size=100TB"]).assert_refused(1, "contribute less");
@@ -126,7 +126,7 @@ fn keys_and_values_that_cannot_be() {
     let master = Master::start(0, &["--default_kv_lease_ttl=1ms"]);
     let at = &*master.address;
     ctl(at, &["put", "k", "v"]).assert_refused(1, "no segment is mounted");
-    ctl_with_input(at, &["put", "k"], b"v").assert_refused(1, "start a node with mc-client");
+    ctl_with_input(at, &["put", "k"], b"v").assert_refused(1, "start a node with mc-node");
     let _node = Node::start(at, "a", 0, "64KB");
 
     let (long, longest) = ("k".repeat(TOO_LONG), "k".repeat(TOO_LONG - 1));

@@ -74,7 +74,7 @@ fn a_full_address_still_reads_from_a_node() {
     let master = Master::start(0, &[]);
     let at = &*master.address;
     let node = start(
-        "mc-client",
+        "mc-node",
         &[
             "--host=127.0.0.1",
             "--port=0",
@@ -120,14 +120,14 @@ fn limits_that_let_nobody_in_are_refused() {
     }
     run("mc-master", &["--rpc_idle_timeout=0"]).assert_refused(2, "between 1s and 168h");
     for flag in ["--transfer_max_connections=0", "--transfer_max_connections_per_address=1000001"] {
-        run("mc-client", &[flag]).assert_refused(2, "between 1 and 1000000");
+        run("mc-node", &[flag]).assert_refused(2, "between 1 and 1000000");
     }
     for (program, flags) in [
         (
             "mc-master",
             &["rpc_max_connections", "rpc_max_connections_per_address", "rpc_idle_timeout"][..],
         ),
-        ("mc-client", &["transfer_max_connections", "transfer_max_connections_per_address"]),
+        ("mc-node", &["transfer_max_connections", "transfer_max_connections_per_address"]),
     ] {
         let help = run(program, &["--help"]).assert_ok();
         for flag in flags {

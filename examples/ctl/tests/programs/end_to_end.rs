@@ -146,7 +146,7 @@ fn the_programs_announce_themselves_and_the_master_shows_its_figures() {
     let ready = node.program.end_by(Signal::TERM);
     let expected = format!(
         "Mooncake client ready: segment a\\\"b, 16.00 MB at tcp://{node_at}, \
-         dummy clients at {dummies_at}, master {at}\n"
+         thin clients at {dummies_at}, master {at}\n"
     );
     assert_eq!(ready.text(), expected);
     let (at, port) = (at.to_owned(), master.port());
@@ -166,7 +166,7 @@ fn without_addresses_everybody_may_connect_and_the_log_says_so() {
     let port = master.wait_out(|line| line.strip_prefix("Port: ").map(str::to_owned));
     let at = format!("127.0.0.1:{port}");
     let node = start(
-        "mc-client",
+        "mc-node",
         &["--port=0", "--global_segment_size=1MB", &format!("--master_server_address={at}")],
     );
     // The address that reaches the master is the one to tell.
@@ -639,13 +639,13 @@ fn a_node_waits_for_a_master_that_is_not_up_yet() {
     gone.program.kill();
     let flags = ["--host=127.0.0.1", "--port=0", "--global_segment_size=1MB"];
     let at = format!("--master={address}");
-    let node = start("mc-client", &[&flags[..], &[&*at]].concat());
+    let node = start("mc-node", &[&flags[..], &[&*at]].concat());
     node.wait_err(|line| line.contains("waiting for the master").then_some(()));
     let _master = Master::start(port, &[]);
     node.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
     ctl(&address, &["put", "k", "v"]).assert_ok();
 
-    let other = start("mc-client", &[&flags[..], &["--master=127.0.0.1:1"]].concat());
+    let other = start("mc-node", &[&flags[..], &["--master=127.0.0.1:1"]].concat());
     other.wait_err(|line| line.contains("waiting for the master").then_some(()));
     assert_eq!(other.end_by(Signal::TERM).code, Some(0), "it ends while it waits");
 }
@@ -657,7 +657,7 @@ fn a_node_that_drains_loses_nothing() {
     let flags = ["--host=127.0.0.1", "--port=0", "--global_segment_size=16MB"];
     let named = format!("--master_server_address={at}");
     let leaver = ["--segment_name=leaver", "--drain_timeout=20s", &*named];
-    let leaver = start("mc-client", &[&flags[..], &leaver].concat());
+    let leaver = start("mc-node", &[&flags[..], &leaver].concat());
     leaver.wait_out(|line| line.starts_with("Mooncake client ready").then_some(()));
     for n in 0..20 {
         ctl(at, &["put", &format!("k{n}"), &format!("v{n}")]).assert_ok();

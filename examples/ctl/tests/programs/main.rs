@@ -7,6 +7,7 @@ mod connections;
 mod end_to_end;
 #[cfg(target_os = "linux")]
 mod memory;
+mod names;
 mod pages;
 #[cfg(target_os = "linux")]
 mod standalone;

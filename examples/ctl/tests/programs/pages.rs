@@ -24,8 +24,8 @@ fn assert_listed(program: &str, flags: &BTreeSet<String>, page: &str) {
 fn every_flag_is_in_its_program_s_page() {
     let pages = [
         ("mc-master", include_str!("../../../master/README.md")),
-        ("mc-client", include_str!("../../../client/README.md")),
-        ("mc-provider", include_str!("../../../provider/README.md")),
+        ("mc-node", include_str!("../../../node/README.md")),
+        ("mc-check", include_str!("../../../check/README.md")),
         ("mc-stress", include_str!("../../../stress/README.md")),
         ("mc-replay", include_str!("../../../replay/README.md")),
     ];

@@ -1,4 +1,4 @@
-//! A node that contributes nothing and works for the dummy clients of its host.
+//! A node that contributes nothing and works for the thin clients of its host.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
@@ -16,9 +16,9 @@ fn an_application_puts_and_gets_by_way_of_a_node() {
     let node = Node::start(at, "a", 0, "64MB");
     let flags = ["--host=127.0.0.1", "--port=0", "--global_segment_size=0"];
     let master_flag = format!("--master_server_address={at}");
-    let real = start("mc-client", &[&flags[..], &[&*master_flag]].concat());
+    let real = start("mc-node", &[&flags[..], &[&*master_flag]].concat());
     let served = real.wait_out(|line| {
-        let rest = line.strip_prefix("Mooncake client ready: no segment, dummy clients at ")?;
+        let rest = line.strip_prefix("Mooncake client ready: no segment, thin clients at ")?;
         Some(rest.split(',').next()?.to_owned())
     });
 
@@ -42,7 +42,7 @@ fn an_application_puts_and_gets_by_way_of_a_node() {
     let app = runtime.block_on(DummyClient::connect(&served)).unwrap();
     let asked = Instant::now();
     assert_eq!(real.end_by(Signal::TERM).code, Some(0));
-    assert!(asked.elapsed() < DEADLINE / 5, "a connected dummy client holds nothing up");
+    assert!(asked.elapsed() < DEADLINE / 5, "a connected thin client holds nothing up");
     let error = runtime.block_on(app.get("app/0")).unwrap_err();
     assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
 }
@@ -52,7 +52,7 @@ fn taken(len: u64) -> u64 {
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux");
     let metadata = descriptors.filter_map(|entry| std::fs::metadata(entry.ok()?.path()).ok());
     let memory = metadata.filter(|metadata| metadata.is_file() && metadata.len() == len);
-    memory.map(|memory| memory.blocks() * 512).max().expect("a dummy client with such a buffer")
+    memory.map(|memory| memory.blocks() * 512).max().expect("a thin client with such a buffer")
 }
 
 #[test]

@@ -37,12 +37,12 @@ impl Master {
     }
 }
 
-/// A running `mc-client`.
+/// A running `mc-node`.
 pub(crate) struct Node {
     pub(crate) program: Program,
     /// `127.0.0.1:PORT`, where peers reach its memory.
     pub(crate) address: String,
-    /// `127.0.0.1:PORT`, where dummy clients find it.
+    /// `127.0.0.1:PORT`, where thin clients find it.
     pub(crate) dummies: String,
 }
 
@@ -51,7 +51,7 @@ impl Node {
     /// mounted.
     pub(crate) fn start(master: &str, name: &str, port: u16, size: &str) -> Self {
         let program = start(
-            "mc-client",
+            "mc-node",
             &[
                 "--host=127.0.0.1",
                 "--port=0",
@@ -73,7 +73,7 @@ impl Node {
                 let address = &line[line.find(label)? + label.len()..];
                 Some(address.split(',').next()?.to_owned())
             };
-            Some((at("tcp://")?, at("dummy clients at ")?))
+            Some((at("tcp://")?, at("thin clients at ")?))
         });
         Self { program, address, dummies }
     }

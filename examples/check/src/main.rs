@@ -14,7 +14,7 @@ use mc_cli::{MemberArgs, Shutdown, UsageError};
 use mc_types::ByteSize;
 use tracing::Level;
 
-use crate::error::ProviderError;
+use crate::error::CheckError;
 use crate::installation::Installation;
 
 /// Room for the largest value and its copies, with some to spare.
@@ -22,7 +22,7 @@ const LEAST_SEGMENT: ByteSize = ByteSize::mib(64);
 
 /// Joins a KV-cache store with memory and checks that everything works.
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "mc-provider", version)]
+#[command(name = "mc-check", version)]
 struct Args {
     #[command(flatten)]
     member: MemberArgs,
@@ -39,17 +39,17 @@ fn main() -> ExitCode {
             .into());
         }
         let work = async {
-            let mut shutdown = Shutdown::listen().map_err(ProviderError::Signals)?;
+            let mut shutdown = Shutdown::listen().map_err(CheckError::Signals)?;
             tokio::select! {
                 outcome = check(&args.member) => outcome,
-                signal = shutdown.requested() => Err(ProviderError::Interrupted(signal)),
+                signal = shutdown.requested() => Err(CheckError::Interrupted(signal)),
             }
         };
-        Ok(mc_cli::block_on_threads("mc-provider", 2, work).map_err(ProviderError::Runtime)??)
+        Ok(mc_cli::block_on_threads("mc-check", 2, work).map_err(CheckError::Runtime)??)
     })
 }
 
-async fn check(args: &MemberArgs) -> Result<(), ProviderError> {
+async fn check(args: &MemberArgs) -> Result<(), CheckError> {
     let started = Instant::now();
     let installation = Box::pin(Installation::join(args)).await?;
     let outcome = checks::run(&installation).await;
@@ -59,5 +59,5 @@ async fn check(args: &MemberArgs) -> Result<(), ProviderError> {
     let mut out = io::stdout().lock();
     writeln!(out, "success: {passed} of {passed} checks passed in {seconds:.2} s")
         .and_then(|()| out.flush())
-        .map_err(ProviderError::Print)
+        .map_err(CheckError::Print)
 }

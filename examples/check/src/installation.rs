@@ -3,14 +3,14 @@
 use mc_cli::{MemberArgs, MemberError};
 use mc_store::{ByteSize, Client, ClientBuilder, Protocol, ReplicateConfig};
 
-use crate::error::ProviderError;
+use crate::error::CheckError;
 
 /// A member with memory, and two that reach it as others would.
 pub(crate) struct Installation {
     /// Where the master is.
     pub(crate) master: String,
     /// Contributes the memory.
-    pub(crate) provider: Client,
+    pub(crate) owner: Client,
     /// Reach it as a process of this host and as another host do.
     pub(crate) readers: [Reader; 2],
     /// Distinguishes the keys of this run from all others.
@@ -25,9 +25,9 @@ pub(crate) struct Reader {
 }
 
 impl Installation {
-    pub(crate) async fn join(args: &MemberArgs) -> Result<Self, ProviderError> {
-        let provider = args.client()?.connect().await.map_err(ProviderError::Join)?;
-        let prefix = format!("provider/{}", provider.id());
+    pub(crate) async fn join(args: &MemberArgs) -> Result<Self, CheckError> {
+        let owner = args.client()?.connect().await.map_err(CheckError::Join)?;
+        let prefix = format!("check/{}", owner.id());
         let near = Reader::join("shared memory", args.client()?).await?;
         let settings = args.settings()?;
         let mut node = settings.node_config().map_err(MemberError::from)?;
@@ -35,7 +35,7 @@ impl Installation {
         let carrier = if settings.protocol == Some(Protocol::Quic) { "QUIC" } else { "TCP" };
         let distant = Reader::join(carrier, args.client()?.node(node)).await?;
         let master = settings.master.unwrap_or_default();
-        Ok(Self { master, provider, readers: [near, distant], prefix })
+        Ok(Self { master, owner, readers: [near, distant], prefix })
     }
 
     /// The key of this run that ends in `name`.
@@ -48,23 +48,23 @@ impl Installation {
         ReplicateConfig::default().prefer(self.segment_name())
     }
 
-    /// The name of the provider's segment.
+    /// The name of the owner's segment.
     pub(crate) fn segment_name(&self) -> &str {
-        self.provider.segment_name().expect("the provider contributes memory")
+        self.owner.segment_name().expect("the owner contributes memory")
     }
 
     pub(crate) async fn leave(self) {
         for reader in self.readers {
             reader.client.shutdown().await;
         }
-        self.provider.shutdown().await;
+        self.owner.shutdown().await;
     }
 }
 
 impl Reader {
-    async fn join(carrier: &'static str, builder: ClientBuilder) -> Result<Self, ProviderError> {
+    async fn join(carrier: &'static str, builder: ClientBuilder) -> Result<Self, CheckError> {
         let client = builder.segment_size(ByteSize::bytes(0)).connect().await;
-        let client = client.map_err(|source| ProviderError::JoinReader { carrier, source })?;
+        let client = client.map_err(|source| CheckError::JoinReader { carrier, source })?;
         Ok(Self { client, carrier })
     }
 }

@@ -8,7 +8,7 @@ use mc_store::{CallError, GetError, MemoryError, PutError, StartError};
 /// A check that failed, or could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum ProviderError {
+pub(crate) enum CheckError {
     #[error("cannot start the threads that work")]
     Runtime(#[source] io::Error),
     #[error("cannot listen for SIGINT and SIGTERM")]
@@ -35,7 +35,7 @@ pub(crate) enum ProviderError {
     Print(#[source] io::Error),
 }
 
-impl ProviderError {
+impl CheckError {
     pub(crate) fn put(what: &'static str) -> impl FnOnce(PutError) -> Self {
         move |source| Self::Put { what, source }
     }

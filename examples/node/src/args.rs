@@ -13,9 +13,9 @@ use mc_store::Protocol;
 use mc_types::{ByteSize, MediaType};
 
 /// Contributes part of this host's memory to a KV-cache store, serves it to peers, and works for
-/// the dummy clients of this host.
+/// the thin clients of this host.
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "mc-client", version)]
+#[command(name = "mc-node", version)]
 pub(crate) struct Args {
     /// A file of settings, JSON or TOML [default: the file that MOONCAKE_CONFIG_PATH names].
     #[arg(long = "config", value_name = "PATH", help_heading = "Cluster")]
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) credentials: CredentialArgs,
 
-    /// Memory to contribute; 0 only works for dummy clients [default: 4GB].
+    /// Memory to contribute; 0 only works for thin clients [default: 4GB].
     #[arg(
         long = "global_segment_size",
         value_name = "SIZE",
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// reaches the master.
     #[arg(long = "host", value_name = "HOST", help_heading = "Network")]
     pub(crate) host: Option<String>,
-    /// Port where dummy clients of this host find this program; 0 takes a free one.
+    /// Port where thin clients of this host find this program; 0 takes a free one.
     #[arg(
         long = "port",
         value_name = "PORT",
@@ -120,7 +120,7 @@ pub(crate) struct Args {
         help_heading = "Segment"
     )]
     pub(crate) drain_timeout: Duration,
-    /// Threads that serve peers and dummy clients.
+    /// Threads that serve peers and thin clients.
     #[arg(
         long = "threads",
         value_name = "N",
@@ -152,7 +152,7 @@ mod tests {
     use std::ffi::OsString;
 
     fn parse(args: &[&str]) -> Result<Args, mc_cli::Refusal> {
-        let args = std::iter::once("mc-client").chain(args.iter().copied());
+        let args = std::iter::once("mc-node").chain(args.iter().copied());
         mc_cli::parse_from(args.map(OsString::from))
     }
 

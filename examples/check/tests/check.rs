@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use mc_store::{ByteSize, Client, Master};
 use tokio::runtime::Runtime;
 
-fn provider(master: &str, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mc-provider"))
+fn check(master: &str, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mc-check"))
         .arg("--global_segment_size=64MB")
         .args(args)
         .env("MASTER_SERVER", master)
@@ -33,7 +33,7 @@ fn an_installation_that_works_is_a_success_and_left_as_it_was() {
     let node = Client::builder().master(&address).listen("127.0.0.1:0".parse().unwrap());
     let node = runtime.block_on(node.segment_size(ByteSize::mib(64)).connect()).unwrap();
     for _ in 0..2 {
-        let output = provider(&address, &[]);
+        let output = check(&address, &[]);
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{err}");
         assert!(out.starts_with("success: 7 of 7 checks passed in "), "{out}");
@@ -62,7 +62,7 @@ fn variables_give_the_credentials_and_the_master() {
     let (runtime, dir) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
     let (master, token) = guarded(dir.path(), &runtime);
     let run = |token: &std::path::Path| {
-        Command::new(env!("CARGO_BIN_EXE_mc-provider"))
+        Command::new(env!("CARGO_BIN_EXE_mc-check"))
             .env("MOONCAKE_MASTER", master.local_addr().to_string())
             .env("MOONCAKE_GLOBAL_SEGMENT_SIZE", "64MB")
             .env("MOONCAKE_LOCAL_HOSTNAME", "127.0.0.1")
@@ -83,11 +83,11 @@ fn variables_give_the_credentials_and_the_master() {
 fn what_does_not_work_is_one_line() {
     // Nobody listens at a port of which the listener is gone.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let output = provider(&gone.to_string(), &[]);
+    let output = check(&gone.to_string(), &[]);
     let err = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(err.lines().count() == 1 && err.contains("cannot join the cluster"), "{err}");
-    let output = provider("127.0.0.1:1", &["--global_segment_size=1MB"]);
+    let output = check("127.0.0.1:1", &["--global_segment_size=1MB"]);
     let err = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(err.lines().count() == 1 && err.contains("the checks need 64.00 MB"), "{err}");

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use mc_store::{ErrorCode, GetError, GetInto, Memory, Put, PutOutcome};
 use mc_types::ByteSize;
 
-use crate::error::ProviderError;
+use crate::error::CheckError;
 use crate::installation::{Installation, Reader};
 
 /// Bytes of values: nearly nothing, a page, no round number, and the size of large blocks.
@@ -19,8 +19,8 @@ const BATCH_VALUE: usize = 4096;
 /// Makes all checks and says how many there were.
 ///
 /// # Errors
-/// [`ProviderError`] that names the first that failed.
-pub(crate) async fn run(installation: &Installation) -> Result<u32, ProviderError> {
+/// [`CheckError`] that names the first that failed.
+pub(crate) async fn run(installation: &Installation) -> Result<u32, CheckError> {
     let mut passed = 0;
     let mut pass = |what: String| {
         passed += 1;
@@ -38,22 +38,22 @@ pub(crate) async fn run(installation: &Installation) -> Result<u32, ProviderErro
     Ok(passed)
 }
 
-async fn the_master_answers(installation: &Installation) -> Result<String, ProviderError> {
+async fn the_master_answers(installation: &Installation) -> Result<String, CheckError> {
     let asking = "asking the master for its totals";
-    let report = installation.provider.cluster_report().await;
-    let report = report.map_err(ProviderError::call(asking))?;
+    let report = installation.owner.cluster_report().await;
+    let report = report.map_err(CheckError::call(asking))?;
     let others = report.segments.len().saturating_sub(1);
     Ok(format!("the master at {} answers: {others} other segments", installation.master))
 }
 
-async fn the_segment_is_mounted(installation: &Installation) -> Result<String, ProviderError> {
+async fn the_segment_is_mounted(installation: &Installation) -> Result<String, CheckError> {
     let looking = "looking for the own segment";
-    let report = installation.provider.cluster_report().await;
-    let report = report.map_err(ProviderError::call(looking))?;
+    let report = installation.owner.cluster_report().await;
+    let report = report.map_err(CheckError::call(looking))?;
     let name = installation.segment_name();
     let own = report.segments.iter().find(|segment| *segment.name == *name);
     let own = own.ok_or_else(|| {
-        ProviderError::unexpected(looking, format!("the master does not know '{name}'"))
+        CheckError::unexpected(looking, format!("the master does not know '{name}'"))
     })?;
     let size = ByteSize::bytes(own.size);
     Ok(format!("a segment of {size} is mounted, reached at {}", own.endpoint))
@@ -75,12 +75,12 @@ fn value(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn same(what: &'static str, found: &[u8], right: &[u8]) -> Result<(), ProviderError> {
+fn same(what: &'static str, found: &[u8], right: &[u8]) -> Result<(), CheckError> {
     if found == right {
         return Ok(());
     }
     let place = found.iter().zip(right).position(|(found, right)| found != right);
-    Err(ProviderError::unexpected(
+    Err(CheckError::unexpected(
         what,
         match place {
             Some(place) => format!("byte {place} of {} is wrong", right.len()),
@@ -89,60 +89,60 @@ fn same(what: &'static str, found: &[u8], right: &[u8]) -> Result<(), ProviderEr
     ))
 }
 
-/// Puts by the reader into the provider's memory, and gets in both ways.
+/// Puts by the reader into the owner's memory, and gets in both ways.
 async fn values_come_back(
     installation: &Installation,
     reader: &Reader,
-) -> Result<String, ProviderError> {
+) -> Result<String, CheckError> {
     let client = &reader.client;
     let target = Memory::allocate(SIZES[SIZES.len() - 1])?;
     for (seed, size) in (0..).zip(SIZES) {
         let right = value(seed, size);
         let key = installation.key(&format!("{}-{size}", reader.carrier));
         let put = client.put_with(&key, right.clone(), &installation.here()).await;
-        stored("putting a value", put.map_err(ProviderError::put("putting a value"))?)?;
+        stored("putting a value", put.map_err(CheckError::put("putting a value"))?)?;
         is_here(installation, &key).await?;
         let getting = "getting a value";
-        let found = client.get(&key).await.map_err(ProviderError::get(getting))?;
+        let found = client.get(&key).await.map_err(CheckError::get(getting))?;
         same(getting, &found, &right)?;
         let getting = "getting a value into own memory";
         let len = client.get_into(&key, &target.whole()).await;
-        let len = len.map_err(ProviderError::get(getting))?;
+        let len = len.map_err(CheckError::get(getting))?;
         let found = usize::try_from(len).ok().and_then(|len| target.slice(0, len));
         let found = found.ok_or_else(|| {
-            ProviderError::unexpected(getting, format!("{len} bytes in place of {size}"))
+            CheckError::unexpected(getting, format!("{len} bytes in place of {size}"))
         })?;
         same(getting, &found.to_vec(), &right)?;
         let removed = client.remove(&key, true).await;
-        removed.map_err(ProviderError::call("removing a value"))?;
+        removed.map_err(CheckError::call("removing a value"))?;
     }
     Ok(format!("values of 1 byte to 16 MB are put there and got over {}", reader.carrier))
 }
 
-fn stored(what: &'static str, outcome: PutOutcome) -> Result<(), ProviderError> {
+fn stored(what: &'static str, outcome: PutOutcome) -> Result<(), CheckError> {
     match outcome {
         PutOutcome::Stored => Ok(()),
-        other => Err(ProviderError::unexpected(what, format!("{other:?} for a new key"))),
+        other => Err(CheckError::unexpected(what, format!("{other:?} for a new key"))),
     }
 }
 
 /// Returns whether the value lies where it was preferred to be.
-async fn is_here(installation: &Installation, key: &str) -> Result<(), ProviderError> {
+async fn is_here(installation: &Installation, key: &str) -> Result<(), CheckError> {
     let looking = "looking where a value is";
-    let description = installation.provider.describe(key).await;
-    let description = description.map_err(ProviderError::call(looking))?;
+    let description = installation.owner.describe(key).await;
+    let description = description.map_err(CheckError::call(looking))?;
     let own = installation.segment_name();
     match description.replicas.as_slice() {
         [replica] if *replica.segment_name == *own => Ok(()),
         replicas => {
             let names: Vec<&str> = replicas.iter().map(|replica| &*replica.segment_name).collect();
             let found = format!("in '{}' in place of '{own}'", names.join("', '"));
-            Err(ProviderError::unexpected(looking, found))
+            Err(CheckError::unexpected(looking, found))
         }
     }
 }
 
-async fn batches_come_back(installation: &Installation) -> Result<String, ProviderError> {
+async fn batches_come_back(installation: &Installation) -> Result<String, CheckError> {
     let [Reader { client, .. }, _] = &installation.readers;
     let keys: Vec<String> = (0..BATCH).map(|n| installation.key(&format!("batch-{n}"))).collect();
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -150,73 +150,73 @@ async fn batches_come_back(installation: &Installation) -> Result<String, Provid
     let putting = "putting many values at once";
     let puts = names.iter().zip(&right).map(|(key, value)| Put::new(key, value.clone())).collect();
     for outcome in client.batch_put(puts, &installation.here()).await {
-        stored(putting, outcome.map_err(ProviderError::put(putting))?)?;
+        stored(putting, outcome.map_err(CheckError::put(putting))?)?;
     }
     let finding = "asking for many values";
-    let there = client.batch_exist(&names).await.map_err(ProviderError::call(finding))?;
+    let there = client.batch_exist(&names).await.map_err(CheckError::call(finding))?;
     if there != [true; BATCH] {
-        return Err(ProviderError::unexpected(finding, "not all are there"));
+        return Err(CheckError::unexpected(finding, "not all are there"));
     }
-    let prefix = client.longest_prefix(&names).await.map_err(ProviderError::call(finding))?;
+    let prefix = client.longest_prefix(&names).await.map_err(CheckError::call(finding))?;
     if prefix != BATCH {
-        return Err(ProviderError::unexpected(finding, format!("a prefix of {prefix}")));
+        return Err(CheckError::unexpected(finding, format!("a prefix of {prefix}")));
     }
     let getting = "getting many values at once";
     for (found, right) in client.batch_get(&names).await.into_iter().zip(&right) {
-        same(getting, &found.map_err(ProviderError::get(getting))?, right)?;
+        same(getting, &found.map_err(CheckError::get(getting))?, right)?;
     }
     let target = Memory::allocate(BATCH * BATCH_VALUE)?;
     let part = |n| target.slice(n * BATCH_VALUE, BATCH_VALUE).expect("room for the whole batch");
     let gets = names.iter().enumerate().map(|(n, key)| GetInto::new(key, part(n))).collect();
     for (n, len) in client.batch_get_into(gets).await.into_iter().enumerate() {
-        len.map_err(ProviderError::get(getting))?;
+        len.map_err(CheckError::get(getting))?;
         same(getting, &part(n).to_vec(), &right[n])?;
     }
     let removing = "removing many values at once";
     let removed = client.batch_remove(&names, true).await;
-    for outcome in removed.map_err(ProviderError::call(removing))? {
-        outcome.map_err(|refusal| ProviderError::unexpected(removing, refusal.to_string()))?;
+    for outcome in removed.map_err(CheckError::call(removing))? {
+        outcome.map_err(|refusal| CheckError::unexpected(removing, refusal.to_string()))?;
     }
     Ok(format!("{BATCH} values at once are put, found and got"))
 }
 
-async fn a_key_keeps_its_value(installation: &Installation) -> Result<String, ProviderError> {
+async fn a_key_keeps_its_value(installation: &Installation) -> Result<String, CheckError> {
     let [Reader { client, .. }, _] = &installation.readers;
     let key = installation.key("kept");
     let putting = "putting a key again";
     let first = client.put_with(&key, value(1, 100), &installation.here()).await;
-    stored(putting, first.map_err(ProviderError::put(putting))?)?;
+    stored(putting, first.map_err(CheckError::put(putting))?)?;
     let second = client.put_with(&key, value(2, 100), &installation.here()).await;
-    let second = second.map_err(ProviderError::put(putting))?;
+    let second = second.map_err(CheckError::put(putting))?;
     if second != PutOutcome::Existing {
-        return Err(ProviderError::unexpected(putting, format!("{second:?}")));
+        return Err(CheckError::unexpected(putting, format!("{second:?}")));
     }
-    let found = client.get(&key).await.map_err(ProviderError::get(putting))?;
+    let found = client.get(&key).await.map_err(CheckError::get(putting))?;
     same(putting, &found, &value(1, 100))?;
     let removed = client.remove(&key, true).await;
-    removed.map_err(ProviderError::call("removing a value"))?;
+    removed.map_err(CheckError::call("removing a value"))?;
     Ok("a key that is put again keeps its value".into())
 }
 
-async fn what_is_removed_is_gone(installation: &Installation) -> Result<String, ProviderError> {
+async fn what_is_removed_is_gone(installation: &Installation) -> Result<String, CheckError> {
     let [Reader { client, .. }, _] = &installation.readers;
     let key = installation.key("removed");
     let removing = "removing a value";
     let put = client.put_with(&key, value(1, 100), &installation.here()).await;
-    stored(removing, put.map_err(ProviderError::put(removing))?)?;
-    client.remove(&key, true).await.map_err(ProviderError::call(removing))?;
-    if client.exist(&key).await.map_err(ProviderError::call(removing))? {
-        return Err(ProviderError::unexpected(removing, "it is still there"));
+    stored(removing, put.map_err(CheckError::put(removing))?)?;
+    client.remove(&key, true).await.map_err(CheckError::call(removing))?;
+    if client.exist(&key).await.map_err(CheckError::call(removing))? {
+        return Err(CheckError::unexpected(removing, "it is still there"));
     }
     match client.get(&key).await {
         Err(GetError::NotFound) => {}
-        Err(source) => return Err(ProviderError::Get { what: removing, source }),
-        Ok(_) => return Err(ProviderError::unexpected(removing, "it can still be got")),
+        Err(source) => return Err(CheckError::Get { what: removing, source }),
+        Ok(_) => return Err(CheckError::unexpected(removing, "it can still be got")),
     }
     match client.remove(&key, true).await {
         Err(error) if error.code() == ErrorCode::ObjectNotFound => {}
-        Err(source) => return Err(ProviderError::Call { what: removing, source }),
-        Ok(()) => return Err(ProviderError::unexpected(removing, "it could be removed twice")),
+        Err(source) => return Err(CheckError::Call { what: removing, source }),
+        Ok(()) => return Err(CheckError::unexpected(removing, "it could be removed twice")),
     }
     Ok("what is removed is gone".into())
 }

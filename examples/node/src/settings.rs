@@ -51,7 +51,7 @@ mod tests {
     use std::num::NonZeroUsize;
 
     fn args(flags: &[&str]) -> Args {
-        let args = std::iter::once("mc-client").chain(flags.iter().copied());
+        let args = std::iter::once("mc-node").chain(flags.iter().copied());
         mc_cli::parse_from(args.map(Into::into)).unwrap()
     }
 

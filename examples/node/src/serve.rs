@@ -1,4 +1,4 @@
-//! The life of the process: join, announce, serve peers and dummy clients, leave.
+//! The life of the process: join, announce, serve peers and thin clients, leave.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<(), ServeError> {
     let size = config.global_segment_size.unwrap_or_default();
     mc_cli::check_segment_size(size)?;
     check_size(size, total_memory())?;
-    mc_cli::block_on_threads("mc-client", args.threads, serve(args, &config))
+    mc_cli::block_on_threads("mc-node", args.threads, serve(args, &config))
         .map_err(ServeError::Runtime)?
 }
 
@@ -61,7 +61,7 @@ async fn serve(args: &Args, config: &ClientConfig) -> Result<(), ServeError> {
             return Ok(());
         }
     };
-    // Where peers may not come, dummy clients find it at the same addresses.
+    // Where peers may not come, thin clients find it at the same addresses.
     let port = SocketAddr::new(reach.listen.ip(), args.port);
     let server = match Server::builder(client.clone()).listen(port).start().await {
         Ok(server) => server,
@@ -143,7 +143,7 @@ fn announce(client: &Client, server: &Server, config: &ClientConfig) {
     let contributed =
         if segments.is_empty() { "no segment".to_owned() } else { segments.join(", ") };
     let line = format!(
-        "Mooncake client ready: {contributed}, dummy clients at {}, master {}\n",
+        "Mooncake client ready: {contributed}, thin clients at {}, master {}\n",
         server.local_addr(),
         config.master.as_deref().unwrap_or_default(),
     );
@@ -174,7 +174,7 @@ pub(crate) enum ServeError {
     Config(#[from] ConfigError),
     #[error("cannot join the cluster")]
     Start(#[from] StartError),
-    #[error("--port: dummy clients cannot be served")]
+    #[error("--port: thin clients cannot be served")]
     Standalone(#[from] StandaloneError),
 }
 
