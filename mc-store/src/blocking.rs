@@ -64,7 +64,6 @@ use crate::client::{
     ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MountedSegment, Put, PutMode,
     PutOutcome, SegmentError, SegmentOptions, Stat, VramError, VramStage,
 };
-use crate::config::ClientConfig;
 pub use crate::error::GivenUp;
 use crate::error::{CallError, GetError, PutError, StartError};
 use crate::{ListCursor, ObjectStore, ReplicateConfig, StoreError, TaskReport};
@@ -209,17 +208,6 @@ pub async fn unless<F: Future>(give_up: fn() -> bool, future: F) -> Result<F::Ou
 }
 
 impl Client {
-    /// Joins the cluster that the environment names, see [`ClientConfig::from_env`].
-    ///
-    /// # Errors
-    /// [`StartError`]; nothing is left running then.
-    ///
-    /// # Panics
-    /// On a thread that runs async tasks.
-    pub fn from_env() -> Result<Self, StartError> {
-        ClientBuilder::from_config(&ClientConfig::from_env()?)?.connect_blocking()
-    }
-
     /// The async client behind this one, for what has no method here. Its futures want to
     /// be driven by [`block_on`](Self::block_on).
     #[must_use]

@@ -312,6 +312,7 @@ pub enum StartError {
         name: Box<str>,
     },
     /// The settings cannot be used.
+    #[cfg(feature = "config")]
     #[error(transparent)]
     Config(#[from] crate::ConfigError),
     /// The client would neither contribute memory nor make requests.

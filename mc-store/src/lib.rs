@@ -5,6 +5,7 @@ mod access_warnings;
 pub mod blocking;
 mod by_key;
 mod client;
+#[cfg(feature = "config")]
 mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -22,6 +23,7 @@ pub use client::{
     GetInto, HotCacheConfig, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put,
     PutMode, PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat, VramError, VramStage,
 };
+#[cfg(feature = "config")]
 pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
 pub use environment::{Environment, System, Work};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};

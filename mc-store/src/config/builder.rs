@@ -9,6 +9,7 @@ use mc_types::{ByteSize, MediaType};
 use tracing::{info, warn};
 
 use super::{ClientConfig, ConfigError, Protocol};
+use crate::blocking;
 use crate::client::{Client, ClientBuilder, HotCacheConfig};
 use crate::error::StartError;
 
@@ -112,6 +113,19 @@ impl Client {
     /// ```
     pub async fn from_env() -> Result<Self, StartError> {
         ClientBuilder::from_config(&ClientConfig::from_env()?)?.connect().await
+    }
+}
+
+impl blocking::Client {
+    /// Joins the cluster that the environment names, see [`ClientConfig::from_env`].
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running then.
+    ///
+    /// # Panics
+    /// On a thread that runs async tasks.
+    pub fn from_env() -> Result<Self, StartError> {
+        ClientBuilder::from_config(&ClientConfig::from_env()?)?.connect_blocking()
     }
 }
 

@@ -11,9 +11,10 @@ use std::io::Read as _;
 use std::path::Path;
 
 pub use error::{ConfigError, ConfigSource};
+use serde_json::Value;
 pub use settings::ClientConfig;
 use settings::{SETTINGS, Setting};
-use value::{Entries, Value, shown};
+use value::{Entries, described, shown};
 
 /// Largest file, or text, of settings, in bytes.
 const MAX_FILE_LEN: u64 = 1 << 20;
@@ -194,7 +195,7 @@ impl ClientConfig {
             if text.trim().is_empty() {
                 continue;
             }
-            let value = Value::Text(text.trim().to_owned());
+            let value = Value::from(text.trim());
             let name = setting.variable;
             self.take(setting, name, &value, &ConfigSource::Environment)?;
         }
@@ -254,7 +255,7 @@ impl ClientConfig {
         self.set(setting.key, value).map_err(|expected| ConfigError::BadValue {
             source_name: source_name.clone(),
             name: name.to_owned(),
-            value: value.to_string(),
+            value: described(value),
             expected,
         })
     }

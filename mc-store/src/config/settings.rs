@@ -9,9 +9,10 @@ use std::time::Duration;
 use mc_evict::PolicyKind;
 use mc_transport::HugePageSize;
 use mc_types::{ByteSize, MediaType};
+use serde_json::Value;
 
 use super::Protocol;
-use super::value::{self, Expected, Value};
+use super::value::{self, Expected};
 
 /// A setting's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +45,13 @@ macro_rules! settings {
         /// `docs/configuration.md`.
         ///
         /// ```
-        /// use mc_store::{ByteSize, ClientConfig}; let text = r#"{"master_server_address":
-        /// "10.0.0.1:50051", "global_segment_size": "4GB"}"#; let variables = |name: &str| (name ==
-        /// "MC_STORE_MEMCPY").then(|| "0".into()); let mut config =
-        /// ClientConfig::from_json(text)?.apply_vars(variables)?;
+        /// use mc_store::{ByteSize, ClientConfig};
+        /// let text = r#"{"master_server_address": "10.0.0.1:50051", "global_segment_size": "4GB"}"#;
+        /// let variables = |name: &str| (name == "MC_STORE_MEMCPY").then(|| "0".into());
+        /// let mut config = ClientConfig::from_json(text)?.apply_vars(variables)?;
         /// assert_eq!(config.global_segment_size, Some(ByteSize::gib(4)));
-        /// assert_eq!(config.local_memcpy, Some(false)); config.segment_name =
-        /// Some("node-7".into());
+        /// assert_eq!(config.local_memcpy, Some(false));
+        /// config.segment_name = Some("node-7".into());
         /// # Ok::<(), mc_store::ConfigError>(())
         /// ```
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
