@@ -24,7 +24,7 @@ pub use client::{
     PutMode, PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat, VramError, VramStage,
 };
 #[cfg(feature = "config")]
-pub use config::{ClientConfig, ConfigError, ConfigSource, Protocol};
+pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
 pub use environment::{Environment, System, Work};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
 pub use master::{Master, MasterBuilder};

@@ -26,7 +26,7 @@ pub use member::{
 pub use refusal::Refusal;
 pub use runtime::block_on_threads;
 pub use shutdown::{Shutdown, Signal};
-pub use transfer::{ParseProtocolError, TransferArgs, parse_protocol};
+pub use transfer::TransferArgs;
 pub use value::{
     MAX_CONNECTIONS, MAX_THREADS, ParseConnectionCountError, ParseDurationError,
     ParseFractionError, ParsePositiveSizeError, ParseThreadCountError, parse_connection_count,

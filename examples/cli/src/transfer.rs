@@ -44,20 +44,3 @@ impl TransferArgs {
         said.overridden_by(flags).node_config().map_err(usage)
     }
 }
-
-/// A protocol that bytes cannot travel by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected tcp or quic")]
-pub struct ParseProtocolError;
-
-/// Parses how bytes travel between hosts.
-///
-/// # Errors
-/// [`ParseProtocolError`] for anything but `tcp` and `quic`.
-pub fn parse_protocol(text: &str) -> Result<Protocol, ParseProtocolError> {
-    match text {
-        "tcp" => Ok(Protocol::Tcp),
-        "quic" => Ok(Protocol::Quic),
-        _ => Err(ParseProtocolError),
-    }
-}

@@ -80,7 +80,7 @@ pub(crate) struct Args {
     /// Move every byte over this protocol, tcp or quic, also where memory could be shared; quic
     /// needs --transfer_tls_ca, _cert and _key, for localhost or 127.0.0.1 if this process
     /// starts the cluster
-    #[arg(long, value_name = "NAME", value_parser = mc_cli::parse_protocol, help_heading = "Network")]
+    #[arg(long, value_name = "NAME", help_heading = "Network")]
     pub(crate) protocol: Option<Protocol>,
 
     /// Certificates under which bytes travel

@@ -55,7 +55,7 @@ fn values_out_of_range() {
 
 #[test]
 fn protocols_without_certificates() {
-    assert_refused(&["--protocol=rdma"], 2, &["--protocol", "tcp or quic"]);
+    assert_refused(&["--protocol=roce"], 2, &["--protocol", "tcp or quic"]);
     assert_refused(&["--protocol=quic"], 2, &["protocol", "transfer_tls_ca", "certificates"]);
     assert_refused(&["--transfer_tls_ca=/a"], 2, &["transfer_tls_ca", "transfer_tls_cert"]);
     let files = ["--transfer_tls_ca=/no", "--transfer_tls_cert=/no", "--transfer_tls_key=/no"];

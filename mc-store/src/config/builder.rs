@@ -49,6 +49,7 @@ impl ClientBuilder {
     /// # Ok(()) });
     /// ```
     pub fn from_config(config: &ClientConfig) -> Result<Self, ConfigError> {
+        config.protocol.unwrap_or_default().warn_if_missing();
         let mut builder = Client::builder().rpc(rpc(config)?).node(node(config)?);
         builder = builder.segment_memory(memory(config)?);
         if let Some(reach) = reach(config)? {

@@ -9,11 +9,14 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use error::{ConfigError, ConfigSource};
 use serde_json::Value;
 pub use settings::ClientConfig;
 use settings::{SETTINGS, Setting};
+use tracing::warn;
 use value::{Entries, described, shown};
 
 /// Largest file, or text, of settings, in bytes.
@@ -31,6 +34,38 @@ pub enum Protocol {
     Tcp,
     /// QUIC, which is always encrypted. Needs certificates, and the feature `quic`.
     Quic,
+    /// RDMA. No build has it yet: bytes travel over TCP, as Mooncake's do on a host without
+    /// devices for RDMA, and a warning says so.
+    Rdma,
+}
+
+impl FromStr for Protocol {
+    type Err = ParseProtocolError;
+
+    fn from_str(name: &str) -> Result<Self, ParseProtocolError> {
+        match name.to_ascii_lowercase().as_str() {
+            "tcp" => Ok(Self::Tcp),
+            "quic" => Ok(Self::Quic),
+            "rdma" => Ok(Self::Rdma),
+            _ => Err(ParseProtocolError),
+        }
+    }
+}
+
+/// A text names no [`Protocol`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected tcp or quic")]
+pub struct ParseProtocolError;
+
+impl Protocol {
+    /// Logs a warning, once in a process, for [`Rdma`](Self::Rdma).
+    pub fn warn_if_missing(self) {
+        // Not a `Once`: a child forked during its call would wait for it forever.
+        static IS_WARNED: AtomicBool = AtomicBool::new(false);
+        if self == Self::Rdma && !IS_WARNED.swap(true, Ordering::Relaxed) {
+            warn!("protocol rdma is not part of this build: bytes travel over TCP");
+        }
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -186,11 +186,7 @@ pub(super) fn port(value: &Value) -> Result<u16, Expected> {
 }
 
 pub(super) fn protocol(value: &Value) -> Result<Protocol, Expected> {
-    match value.as_str() {
-        Some(text) if text.eq_ignore_ascii_case("tcp") => Ok(Protocol::Tcp),
-        Some(text) if text.eq_ignore_ascii_case("quic") => Ok(Protocol::Quic),
-        _ => Err("tcp or quic"),
-    }
+    value.as_str().and_then(|text| text.parse().ok()).ok_or("tcp or quic")
 }
 
 /// How the master is called.

@@ -167,9 +167,10 @@ impl Store {
     ) -> PyResult<i32> {
         let _ = device_name;
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        if !settings::is_known_protocol(protocol) {
+        let Some(protocol) = settings::protocol(protocol) else {
             return Ok(Failure::INTERNAL.code());
-        }
+        };
+        protocol.warn_if_missing();
         let mounted = detached(py, || {
             if mount_segment_size.0 > 0 && session.segments().is_empty() {
                 session.mount(mount_segment_size.0, Default::default())?;
@@ -230,16 +231,16 @@ impl Store {
 impl Store {
     fn join(&self, py: Python<'_>, settings: Settings) -> PyResult<i32> {
         self.session()?;
-        if !settings::is_known_protocol(&settings.protocol) {
+        let Some(protocol) = settings::protocol(&settings.protocol) else {
             return Ok(Failure::INTERNAL.code());
-        }
+        };
         let mut code = OK;
         self.change(py, |before| {
             if let Some(before) = before {
                 // It may have the port that the next one is to have.
                 before.shut_down();
             }
-            let config = settings.into_config().map_err(StartError::from);
+            let config = settings.into_config(protocol).map_err(StartError::from);
             let joined = config.and_then(Session::join).map_err(Failure::from);
             joined.map_err(|failure| code = failure.code()).ok()
         })?;

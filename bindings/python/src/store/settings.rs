@@ -1,6 +1,5 @@
 //! What `setup` is told.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mc_store::{ByteSize, ClientConfig, ConfigError, Protocol};
@@ -93,9 +92,9 @@ impl Settings {
         }))
     }
 
-    /// The same for this store. Of the environment only the variables count that are the
+    /// The same for this store, with the [`protocol`] of these settings. Of the environment only the variables count that are the
     /// library's; those that are named `MOONCAKE_` are for whoever calls `setup`.
-    pub(super) fn into_config(self) -> Result<ClientConfig, ConfigError> {
+    pub(super) fn into_config(self, protocol: Protocol) -> Result<ClientConfig, ConfigError> {
         let variable =
             |name: &str| name.starts_with("MC_").then(|| std::env::var_os(name)).flatten();
         let mut config = ClientConfig::default().apply_vars(variable)?;
@@ -104,7 +103,7 @@ impl Settings {
         config.put_wait.get_or_insert(Duration::ZERO);
         let size = |bytes| Some(ByteSize::bytes(bytes));
         config.master = Some(self.master_server_addr);
-        config.protocol = (self.protocol == "quic").then_some(Protocol::Quic);
+        config.protocol = Some(protocol);
         config.device_name = ClientConfig::device_names(&self.devices).or(config.device_name);
         config.local_hostname = Some(self.local_hostname);
         config.global_segment_size = size(self.global_segment_size);
@@ -122,24 +121,17 @@ impl Settings {
     }
 }
 
-/// Returns whether `protocol` is one that `setup` takes, and logs the reason if not. The first
-/// "rdma" of a process is warned of: a host without devices for RDMA gets TCP from Mooncake, too.
-pub(super) fn is_known_protocol(protocol: &str) -> bool {
-    match protocol {
-        "tcp" | "quic" | "rpc_only" => true,
-        "rdma" => {
-            // Not a Once: a child forked during its call would wait for it forever.
-            static WARNED: AtomicBool = AtomicBool::new(false);
-            if !WARNED.swap(true, Ordering::Relaxed) {
-                tracing::warn!("protocol rdma is not part of this build: bytes travel over TCP");
-            }
-            true
-        }
-        other => {
-            tracing::error!("protocol {other:?} is unknown: use tcp or quic");
-            false
-        }
+/// Returns the protocol of this name, or logs that there is none. One that is asked to transfer
+/// nothing has TCP.
+pub(super) fn protocol(name: &str) -> Option<Protocol> {
+    if name == "rpc_only" {
+        return Some(Protocol::Tcp);
     }
+    let protocol = name.parse();
+    if let Err(error) = protocol {
+        tracing::error!("protocol {name:?} is unknown: {error}");
+    }
+    protocol.ok()
 }
 
 /// A size in bytes: an int, or a text such as "16MB".
