@@ -52,8 +52,15 @@ pub(super) struct Frame {
 /// The checksums of a payload on its way out.
 struct SummedPayload {
     digest: Box<Summing>,
-    /// Where they go when all is sent.
+    /// Where they go when all is sent or encrypted.
     place: Arc<OnceLock<Transferred>>,
+}
+
+impl SummedPayload {
+    fn finish(self) {
+        // No other code fills this place.
+        let _ = self.place.set(self.digest.finish());
+    }
 }
 
 impl Frame {
@@ -95,7 +102,8 @@ impl Frame {
         Self { admitted: Some(admitted), ..Self::new(header, payload) }
     }
 
-    /// The same, with the payload's checksums put in `place` once all of it is sent.
+    /// The same, with the payload's checksums put in `place` once all of it is sent, or, on its
+    /// way through TLS, encrypted.
     pub(super) fn summed(
         mut self,
         digest: Box<Summing>,
@@ -144,8 +152,7 @@ impl Frame {
             return None;
         }
         if let Some(summing) = self.summed.take() {
-            // No other code fills this place.
-            let _ = summing.place.set(summing.digest.finish());
+            summing.finish();
         }
         Some(rest)
     }
@@ -312,6 +319,10 @@ impl<'a> Plaintext<'a> {
             filled += copied;
             if *header < frame.header_len || cursor.piece < frame.payload.len() {
                 break;
+            }
+            // The peer may answer while records of later frames wait for room in the socket.
+            if let Some(summing) = frame.summed.take() {
+                summing.finish();
             }
             self.step();
         }
@@ -574,6 +585,26 @@ mod tests {
             client.and(server).unwrap();
             (Stream::Tls(Box::new(near)), Stream::Tls(Box::new(far)))
         }
+    }
+
+    /// A peer can have all of a write, and answer it, while what follows it is held up.
+    #[cfg(feature = "tls")]
+    #[tokio::test]
+    async fn a_write_is_summed_though_the_next_one_is_held_up() {
+        let pair = UnixStream::pair().unwrap();
+        socket2::SockRef::from(&pair.0).set_send_buffer_size(4096).unwrap();
+        let (near, _far) = Certified::new().pair(pair).await;
+        let mut queue = SendQueue::default();
+        let places = [1000, 1 << 20].map(|len| {
+            let place = Arc::default();
+            let frame = Frame::new(&[0; RESPONSE_LEN], Bytes::from(vec![7; len]).into());
+            let summing = Summing::Whole(crate::checksum::Digest::new());
+            queue.push(frame.summed(Box::new(summing), Arc::clone(&place)));
+            place
+        });
+        while queue.try_send(&near).is_ok() {}
+        assert_eq!(queue.len(), 2, "nothing is known to have left as a whole");
+        assert!(places[0].get().is_some() && places[1].get().is_none());
     }
 
     /// Sends frames of the given payload sizes, cut into pieces, and receives

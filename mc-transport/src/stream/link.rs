@@ -371,17 +371,11 @@ impl Channel {
     }
 
     /// Returns whether the checksum of an operation that was answered is there. A write may be
-    /// answered while the last of its bytes are being summed; this waits for that. In TLS
-    /// they may have left while answers were taken, and the writing task not know it yet.
+    /// answered while the last of its bytes are being summed; this waits for that.
     pub(super) fn is_summed(&self, checksum: &Summed) -> bool {
         let Summed::Sent(place) = checksum else { return true };
         place.get().is_some() || {
-            let mut sending = self.sending.lock();
-            if place.get().is_none() && !sending.is_empty() {
-                // An error comes again to the writing task.
-                let moved = sending.try_send(&self.stream).unwrap_or(0);
-                self.bytes_sent.fetch_add(moved as u64, Ordering::Relaxed);
-            }
+            drop(self.sending.lock());
             place.get().is_some()
         }
     }
