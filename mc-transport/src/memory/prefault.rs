@@ -34,6 +34,9 @@ use super::{Backing, Block, available};
 /// dropped may stay, and threads that map memory may wait.
 const STEP: usize = 2 << 20;
 
+/// Fewest bytes whose pages a writer enters at a time: what the system does at once.
+const ENTER: usize = 64 << 10;
+
 /// Most bytes populated behind a write.
 const WINDOW: usize = 64 << 20;
 
@@ -47,8 +50,7 @@ pub(super) struct Prefault {
     asked: AtomicUsize,
     /// Fewest bytes to populate behind a write.
     ahead: AtomicUsize,
-    /// Where the thread goes on; beyond everything when the system refused. Changed only by the
-    /// holder of `running`.
+    /// Where the thread goes on; beyond everything when the system refused.
     next: AtomicUsize,
     /// Whether there is a thread.
     running: Mutex<bool>,
@@ -79,9 +81,8 @@ impl Block {
     /// written.
     pub(super) fn populate_behind(self: &Arc<Self>, start: usize, end: usize) {
         let Some(prefault) = &self.prefault else { return };
-        let next = prefault.next.load(Ordering::Relaxed);
-        if self.is_common() && end > next {
-            self.enter_pages(start.max(next), end);
+        if end > prefault.next.load(Ordering::Relaxed) && self.is_common() {
+            self.enter_pages(prefault, start, end);
         }
         let window = end.clamp(STEP, WINDOW).max(prefault.ahead.load(Ordering::Relaxed));
         if end.saturating_add(window / 2).min(self.len) > prefault.asked.load(Ordering::Relaxed) {
@@ -102,7 +103,7 @@ impl Block {
         }
         if start > asked {
             // What is in between may never be written.
-            prefault.next.store(start - start % STEP, Ordering::Relaxed);
+            prefault.next.fetch_max(start - start % STEP, Ordering::Relaxed);
         }
         prefault.asked.store(end, Ordering::Relaxed);
         if !*running {
@@ -118,13 +119,23 @@ impl Block {
         matches!(self.backing, Backing::Common { .. })
     }
 
-    /// Enters the pages of the bytes from `start` to `end` in the page table. A page that cannot be
-    /// entered now is left to the write.
+    /// Enters the pages of the bytes from `start` to `end` in the page table, in place of the
+    /// thread. A page that cannot be entered now is left to the write.
     #[cold]
-    fn enter_pages(&self, start: usize, end: usize) {
+    fn enter_pages(&self, prefault: &Prefault, start: usize, end: usize) {
         let Some(mapping) = self.mapping() else { return };
-        let start = start - start % page_size();
-        let _ = mapping.populate_to_read(start, end - start);
+        let next = prefault.next.load(Ordering::Relaxed);
+        let (start, end) = if start <= next {
+            let end = end.max(next.saturating_add(ENTER)).next_multiple_of(page_size());
+            let end = end.min(self.len);
+            prefault.next.fetch_max(end, Ordering::Relaxed);
+            (next, end)
+        } else {
+            (start - start % page_size(), end)
+        };
+        if start < end {
+            let _ = mapping.populate_to_read(start, end - start);
+        }
     }
 
     /// Populates the next step; returns its length, or `None` when nothing is left.
@@ -138,7 +149,7 @@ impl Block {
             return None;
         }
         let len = left.min(STEP);
-        prefault.next.store(start + len, Ordering::Relaxed);
+        prefault.next.fetch_max(start + len, Ordering::Relaxed);
         drop(running);
         if is_short {
             tracing::debug!("memory is short: pages are not populated before they are written");
