@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_store::StoreError;
 use mc_transport::MemoryError;
 use mc_types::{ByteSize, ErrorCode, KeyError};
 use thiserror::Error;
@@ -39,7 +40,7 @@ pub enum ServeError {
     NoRandomness(#[source] io::Error),
 }
 
-/// Why a call of a [`DummyClient`](super::DummyClient) fails.
+/// Why a [`DummyClient`](super::DummyClient) does not connect, or a call of it fails.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum DummyError {
@@ -170,6 +171,24 @@ pub struct CallFailure {
 }
 
 impl DummyError {
+    /// Returns the dummy client's own error behind that of a call; `None` if the error is one that
+    /// every store has.
+    ///
+    /// ```
+    /// use mc_standalone::DummyError;
+    /// use mc_store::StoreError;
+    /// let error = StoreError::from(DummyError::NotRegistered);
+    /// assert!(matches!(DummyError::behind(&error), Some(DummyError::NotRegistered)));
+    /// assert!(DummyError::behind(&StoreError::NotFound).is_none());
+    /// ```
+    #[must_use]
+    pub fn behind(error: &StoreError) -> Option<&Self> {
+        match error {
+            StoreError::Failed(failure) => failure.cause().downcast_ref(),
+            _ => None,
+        }
+    }
+
     /// The cause's number.
     #[must_use]
     pub fn code(&self) -> ErrorCode {
@@ -217,6 +236,18 @@ impl DummyError {
             Verdict::Unsettled => ("it still works on calls of the connection before", true),
         };
         Self::NotAdmitted { address: Arc::clone(address), reason, retryable }
+    }
+}
+
+impl From<DummyError> for StoreError {
+    fn from(error: DummyError) -> Self {
+        match error {
+            DummyError::Key(error) => error.into(),
+            DummyError::NotFound => Self::NotFound,
+            DummyError::BufferTooSmall { needed, given } => Self::BufferTooSmall { needed, given },
+            DummyError::Replaced => Self::Replaced,
+            error => Self::failed(error.code(), error.is_retryable(), error),
+        }
     }
 }
 

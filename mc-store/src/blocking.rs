@@ -207,6 +207,63 @@ pub async fn unless<F: Future>(give_up: fn() -> bool, future: F) -> Result<F::Ou
     }
 }
 
+/// Makes the methods that drive a future of the caller's.
+macro_rules! drives {
+    () => {
+        /// Waits for a future in the runtime of this one. What the future begins with, up to
+        /// the first time that it has to wait for something else than the master, it does on the
+        /// calling thread.
+        ///
+        /// # Panics
+        /// On a thread that runs async tasks, and when the future panics.
+        ///
+        /// ```
+        /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// # let (master, stop) = mc_store::doctest::master_elsewhere();
+        /// use mc_store::Client;
+        /// use mc_types::KeyRef;
+        /// let client = Client::builder().master(master).connect_blocking()?;
+        /// let why = client.block_on(client.as_async().master().explain(KeyRef::new("key")?))?;
+        /// assert!(why.object.is_none());
+        /// # client.shutdown();
+        /// # drop(stop);
+        /// # Ok(()) }
+        /// ```
+        pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+            self.driver.block_on(future)
+        }
+
+        /// As [`block_on`](Self::block_on), until `give_up` says that nobody waits any more,
+        /// which drops the future. It is asked ten times a second, and when a signal interrupts
+        /// this thread: for callers who have to answer to somebody else, as to Ctrl-C.
+        ///
+        /// # Errors
+        /// [`GivenUp`].
+        ///
+        /// # Panics
+        /// On a thread that runs async tasks, and when the future or `give_up` panics.
+        ///
+        /// ```
+        /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// # let (master, stop) = mc_store::doctest::master_elsewhere();
+        /// use mc_store::{Client, blocking::GivenUp};
+        /// let client = Client::builder().master(master).connect_blocking()?;
+        /// let forever = std::future::pending::<()>();
+        /// assert_eq!(client.block_on_unless(forever, || true), Err(GivenUp));
+        /// # client.shutdown();
+        /// # drop(stop);
+        /// # Ok(()) }
+        /// ```
+        pub fn block_on_unless<F: Future>(
+            &self,
+            future: F,
+            give_up: fn() -> bool,
+        ) -> Result<F::Output, GivenUp> {
+            self.driver.block_on_unless(future, give_up)
+        }
+    };
+}
+
 impl Client {
     /// The async client behind this one, for what has no method here. Its futures want to
     /// be driven by [`block_on`](Self::block_on).
@@ -215,57 +272,7 @@ impl Client {
         &self.client
     }
 
-    /// Waits for a future in the runtime of this client. What the future begins with, up to
-    /// the first time that it has to wait for something else than the master, it does on the
-    /// calling thread.
-    ///
-    /// # Panics
-    /// On a thread that runs async tasks, and when the future panics.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (master, stop) = mc_store::doctest::master_elsewhere();
-    /// use mc_store::Client;
-    /// use mc_types::KeyRef;
-    /// let client = Client::builder().master(master).connect_blocking()?;
-    /// let why = client.block_on(client.as_async().master().explain(KeyRef::new("key")?))?;
-    /// assert!(why.object.is_none());
-    /// # client.shutdown();
-    /// # drop(stop);
-    /// # Ok(()) }
-    /// ```
-    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.driver.block_on(future)
-    }
-
-    /// As [`block_on`](Self::block_on), until `give_up` says that nobody waits any more,
-    /// which drops the future. It is asked ten times a second, and when a signal interrupts
-    /// this thread: for callers who have to answer to somebody else, as to Ctrl-C.
-    ///
-    /// # Errors
-    /// [`GivenUp`].
-    ///
-    /// # Panics
-    /// On a thread that runs async tasks, and when the future or `give_up` panics.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (master, stop) = mc_store::doctest::master_elsewhere();
-    /// use mc_store::{Client, blocking::GivenUp};
-    /// let client = Client::builder().master(master).connect_blocking()?;
-    /// let forever = std::future::pending::<()>();
-    /// assert_eq!(client.block_on_unless(forever, || true), Err(GivenUp));
-    /// # client.shutdown();
-    /// # drop(stop);
-    /// # Ok(()) }
-    /// ```
-    pub fn block_on_unless<F: Future>(
-        &self,
-        future: F,
-        give_up: fn() -> bool,
-    ) -> Result<F::Output, GivenUp> {
-        self.driver.block_on_unless(future, give_up)
-    }
+    drives!();
 
     /// The same client as an [`ObjectStore`], which shares its threads.
     #[must_use]
@@ -294,28 +301,7 @@ impl<S: ?Sized> Store<S> {
         &self.store
     }
 
-    /// As [`Client::block_on`].
-    ///
-    /// # Panics
-    /// On a thread that runs async tasks, and when the future panics.
-    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.driver.block_on(future)
-    }
-
-    /// As [`Client::block_on_unless`].
-    ///
-    /// # Errors
-    /// [`GivenUp`].
-    ///
-    /// # Panics
-    /// On a thread that runs async tasks, and when the future or `give_up` panics.
-    pub fn block_on_unless<F: Future>(
-        &self,
-        future: F,
-        give_up: fn() -> bool,
-    ) -> Result<F::Output, GivenUp> {
-        self.driver.block_on_unless(future, give_up)
-    }
+    drives!();
 }
 
 impl<S: ?Sized> Clone for Store<S> {
@@ -405,7 +391,57 @@ macro_rules! calls {
     };
 }
 
+/// The calls that are the same in a client and in a store but for their errors: those of puts, of
+/// gets, of the other calls, and of one key of such a call.
+macro_rules! common_calls {
+    ($of:literal, $put:ty, $get:ty, $call:ty, $key:ty) => {
+        calls! {
+            $of wait {
+                fn put_from(
+                    &self,
+                    key: &str,
+                    source: &MemorySlice,
+                    config: &ReplicateConfig,
+                ) -> Result<PutOutcome, $put>;
+                fn put_parts(
+                    &self,
+                    key: &str,
+                    parts: Vec<Bytes>,
+                    config: &ReplicateConfig,
+                ) -> Result<PutOutcome, $put>;
+                fn get(&self, key: &str) -> Result<Bytes, $get>;
+                fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, $get>;
+                fn get_range_into(
+                    &self,
+                    key: &str,
+                    offset: u64,
+                    target: &MemorySlice,
+                ) -> Result<u64, $get>;
+                fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, $get>>;
+                fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, $get>>;
+                fn exist(&self, key: &str) -> Result<bool, $call>;
+                fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, $call>;
+                fn longest_prefix(&self, keys: &[&str]) -> Result<usize, $call>;
+                fn size(&self, key: &str) -> Result<u64, $call>;
+                fn stat(&self, key: &str) -> Result<Stat, $call>;
+                fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, $key>>, $call>;
+                fn remove(&self, key: &str, force: bool) -> Result<(), $call>;
+                fn batch_remove(
+                    &self,
+                    keys: &[&str],
+                    force: bool,
+                ) -> Result<Vec<Result<(), $key>>, $call>;
+                fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, $call>;
+                fn remove_all(&self, force: bool) -> Result<u64, $call>;
+                fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, $call>;
+            }
+            now {}
+        }
+    };
+}
+
 impl Client {
+    common_calls!("Client", PutError, GetError, CallError, Refusal);
     calls! {
         "Client" wait {
             fn put(&self, key: &str, value: impl Into<Bytes>) -> Result<PutOutcome, PutError>;
@@ -413,12 +449,6 @@ impl Client {
                 &self,
                 key: &str,
                 value: impl Into<Bytes>,
-                config: &ReplicateConfig,
-            ) -> Result<PutOutcome, PutError>;
-            fn put_from(
-                &self,
-                key: &str,
-                source: &MemorySlice,
                 config: &ReplicateConfig,
             ) -> Result<PutOutcome, PutError>;
             fn put_from_vram(
@@ -429,12 +459,6 @@ impl Client {
                 stage: &mut VramStage,
                 config: &ReplicateConfig,
             ) -> Result<PutOutcome, VramError>;
-            fn put_parts(
-                &self,
-                key: &str,
-                parts: Vec<Bytes>,
-                config: &ReplicateConfig,
-            ) -> Result<PutOutcome, PutError>;
             fn batch_put(
                 &self,
                 puts: Vec<Put<'_>>,
@@ -458,7 +482,6 @@ impl Client {
                 upserts: Vec<Put<'_>>,
                 config: &ReplicateConfig,
             ) -> Vec<Result<(), PutError>>;
-            fn get(&self, key: &str) -> Result<Bytes, GetError>;
             fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, GetError>;
             fn get_range_of(
                 &self,
@@ -466,13 +489,6 @@ impl Client {
                 generation: Generation,
                 range: Range<u64>,
             ) -> Result<Bytes, GetError>;
-            fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, GetError>;
-            fn get_range_into(
-                &self,
-                key: &str,
-                offset: u64,
-                target: &MemorySlice,
-            ) -> Result<u64, GetError>;
             fn get_into_vram(
                 &self,
                 key: &str,
@@ -480,24 +496,7 @@ impl Client {
                 at: usize,
                 stage: &mut VramStage,
             ) -> Result<u64, VramError>;
-            fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, GetError>>;
-            fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, GetError>>;
-            fn exist(&self, key: &str) -> Result<bool, CallError>;
-            fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, CallError>;
-            fn longest_prefix(&self, keys: &[&str]) -> Result<usize, CallError>;
-            fn size(&self, key: &str) -> Result<u64, CallError>;
             fn batch_size(&self, keys: &[&str]) -> Result<Vec<Result<u64, Refusal>>, CallError>;
-            fn stat(&self, key: &str) -> Result<Stat, CallError>;
-            fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, Refusal>>, CallError>;
-            fn remove(&self, key: &str, force: bool) -> Result<(), CallError>;
-            fn batch_remove(
-                &self,
-                keys: &[&str],
-                force: bool,
-            ) -> Result<Vec<Result<(), Refusal>>, CallError>;
-            fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, CallError>;
-            fn remove_all(&self, force: bool) -> Result<u64, CallError>;
-            fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, CallError>;
             fn find_page(
                 &self,
                 pattern: &str,
@@ -544,6 +543,7 @@ impl Client {
 
 /// Futures of stores are boxed, so that any store will do.
 impl<S: ObjectStore + ?Sized> Store<S> {
+    common_calls!("ObjectStore", StoreError, StoreError, StoreError, StoreError);
     calls! {
         "ObjectStore" wait {
             fn store(
@@ -565,18 +565,6 @@ impl<S: ObjectStore + ?Sized> Store<S> {
                 value: Bytes,
                 config: &ReplicateConfig,
             ) -> Result<PutOutcome, StoreError>;
-            fn put_from(
-                &self,
-                key: &str,
-                source: &MemorySlice,
-                config: &ReplicateConfig,
-            ) -> Result<PutOutcome, StoreError>;
-            fn put_parts(
-                &self,
-                key: &str,
-                parts: Vec<Bytes>,
-                config: &ReplicateConfig,
-            ) -> Result<PutOutcome, StoreError>;
             fn upsert(&self, key: &str, value: Bytes) -> Result<(), StoreError>;
             fn upsert_with(
                 &self,
@@ -584,40 +572,12 @@ impl<S: ObjectStore + ?Sized> Store<S> {
                 value: Bytes,
                 config: &ReplicateConfig,
             ) -> Result<(), StoreError>;
-            fn get(&self, key: &str) -> Result<Bytes, StoreError>;
-            fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>>;
             fn get_range(
                 &self,
                 key: &str,
                 range: Range<u64>,
                 generation: Option<Generation>,
             ) -> Result<Bytes, StoreError>;
-            fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, StoreError>;
-            fn get_range_into(
-                &self,
-                key: &str,
-                offset: u64,
-                target: &MemorySlice,
-            ) -> Result<u64, StoreError>;
-            fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, StoreError>>;
-            fn exist(&self, key: &str) -> Result<bool, StoreError>;
-            fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError>;
-            fn longest_prefix(&self, keys: &[&str]) -> Result<usize, StoreError>;
-            fn size(&self, key: &str) -> Result<u64, StoreError>;
-            fn stat(&self, key: &str) -> Result<Stat, StoreError>;
-            fn batch_stat(
-                &self,
-                keys: &[&str],
-            ) -> Result<Vec<Result<Stat, StoreError>>, StoreError>;
-            fn remove(&self, key: &str, force: bool) -> Result<(), StoreError>;
-            fn batch_remove(
-                &self,
-                keys: &[&str],
-                force: bool,
-            ) -> Result<Vec<Result<(), StoreError>>, StoreError>;
-            fn remove_all(&self, force: bool) -> Result<u64, StoreError>;
-            fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, StoreError>;
-            fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, StoreError>;
             fn register(&self, memory: &Memory) -> Result<(), StoreError>;
             fn unregister(&self, memory: &Memory) -> Result<(), StoreError>;
         }

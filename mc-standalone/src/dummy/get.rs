@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use mc_store::{GetInto, by_key};
-use mc_transport::{Memory, MemorySlice};
+use mc_transport::Memory;
 use mc_types::{Generation, KeyRef};
 use tokio::time::Instant;
 
-use super::DummyClient;
 use super::shared::Shared;
 use crate::error::DummyError;
 use crate::wire::{
@@ -48,83 +47,6 @@ impl Guess {
     }
 }
 
-impl DummyClient {
-    /// As [`ObjectStore::get`](mc_store::ObjectStore::get).
-    ///
-    /// # Errors
-    /// [`DummyError`].
-    pub async fn get(&self, key: &str) -> Result<Bytes, DummyError> {
-        self.batch_get(&[key]).await.pop().expect("one value for each key")
-    }
-
-    /// As [`ObjectStore::get_range`](mc_store::ObjectStore::get_range), of any put.
-    ///
-    /// # Errors
-    /// [`DummyError`].
-    pub async fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, DummyError> {
-        self.core.shared.read_range(key, None, range).await
-    }
-
-    /// As [`ObjectStore::get_range`](mc_store::ObjectStore::get_range), of this put.
-    ///
-    /// # Errors
-    /// [`DummyError`]; [`Replaced`](DummyError::Replaced) when the key has the value of another put
-    /// now.
-    pub async fn get_range_of(
-        &self,
-        key: &str,
-        generation: Generation,
-        range: Range<u64>,
-    ) -> Result<Bytes, DummyError> {
-        self.core.shared.read_range(key, Some(generation), range).await
-    }
-
-    /// As [`ObjectStore::get_range_into`](mc_store::ObjectStore::get_range_into).
-    ///
-    /// # Errors
-    /// As [`get_into`](Self::get_into).
-    pub async fn get_range_into(
-        &self,
-        key: &str,
-        offset: u64,
-        target: &MemorySlice,
-    ) -> Result<u64, DummyError> {
-        let range = offset..offset.saturating_add(target.len() as u64);
-        let get = GetInto::new(key, target.clone()).range(range);
-        self.batch_get_into(vec![get]).await.pop().expect("one length for each key")
-    }
-
-    /// As [`ObjectStore::get_into`](mc_store::ObjectStore::get_into).
-    ///
-    /// # Errors
-    /// [`DummyError`]; what is in `target` is then undefined.
-    pub async fn get_into(&self, key: &str, target: &MemorySlice) -> Result<u64, DummyError> {
-        let get = GetInto::new(key, target.clone());
-        self.batch_get_into(vec![get]).await.pop().expect("one length for each key")
-    }
-
-    /// As [`ObjectStore::batch_get`](mc_store::ObjectStore::batch_get). As many values are read at
-    /// the same time as the local buffer has room for.
-    pub async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, DummyError>> {
-        let shared = &self.core.shared;
-        let named = by_key(keys.iter().copied());
-        let guess = shared.guess.len(named.len(), shared.arena.memory().len());
-        let items = named.iter().map(|(key, _)| Item::new(key, guess)).collect();
-        let mut values: Vec<Option<Result<Bytes, DummyError>>> = vec![None; keys.len()];
-        for ((_, places), value) in named.iter().zip(shared.read_all(items).await) {
-            places.iter().for_each(|&at| values[at] = Some(value.clone()));
-        }
-        values.into_iter().map(|value| value.expect("every key is in a group")).collect()
-    }
-
-    /// As [`ObjectStore::batch_get_into`](mc_store::ObjectStore::batch_get_into); the real client
-    /// must reach the targets ([`allocate`](Self::allocate), [`register`](Self::register)).
-    pub async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, DummyError>> {
-        let shared = &self.core.shared;
-        shared.read_into(&gets, shared.deadline()).await
-    }
-}
-
 /// A value on its way.
 struct Item<'a> {
     key: &'a str,
@@ -145,6 +67,18 @@ impl<'a> Item<'a> {
 }
 
 impl Shared {
+    /// Reads as many values at the same time as the local buffer has room for.
+    pub(super) async fn read_whole(&self, keys: &[&str]) -> Vec<Result<Bytes, DummyError>> {
+        let named = by_key(keys.iter().copied());
+        let guess = self.guess.len(named.len(), self.arena.memory().len());
+        let items = named.iter().map(|(key, _)| Item::new(key, guess)).collect();
+        let mut values: Vec<Option<Result<Bytes, DummyError>>> = vec![None; keys.len()];
+        for ((_, places), value) in named.iter().zip(self.read_all(items).await) {
+            places.iter().for_each(|&at| values[at] = Some(value.clone()));
+        }
+        values.into_iter().map(|value| value.expect("every key is in a group")).collect()
+    }
+
     pub(super) async fn read_range(
         &self,
         key: &str,
@@ -215,7 +149,7 @@ impl Shared {
         block.slice(0, len).expect("at most as long as the block").to_vec().into()
     }
 
-    async fn read_into(
+    pub(super) async fn read_into(
         &self,
         gets: &[GetInto<'_>],
         deadline: Instant,

@@ -6,7 +6,6 @@ mod builder;
 mod dial;
 mod get;
 mod keeper;
-mod keys;
 mod object_store;
 mod put;
 mod replicas;
@@ -25,15 +24,18 @@ use super::error::DummyError;
 
 /// A client that lets another process of this host, the real client, do the work.
 ///
-/// It has the methods of [`Client`](mc_store::Client), with the same meaning, which
-/// [`ObjectStore`](mc_store::ObjectStore) and [`ReplicatedStore`](mc_store::ReplicatedStore)
-/// describe; errors are [`DummyError`]s. Values lie in memory that both processes see:
+/// Puts, gets and all other calls are those of [`ObjectStore`](mc_store::ObjectStore) and
+/// [`ReplicatedStore`](mc_store::ReplicatedStore), which an application imports. Values lie in memory that both processes see:
 ///
 /// * [`allocate`](Self::allocate) takes memory from the *local buffer*, which is shared
-///   from the start. [`put_from`](Self::put_from) and [`get_into`](Self::get_into) with
-///   such memory copy nothing in this process.
+///   from the start. [`put_from`](mc_store::ObjectStore::put_from) and
+///   [`get_into`](mc_store::ObjectStore::get_into) with such memory copy nothing in this process.
 /// * [`register`](Self::register) shares memory that the application allocated itself.
-/// * [`put`](Self::put) and [`get`](Self::get) copy once, into or out of the local buffer.
+/// * [`put`](mc_store::ObjectStore::put) and [`get`](mc_store::ObjectStore::get) copy once, into or
+///   out of the local buffer. A batch has as many values under way as the buffer has room for.
+///
+/// The error of a call is a [`StoreError`](mc_store::StoreError); where that has no variant for what
+/// happened, [`DummyError::behind`] is it.
 ///
 /// Clones share one connection. Calls are pipelined, and answers come in any order.
 ///

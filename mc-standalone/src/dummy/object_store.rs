@@ -1,19 +1,20 @@
-//! The dummy client as an [`ObjectStore`].
+//! The dummy client as an [`ObjectStore`]. Calls about keys move no bytes; those that do are in
+//! `put.rs` and `get.rs`.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use mc_rpc::{ObjectDescription, TaskReport};
-use mc_store::{
-    GetInto, ObjectStore, Put, PutMode, PutOutcome, ReplicaTransfer, ReplicateConfig,
-    ReplicatedStore, Stat, StoreError,
-};
+use mc_store::{GetInto, ObjectStore, Put, PutMode, PutOutcome, ReplicateConfig, Stat, StoreError};
 use mc_transport::Memory;
-use mc_types::{Generation, ObjectKey, TaskId};
+use mc_types::{Generation, KeyError, KeyRef, ObjectKey};
+use tokio::time::Instant;
 
 use super::DummyClient;
+use super::shared::Shared;
 use crate::error::DummyError;
+use crate::wire::{Call, Keys, MAX_OBJECTS, Reply};
 
 #[async_trait]
 impl ObjectStore for DummyClient {
@@ -27,7 +28,7 @@ impl ObjectStore for DummyClient {
     }
 
     async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>> {
-        each(DummyClient::batch_get(self, keys).await)
+        each(self.core.shared.read_whole(keys).await)
     }
 
     async fn get_range(
@@ -40,19 +41,38 @@ impl ObjectStore for DummyClient {
     }
 
     async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, StoreError>> {
-        each(DummyClient::batch_get_into(self, gets).await)
+        let shared = &self.core.shared;
+        each(shared.read_into(&gets, shared.deadline()).await)
     }
 
     async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError> {
-        Ok(DummyClient::batch_exist(self, keys).await?)
+        check(keys)?;
+        let mut flags = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_OBJECTS) {
+            match self.ask(&Call::Exist(Keys::borrowed(keys))).await? {
+                Reply::Flags(answers) if answers.len() == keys.len() => flags.extend(answers),
+                _ => return Err(self.core.shared.wrong_answer().into()),
+            }
+        }
+        Ok(flags)
     }
 
     async fn longest_prefix(&self, keys: &[&str]) -> Result<usize, StoreError> {
-        Ok(DummyClient::longest_prefix(self, keys).await?)
+        check(keys)?;
+        let mut found = 0;
+        for keys in keys.chunks(MAX_OBJECTS) {
+            let count = self.count(&Call::LongestPrefix(Keys::borrowed(keys))).await?;
+            found += usize::try_from(count).unwrap_or(usize::MAX).min(keys.len());
+            if count < keys.len() as u64 {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     async fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, StoreError>>, StoreError> {
-        Ok(each(DummyClient::batch_stat(self, keys).await?))
+        let shared = &self.core.shared;
+        Ok(each(shared.stat(keys, shared.deadline()).await?))
     }
 
     async fn batch_remove(
@@ -60,19 +80,44 @@ impl ObjectStore for DummyClient {
         keys: &[&str],
         force: bool,
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
-        Ok(each(DummyClient::batch_remove(self, keys, force).await?))
+        check(keys)?;
+        let mut outcomes = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_OBJECTS) {
+            match self.ask(&Call::Remove { keys: Keys::borrowed(keys), force }).await? {
+                Reply::Each(answers) if answers.len() == keys.len() => {
+                    outcomes.extend(each(answers));
+                }
+                _ => return Err(self.core.shared.wrong_answer().into()),
+            }
+        }
+        Ok(outcomes)
     }
 
     async fn remove_all(&self, force: bool) -> Result<u64, StoreError> {
-        Ok(DummyClient::remove_all(self, force).await?)
+        self.count(&Call::RemoveAll { force }).await
     }
 
     async fn remove_by_regex(&self, pattern: &str, force: bool) -> Result<u64, StoreError> {
-        Ok(DummyClient::remove_by_regex(self, pattern, force).await?)
+        self.count(&Call::RemoveByRegex { pattern: Cow::Borrowed(pattern), force }).await
     }
 
     async fn find(&self, pattern: &str, at_most: usize) -> Result<Vec<ObjectKey>, StoreError> {
-        Ok(DummyClient::find(self, pattern, at_most).await?)
+        let mut found = Vec::new();
+        let mut from = Some(0);
+        while let Some(cursor) = from
+            && found.len() < at_most
+        {
+            let limit = MAX_OBJECTS.min(at_most - found.len()) as u32; // at most MAX_OBJECTS
+            let call = Call::Find { pattern: Cow::Borrowed(pattern), cursor, limit };
+            let Reply::Keys { keys, next } = self.ask(&call).await? else {
+                return Err(self.core.shared.wrong_answer().into());
+            };
+            for key in keys {
+                found.push(ObjectKey::new(key)?);
+            }
+            from = next;
+        }
+        Ok(found)
     }
 
     fn allocate(&self, len: usize) -> Result<Memory, StoreError> {
@@ -92,40 +137,47 @@ impl ObjectStore for DummyClient {
     }
 }
 
-#[async_trait]
-impl ReplicatedStore for DummyClient {
-    async fn describe(&self, key: &str) -> Result<ObjectDescription, StoreError> {
-        Ok(DummyClient::describe(self, key).await?)
-    }
-
-    async fn transfer(
-        &self,
-        key: &str,
-        transfer: ReplicaTransfer<'_>,
-    ) -> Result<TaskId, StoreError> {
-        Ok(match transfer {
-            ReplicaTransfer::Copy { targets } => self.copy_to(key, targets).await?,
-            ReplicaTransfer::Move { source, target } => self.move_to(key, source, target).await?,
-        })
-    }
-
-    async fn task(&self, id: TaskId) -> Result<TaskReport, StoreError> {
-        Ok(DummyClient::task(self, id).await?)
-    }
-}
-
-fn each<T>(outcomes: Vec<Result<T, DummyError>>) -> Vec<Result<T, StoreError>> {
-    outcomes.into_iter().map(|outcome| outcome.map_err(StoreError::from)).collect()
-}
-
-impl From<DummyError> for StoreError {
-    fn from(error: DummyError) -> Self {
-        match error {
-            DummyError::Key(error) => error.into(),
-            DummyError::NotFound => Self::NotFound,
-            DummyError::BufferTooSmall { needed, given } => Self::BufferTooSmall { needed, given },
-            DummyError::Replaced => Self::Replaced,
-            error => Self::failed(error.code(), error.is_retryable(), error),
+impl DummyClient {
+    async fn count(&self, call: &Call<'_>) -> Result<u64, StoreError> {
+        match self.ask(call).await? {
+            Reply::Count(count) => Ok(count),
+            _ => Err(self.core.shared.wrong_answer().into()),
         }
     }
+
+    /// Makes a call that names no memory.
+    pub(super) async fn ask(&self, call: &Call<'_>) -> Result<Reply, DummyError> {
+        let shared = &self.core.shared;
+        shared.call(call, Vec::new(), shared.deadline()).await
+    }
+}
+
+impl Shared {
+    pub(super) async fn stat(
+        &self,
+        keys: &[&str],
+        deadline: Instant,
+    ) -> Result<Vec<Result<Stat, DummyError>>, DummyError> {
+        check(keys)?;
+        let stat = |(len, number)| Stat::new(len, Generation::new(number));
+        let mut stats = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_OBJECTS) {
+            let call = Call::Stat(Keys::borrowed(keys));
+            match self.call(&call, Vec::new(), deadline).await? {
+                Reply::Stats(answers) if answers.len() == keys.len() => {
+                    stats.extend(answers.into_iter().map(|answer| Ok(answer.map(stat)?)));
+                }
+                _ => return Err(self.wrong_answer()),
+            }
+        }
+        Ok(stats)
+    }
+}
+
+fn check(keys: &[&str]) -> Result<(), KeyError> {
+    keys.iter().try_for_each(|key| KeyRef::new(key).map(drop))
+}
+
+fn each<T>(outcomes: Vec<Result<T, impl Into<DummyError>>>) -> Vec<Result<T, StoreError>> {
+    outcomes.into_iter().map(|outcome| outcome.map_err(|error| error.into().into())).collect()
 }

@@ -2,137 +2,17 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use mc_meta::ReplicateConfig;
 use mc_store::{Put, PutMode, PutOutcome};
-use mc_transport::{Memory, MemorySlice, Source};
+use mc_transport::{Memory, Source};
 use mc_types::KeyRef;
 use tokio::time::Instant;
 
-use super::DummyClient;
 use super::shared::Shared;
 use crate::error::DummyError;
 use crate::wire::{
     Call, MAX_OBJECTS, MAX_PIECES, MAX_PIECES_OF_CALL, Object, Outcome, PutCall, Reply,
 };
-
-/// Values go by way of the local buffer; slices of memory are sent straight from there by the real
-/// client, which must reach them ([`allocate`](Self::allocate), [`register`](Self::register)).
-impl DummyClient {
-    /// As [`ObjectStore::put`](mc_store::ObjectStore::put).
-    ///
-    /// # Errors
-    /// [`DummyError`]; the object is not readable then, unless the answer was lost.
-    pub async fn put(&self, key: &str, value: impl Into<Bytes>) -> Result<PutOutcome, DummyError> {
-        self.put_with(key, value, &ReplicateConfig::default()).await
-    }
-
-    /// As [`ObjectStore::put_with`](mc_store::ObjectStore::put_with).
-    ///
-    /// # Errors
-    /// As [`put`](Self::put).
-    pub async fn put_with(
-        &self,
-        key: &str,
-        value: impl Into<Bytes>,
-        config: &ReplicateConfig,
-    ) -> Result<PutOutcome, DummyError> {
-        self.store_one(Put::new(key, value.into()), config, PutMode::Put).await
-    }
-
-    /// As [`ObjectStore::put_from`](mc_store::ObjectStore::put_from).
-    ///
-    /// # Errors
-    /// As [`put`](Self::put).
-    pub async fn put_from(
-        &self,
-        key: &str,
-        source: &MemorySlice,
-        config: &ReplicateConfig,
-    ) -> Result<PutOutcome, DummyError> {
-        self.store_one(Put::new(key, source.clone()), config, PutMode::Put).await
-    }
-
-    /// As [`ObjectStore::put_parts`](mc_store::ObjectStore::put_parts).
-    ///
-    /// # Errors
-    /// As [`put`](Self::put).
-    pub async fn put_parts(
-        &self,
-        key: &str,
-        parts: Vec<Bytes>,
-        config: &ReplicateConfig,
-    ) -> Result<PutOutcome, DummyError> {
-        let slices = parts.into_iter().map(Source::from).collect();
-        self.store_one(Put { key, slices }, config, PutMode::Put).await
-    }
-
-    /// [`ObjectStore::batch_store`](mc_store::ObjectStore::batch_store) in [`PutMode::Put`]. As
-    /// many values are on their way as the local buffer has room for.
-    pub async fn batch_put(
-        &self,
-        puts: Vec<Put<'_>>,
-        config: &ReplicateConfig,
-    ) -> Vec<Result<PutOutcome, DummyError>> {
-        self.core.shared.store_all(puts, config, PutMode::Put).await
-    }
-
-    /// As [`ObjectStore::upsert`](mc_store::ObjectStore::upsert).
-    ///
-    /// # Errors
-    /// [`DummyError`]; the old value is still there then, unless the new one was to be
-    /// written in its place or the answer was lost.
-    pub async fn upsert(&self, key: &str, value: impl Into<Bytes>) -> Result<(), DummyError> {
-        self.upsert_with(key, value, &ReplicateConfig::default()).await
-    }
-
-    /// As [`ObjectStore::upsert_with`](mc_store::ObjectStore::upsert_with).
-    ///
-    /// # Errors
-    /// As [`upsert`](Self::upsert).
-    pub async fn upsert_with(
-        &self,
-        key: &str,
-        value: impl Into<Bytes>,
-        config: &ReplicateConfig,
-    ) -> Result<(), DummyError> {
-        self.store_one(Put::new(key, value.into()), config, PutMode::Upsert).await.map(drop)
-    }
-
-    /// Stores the bytes of `source` under `key`, as [`put_from`](Self::put_from) does,
-    /// whether the key has a value or not.
-    ///
-    /// # Errors
-    /// As [`upsert`](Self::upsert).
-    pub async fn upsert_from(
-        &self,
-        key: &str,
-        source: &MemorySlice,
-        config: &ReplicateConfig,
-    ) -> Result<(), DummyError> {
-        self.store_one(Put::new(key, source.clone()), config, PutMode::Upsert).await.map(drop)
-    }
-
-    /// [`ObjectStore::batch_store`](mc_store::ObjectStore::batch_store) in [`PutMode::Upsert`].
-    pub async fn batch_upsert(
-        &self,
-        upserts: Vec<Put<'_>>,
-        config: &ReplicateConfig,
-    ) -> Vec<Result<(), DummyError>> {
-        let outcomes = self.core.shared.store_all(upserts, config, PutMode::Upsert).await;
-        outcomes.into_iter().map(|outcome| outcome.map(drop)).collect()
-    }
-
-    async fn store_one(
-        &self,
-        put: Put<'_>,
-        config: &ReplicateConfig,
-        mode: PutMode,
-    ) -> Result<PutOutcome, DummyError> {
-        let mut outcomes = self.core.shared.store_all(vec![put], config, mode).await;
-        outcomes.pop().expect("one outcome for each put")
-    }
-}
 
 impl Shared {
     /// Stores objects in as many calls as it takes.

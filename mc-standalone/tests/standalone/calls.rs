@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use mc_standalone::{DummyClient, DummyError, Server};
 use mc_store::{
-    ByteSize, Client, ErrorCode, GetInto, HotCacheConfig, Memory, Put, PutOutcome, ReplicateConfig,
-    Source,
+    ByteSize, Client, ErrorCode, GetInto, HotCacheConfig, Memory, ObjectStore as _, Put, PutMode,
+    PutOutcome, ReplicaTransfer, ReplicateConfig, ReplicatedStore as _, Source, StoreError,
 };
 
 use crate::support::{Host, content, until};
@@ -20,13 +20,13 @@ async fn what_is_put_is_got_by_everybody() {
     for len in [1, 4095, 4096, 65_537, 3_000_001] {
         let key = format!("value-{len}");
         let value = content(&key, len);
-        assert_eq!(writer.put(&key, value.clone()).await.unwrap(), PutOutcome::Stored);
-        assert_eq!(writer.put(&key, "other").await.unwrap(), PutOutcome::Existing);
+        assert_eq!(writer.put(&key, value.clone().into()).await.unwrap(), PutOutcome::Stored);
+        assert_eq!(writer.put(&key, "other".into()).await.unwrap(), PutOutcome::Existing);
         assert_eq!(reader.get(&key).await.unwrap(), value);
         assert_eq!(host.real.get(&key).await.unwrap(), value);
     }
     let error = reader.get("absent").await.unwrap_err();
-    assert!(matches!(error, DummyError::NotFound), "{error}");
+    assert!(matches!(error, StoreError::NotFound), "{error}");
     drop((writer, reader));
     host.until_idle().await;
 }
@@ -37,7 +37,7 @@ async fn bytes_move_between_shared_memory_and_the_pool() {
     let app = host.app().await;
     let own = Memory::options().shared().allocate(100_000).unwrap();
     let error = app.get_into("k", &own.whole()).await.unwrap_err();
-    assert!(matches!(error, DummyError::NotRegistered), "{error}");
+    assert!(matches!(DummyError::behind(&error), Some(DummyError::NotRegistered)), "{error}");
     app.register(&own).await.unwrap();
     app.register(&own).await.unwrap();
     assert_eq!(host.server.report().memories, 2, "the local buffer and this one, once");
@@ -60,17 +60,17 @@ async fn bytes_move_between_shared_memory_and_the_pool() {
     assert_eq!(block.whole().to_vec(), value);
     assert_eq!(own.slice(50_000, 10_000).unwrap().to_vec(), value);
     assert!(
-        matches!(lengths[2], Err(DummyError::BufferTooSmall { needed: 10_000, given: 9_999 })),
+        matches!(lengths[2], Err(StoreError::BufferTooSmall { needed: 10_000, given: 9_999 })),
         "{:?}",
         lengths[2]
     );
-    assert!(matches!(lengths[3], Err(DummyError::NotFound)), "{:?}", lengths[3]);
-    assert!(matches!(lengths[4], Err(DummyError::Key(_))), "{:?}", lengths[4]);
+    assert!(matches!(lengths[3], Err(StoreError::NotFound)), "{:?}", lengths[3]);
+    assert!(matches!(lengths[4], Err(StoreError::Key(_))), "{:?}", lengths[4]);
 
     app.unregister(&own).await.unwrap();
     assert!(matches!(app.unregister(&own).await, Err(DummyError::NotRegistered)));
     let error = app.put_from("l", &own.whole(), &config).await.unwrap_err();
-    assert!(matches!(error, DummyError::NotRegistered), "{error}");
+    assert!(matches!(DummyError::behind(&error), Some(DummyError::NotRegistered)), "{error}");
     let report = host.server.report();
     assert_eq!((report.memories, report.shared), (1, ByteSize::mib(16)));
     let private = Memory::allocate(100).unwrap();
@@ -84,7 +84,7 @@ async fn batches_may_be_larger_than_the_local_buffer_and_than_a_call() {
     let keys: Vec<String> = (0..2500).map(|n| format!("key-{n}")).collect();
     let value = |key: &String| content(key, key.len() * 500);
     let puts = keys.iter().map(|key| Put::new(key, Source::Bytes(value(key).into()))).collect();
-    for outcome in app.batch_put(puts, &ReplicateConfig::default()).await {
+    for outcome in app.batch_store(puts, &ReplicateConfig::default(), PutMode::Put).await {
         assert_eq!(outcome.unwrap(), PutOutcome::Stored);
     }
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -108,10 +108,11 @@ async fn batches_may_be_larger_than_the_local_buffer_and_than_a_call() {
 async fn refusals_arrive_as_they_are() {
     let host = Host::start().await;
     let app = host.dummy().local_buffer(ByteSize::mib(1)).connect().await.unwrap();
-    let error = app.put("", "value").await.unwrap_err();
+    let error = app.put("", "value".into()).await.unwrap_err();
     assert_eq!((error.code(), error.is_retryable()), (ErrorCode::InvalidKey, false));
-    let error = app.put("k", vec![0; (1 << 20) + 1]).await.unwrap_err();
-    assert!(matches!(error, DummyError::TooLarge { needed: 1_048_577, .. }), "{error}");
+    let error = app.put("k", vec![0; (1 << 20) + 1].into()).await.unwrap_err();
+    let cause = DummyError::behind(&error);
+    assert!(matches!(cause, Some(DummyError::TooLarge { needed: 1_048_577, .. })), "{error}");
     // Larger than the segment.
     let large = Memory::options().shared().allocate(100 << 20).unwrap();
     app.register(&large).await.unwrap();
@@ -119,18 +120,20 @@ async fn refusals_arrive_as_they_are() {
     let error = app.put_from("k", &large.whole(), &config).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::ObjectTooLarge, "{error}");
 
-    app.put("k", "value").await.unwrap();
+    app.put("k", "value".into()).await.unwrap();
     assert!(app.exist("k").await.unwrap());
     let error = app.remove("k", false).await.unwrap_err();
     assert_eq!((error.code(), error.is_retryable()), (ErrorCode::ObjectHasLease, true), "{error}");
     app.remove("k", true).await.unwrap();
-    assert!(matches!(app.remove("k", true).await, Err(DummyError::NotFound)));
-    app.put("l", "value").await.unwrap();
+    assert!(matches!(app.remove("k", true).await, Err(StoreError::NotFound)));
+    app.put("l", "value".into()).await.unwrap();
     assert_eq!(app.remove_all(true).await.unwrap(), 1);
 
     let pieces = vec![large.slice(0, 1).unwrap(); 1025];
-    let outcome = app.batch_get_into(vec![GetInto::scattered("k", pieces)]).await.pop();
-    assert!(matches!(outcome, Some(Err(DummyError::TooManyPieces { given: 1025, .. }))));
+    let mut outcomes = app.batch_get_into(vec![GetInto::scattered("k", pieces)]).await;
+    let error = outcomes.remove(0).unwrap_err();
+    let cause = DummyError::behind(&error);
+    assert!(matches!(cause, Some(DummyError::TooManyPieces { given: 1025, .. })), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,16 +141,16 @@ async fn values_are_replaced_and_read_in_part() {
     let host = Host::start().await;
     let app = host.app().await;
     let config = ReplicateConfig::default();
-    app.upsert("k", content("one", 100_000)).await.unwrap();
+    app.upsert("k", content("one", 100_000).into()).await.unwrap();
     let value = content("two", 200_000);
     let block = app.allocate(value.len()).unwrap();
     block.whole().copy_from(0, &value).unwrap();
-    app.upsert_from("k", &block.whole(), &config).await.unwrap();
+    app.store(Put::new("k", block.whole()), &config, PutMode::Upsert).await.unwrap();
     assert_eq!(host.real.get("k").await.unwrap(), value);
     assert_eq!(app.size("k").await.unwrap(), 200_000);
-    assert_eq!(app.get_range("k", 5..100_005).await.unwrap(), value[5..100_005]);
-    assert_eq!(app.get_range("k", 199_990..u64::MAX).await.unwrap(), value[199_990..]);
-    let error = app.get_range("k", 200_001..200_002).await.unwrap_err();
+    assert_eq!(app.get_range("k", 5..100_005, None).await.unwrap(), value[5..100_005]);
+    assert_eq!(app.get_range("k", 199_990..u64::MAX, None).await.unwrap(), value[199_990..]);
+    let error = app.get_range("k", 200_001..200_002, None).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidParams, "{error}");
     let target = app.allocate(1000).unwrap();
     assert_eq!(app.get_range_into("k", 777, &target.whole()).await.unwrap(), 1000);
@@ -158,15 +161,13 @@ async fn values_are_replaced_and_read_in_part() {
     assert_eq!(app.get("parts").await.unwrap(), "keys and values");
     let put = |key, text: &'static str| Put::new(key, Source::Bytes(text.into()));
     let upserts = vec![put("parts", "1"), put("l", "2"), put("parts", "3")];
-    for outcome in app.batch_upsert(upserts, &config).await {
+    for outcome in app.batch_store(upserts, &config, PutMode::Upsert).await {
         outcome.unwrap();
     }
     assert_eq!(
         (app.get("parts").await.unwrap(), app.get("l").await.unwrap()),
         ("3".into(), "2".into())
     );
-    let sizes = app.batch_size(&["l", "absent"]).await.unwrap();
-    assert!(matches!(sizes[..], [Ok(1), Err(DummyError::NotFound)]), "{sizes:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -186,7 +187,7 @@ async fn objects_are_found_described_and_moved() {
     for n in 0..1500 {
         host.real.put(&format!("found/{n}"), "value").await.unwrap();
     }
-    app.put_with("k", "value", &config).await.unwrap();
+    app.put_with("k", "value".into(), &config).await.unwrap();
     assert_eq!(app.find("^found/", 1100).await.unwrap().len(), 1100);
     assert_eq!(app.find("^found/", 5000).await.unwrap().len(), 1500);
     assert_eq!(app.find("^found/7$", 5000).await.unwrap()[0].as_str(), "found/7");
@@ -198,9 +199,9 @@ async fn objects_are_found_described_and_moved() {
     assert_eq!(described.replicas, ours.replicas);
     assert_eq!((described.slices, described.owner), (ours.slices, host.real.id()));
     assert!(described.soft_pinned && described.generation == ours.generation);
-    assert!(matches!(app.describe("absent").await, Err(DummyError::NotFound)));
+    assert!(matches!(app.describe("absent").await, Err(StoreError::NotFound)));
 
-    let task = app.copy_to("k", &["other"]).await.unwrap();
+    let task = app.transfer("k", ReplicaTransfer::Copy { targets: &["other"] }).await.unwrap();
     let report = app.wait_for_task(task, crate::support::DEADLINE).await.unwrap();
     assert_eq!(
         report,
@@ -215,8 +216,9 @@ async fn objects_are_found_described_and_moved() {
             .unwrap()
     );
     assert_eq!(report.status, mc_store::TaskStatus::Success, "{report:?}");
-    assert_eq!(app.replicas("k").await.unwrap().len(), 2);
-    let error = app.move_to("k", "nowhere", "other").await.unwrap_err();
+    assert_eq!(app.describe("k").await.unwrap().replicas.len(), 2);
+    let nowhere = ReplicaTransfer::Move { source: "nowhere", target: "other" };
+    let error = app.transfer("k", nowhere).await.unwrap_err();
     assert!(!error.to_string().is_empty(), "{error}");
     other.shutdown().await;
 }
@@ -232,7 +234,7 @@ async fn many_calls_share_one_connection() {
                 for round in 0..20 {
                     let key = format!("{n}/{round}");
                     let value = content(&key, 1000 + 100 * n);
-                    app.put(&key, value.clone()).await.unwrap();
+                    app.put(&key, value.clone().into()).await.unwrap();
                     assert_eq!(app.get(&key).await.unwrap(), value);
                 }
             })
@@ -248,7 +250,7 @@ async fn many_calls_share_one_connection() {
 async fn memory_of_a_call_that_is_given_up_is_not_used_for_another() {
     let host = Host::start().await;
     let app = host.dummy().local_buffer(ByteSize::mib(1)).connect().await.unwrap();
-    app.put("k", vec![7; 1 << 20]).await.unwrap();
+    app.put("k", vec![7; 1 << 20].into()).await.unwrap();
     let block = app.allocate(1 << 20).unwrap();
     let target = block.whole();
     let mut read = Box::pin(app.get_into("k", &target));
@@ -309,12 +311,13 @@ async fn whoever_is_not_there_is_named() {
 async fn a_server_that_ends_lets_calls_end_and_frees_everything() {
     let host = Host::start().await;
     let app = host.app().await;
-    app.put("k", "value").await.unwrap();
+    app.put("k", "value".into()).await.unwrap();
     let address = host.server.local_addr();
     host.server.shutdown().await;
     until("the end to be noticed", async || (!app.is_connected()).then_some(())).await;
     let error = app.get("k").await.unwrap_err();
-    assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
+    let cause = DummyError::behind(&error);
+    assert!(matches!(cause, Some(DummyError::RealClientGone { .. })), "{error}");
 
     // Another server of the same client, as after a restart.
     let server = until("the port", async || {
@@ -330,26 +333,27 @@ async fn a_server_that_ends_lets_calls_end_and_frees_everything() {
 async fn a_put_that_is_named_is_read_or_nothing() {
     let host = Host::start().await;
     let app = host.app().await;
-    app.upsert("k", vec![1; 10_000]).await.unwrap();
+    app.upsert("k", vec![1; 10_000].into()).await.unwrap();
     let old = app.stat("k").await.unwrap();
     assert_eq!(old, host.real.stat("k").await.unwrap());
     let stats = app.batch_stat(&["k", "absent"]).await.unwrap();
     assert!(
-        matches!(&stats[..], [Ok(found), Err(DummyError::NotFound)] if *found == old),
+        matches!(&stats[..], [Ok(found), Err(StoreError::NotFound)] if *found == old),
         "{stats:?}"
     );
     let target = app.allocate(100).unwrap();
     let get = |generation| GetInto::new("k", target.whole()).range(0..100).generation(generation);
     let read = app.batch_get_into(vec![get(old.generation)]).await;
     assert!(matches!(read[..], [Ok(100)]), "{read:?}");
-    assert_eq!(app.get_range_of("k", old.generation, 9_990..u64::MAX).await.unwrap(), [1; 10][..]);
+    let end = app.get_range("k", 9_990..u64::MAX, Some(old.generation)).await;
+    assert_eq!(end.unwrap(), [1; 10][..]);
 
     host.real.upsert("k", vec![2; 10_000]).await.unwrap();
     let error = app.batch_get_into(vec![get(old.generation)]).await.remove(0).unwrap_err();
-    assert!(matches!(error, DummyError::Replaced), "{error:?}");
+    assert!(matches!(error, StoreError::Replaced), "{error:?}");
     assert_eq!((error.code(), error.is_retryable()), (ErrorCode::LeaseExpired, false));
-    let gone = app.get_range_of("k", old.generation, 0..5).await;
-    assert!(matches!(gone, Err(DummyError::Replaced)), "{gone:?}");
+    let gone = app.get_range("k", 0..5, Some(old.generation)).await;
+    assert!(matches!(gone, Err(StoreError::Replaced)), "{gone:?}");
     let new = app.stat("k").await.unwrap();
     let read = app.batch_get_into(vec![get(new.generation)]).await;
     assert!(matches!(read[..], [Ok(100)]), "{read:?}");
@@ -393,7 +397,7 @@ async fn parts_of_one_call_are_of_one_put() {
         let mut read = app.batch_get_into(gets).await;
         read.remove(count / 2).unwrap();
         if let Some(error) = read.iter().find_map(|read| read.as_ref().err()) {
-            assert!(matches!(error, DummyError::Replaced), "{error:?}");
+            assert!(matches!(error, StoreError::Replaced), "{error:?}");
         }
         let bytes = target.slice(0, count * pieces).unwrap().to_vec();
         let parts = bytes.chunks(pieces).zip(&read).filter(|(_, read)| read.is_ok());
@@ -428,8 +432,8 @@ async fn what_one_application_overwrites_is_not_cached_for_the_others() {
     let dummy = async || DummyClient::builder().server(address.clone()).connect().await.unwrap();
     let (careless, other) = (dummy().await, dummy().await);
     let [a, b] = ["a", "b"].map(|key| content(key, 50_000));
-    careless.put("a", a.clone()).await.unwrap();
-    careless.put("b", b.clone()).await.unwrap();
+    careless.put("a", a.clone().into()).await.unwrap();
+    careless.put("b", b.clone().into()).await.unwrap();
     let block = careless.allocate(50_000).unwrap();
     let into = |key| GetInto::new(key, block.whole());
     for read in careless.batch_get_into(vec![into("a"), into("b")]).await {

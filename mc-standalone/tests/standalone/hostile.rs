@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use mc_standalone::Server;
-use mc_store::{ByteSize, ErrorCode};
+use mc_store::{ByteSize, ErrorCode, ObjectStore as _};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Serialize;
@@ -193,7 +193,7 @@ impl Random {
 async fn assert_sound(host: &Host) {
     host.until_idle().await;
     let app = host.app().await;
-    app.put("sound", "value").await.unwrap();
+    app.put("sound", "value".into()).await.unwrap();
     assert_eq!(app.get("sound").await.unwrap(), "value");
     app.remove("sound", true).await.unwrap();
     drop(app);
@@ -378,7 +378,7 @@ async fn requests_that_are_slightly_wrong_do_no_harm() {
 async fn silent_connections_make_room_for_applications() {
     let host = Host::with(ByteSize::mib(1), |server| server.max_clients(4)).await;
     let old = host.app().await;
-    old.put("k", "value").await.unwrap();
+    old.put("k", "value".into()).await.unwrap();
     let mut crowd = Vec::new();
     for _ in 0..3 {
         for _ in 0..50 {
@@ -413,7 +413,7 @@ async fn another_user_is_turned_away_before_anything_is_read() {
     });
     assert_eq!(verdicts, [WRONG_USER; 20]);
     assert_eq!(host.server.report().clients, 1);
-    app.put("k", "value").await.unwrap();
+    app.put("k", "value".into()).await.unwrap();
     drop(app);
     assert_sound(&host).await;
 }

@@ -6,7 +6,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mc_standalone::{DummyClient, DummyError, Server};
-use mc_store::{ByteSize, Client, Master, MasterConfig, Memory, PutOutcome, ReplicateConfig};
+use mc_store::{
+    ByteSize, Client, Master, MasterConfig, Memory, ObjectStore as _, PutOutcome, ReplicateConfig,
+};
 
 use crate::support::{DEADLINE, Host, content, until};
 
@@ -156,7 +158,7 @@ async fn a_real_client_that_is_killed_comes_back() {
     app.register(&own).await.unwrap();
     own.whole().copy_from(0, &content("own", MIB)).unwrap();
     app.put_from("own", &own.whole(), &ReplicateConfig::default()).await.unwrap();
-    app.put("k", content("k", MIB)).await.unwrap();
+    app.put("k", content("k", MIB).into()).await.unwrap();
 
     // Killed under load: every call ends, with its result or in the way that it should.
     let load: Vec<_> = (0..8)
@@ -166,7 +168,7 @@ async fn a_real_client_that_is_killed_comes_back() {
                 for round in 0.. {
                     let key = format!("load/{n}/{}", round % 4);
                     let outcome = async {
-                        app.put(&key, content(&key, 100_000)).await?;
+                        app.put(&key, content(&key, 100_000).into()).await?;
                         assert!(app.get(&key).await? == content(&key, 100_000));
                         app.remove(&key, true).await
                     };
@@ -183,12 +185,14 @@ async fn a_real_client_that_is_killed_comes_back() {
     real.kill();
     for task in load {
         let error = task.await.unwrap();
-        assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
+        let cause = DummyError::behind(&error);
+        assert!(matches!(cause, Some(DummyError::RealClientGone { .. })), "{error}");
         assert!(error.is_retryable() && error.to_string().contains(&address), "{error}");
     }
     assert!(killed.elapsed() < timeout, "nobody waited for a time-out");
     let error = app.get("k").await.unwrap_err();
-    assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
+    let cause = DummyError::behind(&error);
+    assert!(matches!(cause, Some(DummyError::RealClientGone { .. })), "{error}");
     let error = app.wait_until_connected(Duration::from_millis(20)).await.unwrap_err();
     assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
 
@@ -253,7 +257,7 @@ async fn survive_applications(name: &str) {
     // Whatever is opened once is opened now.
     for _ in 0..2 {
         let first = host.app().await;
-        first.put("first", content("first", MIB)).await.unwrap();
+        first.put("first", content("first", MIB).into()).await.unwrap();
         assert!(first.get("first").await.unwrap() == content("first", MIB));
         first.remove("first", true).await.unwrap();
     }
@@ -309,7 +313,7 @@ async fn put_until_killed(address: &str) {
                 // Refusals are as good as anything here; the end comes from outside.
                 let _ = app.put_from(&key, &source, &config).await;
                 let _ = app.remove(&key, true).await;
-                let _ = app.put(&key, vec![1; MIB]).await;
+                let _ = app.put(&key, vec![1; MIB].into()).await;
                 let _ = app.remove(&key, true).await;
             }
         });

@@ -67,8 +67,8 @@ impl<'a> GetInto<'a> {
 }
 
 impl Client {
-    /// The value of `key`, whole and verified. It borrows from the client's
-    /// [local buffer](super::ClientBuilder::local_buffer), without a copy, until it is
+    /// As [`ObjectStore::get`](crate::ObjectStore::get). The value is verified. It borrows from the
+    /// client's [local buffer](super::ClientBuilder::local_buffer), without a copy, until it is
     /// dropped; when that has no room, it has memory of its own.
     ///
     /// ```
@@ -85,11 +85,10 @@ impl Client {
         values.into_iter().next().expect("one value for each key")
     }
 
-    /// Some of the bytes of `key`'s value: those of `range`, fewer when the value ends
-    /// before. They are verified as by [`get`](Self::get): for that, what lies around them is
-    /// read as well, up to the next 64 KiB boundaries of their slices. Only in slices of more
-    /// than 4 MiB whose writer told no checksums of their parts, an older client, parts are
-    /// not verified.
+    /// As [`ObjectStore::get_range`](crate::ObjectStore::get_range), of whichever put is there. The
+    /// bytes are verified as by [`get`](Self::get): for that, what lies around them is read as
+    /// well, up to the next 64 KiB boundaries of their slices. Only in slices of more than 4 MiB
+    /// whose writer told no checksums of their parts, an older client, parts are not verified.
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -106,8 +105,7 @@ impl Client {
         self.read_range(key, range, None).await
     }
 
-    /// As [`get_range`](Self::get_range), but only of this put, as [`stat`](Self::stat) tells
-    /// it: ranges that are read one by one are of one value then.
+    /// [`get_range`](Self::get_range) of this put only, as [`stat`](Self::stat) tells it.
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -144,8 +142,7 @@ impl Client {
         values.into_iter().next().expect("one value for each key")
     }
 
-    /// Reads the value of `key` straight into `target` and says how many bytes it
-    /// has. The rest of `target` is untouched.
+    /// As [`ObjectStore::get_into`](crate::ObjectStore::get_into).
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -165,9 +162,8 @@ impl Client {
         lengths.into_iter().next().expect("one length for each key")
     }
 
-    /// Fills `target` with the bytes of `key`'s value from `offset` on, as
-    /// [`get_range`](Self::get_range) reads them, and says how many there are: fewer than
-    /// `target` has, when the value ends before.
+    /// As [`ObjectStore::get_range_into`](crate::ObjectStore::get_range_into). The bytes are
+    /// verified as by [`get_range`](Self::get_range).
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -193,8 +189,7 @@ impl Client {
         lengths.into_iter().next().expect("one length for each key")
     }
 
-    /// The values of many keys, each on its own, as [`get`](Self::get) returns them; in
-    /// the order of the keys. A key that is named twice has one value.
+    /// As [`ObjectStore::batch_get`](crate::ObjectStore::batch_get).
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -209,12 +204,7 @@ impl Client {
         self.get_owned(keys, None, None, ClientOperation::BatchGet).await
     }
 
-    /// Reads many objects, or parts of them, into memory of the caller, each on its own,
-    /// and says how many bytes were read of each; in the order of the requests. Targets
-    /// must not overlap.
-    ///
-    /// All parts of one key are of one put, also when the key is replaced meanwhile. For parts
-    /// that several calls read, [`GetInto::generation`] names the put.
+    /// As [`ObjectStore::batch_get_into`](crate::ObjectStore::batch_get_into).
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {

@@ -36,8 +36,7 @@ impl From<&ReplicaList> for Stat {
 }
 
 impl Client {
-    /// Whether `key` can be read. A yes keeps the object from being taken away
-    /// for the length of a lease.
+    /// As [`ObjectStore::exist`](crate::ObjectStore::exist).
     ///
     /// # Errors
     /// [`CallError`] when the key is not one or the master cannot be asked.
@@ -55,8 +54,7 @@ impl Client {
         timed.found(1, outcome.await, |exists| usize::from(!exists))
     }
 
-    /// Whether each key can be read, as [`exist`](Self::exist) says; in the order
-    /// of the keys.
+    /// As [`ObjectStore::batch_exist`](crate::ObjectStore::batch_exist).
     ///
     /// # Errors
     /// [`CallError`] when one of the keys is not one or the master cannot be
@@ -80,8 +78,7 @@ impl Client {
         timed.found(keys.len(), outcome.await, absent)
     }
 
-    /// How many of the leading keys can be read: how much of a prompt need not be
-    /// computed. Protects nothing from being taken away.
+    /// As [`ObjectStore::longest_prefix`](crate::ObjectStore::longest_prefix).
     ///
     /// # Errors
     /// As [`batch_exist`](Self::batch_exist).
@@ -111,8 +108,7 @@ impl Client {
         timed.found(keys.len(), outcome.await, |found| keys.len() - found)
     }
 
-    /// How many bytes the object has. Keeps it from being taken away for the length of a
-    /// lease, as [`exist`](Self::exist) does.
+    /// As [`ObjectStore::size`](crate::ObjectStore::size).
     ///
     /// # Errors
     /// [`CallError`]; its code is `ObjectNotFound` when there is no such object and
@@ -148,9 +144,7 @@ impl Client {
         Ok(stats.map(|stat| stat.map(|stat| stat.len)).collect())
     }
 
-    /// How many bytes the object has, and which put it came from. Keeps it from being taken
-    /// away for the length of a lease, as [`exist`](Self::exist) does; another put may replace
-    /// it all the same.
+    /// As [`ObjectStore::stat`](crate::ObjectStore::stat).
     ///
     /// # Errors
     /// As [`size`](Self::size).
@@ -170,7 +164,7 @@ impl Client {
         Ok(Stat::from(&list))
     }
 
-    /// [`stat`](Self::stat) of many objects, each on its own; in the order of the keys.
+    /// As [`ObjectStore::batch_stat`](crate::ObjectStore::batch_stat).
     ///
     /// # Errors
     /// [`CallError`] when one of the keys is not one or the master cannot be asked;
@@ -191,7 +185,7 @@ impl Client {
         Ok(lists.into_iter().map(|list| list.map(|list| Stat::from(&list))).collect())
     }
 
-    /// Removes an object. `force` disregards that somebody may be reading it.
+    /// As [`ObjectStore::remove`](crate::ObjectStore::remove).
     ///
     /// # Errors
     /// [`CallError`]; its code tells a missing object from a leased one.
@@ -212,7 +206,7 @@ impl Client {
         timed.answered(outcome.await)
     }
 
-    /// Removes many objects, each on its own; in the order of the keys.
+    /// As [`ObjectStore::batch_remove`](crate::ObjectStore::batch_remove).
     ///
     /// # Errors
     /// [`CallError`] when one of the keys is not one or the master cannot be
@@ -247,8 +241,7 @@ impl Client {
         outcome
     }
 
-    /// Removes every object but unfinished ones and, unless forced, those that
-    /// somebody may be reading; says how many.
+    /// As [`ObjectStore::remove_all`](crate::ObjectStore::remove_all).
     ///
     /// # Errors
     /// [`CallError`] when the master cannot be asked.
@@ -265,8 +258,7 @@ impl Client {
         timed.answered(async { Ok(self.core.request()?.remove_all(force).await?) }.await)
     }
 
-    /// Everything about one object: where it is, who put it, how long it is
-    /// protected. Looking protects nothing.
+    /// As [`ReplicatedStore::describe`](crate::ReplicatedStore::describe).
     ///
     /// # Errors
     /// [`CallError`] when there is no such object or the master cannot be asked.

@@ -54,6 +54,7 @@ pub use metrics::{
     ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics, PathMetrics,
 };
 pub use put::{Put, PutMode, PutOutcome};
+pub(crate) use replicas::wait_until_final;
 pub use reports::ReportMetrics;
 pub use segments::{MountedSegment, SegmentError, SegmentOptions};
 pub use vram::{VramError, VramStage};
@@ -62,6 +63,10 @@ use self::core::Core;
 
 /// A member of the cluster that puts and gets objects and, if it contributes
 /// segments, keeps those of others.
+///
+/// Puts, gets and calls about keys are those of [`ObjectStore`](crate::ObjectStore) and
+/// [`ReplicatedStore`](crate::ReplicatedStore), which describe them; here a value is whatever becomes
+/// bytes, and each kind of call has an error of its own.
 ///
 /// Clones share one member: its connections, its segments, its heartbeat. All
 /// methods may be called from many tasks. Calls are batched and pipelined over

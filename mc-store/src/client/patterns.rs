@@ -11,13 +11,9 @@ use crate::error::CallError;
 const PAGE: usize = 1024;
 
 impl Client {
-    /// The keys of up to `at_most` objects that can be read and whose keys `pattern`
-    /// matches, in no order; when as many are found there may be more. Each found object
-    /// is kept from being taken away for the length of a lease.
-    ///
-    /// A pattern matches anywhere in a key unless it is anchored with `^` and `$`; what
-    /// else it may be, [`mc_meta::Pattern`] says. An object that stays throughout is found
-    /// exactly once.
+    /// As [`ObjectStore::find`](crate::ObjectStore::find). When as many as `at_most` are found
+    /// there may be more. Each found object is kept from being taken away for the length of a
+    /// lease, and one that stays throughout is found exactly once.
     ///
     /// # Errors
     /// [`CallError`]; its code is `InvalidParams` when the pattern is none or would cost
@@ -81,8 +77,7 @@ impl Client {
         Ok(master.get_replica_list_by_regex(pattern, cursor, limit).await?)
     }
 
-    /// Removes every object whose key `pattern` matches but unfinished ones and, unless
-    /// forced, those that somebody may be reading; says how many.
+    /// As [`ObjectStore::remove_by_regex`](crate::ObjectStore::remove_by_regex).
     ///
     /// # Errors
     /// As [`find`](Self::find); the empty pattern, which would match everything, is

@@ -48,8 +48,7 @@ impl<'a> Put<'a> {
 }
 
 impl Client {
-    /// Stores `value` under `key`, in one replica. A key that is there already
-    /// keeps its value.
+    /// As [`ObjectStore::put`](crate::ObjectStore::put).
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -67,7 +66,7 @@ impl Client {
         self.store_one(put, &ReplicateConfig::default(), PutMode::Put).await
     }
 
-    /// Stores `value` under `key` as `config` says.
+    /// As [`ObjectStore::put_with`](crate::ObjectStore::put_with).
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -89,9 +88,7 @@ impl Client {
         self.store_one(Put::new(key, value.into()), config, PutMode::Put).await
     }
 
-    /// Stores the bytes of `source` under `key`, sent straight from there.
-    /// Whoever changes them during the call makes readers see a checksum that
-    /// does not match.
+    /// As [`ObjectStore::put_from`](crate::ObjectStore::put_from).
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -115,9 +112,7 @@ impl Client {
         self.store_one(Put::new(key, source.clone()), config, PutMode::Put).await
     }
 
-    /// Stores `parts`, one after the other, as the value of `key`. Each is a slice of the
-    /// object with a checksum of its own, sent from where it is; parts without bytes are
-    /// left out.
+    /// As [`ObjectStore::put_parts`](crate::ObjectStore::put_parts).
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -141,13 +136,11 @@ impl Client {
         self.store_one(Put { key, slices }, config, PutMode::Put).await
     }
 
-    /// Stores many objects, each on its own: one that fails hinders no other.
-    /// The outcomes are in the order of the puts.
+    /// [`ObjectStore::batch_store`](crate::ObjectStore::batch_store) in [`PutMode::Put`].
     ///
-    /// An object waits a bounded time for room
-    /// ([`put_wait`](super::ClientBuilder::put_wait)) when all that could make
-    /// room is being read. When a peer cannot be written to, the object is
-    /// placed anew. Of a key that comes twice one value is stored.
+    /// An object waits a bounded time for room ([`put_wait`](super::ClientBuilder::put_wait)) when
+    /// all that could make room is being read. When a peer cannot be written to, the object is
+    /// placed anew.
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -167,13 +160,10 @@ impl Client {
         self.store_many(puts, config, PutMode::Put).await
     }
 
-    /// Stores `value` under `key`, whether the key has a value or not. The old value can
-    /// be read until the new one takes its place; a reader gets either of them whole.
+    /// As [`ObjectStore::upsert`](crate::ObjectStore::upsert).
     ///
-    /// Only when there is no room for both, and nobody is reading the old value, is the
-    /// new one written in its place: the key cannot be read then until that is done. Of
-    /// several upserts of a key at the same time the one that began last wins, and the
-    /// others fail.
+    /// Only when there is no room for both values, and nobody is reading the old one, is the new
+    /// one written in its place: the key cannot be read then until that is done.
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -190,7 +180,7 @@ impl Client {
         self.upsert_with(key, value, &ReplicateConfig::default()).await
     }
 
-    /// Stores `value` under `key` as `config` says, whether the key has a value or not.
+    /// As [`ObjectStore::upsert_with`](crate::ObjectStore::upsert_with).
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -213,9 +203,8 @@ impl Client {
         self.store_one(Put::new(key, value.into()), config, PutMode::Upsert).await.map(drop)
     }
 
-    /// Stores the bytes of `source` under `key`, sent straight from there, whether the key
-    /// has a value or not. Whoever changes them during the call makes readers see a
-    /// checksum that does not match.
+    /// [`upsert_with`](Self::upsert_with) of the bytes of `source`, which are sent as
+    /// [`put_from`](Self::put_from) sends them.
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {
@@ -238,9 +227,8 @@ impl Client {
         self.store_one(Put::new(key, source.clone()), config, PutMode::Upsert).await.map(drop)
     }
 
-    /// Stores many objects, each on its own, whether their keys have values or not. The
-    /// outcomes are in the order of the upserts. Of a key that comes twice the last value
-    /// is stored, and its outcome is that of all.
+    /// [`ObjectStore::batch_store`](crate::ObjectStore::batch_store) in [`PutMode::Upsert`]. Of a
+    /// key that comes twice, the outcome of the last value is that of all.
     ///
     /// ```
     /// # mc_store::doctest::with_client(|client| async move {

@@ -38,8 +38,8 @@ impl Client {
         Ok(self.describe(key).await?.replicas)
     }
 
-    /// [`replicas`](Self::replicas) of many objects, each on its own; in the order of the
-    /// keys. Costs the master one short call for each key.
+    /// As [`ReplicatedStore::batch_replicas`](crate::ReplicatedStore::batch_replicas). Costs the
+    /// master one short call for each key.
     ///
     /// # Errors
     /// [`CallError`] when one of the keys is not one or the master cannot be asked;
@@ -149,7 +149,7 @@ impl Client {
         Ok(master.create_move_task(&KeyRef::new(key)?.into(), source, target).await?)
     }
 
-    /// What has become of a task.
+    /// As [`ReplicatedStore::task`](crate::ReplicatedStore::task).
     ///
     /// # Errors
     /// [`CallError`]; its code is `TaskNotFound` when there is no such task, or it was over
@@ -166,10 +166,7 @@ impl Client {
         Ok(self.core.request()?.query_task(id).await?)
     }
 
-    /// Asks about a task, ever less often, until it has succeeded or failed or `patience`
-    /// is over, and says what became of it: with patience that is over, its
-    /// [status](TaskReport::status) is not [final](mc_meta::TaskStatus::is_final). Asks at
-    /// least once.
+    /// As [`ReplicatedStore::wait_for_task`](crate::ReplicatedStore::wait_for_task).
     ///
     /// # Errors
     /// As [`task`](Self::task). A failure that may pass is tried again while patience
@@ -188,20 +185,33 @@ impl Client {
         id: TaskId,
         patience: Duration,
     ) -> Result<TaskReport, CallError> {
-        let begun = Instant::now();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let answer = self.task(id).await;
-            let over = match &answer {
-                Ok(report) => report.status.is_final(),
-                Err(error) => !error.is_retryable(),
-            };
-            let left = patience.saturating_sub(begun.elapsed());
-            if over || left.is_zero() {
-                return answer;
-            }
-            tokio::time::sleep(pause.min(left)).await;
-            pause = pause.mul_f32(1.5).min(LONGEST_PAUSE);
+        wait_until_final(patience, CallError::is_retryable, || self.task(id)).await
+    }
+}
+
+/// Asks about a task, ever less often, until it is over, an answer is an error that will not pass,
+/// or `patience` is over.
+pub(crate) async fn wait_until_final<E, A>(
+    patience: Duration,
+    is_retryable: impl Fn(&E) -> bool,
+    mut ask: impl FnMut() -> A,
+) -> Result<TaskReport, E>
+where
+    A: Future<Output = Result<TaskReport, E>>,
+{
+    let begun = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let answer = ask().await;
+        let over = match &answer {
+            Ok(report) => report.status.is_final(),
+            Err(error) => !is_retryable(error),
+        };
+        let left = patience.saturating_sub(begun.elapsed());
+        if over || left.is_zero() {
+            return answer;
         }
+        tokio::time::sleep(pause.min(left)).await;
+        pause = pause.mul_f32(1.5).min(LONGEST_PAUSE);
     }
 }

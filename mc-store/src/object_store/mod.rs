@@ -5,6 +5,7 @@ mod error;
 mod memory;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use mc_types::{Generation, ObjectKey, TaskId};
 pub use error::{StoreError, StoreFailure};
 pub use memory::MemoryStore;
 
-use crate::client::{GetInto, Put, PutMode, PutOutcome, Stat};
+use crate::client::{GetInto, Put, PutMode, PutOutcome, Stat, wait_until_final};
 
 /// A store of immutable values, each under a key.
 ///
@@ -366,8 +367,8 @@ pub trait ReplicatedStore: ObjectStore {
     }
 
     /// Has a node that holds an object copy it to the segments named `targets`, or move the replica
-    /// in the segment `from` to the only target. The node works on it later;
-    /// [`task`](Self::task) tells when it is done.
+    /// in the segment `source` to the segment `target`. The node works on it later;
+    /// [`wait_for_task`](Self::wait_for_task) waits for the end.
     ///
     /// # Errors
     /// [`StoreError`]; its code says what is not there, or why it cannot be copied now.
@@ -382,6 +383,21 @@ pub trait ReplicatedStore: ObjectStore {
     /// # Errors
     /// [`StoreError`]; its code is `TaskNotFound` when there is no such task (any more).
     async fn task(&self, id: TaskId) -> Result<TaskReport, StoreError>;
+
+    /// Asks about a task, ever less often, until it has succeeded or failed or `patience` is over,
+    /// and returns what became of it: with patience that is over, its
+    /// [status](TaskReport::status) is not [final](mc_meta::TaskStatus::is_final). Asks at least
+    /// once.
+    ///
+    /// # Errors
+    /// As [`task`](Self::task). A failure that may pass is tried again while patience lasts.
+    async fn wait_for_task(
+        &self,
+        id: TaskId,
+        patience: Duration,
+    ) -> Result<TaskReport, StoreError> {
+        wait_until_final(patience, StoreError::is_retryable, || self.task(id)).await
+    }
 }
 
 /// How a replica gets to another segment; see [`ReplicatedStore::transfer`].
