@@ -4,7 +4,8 @@
 //! (10, 16 bytes), length of the socket's name u8 (26), the name (27). The server closes
 //! the connection behind it.
 
-use super::secret::Secret;
+use mc_transport::shm::ShmSecret;
+
 use super::wire::VERSION;
 
 const MAGIC: &[u8; 8] = b"MCREALCL";
@@ -20,7 +21,7 @@ pub(super) const MAX_LEN: usize = HEAD + MAX_NAME;
 #[derive(Debug)]
 pub(super) struct Greeting {
     pub(super) version: u16,
-    pub(super) secret: Secret,
+    pub(super) secret: ShmSecret,
     /// The abstract Unix socket's, without the leading zero byte.
     pub(super) name: String,
 }
@@ -40,7 +41,7 @@ impl Greeting {
         let mut bytes = Vec::with_capacity(HEAD + name.len());
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&self.version.to_le_bytes());
-        bytes.extend_from_slice(&self.secret.0);
+        bytes.extend_from_slice(&self.secret.to_bytes());
         bytes.push(name.len() as u8); // at most MAX_NAME
         bytes.extend_from_slice(name);
         bytes
@@ -58,7 +59,7 @@ impl Greeting {
         let name = name.get(..usize::from(len)).filter(|name| (1..=MAX_NAME).contains(&name.len()));
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         let name = name.ok_or(BadGreeting::Foreign)?.to_owned();
-        Ok(Self { version, secret: Secret(*secret), name })
+        Ok(Self { version, secret: ShmSecret::from_bytes(*secret), name })
     }
 }
 
@@ -69,10 +70,10 @@ mod tests {
     #[test]
     fn a_greeting_is_read_as_it_was_written_or_not_at_all() {
         let name = "mc_store_client_50052.sock".to_owned();
-        let greeting = Greeting { version: VERSION, secret: Secret([7; 16]), name };
+        let greeting = Greeting { version: VERSION, secret: ShmSecret::from_bytes([7; 16]), name };
         let bytes = greeting.encode();
         let read = Greeting::decode(&bytes).unwrap();
-        assert_eq!((read.secret.0, &read.name), ([7; 16], &greeting.name));
+        assert_eq!((read.secret.to_bytes(), &read.name), ([7; 16], &greeting.name));
         for len in 0..bytes.len() {
             assert_eq!(Greeting::decode(&bytes[..len]).unwrap_err(), BadGreeting::Foreign, "{len}");
         }

@@ -6,7 +6,6 @@ mod described;
 mod dummy;
 mod error;
 mod greeting;
-mod secret;
 mod server;
 mod socket;
 mod wire;

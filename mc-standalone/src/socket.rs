@@ -2,27 +2,18 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use mc_transport::shm::unix::{MAX_DESCRIPTORS, try_receive, try_send};
 use parking_lot::Mutex;
-use rustix::cmsg_space;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
-use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// Bytes asked of the socket at once.
 const READ: usize = 64 << 10;
-
-/// Descriptors that may wait for the frames that they came with.
-const MAX_DESCRIPTORS: usize = 8;
 
 /// Frames taken before other tasks get a turn; a fraction of a millisecond.
 const FRAMES_PER_TURN: u32 = 64;
@@ -94,13 +85,16 @@ impl Incoming {
             }
             self.make_room(wanted);
             stream.readable().await?;
-            match stream.try_io(Interest::READABLE, || self.receive(stream.as_fd())) {
+            let descriptors = &mut self.descriptors;
+            let take = |descriptor| descriptors.push_back(descriptor);
+            match try_receive(stream, &mut self.buffer[self.filled..], take) {
                 Ok((0, _)) => return Err(Broken::Closed),
                 Ok((_, true)) => return Err(Broken::DescriptorsCut),
                 Ok((received, false)) => self.filled += received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
+            // As many wait for the frames that they came with as come at once.
             if self.descriptors.len() > MAX_DESCRIPTORS {
                 return Err(Broken::StrayDescriptors);
             }
@@ -142,26 +136,6 @@ impl Incoming {
         if wanted > self.buffer.len() {
             self.buffer.resize(wanted, 0);
         }
-    }
-
-    /// How many bytes came, and whether descriptors were cut off.
-    fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<(usize, bool)> {
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = loop {
-            let mut rest = [IoSliceMut::new(&mut self.buffer[self.filled..])];
-            match recvmsg(socket, &mut rest, &mut control, flags) {
-                Err(rustix::io::Errno::INTR) => {}
-                result => break result?,
-            }
-        };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptors.extend(descriptors);
-            }
-        }
-        Ok((received.bytes, received.flags.contains(ReturnFlags::CTRUNC)))
     }
 }
 
@@ -208,10 +182,7 @@ impl Frame {
     fn send(&mut self, stream: &UnixStream) -> io::Result<bool> {
         while self.sent < self.bytes.len() {
             let descriptor = self.descriptor.as_ref().map(AsFd::as_fd);
-            let rest = &self.bytes[self.sent..];
-            let sent =
-                stream.try_io(Interest::WRITABLE, || send_now(stream.as_fd(), rest, descriptor));
-            match sent {
+            match try_send(stream, &self.bytes[self.sent..], descriptor) {
                 Ok(sent) => {
                     self.sent += sent;
                     self.descriptor = None;
@@ -293,27 +264,6 @@ impl Outgoing {
         };
         drop(queue);
         outcome
-    }
-}
-
-fn send_now(
-    socket: BorrowedFd<'_>,
-    bytes: &[u8],
-    descriptor: Option<BorrowedFd<'_>>,
-) -> io::Result<usize> {
-    let descriptors = descriptor.as_slice();
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        let fits = control.push(SendAncillaryMessage::ScmRights(descriptors));
-        assert!(fits, "the space is for one descriptor");
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    loop {
-        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
-            Err(rustix::io::Errno::INTR) => {}
-            result => return Ok(result?),
-        }
     }
 }
 

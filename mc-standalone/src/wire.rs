@@ -11,18 +11,23 @@ use std::marker::PhantomData;
 
 use mc_meta::{MAX_NAMED_SEGMENTS, ReplicateConfig};
 use mc_rpc::Refusal;
+use mc_transport::shm::unix::{Label, Nonce, Proof};
 use mc_types::{ErrorCode, MediaType, ObjectKey};
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::described::{Described, Reported};
-use super::secret::{Nonce, Proof};
 
 /// The version of the protocol; both sides must have the same.
 pub(super) const VERSION: u16 = 3;
 
 /// What a hello begins with.
 pub(super) const MAGIC: [u8; 8] = *b"MCDUMMY\0";
+
+/// What the two sides prove to be, with the secret that crosses the TCP port and never the Unix
+/// socket.
+pub(super) const DUMMY: &Label = b"mc-real/1 dummy\0";
+pub(super) const SERVER: &Label = b"mc-real/1 server";
 
 /// Longest frame, without its length. Holds as many of the longest keys as a call may name.
 pub(super) const MAX_FRAME: usize = 2 << 20;

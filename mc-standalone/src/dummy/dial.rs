@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_transport::shm::unix::nonce;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
@@ -14,10 +15,10 @@ use super::session::Session;
 use super::shared::Settings;
 use crate::error::DummyError;
 use crate::greeting::{BadGreeting, Greeting, MAX_LEN};
-use crate::secret::{Role, random};
 use crate::socket::{Broken, Frame, Incoming, Outgoing};
 use crate::wire::{
-    Admission, Admitted, Hello, MAGIC, MAX_FRAME, VERSION, Verdict, Welcome, decode, encode,
+    Admission, Admitted, DUMMY, Hello, MAGIC, MAX_FRAME, SERVER, VERSION, Verdict, Welcome, decode,
+    encode,
 };
 
 /// How often to look whether a real client with a full queue takes connections again. The
@@ -111,7 +112,7 @@ impl Dialer<'_> {
         };
         let short = "messages of the handshake are short";
         let mut incoming = Incoming::new(MAX_FRAME);
-        let nonce = random().map_err(|error| self.gone(error))?;
+        let nonce = nonce().map_err(|error| self.gone(error))?;
         let hello = Hello { magic: MAGIC, version: VERSION, nonce, previous: self.previous };
         // Whoever has no place for us says so without waiting for a hello.
         let said = say(encode(&hello).expect(short)).await;
@@ -124,10 +125,10 @@ impl Dialer<'_> {
             decode(welcome).ok_or_else(|| self.not_real("its Unix socket speaks otherwise"))?;
         self.check(welcome.verdict)?;
         let (secret, theirs) = (greeting.secret, &welcome.nonce);
-        if !secret.is_proven(Role::Server, &nonce, theirs, &welcome.proof) {
+        if !secret.is_proven(SERVER, &nonce, theirs, &welcome.proof) {
             return Err(self.not_real("its Unix socket does not know the secret that it told"));
         }
-        let proof = secret.proof(Role::Dummy, &nonce, theirs);
+        let proof = secret.proof(DUMMY, &nonce, theirs);
         say(encode(&Admission { proof }).expect(short)).await.map_err(broken)?;
         let admitted = incoming.frame(&stream).await.map_err(broken)?;
         let admitted: Admitted =

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mc_transport::shm::unix::nonce;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -92,8 +93,6 @@ impl Keeper {
 
 /// A random number from 0 to 1; half where the system has no randomness.
 fn fraction() -> f32 {
-    let mut byte = [128];
-    // Nothing depends on how random it is.
-    let _ = getrandom::fill(&mut byte);
-    f32::from(byte[0]) / 255.0
+    let byte = nonce().map_or(128, |bits| bits[0]);
+    f32::from(byte) / 255.0
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mc_places::{Seat, Stage};
+use mc_transport::shm::unix::nonce;
 use mc_types::ErrorCode;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,11 +17,10 @@ use super::core::{Core, Figures};
 use super::limits::Limits;
 use super::memories::Memories;
 use super::operations::execute;
-use crate::secret::{Role, random};
 use crate::socket::{Broken, Frame, Incoming, Outgoing};
 use crate::wire::{
-    Admission, Admitted, Call, Failure, Hello, MAGIC, MAX_FRAME, MAX_FRAME_OF_STRANGER, Reply,
-    Request, Response, VERSION, Verdict, Welcome, decode, encode,
+    Admission, Admitted, Call, DUMMY, Failure, Hello, MAGIC, MAX_FRAME, MAX_FRAME_OF_STRANGER,
+    Reply, Request, Response, SERVER, VERSION, Verdict, Welcome, decode, encode,
 };
 
 /// Why a connection ended.
@@ -124,16 +124,16 @@ impl Session {
         {
             return Err(self.refuse(Verdict::Unsettled).await);
         }
-        let nonce = random().map_err(|_| End::NoRandomness)?;
+        let nonce = nonce().map_err(|_| End::NoRandomness)?;
         let session = core.next_session.fetch_add(1, Ordering::Relaxed);
-        let proof = core.secret.proof(Role::Server, &hello.nonce, &nonce);
+        let proof = core.secret.proof(SERVER, &hello.nonce, &nonce);
         let max_calls = core.limits.calls;
         let verdict = Verdict::Welcome;
         let welcome = Welcome { verdict, version: VERSION, nonce, proof, max_calls, session };
         self.say(&welcome).await?;
         let admission = incoming.frame(&self.stream).await?;
         let Admission { proof } = decode(admission).ok_or(End::NotADummy)?;
-        if !core.secret.is_proven(Role::Dummy, &hello.nonce, &nonce, &proof) {
+        if !core.secret.is_proven(DUMMY, &hello.nonce, &nonce, &proof) {
             self.say(&Admitted { verdict: Verdict::NotProven }).await?;
             return Err(End::Refused(Verdict::NotProven));
         }

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use mc_places::Places;
 use mc_store::Client;
+use mc_transport::shm::ShmSecret;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::limits::Limits;
-use crate::secret::Secret;
 
 /// What every connection needs.
 pub(super) struct Core {
     pub(super) client: Client,
-    pub(super) secret: Secret,
+    pub(super) secret: ShmSecret,
     pub(super) limits: Limits,
     /// One for each dummy client.
     pub(super) places: Arc<Places>,

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use mc_places::Places;
 use mc_store::Client;
+use mc_transport::shm::ShmSecret;
+use mc_transport::shm::unix::nonce;
 use mc_types::ByteSize;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -25,7 +27,6 @@ use self::core::Core;
 use self::limits::Limits;
 use super::error::ServeError;
 use super::greeting::{Greeting, MAX_NAME};
-use super::secret::{Secret, random};
 use super::wire::VERSION;
 
 /// The port where dummy clients look for their real client.
@@ -162,9 +163,9 @@ impl ServerBuilder {
     /// # Errors
     /// [`ServeError`]; nothing is left running then.
     pub async fn start(self) -> Result<Server, ServeError> {
-        let secret = Secret(random().map_err(ServeError::NoRandomness)?);
+        let secret = ShmSecret::random().map_err(ServeError::NoRandomness)?;
         // Random, so that sessions of a server before this one are not mistaken for ours.
-        let first_session = u128::from_ne_bytes(random().map_err(ServeError::NoRandomness)?) as u64;
+        let first_session = u128::from_ne_bytes(nonce().map_err(ServeError::NoRandomness)?) as u64;
         let bind = |source| ServeError::Bind { address: self.listen, source };
         let greeter = TcpListener::bind(self.listen).await.map_err(bind)?;
         let address = greeter.local_addr().map_err(bind)?;

@@ -1,11 +1,11 @@
-//! Messages of a fixed length over a Unix socket, and the descriptors that come with
-//! them.
+//! Bytes over a Unix socket with descriptors beside them, and messages of a fixed length.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 
 /// Descriptors that one call takes; no message has more than one, and what does not
 /// fit is closed by the system.
-const ROOM: usize = 4;
+pub const MAX_DESCRIPTORS: usize = 8;
 
 /// Messages taken before other tasks get a turn; a fraction of a millisecond.
 const MESSAGES_PER_TURN: u32 = 64;
@@ -31,7 +31,7 @@ pub(super) async fn send(
 ) -> io::Result<()> {
     while !bytes.is_empty() {
         stream.writable().await?;
-        match stream.try_io(Interest::WRITABLE, || send_now(stream.as_fd(), bytes, descriptor)) {
+        match try_send(stream, bytes, descriptor) {
             Ok(sent) => {
                 bytes = &bytes[sent..];
                 descriptor = None;
@@ -43,8 +43,13 @@ pub(super) async fn send(
     Ok(())
 }
 
-fn send_now(
-    socket: BorrowedFd<'_>,
+/// Sends what of `bytes` there is room for now, and a duplicate of `descriptor` with the first of
+/// them; returns how many bytes.
+///
+/// # Errors
+/// `WouldBlock` when there is no room, what the socket said otherwise.
+pub fn try_send(
+    stream: &UnixStream,
     bytes: &[u8],
     descriptor: Option<BorrowedFd<'_>>,
 ) -> io::Result<usize> {
@@ -56,12 +61,37 @@ fn send_now(
         assert!(fits, "the space is for one descriptor");
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    loop {
-        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
-            Err(rustix::io::Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
+    stream.try_io(Interest::WRITABLE, || {
+        Ok(retry_on_intr(|| sendmsg(stream, &[IoSlice::new(bytes)], &mut control, flags))?)
+    })
+}
+
+/// Receives what has come into `buffer` and hands each descriptor beside it to `take`; returns how
+/// many bytes, and whether the system closed descriptors: there were more than
+/// [`MAX_DESCRIPTORS`], or this process has no room for more.
+///
+/// The system never joins bytes across descriptors, so those that come belong to these bytes.
+///
+/// # Errors
+/// `WouldBlock` when nothing has come, what the socket said otherwise.
+pub fn try_receive(
+    stream: &UnixStream,
+    buffer: &mut [u8],
+    take: impl FnMut(OwnedFd),
+) -> io::Result<(usize, bool)> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = stream.try_io(Interest::READABLE, || {
+        let mut rest = [IoSliceMut::new(buffer)];
+        Ok(retry_on_intr(|| recvmsg(stream, &mut rest, &mut control, flags))?)
+    })?;
+    let messages = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    messages.flatten().for_each(take);
+    Ok((received.bytes, received.flags.contains(ReturnFlags::CTRUNC)))
 }
 
 /// A message of `N` bytes on its way in.
@@ -119,41 +149,24 @@ impl<const N: usize> Incoming<N> {
     pub(super) async fn message(&mut self, stream: &UnixStream) -> io::Result<([u8; N], Received)> {
         while self.len < N {
             stream.readable().await?;
-            match stream.try_io(Interest::READABLE, || self.receive_now(stream.as_fd())) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(received) => self.len += received,
+            let Received { first, count, .. } = &mut self.descriptors;
+            let received = try_receive(stream, &mut self.bytes[self.len..], |descriptor| {
+                *count += 1;
+                // Those behind the first are closed at once.
+                first.get_or_insert(descriptor);
+            });
+            match received {
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok((received, cut)) => {
+                    self.len += received;
+                    self.descriptors.cut |= cut;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
         }
         self.len = 0;
         Ok((self.bytes, std::mem::take(&mut self.descriptors)))
-    }
-
-    /// The system never joins bytes across descriptors, so those that come now
-    /// belong to this message, not to a later one.
-    fn receive_now(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(ROOM))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = loop {
-            let mut rest = [IoSliceMut::new(&mut self.bytes[self.len..])];
-            match recvmsg(socket, &mut rest, &mut control, flags) {
-                Err(rustix::io::Errno::INTR) => {}
-                result => break result?,
-            }
-        };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                for descriptor in descriptors {
-                    self.descriptors.count += 1;
-                    // Those behind the first are closed at once.
-                    self.descriptors.first.get_or_insert(descriptor);
-                }
-            }
-        }
-        self.descriptors.cut |= received.flags.contains(ReturnFlags::CTRUNC);
-        Ok(received.bytes)
     }
 }
 
@@ -177,6 +190,7 @@ impl Turn {
 mod tests {
     use super::*;
     use std::fs::File;
+    use std::os::fd::AsFd as _;
 
     use crate::first::{First, first};
     use tokio::io::AsyncWriteExt;
@@ -204,7 +218,7 @@ mod tests {
     async fn surplus_descriptors_are_closed() {
         let (near, far) = UnixStream::pair().unwrap();
         let file = File::open("/dev/null").unwrap();
-        for count in [2, ROOM, 10] {
+        for count in [2, MAX_DESCRIPTORS, 10] {
             let many = vec![file.as_fd(); count];
             let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(10))];
             let mut control = SendAncillaryBuffer::new(&mut space);

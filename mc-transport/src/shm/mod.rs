@@ -82,6 +82,14 @@ use crate::stream::server::Service;
 use crate::tasks::Tasks;
 use crate::transport::{PeerConnections, Transport};
 
+/// What `mc-standalone` shares of this: descriptors over a Unix socket, and the proof that its peer
+/// may connect.
+#[doc(hidden)]
+pub mod unix {
+    pub use super::frames::{MAX_DESCRIPTORS, try_receive, try_send};
+    pub use super::proof::{Label, Nonce, Proof, nonce};
+}
+
 /// A node whose peers are processes of the same host.
 ///
 /// Its tasks run on the runtime that [`start`](Self::start) was called on, and end

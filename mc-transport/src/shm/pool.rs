@@ -16,7 +16,7 @@ use super::link::{LinkState, ShmLink};
 use super::name::SocketName;
 use super::page::PeerPage;
 use super::path_cache::Space;
-use super::proof::{Role, ShmSecret, nonce};
+use super::proof::{CLIENT, OWNER, ShmSecret, nonce};
 use super::wire::{
     ADMISSION_LEN, GREETING_LEN, Greeting, Hello, PROOF_LEN, VERSION, Verdict, decode_admission,
 };
@@ -229,10 +229,10 @@ impl Pool {
         admitted(greeting.verdict, endpoint)?;
         let mut proof = [0; PROOF_LEN];
         if let Some(secret) = secret {
-            if !secret.is_proven(Role::Owner, &ours, &greeting.nonce, &greeting.proof) {
+            if !secret.is_proven(OWNER, &ours, &greeting.nonce, &greeting.proof) {
                 return Err(impostor());
             }
-            proof = secret.proof(Role::Client, &ours, &greeting.nonce);
+            proof = secret.proof(CLIENT, &ours, &greeting.nonce);
         }
         send(&stream, &proof, None).await.map_err(lost)?;
         let (admission, received) =

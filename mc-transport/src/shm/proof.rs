@@ -6,7 +6,15 @@ use std::io;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::wire::{Nonce, Proof};
+/// 128 random bits that one side chose for one handshake.
+pub type Nonce = [u8; 16];
+
+/// Proof that its sender knows a secret.
+pub type Proof = [u8; 32];
+
+/// What a side proves to be. The two sides of a protocol differ, so that neither can repeat the
+/// other's proof.
+pub type Label = [u8; 16];
 
 /// The random secret of one [`ShmTransport`](super::ShmTransport).
 ///
@@ -19,7 +27,8 @@ pub struct ShmSecret([u8; 16]);
 
 impl ShmSecret {
     /// A new one.
-    pub(super) fn random() -> io::Result<Self> {
+    #[doc(hidden)]
+    pub fn random() -> io::Result<Self> {
         nonce().map(Self)
     }
 
@@ -35,25 +44,30 @@ impl ShmSecret {
         self.0
     }
 
-    /// The proof of `role` in a handshake with these nonces.
-    pub(super) fn proof(&self, role: Role, client: &Nonce, owner: &Nonce) -> Proof {
+    /// The proof of the side with this label in a handshake with the nonces of the side that
+    /// connected and of the one that accepted.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn proof(&self, label: &Label, connected: &Nonce, accepted: &Nonce) -> Proof {
         let mut hash = Sha256::new();
-        hash.update(role.label());
+        hash.update(label);
         hash.update(self.0);
-        hash.update(client);
-        hash.update(owner);
+        hash.update(connected);
+        hash.update(accepted);
         hash.finalize().into()
     }
 
-    /// Returns whether `proof` is the proof of `role`.
-    pub(super) fn is_proven(
+    /// Returns whether `proof` is the one that [`proof`](Self::proof) makes.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_proven(
         &self,
-        role: Role,
-        client: &Nonce,
-        owner: &Nonce,
+        label: &Label,
+        connected: &Nonce,
+        accepted: &Nonce,
         proof: &Proof,
     ) -> bool {
-        self.proof(role, client, owner).ct_eq(proof).into()
+        self.proof(label, connected, accepted).ct_eq(proof).into()
     }
 }
 
@@ -63,24 +77,14 @@ impl fmt::Debug for ShmSecret {
     }
 }
 
-/// The proving side. The two proofs differ, so that neither can repeat the other's.
-#[derive(Clone, Copy)]
-pub(super) enum Role {
-    Client,
-    Owner,
-}
-
-impl Role {
-    fn label(self) -> &'static [u8; 16] {
-        match self {
-            Self::Client => b"mc-shm/1 client\0",
-            Self::Owner => b"mc-shm/1 owner\0\0",
-        }
-    }
-}
+pub(super) const CLIENT: &Label = b"mc-shm/1 client\0";
+pub(super) const OWNER: &Label = b"mc-shm/1 owner\0\0";
 
 /// 128 random bits.
-pub(super) fn nonce() -> io::Result<Nonce> {
+///
+/// # Errors
+/// What the system said.
+pub fn nonce() -> io::Result<Nonce> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits).map_err(io::Error::from)?;
     Ok(bits)
@@ -94,12 +98,12 @@ mod tests {
     fn only_the_secret_proves() {
         let (client, owner) = (*b"0123456789abcdef", *b"fedcba9876543210");
         let secret = ShmSecret::from_bytes(*b"sixteen bytes of");
-        let proof = secret.proof(Role::Owner, &client, &owner);
-        assert!(secret.is_proven(Role::Owner, &client, &owner, &proof));
-        assert!(!secret.is_proven(Role::Client, &client, &owner, &proof), "not repeated");
-        assert!(!secret.is_proven(Role::Owner, &owner, &client, &proof));
+        let proof = secret.proof(OWNER, &client, &owner);
+        assert!(secret.is_proven(OWNER, &client, &owner, &proof));
+        assert!(!secret.is_proven(CLIENT, &client, &owner, &proof), "not repeated");
+        assert!(!secret.is_proven(OWNER, &owner, &client, &proof));
         let other = ShmSecret::from_bytes(*b"sixteen bytes or");
-        assert!(!other.is_proven(Role::Owner, &client, &owner, &proof));
+        assert!(!other.is_proven(OWNER, &client, &owner, &proof));
         assert_eq!(format!("{secret:?}"), "ShmSecret(..)");
         // The example of docs/shm-wire.md.
         let hex: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -18,10 +18,10 @@ use tracing::{debug, warn};
 use super::config::ShmConfig;
 use super::frames::{Incoming, Turn, send};
 use super::page::{Page, SLOTS};
-use super::proof::{Role, ShmSecret, nonce};
+use super::proof::{CLIENT, Nonce, OWNER, Proof, ShmSecret, nonce};
 use super::wire::{
-    Answer, GrantedRegion, Greeting, HELLO_LEN, Hello, Nonce, PROOF_LEN, Proof, REQUEST_LEN,
-    Request, RequestKind, Status, VERSION, Verdict, encode_admission,
+    Answer, GrantedRegion, Greeting, HELLO_LEN, Hello, PROOF_LEN, REQUEST_LEN, Request,
+    RequestKind, Status, VERSION, Verdict, encode_admission,
 };
 use crate::counters::Counters;
 use crate::first::{First, first};
@@ -180,11 +180,11 @@ impl Server {
         let ours: Nonce = nonce()?;
         let mut greeting = Greeting { nonce: ours, ..self.refusal(verdict) };
         if hello.proven {
-            greeting.proof = self.secret.proof(Role::Owner, &hello.nonce, &ours);
+            greeting.proof = self.secret.proof(OWNER, &hello.nonce, &ours);
         }
         send(stream, &greeting.encode(), None).await?;
         let proof: Proof = Incoming::<PROOF_LEN>::new().bytes(stream).await?;
-        if hello.proven && !self.secret.is_proven(Role::Client, &hello.nonce, &ours, &proof) {
+        if hello.proven && !self.secret.is_proven(CLIENT, &hello.nonce, &ours, &proof) {
             send(stream, &encode_admission(Verdict::NotProven, 0), None).await?;
             return Err(End::Refused(Verdict::NotProven));
         }

@@ -2,6 +2,7 @@
 
 use mc_types::RemoteKey;
 
+use super::proof::{Nonce, Proof};
 use crate::access::Access;
 
 /// First bytes of both sides.
@@ -15,11 +16,6 @@ pub(super) const PROOF_LEN: usize = 32;
 pub(super) const ADMISSION_LEN: usize = 8;
 pub(super) const REQUEST_LEN: usize = 24;
 pub(super) const ANSWER_LEN: usize = 32;
-
-/// A number that is used once.
-pub(super) type Nonce = [u8; 16];
-/// Proof that its sender knows a secret.
-pub(super) type Proof = [u8; PROOF_LEN];
 
 /// A client's first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
