@@ -24,6 +24,9 @@ pub enum RegisterError {
     /// This transport does not verify tickets.
     #[error("this transport does not verify tickets; register the memory under a plain key")]
     NoTickets,
+    /// None of the node's transports copies through memory of the host.
+    #[error("this node's transports cannot serve staged memory; add TCP or QUIC")]
+    NoStaging,
     /// The transport was shut down.
     #[error("the transport was shut down; register with a running one")]
     Closed,
@@ -193,6 +196,9 @@ pub enum TransferError {
     /// The grant of these bytes has ended: its time was over before they were moved.
     #[error("the grant for these bytes has ended; ask for the object's place again")]
     GrantEnded,
+    /// The device that has the region's memory, such as a GPU, failed to copy the bytes.
+    #[error("the device that has the peer's memory failed; the peer's log says why")]
+    DeviceFailed,
     /// The region is not open for this kind of operation.
     #[error("the region is not open to {wanted:?}")]
     AccessDenied {
@@ -282,6 +288,7 @@ impl TransferError {
             | Self::Unsupported { .. } => ErrorCode::InvalidParams,
             Self::KeyRefused
             | Self::GrantEnded
+            | Self::DeviceFailed
             | Self::AccessDenied { .. }
             | Self::OutOfBounds { .. }
             | Self::LinkLost { .. }

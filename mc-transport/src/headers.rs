@@ -101,6 +101,8 @@ pub(crate) enum Status {
     Malformed = 5,
     /// The ticket's time is over.
     GrantEnded = 6,
+    /// The device that has the memory failed.
+    DeviceFailed = 7,
 }
 
 impl Status {
@@ -110,6 +112,7 @@ impl Status {
             TransferError::AccessDenied { .. } => Self::AccessDenied,
             TransferError::OutOfBounds { .. } => Self::OutOfBounds,
             TransferError::GrantEnded => Self::GrantEnded,
+            TransferError::DeviceFailed => Self::DeviceFailed,
             _ => Self::KeyRefused,
         }
     }
@@ -149,6 +152,7 @@ impl ResponseHeader {
             4 => Status::TooLarge,
             5 => Status::Malformed,
             6 => Status::GrantEnded,
+            7 => Status::DeviceFailed,
             other => return Err(BadResponse::Status(other)),
         };
         if bytes[1..4] != [0; 3] {
@@ -216,15 +220,15 @@ mod tests {
         assert_eq!(ResponseHeader::decode(&bytes), Ok(response));
         bytes[3] = 1;
         assert_eq!(ResponseHeader::decode(&bytes), Err(BadResponse::Reserved));
-        bytes[0] = 7;
-        assert_eq!(ResponseHeader::decode(&bytes), Err(BadResponse::Status(7)));
+        bytes[0] = 8;
+        assert_eq!(ResponseHeader::decode(&bytes), Err(BadResponse::Status(8)));
     }
 
     proptest! {
         #[test]
         fn what_decodes_encodes_to_the_same_bytes(
             request in any::<[u8; 32]>(), op in 0u8..5, flag in 0u8..3,
-            response in any::<[u8; 12]>(), status in 0u8..8
+            response in any::<[u8; 12]>(), status in 0u8..9
         ) {
             let mut bytes = [0; REQUEST_LEN];
             (bytes[0], bytes[1]) = (op, flag);

@@ -35,6 +35,8 @@ mod region_cache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub mod shm;
 mod slice_sums;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+mod staged;
 #[cfg(feature = "tcp")]
 mod stream;
 #[cfg(any(feature = "quic", feature = "tcp"))]
@@ -74,6 +76,8 @@ pub use region_cache::RegionCache;
 #[cfg(all(feature = "shm", target_os = "linux"))]
 pub use shm::{ShmConfig, ShmLink, ShmTransport};
 pub use slice_sums::{CHECKPOINT, SliceDigest, SliceSums};
+#[cfg(any(feature = "quic", feature = "tcp"))]
+pub use staged::{StagedMemory, Staging};
 #[cfg(feature = "tcp")]
 pub use stream::link::StreamLink;
 #[cfg(feature = "tls")]

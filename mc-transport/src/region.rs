@@ -34,6 +34,8 @@ use crate::error::{RegisterError, TransferError};
 use crate::memory::{Memory, MemorySlice};
 #[cfg(any(feature = "quic", feature = "tcp"))]
 use crate::open_links::OpenLinks;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use crate::staged::{AdmittedStaged, Staging};
 
 /// Memory that peers may reach while this value lives. Dropping it withdraws the key at
 /// once; operations that are under way keep the memory alive and end soon.
@@ -70,7 +72,7 @@ impl Region {
         self.key
     }
 
-    /// The memory.
+    /// The memory; one of no bytes when the region is over [staged](crate::StagedMemory) memory.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
@@ -107,9 +109,36 @@ impl fmt::Debug for Region {
 #[must_use = "the memory may have another use once this is dropped"]
 pub struct Admitted {
     memory: MemorySlice,
+    claim: Claim,
+}
+
+/// The right of one operation of a peer to touch a region. A region that is being withdrawn
+/// waits until it is dropped.
+#[derive(Clone)]
+pub(crate) struct Claim {
     pass: Pass,
     /// Of a write under a ticket.
     end: Option<GrantEnd>,
+}
+
+/// An operation of a peer that was let in, by the kind of memory that it names.
+pub(crate) enum Admission {
+    Host(Admitted),
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    Staged(AdmittedStaged),
+}
+
+impl Admission {
+    /// The operation, for callers that can touch memory of the host only.
+    fn on_host(self) -> Result<Admitted, TransferError> {
+        match self {
+            Self::Host(admitted) => Ok(admitted),
+            #[cfg(any(feature = "quic", feature = "tcp"))]
+            Self::Staged(_) => {
+                Err(TransferError::Unsupported { what: "direct access to staged memory" })
+            }
+        }
+    }
 }
 
 impl Admitted {
@@ -129,15 +158,32 @@ impl Admitted {
     /// [`TransferError::KeyRefused`] when the region was withdrawn, and
     /// [`TransferError::GrantEnded`] when the ticket of a write has ended.
     pub fn check(&self) -> Result<(), TransferError> {
+        self.claim.check()
+    }
+
+    /// Returns whether the region was withdrawn.
+    #[must_use]
+    pub fn is_withdrawn(&self) -> bool {
+        self.claim.is_withdrawn()
+    }
+
+    /// The right to touch the memory.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+}
+
+impl Claim {
+    /// As [`Admitted::check`].
+    pub(crate) fn check(&self) -> Result<(), TransferError> {
         if self.is_withdrawn() {
             return Err(TransferError::KeyRefused);
         }
         self.end.as_ref().map_or(Ok(()), GrantEnd::check)
     }
 
-    /// Returns whether the region was withdrawn.
-    #[must_use]
-    pub fn is_withdrawn(&self) -> bool {
+    pub(crate) fn is_withdrawn(&self) -> bool {
         self.pass.is_closed()
     }
 }
@@ -167,7 +213,7 @@ pub struct RegionTable {
 }
 
 pub(crate) struct OpenRegion {
-    pub(crate) memory: Memory,
+    pub(crate) memory: Registered,
     pub(crate) access: Access,
     tickets: Option<Tickets>,
     gate: Arc<Gate>,
@@ -175,6 +221,25 @@ pub(crate) struct OpenRegion {
     /// goes on, so that they learn of it in time.
     #[cfg(all(feature = "shm", target_os = "linux"))]
     pub(crate) attached: Vec<Box<dyn Any + Send + Sync>>,
+}
+
+/// The memory of a region.
+#[derive(Clone)]
+pub(crate) enum Registered {
+    Host(Memory),
+    /// Reached by copies through memory of the host, never by its address.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    Staged(Staging),
+}
+
+impl Registered {
+    fn len(&self) -> usize {
+        match self {
+            Self::Host(memory) => memory.len(),
+            #[cfg(any(feature = "quic", feature = "tcp"))]
+            Self::Staged(staging) => staging.size(),
+        }
+    }
 }
 
 impl RegionTable {
@@ -198,7 +263,7 @@ impl RegionTable {
     /// [`RegisterError::ReadOnly`] when peers could write what this process
     /// cannot, and [`RegisterError::NoRandomness`].
     pub fn register(&self, memory: &Memory, access: Access) -> Result<Region, RegisterError> {
-        self.open(memory, access, None)
+        self.open(Registered::Host(memory.clone()), access, None)
     }
 
     /// Opens `memory` to peers that show a ticket for what they touch, under a new random
@@ -212,22 +277,43 @@ impl RegionTable {
         access: Access,
         tickets: Tickets,
     ) -> Result<Region, RegisterError> {
-        self.open(memory, access, Some(tickets))
+        self.open(Registered::Host(memory.clone()), access, Some(tickets))
+    }
+
+    /// Opens staged memory to peers of the transports that serve it: TCP, with and without TLS,
+    /// and QUIC. [`admit`](Self::admit) refuses it. With `tickets` the key opens nothing
+    /// without one.
+    ///
+    /// # Errors
+    /// [`RegisterError::NoRandomness`].
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    pub fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        self.open(Registered::Staged(memory.clone()), access, tickets)
     }
 
     fn open(
         &self,
-        memory: &Memory,
+        memory: Registered,
         access: Access,
         tickets: Option<Tickets>,
     ) -> Result<Region, RegisterError> {
-        if access != Access::Read && !memory.is_writable() {
-            return Err(RegisterError::ReadOnly);
-        }
+        let on_host = match &memory {
+            Registered::Host(memory) if access != Access::Read && !memory.is_writable() => {
+                return Err(RegisterError::ReadOnly);
+            }
+            Registered::Host(memory) => memory.clone(),
+            #[cfg(any(feature = "quic", feature = "tcp"))]
+            Registered::Staged(_) => Memory::none(),
+        };
         let key = self.next_key()?;
         let gate = Arc::default();
         let open = OpenRegion {
-            memory: memory.clone(),
+            memory,
             access,
             tickets,
             gate: Arc::clone(&gate),
@@ -235,7 +321,7 @@ impl RegionTable {
             attached: Vec::new(),
         };
         self.regions.write().insert(key, open);
-        Ok(Region::new(key, memory.clone(), Entry { table: self.clone(), key, gate }))
+        Ok(Region::new(key, on_host, Entry { table: self.clone(), key, gate }))
     }
 
     fn next_key(&self) -> Result<RemoteKey, RegisterError> {
@@ -255,8 +341,9 @@ impl RegionTable {
     ///
     /// # Errors
     /// [`TransferError::KeyRefused`], also for a ticket that is not good here,
-    /// [`TransferError::GrantEnded`], [`TransferError::AccessDenied`] or
-    /// [`TransferError::OutOfBounds`].
+    /// [`TransferError::GrantEnded`], [`TransferError::AccessDenied`],
+    /// [`TransferError::OutOfBounds`], or [`TransferError::Unsupported`] when the region is over
+    /// [staged](crate::StagedMemory) memory.
     pub fn admit(
         &self,
         key: RemoteKey,
@@ -265,6 +352,21 @@ impl RegionTable {
         wanted: Access,
         ticket: Option<&Ticket>,
     ) -> Result<Admitted, TransferError> {
+        self.admit_any(key, offset, len, wanted, ticket).and_then(Admission::on_host)
+    }
+
+    /// [`admit`](Self::admit) for transports that serve staged memory, too.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn admit_any(
+        &self,
+        key: RemoteKey,
+        offset: u64,
+        len: u64,
+        wanted: Access,
+        ticket: Option<&Ticket>,
+    ) -> Result<Admission, TransferError> {
         self.admit_checked(key, offset, len, wanted, |region, extent| match &region.tickets {
             None => Ok(None),
             Some(tickets) => {
@@ -286,7 +388,8 @@ impl RegionTable {
         len: u64,
         wanted: Access,
     ) -> Result<Admitted, TransferError> {
-        self.admit_checked(key, offset, len, wanted, |_, _| Ok(None))
+        let admitted = self.admit_checked(key, offset, len, wanted, |_, _| Ok(None));
+        admitted.and_then(Admission::on_host)
     }
 
     fn admit_checked(
@@ -296,7 +399,7 @@ impl RegionTable {
         len: u64,
         wanted: Access,
         grant: impl FnOnce(&OpenRegion, Extent) -> Result<Option<GrantEnd>, TransferError>,
-    ) -> Result<Admitted, TransferError> {
+    ) -> Result<Admission, TransferError> {
         let regions = self.regions.read();
         let region = regions.get(&key).ok_or(TransferError::KeyRefused)?;
         if !region.access.allows(wanted) {
@@ -307,16 +410,25 @@ impl RegionTable {
             .and_then(|whole| whole.part(offset, len))
             .ok_or(out_of_bounds)?;
         let end = grant(region, inside)?.filter(|_| wanted != Access::Read);
-        // Both fit in usize because they lie inside memory of this process.
-        let memory = region.memory.slice(inside.offset() as usize, inside.len() as usize);
-        let memory = memory.expect("the extent was found to lie inside the memory");
+        // Both fit in usize because they lie inside memory whose length does.
+        let (offset, len) = (inside.offset() as usize, inside.len() as usize);
         // A withdrawal takes the region out under this lock before.
-        let pass = region.gate.enter();
-        drop(regions);
-        if wanted == Access::Write {
-            memory.populate_behind();
+        let claim = Claim { pass: region.gate.enter(), end };
+        match &region.memory {
+            Registered::Host(memory) => {
+                let memory = memory.slice(offset, len);
+                let memory = memory.expect("the extent was found to lie inside the memory");
+                drop(regions);
+                if wanted == Access::Write {
+                    memory.populate_behind();
+                }
+                Ok(Admission::Host(Admitted { memory, claim }))
+            }
+            #[cfg(any(feature = "quic", feature = "tcp"))]
+            Registered::Staged(staging) => {
+                Ok(Admission::Staged(staging.admitted(offset, len, claim)))
+            }
         }
-        Ok(Admitted { memory, pass, end })
     }
 
     /// Waits for `event` unless `is_withdrawn` says that a region was withdrawn which the

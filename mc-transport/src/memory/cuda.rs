@@ -26,12 +26,16 @@ mod error;
 
 use std::any::Any;
 use std::fmt;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use self::driver::{Context, Driver};
 pub use self::error::CudaError;
 use super::{Memory, MemorySlice};
+#[cfg(any(feature = "quic", feature = "tcp"))]
+use crate::staged::{StagedMemory, Staging};
 
 /// NVIDIA's driver.
 #[derive(Clone, Debug)]
@@ -202,6 +206,42 @@ impl VramBuffer {
     }
 }
 
+/// The stages of a [`VramBuffer`]: as many copies at a time, of as many bytes each, keep the
+/// bus busy.
+#[cfg(any(feature = "quic", feature = "tcp"))]
+const STAGES: usize = 8;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+const STAGE_LEN: usize = 1 << 20;
+
+#[cfg(any(feature = "quic", feature = "tcp"))]
+impl VramBuffer {
+    /// Pins 8 MiB of the host's memory through which peers reach the buffer.
+    ///
+    /// # Errors
+    /// As [`CudaDevice::pinned`].
+    pub fn staging(&self) -> Result<Staging, CudaError> {
+        let device = CudaDevice { context: Arc::clone(&self.block.context) };
+        let pinned = || device.pinned(STAGE_LEN.min(self.len()));
+        let stages: Result<Vec<_>, _> = std::iter::repeat_with(pinned).take(STAGES).collect();
+        Ok(Staging::new(self.clone(), stages?))
+    }
+}
+
+#[cfg(any(feature = "quic", feature = "tcp"))]
+impl StagedMemory for VramBuffer {
+    fn size(&self) -> usize {
+        self.len()
+    }
+
+    fn read(&self, at: usize, into: &MemorySlice) -> io::Result<()> {
+        Self::read(self, at, into).map_err(io::Error::other)
+    }
+
+    fn write(&self, at: usize, from: &MemorySlice) -> io::Result<()> {
+        Self::write(self, at, from).map_err(io::Error::other)
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         if let Owner::Own = self.owner {
@@ -273,6 +313,14 @@ mod tests {
         vram.write(len - 1000, &plain.whole()).unwrap();
         vram.read(len - 900, &stage.slice(0, 900).unwrap()).unwrap();
         assert_eq!(stage.slice(0, 900).unwrap().to_vec(), &value[12_345..13_245]);
+
+        // As peers reach it.
+        let staging = vram.staging().unwrap();
+        assert_eq!(staging.size(), len);
+        staging.device().write(7, &plain.whole()).unwrap();
+        staging.device().read(8, &plain.slice(0, 999).unwrap()).unwrap();
+        assert_eq!(plain.slice(99, 900).unwrap().to_vec(), &value[12_345..13_245]);
+        assert!(staging.device().read(len, &plain.whole()).is_err());
 
         for at in [len - 999, len, usize::MAX] {
             let refused = vram.write(at, &plain.whole()).unwrap_err();

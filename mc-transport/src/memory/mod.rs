@@ -128,6 +128,12 @@ impl Memory {
         Ok(Self::with(base, len, Prefault::of(len), backing))
     }
 
+    /// Memory of no bytes.
+    #[cfg(any(feature = "quic", feature = "tcp"))]
+    pub(crate) fn none() -> Self {
+        Self::new(NonNull::dangling(), 0, Backing::Empty)
+    }
+
     /// Ways to allocate memory that has more to it: huge pages, one NUMA node,
     /// pages that are there from the start, bytes that other processes or a file
     /// share.

@@ -14,6 +14,7 @@ mod same_host;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mc_types::Endpoint;
 
@@ -31,6 +32,7 @@ use crate::operation::Operation;
 #[cfg(feature = "quic")]
 use crate::quic::QuicTransport;
 use crate::region::{Region, RegionTable, ServedTotals, Tickets};
+use crate::staged::Staging;
 use crate::tcp::TcpTransport;
 use crate::transport::{DynTransport, PeerConnections, Transport};
 
@@ -76,6 +78,7 @@ pub struct Node {
     /// Whether regions are opened by all of this crate's transports.
     shares_regions: bool,
     same_host: SameHost,
+    is_closed: AtomicBool,
 }
 
 impl Node {
@@ -127,7 +130,8 @@ impl Node {
             if shares_regions { &transports[others..] } else { &transports[primary..=primary] };
         let mut endpoints = ours.iter().filter_map(|one| one.endpoint().cloned());
         let endpoint = endpoints.next().map(|first| first.with_others(endpoints));
-        Self { regions, transports, primary, endpoint, shares_regions, same_host }
+        let is_closed = AtomicBool::new(false);
+        Self { regions, transports, primary, endpoint, shares_regions, same_host, is_closed }
     }
 
     fn primary(&self) -> &dyn DynTransport {
@@ -150,14 +154,18 @@ impl Node {
     }
 
     /// Carries an operation out on memory that is registered with this node itself, by
-    /// copying it here and now; `None` when its key is another node's. It needs no ticket:
-    /// the memory is this process's own.
+    /// copying it here and now; `None` when its key is another node's, or that of
+    /// [staged](Staging) memory. It needs no ticket: the memory is this process's own.
     #[must_use]
     pub fn copy_own(&self, operation: &Operation) -> Option<Outcome> {
         let span = operation.remote();
         let (offset, len) = (span.extent.offset(), span.extent.len());
         let admitted = self.regions.admit_owner(span.key, offset, len, operation.access());
-        if matches!(admitted, Err(TransferError::KeyRefused)) {
+        // Copies of staged memory block: they are left to the transports.
+        let is_elsewhere = |error: &TransferError| {
+            matches!(error, TransferError::KeyRefused | TransferError::Unsupported { .. })
+        };
+        if admitted.as_ref().is_err_and(is_elsewhere) {
             return None;
         }
         let copied = || {
@@ -169,12 +177,34 @@ impl Node {
         Some(copied())
     }
 
+    /// Opens staged memory to peers, over this crate's transports; those of one host use a
+    /// stream, too. With `tickets` the key opens nothing without one.
+    ///
+    /// # Errors
+    /// [`RegisterError::NoStaging`] from a node of other transports alone, and as
+    /// [`register`](Transport::register).
+    pub fn register_staged(
+        &self,
+        memory: &Staging,
+        access: Access,
+        tickets: Option<Tickets>,
+    ) -> Result<Region, RegisterError> {
+        if !self.shares_regions {
+            return Err(RegisterError::NoStaging);
+        }
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(RegisterError::Closed);
+        }
+        self.regions.register_staged(memory, access, tickets)
+    }
+
     /// Ends every connection and task, and waits until they are gone. Operations
     /// under way fail; registering and connecting fail from now on.
     ///
     /// # Cancellation
     /// Dropping the future still ends everything, without waiting for it.
     pub async fn shutdown(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
         self.regions.clear();
         for transport in &self.transports {
             transport.shutdown().await;

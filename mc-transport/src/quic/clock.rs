@@ -38,6 +38,11 @@ impl Clock {
         Self { timeout, started: Instant::now(), last, moved }
     }
 
+    /// The time without progress that a stream may have.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Takes note of bytes moved.
     pub(super) fn moved(&self, bytes: usize) {
         let bytes = bytes as u64;

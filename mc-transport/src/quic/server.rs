@@ -33,8 +33,10 @@ use crate::headers::{
     Opcode, REQUEST_LEN, RequestHeader, ResponseHeader, Status, TICKET_LEN, decode_ticket,
 };
 use crate::link_id::LinkId;
+use crate::memory::MemorySlice;
 use crate::open_links::OpenLink;
-use crate::region::{Admitted, RegionTable};
+use crate::region::{Admission, Claim, RegionTable};
+use crate::staged::AdmittedStaged;
 use crate::tasks::{Counted, Tasks};
 
 /// Requests of one stream, at most.
@@ -155,6 +157,8 @@ enum End {
     Yielded,
     #[error("a region was withdrawn while the peer was reading it")]
     Withdrawn,
+    #[error("a read ended in the middle: {0}")]
+    Device(TransferError),
 }
 
 impl From<Stalled> for End {
@@ -246,7 +250,7 @@ async fn serve_stream(
     let clock = Clock::new(server.config.stall_timeout);
     let mut stream = Stream {
         regions: &server.regions,
-        link: entry.id(),
+        entry: &entry,
         place: &place,
         at_work: None,
         max_operation: server.config.max_operation.as_u64(),
@@ -260,7 +264,7 @@ async fn serve_stream(
     match end {
         End::Malformed => connection.close(MALFORMED, b"not a request of this version"),
         End::TooLarge { .. } => connection.close(MALFORMED, b"more than this node said it takes"),
-        End::Stalled(_) | End::Withdrawn => stream.abandon(),
+        End::Stalled(_) | End::Withdrawn | End::Device(_) => stream.abandon(),
         // The side that ended it knows.
         _ => {}
     }
@@ -275,7 +279,7 @@ struct Refused {
 
 struct Stream<'a> {
     regions: &'a RegionTable,
-    link: LinkId,
+    entry: &'a Arc<OpenLink>,
     place: &'a Arc<Place>,
     /// From the first request that knew a key to the end of the stream.
     at_work: Option<OpenCall>,
@@ -321,13 +325,16 @@ impl Stream<'_> {
             false => None,
         };
         let RequestHeader { id, key, offset, len, .. } = request;
-        let admitted = self.regions.admit(key, offset, len, wanted, ticket.as_ref());
+        let admitted = self.regions.admit_any(key, offset, len, wanted, ticket.as_ref());
         if admitted.is_ok() && self.at_work.is_none() {
             self.place.reached(Stage::Proved);
             self.at_work = Some(self.place.call());
         }
         match (wanted, admitted) {
-            (Access::Read, Ok(admitted)) => {
+            (Access::Read, Ok(Admission::Staged(admitted))) => {
+                self.send_staged(id, &admitted).await?;
+            }
+            (Access::Read, Ok(Admission::Host(admitted))) => {
                 self.regions.count_served(wanted, len);
                 self.answer(Status::Done, id, len).await?;
                 let sent = self.answers.memory(admitted.memory(), None);
@@ -339,7 +346,13 @@ impl Stream<'_> {
                 self.answer(Status::of(&refusal), id, 0).await?;
             }
             (_, Ok(admitted)) => {
-                let status = match self.receive(admitted).await? {
+                let received = match admitted {
+                    Admission::Host(admitted) => {
+                        self.receive(admitted.memory(), admitted.claim()).await?
+                    }
+                    Admission::Staged(admitted) => self.receive_staged(&admitted).await?,
+                };
+                let status = match received {
                     Ok(()) => {
                         self.regions.count_served(wanted, len);
                         Status::Done
@@ -367,19 +380,22 @@ impl Stream<'_> {
 
     /// Receives the payload of a write. It ends early when the region is withdrawn or the
     /// grant ends, with nothing applied from then on.
-    async fn receive(&mut self, admitted: Admitted) -> Result<Result<(), Refused>, End> {
-        let memory = admitted.memory();
+    async fn receive(
+        &mut self,
+        memory: &MemorySlice,
+        claim: &Claim,
+    ) -> Result<Result<(), Refused>, End> {
         let mut at = 0;
         while at < memory.len() {
             let missing = memory.len() - at;
             let next = self.received.take(missing);
-            let next = self.regions.unless_withdrawn(next, || admitted.is_withdrawn()).await;
+            let next = self.regions.unless_withdrawn(next, || claim.is_withdrawn()).await;
             let Ok(next) = next else {
                 let (refusal, missing) = (TransferError::KeyRefused, missing as u64);
                 return Ok(Err(Refused { refusal, missing }));
             };
             let bytes = next?.ok_or(FlowError::Truncated)?;
-            if let Err(refusal) = admitted.check() {
+            if let Err(refusal) = claim.check() {
                 let missing = (missing - bytes.len()) as u64;
                 return Ok(Err(Refused { refusal, missing }));
             }
@@ -390,10 +406,71 @@ impl Stream<'_> {
         Ok(Ok(()))
     }
 
+    /// Answers a read of staged memory, part by part.
+    async fn send_staged(&mut self, id: u32, admitted: &AdmittedStaged) -> Result<(), End> {
+        let len = admitted.len() as u64;
+        if len == 0 {
+            return self.answer(Status::Done, id, 0).await;
+        }
+        for part in admitted.parts() {
+            // Earlier answers must not hold the stage up.
+            self.answers.flush().await?;
+            let (is_first, part_len) = (part.start == 0, part.len());
+            let stage = match self.copied(admitted.read(part)).await {
+                Ok(stage) => stage,
+                Err(refusal) if is_first => return self.answer(Status::of(&refusal), id, 0).await,
+                // A payload that is half sent can only be broken off.
+                Err(refusal) => return Err(End::Device(refusal)),
+            };
+            if is_first {
+                self.answer(Status::Done, id, len).await?;
+            }
+            let memory = stage.front(part_len);
+            let sent = async { Ok(self.answers.memory(&memory, None).await?) };
+            in_time(self.clock.timeout(), sent).await?;
+        }
+        self.regions.count_served(Access::Read, len);
+        Ok(())
+    }
+
+    /// [`receive`](Self::receive) for staged memory, part by part. When this returns, nothing
+    /// of it is on its way to the device.
+    async fn receive_staged(
+        &mut self,
+        admitted: &AdmittedStaged,
+    ) -> Result<Result<(), Refused>, End> {
+        let mut behind = admitted.len() as u64;
+        for part in admitted.parts() {
+            // The peer may be waiting for these before it sends more.
+            self.answers.flush().await?;
+            let stage = self.copied(admitted.stage()).await;
+            let memory = stage.front(part.len());
+            behind -= part.len() as u64;
+            let limit = self.clock.timeout();
+            let received = in_time(limit, self.receive(&memory, admitted.claim())).await?;
+            if let Err(Refused { refusal, missing }) = received {
+                return Ok(Err(Refused { refusal, missing: missing + behind }));
+            }
+            let entry = Arc::clone(self.entry);
+            if let Err(refusal) = self.copied(admitted.write(part, stage, entry)).await {
+                return Ok(Err(Refused { refusal, missing: behind }));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Waits for a stage or a copy; waiting is no fault of the peer.
+    async fn copied<T>(&self, copied: impl Future<Output = T>) -> T {
+        self.clock.renew();
+        let copied = copied.await;
+        self.clock.renew();
+        copied
+    }
+
     /// Ends another link.
     async fn fence(&mut self, request: &RequestHeader) -> Result<(), End> {
         let lost = LinkId::from_bytes(request.key.to_bytes());
-        if (request.offset, request.len) != (0, 0) || lost == self.link {
+        if (request.offset, request.len) != (0, 0) || lost == self.entry.id() {
             return Err(End::Malformed);
         }
         let _at_work = self.place.call();
@@ -411,4 +488,14 @@ impl Stream<'_> {
         self.received.stop(STALLED);
         self.answers.reset(STALLED);
     }
+}
+
+/// Gives a peer `limit` for one part of staged memory: it holds a stage meanwhile, and others
+/// wait for that.
+async fn in_time<T>(
+    limit: Duration,
+    moved: impl Future<Output = Result<T, End>>,
+) -> Result<T, End> {
+    let moved = tokio::time::timeout(limit, moved).await;
+    moved.unwrap_or(Err(End::Stalled(limit)))
 }

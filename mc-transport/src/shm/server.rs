@@ -25,6 +25,7 @@ use super::wire::{
 };
 use crate::counters::Counters;
 use crate::first::{First, first};
+use crate::region::Registered;
 use crate::stream::server::{Service, serve_stream};
 use crate::tasks::{Counted, Tasks};
 
@@ -210,14 +211,15 @@ impl Server {
 
     fn region(&self, id: u32, key: mc_types::RemoteKey) -> (Answer, Option<OwnedFd>) {
         let found = self.service.regions.visit(key, |region| {
-            let shareable = region.memory.shareable().is_some();
-            let slot = shareable.then(|| self.page.slot_of(&mut region.attached)).flatten();
-            (region.memory.clone(), region.access, slot)
+            let Registered::Host(memory) = &region.memory else { return None };
+            memory.shareable()?;
+            let slot = self.page.slot_of(&mut region.attached)?;
+            Some((memory.clone(), region.access, slot))
         });
-        let Some((memory, access, slot)) = found else {
+        let Some(found) = found else {
             return (Answer::bare(Status::KeyRefused, id), None);
         };
-        let Some((slot, generation)) = slot else {
+        let Some((memory, access, (slot, generation))) = found else {
             return (Answer::bare(Status::NotShareable, id), None);
         };
         match memory.share(access) {

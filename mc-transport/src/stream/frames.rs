@@ -17,6 +17,7 @@ use crate::memory::MemorySlice;
 use crate::operation::{Pieces, RemoteSpan, Source};
 use crate::region::Admitted;
 use crate::slice_sums::Summing;
+use crate::staged::Stage;
 
 /// Bytes received ahead of their parsing, per connection. Payloads that fit are
 /// copied out of here, which is cheaper than a system call for each; what is
@@ -45,6 +46,8 @@ pub(super) struct Frame {
     summed: Option<SummedPayload>,
     /// The claim to the payload, where that is memory of a region.
     admitted: Option<Admitted>,
+    /// The stage that the payload lies in, where that is staged memory.
+    _stage: Option<Stage>,
     /// When nothing more of a write may leave.
     until: Option<BootTime>,
 }
@@ -75,6 +78,7 @@ impl Frame {
             cursor: Cursor::default(),
             summed: None,
             admitted: None,
+            _stage: None,
             until: None,
         }
     }
@@ -100,6 +104,21 @@ impl Frame {
     pub(super) fn of_region<const N: usize>(header: &[u8; N], admitted: Admitted) -> Self {
         let payload = admitted.memory().clone().into();
         Self { admitted: Some(admitted), ..Self::new(header, payload) }
+    }
+
+    /// A part of an answer that brings staged memory, in the first `len` bytes of `stage`; behind
+    /// the header if it is the first part.
+    pub(super) fn of_stage<const N: usize>(
+        header: Option<&[u8; N]>,
+        stage: Stage,
+        len: usize,
+    ) -> Self {
+        let payload = stage.front(len).into();
+        let frame = match header {
+            Some(header) => Self::new(header, payload),
+            None => Self::new(&[], payload),
+        };
+        Self { _stage: Some(stage), ..frame }
     }
 
     /// The same, with the payload's checksums put in `place` once all of it is sent, or, on its

@@ -34,6 +34,11 @@ impl ProgressTimeout {
         Self { timeout, since: Some(now), moved: 0, sleep: Box::pin(sleep_until(now + timeout)) }
     }
 
+    /// The time without progress that the peer may have.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Starts the clock afresh with the next wait.
     pub(crate) fn renew(&mut self) {
         self.since = None;

@@ -227,6 +227,7 @@ fn outcome_of(status: Status, due: &Awaited) -> Result<Result<(), TransferError>
         Status::Done => Ok(()),
         Status::KeyRefused => Err(TransferError::KeyRefused),
         Status::GrantEnded => Err(TransferError::GrantEnded),
+        Status::DeviceFailed => Err(TransferError::DeviceFailed),
         Status::AccessDenied => Err(TransferError::AccessDenied { wanted: due.access }),
         Status::OutOfBounds => Err(TransferError::OutOfBounds { offset, len }),
         // We respect the limit that the peer named, and encode what we send.

@@ -31,7 +31,10 @@ use crate::description::Description;
 use crate::error::TransferError;
 use crate::first::{First, first};
 use crate::link_id::LinkId;
-use crate::region::{Admitted, RegionTable};
+use crate::memory::MemorySlice;
+use crate::open_links::OpenLink;
+use crate::region::{Admission, Claim, RegionTable};
+use crate::staged::AdmittedStaged;
 
 /// Answers collected before they are sent, at most.
 const MAX_ANSWERS: usize = 64;
@@ -71,10 +74,11 @@ pub(crate) async fn serve_stream(stream: Stream, service: &Service, seat: Seat) 
     let id = LinkId::from_bytes(id);
     let asked = Arc::new(Notify::new());
     let told = Arc::clone(&asked);
-    let _open = service.regions.links().enter(id, move || told.notify_one());
+    let open = Arc::new(service.regions.links().enter(id, move || told.notify_one()));
     // Dropped before the entry in the table, which says that nothing is touched any more.
-    let mut served =
-        pin!(async { Connection::greet(stream, service, id, seat).await?.serve().await });
+    let mut served = pin!(async {
+        Connection::greet(stream, service, id, seat, Arc::clone(&open)).await?.serve().await
+    });
     let mut asked = pin!(asked.notified());
     poll_fn(|cx| match asked.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(Err(End::Fenced)),
@@ -121,6 +125,8 @@ pub(crate) enum End {
     Yielded,
     #[error("a region was withdrawn while the peer was reading it")]
     Withdrawn,
+    #[error("a read ended in the middle: {0}")]
+    Device(TransferError),
 }
 
 impl From<Stalled> for End {
@@ -139,6 +145,8 @@ struct Refused {
 struct Connection {
     stream: Stream,
     seat: Seat,
+    /// Held by everything that touches memory for this connection.
+    open: Arc<OpenLink>,
     regions: RegionTable,
     max_operation: u64,
     received: ReceiveBuffer,
@@ -154,10 +162,17 @@ struct Connection {
 
 impl Connection {
     /// Exchanges prefaces.
-    async fn greet(stream: Stream, service: &Service, id: LinkId, seat: Seat) -> Result<Self, End> {
+    async fn greet(
+        stream: Stream,
+        service: &Service,
+        id: LinkId,
+        seat: Seat,
+        open: Arc<OpenLink>,
+    ) -> Result<Self, End> {
         let mut connection = Self {
             stream,
             seat,
+            open,
             regions: service.regions.clone(),
             max_operation: service.max_operation,
             received: ReceiveBuffer::new(),
@@ -257,7 +272,7 @@ impl Connection {
         let is_write = request.opcode == Opcode::Write;
         let wanted = if is_write { Access::Write } else { Access::Read };
         let RequestHeader { id, key, offset, len, .. } = request;
-        let admitted = self.regions.admit(key, offset, len, wanted, ticket.as_ref());
+        let admitted = self.regions.admit_any(key, offset, len, wanted, ticket.as_ref());
         if admitted.is_ok() {
             self.seat.place().reached(Stage::Proved);
         }
@@ -267,14 +282,21 @@ impl Connection {
             (true, true) => MAX_REQUEST_LEN,
         };
         match (is_write, admitted) {
-            (false, Ok(admitted)) => {
+            (false, Ok(Admission::Host(admitted))) => {
                 self.regions.count_served(wanted, len);
                 let header = ResponseHeader { status: Status::Done, id, len };
                 self.push(Frame::of_region(&header.encode(), admitted)).await
             }
+            (false, Ok(Admission::Staged(admitted))) => self.send_staged(id, &admitted).await,
             (false, Err(refusal)) => self.answer(Status::of(&refusal), id).await,
             (true, Ok(admitted)) => {
-                let status = match self.receive_payload(admitted).await? {
+                let received = match admitted {
+                    Admission::Host(admitted) => {
+                        self.receive_payload(admitted.memory(), admitted.claim()).await?
+                    }
+                    Admission::Staged(admitted) => self.receive_staged(&admitted).await?,
+                };
+                let status = match received {
                     Ok(()) => {
                         self.regions.count_served(wanted, len);
                         Status::Done
@@ -313,13 +335,16 @@ impl Connection {
 
     /// Receives the payload of a write. It ends early when the region is withdrawn or the
     /// grant ends, with nothing applied from then on.
-    async fn receive_payload(&mut self, admitted: Admitted) -> Result<Result<(), Refused>, End> {
-        let memory = admitted.memory();
+    async fn receive_payload(
+        &mut self,
+        memory: &MemorySlice,
+        claim: &Claim,
+    ) -> Result<Result<(), Refused>, End> {
         let mut target = Target::new(std::slice::from_ref(memory), memory.len() as u64);
         let behind = self.expected;
         self.received.drain_to(&mut target);
         while target.missing() > 0 {
-            if let Err(refusal) = admitted.check() {
+            if let Err(refusal) = claim.check() {
                 return Ok(Err(Refused { refusal, missing: target.missing() }));
             }
             match self.received.try_receive_payload(&self.stream, &mut target, behind) {
@@ -328,7 +353,7 @@ impl Connection {
                     self.moved(moved).await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let is_withdrawn = || admitted.is_withdrawn();
+                    let is_withdrawn = || claim.is_withdrawn();
                     let regions = self.regions.clone();
                     // The peer may be waiting for these before it sends more.
                     if let Ok(flushed) = regions.unless_withdrawn(self.flush(), is_withdrawn).await
@@ -345,6 +370,66 @@ impl Connection {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// Answers a read of staged memory, part by part.
+    async fn send_staged(&mut self, id: u32, admitted: &AdmittedStaged) -> Result<(), End> {
+        let len = admitted.len() as u64;
+        let header = ResponseHeader { status: Status::Done, id, len }.encode();
+        if len == 0 {
+            return self.push(Frame::bare(&header)).await;
+        }
+        for part in admitted.parts() {
+            // Earlier answers must not hold the stage up.
+            self.flush().await?;
+            let (is_first, len) = (part.start == 0, part.len());
+            let stage = match self.copied(admitted.read(part)).await? {
+                Ok(stage) => stage,
+                Err(refusal) if is_first => return self.answer(Status::of(&refusal), id).await,
+                // A payload that is half sent can only be broken off.
+                Err(refusal) => return Err(End::Device(refusal)),
+            };
+            self.answers.push(Frame::of_stage(is_first.then_some(&header), stage, len));
+            in_time(self.progress.timeout(), self.flush()).await?;
+        }
+        self.regions.count_served(Access::Read, len);
+        Ok(())
+    }
+
+    /// [`receive_payload`](Self::receive_payload) for staged memory, part by part. When this
+    /// returns, nothing of it is on its way to the device.
+    async fn receive_staged(
+        &mut self,
+        admitted: &AdmittedStaged,
+    ) -> Result<Result<(), Refused>, End> {
+        let mut behind = admitted.len() as u64;
+        for part in admitted.parts() {
+            // The peer may be waiting for these before it sends more.
+            self.flush().await?;
+            let stage = self.copied(admitted.stage()).await?;
+            let memory = stage.front(part.len());
+            behind -= part.len() as u64;
+            let limit = self.progress.timeout();
+            let received = self.receive_payload(&memory, admitted.claim());
+            let received = in_time(limit, received).await?;
+            if let Err(Refused { refusal, missing }) = received {
+                return Ok(Err(Refused { refusal, missing: missing + behind }));
+            }
+            let open = Arc::clone(&self.open);
+            if let Err(refusal) = self.copied(admitted.write(part, stage, open)).await? {
+                return Ok(Err(Refused { refusal, missing: behind }));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Waits for a stage or a copy, as long as a peer might go without progress; waiting is no
+    /// fault of the peer.
+    async fn copied<T>(&mut self, copied: impl Future<Output = T>) -> Result<T, End> {
+        self.progress.renew();
+        let copied = self.progress.wait(copied).await?;
+        self.progress.renew();
+        Ok(copied)
     }
 
     /// Receives the payload of a refused write into the buffer, and drops it.
@@ -437,6 +522,16 @@ impl Connection {
             yield_now().await;
         }
     }
+}
+
+/// Gives a peer `limit` for one part of staged memory: it holds a stage meanwhile, and others
+/// wait for that.
+async fn in_time<T>(
+    limit: Duration,
+    moved: impl Future<Output = Result<T, End>>,
+) -> Result<T, End> {
+    let moved = tokio::time::timeout(limit, moved).await;
+    moved.unwrap_or(Err(End::Stalled(limit)))
 }
 
 /// Closes our direction and drops what still arrives for a moment, so that our last words
