@@ -6,25 +6,17 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
 use mc_rpc::frame::{ClientPreface, PREFACE_LEN, ServerPreface, VERSION};
 use mc_rpc::{HandshakeError, MAX_BATCH, RpcError};
 use mc_store::{
-    ByteSize, CallError, Client, ErrorCode, GetError, GetInto, KeyError, MAX_KEY_LEN, Master,
-    Memory, Put, PutError, PutOutcome, ReplicateConfig, StartError,
+    ByteSize, CallError, Client, ErrorCode, GetError, GetInto, KeyError, MAX_KEY_LEN, Memory, Put,
+    PutError, PutOutcome, ReplicateConfig, StartError,
 };
 
-/// A master, and a client with a segment.
-async fn cluster() -> (Master, Client) {
-    let master = Master::builder().start().await.unwrap();
-    let client = Client::builder()
-        .master(master.local_addr().to_string())
-        .listen("127.0.0.1:0".parse().unwrap())
-        .segment_size(ByteSize::mib(8))
-        .heartbeat_interval(Duration::from_secs(5))
-        .connect()
-        .await
-        .unwrap();
-    (master, client)
+/// A cluster with one node.
+async fn cluster() -> Cluster {
+    Cluster::start(&[ByteSize::mib(8)]).await
 }
 
 fn put<'a>(key: &'a str, value: &'static str) -> Put<'a> {
@@ -33,7 +25,8 @@ fn put<'a>(key: &'a str, value: &'static str) -> Put<'a> {
 
 #[tokio::test]
 async fn a_key_may_be_named_twice_in_a_batch() {
-    let (_master, client) = cluster().await;
+    let cluster = cluster().await;
+    let client = &cluster.nodes[0];
     let puts = vec![put("k", "first"), put("l", "other"), put("k", "second"), put("k", "third")];
     let outcomes = client.batch_put(puts, &ReplicateConfig::default()).await;
     let outcomes: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
@@ -65,7 +58,8 @@ async fn a_key_may_be_named_twice_in_a_batch() {
 
 #[tokio::test]
 async fn an_empty_batch_asks_nobody() {
-    let (_master, client) = cluster().await;
+    let cluster = cluster().await;
+    let client = &cluster.nodes[0];
     let calls = || {
         let metrics = client.master().metrics();
         metrics.methods.iter().map(|method| method.calls).sum::<u64>()
@@ -105,7 +99,8 @@ fn keys_of_every_byte() -> Vec<String> {
 
 #[tokio::test]
 async fn keys_may_consist_of_any_bytes_that_are_text() {
-    let (_master, client) = cluster().await;
+    let cluster = cluster().await;
+    let client = &cluster.nodes[0];
     let mut keys = keys_of_every_byte();
     let seen: std::collections::BTreeSet<u8> = keys.iter().flat_map(|key| key.bytes()).collect();
     let never = [0xc0, 0xc1].into_iter().chain(0xf5..=0xff).collect::<Vec<u8>>();
@@ -140,7 +135,8 @@ async fn keys_may_consist_of_any_bytes_that_are_text() {
 
 #[tokio::test]
 async fn what_is_no_key_is_refused_before_anybody_is_asked() {
-    let (_master, client) = cluster().await;
+    let cluster = cluster().await;
+    let client = &cluster.nodes[0];
     let long = "k".repeat(MAX_KEY_LEN + 1);
     let too_long = KeyError::TooLong { len: MAX_KEY_LEN + 1 };
     for (key, expected) in [("", KeyError::Empty), (&long, too_long)] {
@@ -177,7 +173,8 @@ async fn what_is_no_key_is_refused_before_anybody_is_asked() {
 
 #[tokio::test]
 async fn a_batch_may_be_longer_than_one_call() {
-    let (_master, client) = cluster().await;
+    let cluster = cluster().await;
+    let client = &cluster.nodes[0];
     let names: Vec<String> = (0..MAX_BATCH + 10).map(|n| format!("key-{n}")).collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
     client.put(keys[0], "v").await.unwrap();
@@ -194,7 +191,8 @@ async fn a_batch_may_be_longer_than_one_call() {
 
 #[tokio::test]
 async fn patterns_that_are_none_are_refused() {
-    let (_master, client) = cluster().await;
+    let cluster = cluster().await;
+    let client = &cluster.nodes[0];
     for pattern in ["(", "a{1000}{1000}", "(?=x)", &"x".repeat(5000)] {
         let error = client.find(pattern, 10).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidParams, "{pattern:.20}: {error}");
@@ -207,7 +205,8 @@ async fn patterns_that_are_none_are_refused() {
 
 #[tokio::test]
 async fn a_target_that_is_too_small_says_how_small() {
-    let (_master, client) = cluster().await;
+    let cluster = cluster().await;
+    let client = &cluster.nodes[0];
     client.put("k", vec![7; 1000]).await.unwrap();
     let memory = Memory::allocate(999).unwrap();
     let error = client.get_into("k", &memory.whole()).await.unwrap_err();

@@ -5,27 +5,22 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use mc_cluster_testkit::{BlockingCluster, Cluster};
 use mc_store::{
     ByteSize, CallError, Client, ClientRole, ErrorCode, GetError, GetInto, ListCursor, Memory, Put,
-    PutError, PutOutcome, ReplicateConfig, SegmentError, SegmentOptions, blocking, doctest,
+    PutError, PutOutcome, ReplicateConfig, SegmentError, SegmentOptions, blocking,
 };
 
 /// A client with a segment, and one without any.
-fn pair(master: &str) -> (blocking::Client, blocking::Client) {
-    let node = Client::builder()
-        .master(master)
-        .listen("127.0.0.1:0".parse().unwrap())
-        .segment_name("node")
-        .segment_size(ByteSize::mib(16))
-        .connect_blocking()
-        .unwrap();
-    (node, Client::builder().master(master).connect_blocking().unwrap())
+fn pair(cluster: &Cluster) -> (blocking::Client, blocking::Client) {
+    let node = cluster.node().segment_name("node").segment_size(ByteSize::mib(16));
+    (node.connect_blocking().unwrap(), cluster.client().connect_blocking().unwrap())
 }
 
 #[test]
 fn calls_return_when_they_are_over() {
-    let (master, _stop) = doctest::master_elsewhere();
-    let (node, app) = pair(&master);
+    let cluster = BlockingCluster::start(&[]);
+    let (node, app) = pair(&cluster);
     let config = ReplicateConfig::default();
     for client in [&node, &app] {
         assert_eq!(client.put("k", "value").unwrap(), PutOutcome::Stored);
@@ -83,10 +78,9 @@ fn calls_return_when_they_are_over() {
 /// Segments are served while nobody calls.
 #[test]
 fn a_client_that_listens_serves_between_calls() {
-    let (master, _stop) = doctest::master_elsewhere();
-    let app = Client::builder().master(&master).connect_blocking().unwrap();
-    let node = Client::builder().master(&master).listen("127.0.0.1:0".parse().unwrap());
-    let node = node.connect_blocking().unwrap();
+    let cluster = BlockingCluster::start(&[]);
+    let app = cluster.client().connect_blocking().unwrap();
+    let node = cluster.node().connect_blocking().unwrap();
     let id = node.mount_segment(SegmentOptions::new(ByteSize::mib(4))).unwrap();
     app.put("k", vec![7; 100_000]).unwrap();
     assert_eq!(app.get("k").unwrap(), vec![7; 100_000]);
@@ -96,8 +90,8 @@ fn a_client_that_listens_serves_between_calls() {
 
 #[test]
 fn many_threads_may_call() {
-    let (master, _stop) = doctest::master_elsewhere();
-    let (_node, app) = pair(&master);
+    let cluster = BlockingCluster::start(&[]);
+    let (_node, app) = pair(&cluster);
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let app = app.clone();
@@ -115,8 +109,8 @@ fn many_threads_may_call() {
 
 #[test]
 fn a_closed_client_says_so() {
-    let (master, _stop) = doctest::master_elsewhere();
-    let (node, app) = pair(&master);
+    let cluster = BlockingCluster::start(&[]);
+    let (node, app) = pair(&cluster);
     for client in [node, app] {
         let clone = client.clone();
         client.shutdown();
@@ -149,8 +143,8 @@ fn a_master_that_is_not_there_is_an_error() {
 /// In an async task a call would hold up what it waits for. A client may be dropped there.
 #[test]
 fn calls_in_async_tasks_are_refused() {
-    let (master, _stop) = doctest::master_elsewhere();
-    let (node, app) = pair(&master);
+    let cluster = BlockingCluster::start(&[]);
+    let (node, app) = pair(&cluster);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     for client in [node, app] {
         let task = runtime.spawn(async move {
@@ -158,7 +152,7 @@ fn calls_in_async_tasks_are_refused() {
         });
         assert!(runtime.block_on(task).unwrap_err().is_panic());
     }
-    let client = Client::builder().master(&master).connect_blocking().unwrap();
+    let client = cluster.client().connect_blocking().unwrap();
     let off_the_tasks = runtime.spawn_blocking(move || {
         client.put("k", "v").unwrap_err();
         client.exist("k").unwrap()

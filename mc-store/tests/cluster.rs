@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
 use mc_store::{
     ByteSize, Client, ErrorCode, GetError, GetInto, Master, MasterConfig, Memory, Put, PutError,
     PutOutcome, ReplicateConfig, Source,
@@ -16,42 +17,10 @@ use mc_types::{ClientId, KeyRef};
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-struct Cluster {
-    master: Master,
-    nodes: Vec<Client>,
-}
-
-impl Cluster {
-    async fn start(config: MasterConfig, nodes: usize, segment: ByteSize) -> Self {
-        let master = Master::builder().config(config).seed(7).start().await.unwrap();
-        let mut cluster = Self { master, nodes: Vec::new() };
-        for n in 0..nodes {
-            let node = cluster.client().segment_name(format!("node-{n}")).segment_size(segment);
-            cluster.nodes.push(node.connect().await.unwrap());
-        }
-        cluster
-    }
-
-    fn client(&self) -> mc_store::ClientBuilder {
-        Client::builder()
-            .master(self.master.local_addr().to_string())
-            .listen("127.0.0.1:0".parse().unwrap())
-            .heartbeat_interval(Duration::from_millis(50))
-    }
-
-    async fn app(&self) -> Client {
-        self.client().connect().await.unwrap()
-    }
-}
-
-fn config() -> MasterConfig {
-    MasterConfig::default()
-}
-
 /// For tests that fill a segment to the brim and want to find everything in it: a
 /// tick of the master would evict what lies above the usual watermark.
 fn without_watermark() -> MasterConfig {
-    let mut config = config();
+    let mut config = MasterConfig::default();
     config.eviction_high_watermark_ratio = 1.0;
     config
 }
@@ -63,7 +32,7 @@ fn content(key: &str, len: usize) -> Bytes {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_put_is_got_from_anywhere() {
-    let cluster = Cluster::start(config(), 2, ByteSize::mib(32)).await;
+    let cluster = Cluster::start(&[ByteSize::mib(32); 2]).await;
     let (writer, reader) = (cluster.app().await, cluster.app().await);
     for len in [1, 4095, 4096, 65_537, 3_000_001] {
         let key = format!("value-{len}");
@@ -77,7 +46,7 @@ async fn what_is_put_is_got_from_anywhere() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_longer_than_one_transfer_is_divided() {
-    let cluster = Cluster::start(without_watermark(), 1, ByteSize::mib(260)).await;
+    let cluster = Cluster::start_with(without_watermark(), &[ByteSize::mib(260)]).await;
     let app = cluster.app().await;
     let len = (256 << 20) + 4097;
     let source = Memory::allocate(len).unwrap();
@@ -94,7 +63,7 @@ async fn what_is_longer_than_one_transfer_is_divided() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_never_changes() {
-    let cluster = Cluster::start(config(), 1, ByteSize::mib(4)).await;
+    let cluster = Cluster::start(&[ByteSize::mib(4)]).await;
     let app = cluster.app().await;
     app.put("k", "first").await.unwrap();
     assert_eq!(app.put("k", "second").await.unwrap(), PutOutcome::Existing);
@@ -108,9 +77,9 @@ async fn a_value_never_changes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_on_disks_only_is_not_ready() {
-    let mut config = config();
+    let mut config = MasterConfig::default();
     config.local_disk = Some(mc_meta::LocalDiskConfig::default());
-    let mut cluster = Cluster::start(config, 1, ByteSize::mib(4)).await;
+    let mut cluster = Cluster::start_with(config, &[ByteSize::mib(4)]).await;
     let app = cluster.app().await;
     app.put("k", "value").await.unwrap();
     let (state, now) = (cluster.master.state(), mc_types::Time::ORIGIN);
@@ -126,7 +95,7 @@ async fn what_is_on_disks_only_is_not_ready() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_answer_each_key_on_its_own() {
-    let cluster = Cluster::start(config(), 3, ByteSize::mib(32)).await;
+    let cluster = Cluster::start(&[ByteSize::mib(32); 3]).await;
     let app = cluster.app().await;
     let keys: Vec<String> = (0..2500).map(|n| format!("block-{n}")).collect();
     let mut puts: Vec<Put<'_>> = keys.iter().map(|key| Put::new(key, content(key, 4096))).collect();
@@ -153,7 +122,7 @@ async fn batches_answer_each_key_on_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slices_are_gathered_scattered_and_verified_one_by_one() {
-    let cluster = Cluster::start(config(), 1, ByteSize::mib(8)).await;
+    let cluster = Cluster::start(&[ByteSize::mib(8)]).await;
     let app = cluster.app().await;
     let value = content("sliced", 10_000);
     let own = Memory::allocate(6_000).unwrap();
@@ -189,7 +158,7 @@ async fn slices_are_gathered_scattered_and_verified_one_by_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damaged_bytes_are_never_returned() {
-    let cluster = Cluster::start(config(), 0, ByteSize::mib(1)).await;
+    let cluster = Cluster::start(&[]).await;
     // The test writes where it was granted nothing, which tickets would not let it do.
     let node = cluster.client().tickets(false).segment_size(ByteSize::mib(1));
     let _node = node.connect().await.unwrap();
@@ -214,7 +183,7 @@ async fn damaged_bytes_are_never_returned() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_survives_its_twin() {
-    let mut cluster = Cluster::start(config(), 2, ByteSize::mib(8)).await;
+    let mut cluster = Cluster::start(&[ByteSize::mib(8); 2]).await;
     let app = cluster.app().await;
     let twice = ReplicateConfig::default().replicas(2);
     let value = content("twice", 100_000);
@@ -233,10 +202,10 @@ async fn a_replica_survives_its_twin() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pressure_evicts_the_cold_and_keeps_the_used() {
-    let mut config = config();
+    let mut config = MasterConfig::default();
     config.lease_ttl = Duration::from_millis(20);
     config.shards = 1;
-    let cluster = Cluster::start(config, 1, ByteSize::mib(4)).await;
+    let cluster = Cluster::start_with(config, &[ByteSize::mib(4)]).await;
     let app = cluster.app().await;
     let value = Bytes::from(vec![5; 64 * 1024]);
     for n in 0..200 {
@@ -254,7 +223,7 @@ async fn pressure_evicts_the_cold_and_keeps_the_used() {
 async fn a_put_waits_for_leases_and_then_says_what_it_waited_for() {
     let mut config = without_watermark();
     config.lease_ttl = Duration::from_secs(2);
-    let cluster = Cluster::start(config, 1, ByteSize::mib(1)).await;
+    let cluster = Cluster::start_with(config, &[ByteSize::mib(1)]).await;
     let app = cluster.client().put_wait(Duration::from_millis(50)).connect().await.unwrap();
     app.put("all-of-it", vec![1; 1 << 20]).await.unwrap();
     assert!(app.exist("all-of-it").await.unwrap());
@@ -272,7 +241,7 @@ async fn a_put_waits_for_leases_and_then_says_what_it_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_segments_a_put_says_so() {
-    let cluster = Cluster::start(config(), 0, ByteSize::mib(1)).await;
+    let cluster = Cluster::start(&[]).await;
     let app = cluster.app().await;
     let refused = app.put("k", "v").await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::TooFewSegments, "{refused}");
@@ -280,9 +249,9 @@ async fn without_segments_a_put_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_longer_than_its_lease_renews_it() {
-    let mut config = config();
+    let mut config = MasterConfig::default();
     config.lease_ttl = Duration::from_millis(2);
-    let cluster = Cluster::start(config, 1, ByteSize::mib(64)).await;
+    let cluster = Cluster::start_with(config, &[ByteSize::mib(64)]).await;
     let app = cluster.client().local_copy(false).connect().await.unwrap();
     let value = content("long", 32 << 20);
     app.put("long", value.clone()).await.unwrap();
@@ -295,7 +264,7 @@ const FAR: mc_types::Time = mc_types::Time::from_millis(u64::MAX / 2);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_away_comes_back_with_what_it_holds() {
-    let cluster = Cluster::start(config(), 1, ByteSize::mib(4)).await;
+    let cluster = Cluster::start(&[ByteSize::mib(4)]).await;
     let app = cluster.app().await;
     app.put("k", "v").await.unwrap();
     let before = app.cluster_report().await.unwrap().segments;
@@ -317,9 +286,9 @@ async fn a_node_that_was_away_comes_back_with_what_it_holds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forgotten_node_mounts_anew_under_a_new_key() {
-    let mut config = config();
+    let mut config = MasterConfig::default();
     config.client_return_timeout = Duration::ZERO;
-    let cluster = Cluster::start(config, 1, ByteSize::mib(4)).await;
+    let cluster = Cluster::start_with(config, &[ByteSize::mib(4)]).await;
     let app = cluster.app().await;
     app.put("k", "v").await.unwrap();
     let old = app.master().get_replica_list(KeyRef::new("k").unwrap()).await.unwrap();
@@ -374,7 +343,7 @@ async fn what_cannot_start_says_why() {
 async fn an_old_answer_is_asked_for_again() {
     let mut config = without_watermark();
     config.lease_ttl = Duration::from_millis(20);
-    let cluster = Cluster::start(config, 1, ByteSize::mib(1)).await;
+    let cluster = Cluster::start_with(config, &[ByteSize::mib(1)]).await;
     let app = cluster.app().await;
     // The only extent of the segment changes hands again and again under readers
     // that disregard nothing and a remover that disregards leases.
@@ -414,7 +383,7 @@ async fn an_old_answer_is_asked_for_again() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_segment_may_be_a_file() {
-    let cluster = Cluster::start(config(), 0, ByteSize::bytes(0)).await;
+    let cluster = Cluster::start(&[]).await;
     let path = std::env::temp_dir().join(format!("mc-store-segment-{}", std::process::id()));
     let memory = Memory::options().file(&path);
     let builder = cluster.client().segment_size(ByteSize::mib(1)).segment_memory(memory);

@@ -92,7 +92,8 @@ async fn settings_have_their_effects() {
 fn pages_are_served_between_the_calls_of_a_blocking_client() {
     use std::io::{Read as _, Write as _};
 
-    let (master, _stop) = mc_store::doctest::master_elsewhere();
+    let cluster = mc_cluster_testkit::BlockingCluster::start(&[]);
+    let master = cluster.address();
     let toml = format!(
         "master = '{master}'
         enable_client_http_server = true

@@ -4,11 +4,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
 use mc_meta::{PutEnd, ReplicaPlace, ReplicateConfig};
 use mc_rpc::{Failure, PutStartItem};
-use mc_store::{
-    ByteSize, Client, ClientBuilder, GetError, Master, MasterConfig, PutOutcome, Source, TaskStatus,
-};
+use mc_store::{ByteSize, Client, GetError, PutOutcome, Source, TaskStatus};
 use mc_testkit::eventually_async;
 use mc_transport::tcp::{TcpConfig, TcpTransport};
 use mc_transport::{Link as _, Operation, RemoteSpan, SliceSums, Transport as _};
@@ -19,25 +18,11 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 const BLOCK: usize = 65_536;
 
-fn client(master: &Master) -> ClientBuilder {
-    Client::builder()
-        .master(master.local_addr().to_string())
-        .listen("127.0.0.1:0".parse().unwrap())
-        .heartbeat_interval(Duration::from_millis(100))
-}
-
-async fn cluster(nodes: usize) -> (Master, Vec<Client>) {
-    let master = Master::builder().config(MasterConfig::default()).seed(7).start().await.unwrap();
-    let mut all = Vec::new();
-    for n in 0..nodes {
-        let node = client(&master).segment_name(format!("node-{n}"));
-        all.push(node.segment_size(ByteSize::mib(16)).connect().await.unwrap());
-    }
-    (master, all)
-}
+/// A segment with room for every object of a test.
+const SEGMENT: ByteSize = ByteSize::mib(16);
 
 fn content(len: usize) -> Bytes {
-    (0..len as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+    mc_testkit::content("k", len).into()
 }
 
 /// Puts a value of which those replicas are other bytes than the checksums say, as a bad
@@ -67,8 +52,8 @@ async fn put_damaged(client: &Client, key: &str, value: &Bytes, replicas: u32, d
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_key_of_a_damaged_object_is_free_again() {
-    let (master, nodes) = cluster(1).await;
-    let app = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[SEGMENT]).await;
+    let app = cluster.app().await;
     let value = content(3 * BLOCK);
     put_damaged(&app, "k", &value, 1, &[0]).await;
     assert!(matches!(app.get("k").await, Err(GetError::ChecksumMismatch { .. })));
@@ -85,7 +70,7 @@ async fn the_key_of_a_damaged_object_is_free_again() {
     .await;
     eprintln!("free after {:.1?}", begun.elapsed());
     assert_eq!(app.get("k").await.unwrap(), value);
-    let damage = master.report().damage;
+    let damage = cluster.master.report().damage;
     assert_eq!((damage.confirmed, damage.removed, damage.denied), (1, 1, 0));
     let reports = app.metrics().reports;
     assert_eq!((reports.damaged, reports.sent, reports.lost), (1, 1, 0));
@@ -93,20 +78,19 @@ async fn the_key_of_a_damaged_object_is_free_again() {
     assert!(page.contains("mooncake_client_damaged_reads_total 1"), "{page}");
     let history = app.master().explain(KeyRef::new("k").unwrap()).await.unwrap().history;
     assert!(format!("{history:?}").contains("Damaged"), "{history:?}");
-    drop(nodes);
 }
 
 /// As a program does that gets one object and ends.
 #[tokio::test]
 async fn a_reader_that_leaves_at_once_has_reported() {
-    let (master, _nodes) = cluster(1).await;
-    let app = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[SEGMENT]).await;
+    let app = cluster.app().await;
     let value = content(3 * BLOCK);
     put_damaged(&app, "k", &value, 1, &[0]).await;
-    let reader = client(&master).connect().await.unwrap();
+    let reader = cluster.app().await;
     assert!(matches!(reader.get("k").await, Err(GetError::ChecksumMismatch { .. })));
     reader.shutdown().await;
-    assert_eq!(master.report().damage.reports, 1);
+    assert_eq!(cluster.master.report().damage.reports, 1);
     eventually_async(DEADLINE, "the object to go", async || {
         (!app.exist("k").await.unwrap()).then_some(())
     })
@@ -115,8 +99,8 @@ async fn a_reader_that_leaves_at_once_has_reported() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_range_over_damaged_bytes_fails_and_frees_the_key_as_well() {
-    let (master, nodes) = cluster(1).await;
-    let app = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[SEGMENT]).await;
+    let app = cluster.app().await;
     let value = content(3 * BLOCK);
     put_damaged(&app, "k", &value, 1, &[0]).await;
     assert_eq!(app.get_range("k", 0..10).await.unwrap(), value.slice(..10));
@@ -128,15 +112,15 @@ async fn a_range_over_damaged_bytes_fails_and_frees_the_key_as_well() {
     })
     .await;
     // What others read went with it.
-    assert!(matches!(nodes[0].get_range("k", 0..10).await, Err(GetError::NotFound)));
+    assert!(matches!(cluster.nodes[0].get_range("k", 0..10).await, Err(GetError::NotFound)));
     assert_eq!(app.put("k", value).await.unwrap(), PutOutcome::Stored);
-    assert_eq!(master.report().damage.removed, 1);
+    assert_eq!(cluster.master.report().damage.removed, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_replicas_the_damaged_one_goes_and_the_other_serves() {
-    let (master, _nodes) = cluster(2).await;
-    let app = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[SEGMENT; 2]).await;
+    let app = cluster.app().await;
     let value = content(3 * BLOCK);
     // Whichever replica of a key is read first, of one of them it is the damaged one.
     let keys: Vec<String> = (0..8).map(|n| format!("k{n}")).collect();
@@ -149,7 +133,7 @@ async fn of_two_replicas_the_damaged_one_goes_and_the_other_serves() {
     let found = app.metrics().reports.damaged;
     assert!(found > 0, "no read began with a damaged replica");
     eventually_async(DEADLINE, "the damaged replicas to go", async || {
-        (master.report().damage.removed == found).then_some(())
+        (cluster.master.report().damage.removed == found).then_some(())
     })
     .await;
     let mut left = 0;
@@ -165,8 +149,8 @@ async fn of_two_replicas_the_damaged_one_goes_and_the_other_serves() {
 /// Whoever copies or moves a replica reads it, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_finds_its_source_damaged_reports_it() {
-    let (master, nodes) = cluster(2).await;
-    let app = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[SEGMENT; 2]).await;
+    let app = cluster.app().await;
     let value = content(3 * BLOCK);
     for key in ["copied", "moved"] {
         put_damaged(&app, key, &value, 1, &[0]).await;
@@ -186,16 +170,16 @@ async fn a_task_that_finds_its_source_damaged_reports_it() {
         assert_eq!(app.put(key, value.clone()).await.unwrap(), PutOutcome::Stored);
         assert_eq!(app.get(key).await.unwrap(), value);
     }
-    let damage = master.report().damage;
+    let damage = cluster.master.report().damage;
     assert_eq!((damage.confirmed, damage.removed, damage.denied), (2, 2, 0));
-    let reported: u64 = nodes.iter().map(|node| node.metrics().reports.sent).sum();
+    let reported: u64 = cluster.nodes.iter().map(|node| node.metrics().reports.sent).sum();
     assert_eq!(reported, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lying_reader_deletes_nothing_and_is_soon_not_heard() {
-    let (master, _nodes) = cluster(1).await;
-    let app = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[SEGMENT]).await;
+    let app = cluster.app().await;
     let value = content(1000);
     let mut lies = Vec::new();
     let keys: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
@@ -215,7 +199,7 @@ async fn a_lying_reader_deletes_nothing_and_is_soon_not_heard() {
     assert_eq!((first.noted + first.limited, first.stale), (200, 0));
     assert!(first.noted <= 70, "{first:?}");
     eventually_async(DEADLINE, "the owner to look", async || {
-        (master.report().damage.denied == first.noted).then_some(())
+        (cluster.master.report().damage.denied == first.noted).then_some(())
     })
     .await;
     // Another name does not help: it comes from the same host.
@@ -230,5 +214,5 @@ async fn a_lying_reader_deletes_nothing_and_is_soon_not_heard() {
     for key in &keys {
         assert_eq!(app.get(key).await.unwrap(), value);
     }
-    assert_eq!(master.report().damage.removed, 0);
+    assert_eq!(cluster.master.report().damage.removed, 0);
 }

@@ -5,44 +5,34 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
 use mc_store::{
-    ByteSize, Client, ClientBuilder, DataPath, ErrorCode, GetError, GetInto, HotCacheConfig,
-    Master, MasterConfig, Memory, NodeConfig, Put, ReplicateConfig, Source,
+    ByteSize, Client, DataPath, ErrorCode, GetError, GetInto, HotCacheConfig, Memory, NodeConfig,
+    Put, ReplicateConfig, Source,
 };
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-async fn master() -> Master {
-    Master::builder().config(MasterConfig::default()).seed(7).start().await.unwrap()
-}
-
-fn client(master: &Master) -> ClientBuilder {
-    Client::builder().master(master.local_addr().to_string()).listen("127.0.0.1:0".parse().unwrap())
-}
-
-async fn node(master: &Master, name: &str) -> Client {
-    client(master).segment_name(name).segment_size(ByteSize::mib(32)).connect().await.unwrap()
-}
+const SEGMENT: ByteSize = ByteSize::mib(32);
 
 fn config() -> ReplicateConfig {
     ReplicateConfig::default()
 }
 
-/// Bytes that differ from key to key and along the value.
+/// The bytes of a key.
 fn content(key: &str, len: usize) -> Bytes {
-    let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
-    (0..len as u64).map(|n| ((seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+    mc_testkit::content(key, len).into()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranges_are_exact_for_any_slices() {
-    let master = master().await;
-    let node = node(&master, "node").await;
+    let cluster = Cluster::start(&[SEGMENT]).await;
+    let node = &cluster.nodes[0];
     // Once over shared memory, once through a socket, once in the own segment.
-    let shared = client(&master).connect().await.unwrap();
+    let shared = cluster.app().await;
     let through_socket = NodeConfig::default();
-    let remote = client(&master).node(through_socket).connect().await.unwrap();
+    let remote = cluster.client().node(through_socket).connect().await.unwrap();
 
     let value = content("ranges", 10_000);
     let cuts = [0, 1, 1, 4000, 4096, 9999, 10_000];
@@ -51,7 +41,7 @@ async fn ranges_are_exact_for_any_slices() {
     shared.put("one", value.clone()).await.unwrap();
 
     let marks = [0, 1, 2, 3999, 4000, 4001, 4096, 5000, 9998, 9999, 10_000];
-    for reader in [&shared, &remote, &node] {
+    for reader in [&shared, &remote, node] {
         for key in ["ranges", "one"] {
             for start in marks {
                 for end in marks.into_iter().filter(|&end| end >= start) {
@@ -96,14 +86,13 @@ async fn ranges_are_exact_for_any_slices() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upserts_replace_and_readers_see_whole_values() {
-    let master = master().await;
-    let nodes = [node(&master, "a").await, node(&master, "b").await];
-    let writer = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[SEGMENT; 2]).await;
+    let writer = cluster.app().await;
     let both = config().replicas(2);
     writer.upsert_with("key", content("0", 100_000), &both).await.unwrap();
 
     let values: Vec<Bytes> = (0..20).map(|n| content(&n.to_string(), 100_000 + 1000 * n)).collect();
-    let (reader, expected) = (client(&master).connect().await.unwrap(), values.clone());
+    let (reader, expected) = (cluster.app().await, values.clone());
     let reading = tokio::spawn(async move {
         let (mut last, mut reads) = (0, 0);
         while last + 1 < expected.len() {
@@ -134,16 +123,15 @@ async fn upserts_replace_and_readers_see_whole_values() {
     memory.whole().copy_from(0, b"straight").unwrap();
     writer.upsert_from("x", &memory.whole(), &config()).await.unwrap();
     assert_eq!(writer.get("x").await.unwrap(), "straight");
-    for node in nodes {
+    for node in cluster.nodes {
         node.shutdown().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_borrow_from_the_local_buffer_and_outlive_it() {
-    let master = master().await;
-    let _node = node(&master, "node").await;
-    let app = client(&master).local_buffer(ByteSize::mib(1)).connect().await.unwrap();
+    let cluster = Cluster::start(&[SEGMENT]).await;
+    let app = cluster.client().local_buffer(ByteSize::mib(1)).connect().await.unwrap();
     let value = content("value", 600_000);
     app.put("value", value.clone()).await.unwrap();
     // The buffer has room for one of them; the other has memory of its own.
@@ -161,11 +149,10 @@ async fn values_borrow_from_the_local_buffer_and_outlive_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hot_cache_saves_transfers_and_is_never_stale() {
-    let master = master().await;
-    let _node = node(&master, "node").await;
+    let cluster = Cluster::start(&[SEGMENT]).await;
     let cache = HotCacheConfig::new(ByteSize::mib(1));
-    let app = client(&master).hot_cache(cache).connect().await.unwrap();
-    let other = client(&master).connect().await.unwrap();
+    let app = cluster.client().hot_cache(cache).connect().await.unwrap();
+    let other = cluster.app().await;
     let [old, new] = ["old", "new"].map(|key| content(key, 50_000));
     other.put("key", old.clone()).await.unwrap();
 
@@ -197,12 +184,11 @@ async fn the_hot_cache_saves_transfers_and_is_never_stale() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_replicas_the_one_that_shares_memory_is_read() {
-    let master = master().await;
+    let cluster = Cluster::start(&[SEGMENT]).await;
     let alone = NodeConfig::default();
-    let _near = node(&master, "near").await;
-    let far = client(&master).node(alone).segment_name("far").segment_size(ByteSize::mib(32));
+    let far = cluster.node().node(alone).segment_name("far").segment_size(SEGMENT);
     let _far = far.connect().await.unwrap();
-    let app = client(&master).connect().await.unwrap();
+    let app = cluster.app().await;
     let both = config().replicas(2);
     for n in 0..40 {
         app.put_with(&format!("{n}"), content("both", 10_000), &both).await.unwrap();
@@ -218,9 +204,8 @@ async fn of_two_replicas_the_one_that_shares_memory_is_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_put_that_is_given_up_leaves_nothing_unfinished() {
-    let master = master().await;
-    let _node = node(&master, "node").await;
-    let app = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[SEGMENT]).await;
+    let app = cluster.app().await;
     let value = content("value", 200_000);
     for n in 0..200 {
         let key = format!("key/{n}");

@@ -5,7 +5,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mc_store::{ByteSize, Client, Master, StartError};
+use mc_cluster_testkit::{ANY_PORT, Cluster};
+use mc_store::{ByteSize, StartError};
 use mc_testkit::eventually_async;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,14 +28,12 @@ async fn page(address: SocketAddr, path: &str) -> std::io::Result<String> {
 
 #[tokio::test]
 async fn a_client_shows_its_figures_as_long_as_it_runs() {
-    let master = Master::builder().start().await.unwrap();
-    let any = "127.0.0.1:0".parse().unwrap();
-    let client = Client::builder()
-        .master(master.local_addr().to_string())
-        .listen(any)
+    let cluster = Cluster::start(&[]).await;
+    let client = cluster
+        .node()
         .segment_size(ByteSize::mib(4))
         .metrics_label("cluster_id", "blue")
-        .http(any)
+        .http(ANY_PORT)
         .connect()
         .await
         .unwrap();
@@ -51,24 +50,21 @@ async fn a_client_shows_its_figures_as_long_as_it_runs() {
     assert!(health.contains(&client.id().to_string()), "{health}");
     assert!(page(address, "/").await.unwrap().starts_with("HTTP/1.1 404"));
 
-    let taken = Client::builder().master(master.local_addr().to_string()).http(address);
+    let taken = cluster.client().http(address);
     let taken = taken.connect().await.unwrap_err();
     assert!(matches!(taken, StartError::Http(_)), "{taken}");
     client.shutdown().await;
     assert!(page(address, "/health").await.is_err(), "the port is closed");
-    master.shutdown().await;
+    cluster.master.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_client_whose_master_is_gone_lives_and_is_not_ready() {
-    let master = Master::builder().start().await.unwrap();
-    let any = "127.0.0.1:0".parse().unwrap();
-    let client = |builder: mc_store::ClientBuilder| {
-        builder.master(master.local_addr().to_string()).http(any).connect()
-    };
-    let node = client(Client::builder().listen(any).segment_size(ByteSize::mib(4))).await.unwrap();
+    let cluster = Cluster::start(&[]).await;
+    let node = cluster.node().segment_size(ByteSize::mib(4)).http(ANY_PORT);
+    let node = node.connect().await.unwrap();
     // One without a segment need not tell the master that it lives, and is asked all the same.
-    let app = client(Client::builder()).await.unwrap();
+    let app = cluster.client().http(ANY_PORT).connect().await.unwrap();
     let clients = [&node, &app].map(|client| client.http_addr().unwrap());
     for address in clients {
         for path in ["/health", "/ready", "/live"] {
@@ -76,7 +72,7 @@ async fn a_client_whose_master_is_gone_lives_and_is_not_ready() {
             assert!(shown.starts_with("HTTP/1.1 200"), "{path}: {shown}");
         }
     }
-    master.shutdown().await;
+    cluster.master.shutdown().await;
     for address in clients {
         let shown = eventually_async(DEADLINE, "it is not ready any more", async || {
             let shown = page(address, "/health").await.unwrap();

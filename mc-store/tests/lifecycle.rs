@@ -3,24 +3,18 @@
 
 use std::time::Duration;
 
+use mc_cluster_testkit::Cluster;
 use mc_meta::{PutEnd, PutStart, SegmentSpec};
 use mc_rpc::MasterClient;
 use mc_store::{
-    ByteSize, CallError, Client, ClientBuilder, ClientId, ClientRole, ErrorCode, GetError, GetInto,
-    Master, Memory, Put, PutError, PutOutcome, ReplicateConfig, SegmentOptions, StartError, TaskId,
+    ByteSize, CallError, Client, ClientId, ClientRole, ErrorCode, GetError, GetInto, Master,
+    Memory, Put, PutError, PutOutcome, ReplicateConfig, SegmentOptions, StartError, TaskId,
     TaskStatus,
 };
 use mc_types::{Checksum, Endpoint, KeyRef, RemoteKey, SegmentId};
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
-
-fn builder(master: &Master) -> ClientBuilder {
-    Client::builder()
-        .master(master.local_addr().to_string())
-        .listen("127.0.0.1:0".parse().unwrap())
-        .heartbeat_interval(Duration::from_millis(50))
-}
 
 /// Every request about objects that `client` can make, and the code that each fails with.
 async fn refused_requests(client: &Client) -> Vec<(&'static str, ErrorCode)> {
@@ -90,7 +84,7 @@ async fn refused_requests(client: &Client) -> Vec<(&'static str, ErrorCode)> {
 
 #[tokio::test]
 async fn roles_follow_from_the_two_sizes() {
-    let master = Master::builder().start().await.unwrap();
+    let cluster = Cluster::start(&[]).await;
     let some = ByteSize::mib(1);
     let none = ByteSize::bytes(0);
     for (segment, buffer, role) in [
@@ -100,7 +94,7 @@ async fn roles_follow_from_the_two_sizes() {
         (some, Some(some), ClientRole::Both),
         (some, Some(none), ClientRole::PureServer),
     ] {
-        let mut builder = builder(&master).segment_size(segment);
+        let mut builder = cluster.node().segment_size(segment);
         if let Some(size) = buffer {
             builder = builder.local_buffer(size);
         }
@@ -113,19 +107,19 @@ async fn roles_follow_from_the_two_sizes() {
         }
         client.shutdown().await;
     }
-    let later = builder(&master).local_buffer(none).connect().await.unwrap();
+    let later = cluster.node().local_buffer(none).connect().await.unwrap();
     assert_eq!(later.role(), ClientRole::PureServer);
     later.mount_segment(SegmentOptions::new(some)).await.unwrap();
     later.shutdown().await;
-    let useless = Client::builder().master(master.local_addr().to_string()).local_buffer(none);
+    let useless = cluster.client().local_buffer(none);
     let useless = useless.connect().await;
     assert!(matches!(useless, Err(StartError::NoRole)));
 }
 
 #[tokio::test]
 async fn a_pure_server_serves_and_makes_no_requests() {
-    let master = Master::builder().start().await.unwrap();
-    let server = builder(&master).segment_size(ByteSize::mib(1)).local_buffer(ByteSize::bytes(0));
+    let cluster = Cluster::start(&[]).await;
+    let server = cluster.node().segment_size(ByteSize::mib(1)).local_buffer(ByteSize::bytes(0));
     let server = server.connect().await.unwrap();
     for (call, code) in refused_requests(&server).await {
         assert_eq!(code, ErrorCode::InvalidParams, "{call}");
@@ -136,7 +130,7 @@ async fn a_pure_server_serves_and_makes_no_requests() {
     server.ping().await.unwrap();
     assert_eq!(server.cluster_report().await.unwrap().segments.len(), 1);
 
-    let app = builder(&master).connect().await.unwrap();
+    let app = cluster.app().await;
     app.put("k", "value").await.unwrap();
     assert_eq!(app.get("k").await.unwrap(), "value");
     assert_eq!(&*app.replicas("k").await.unwrap()[0].segment_name, server.segment_name().unwrap());
@@ -144,8 +138,8 @@ async fn a_pure_server_serves_and_makes_no_requests() {
 
 #[tokio::test]
 async fn a_closed_client_says_so() {
-    let master = Master::builder().start().await.unwrap();
-    let client = builder(&master).segment_size(ByteSize::mib(1)).connect().await.unwrap();
+    let cluster = Cluster::start(&[ByteSize::mib(1)]).await;
+    let (master, client) = (&cluster.master, &cluster.nodes[0]);
     client.put("k", "value").await.unwrap();
     let clone = client.clone();
     tokio::join!(client.shutdown(), clone.shutdown(), client.shutdown());
@@ -164,8 +158,8 @@ async fn a_closed_client_says_so() {
 /// A shutdown that is given up leaves the client closed, and the next one ends it.
 #[tokio::test]
 async fn a_shutdown_may_be_abandoned() {
-    let master = Master::builder().start().await.unwrap();
-    let client = builder(&master).segment_size(ByteSize::mib(1)).connect().await.unwrap();
+    let cluster = Cluster::start(&[ByteSize::mib(1)]).await;
+    let (master, client) = (&cluster.master, &cluster.nodes[0]);
     let abandoned = tokio::time::timeout(Duration::ZERO, client.shutdown()).await;
     assert!(matches!(client.exist("k").await, Err(CallError::Closed)));
     client.shutdown().await;
@@ -175,31 +169,26 @@ async fn a_shutdown_may_be_abandoned() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_go_where_they_are_sent() {
-    let master = Master::builder().start().await.unwrap();
-    let mut nodes = Vec::new();
-    for name in ["a", "b", "c"] {
-        let node = builder(&master).segment_name(name).segment_size(ByteSize::mib(1));
-        nodes.push(node.connect().await.unwrap());
-    }
-    let app = builder(&master).connect().await.unwrap();
-    let at_a = ReplicateConfig::default().prefer("a");
-    app.put_with("k", "value", &at_a).await.unwrap();
+    let cluster = Cluster::start(&[ByteSize::mib(1); 3]).await;
+    let app = cluster.app().await;
+    let at_0 = ReplicateConfig::default().prefer("node-0");
+    app.put_with("k", "value", &at_0).await.unwrap();
     let places = async || {
         let replicas = app.replicas("k").await.unwrap();
         let mut names: Vec<_> = replicas.into_iter().map(|it| it.segment_name).collect();
         names.sort();
-        names.join(",")
+        names.join(", ")
     };
-    assert_eq!(places().await, "a");
-    let copy = app.copy_to("k", &["b"]).await.unwrap();
+    assert_eq!(places().await, "node-0");
+    let copy = app.copy_to("k", &["node-1"]).await.unwrap();
     let report = app.wait_for_task(copy, DEADLINE).await.unwrap();
     assert_eq!(report.status, TaskStatus::Success, "{}", report.outcome);
-    assert_eq!(places().await, "a,b");
-    let moved = app.move_to("k", "a", "c").await.unwrap();
+    assert_eq!(places().await, "node-0, node-1");
+    let moved = app.move_to("k", "node-0", "node-2").await.unwrap();
     let report = app.wait_for_task(moved, DEADLINE).await.unwrap();
     assert_eq!(report.status, TaskStatus::Success, "{}", report.outcome);
-    assert_eq!(places().await, "b,c");
-    nodes[1].shutdown().await;
+    assert_eq!(places().await, "node-1, node-2");
+    cluster.nodes[1].shutdown().await;
     assert_eq!(app.get("k").await.unwrap(), "value");
 }
 
@@ -222,8 +211,8 @@ async fn played_node(master: &MasterClient, id: u128, name: &str) -> ClientId {
 
 #[tokio::test]
 async fn a_task_is_waited_for_until_it_ends_or_patience_does() {
-    let master = Master::builder().start().await.unwrap();
-    let app = builder(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[]).await;
+    let app = cluster.app().await;
     let node = played_node(app.master(), 1, "here").await;
     let key = KeyRef::new("k").unwrap();
     let config = ReplicateConfig::default();
@@ -258,18 +247,13 @@ async fn a_task_is_waited_for_until_it_ends_or_patience_does() {
 /// Nodes are back a moment after their master; a put does not fail for having come first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_right_after_the_masters_restart_waits_for_the_nodes() {
-    let master = Master::builder().start().await.unwrap();
-    let address = master.local_addr();
-    let node = builder(&master)
-        .heartbeat_interval(Duration::from_millis(300))
-        .segment_size(ByteSize::bytes(1 << 20))
-        .connect()
-        .await
-        .unwrap();
-    let writer =
-        Client::builder().master(address.to_string()).put_wait(DEADLINE).connect().await.unwrap();
+    let cluster = Cluster::start(&[]).await;
+    let address = cluster.master.local_addr();
+    let node = cluster.node().heartbeat_interval(Duration::from_millis(300));
+    let node = node.segment_size(ByteSize::mib(1)).connect().await.unwrap();
+    let writer = cluster.client().put_wait(DEADLINE).connect().await.unwrap();
     assert_eq!(writer.put("before", "v").await.unwrap(), PutOutcome::Stored);
-    master.shutdown().await;
+    cluster.master.shutdown().await;
     let master = Master::builder().listen(address).start().await.unwrap();
     assert_eq!(writer.put("after", "v").await.unwrap(), PutOutcome::Stored);
     assert_eq!(writer.get("after").await.unwrap(), "v");

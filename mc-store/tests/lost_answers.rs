@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
 use mc_rpc::Method;
-use mc_store::{ByteSize, Client, ClientBuilder, Master, Put, PutOutcome, ReplicateConfig};
+use mc_store::{ByteSize, Client, ClientBuilder, Put, PutOutcome, ReplicateConfig};
 use mc_testkit::{eventually, eventually_async};
 use mc_types::{ClientId, KeyRef};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -102,12 +103,11 @@ async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_deaf: 
 fn client(master: SocketAddr) -> ClientBuilder {
     let mut rpc = mc_rpc::ClientConfig::default();
     rpc.call_timeout = CALL_TIMEOUT;
-    Client::builder().master(master.to_string()).rpc(rpc)
+    mc_cluster_testkit::client(&master).rpc(rpc)
 }
 
-struct Cluster {
-    _master: Master,
-    _node: Client,
+struct LossyCluster {
+    _cluster: Cluster,
     other: Client,
     writer: Client,
     /// The writer's way to the master.
@@ -115,22 +115,14 @@ struct Cluster {
     losses: Arc<Losses>,
 }
 
-impl Cluster {
+impl LossyCluster {
     async fn start() -> Self {
-        let master = Master::builder().start().await.unwrap();
-        let address = master.local_addr();
-        let node = Client::builder()
-            .master(address.to_string())
-            .listen("127.0.0.1:0".parse().unwrap())
-            .segment_size(ByteSize::bytes(32 << 20))
-            .connect()
-            .await
-            .unwrap();
-        let other = Client::builder().master(address.to_string()).connect().await.unwrap();
+        let cluster = Cluster::start(&[ByteSize::mib(32)]).await;
+        let (address, other) = (cluster.master.local_addr(), cluster.app().await);
         let losses = Arc::new(Losses::default());
         let through = proxy(address, Arc::clone(&losses)).await;
         let writer = client(through).connect().await.unwrap();
-        Self { _master: master, _node: node, other, writer, through, losses }
+        Self { _cluster: cluster, other, writer, through, losses }
     }
 
     /// Ends the losses.
@@ -152,7 +144,7 @@ impl Cluster {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_of_which_one_answer_is_lost_is_stored() {
-    let cluster = Cluster::start().await;
+    let cluster = LossyCluster::start().await;
     for (name, starts) in [("start", true), ("end", false)] {
         cluster.losses.starts.store(starts, Ordering::SeqCst);
         for (part, losses) in
@@ -172,7 +164,7 @@ async fn a_put_of_which_one_answer_is_lost_is_stored() {
 #[test]
 fn a_blocking_put_of_which_one_answer_is_lost_is_stored() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let cluster = runtime.block_on(Cluster::start());
+    let cluster = runtime.block_on(LossyCluster::start());
     let writer = client(cluster.through).connect_blocking().unwrap();
     for starts in [true, false] {
         cluster.losses.starts.store(starts, Ordering::SeqCst);
@@ -186,7 +178,7 @@ fn a_blocking_put_of_which_one_answer_is_lost_is_stored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_whose_end_got_no_answer_frees_its_key() {
-    let cluster = Cluster::start().await;
+    let cluster = LossyCluster::start().await;
     cluster.losses.requests.store(ALL, Ordering::SeqCst);
     cluster.writer.put("one", "first").await.unwrap_err();
     cluster.heal();
@@ -206,7 +198,7 @@ async fn a_put_whose_end_got_no_answer_frees_its_key() {
 /// Nobody knows the handle of such a put: it came with the answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_whose_start_got_no_answer_frees_its_key() {
-    let cluster = Cluster::start().await;
+    let cluster = LossyCluster::start().await;
     cluster.losses.starts.store(true, Ordering::SeqCst);
     for (name, losses) in
         [("answer", &cluster.losses.answers), ("request", &cluster.losses.requests)]
@@ -233,7 +225,7 @@ async fn a_put_whose_start_got_no_answer_frees_its_key() {
 /// The same for a caller that stops waiting before the call has failed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_whose_start_nobody_waits_for_frees_its_key() {
-    let cluster = Cluster::start().await;
+    let cluster = LossyCluster::start().await;
     let through = cluster.through.to_string();
     let master = mc_rpc::MasterClient::connect(&through, mc_rpc::ClientConfig::default());
     let master = master.await.unwrap();
@@ -256,7 +248,7 @@ async fn a_put_whose_start_nobody_waits_for_frees_its_key() {
 #[test]
 fn a_blocking_put_whose_start_got_no_answer_frees_its_key() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let cluster = runtime.block_on(Cluster::start());
+    let cluster = runtime.block_on(LossyCluster::start());
     let writer = client(cluster.through).connect_blocking().unwrap();
     cluster.losses.starts.store(true, Ordering::SeqCst);
     cluster.losses.answers.store(ALL, Ordering::SeqCst);
@@ -267,7 +259,7 @@ fn a_blocking_put_whose_start_got_no_answer_frees_its_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upsert_whose_end_got_no_answer_frees_its_key() {
-    let cluster = Cluster::start().await;
+    let cluster = LossyCluster::start().await;
     cluster.losses.requests.store(ALL, Ordering::SeqCst);
     cluster.writer.upsert("one", "first").await.unwrap_err();
     cluster.heal();
@@ -278,7 +270,7 @@ async fn an_upsert_whose_end_got_no_answer_frees_its_key() {
 /// what is put in its place.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_that_ended_unheard_stays_and_so_does_what_replaces_it() {
-    let cluster = Cluster::start().await;
+    let cluster = LossyCluster::start().await;
     cluster.losses.answers.store(ALL, Ordering::SeqCst);
     cluster.writer.put("one", "first").await.unwrap_err();
     cluster.heal();

@@ -2,23 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
 use mc_store::{
-    ByteSize, Client, ClientOperation, DataPath, ErrorCode, Master, Memory, NodeConfig, Put,
-    ReplicateConfig, StartError,
+    ByteSize, ClientOperation, DataPath, ErrorCode, Memory, NodeConfig, Put, ReplicateConfig,
+    StartError,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_objects_bytes_and_failures_are_counted() {
-    let master = Master::builder().start().await.unwrap();
-    let client = || Client::builder().master(master.local_addr().to_string());
-    let node = client()
-        .listen("127.0.0.1:0".parse().unwrap())
-        .segment_size(ByteSize::mib(8))
-        .connect()
-        .await
-        .unwrap();
-    let app = client().metrics_label("cluster_id", "test").connect().await.unwrap();
-    let silent = client().metrics(false).connect().await.unwrap();
+    let cluster = Cluster::start(&[ByteSize::mib(8)]).await;
+    let node = &cluster.nodes[0];
+    let app = cluster.client().metrics_label("cluster_id", "test").connect().await.unwrap();
+    let silent = cluster.client().metrics(false).connect().await.unwrap();
 
     app.put("a", vec![1; 1000]).await.unwrap();
     app.put("a", vec![1; 1000]).await.unwrap(); // existing: nothing is stored
@@ -60,24 +55,14 @@ async fn calls_objects_bytes_and_failures_are_counted() {
     let path = own.paths.iter().find(|of| of.path == DataPath::OwnMemory).unwrap();
     assert_eq!((path.read, path.written), (1000, 0));
     assert!(silent.metrics().operations.is_empty());
-    let bad = client().metrics_label("0", "x").connect().await.unwrap_err();
+    let bad = cluster.client().metrics_label("0", "x").connect().await.unwrap_err();
     assert!(matches!(bad, StartError::BadLabel { .. }), "{bad}");
-}
-
-async fn node_of(master: &Master, size: ByteSize) -> Client {
-    Client::builder()
-        .master(master.local_addr().to_string())
-        .listen("127.0.0.1:0".parse().unwrap())
-        .segment_size(size)
-        .connect()
-        .await
-        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_answered_with_no_is_a_miss() {
-    let master = Master::builder().start().await.unwrap();
-    let node = node_of(&master, ByteSize::mib(8)).await;
+    let cluster = Cluster::start(&[ByteSize::mib(8)]).await;
+    let node = &cluster.nodes[0];
     node.put("a", "bytes").await.unwrap();
     assert!(node.exist("a").await.unwrap() && !node.exist("b").await.unwrap());
     node.batch_exist(&["a", "b", "c"]).await.unwrap();
@@ -102,8 +87,8 @@ async fn a_question_answered_with_no_is_a_miss() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_put_that_waits_for_room_is_refused_once() {
-    let master = Master::builder().start().await.unwrap();
-    let node = node_of(&master, ByteSize::mib(4)).await;
+    let cluster = Cluster::start(&[ByteSize::mib(4)]).await;
+    let node = &cluster.nodes[0];
     let kept = ReplicateConfig::default().hard_pin();
     node.put_with("kept", vec![1; 3 << 20], &kept).await.unwrap();
     // It waits for a second, which it asks in again and again.
@@ -118,8 +103,8 @@ async fn a_put_that_waits_for_room_is_refused_once() {
 
 #[tokio::test]
 async fn fewer_replicas_than_asked_for_are_counted() {
-    let master = Master::builder().start().await.unwrap();
-    let node = node_of(&master, ByteSize::mib(4)).await;
+    let cluster = Cluster::start(&[ByteSize::mib(4)]).await;
+    let node = &cluster.nodes[0];
     node.put("one", "v").await.unwrap();
     assert_eq!(node.metrics().reports.few_replicas, 0);
     let three = ReplicateConfig::default().replicas(3);
@@ -131,15 +116,10 @@ async fn fewer_replicas_than_asked_for_are_counted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_counts_what_it_serves() {
-    let master = Master::builder().start().await.unwrap();
-    let node = node_of(&master, ByteSize::mib(8)).await;
+    let cluster = Cluster::start(&[ByteSize::mib(8)]).await;
+    let node = &cluster.nodes[0];
     // Over TCP, as from another host: this one reads shared memory by itself.
-    let app = Client::builder()
-        .master(master.local_addr().to_string())
-        .node(NodeConfig::default())
-        .connect()
-        .await
-        .unwrap();
+    let app = cluster.client().node(NodeConfig::default()).connect().await.unwrap();
     app.put("a", vec![1; 100_000]).await.unwrap();
     app.get("a").await.unwrap();
     app.get("a").await.unwrap();

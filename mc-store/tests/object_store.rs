@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use mc_store::{
-    ByteSize, Client, ErrorCode, Master, MemoryStore, ObjectStore, StoreError, conformance,
-};
+use mc_cluster_testkit::Cluster;
+use mc_store::{ByteSize, ErrorCode, MemoryStore, ObjectStore, StoreError, conformance};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_in_memory() {
@@ -14,15 +13,8 @@ async fn a_store_in_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_of_a_cluster() {
-    let master = Master::builder().seed(7).start().await.unwrap();
-    let client = Client::builder()
-        .master(master.local_addr().to_string())
-        .listen("127.0.0.1:0".parse().unwrap())
-        .segment_size(ByteSize::mib(64))
-        .connect()
-        .await
-        .unwrap();
-    let store = Arc::new(client);
+    let cluster = Cluster::start(&[ByteSize::mib(64)]).await;
+    let store = Arc::new(cluster.nodes[0].clone());
     conformance::run_all(async || Arc::clone(&store)).await;
 
     let closed: Arc<dyn ObjectStore> = store.clone();
@@ -30,5 +22,5 @@ async fn a_member_of_a_cluster() {
     let error = closed.get("key").await.unwrap_err();
     assert!(matches!(error, StoreError::Closed), "{error}");
     assert_eq!(error.code(), ErrorCode::UnavailableInCurrentStatus);
-    master.shutdown().await;
+    cluster.master.shutdown().await;
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use mc_cluster_testkit::{BlockingCluster, Cluster, client};
 use mc_store::{
-    ByteSize, Client, ClientBuilder, ErrorCode, GetError, GetInto, HotCacheConfig, Master,
-    MasterConfig, Memory, NodeConfig, blocking, doctest,
+    ByteSize, Client, ErrorCode, GetError, GetInto, HotCacheConfig, MasterConfig, Memory,
+    NodeConfig, blocking,
 };
 use mc_testkit::Random;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,28 +25,13 @@ const MANY: usize = 3000;
 /// Long enough for many replacements under many reads.
 const RACE: Duration = Duration::from_millis(1500);
 
-struct Cluster {
-    master: Master,
-    node: Client,
-}
+const SEGMENT: ByteSize = ByteSize::mib(64);
 
-impl Cluster {
-    async fn start(lease: Duration) -> Self {
-        let mut config = MasterConfig::default();
-        config.lease_ttl = lease;
-        let master = Master::builder().config(config).seed(7).start().await.unwrap();
-        let node = client(master.local_addr()).segment_size(ByteSize::mib(64));
-        let node = node.connect().await.unwrap();
-        Self { master, node }
-    }
-
-    fn client(&self) -> ClientBuilder {
-        client(self.master.local_addr())
-    }
-}
-
-fn client(master: SocketAddr) -> ClientBuilder {
-    Client::builder().master(master.to_string()).listen("127.0.0.1:0".parse().unwrap())
+/// A cluster with one node, whose leases last this long.
+async fn start(lease: Duration) -> Cluster {
+    let mut config = MasterConfig::default();
+    config.lease_ttl = lease;
+    Cluster::start_with(config, &[SEGMENT]).await
 }
 
 /// Memory for parts of values, and the requests for them.
@@ -140,13 +126,13 @@ async fn forward(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parts_of_one_call_are_of_one_put() {
-    let cluster = Cluster::start(Duration::from_secs(5)).await;
+    let cluster = start(Duration::from_secs(5)).await;
     let address = cluster.master.local_addr();
     for at in [&[1][..], &[2], &[3], &[2, 3]] {
-        let writer = cluster.client().connect().await.unwrap();
+        let writer = cluster.app().await;
         writer.upsert("key", vec![0; LEN]).await.unwrap();
         let between = master_with_writer(address, writer, at).await;
-        let reader = client(between).connect().await.unwrap();
+        let reader = client(&between).connect().await.unwrap();
         let parts = Parts::of(vec![5; MANY]);
         let read = reader.batch_get_into(parts.gets(|n| n * 5)).await;
         assert!(read.iter().all(|read| matches!(read, Ok(5))), "{at:?}");
@@ -161,13 +147,13 @@ async fn parts_of_one_call_are_of_one_put() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_read_again_is_read_from_the_beginning() {
     // So short that every read asks again before it ends.
-    let cluster = Cluster::start(Duration::from_micros(1)).await;
+    let cluster = start(Duration::from_micros(1)).await;
     let address = cluster.master.local_addr();
     for at in [&[2][..], &[3], &[2, 4], &[4]] {
-        let writer = cluster.client().connect().await.unwrap();
+        let writer = cluster.app().await;
         writer.upsert("key", vec![0; LEN]).await.unwrap();
         let between = master_with_writer(address, writer, at).await;
-        let reader = client(between).connect().await.unwrap();
+        let reader = client(&between).connect().await.unwrap();
         let parts = Parts::of(vec![100, 1, LEN, 7]);
         let read = reader.batch_get_into(parts.gets(|_| 0)).await;
         assert!(read.iter().all(Result::is_ok), "{at:?} {read:?}");
@@ -177,14 +163,14 @@ async fn what_is_read_again_is_read_from_the_beginning() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_again_and_again_under_readers() {
-    let cluster = Cluster::start(Duration::from_millis(20)).await;
-    let writer = cluster.client().connect().await.unwrap();
+    let cluster = start(Duration::from_millis(20)).await;
+    let writer = cluster.app().await;
     writer.upsert("key", vec![0; LEN]).await.unwrap();
     let mut hot = HotCacheConfig::new(ByteSize::mib(1));
     hot.admission = 0;
     let readers = [
-        cluster.node.clone(),
-        cluster.client().connect().await.unwrap(),
+        cluster.nodes[0].clone(),
+        cluster.app().await,
         cluster.client().node(NodeConfig::default()).connect().await.unwrap(),
         cluster.client().hot_cache(hot).connect().await.unwrap(),
     ];
@@ -229,13 +215,13 @@ async fn replaced_again_and_again_under_readers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_generation_is_read_or_nothing() {
-    let cluster = Cluster::start(Duration::from_secs(5)).await;
-    let writer = cluster.client().connect().await.unwrap();
+    let cluster = start(Duration::from_secs(5)).await;
+    let writer = cluster.app().await;
     let mut hot = HotCacheConfig::new(ByteSize::mib(1));
     hot.admission = 0;
     for reader in [
-        cluster.node.clone(),
-        cluster.client().connect().await.unwrap(),
+        cluster.nodes[0].clone(),
+        cluster.app().await,
         cluster.client().hot_cache(hot).connect().await.unwrap(),
     ] {
         writer.upsert("key", vec![1; LEN]).await.unwrap();
@@ -286,8 +272,8 @@ async fn a_generation_is_read_or_nothing() {
 /// gone.
 #[test]
 fn calls_that_name_a_put_never_mix_two() {
-    let (master, _stop) = doctest::master_elsewhere();
-    let node = client(master.parse().unwrap()).segment_size(ByteSize::mib(64));
+    let cluster = BlockingCluster::start(&[]);
+    let node = cluster.node().segment_size(SEGMENT);
     let node: blocking::Client = node.connect_blocking().unwrap();
     node.upsert("key", vec![0; LEN]).unwrap();
     let over = AtomicBool::new(false);

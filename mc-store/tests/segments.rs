@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_cluster_testkit::{BlockingCluster, Cluster};
 use mc_store::{
-    ByteSize, Client, ClientBuilder, DataPath, ErrorCode, GetError, Master, MasterConfig,
-    MediaType, ReplicateConfig, SegmentError, SegmentId, SegmentOptions,
+    ByteSize, Client, DataPath, ErrorCode, GetError, MasterConfig, MediaType, ReplicateConfig,
+    SegmentError, SegmentId, SegmentOptions,
 };
 use mc_testkit::eventually_async;
 
@@ -16,20 +17,6 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Later than any test ends: for the master, nobody has said a word for long.
 const FAR: mc_types::Time = mc_types::Time::from_millis(u64::MAX / 2);
-
-async fn master(config: MasterConfig) -> Master {
-    Master::builder().config(config).seed(7).start().await.unwrap()
-}
-
-fn client(master: &Master) -> ClientBuilder {
-    Client::builder()
-        .master(master.local_addr().to_string())
-        .heartbeat_interval(Duration::from_millis(50))
-}
-
-fn listener(master: &Master) -> ClientBuilder {
-    client(master).listen("127.0.0.1:0".parse().unwrap())
-}
 
 fn named(name: &str) -> SegmentOptions {
     SegmentOptions::new(ByteSize::mib(4)).name(name)
@@ -48,11 +35,11 @@ async fn mounted(app: &Client) -> Vec<(Box<str>, SegmentId)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn segments_come_and_go_and_the_others_stay() {
-    let master = master(MasterConfig::default()).await;
-    let node = listener(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[]).await;
+    let node = cluster.node().connect().await.unwrap();
     assert!(node.segments().is_empty() && node.segment_name().is_none());
     assert!(node.endpoint().is_some());
-    let app = client(&master).connect().await.unwrap();
+    let app = cluster.app().await;
 
     let a = node.mount_segment(named("a")).await.unwrap();
     let b = node.mount_segment(named("b")).await.unwrap();
@@ -85,13 +72,13 @@ async fn segments_come_and_go_and_the_others_stay() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
-    let master = master(MasterConfig::default()).await;
-    let pure = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[]).await;
+    let pure = cluster.app().await;
     let refused = pure.mount_segment(named("a")).await.unwrap_err();
     assert!(matches!(refused, SegmentError::NotListening), "{refused}");
     assert!(refused.to_string().contains("ClientBuilder::listen"), "{refused}");
 
-    let (node, other) = (listener(&master), listener(&master));
+    let (node, other) = (cluster.node(), cluster.node());
     let node = node.segment_size(ByteSize::mib(1)).connect().await.unwrap();
     let other = other.connect().await.unwrap();
     let address = node.segment_name().unwrap().to_owned();
@@ -119,9 +106,9 @@ async fn what_cannot_be_mounted_says_why_and_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_segment_with_a_grace_is_read_until_it_is_over() {
-    let master = master(MasterConfig::default()).await;
-    let node = listener(&master).connect().await.unwrap();
-    let app = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[]).await;
+    let node = cluster.node().connect().await.unwrap();
+    let app = cluster.app().await;
     let a = node.mount_segment(named("a")).await.unwrap();
     let b = node.mount_segment(named("b")).await.unwrap();
     app.put_with("k", "value", &at("a")).await.unwrap();
@@ -151,17 +138,17 @@ async fn a_segment_with_a_grace_is_read_until_it_is_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_segment_comes_back_on_its_own() {
-    let master = master(MasterConfig::default()).await;
-    let node = listener(&master).connect().await.unwrap();
-    let app = client(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[]).await;
+    let node = cluster.node().connect().await.unwrap();
+    let app = cluster.app().await;
     let mut ids = Vec::new();
     for name in ["a", "b", "c"] {
         ids.push(node.mount_segment(named(name)).await.unwrap());
         app.put_with(name, name.to_owned(), &at(name)).await.unwrap();
     }
     // The node was cut off, and the master gave one of its segments up meanwhile.
-    master.state().tick(FAR);
-    master.state().unmount_segment(FAR, node.id(), ids[1]).unwrap();
+    cluster.master.state().tick(FAR);
+    cluster.master.state().unmount_segment(FAR, node.id(), ids[1]).unwrap();
     let now = eventually_async(DEADLINE, "all segments", async || {
         let now = mounted(&app).await;
         (now.len() == 3).then_some(now)
@@ -178,22 +165,16 @@ async fn every_segment_comes_back_on_its_own() {
     assert_eq!(mounted(&app).await.len(), 2);
 }
 
-/// The master in a thread of its own, with a runtime that nothing here can block.
-fn undisturbed(config: MasterConfig) -> (Master, tokio::runtime::Runtime) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    (runtime.block_on(master(config)), runtime)
-}
-
 #[test]
 fn an_application_that_blocks_its_runtime_does_not_lose_its_segment() {
     let mut config = MasterConfig::default();
     config.client_ttl = Duration::from_millis(600);
     let silence = config.client_ttl * 3;
-    let (master, masters) = undisturbed(config);
+    // On threads that nothing here can block.
+    let cluster = BlockingCluster::start_with(config, &[]);
     let mine = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (node, id) = mine.block_on(async {
-        let node = listener(&master).connect().await.unwrap();
+        let node = cluster.node().connect().await.unwrap();
         let id = node.mount_segment(named("a")).await.unwrap();
         node.put("k", Bytes::from(vec![7; 100_000])).await.unwrap();
         (node, id)
@@ -210,9 +191,6 @@ fn an_application_that_blocks_its_runtime_does_not_lose_its_segment() {
         assert_eq!(node.get("k").await.unwrap().len(), 100_000);
         node.shutdown().await;
     });
-    // With its connections, for which the master would wait.
-    drop(mine);
-    masters.block_on(master.shutdown());
 }
 
 /// A file for the segment of a node, on a medium of this name.
@@ -223,11 +201,11 @@ fn on_a_file(dir: &tempfile::TempDir, medium: MediaType) -> SegmentOptions {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_lie_in_the_medium_that_their_put_asks_for() {
-    let master = master(MasterConfig::default()).await;
-    let (dir, node) = (tempfile::tempdir().unwrap(), listener(&master).connect().await.unwrap());
+    let cluster = Cluster::start(&[]).await;
+    let (dir, node) = (tempfile::tempdir().unwrap(), cluster.node().connect().await.unwrap());
     node.mount_segment(named("dram")).await.unwrap();
     node.mount_segment(on_a_file(&dir, MediaType::Ssd)).await.unwrap();
-    let app = client(&master).connect().await.unwrap();
+    let app = cluster.app().await;
     let home = async |key: &str| {
         let object = app.describe(key).await.unwrap();
         object.replicas.iter().map(|it| it.segment_name.to_string()).collect::<Vec<_>>()
@@ -250,13 +228,13 @@ async fn objects_lie_in_the_medium_that_their_put_asks_for() {
 
     app.shutdown().await;
     node.shutdown().await;
-    master.shutdown().await;
+    cluster.master.shutdown().await;
 }
 
 #[tokio::test]
 async fn memory_of_no_file_is_dram() {
-    let master = master(MasterConfig::default()).await;
-    let node = listener(&master).connect().await.unwrap();
+    let cluster = Cluster::start(&[]).await;
+    let node = cluster.node().connect().await.unwrap();
     for medium in [MediaType::Ssd, MediaType::Vram] {
         let refused = node.mount_segment(named("odd").medium(medium)).await.unwrap_err();
         assert!(matches!(refused, SegmentError::Medium { medium: it } if it == medium));
@@ -264,5 +242,5 @@ async fn memory_of_no_file_is_dram() {
     }
     assert!(node.segments().is_empty());
     node.shutdown().await;
-    master.shutdown().await;
+    cluster.master.shutdown().await;
 }

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
 use mc_meta::JobStatus;
 use mc_store::{
-    ByteSize, Client, ClientBuilder, ErrorCode, Master, MasterConfig, Put, PutOutcome,
-    ReplicateConfig, Source, TaskId, TaskStatus,
+    ByteSize, Client, ClientBuilder, ErrorCode, MasterConfig, Put, PutOutcome, ReplicateConfig,
+    Source, TaskId, TaskStatus,
 };
 use mc_testkit::eventually_async;
 use mc_types::Time;
@@ -18,53 +19,34 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Longer than the master keeps space of anybody, or anybody's task.
 const FAR: Time = Time::from_millis(u64::MAX / 2);
 
-struct Cluster {
-    master: Master,
-    nodes: Vec<Client>,
-    app: Client,
+const SEGMENT: ByteSize = ByteSize::mib(48);
+
+async fn start(nodes: usize) -> (Cluster, Client) {
+    let mut config = MasterConfig::default();
+    config.lease_ttl = Duration::from_millis(100);
+    config.eviction_high_watermark_ratio = 1.0;
+    config.tasks.max_retry_attempts = 2;
+    let cluster = Cluster::start_with(config, &vec![SEGMENT; nodes]).await;
+    let app = cluster.app().await;
+    (cluster, app)
 }
 
-fn client(master: &Master) -> ClientBuilder {
-    Client::builder()
-        .master(master.local_addr().to_string())
-        .heartbeat_interval(Duration::from_millis(20))
+fn node(cluster: &Cluster, number: usize) -> ClientBuilder {
+    cluster.node().segment_name(format!("node-{number}")).segment_size(SEGMENT)
 }
 
-fn node(master: &Master, number: usize) -> ClientBuilder {
-    client(master)
-        .listen("127.0.0.1:0".parse().unwrap())
-        .segment_name(format!("node-{number}"))
-        .segment_size(ByteSize::mib(48))
+async fn ended(app: &Client, task: TaskId) -> (TaskStatus, String) {
+    let report = app.wait_for_task(task, DEADLINE).await.unwrap();
+    assert!(report.status.is_final(), "the task has not ended: {report:?}");
+    (report.status, report.outcome.into())
 }
 
-impl Cluster {
-    async fn start(nodes: usize) -> Self {
-        let mut config = MasterConfig::default();
-        config.lease_ttl = Duration::from_millis(100);
-        config.eviction_high_watermark_ratio = 1.0;
-        config.tasks.max_retry_attempts = 2;
-        let master = Master::builder().config(config).seed(7).start().await.unwrap();
-        let app = client(&master).connect().await.unwrap();
-        let mut cluster = Self { master, nodes: Vec::new(), app };
-        for number in 0..nodes {
-            cluster.nodes.push(node(&cluster.master, number).connect().await.unwrap());
-        }
-        cluster
-    }
-
-    async fn ended(&self, task: TaskId) -> (TaskStatus, String) {
-        let report = self.app.wait_for_task(task, DEADLINE).await.unwrap();
-        assert!(report.status.is_final(), "the task has not ended: {report:?}");
-        (report.status, report.outcome.into())
-    }
-
-    /// Where an object is.
-    async fn holders(&self, key: &str) -> Vec<String> {
-        let replicas = self.app.replicas(key).await.unwrap();
-        let mut names: Vec<_> = replicas.iter().map(|it| it.segment_name.to_string()).collect();
-        names.sort();
-        names
-    }
+/// The nodes that have a replica of an object.
+async fn holders(app: &Client, key: &str) -> Vec<String> {
+    let replicas = app.replicas(key).await.unwrap();
+    let mut names: Vec<_> = replicas.iter().map(|it| it.segment_name.to_string()).collect();
+    names.sort();
+    names
 }
 
 fn at(node: &str) -> ReplicateConfig {
@@ -78,8 +60,7 @@ fn content(key: &str, len: usize) -> Bytes {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_survives_what_it_was_copied_from() {
-    let mut cluster = Cluster::start(3).await;
-    let app = cluster.app.clone();
+    let (mut cluster, app) = start(3).await;
     let whole = content("long", 5_000_003);
     let pieces = [&whole[..1], &whole[1..70_000], &whole[70_000..]];
     let slices = pieces.map(|piece| Source::Bytes(Bytes::copy_from_slice(piece))).to_vec();
@@ -89,11 +70,11 @@ async fn a_copy_survives_what_it_was_copied_from() {
     }
     for key in ["long", "short"] {
         let task = app.copy_to(key, &["node-1", "node-2"]).await.unwrap();
-        assert_eq!(cluster.ended(task).await.0, TaskStatus::Success);
-        assert_eq!(cluster.holders(key).await, ["node-0", "node-1", "node-2"]);
+        assert_eq!(ended(&app, task).await.0, TaskStatus::Success);
+        assert_eq!(holders(&app, key).await, ["node-0", "node-1", "node-2"]);
         // Again, there is nothing to do.
         let task = app.copy_to(key, &["node-1"]).await.unwrap();
-        let (status, outcome) = cluster.ended(task).await;
+        let (status, outcome) = ended(&app, task).await;
         assert!(status == TaskStatus::Success && outcome.contains("already"), "{outcome}");
     }
     let done: u64 = cluster.nodes.iter().map(|node| node.metrics().tasks_done).sum();
@@ -106,14 +87,13 @@ async fn a_copy_survives_what_it_was_copied_from() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_leaves_nothing_behind() {
-    let cluster = Cluster::start(3).await;
-    let app = &cluster.app;
+    let (_cluster, app) = start(3).await;
     let value = content("k", 3_000_000);
     app.put_with("k", value.clone(), &at("node-0")).await.unwrap();
     let used = app.cluster_report().await.unwrap().used;
     let task = app.move_to("k", "node-0", "node-2").await.unwrap();
-    assert_eq!(cluster.ended(task).await.0, TaskStatus::Success);
-    assert_eq!(cluster.holders("k").await, ["node-2"]);
+    assert_eq!(ended(&app, task).await.0, TaskStatus::Success);
+    assert_eq!(holders(&app, "k").await, ["node-2"]);
     assert_eq!(app.get("k").await.unwrap(), value);
     eventually_async(DEADLINE, "the source's space to come back", async || {
         (app.cluster_report().await.unwrap().used == used).then_some(())
@@ -121,22 +101,22 @@ async fn a_move_leaves_nothing_behind() {
     .await;
     // Onwards, by the node that holds it now, to where it was before.
     let task = app.move_to("k", "node-2", "node-0").await.unwrap();
-    assert_eq!(cluster.ended(task).await.0, TaskStatus::Success);
-    assert_eq!(cluster.holders("k").await, ["node-0"]);
+    assert_eq!(ended(&app, task).await.0, TaskStatus::Success);
+    assert_eq!(holders(&app, "k").await, ["node-0"]);
     assert_eq!(app.get("k").await.unwrap(), value);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_within_one_client_takes_no_socket() {
-    let cluster = Cluster::start(1).await;
-    let (app, node) = (&cluster.app, &cluster.nodes[0]);
+    let (cluster, app) = start(1).await;
+    let node = &cluster.nodes[0];
     let second = mc_store::SegmentOptions::new(ByteSize::mib(8)).name("second");
     node.mount_segment(second).await.unwrap();
     let value = content("k", 1_000_000);
     app.put_with("k", value.clone(), &at("node-0")).await.unwrap();
     let task = app.move_to("k", "node-0", "second").await.unwrap();
-    assert_eq!(cluster.ended(task).await.0, TaskStatus::Success);
-    assert_eq!(cluster.holders("k").await, ["second"]);
+    assert_eq!(ended(&app, task).await.0, TaskStatus::Success);
+    assert_eq!(holders(&app, "k").await, ["second"]);
     assert_eq!(app.get("k").await.unwrap(), value);
     let paths = node.metrics().paths;
     let written = paths.iter().filter(|of| of.written > 0);
@@ -146,21 +126,20 @@ async fn a_copy_within_one_client_takes_no_socket() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_copied_fails_and_says_why() {
-    let mut cluster = Cluster::start(0).await;
+    let (mut cluster, app) = start(0).await;
     for number in 0..2 {
         // The test writes where it was granted nothing, which tickets would not let it do.
-        let node = node(&cluster.master, number).tickets(false);
+        let node = node(&cluster, number).tickets(false);
         cluster.nodes.push(node.connect().await.unwrap());
     }
-    let app = &cluster.app;
     app.put_with("k", content("k", 1 << 20), &at("node-0")).await.unwrap();
     // The target has no room, and nothing makes any.
     app.put_with("full", vec![1; 48 << 20], &at("node-1")).await.unwrap();
     let task = app.copy_to("k", &["node-1"]).await.unwrap();
-    let (status, outcome) = cluster.ended(task).await;
+    let (status, outcome) = ended(&app, task).await;
     assert_eq!(status, TaskStatus::Failed);
     assert!(outcome.contains("could not begin"), "{outcome}");
-    assert_eq!(cluster.holders("k").await, ["node-0"]);
+    assert_eq!(holders(&app, "k").await, ["node-0"]);
 
     // A byte that changed where it lies is not spread.
     app.remove("full", true).await.unwrap();
@@ -174,7 +153,7 @@ async fn what_cannot_be_copied_fails_and_says_why() {
     let write = vec![mc_transport::Operation::write(wrong, to)];
     mc_transport::Link::submit(&*link, write).await.remove(0).unwrap();
     let task = app.copy_to("k", &["node-1"]).await.unwrap();
-    let (status, outcome) = cluster.ended(task).await;
+    let (status, outcome) = ended(&app, task).await;
     assert_eq!(status, TaskStatus::Failed);
     assert!(outcome.contains("not those that were put"), "{outcome}");
     // The node that found it out has told the master.
@@ -188,8 +167,7 @@ async fn what_cannot_be_copied_fails_and_says_why() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_client_leaves_without_loss() {
-    let mut cluster = Cluster::start(3).await;
-    let app = cluster.app.clone();
+    let (mut cluster, app) = start(3).await;
     let keys: Vec<String> = (0..60).map(|n| format!("block-{n}")).collect();
     let lens = |n: usize| [1, 4096, 100_000, 1_000_001][n % 4];
     let puts = keys.iter().enumerate().map(|(n, key)| Put::new(key, content(key, lens(n))));
@@ -205,10 +183,10 @@ async fn a_drained_client_leaves_without_loss() {
     assert_eq!(report.moved, 61);
     // Nothing new goes there.
     app.put_with("late", "value", &at("node-0")).await.unwrap();
-    assert_ne!(cluster.holders("late").await, ["node-0"]);
+    assert_ne!(holders(&app, "late").await, ["node-0"]);
     leaver.shutdown().await;
     for (n, key) in keys.iter().enumerate() {
-        assert_eq!(cluster.holders(key).await, ["node-2"]);
+        assert_eq!(holders(&app, key).await, ["node-2"]);
         assert!(app.get(key).await.unwrap() == content(key, lens(n)), "{key} changed");
     }
     assert_eq!(app.get("pinned").await.unwrap(), content("pinned", 50_000));
@@ -216,8 +194,7 @@ async fn a_drained_client_leaves_without_loss() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_that_takes_too_long_is_called_off() {
-    let cluster = Cluster::start(2).await;
-    let app = &cluster.app;
+    let (cluster, app) = start(2).await;
     app.put_with("k", content("k", 40 << 20), &at("node-0")).await.unwrap();
     // There is no room for it elsewhere.
     app.put_with("full", vec![1; 40 << 20], &at("node-1")).await.unwrap();
@@ -226,18 +203,17 @@ async fn a_drain_that_takes_too_long_is_called_off() {
     assert!(!report.complete && report.moved == 0, "{report:?}");
     assert!(app.get("k").await.unwrap() == content("k", 40 << 20));
     app.put_with("new", "value", &at("node-0")).await.unwrap();
-    assert_eq!(cluster.holders("new").await, ["node-0"]);
+    assert_eq!(holders(&app, "new").await, ["node-0"]);
     let jobs = app.master().list_drain_jobs().await.unwrap().jobs;
     assert_eq!(jobs[0].status, JobStatus::Canceled);
-    let alone = Cluster::start(1).await;
+    let (alone, _app) = start(1).await;
     let refused = alone.nodes[0].drain(&[], limit).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::TooFewSegments, "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn canceled_moves_are_not_begun() {
-    let cluster = Cluster::start(2).await;
-    let app = &cluster.app;
+    let (_cluster, app) = start(2).await;
     let keys: Vec<String> = (0..40).map(|n| format!("block-{n}")).collect();
     let puts = keys.iter().map(|key| Put::new(key, content(key, 200_000)));
     for outcome in app.batch_put(puts.collect(), &at("node-0")).await {
@@ -257,7 +233,7 @@ async fn canceled_moves_are_not_begun() {
     assert_eq!(ended.status, JobStatus::Canceled);
     let mut moved = 0;
     for key in &keys {
-        moved += u64::from(cluster.holders(key).await == ["node-1"]);
+        moved += u64::from(holders(&app, key).await == ["node-1"]);
         assert!(app.get(key).await.unwrap() == content(key, 200_000), "{key} changed");
     }
     assert!((2..40).contains(&moved), "{moved} moved");
@@ -270,25 +246,25 @@ async fn canceled_moves_are_not_begun() {
 fn a_node_that_dies_in_the_middle_leaks_nothing() {
     let others =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let mut cluster = others.block_on(Cluster::start(0));
+    let (mut cluster, app) = others.block_on(start(0));
     let mine =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let dying = mine.block_on(node(&cluster.master, 0).connect()).unwrap();
+    let dying = mine.block_on(node(&cluster, 0).connect()).unwrap();
     let keys: Vec<String> = (0..8).map(|n| format!("block-{n}")).collect();
     let tasks: Vec<TaskId> = others.block_on(async {
         for number in 1..3 {
-            cluster.nodes.push(node(&cluster.master, number).connect().await.unwrap());
+            cluster.nodes.push(node(&cluster, number).connect().await.unwrap());
         }
         let twice = at("node-0").replicas(2).exclude("node-1");
         let mut tasks = Vec::new();
         for key in &keys {
             let value = content(key, 3 << 20);
-            assert_eq!(cluster.app.put_with(key, value, &twice).await.unwrap(), PutOutcome::Stored);
-            tasks.push(cluster.app.move_to(key, "node-0", "node-1").await.unwrap());
+            assert_eq!(app.put_with(key, value, &twice).await.unwrap(), PutOutcome::Stored);
+            tasks.push(app.move_to(key, "node-0", "node-1").await.unwrap());
         }
         // It has begun, and it is not done.
         eventually_async(DEADLINE, "the node to work", async || {
-            let report = cluster.app.cluster_report().await.unwrap();
+            let report = app.cluster_report().await.unwrap();
             (report.tasks_processing > 0 || report.tasks_finished > 0).then_some(())
         })
         .await;
@@ -297,11 +273,10 @@ fn a_node_that_dies_in_the_middle_leaks_nothing() {
     drop(dying);
     mine.shutdown_background();
     others.block_on(async {
-        let app = &cluster.app;
         // The master finds out by the silence, and gives its space back in time.
         cluster.master.state().tick(FAR);
         for task in tasks {
-            cluster.ended(task).await;
+            ended(&app, task).await;
         }
         eventually_async(
             DEADLINE,

@@ -6,8 +6,9 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
 use mc_meta::SegmentSpec;
-use mc_store::{ByteSize, Client, Master, MasterConfig, PutOutcome, ReplicateConfig};
+use mc_store::{ByteSize, Client, PutOutcome, ReplicateConfig};
 use mc_types::{ClientId, RemoteKey, SegmentId};
 
 /// Nodes that are killed.
@@ -18,23 +19,6 @@ const DEAD: u128 = 45;
 const LOOKED_FOR: Duration = Duration::from_secs(7);
 
 const VALUE: usize = 64 << 10;
-
-async fn cluster(nodes: usize) -> (Master, Vec<Client>, Client) {
-    let master = Master::builder().config(MasterConfig::default()).seed(7).start().await.unwrap();
-    let client = || {
-        Client::builder()
-            .master(master.local_addr().to_string())
-            .listen("127.0.0.1:0".parse().unwrap())
-            .heartbeat_interval(Duration::from_millis(100))
-    };
-    let mut all = Vec::new();
-    for n in 0..nodes {
-        let node = client().segment_name(format!("node-{n}")).segment_size(ByteSize::mib(4));
-        all.push(node.connect().await.unwrap());
-    }
-    let app = client().connect().await.unwrap();
-    (master, all, app)
-}
 
 /// Mounts a segment for a node that is killed at once: nobody listens there, and no heartbeat
 /// follows.
@@ -55,7 +39,8 @@ async fn mount_dead(app: &Client, number: u128) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn puts_go_on_when_most_of_the_free_room_is_dead() {
-    let (master, nodes, app) = cluster(3).await;
+    let cluster = Cluster::start(&[ByteSize::mib(4); 3]).await;
+    let app = cluster.app().await;
     let value = Bytes::from(vec![7; VALUE]);
     let mut puts = 0;
     let mut put = async || {
@@ -71,7 +56,9 @@ async fn puts_go_on_when_most_of_the_free_room_is_dead() {
     }
     let begun = Instant::now();
     let (mut before, mut failed) = (0_u32, 0_u32);
-    while u128::from(master.report().suspicion.suspects) < DEAD && begun.elapsed() < LOOKED_FOR {
+    while u128::from(cluster.master.report().suspicion.suspects) < DEAD
+        && begun.elapsed() < LOOKED_FOR
+    {
         before += 1;
         failed += u32::from(put().await.is_err());
     }
@@ -85,17 +72,17 @@ async fn puts_go_on_when_most_of_the_free_room_is_dead() {
     eprintln!(
         "{failed} of {before} puts failed in the first {found:.1?}, {failed_after} of {after} after that"
     );
-    assert!(found < LOOKED_FOR, "{} are suspect", master.report().suspicion.suspects);
+    assert!(found < LOOKED_FOR, "{} are suspect", cluster.master.report().suspicion.suspects);
     assert_eq!(failed_after, 0);
     let metrics = app.metrics().reports;
     assert!(metrics.unreachable > 0 && metrics.sent > 0, "{metrics:?}");
-    drop(nodes);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_answers_is_doubted_by_no_reports() {
-    let (master, nodes, app) = cluster(3).await;
-    let segments: Vec<SegmentId> = nodes.iter().map(|node| node.segments()[0].id).collect();
+    let cluster = Cluster::start(&[ByteSize::mib(4); 3]).await;
+    let app = cluster.app().await;
+    let segments: Vec<SegmentId> = cluster.nodes.iter().map(|node| node.segments()[0].id).collect();
     let begun = Instant::now();
     let mut told = 0;
     while begun.elapsed() < Duration::from_secs(2) {
@@ -104,10 +91,10 @@ async fn a_node_that_answers_is_doubted_by_no_reports() {
             app.master().report_failures(ClientId::from_u128(77), &[failure]).await.unwrap();
             told += 1;
         }
-        assert_eq!(master.report().suspicion.suspected, 0);
+        assert_eq!(cluster.master.report().suspicion.suspected, 0);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let totals = master.report().suspicion;
+    let totals = cluster.master.report().suspicion;
     assert_eq!(totals.reports, told);
     let three = ReplicateConfig::default().replicas(3);
     app.put_with("k", "value", &three).await.unwrap();

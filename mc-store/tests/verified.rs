@@ -2,25 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
+use mc_cluster_testkit::Cluster;
 use mc_meta::{PutEnd, ReplicateConfig};
 use mc_rpc::PutStartItem;
 use mc_store::{
-    ByteSize, Client, ClientBuilder, GetError, GetInto, HotCacheConfig, Master, MasterConfig,
-    Memory, NodeConfig, Put, Source,
+    ByteSize, Client, GetError, GetInto, HotCacheConfig, Memory, NodeConfig, Put, Source,
 };
 use mc_transport::tcp::{TcpConfig, TcpTransport};
 use mc_transport::{Link as _, Operation, RemoteSpan, SliceSums, Transport as _};
 use mc_types::{ClientId, KeyRef};
 
 const BLOCK: usize = 65_536;
-
-async fn master() -> Master {
-    Master::builder().config(MasterConfig::default()).seed(7).start().await.unwrap()
-}
-
-fn client(master: &Master) -> ClientBuilder {
-    Client::builder().master(master.local_addr().to_string()).listen("127.0.0.1:0".parse().unwrap())
-}
 
 /// The bytes of a key.
 fn content(key: &str, len: usize) -> Bytes {
@@ -29,11 +21,11 @@ fn content(key: &str, len: usize) -> Bytes {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hot_cache_keeps_no_bytes_of_another_key() {
-    let master = master().await;
-    let node = client(&master).segment_size(ByteSize::mib(32)).connect().await.unwrap();
+    let cluster = Cluster::start(&[ByteSize::mib(32)]).await;
+    let node = &cluster.nodes[0];
     let mut cache = HotCacheConfig::new(ByteSize::mib(1));
     cache.admission = 1;
-    let app = client(&master).hot_cache(cache).connect().await.unwrap();
+    let app = cluster.client().hot_cache(cache).connect().await.unwrap();
     let [a, b] = ["a", "b"].map(|key| content(key, 50_000));
     node.put("a", a.clone()).await.unwrap();
     node.put("b", b.clone()).await.unwrap();
@@ -109,17 +101,15 @@ impl Damaged {
 }
 
 /// Readers over shared memory, through a socket, and of the own segment.
-async fn readers(master: &Master) -> [Client; 3] {
-    let node = client(master).segment_size(ByteSize::mib(96)).connect().await.unwrap();
-    let shared = client(master).connect().await.unwrap();
-    let remote = client(master).node(NodeConfig::default()).connect().await.unwrap();
-    [node, shared, remote]
+async fn readers(cluster: &Cluster) -> [Client; 3] {
+    let remote = cluster.client().node(NodeConfig::default()).connect().await.unwrap();
+    [cluster.nodes[0].clone(), cluster.app().await, remote]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_byte_of_a_range_is_verified() {
-    let master = master().await;
-    let readers = readers(&master).await;
+    let cluster = Cluster::start(&[ByteSize::mib(96)]).await;
+    let readers = readers(&cluster).await;
     let value = content("blocks", 10 * BLOCK + 17);
     let one = Damaged {
         name: "one",
@@ -174,8 +164,8 @@ async fn every_byte_of_a_range_is_verified() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ranges_of_what_clients_put_are_exact_and_leave_the_rest_of_the_target_alone() {
-    let master = master().await;
-    let readers = readers(&master).await;
+    let cluster = Cluster::start(&[ByteSize::mib(96)]).await;
+    let readers = readers(&cluster).await;
     let value = content("put", 5 * BLOCK + 123);
     let cuts = [0, 100_000, 100_001, 300_000, value.len()];
     let slices = cuts.windows(2).map(|cut| Source::from(value.slice(cut[0]..cut[1]))).collect();

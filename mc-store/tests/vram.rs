@@ -3,9 +3,8 @@
 
 use std::io::Write as _;
 
-use mc_store::{
-    ByteSize, Client, ErrorCode, Master, PutOutcome, ReplicateConfig, VramError, VramStage,
-};
+use mc_cluster_testkit::Cluster;
+use mc_store::{ByteSize, ErrorCode, PutOutcome, ReplicateConfig, VramError, VramStage};
 use mc_transport::cuda::{Cuda, CudaDevice};
 
 /// The first GPU; `None`, and a line that no test runner hides, when there is none.
@@ -24,14 +23,8 @@ fn gpu() -> Option<CudaDevice> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_travel_between_peers_and_a_gpu() {
     let Some(device) = gpu() else { return };
-    let master = Master::builder().start().await.unwrap();
-    let node = Client::builder()
-        .master(master.local_addr().to_string())
-        .segment_size(ByteSize::mib(16))
-        .listen("127.0.0.1:0".parse().unwrap())
-        .connect()
-        .await
-        .unwrap();
+    let cluster = Cluster::start(&[ByteSize::mib(16)]).await;
+    let node = &cluster.nodes[0];
 
     let len = 3 << 20;
     let value: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
@@ -59,5 +52,5 @@ async fn values_travel_between_peers_and_a_gpu() {
     assert_eq!(node.get("short").await.unwrap(), value[1..17]);
 
     node.shutdown().await;
-    master.shutdown().await;
+    cluster.master.shutdown().await;
 }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
 
+use mc_cluster_testkit::BlockingCluster;
 use mc_testkit::{Input, Program, Signal, eventually_blocking};
 use serde_json::Value;
 
@@ -187,45 +188,22 @@ fn one_operation_can_be_measured_alone() {
 }
 
 /// A cluster as others run it, with an object of theirs.
-struct Cluster {
-    runtime: tokio::runtime::Runtime,
-    master: mc_store::Master,
-    node: mc_store::Client,
+fn running_cluster() -> BlockingCluster {
+    let cluster = BlockingCluster::start(&[mc_store::ByteSize::mib(64)]);
+    cluster.block_on(cluster.nodes[0].put("theirs", "value")).unwrap();
+    cluster
 }
 
-impl Cluster {
-    fn start() -> Self {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let (master, node) = runtime.block_on(async {
-            let master = mc_store::Master::builder().start().await.unwrap();
-            let node = mc_store::Client::builder()
-                .master(master.local_addr().to_string())
-                .listen("127.0.0.1:0".parse().unwrap())
-                .segment_size(mc_store::ByteSize::mib(64))
-                .connect()
-                .await
-                .unwrap();
-            node.put("theirs", "value").await.unwrap();
-            (master, node)
-        });
-        Self { runtime, master, node }
-    }
-
-    fn flag(&self) -> String {
-        format!("--master={}", self.master.local_addr())
-    }
-
-    /// Objects and segments.
-    fn count(&self) -> (u64, usize) {
-        let report = self.runtime.block_on(self.node.cluster_report()).unwrap();
-        (report.objects, report.segments.len())
-    }
+/// Objects and segments.
+fn count(cluster: &BlockingCluster) -> (u64, usize) {
+    let report = cluster.master.report();
+    (report.objects, report.segments.len())
 }
 
 #[test]
 fn a_running_cluster_is_measured_and_left_as_it_was() {
-    let cluster = Cluster::start();
-    let master = cluster.flag();
+    let cluster = running_cluster();
+    let master = format!("--master={}", cluster.address());
     for (operation, figure) in [
         ("--operation=Exist", "exist_per_s"),
         ("--operation=BatchGet", "batch_get_keys_per_s"),
@@ -236,27 +214,28 @@ fn a_running_cluster_is_measured_and_left_as_it_was() {
         let flags =
             ["--threads=1", "--batch_size=128", "--seconds=0.2", pipeline, operation, &*master];
         require(&figures("rpc", &flags), &[figure]);
-        assert_eq!(cluster.count(), (1, 1), "{operation}");
+        assert_eq!(count(&cluster), (1, 1), "{operation}");
     }
     // One value is more than a tenth of what is free.
     let output = bench(&["rpc", "--operation=Put", "--value_size=32MB", &master]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("--value_size"), "{said}");
-    assert_eq!(cluster.count(), (1, 1));
-    let read = cluster.runtime.block_on(cluster.node.get("theirs")).unwrap();
+    assert_eq!(count(&cluster), (1, 1));
+    let read = cluster.block_on(cluster.nodes[0].get("theirs")).unwrap();
     assert_eq!(&*read.to_vec(), b"value");
 }
 
 #[test]
 fn who_interrupts_leaves_nothing_behind() {
-    let cluster = Cluster::start();
-    let flags = ["rpc", "--operation=Exist", "--threads=2", "--seconds=600", &cluster.flag()];
+    let cluster = running_cluster();
+    let master = format!("--master={}", cluster.address());
+    let flags = ["rpc", "--operation=Exist", "--threads=2", "--seconds=600", &master];
     let limit = std::time::Duration::from_secs(60);
     let command = &mut Command::new(env!("CARGO_BIN_EXE_mc-bench"));
     let running = Program::start(limit, command.args(flags), Input::None);
-    eventually_blocking(limit, "objects are put", || cluster.count().0 >= 1000);
+    eventually_blocking(limit, "objects are put", || count(&cluster).0 >= 1000);
     assert_eq!(running.end_by(Signal::INT).code, Some(1));
-    assert_eq!(cluster.count(), (1, 1));
+    assert_eq!(count(&cluster), (1, 1));
 }
 
 #[test]

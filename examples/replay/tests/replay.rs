@@ -4,15 +4,14 @@ mod common;
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 
 use common::{replay, start};
 use flate2::read::GzDecoder;
-use mc_store::{ByteSize, Client, Master};
+use mc_cluster_testkit::BlockingCluster;
+use mc_store::ByteSize;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 use tempfile::NamedTempFile;
-use tokio::runtime::Runtime;
 
 /// The first requests of the shipped trace, read by other means than the binary's.
 fn shipped(limit: usize) -> Vec<Vec<u64>> {
@@ -57,23 +56,6 @@ fn report(args: &[&str]) -> Value {
 
 fn number(report: &Value, field: &str) -> u64 {
     report[field].as_u64().unwrap_or_else(|| panic!("{field} in {report}"))
-}
-
-/// A master and a node in this process, for runs with `--master`.
-fn cluster(segment: ByteSize) -> (Runtime, Master, Client) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    let (master, node) = runtime.block_on(async {
-        let master = Master::builder().listen(loopback).start().await.expect("a master");
-        let node = Client::builder()
-            .master(master.local_addr().to_string())
-            .listen(loopback)
-            .segment_size(segment)
-            .connect();
-        (master, node.await.expect("a node"))
-    });
-    (runtime, master, node)
 }
 
 #[test]
@@ -159,8 +141,8 @@ fn the_table_is_printed() {
 
 #[test]
 fn runs_share_a_running_cluster() {
-    let (runtime, master, node) = cluster(ByteSize::mib(64));
-    let address = master.local_addr().to_string();
+    let cluster = BlockingCluster::start(&[ByteSize::mib(64)]);
+    let address = cluster.address();
     let ideal = ideal(&shipped(50));
     for block in ["4KB", "5000"] {
         let args = ["--master", &address, "--limit=50", "--workers=1", "--block-bytes", block];
@@ -171,47 +153,36 @@ fn runs_share_a_running_cluster() {
         assert_eq!(number(&again, "stored_blocks"), 0, "{block}");
         assert_eq!(number(&first, "wrong_bytes") + number(&again, "wrong_bytes"), 0, "{block}");
     }
-    runtime.block_on(async {
-        node.shutdown().await;
-        master.shutdown().await;
-    });
 }
 
 #[test]
 fn foreign_bytes_under_a_block_key_are_wrong_bytes() {
-    let (runtime, master, node) = cluster(ByteSize::mib(1));
-    let stored = runtime.block_on(node.put("replay/4096/0", vec![0u8; 4096]));
+    let cluster = BlockingCluster::start(&[ByteSize::mib(1)]);
+    let stored = cluster.block_on(cluster.nodes[0].put("replay/4096/0", vec![0u8; 4096]));
     stored.expect("room for a block");
-    let address = master.local_addr().to_string();
+    let address = cluster.address();
     let args = ["--master", &address, "--limit=1", "--block-bytes=4096", "--json"];
     let ended = replay(&args);
     assert_eq!(ended.code, Some(1));
     let report: Value = serde_json::from_slice(&ended.out).expect("the report is JSON");
     assert!(number(&report, "wrong_bytes") > 4000, "{report}");
     assert!(ended.err.contains("were not the bytes put"), "{}", ended.err);
-    runtime.block_on(async {
-        node.shutdown().await;
-        master.shutdown().await;
-    });
 }
 
 #[test]
 fn a_cluster_that_goes_away_ends_the_replay() {
-    let (runtime, master, node) = cluster(ByteSize::mib(64));
+    let cluster = BlockingCluster::start(&[ByteSize::mib(64)]);
     let mut file = NamedTempFile::new().expect("a temporary file");
     for at in 0..1000 {
         let line = format!("{{\"timestamp\": {}, \"hash_ids\": [{at}]}}\n", at * 10);
         file.write_all(line.as_bytes()).expect("room for a trace");
     }
     let path = file.path().to_str().expect("a textual path");
-    let address = master.local_addr().to_string();
+    let address = cluster.address();
     let replay = start(&["--master", &address, "--trace", path, "--speedup=1", "--workers=3"]);
     let first = replay.wait_err(|line| Some(line.to_owned()));
     assert!(first.contains("100 of 1000"), "{first}");
-    runtime.block_on(async {
-        node.shutdown().await;
-        master.shutdown().await;
-    });
+    drop(cluster);
     let ended = replay.finish();
     assert_eq!(ended.code, Some(1));
     assert!(ended.out.is_empty());

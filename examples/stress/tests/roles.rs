@@ -5,46 +5,27 @@
 use std::process::Command;
 use std::time::Duration;
 
-use mc_store::{Client, Master};
+use mc_cluster_testkit::BlockingCluster;
 use mc_testkit::{Finished, Input, Program, Signal, eventually_async};
-use tokio::runtime::Runtime;
 
 /// Longer than any run here takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A master, and what it runs on.
-struct Cluster {
-    runtime: Runtime,
-    master: Master,
-}
-
-impl Cluster {
-    fn start() -> Self {
-        let runtime = Runtime::new().unwrap();
-        let master = runtime.block_on(Master::builder().start()).unwrap();
-        Self { runtime, master }
-    }
-
-    fn address(&self) -> String {
-        self.master.local_addr().to_string()
-    }
-
-    /// One role as a process, told what it is by its environment as the reference
-    /// system's sample program is.
-    fn start_role(&self, role: &str, args: &[&str]) -> Program {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mc-stress"));
-        command
-            .args(["--value_length=100000", "--max_requests=40", "--threads=3"])
-            .arg("--global_segment_size=32MB")
-            .args(args)
-            .env("ROLE", role)
-            .env("MASTER_SERVER", self.address())
-            .env("LOCAL_HOSTNAME", "127.0.0.1")
-            .env("PROTOCOL", "tcp")
-            .env("DEVICE_NAME", "lo")
-            .env("METADATA_ADDR", "127.0.0.1:2379");
-        Program::start(DEADLINE, &mut command, Input::None)
-    }
+/// One role as a process, told what it is by its environment as the reference
+/// system's sample program is.
+fn start_role(cluster: &BlockingCluster, role: &str, args: &[&str]) -> Program {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mc-stress"));
+    command
+        .args(["--value_length=100000", "--max_requests=40", "--threads=3"])
+        .arg("--global_segment_size=32MB")
+        .args(args)
+        .env("ROLE", role)
+        .env("MASTER_SERVER", cluster.address())
+        .env("LOCAL_HOSTNAME", "127.0.0.1")
+        .env("PROTOCOL", "tcp")
+        .env("DEVICE_NAME", "lo")
+        .env("METADATA_ADDR", "127.0.0.1:2379");
+    Program::start(DEADLINE, &mut command, Input::None)
 }
 
 /// The line that a run ends in, after it ended well.
@@ -56,13 +37,13 @@ fn line(ended: &Finished) -> String {
 
 #[test]
 fn decode_may_come_first_and_finds_everything_right() {
-    let cluster = Cluster::start();
-    let decode = cluster.start_role("decode", &[]);
+    let cluster = BlockingCluster::start(&[]);
+    let decode = start_role(&cluster, "decode", &[]);
     // It waits, so there is nothing there yet.
     let first = decode.wait_err(|line| Some(line.to_owned()));
     assert_eq!(first, "waiting for 40 values");
     // Mooncake's sample names an RDMA device, which means nothing to TCP.
-    let prefill = cluster.start_role("prefill", &["--device_name=ibp6s0"]).finish();
+    let prefill = start_role(&cluster, "prefill", &["--device_name=ibp6s0"]).finish();
     assert!(prefill.err.contains("no usable network device ibp6s0; the system chooses"));
     let decode = decode.finish();
     let put = line(&prefill);
@@ -79,11 +60,11 @@ fn decode_may_come_first_and_finds_everything_right() {
 
 #[test]
 fn a_wrong_value_is_found() {
-    let cluster = Cluster::start();
-    let prefill = cluster.start_role("prefill", &["--seed=5", "--wait=30s"]);
+    let cluster = BlockingCluster::start(&[]);
+    let prefill = start_role(&cluster, "prefill", &["--seed=5", "--wait=30s"]);
     // A value of the right key and length that nobody derived from the seed.
     let replaced = async {
-        let client = Client::builder().master(cluster.address()).connect().await.unwrap();
+        let client = cluster.app().await;
         let key = "stress/5/100000/17";
         eventually_async(DEADLINE, "the values are there", async || {
             client.longest_prefix(&["stress/5/100000/39", key]).await.unwrap() == 2
@@ -94,8 +75,8 @@ fn a_wrong_value_is_found() {
         client.shutdown().await;
     };
     let in_time = async { tokio::time::timeout(DEADLINE, replaced).await };
-    cluster.runtime.block_on(in_time).unwrap();
-    let decode = cluster.start_role("decode", &["--seed=5"]).finish();
+    cluster.block_on(in_time).unwrap();
+    let decode = start_role(&cluster, "decode", &["--seed=5"]).finish();
     assert_eq!(decode.code, Some(1));
     assert!(decode.text().contains(": 1 wrong, 0 missing; "), "{}", decode.text());
     let err = decode.err;
@@ -109,8 +90,8 @@ fn a_wrong_value_is_found() {
 
 #[test]
 fn what_nobody_puts_is_missing() {
-    let cluster = Cluster::start();
-    let decode = cluster.start_role("decode", &["--wait=200ms"]).finish();
+    let cluster = BlockingCluster::start(&[]);
+    let decode = start_role(&cluster, "decode", &["--wait=200ms"]).finish();
     assert_eq!(decode.code, Some(1));
     let out = decode.text();
     assert!(out.contains("checked 0 values") && out.contains(": 0 wrong, 40 missing; "), "{out}");
@@ -119,11 +100,11 @@ fn what_nobody_puts_is_missing() {
 
 #[test]
 fn what_is_kept_is_checked_again() {
-    let cluster = Cluster::start();
-    let prefill = cluster.start_role("prefill", &[]);
+    let cluster = BlockingCluster::start(&[]);
+    let prefill = start_role(&cluster, "prefill", &[]);
     let keep = ["--keep", "--global_segment_size=0"];
     for args in [&keep[..], &keep[..], &[]] {
-        let checked = line(&cluster.start_role("decode", args).finish());
+        let checked = line(&start_role(&cluster, "decode", args).finish());
         assert!(checked.contains("checked 40 values") && checked.contains(": 0 wrong, 0 missing"));
     }
     line(&prefill.finish());
@@ -131,14 +112,14 @@ fn what_is_kept_is_checked_again() {
 
 #[test]
 fn bad_input_is_one_line() {
-    let cluster = Cluster::start();
+    let cluster = BlockingCluster::start(&[]);
     for (role, args, advice) in [
         ("teacher", &[][..], "prefill"),
         ("decode", &["--protocol=roce"], "tcp or quic"),
         ("decode", &["--local_hostname=no such host"], "no name or address"),
         ("decode", &["--value_length=9GB"], "write less"),
     ] {
-        let output = cluster.start_role(role, args).finish();
+        let output = start_role(&cluster, role, args).finish();
         let err = output.err;
         assert!(output.code != Some(0) && output.out.is_empty());
         assert!(err.lines().count() == 1 && err.contains(advice), "{err}");

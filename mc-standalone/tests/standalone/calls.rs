@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use mc_cluster_testkit::{ANY_PORT, client, node};
 use mc_standalone::{DummyClient, DummyError, Server};
 use mc_store::{
-    ByteSize, Client, ErrorCode, GetInto, HotCacheConfig, Memory, ObjectStore as _, Put, PutMode,
+    ByteSize, ErrorCode, GetInto, HotCacheConfig, Memory, ObjectStore as _, Put, PutMode,
     PutOutcome, ReplicaTransfer, ReplicateConfig, ReplicatedStore as _, Source, StoreError,
 };
+use mc_testkit::content;
 
-use crate::support::{Host, content, until};
+use crate::support::{Host, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_put_is_got_by_everybody() {
@@ -173,14 +175,8 @@ async fn values_are_replaced_and_read_in_part() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_are_found_described_and_moved() {
     let host = Host::start().await;
-    let other = Client::builder()
-        .master(host.master.local_addr().to_string())
-        .listen("127.0.0.1:0".parse().unwrap())
-        .segment_name("other")
-        .segment_size(ByteSize::mib(8))
-        .connect()
-        .await
-        .unwrap();
+    let other = node(&host.master.local_addr()).segment_name("other");
+    let other = other.segment_size(ByteSize::mib(8)).connect().await.unwrap();
     let app = host.app().await;
     let own = host.real.segment_name().unwrap();
     let config = ReplicateConfig::default().prefer(own).soft_pin();
@@ -419,14 +415,8 @@ async fn what_one_application_overwrites_is_not_cached_for_the_others() {
     let host = Host::start().await;
     let mut cache = HotCacheConfig::new(ByteSize::mib(1));
     cache.admission = 1;
-    let real = Client::builder()
-        .master(host.master.local_addr().to_string())
-        .listen("127.0.0.1:0".parse().unwrap())
-        .hot_cache(cache)
-        .connect()
-        .await
-        .unwrap();
-    let server = Server::builder(real).listen("127.0.0.1:0".parse().unwrap());
+    let real = client(&host.master.local_addr()).hot_cache(cache).connect().await.unwrap();
+    let server = Server::builder(real).listen(ANY_PORT);
     let server = server.start().await.unwrap();
     let address = server.local_addr().to_string();
     let dummy = async || DummyClient::builder().server(address.clone()).connect().await.unwrap();

@@ -1,91 +1,22 @@
 //! Real processes: applications on both sides of a key, a real client that is killed and
 //! comes back, an application that is killed in the middle of its puts.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use mc_cluster_testkit::{Cluster, node};
 use mc_standalone::{DummyClient, DummyError, Server};
-use mc_store::{
-    ByteSize, Client, Master, MasterConfig, Memory, ObjectStore as _, PutOutcome, ReplicateConfig,
-};
+use mc_store::{ByteSize, Memory, ObjectStore as _, PutOutcome, ReplicateConfig};
+use mc_testkit::role::{self, role, say};
+use mc_testkit::{Input, Program, content};
 
-use crate::support::{DEADLINE, Host, content, until};
+use crate::support::{DEADLINE, Host, until};
 
-/// Says to a child process what it is to do.
-const ROLE: &str = "MC_STANDALONE_TEST_ROLE";
 const MIB: usize = 1 << 20;
 const VALUES: usize = 8;
 
-/// Another process of this program, killed when it is dropped.
-struct Process {
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
-impl Process {
-    /// Runs only the test `name`, which sees `role`.
-    fn start(name: &str, role: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture", "--quiet"])
-            .env(ROLE, role)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        Self { child, out }
-    }
-
-    /// Waits for a line that begins with `label`, and gives the rest.
-    fn line(&mut self, label: &str) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            let len = self.out.read_line(&mut line).unwrap();
-            assert!(len > 0, "the process ended without {label}");
-            if let Some(rest) = line.trim_end().strip_prefix(label) {
-                return rest.to_owned();
-            }
-        }
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Waits for a good end.
-    fn finish(mut self) {
-        let begun = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(begun.elapsed() < DEADLINE, "the process does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Both fail only if it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// What this process is to do; `None` in the one that the tests were started in.
-fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
-}
-
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").unwrap();
-    out.flush().unwrap();
+/// Starts this program again, as another process that runs only the test `name`.
+fn start(name: &str, role: &str) -> Program {
+    Program::start(6 * DEADLINE, &mut role::command(name, role), Input::None)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -97,9 +28,9 @@ async fn two_applications_read_what_the_other_puts() {
         return;
     }
     let host = Host::start().await;
-    let apps = ["a", "b"].map(|own| Process::start(NAME, &format!("{own} {}", host.address())));
+    let apps = ["a", "b"].map(|own| start(NAME, &format!("{own} {}", host.address())));
     for app in apps {
-        app.finish();
+        assert_eq!(app.finish().code, Some(0));
     }
     for last in ["a", "b"].map(|of| format!("{of}/{}", VALUES - 1)) {
         assert!(host.real.exist(&last).await.unwrap(), "{last}");
@@ -141,10 +72,10 @@ async fn a_real_client_that_is_killed_comes_back() {
         let (master, port) = role.split_once(' ').unwrap();
         return be_real(master, port.parse().unwrap()).await;
     }
-    let master = Master::builder().config(MasterConfig::default()).start().await.unwrap();
-    let at_master = master.local_addr().to_string();
-    let mut real = Process::start(NAME, &format!("{at_master} 0"));
-    let address = real.line("serving ");
+    let cluster = Cluster::start(&[]).await;
+    let at_master = cluster.address();
+    let mut real = start(NAME, &format!("{at_master} 0"));
+    let address = real.hear();
     let port = address.rsplit_once(':').unwrap().1.to_owned();
     let timeout = Duration::from_secs(10);
     let app = DummyClient::builder()
@@ -197,8 +128,8 @@ async fn a_real_client_that_is_killed_comes_back() {
     assert!(matches!(error, DummyError::RealClientGone { .. }), "{error}");
 
     // Another process at the same port: all memory is shared with it by itself.
-    let mut real = Process::start(NAME, &format!("{at_master} {port}"));
-    assert_eq!(real.line("serving "), address);
+    let mut real = start(NAME, &format!("{at_master} {port}"));
+    assert_eq!(real.hear(), address);
     app.wait_until_connected(DEADLINE).await.unwrap();
     let put =
         async || app.put_from("own again", &own.whole(), &ReplicateConfig::default()).await.ok();
@@ -214,16 +145,10 @@ async fn a_real_client_that_is_killed_comes_back() {
 
 /// A real client with a segment, until it is killed.
 async fn be_real(master: &str, port: u16) {
-    let real = Client::builder()
-        .master(master)
-        .listen("127.0.0.1:0".parse().unwrap())
-        .segment_size(ByteSize::mib(64))
-        .connect()
-        .await
-        .unwrap();
+    let real = node(&master).segment_size(ByteSize::mib(64)).connect().await.unwrap();
     let server = Server::builder(real).listen(([127, 0, 0, 1], port).into());
     let server = server.start().await.unwrap();
-    say(&format!("serving {}", server.local_addr()));
+    say(server.local_addr());
     std::future::pending::<()>().await;
 }
 
@@ -241,9 +166,9 @@ async fn an_application_that_is_killed_leaves_nothing_behind() {
     match role() {
         // Alone in a process, where nobody else opens descriptors.
         None => {
-            let mut alone = Process::start(NAME, "alone");
-            alone.line("survived");
-            alone.finish();
+            let mut alone = start(NAME, "alone");
+            assert_eq!(alone.hear(), "survived");
+            assert_eq!(alone.finish().code, Some(0));
         }
         Some(role) if role == "alone" => survive_applications(NAME).await,
         Some(address) => put_until_killed(&address).await,
@@ -270,11 +195,11 @@ async fn survive_applications(name: &str) {
     .await;
 
     for _ in 0..4 {
-        let mut app = Process::start(name, &host.address());
-        app.line("putting");
+        let mut app = start(name, &host.address());
+        assert_eq!(app.hear(), "putting");
         until("a running call", async || (host.server.report().calls > 0).then_some(())).await;
         assert!(host.server.report().memories == 2);
-        app.kill();
+        drop(app);
         host.until_idle().await;
         until("everything to be given back", async || {
             let now = in_use();

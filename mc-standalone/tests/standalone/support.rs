@@ -1,9 +1,11 @@
 //! A cluster with a real client that serves dummy clients.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use mc_cluster_testkit::{ANY_PORT, Cluster};
 use mc_standalone::{DummyClient, DummyClientBuilder, Server, ServerBuilder};
 use mc_store::{ByteSize, Client, Master, MasterConfig};
+use mc_testkit::eventually_async;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -27,15 +29,9 @@ impl Host {
         // A tick of the master would evict what lies above the usual watermark.
         let mut config = MasterConfig::default();
         config.eviction_high_watermark_ratio = 1.0;
-        let master = Master::builder().config(config).seed(7).start().await.unwrap();
-        let real = Client::builder()
-            .master(master.local_addr().to_string())
-            .listen("127.0.0.1:0".parse().unwrap())
-            .segment_size(segment)
-            .connect()
-            .await
-            .unwrap();
-        let server = Server::builder(real.clone()).listen("127.0.0.1:0".parse().unwrap());
+        let Cluster { master, mut nodes } = Cluster::start_with(config, &[segment]).await;
+        let real = nodes.remove(0);
+        let server = Server::builder(real.clone()).listen(ANY_PORT);
         let server = configure(server).start().await.unwrap();
         Self { master, real, server }
     }
@@ -63,19 +59,6 @@ impl Host {
     }
 }
 
-/// Bytes that differ from key to key and along the value.
-pub(crate) fn content(key: &str, len: usize) -> Vec<u8> {
-    let seed = key.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31) ^ u64::from(byte));
-    (0..len as u64).map(|n| ((seed ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
-
-pub(crate) async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(value) = condition().await {
-            return value;
-        }
-        assert!(begun.elapsed() < DEADLINE, "waited too long for {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+pub(crate) async fn until<T>(what: &str, condition: impl AsyncFnMut() -> Option<T>) -> T {
+    eventually_async(DEADLINE, what, condition).await
 }
