@@ -1,12 +1,16 @@
 #![doc = include_str!("../README.md")]
 #![allow(clippy::missing_panics_doc, reason = "a test that cannot set up fails")]
 
+mod doctest;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::time::Duration;
 
 use mc_store::{ByteSize, Client, ClientBuilder, Master, MasterConfig};
 use tokio::runtime::Runtime;
+
+pub use doctest::{with_client, with_master};
 
 /// An address of this host with a free port.
 pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

@@ -29,7 +29,8 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let (master, stop) = mc_store::doctest::master_elsewhere();
+//! # let cluster = mc_cluster_testkit::BlockingCluster::start(&[]);
+//! # let master = cluster.address();
 //! use mc_store::{Client, PutOutcome};
 //! let client = Client::builder()
 //!     .master(master)
@@ -39,7 +40,6 @@
 //! assert_eq!(client.put("prompt-17/block-0", vec![7; 65_536])?, PutOutcome::Stored);
 //! assert_eq!(client.get("prompt-17/block-0")?, vec![7; 65_536]);
 //! client.shutdown();
-//! # drop(stop);
 //! # Ok(()) }
 //! ```
 
@@ -219,14 +219,14 @@ macro_rules! drives {
         ///
         /// ```
         /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// # let (master, stop) = mc_store::doctest::master_elsewhere();
+        /// # let cluster = mc_cluster_testkit::BlockingCluster::start(&[]);
+        /// # let master = cluster.address();
         /// use mc_store::Client;
         /// use mc_types::KeyRef;
         /// let client = Client::builder().master(master).connect_blocking()?;
         /// let why = client.block_on(client.as_async().master().explain(KeyRef::new("key")?))?;
         /// assert!(why.object.is_none());
         /// # client.shutdown();
-        /// # drop(stop);
         /// # Ok(()) }
         /// ```
         pub fn block_on<F: Future>(&self, future: F) -> F::Output {
@@ -245,13 +245,13 @@ macro_rules! drives {
         ///
         /// ```
         /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// # let (master, stop) = mc_store::doctest::master_elsewhere();
+        /// # let cluster = mc_cluster_testkit::BlockingCluster::start(&[]);
+        /// # let master = cluster.address();
         /// use mc_store::{Client, blocking::GivenUp};
         /// let client = Client::builder().master(master).connect_blocking()?;
         /// let forever = std::future::pending::<()>();
         /// assert_eq!(client.block_on_unless(forever, || true), Err(GivenUp));
         /// # client.shutdown();
-        /// # drop(stop);
         /// # Ok(()) }
         /// ```
         pub fn block_on_unless<F: Future>(

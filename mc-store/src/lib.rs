@@ -9,8 +9,6 @@ mod client;
 mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-#[doc(hidden)]
-pub mod doctest;
 mod environment;
 mod error;
 mod master;

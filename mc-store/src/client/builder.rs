@@ -133,7 +133,7 @@ impl ClientBuilder {
     /// Size 0 makes a pure server, see [`ClientRole`](super::ClientRole): its requests are refused.
     ///
     /// ```
-    /// # mc_store::doctest::with_master(|master| async move {
+    /// # mc_cluster_testkit::with_master(|master| async move {
     /// use mc_store::{ByteSize, Client, ClientRole, GetError};
     /// let server = Client::builder()
     ///     .master(master)
@@ -158,7 +158,7 @@ impl ClientBuilder {
     /// default is no cache.
     ///
     /// ```
-    /// # mc_store::doctest::with_master(|master| async move {
+    /// # mc_cluster_testkit::with_master(|master| async move {
     /// use mc_store::{ByteSize, Client, HotCacheConfig};
     /// let client = Client::builder()
     ///     .master(master)

@@ -70,7 +70,7 @@ impl Client {
     /// The drain goes on without the caller.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use std::time::Duration;
     /// use mc_store::{ByteSize, Client, SegmentOptions};
     /// # let master = client.master().addr().to_owned();

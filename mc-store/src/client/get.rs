@@ -47,7 +47,7 @@ impl<'a> GetInto<'a> {
     /// the value of another one now.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::{GetError, GetInto, Memory};
     /// let memory = Memory::allocate(8)?;
     /// client.put("block", "keys and values").await?;
@@ -72,7 +72,7 @@ impl Client {
     /// dropped; when that has no room, it has memory of its own.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("block", "keys and values").await?;
     /// assert_eq!(client.get("block").await?, "keys and values");
     /// # Ok(()) });
@@ -91,7 +91,7 @@ impl Client {
     /// whose writer told no checksums of their parts, an older client, parts are not verified.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("block", "keys and values").await?;
     /// assert_eq!(client.get_range("block", 9..15).await?, "values");
     /// assert_eq!(client.get_range("block", 9..1000).await?, "values");
@@ -108,7 +108,7 @@ impl Client {
     /// [`get_range`](Self::get_range) of this put only, as [`stat`](Self::stat) tells it.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::GetError;
     /// client.put("block", "keys and values").await?;
     /// let put = client.stat("block").await?.generation;
@@ -145,7 +145,7 @@ impl Client {
     /// As [`ObjectStore::get_into`](crate::ObjectStore::get_into).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::Memory;
     /// client.put("block", "keys and values").await?;
     /// let memory = Memory::allocate(4096)?;
@@ -166,7 +166,7 @@ impl Client {
     /// verified as by [`get_range`](Self::get_range).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::Memory;
     /// client.put("block", "keys and values").await?;
     /// let memory = Memory::allocate(10)?;
@@ -192,7 +192,7 @@ impl Client {
     /// As [`ObjectStore::batch_get`](crate::ObjectStore::batch_get).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::GetError;
     /// client.put("a", "1").await?;
     /// let mut values = client.batch_get(&["a", "b"]).await.into_iter();
@@ -207,7 +207,7 @@ impl Client {
     /// As [`ObjectStore::batch_get_into`](crate::ObjectStore::batch_get_into).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::{GetInto, Memory};
     /// client.put("a", "keys").await?;
     /// client.put("b", "and values").await?;

@@ -42,7 +42,7 @@ impl Client {
     /// [`CallError`] when the key is not one or the master cannot be asked.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("prompt-17/block-0", "bytes").await?;
     /// assert!(client.exist("prompt-17/block-0").await?);
     /// assert!(!client.exist("prompt-18/block-0").await?);
@@ -61,7 +61,7 @@ impl Client {
     /// asked.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
     /// assert_eq!(client.batch_exist(&["a", "b", "a"]).await?, [true, false, true]);
     /// # Ok(()) });
@@ -84,7 +84,7 @@ impl Client {
     /// As [`batch_exist`](Self::batch_exist).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// for block in ["block-0", "block-1", "block-3"] {
     ///     client.put(block, "bytes").await?;
     /// }
@@ -115,7 +115,7 @@ impl Client {
     /// `ReplicaIsNotReady` when it cannot be read now.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", vec![7; 65_536]).await?;
     /// assert_eq!(client.size("a").await?, 65_536);
     /// # Ok(()) });
@@ -131,7 +131,7 @@ impl Client {
     /// within, why an object has no size.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::ErrorCode;
     /// client.put("a", vec![7; 4096]).await?;
     /// let sizes = client.batch_size(&["a", "b"]).await?;
@@ -150,7 +150,7 @@ impl Client {
     /// As [`size`](Self::size).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
     /// let first = client.stat("a").await?;
     /// assert_eq!(first.len, 5);
@@ -171,7 +171,7 @@ impl Client {
     /// within, why nothing is known of an object.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
     /// let stats = client.batch_stat(&["a", "b"]).await?;
     /// assert_eq!(stats[0], Ok(client.stat("a").await?));
@@ -191,7 +191,7 @@ impl Client {
     /// [`CallError`]; its code tells a missing object from a leased one.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::ErrorCode;
     /// client.put("a", "bytes").await?;
     /// client.get("a").await?;
@@ -214,7 +214,7 @@ impl Client {
     /// [`MAX_BATCH`](mc_rpc::MAX_BATCH) keys some may be removed when it fails.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
     /// let removed = client.batch_remove(&["a", "b"], false).await?;
     /// assert!(removed[0].is_ok() && removed[1].is_err());
@@ -247,7 +247,7 @@ impl Client {
     /// [`CallError`] when the master cannot be asked.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
     /// client.put("b", "bytes").await?;
     /// assert_eq!(client.remove_all(false).await?, 2);
@@ -264,7 +264,7 @@ impl Client {
     /// [`CallError`] when there is no such object or the master cannot be asked.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
     /// let object = client.describe("a").await?;
     /// assert_eq!(object.owner, client.id());

@@ -17,7 +17,7 @@ impl Client {
     /// [`CallError`] when the master does not answer.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// println!("the master is {:?} away", client.ping().await?);
     /// # Ok(()) });
     /// ```
@@ -33,7 +33,7 @@ impl Client {
     /// [`CallError`] when the master cannot be asked.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// let report = client.cluster_report().await?;
     /// assert_eq!((report.segments.len(), report.capacity), (1, 4 << 20));
     /// # Ok(()) });
@@ -50,7 +50,7 @@ impl Client {
     /// [`CallError`] when the master cannot be asked.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// let hosts = client.hosts(&[client.id()]).await?;
     /// assert_eq!(hosts, [(client.id(), vec!["127.0.0.1".into()])]);
     /// # Ok(()) });

@@ -119,7 +119,7 @@ impl Client {
     /// change it.
     ///
     /// ```
-    /// # mc_store::doctest::with_master(|master| async move {
+    /// # mc_cluster_testkit::with_master(|master| async move {
     /// use mc_store::{Client, ClientRole};
     /// let client = Client::builder().master(master).connect().await?;
     /// assert_eq!(client.role(), ClientRole::PureClient);
@@ -152,7 +152,7 @@ impl Client {
     /// Calls are refused all the same; call again to leave.
     ///
     /// ```
-    /// # mc_store::doctest::with_master(|master| async move {
+    /// # mc_cluster_testkit::with_master(|master| async move {
     /// use mc_store::{CallError, Client};
     /// let client = Client::builder().master(master).connect().await?;
     /// client.shutdown().await;

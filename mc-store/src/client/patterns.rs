@@ -20,7 +20,7 @@ impl Client {
     /// too much.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// for key in ["layer0/block1", "layer1/block1", "other"] {
     ///     client.put(key, "bytes").await?;
     /// }
@@ -53,7 +53,7 @@ impl Client {
     /// [`MAX_PAGE`](mc_rpc::MAX_PAGE), and when all in one answer would be too many.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::ListCursor;
     /// for n in 0..10 {
     ///     client.put(&format!("block-{n}"), "bytes").await?;
@@ -84,7 +84,7 @@ impl Client {
     /// refused with `InvalidParams` as well.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// for key in ["prompt-1/a", "prompt-1/b", "prompt-2/a"] {
     ///     client.put(key, "bytes").await?;
     /// }

@@ -51,7 +51,7 @@ impl Client {
     /// As [`ObjectStore::put`](crate::ObjectStore::put).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::PutOutcome;
     /// assert_eq!(client.put("block", "keys and values").await?, PutOutcome::Stored);
     /// assert_eq!(client.put("block", "others").await?, PutOutcome::Existing);
@@ -69,7 +69,7 @@ impl Client {
     /// As [`ObjectStore::put_with`](crate::ObjectStore::put_with).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::ReplicateConfig;
     /// let config = ReplicateConfig::default().prefer("node").soft_pin();
     /// client.put_with("system prompt", "used all the time", &config).await?;
@@ -91,7 +91,7 @@ impl Client {
     /// As [`ObjectStore::put_from`](crate::ObjectStore::put_from).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::{Memory, ReplicateConfig};
     /// let memory = Memory::allocate(4096)?;
     /// memory.whole().copy_from(0, b"keys and values")?;
@@ -115,7 +115,7 @@ impl Client {
     /// As [`ObjectStore::put_parts`](crate::ObjectStore::put_parts).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use bytes::Bytes;
     /// use mc_store::ReplicateConfig;
     /// let parts = vec![Bytes::from_static(b"key "), Bytes::from_static(b"value")];
@@ -143,7 +143,7 @@ impl Client {
     /// placed anew.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use bytes::Bytes;
     /// use mc_store::{Put, PutOutcome, ReplicateConfig};
     /// let puts = vec![Put::new("a", Bytes::from("1")), Put::new("b", Bytes::from("2"))];
@@ -166,7 +166,7 @@ impl Client {
     /// one written in its place: the key cannot be read then until that is done.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.upsert("state", "one").await?;
     /// client.upsert("state", "two").await?;
     /// assert_eq!(&client.get("state").await?[..], b"two");
@@ -183,7 +183,7 @@ impl Client {
     /// As [`ObjectStore::upsert_with`](crate::ObjectStore::upsert_with).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::ReplicateConfig;
     /// let config = ReplicateConfig::default().replicas(2);
     /// client.upsert_with("state", "one", &config).await?;
@@ -207,7 +207,7 @@ impl Client {
     /// [`put_from`](Self::put_from) sends them.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::{Memory, ReplicateConfig};
     /// let memory = Memory::allocate(5)?;
     /// memory.whole().copy_from(0, b"state")?;
@@ -231,7 +231,7 @@ impl Client {
     /// key that comes twice, the outcome of the last value is that of all.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use bytes::Bytes;
     /// use mc_store::{Put, ReplicateConfig};
     /// let block = |key, text: &'static str| Put::new(key, Bytes::from(text));

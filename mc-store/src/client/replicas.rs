@@ -28,7 +28,7 @@ impl Client {
     /// [`CallError`] when there is no such object or the master cannot be asked.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
     /// let replicas = client.replicas("a").await?;
     /// assert_eq!(&*replicas[0].segment_name, "node");
@@ -46,7 +46,7 @@ impl Client {
     /// within, why nothing is known of an object.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
     /// let replicas = client.batch_replicas(&["a", "b"]).await?;
     /// assert_eq!(replicas[0].as_ref().unwrap().len(), 1);
@@ -87,7 +87,7 @@ impl Client {
     /// [`CallError`] when one of the keys is not one or the master cannot be asked.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// client.put("a", "bytes").await?;
     /// let cleared = client.clear_replicas(&["a", "b"], Some("node")).await?;
     /// assert_eq!(cleared.iter().map(|key| key.as_str()).collect::<Vec<_>>(), ["a"]);
@@ -113,7 +113,7 @@ impl Client {
     /// [`CallError`]; its code says what is not there, or why it cannot be copied now.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::ErrorCode;
     /// client.put("a", "bytes").await?;
     /// let refused = client.copy_to("a", &["elsewhere"]).await.unwrap_err();
@@ -132,7 +132,7 @@ impl Client {
     /// As [`copy_to`](Self::copy_to).
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::ErrorCode;
     /// client.put("a", "bytes").await?;
     /// let refused = client.move_to("a", "node", "elsewhere").await.unwrap_err();
@@ -156,7 +156,7 @@ impl Client {
     /// for long.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::{ErrorCode, TaskId};
     /// let unknown = client.task(TaskId::from_u128(7)).await.unwrap_err();
     /// assert_eq!(unknown.code(), ErrorCode::TaskNotFound);
@@ -173,7 +173,7 @@ impl Client {
     /// lasts.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use std::time::Duration;
     /// use mc_store::{ErrorCode, TaskId};
     /// let unknown = client.wait_for_task(TaskId::from_u128(7), Duration::from_secs(10)).await;

@@ -85,7 +85,7 @@ impl Client {
     /// is done; work of the GPU that writes it must have been waited for.
     ///
     /// ```
-    /// # mc_store::doctest::with_client(|client| async move {
+    /// # mc_cluster_testkit::with_client(|client| async move {
     /// use mc_store::{ReplicateConfig, VramStage};
     /// use mc_transport::cuda::Cuda;
     /// let Ok(device) = Cuda::load().and_then(|cuda| cuda.device(0)) else {

@@ -32,7 +32,7 @@ impl ClientBuilder {
     /// they say.
     ///
     /// ```
-    /// # mc_store::doctest::with_master(|master| async move {
+    /// # mc_cluster_testkit::with_master(|master| async move {
     /// use mc_store::{ClientBuilder, ClientConfig, ClientRole};
     /// let text = r#"{
     ///     "local_hostname": "localhost",
