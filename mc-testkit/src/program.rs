@@ -57,6 +57,7 @@ impl Finished {
     ///
     /// # Panics
     /// When it is none.
+    #[track_caller]
     #[must_use]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.out).expect("text")
@@ -100,18 +101,22 @@ impl Program {
     ///
     /// # Panics
     /// When it cannot be started.
+    #[track_caller]
     pub fn start(limit: Duration, command: &mut Command, input: Input<'_>) -> Self {
         let path = PathBuf::from(command.get_program());
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stdin = if matches!(input, Input::None) { Stdio::null() } else { Stdio::piped() };
-        let mut child = command
+        let started = command
             .env_remove("MC_LOG")
             .env_remove("MC_LOG_FORMAT")
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {path:?}: {error}"));
+            .spawn();
+        let mut child = match started {
+            Ok(child) => child,
+            Err(error) => panic!("cannot start {path:?}: {error}"),
+        };
         let out = Printed::read(child.stdout.take().expect("piped"));
         let err = Printed::read(child.stderr.take().expect("piped"));
         let mut pipe = child.stdin.take();
@@ -135,8 +140,10 @@ impl Program {
     /// When none comes in time.
     #[track_caller]
     pub fn wait_out<T>(&self, pick: impl Fn(&str) -> Option<T>) -> T {
-        let found = self.out.wait(self.limit, pick);
-        found.unwrap_or_else(|| panic!("no such line; {}", self.shown()))
+        let Some(found) = self.out.wait(self.limit, pick) else {
+            panic!("no such line; {}", self.shown());
+        };
+        found
     }
 
     /// Waits for a line on standard error that `pick` takes something from.
@@ -145,8 +152,10 @@ impl Program {
     /// When none comes in time.
     #[track_caller]
     pub fn wait_err<T>(&self, pick: impl Fn(&str) -> Option<T>) -> T {
-        let found = self.err.wait(self.limit, pick);
-        found.unwrap_or_else(|| panic!("no such line; {}", self.shown()))
+        let Some(found) = self.err.wait(self.limit, pick) else {
+            panic!("no such line; {}", self.shown());
+        };
+        found
     }
 
     /// The next words that a program which plays a [role](crate::role) says; waits for them.
@@ -155,8 +164,10 @@ impl Program {
     /// When none come in time.
     #[track_caller]
     pub fn hear(&mut self) -> String {
-        let words = self.hear_or_end();
-        words.unwrap_or_else(|| panic!("it says nothing more; {}", self.shown()))
+        let Some(words) = self.hear_or_end() else {
+            panic!("it says nothing more; {}", self.shown());
+        };
+        words
     }
 
     /// The next words as in [`hear`](Self::hear); `None` when the program has closed its output.
@@ -168,7 +179,8 @@ impl Program {
         let begin = Instant::now();
         loop {
             let line = self.out.line(&mut self.heard, self.limit.saturating_sub(begin.elapsed()));
-            let line = line.unwrap_or_else(|()| panic!("it says nothing; {}", self.shown()))?;
+            let Ok(line) = line else { panic!("it says nothing; {}", self.shown()) };
+            let line = line?;
             if let Some(words) = line.strip_prefix(PREFIX) {
                 return Some(words.to_owned());
             }
@@ -457,6 +469,26 @@ mod tests {
         echo.close_input();
         assert_eq!(echo.hear_or_end(), None);
         assert_eq!(echo.finish().code, Some(0));
+    }
+
+    #[test]
+    fn a_panic_names_the_line_of_the_caller() {
+        let (place, this) = (Arc::new(Mutex::new(None)), std::thread::current().id());
+        let (seen, before) = (Arc::clone(&place), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |panic| {
+            // Other tests panic on threads of their own.
+            if std::thread::current().id() == this {
+                *seen.lock().unwrap() = panic.location().map(|at| at.line());
+            }
+        }));
+        let limit = Duration::from_millis(10);
+        let sleeper = Program::start(limit, Command::new("sleep").arg("60"), Input::None);
+        let here = line!() + 1;
+        let wait = || sleeper.wait_out(|_| Some(()));
+        let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
+        std::panic::set_hook(before);
+        assert!(waited.is_err());
+        assert_eq!(*place.lock().unwrap(), Some(here));
     }
 
     #[test]
