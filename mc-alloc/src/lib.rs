@@ -10,7 +10,6 @@ mod allocator;
 mod bin;
 mod error;
 mod free_index;
-mod mix;
 mod neighbours;
 mod offset;
 mod regions;

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use mc_evict::PolicyKind;
 use mc_meta::{Master, MasterConfig, PutEnd, PutStart, ReplicateConfig, SegmentSpec};
-use mc_types::{ClientId, KeyRef, RemoteKey, SegmentId, Time};
+use mc_types::{ClientId, KeyRef, RemoteKey, SegmentId, SplitMix64, Time};
 
 const CLIENT: ClientId = ClientId::from_u128(1);
 const KIB: u64 = 1 << 10;
@@ -18,17 +18,10 @@ const SEGMENT: u64 = 256 << 20;
 const KEYS: u64 = 40_000;
 const REQUESTS: u64 = 150_000;
 
-/// A number that depends on another one alone.
-fn mix(mut number: u64) -> u64 {
-    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
-}
-
 /// Of 1,000 objects 800 of 64 KiB, 150 of 512 KiB, 49 of 2 MiB and one of 32 MiB: 256 KiB each on
 /// average.
 fn mixed(key: u64) -> u64 {
-    match mix(key ^ 0x5eed) % 1000 {
+    match SplitMix64::mix(key ^ 0x5eed) % 1000 {
         0..800 => 64 * KIB,
         800..950 => 512 * KIB,
         950..999 => 2048 * KIB,
@@ -64,7 +57,7 @@ fn hit_rate(policy: PolicyKind, len_of: impl Fn(u64) -> u64) -> f64 {
             while master.tick(now) {}
         }
         // The k-th key is asked for about 1/k as often as the first.
-        let uniform = (mix(n) >> 11) as f64 / (1_u64 << 53) as f64;
+        let uniform = (SplitMix64::mix(n) >> 11) as f64 / (1_u64 << 53) as f64;
         let number = (KEYS as f64).powf(uniform) as u64;
         let name = format!("key-{number}");
         let key = KeyRef::new(&name).unwrap();

@@ -26,9 +26,7 @@ const BLOCKED: Duration = Duration::from_millis(90);
 const BLOCKED_AT_MOST: Duration = Duration::from_millis(1500);
 
 fn content(key: usize) -> Bytes {
-    let word =
-        |n: usize| ((key << 32 | n) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    (0..VALUE / 8).flat_map(word).collect()
+    mc_testkit::content(&name(key), VALUE).into()
 }
 
 fn name(key: usize) -> String {

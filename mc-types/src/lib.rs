@@ -13,6 +13,7 @@ mod key;
 mod media;
 mod remote_key;
 mod size;
+mod splitmix64;
 mod time;
 
 pub use checksum::Checksum;
@@ -24,4 +25,5 @@ pub use key::{KeyError, KeyRef, MAX_KEY_LEN, ObjectKey};
 pub use media::{MediaType, ParseMediaTypeError};
 pub use remote_key::RemoteKey;
 pub use size::{ByteSize, ParseByteSizeError};
+pub use splitmix64::SplitMix64;
 pub use time::Time;

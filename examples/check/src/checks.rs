@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use bytes::Bytes;
 use mc_store::{ErrorCode, GetError, GetInto, Memory, Put, PutOutcome};
-use mc_types::ByteSize;
+use mc_types::{ByteSize, SplitMix64};
 
 use crate::error::CheckError;
 use crate::installation::{Installation, Reader};
@@ -61,18 +61,9 @@ async fn the_segment_is_mounted(installation: &Installation) -> Result<String, C
 
 /// Bytes that no other seed has.
 fn value(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        // The generator splitmix64, by Sebastiano Vigna, in the public domain.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = state;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bytes.extend_from_slice(&(word ^ (word >> 31)).to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
+    let mut random = SplitMix64::new(seed);
+    let words = (0..len.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes());
+    words.take(len).collect()
 }
 
 fn same(what: &'static str, found: &[u8], right: &[u8]) -> Result<(), CheckError> {

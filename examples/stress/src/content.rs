@@ -1,16 +1,13 @@
 //! The content of a value: bytes that follow from its number, its length and the seed.
 //!
-//! Word `i` is `mix(start + i * STEP)`, little-endian: the generator splitmix64 (Steele,
-//! Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014), whose
+//! Word `i` is `mix(start + i * STEP)`, little-endian: numbers of [`SplitMix64`], so that the
 //! words within a value are all different. Bytes of another value, of another place or
 //! of nothing at all are found out.
 
 use mc_store::MemorySlice;
+use mc_types::SplitMix64;
 
 use crate::args::Workload;
-
-/// 2^64 divided by the golden ratio, made odd.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Bytes generated at a time, few enough to stay in the first cache.
 const PIECE: usize = 4 << 10;
@@ -23,9 +20,10 @@ pub(crate) struct Content {
 
 impl Content {
     pub(crate) fn of(workload: Workload, number: u64) -> Self {
+        let mix = SplitMix64::mix;
         let run = mix(workload.seed.wrapping_add(mix(workload.value_len as u64)));
         // Mixed twice, so that neighbouring numbers are far apart.
-        Self { start: mix(mix(run.wrapping_add(number)).wrapping_add(STEP)) }
+        Self { start: mix(mix(run.wrapping_add(number)).wrapping_add(SplitMix64::STEP)) }
     }
 
     /// Writes the value over `target`.
@@ -51,13 +49,13 @@ impl Content {
 
     /// Fills `bytes` with those from `at` on, a multiple of eight.
     fn fill(self, at: usize, bytes: &mut [u8]) {
-        let mut state = self.start.wrapping_add((at as u64 / 8).wrapping_mul(STEP));
+        let mut state = self.start.wrapping_add((at as u64 / 8).wrapping_mul(SplitMix64::STEP));
         let (words, rest) = bytes.as_chunks_mut::<8>();
         for word in words {
-            *word = mix(state).to_le_bytes();
-            state = state.wrapping_add(STEP);
+            *word = SplitMix64::mix(state).to_le_bytes();
+            state = state.wrapping_add(SplitMix64::STEP);
         }
-        rest.copy_from_slice(&mix(state).to_le_bytes()[..rest.len()]);
+        rest.copy_from_slice(&SplitMix64::mix(state).to_le_bytes()[..rest.len()]);
     }
 }
 
@@ -65,13 +63,6 @@ impl Content {
 /// different workloads can share a cluster.
 pub(crate) fn key(workload: Workload, number: u64) -> String {
     format!("stress/{}/{}/{number}", workload.seed, workload.value_len)
-}
-
-/// A bijection of 64-bit words.
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

@@ -4,12 +4,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-use mc_types::Extent;
+use mc_types::{Extent, SplitMix64};
 
 use super::{Allocation, OffsetAllocator, following};
 use crate::error::RestoreError;
 use crate::free_index::FreeIndex;
-use crate::mix::mix;
 use crate::regions::{MAX_REGIONS, NONE, Node, RegionId, RegionTable};
 
 /// Settings of an [`OffsetAllocator`].
@@ -146,7 +145,7 @@ impl OffsetAllocatorBuilder {
             free,
             first: NONE,
             last: NONE,
-            tag: NonZeroU32::new(mix(identity) as u32).unwrap_or(NonZeroU32::MIN),
+            tag: NonZeroU32::new(SplitMix64::mix(identity) as u32).unwrap_or(NonZeroU32::MIN),
             capacity: self.capacity,
             used: 0,
             live: 0,

@@ -4,13 +4,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-use mc_types::Extent;
+use mc_types::{Extent, SplitMix64};
 
 use super::size_classes::SizeClasses;
 use super::slabs::{NONE, SlabId, SlabTable};
 use super::{Class, ClassSet, SlabAllocator, slabs_in};
 use crate::error::RestoreError;
-use crate::mix::mix;
 use crate::{Allocation, Allocator};
 
 /// Settings of a [`SlabAllocator`].
@@ -73,7 +72,7 @@ impl SlabAllocatorBuilder {
             count,
             unusable,
             slab_shift,
-            tag: NonZeroU32::new(mix(identity) as u32).unwrap_or(NonZeroU32::MIN),
+            tag: NonZeroU32::new(SplitMix64::mix(identity) as u32).unwrap_or(NonZeroU32::MIN),
             used: 0,
             live: 0,
         }

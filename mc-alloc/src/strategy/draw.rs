@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use core::mem;
 
-use crate::mix::SplitMix64;
+use mc_types::SplitMix64;
 
 /// Draws the numbers below `len` without replacement, each order equally likely.
 ///

@@ -3,7 +3,7 @@
 use core::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::FixedState;
-use mc_types::KeyRef;
+use mc_types::{KeyRef, SplitMix64};
 
 /// Hashes keys the same way for the life of one master. Seeded, so that keys that
 /// collide in one master do not collide in the next.
@@ -43,10 +43,7 @@ impl HashedKey<'_> {
     }
 }
 
-/// The splitmix64 output function: one well-mixed number for each input.
-pub(crate) const fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+/// One well-mixed number for each input.
+pub(crate) const fn mix(x: u64) -> u64 {
+    SplitMix64::new(x).next_u64()
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use mc_standalone::Server;
 use mc_store::{ByteSize, ErrorCode, ObjectStore as _};
+use mc_testkit::Random;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Serialize;
@@ -160,35 +161,6 @@ fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
     file.into()
 }
 
-/// splitmix64, public domain, by Sebastiano Vigna.
-struct Random(u64);
-
-impl Random {
-    /// Prints the seed; `MC_TEST_SEED` replays one.
-    fn new() -> Self {
-        let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-        let seed =
-            std::env::var("MC_TEST_SEED").map_or_else(|_| clock(), |seed| seed.parse().unwrap());
-        println!("MC_TEST_SEED={seed}");
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        self.next() as usize % limit
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
-
 /// The server works for others, and nothing is left of those before.
 async fn assert_sound(host: &Host) {
     host.until_idle().await;
@@ -204,10 +176,10 @@ async fn assert_sound(host: &Host) {
 async fn noise_is_not_served() {
     let host =
         Host::with(ByteSize::mib(8), |server| server.patience(Duration::from_millis(500))).await;
-    let mut random = Random::new();
+    let mut random = Random::seeded("MC_TEST_SEED");
     for _ in 0..50 {
         let len = random.below(2000);
-        let noise = random.bytes(len);
+        let noise: Vec<u8> = (0..len).map(|_| random.next_u64() as u8).collect();
         let mut tcp = TcpStream::connect(host.server.local_addr()).unwrap();
         let _ = tcp.write_all(&noise);
         let mut peer = Peer::connect(&host.server);
@@ -349,7 +321,7 @@ async fn whoever_takes_no_answers_is_read_no_more() {
 async fn requests_that_are_slightly_wrong_do_no_harm() {
     let host = Host::with(ByteSize::mib(8), |server| server).await;
     host.real.put("k", vec![1; 4096]).await.unwrap();
-    let mut random = Random::new();
+    let mut random = Random::seeded("MC_TEST_SEED");
     let sealed = memfd(4096, SealFlags::SHRINK);
     let get = framed(&(
         1u64,
@@ -363,7 +335,7 @@ async fn requests_that_are_slightly_wrong_do_no_harm() {
         let mut bytes = [&get[..], &exist, &get].concat();
         for _ in 0..=random.below(4) {
             let at = random.below(bytes.len());
-            bytes[at] = random.next() as u8;
+            bytes[at] = random.next_u64() as u8;
         }
         bytes.truncate(random.below(bytes.len()) + 1);
         peer.stream.write_all(&bytes).unwrap();

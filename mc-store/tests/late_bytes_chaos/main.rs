@@ -29,7 +29,7 @@ use mc_store::{
     ReplicateConfig,
 };
 use mc_testkit::role::say;
-use mc_testkit::{Program, Relay, eventually_async};
+use mc_testkit::{Program, Random, Relay, eventually_async};
 use mc_transport::tcp::TcpConfig;
 use process::{Role, end, start, wait_for};
 
@@ -49,25 +49,17 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Longer than any process is stopped that shares memory.
 const GRANT: Duration = Duration::from_secs(4);
 
-/// A number that follows from others (splitmix64, public domain, by Sebastiano Vigna).
-fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+/// A number that follows from another one.
+fn mix(number: u64) -> u64 {
+    Random::new(number).next_u64()
 }
 
-struct Random(u64);
+fn millis(random: &mut Random, from: u64, to: u64) -> Duration {
+    Duration::from_millis(from + below(random, to - from))
+}
 
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = mix(self.0);
-        self.0 % limit
-    }
-
-    fn millis(&mut self, from: u64, to: u64) -> Duration {
-        Duration::from_millis(from + self.below(to - from))
-    }
+fn below(random: &mut Random, limit: u64) -> u64 {
+    random.next_u64() % limit
 }
 
 /// Bytes that tell key, version and place.
@@ -124,7 +116,7 @@ type Counts = BTreeMap<String, u64>;
 
 /// Puts, replaces, reads and removes until it is told to end.
 async fn work(master: SocketAddr, number: u64, seed: u64) -> Counts {
-    let mut random = Random(mix(seed ^ number));
+    let mut random = Random::new(seed ^ number);
     let mut counts = Counts::new();
     let client = loop {
         // The master may just have been killed.
@@ -136,11 +128,11 @@ async fn work(master: SocketAddr, number: u64, seed: u64) -> Counts {
     let config = ReplicateConfig::default();
     while !process::is_told_to_end() {
         let mut count = |what: &str| *counts.entry(what.to_owned()).or_default() += 1;
-        let own = key(number, random.below(KEYS));
-        let any = key(random.below(WORKERS as u64), random.below(KEYS));
-        match random.below(10) {
+        let own = key(number, below(&mut random, KEYS));
+        let any = key(below(&mut random, WORKERS as u64), below(&mut random, KEYS));
+        match below(&mut random, 10) {
             0..=2 => {
-                let value = content(&own, random.below(VERSIONS));
+                let value = content(&own, below(&mut random, VERSIONS));
                 match client.put_with(&own, value, &config).await {
                     Ok(PutOutcome::Stored) => count("stored"),
                     Ok(_) => count("not stored"),
@@ -148,7 +140,7 @@ async fn work(master: SocketAddr, number: u64, seed: u64) -> Counts {
                 }
             }
             3 => {
-                let value = content(&own, random.below(VERSIONS));
+                let value = content(&own, below(&mut random, VERSIONS));
                 match client.upsert(&own, value).await {
                     Ok(()) => count("replaced"),
                     Err(_) => count("upsert failed"),
@@ -171,8 +163,8 @@ async fn work(master: SocketAddr, number: u64, seed: u64) -> Counts {
             },
             6..=8 => {
                 let len = content(&any, 0).len() as u64;
-                let start = random.below(len);
-                let end = start + 1 + random.below(len - start);
+                let start = below(&mut random, len);
+                let end = start + 1 + below(&mut random, len - start);
                 match client.get_range(&any, start..end).await {
                     Ok(part) => {
                         count("range read");
@@ -276,7 +268,7 @@ async fn nothing_of_the_past_touches_reused_space() {
     let seed = number("CHAOS_SEED").unwrap_or_else(|| getrandom::u64().unwrap());
     let time = Duration::from_secs(number("CHAOS_SECONDS").unwrap_or(60));
     println!("CHAOS_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let any = "127.0.0.1:0".parse().unwrap();
     let mut master = start(Role::Master, any);
     let address: SocketAddr = wait_for(&mut master, "listening ").parse().unwrap();
@@ -292,36 +284,36 @@ async fn nothing_of_the_past_touches_reused_space() {
     let (mut kills, mut stops, mut pauses) = (0, 0, 0);
     let begun = Instant::now();
     while begun.elapsed() < time {
-        tokio::time::sleep(random.millis(50, 500)).await;
-        match random.below(8) {
+        tokio::time::sleep(millis(&mut random, 50, 500)).await;
+        match below(&mut random, 8) {
             0 => {
                 kills += 1;
                 master.kill();
-                tokio::time::sleep(random.millis(1, 700)).await;
+                tokio::time::sleep(millis(&mut random, 1, 700)).await;
                 master = start(Role::Master, address);
                 wait_for(&mut master, "listening ");
             }
             1..=2 => {
                 stops += 1;
-                let node = &nodes[random.below(NODES as u64) as usize];
+                let node = &nodes[below(&mut random, NODES as u64) as usize];
                 node.freeze();
-                tokio::time::sleep(random.millis(50, 2500)).await;
+                tokio::time::sleep(millis(&mut random, 50, 2500)).await;
                 node.resume();
             }
             3..=4 => {
                 stops += 1;
-                let number = random.below(WORKERS as u64);
+                let number = below(&mut random, WORKERS as u64);
                 let worker = &workers[number as usize];
                 worker.freeze();
                 let longest = if is_remote(number) { 6000 } else { 2500 };
-                tokio::time::sleep(random.millis(50, longest)).await;
+                tokio::time::sleep(millis(&mut random, 50, longest)).await;
                 worker.resume();
             }
             _ => {
                 pauses += 1;
-                let (_, link) = &slow[random.below(SLOW_NODES as u64) as usize];
+                let (_, link) = &slow[below(&mut random, SLOW_NODES as u64) as usize];
                 link.pause();
-                tokio::time::sleep(random.millis(50, 2500)).await;
+                tokio::time::sleep(millis(&mut random, 50, 2500)).await;
                 link.resume();
             }
         }

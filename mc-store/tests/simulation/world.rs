@@ -14,22 +14,17 @@ use tokio::time::Instant;
 
 use crate::network::{Network, ToMaster};
 
-/// A sequence of random numbers (SplitMix64). Clones draw from the same one.
+/// A sequence of random numbers . Clones draw from the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(Arc<Mutex<u64>>);
+pub(crate) struct Random(Arc<Mutex<mc_testkit::Random>>);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(seed)))
+        Self(Arc::new(Mutex::new(mc_testkit::Random::new(seed))))
     }
 
     pub(crate) fn next(&self) -> u64 {
-        let mut state = self.0.lock().unwrap();
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = *state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        self.0.lock().unwrap().next_u64()
     }
 
     /// A sequence of its own.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 use mc_evict::{EvictionPolicy, Handle, Item, PolicyKind, Verdict};
+use mc_types::SplitMix64;
 use serde::Deserialize;
 
 use crate::error::BenchError;
@@ -246,10 +247,7 @@ impl Cache for ByPolicy {
 
 /// The hash by which policies know a block: its number, well mixed (splitmix64).
 fn hash(block: Handle) -> u64 {
-    let mut mixed = (u64::from(block) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    SplitMix64::mix((u64::from(block) + 1).wrapping_mul(SplitMix64::STEP))
 }
 
 /// Knows the future: the block that is used last, or never again, goes, and it may
