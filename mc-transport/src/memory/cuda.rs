@@ -286,7 +286,7 @@ mod tests {
     /// Says so also where the output of tests that pass is not shown.
     fn skipped(error: &CudaError) {
         let text = format!("##### SKIPPED: the memory of a real GPU was not tested: {error} #####");
-        writeln!(std::io::stderr(), "{text}").unwrap();
+        writeln!(io::stderr(), "{text}").unwrap();
     }
 
     /// What every driver must do, a real one as the emulated one.

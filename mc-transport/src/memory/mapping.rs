@@ -235,8 +235,8 @@ pub(super) fn entered_pages(mapping: &Mapping) -> usize {
     use std::os::unix::fs::FileExt;
     let first = mapping.base.addr().get() / page_size();
     let mut entries = vec![0; mapping.len.div_ceil(page_size()) * 8];
-    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
-    pagemap.read_exact_at(&mut entries, first as u64 * 8).unwrap();
+    let pagemap = std::fs::File::open("/proc/self/pagemap").expect("of this process");
+    pagemap.read_exact_at(&mut entries, first as u64 * 8).expect("mapped");
     entries.as_chunks::<8>().0.iter().filter(|entry| u64::from_ne_bytes(**entry) >> 63 == 1).count()
 }
 
