@@ -25,10 +25,13 @@ CALLS = {
 
 #: Says when it is about to connect, and what that came to.
 CONNECTING = """
+import signal
 import sys
 import mc_store
 from mc_store.mooncake.store import MooncakeDistributedStore
 
+# It is ignored below a shell in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 address = sys.argv[1]
 store = MooncakeDistributedStore()
 try:

@@ -391,6 +391,8 @@ def test_an_interrupt_ends_a_call_that_waits(new_cluster: NewCluster) -> None:
 import os, signal, threading, time
 from pathlib import Path
 from mc_store.mooncake.store import MooncakeDistributedStore
+# It is ignored below a shell in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 store = MooncakeDistributedStore()
 assert store.setup("127.0.0.1", "", 0, 16 << 20, "tcp", "", {cluster.address!r}) == 0
 assert store.put("a", b"x") == 0
