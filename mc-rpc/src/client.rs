@@ -23,4 +23,4 @@ pub use config::ClientConfig;
 pub use credentials::Token;
 pub use environment::{ClientEnvironment, Connecting};
 pub use master_client::MasterClient;
-pub use metrics::{ClientMetrics, Latencies, MethodMetrics};
+pub use metrics::{ClientMetrics, MethodMetrics};

@@ -12,6 +12,7 @@ mod contract;
 mod error;
 pub mod frame;
 mod handshake;
+mod latency;
 mod method;
 pub mod proto;
 mod refusal;
@@ -37,11 +38,12 @@ pub use calls::{
     TaskReport, TenantQuotas, TransferGrant,
 };
 pub use client::{
-    ClientConfig, ClientEnvironment, ClientMetrics, Connecting, Latencies, MasterClient,
-    MethodMetrics, Resolve, Token, blocking,
+    ClientConfig, ClientEnvironment, ClientMetrics, Connecting, MasterClient, MethodMetrics,
+    Resolve, Token, blocking,
 };
 pub use error::{AddressError, BindError, CredentialError, MalformedReply, ResolveError, RpcError};
 pub use frame::preface::{ForeignProtocol, HandshakeError};
+pub use latency::{LatencyHistogram, LatencyRecorder};
 pub use mc_tls::{FileError, Reload};
 pub use method::Method;
 pub use refusal::{MAX_MESSAGE_LEN, Refusal};

@@ -18,8 +18,8 @@ mod ticker;
 pub use by_key::{Positions, by_key};
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
-    GetInto, HotCacheConfig, LatencyHistogram, MountedSegment, OperationMetrics, PathMetrics, Put,
-    PutMode, PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat, VramError, VramStage,
+    GetInto, HotCacheConfig, MountedSegment, OperationMetrics, PathMetrics, Put, PutMode,
+    PutOutcome, ReportMetrics, SegmentError, SegmentOptions, Stat, VramError, VramStage,
 };
 #[cfg(feature = "config")]
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
@@ -28,8 +28,8 @@ pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, Star
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};
 pub use mc_rpc::{
-    ClusterReport, ObjectDescription, Refusal, ReplicaDescription, ReplicaList, ReplicaPage,
-    ServerMetrics, ServerWatch, TaskReport,
+    ClusterReport, LatencyHistogram, ObjectDescription, Refusal, ReplicaDescription, ReplicaList,
+    ReplicaPage, ServerMetrics, ServerWatch, TaskReport,
 };
 pub use mc_transport::{
     HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,

@@ -1,59 +1,14 @@
 //! What a client counts of its calls.
 
-use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::OnceLock;
 
+use crate::latency::{LatencyHistogram, LatencyRecorder};
 use crate::method::Method;
 
-/// How many buckets a [`Latencies`] has.
-const BUCKETS: usize = 28;
-
-/// The latencies of calls, in buckets whose limits are powers of two.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Latencies {
-    buckets: [u64; BUCKETS],
-}
-
-impl fmt::Debug for Latencies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let filled = self.buckets().filter(|&(_, calls)| calls != 0);
-        f.debug_map().entries(filled).finish()
-    }
-}
-
-impl Latencies {
-    /// Each bucket's upper limit and how many calls took less than that and at least the
-    /// limit before: below 1 µs, 2 µs, 4 µs and so on. The last bucket has the rest too.
-    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
-        let limits = (0..BUCKETS).map(|place| Duration::from_micros(1 << place));
-        limits.zip(self.buckets)
-    }
-
-    /// Returns the number of calls.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-
-    /// The upper limit of the bucket in which this part of all calls, from 0 to 1, has
-    /// ended; `None` before the first call.
-    #[must_use]
-    pub fn quantile(&self, part: f64) -> Option<Duration> {
-        let wanted = ((self.count() as f64 * part).ceil() as u64).max(1);
-        let mut calls = 0;
-        self.buckets()
-            .find(|(_, more)| {
-                calls += more;
-                calls >= wanted
-            })
-            .map(|(limit, _)| limit)
-    }
-}
-
 /// The figures of one method's calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MethodMetrics {
     /// The method.
@@ -69,7 +24,7 @@ pub struct MethodMetrics {
     /// Bytes of the answers, frame headers included.
     pub bytes_received: u64,
     /// The latencies of the calls, from beginning to end, waits included.
-    pub latencies: Latencies,
+    pub latencies: LatencyHistogram,
 }
 
 /// The figures of a client since it was made.
@@ -98,7 +53,7 @@ struct MethodCounters {
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
     /// How many calls there were follows from these.
-    latencies: [AtomicU64; BUCKETS],
+    latencies: LatencyRecorder,
 }
 
 /// What one call came to.
@@ -123,10 +78,10 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Three additions for a call that went well.
+    /// Four additions for a call that went well.
     pub(super) fn count(&self, method: Method, ended: Ended) {
         let counters = self.methods[usize::from(method.number())].get_or_init(Box::default);
-        counters.latencies[bucket(ended.took)].fetch_add(1, Ordering::Relaxed);
+        counters.latencies.record(ended.took);
         counters.bytes_sent.fetch_add(ended.sent as u64, Ordering::Relaxed);
         counters.bytes_received.fetch_add(ended.received as u64, Ordering::Relaxed);
         if ended.failed {
@@ -141,7 +96,7 @@ impl Counters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let methods = Method::ALL.iter().filter_map(|&method| {
             let counters = self.methods[usize::from(method.number())].get()?;
-            let latencies = Latencies { buckets: counters.latencies.each_ref().map(load) };
+            let latencies = counters.latencies.read();
             Some(MethodMetrics {
                 method,
                 calls: latencies.count(),
@@ -160,23 +115,9 @@ impl Counters {
     }
 }
 
-fn bucket(took: Duration) -> usize {
-    let micros = took.as_micros().min(u64::MAX.into()) as u64;
-    ((u64::BITS - micros.leading_zeros()) as usize).min(BUCKETS - 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn buckets_are_powers_of_two() {
-        for (nanos, place) in
-            [(0, 0), (999, 0), (1000, 1), (1999, 1), (2000, 2), (4_000_000, 12), (u64::MAX, 27)]
-        {
-            assert_eq!(bucket(Duration::from_nanos(nanos)), place, "{nanos}");
-        }
-    }
 
     #[test]
     fn calls_are_counted_by_method() {
@@ -193,8 +134,7 @@ mod tests {
         let exist = &read.methods[0];
         assert_eq!((exist.calls, exist.failures, exist.retries), (2, 1, 2));
         assert_eq!((exist.bytes_sent, exist.bytes_received), (60, 40));
-        assert_eq!(exist.latencies.quantile(0.5), Some(Duration::from_micros(8)));
+        assert_eq!(exist.latencies.quantile(0.5), Some(Duration::from_micros(5)));
         assert_eq!(exist.latencies.quantile(1.0), Some(Duration::from_micros(1 << 20)));
-        assert_eq!(Latencies { buckets: [0; BUCKETS] }.quantile(0.5), None);
     }
 }

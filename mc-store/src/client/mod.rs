@@ -50,9 +50,7 @@ pub use drain::DrainReport;
 pub use get::GetInto;
 pub use hot_cache::HotCacheConfig;
 pub use keys::Stat;
-pub use metrics::{
-    ClientMetrics, ClientOperation, DataPath, LatencyHistogram, OperationMetrics, PathMetrics,
-};
+pub use metrics::{ClientMetrics, ClientOperation, DataPath, OperationMetrics, PathMetrics};
 pub use put::{Put, PutMode, PutOutcome};
 pub(crate) use replicas::wait_until_final;
 pub use reports::ReportMetrics;

@@ -1,18 +1,16 @@
 //! What a client counts of its calls and of the bytes that it moves.
 
-mod histogram;
 mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use mc_rpc::{LatencyHistogram, LatencyRecorder};
 use mc_transport::{PeerConnections, ServedTotals};
 use mc_types::ErrorCode;
 use tokio::time::Instant;
 
 use super::reports::ReportMetrics;
 use crate::error::CallError;
-pub use histogram::LatencyHistogram;
-use histogram::Recorder;
 
 macro_rules! numbered {
     ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal,)* }) => {
@@ -138,7 +136,7 @@ struct Counters {
 }
 
 struct OperationCounters {
-    latency: Recorder,
+    latency: LatencyRecorder,
     objects: AtomicU64,
     bytes: AtomicU64,
     abandoned: AtomicU64,
@@ -149,7 +147,7 @@ struct OperationCounters {
 impl OperationCounters {
     const fn new() -> Self {
         Self {
-            latency: Recorder::new(),
+            latency: LatencyRecorder::new(),
             objects: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             abandoned: AtomicU64::new(0),

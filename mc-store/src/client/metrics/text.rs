@@ -1,6 +1,7 @@
 //! A client's figures as text: for Prometheus, for a log line, for a person.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 use mc_http::MetricKind::{Counter, Gauge, Histogram};
 use mc_http::MetricsText;
@@ -8,9 +9,11 @@ use mc_types::ByteSize;
 
 use super::{ClientMetrics, ClientOperation, LatencyHistogram, OperationMetrics};
 
-/// Limits of the buckets that are told: 2 to the power of these, in microseconds.
-const FIRST_LIMIT: u32 = 2;
-const LAST_LIMIT: u32 = 25;
+/// The limits of the buckets of operations: 2 to the power of these, in microseconds.
+const LIMITS: RangeInclusive<u32> = 2..=25;
+
+/// The limits of the buckets of calls of the master.
+const RPC_LIMITS: RangeInclusive<u32> = 0..=26;
 
 impl ClientMetrics {
     /// The figures in Prometheus' text format, version 0.0.4. Those that the reference
@@ -183,7 +186,7 @@ impl ClientMetrics {
             let latency = LatencyHistogram::sum(of.map(|of| &of.latency));
             let name = format!("mooncake_transfer_{name}_latency");
             page.metric(&name, Histogram, &format!("{help}, in microseconds"));
-            histogram(page, &name, &[], &latency);
+            histogram(page, &name, &[], LIMITS, &latency);
         }
     }
 
@@ -208,7 +211,7 @@ impl ClientMetrics {
             let name = format!("{name}_latency");
             page.metric(&name, Histogram, "Time of the calls, in microseconds");
             for of in &own {
-                histogram(page, &name, &[("op_name", of.operation.as_str())], &of.latency);
+                histogram(page, &name, &[("op_name", of.operation.as_str())], LIMITS, &of.latency);
             }
         }
         let all: Vec<&OperationMetrics> = self.operations.iter().collect();
@@ -250,14 +253,8 @@ impl ClientMetrics {
         page.metric(name, Histogram, "Time of the calls of the master, in microseconds");
         for of in &self.rpc.methods {
             let method = of.method.to_string();
-            let (mut seen, mut buckets) = (0, Vec::new());
-            for (limit, calls) in of.latencies.buckets() {
-                seen += calls;
-                buckets.push((limit.as_micros(), seen));
-            }
-            // The last one holds whatever took longer, too.
-            buckets.pop();
-            page.buckets(name, &[("rpc_name", &method)], buckets, seen);
+            let labels = [("rpc_name", &*method)];
+            histogram(page, name, &labels, RPC_LIMITS, &of.latencies);
         }
         for (name, help, value) in [
             ("made", "Connections made to the master", self.rpc.connections_made),
@@ -287,9 +284,9 @@ fn histogram(
     page: &mut MetricsText,
     name: &str,
     labels: &[(&str, &str)],
+    limits: RangeInclusive<u32>,
     latency: &LatencyHistogram,
 ) {
-    let limits = FIRST_LIMIT..=LAST_LIMIT;
     let buckets = limits.map(|limit| (1_u128 << limit, latency.within_micros(limit)));
     page.buckets(name, labels, buckets, latency.count());
     let micros = u64::try_from(latency.total().as_micros()).unwrap_or(u64::MAX);
@@ -353,7 +350,7 @@ mod tests {
             .filter(|line| line.starts_with(prefix))
             .map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
             .collect();
-        assert_eq!(found.len(), (LAST_LIMIT - FIRST_LIMIT) as usize + 2);
+        assert_eq!(found.len(), LIMITS.count() + 1);
         assert!(found.is_sorted() && found.last() == Some(&1), "{found:?}");
     }
 
