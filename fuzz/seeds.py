@@ -143,6 +143,16 @@ def asks(draw, order):
     return out
 
 
+def replay_requests():
+    """The frames of `events_replay_request`, in both forms."""
+    bodies = {"number": struct.pack(">Q", 7), "info": b"INFO", "snapshot": b"SNAPSHOT:cursor"}
+    seeds = {}
+    for name, body in bodies.items():
+        seeds[name] = u8(len(body)) + body
+        seeds[f"{name}-delimited"] = u8(0) + seeds[name]
+    return seeds
+
+
 def write(target, seeds):
     folder = FUZZ / "seeds" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,6 +163,7 @@ def write(target, seeds):
 def main():
     draw = random.Random(1)
     write("rpc_frame", connections())
+    write("events_replay_request", replay_requests())
     count = len(methods())
     orders = {"in-order": range(count), "mixed": [draw.randrange(count) for _ in range(200)]}
     write("rpc_messages", {name: asks(draw, order) for name, order in orders.items()})

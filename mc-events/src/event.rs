@@ -1,0 +1,357 @@
+//! Events.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::pack::Packer;
+
+/// Size limit of an event: [`Event::size`] and its packed bytes. A larger one is dropped.
+pub const MAX_EVENT_BYTES: usize = 256 << 10;
+/// Length limit of a model's name.
+pub const MAX_MODEL_NAME: usize = 256;
+/// Length limit of a block's hash.
+pub const MAX_BLOCK_HASH: usize = 256;
+/// Limit on a block's token ids.
+pub const MAX_TOKEN_IDS: usize = 32_768;
+
+/// Memory of an event beside its strings and lists.
+const FIXED_SIZE: usize = 64;
+/// Memory of a string beside its characters.
+const STRING_SIZE: usize = 24;
+
+/// The kind of storage that holds a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Medium {
+    /// The memory of a node.
+    Memory,
+    /// A shared file system.
+    Disk,
+    /// A disk of a node.
+    LocalDisk,
+}
+
+impl Medium {
+    /// Its name in the encoding `s4`.
+    pub(crate) const fn kind(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Disk => "disk",
+            Self::LocalDisk => "local_disk",
+        }
+    }
+}
+
+/// Where a copy of an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// The kind of storage.
+    pub medium: Medium,
+    /// The address of the node, or the path of the file.
+    pub location: String,
+}
+
+/// Metadata of a block, handed through from the inference engine and not interpreted. Every field
+/// is optional; an empty string, list or zero stands for an absent one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreEventInfo {
+    /// The model's name.
+    pub model_name: String,
+    /// The size of the block; the engine chooses the unit, most count tokens.
+    pub block_size: u32,
+    /// The hash of the block.
+    pub block_hash: String,
+    /// The hash of the block before it.
+    pub parent_block_hash: String,
+    /// The tokens of the block.
+    pub token_ids: Vec<u32>,
+}
+
+/// A field of [`StoreEventInfo`] is longer than allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} has length {length}, and at most {max} are allowed; shorten it")]
+pub struct InfoTooLong {
+    /// The field.
+    pub field: &'static str,
+    /// Its length.
+    pub length: usize,
+    /// The limit.
+    pub max: usize,
+}
+
+impl StoreEventInfo {
+    /// Checks the lengths of the fields. [`EventSystem::publish`](crate::EventSystem::publish)
+    /// drops an event with metadata that is too long.
+    ///
+    /// # Errors
+    /// The first field that is too long.
+    pub fn check(&self) -> Result<(), InfoTooLong> {
+        let lengths = [
+            ("model_name", self.model_name.len(), MAX_MODEL_NAME),
+            ("block_hash", self.block_hash.len(), MAX_BLOCK_HASH),
+            ("parent_block_hash", self.parent_block_hash.len(), MAX_BLOCK_HASH),
+            ("token_ids", self.token_ids.len(), MAX_TOKEN_IDS),
+        ];
+        match lengths.into_iter().find(|(_, length, max)| length > max) {
+            Some((field, length, max)) => Err(InfoTooLong { field, length, max }),
+            None => Ok(()),
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.model_name.len()
+            + self.block_hash.len()
+            + self.parent_block_hash.len()
+            // A packed number has up to 5 bytes.
+            + 5 * self.token_ids.len()
+    }
+}
+
+/// An object was stored for the first time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockStoreEvent {
+    /// The object's key.
+    pub key: String,
+    /// Where its replicas are.
+    pub replicas: Vec<Replica>,
+    /// The metadata that came with the put.
+    pub store_event_info: StoreEventInfo,
+    /// The tenant; an empty one is published as `default`.
+    pub tenant: String,
+    /// The object's group; empty for an object without one.
+    pub group: String,
+}
+
+/// The replicas of an object changed, by a copy, a move or an eviction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockUpdateEvent {
+    /// The object's key.
+    pub key: String,
+    /// Where all its replicas are now.
+    pub replicas: Vec<Replica>,
+    /// The tenant; an empty one is `default`.
+    pub tenant: String,
+}
+
+/// An object was removed or evicted, with all its replicas.
+///
+/// The encoding `s4` has no such event and publishes a [`BlockUpdateEvent`] without replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockRemovedEvent {
+    /// The object's key.
+    pub key: String,
+    /// The storage that held it, if known.
+    pub medium: Option<Medium>,
+    /// The hash from the [`StoreEventInfo`] of its put, without which vLLM's encodings do not
+    /// publish the event.
+    pub block_hash: String,
+    /// The tenant; an empty one is published as `default`.
+    pub tenant: String,
+    /// The object's group; empty for an object without one.
+    pub group: String,
+}
+
+/// All objects of all tenants were removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoveAllEvent;
+
+/// An event of your own. Endpoints with the encoding [`S4`](crate::Encoding::S4) publish it, the
+/// others have no form for it.
+pub trait KvEvent: Debug + Send + Sync {
+    /// The name of the event's type.
+    fn type_tag(&self) -> &str;
+
+    /// Writes one MessagePack value: an array that begins with the type tag.
+    fn pack(&self, packer: &mut Packer<'_>);
+
+    /// The tenant that the event belongs to. Without one, only endpoints for all tenants publish
+    /// the event.
+    fn tenant(&self) -> Option<&str> {
+        None
+    }
+
+    /// The memory that the event holds while it is queued, in bytes.
+    fn size(&self) -> usize {
+        256
+    }
+}
+
+/// What [`EventSystem::publish`](crate::EventSystem::publish) takes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// An object was stored.
+    Store(BlockStoreEvent),
+    /// The replicas of an object changed.
+    Update(BlockUpdateEvent),
+    /// An object was removed.
+    Removed(BlockRemovedEvent),
+    /// All objects were removed.
+    RemoveAll(RemoveAllEvent),
+    /// An event of your own.
+    Custom(Arc<dyn KvEvent>),
+}
+
+impl Event {
+    fn as_kv_event(&self) -> &dyn KvEvent {
+        match self {
+            Self::Store(event) => event,
+            Self::Update(event) => event,
+            Self::Removed(event) => event,
+            Self::RemoveAll(event) => event,
+            Self::Custom(event) => &**event,
+        }
+    }
+
+    /// The memory that the event holds, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.as_kv_event().size()
+    }
+
+    /// Whether an endpoint for `tenant` alone publishes the event.
+    pub(crate) fn concerns(&self, tenant: &str) -> bool {
+        matches!(self, Self::RemoveAll(_)) || self.as_kv_event().tenant() == Some(tenant)
+    }
+
+    /// Writes the event in the encoding `s4`.
+    pub(crate) fn pack(&self, packer: &mut Packer<'_>) {
+        self.as_kv_event().pack(packer);
+    }
+
+    /// Whether the event is small enough to be published.
+    pub(crate) fn fits(&self) -> bool {
+        let info = match self {
+            Self::Store(event) => event.store_event_info.check(),
+            _ => Ok(()),
+        };
+        info.is_ok() && self.size() <= MAX_EVENT_BYTES
+    }
+}
+
+impl From<BlockStoreEvent> for Event {
+    fn from(event: BlockStoreEvent) -> Self {
+        Self::Store(event)
+    }
+}
+
+impl From<BlockUpdateEvent> for Event {
+    fn from(event: BlockUpdateEvent) -> Self {
+        Self::Update(event)
+    }
+}
+
+impl From<BlockRemovedEvent> for Event {
+    fn from(event: BlockRemovedEvent) -> Self {
+        Self::Removed(event)
+    }
+}
+
+impl From<RemoveAllEvent> for Event {
+    fn from(event: RemoveAllEvent) -> Self {
+        Self::RemoveAll(event)
+    }
+}
+
+impl From<Arc<dyn KvEvent>> for Event {
+    fn from(event: Arc<dyn KvEvent>) -> Self {
+        Self::Custom(event)
+    }
+}
+
+/// The name under which a tenant is published.
+pub(crate) fn tenant_name(tenant: &str) -> &str {
+    if tenant.is_empty() { "default" } else { tenant }
+}
+
+fn pack_replicas(packer: &mut Packer<'_>, replicas: &[Replica]) {
+    packer.array(replicas.len());
+    for replica in replicas {
+        packer.array(2).str(replica.medium.kind()).str(&replica.location);
+    }
+}
+
+fn replicas_size(replicas: &[Replica]) -> usize {
+    replicas.iter().map(|replica| STRING_SIZE + 8 + replica.location.len()).sum()
+}
+
+impl KvEvent for BlockStoreEvent {
+    fn type_tag(&self) -> &'static str {
+        "BlockStoreEvent"
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) {
+        packer.array(8).str(self.type_tag()).str(&self.key);
+        pack_replicas(packer, &self.replicas);
+        let info = &self.store_event_info;
+        packer.str(&info.model_name).uint(info.block_size.into());
+        packer.str(&info.block_hash).str(&info.parent_block_hash);
+        packer.uints(info.token_ids.iter().map(|&token| token.into()));
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        Some(tenant_name(&self.tenant))
+    }
+
+    fn size(&self) -> usize {
+        let strings = self.key.len() + self.tenant.len() + self.group.len();
+        FIXED_SIZE
+            + 6 * STRING_SIZE
+            + strings
+            + replicas_size(&self.replicas)
+            + self.store_event_info.size()
+    }
+}
+
+impl KvEvent for BlockUpdateEvent {
+    fn type_tag(&self) -> &'static str {
+        "BlockUpdateEvent"
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) {
+        packer.array(3).str(self.type_tag()).str(&self.key);
+        pack_replicas(packer, &self.replicas);
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        Some(tenant_name(&self.tenant))
+    }
+
+    fn size(&self) -> usize {
+        let strings = self.key.len() + self.tenant.len();
+        FIXED_SIZE + 2 * STRING_SIZE + strings + replicas_size(&self.replicas)
+    }
+}
+
+impl KvEvent for BlockRemovedEvent {
+    fn type_tag(&self) -> &'static str {
+        "BlockUpdateEvent"
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) {
+        packer.array(3).str(self.type_tag()).str(&self.key).array(0);
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        Some(tenant_name(&self.tenant))
+    }
+
+    fn size(&self) -> usize {
+        let strings = self.key.len() + self.tenant.len() + self.group.len();
+        FIXED_SIZE + 4 * STRING_SIZE + strings + self.block_hash.len()
+    }
+}
+
+impl KvEvent for RemoveAllEvent {
+    fn type_tag(&self) -> &'static str {
+        "RemoveAllEvent"
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) {
+        packer.array(1).str(self.type_tag());
+    }
+
+    fn size(&self) -> usize {
+        FIXED_SIZE
+    }
+}

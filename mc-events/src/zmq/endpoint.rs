@@ -1,0 +1,121 @@
+//! Endpoints: their text, and listening on them.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::error::StartError;
+
+/// Ports after the wanted one that are tried before any free one is taken.
+const NEXT_PORTS: u16 = 32;
+
+/// A connection.
+pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<C: AsyncRead + AsyncWrite + Send + Unpin> Connection for C {}
+
+/// An open endpoint.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Ipc { listener: UnixListener, _file: SocketFile },
+}
+
+/// The file of a socket; removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Without it the next publisher finds a stale file and removes that.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Listener {
+    /// Opens the endpoint and returns it with the port that it got.
+    pub(crate) async fn bind(text: &str, auto_port: bool) -> Result<(Self, String), StartError> {
+        let wrong = |problem| StartError::Endpoint { endpoint: text.into(), problem };
+        if let Some(path) = text.strip_prefix("ipc://") {
+            if path.is_empty() || path.starts_with(['@', '*']) || path.contains('\0') {
+                return Err(wrong("the path must name a file"));
+            }
+            return Ok((bind_ipc(text, Path::new(path))?, text.into()));
+        }
+        let address = text.strip_prefix("tcp://").ok_or_else(|| wrong("the scheme is unknown"))?;
+        let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("the port is missing"))?;
+        let port: u16 = match port.parse() {
+            Ok(number) if !port.starts_with('+') => number,
+            _ => return Err(wrong("the port is not a number from 0 to 65535")),
+        };
+        let name = match host {
+            "*" => "0.0.0.0",
+            _ => host.strip_prefix('[').and_then(|v6| v6.strip_suffix(']')).unwrap_or(host),
+        };
+        if name.is_empty() || (name.contains(':') && name == host) {
+            return Err(wrong("the host is missing, or an IPv6 address without brackets"));
+        }
+        let listener = bind_tcp(name, port, auto_port).await.map_err(|source| {
+            let endpoint = text.into();
+            if source.kind() == ErrorKind::AddrInUse {
+                StartError::InUse { endpoint, source }
+            } else {
+                StartError::Listen { endpoint, source }
+            }
+        })?;
+        let bound = listener
+            .local_addr()
+            .map_err(|source| StartError::Listen { endpoint: text.into(), source })?;
+        Ok((Self::Tcp(listener), format!("tcp://{host}:{}", bound.port())))
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<Box<dyn Connection>> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // It fails if the peer has left already; reading shows that too.
+                let _ = stream.set_nodelay(true);
+                Ok(Box::new(stream))
+            }
+            Self::Ipc { listener, .. } => Ok(Box::new(listener.accept().await?.0)),
+        }
+    }
+}
+
+async fn bind_tcp(host: &str, port: u16, auto_port: bool) -> io::Result<TcpListener> {
+    let next = if auto_port { NEXT_PORTS } else { 0 };
+    let mut ports = (port..=port.saturating_add(next)).chain(auto_port.then_some(0));
+    loop {
+        let Some(port) = ports.next() else { return Err(ErrorKind::AddrInUse.into()) };
+        match TcpListener::bind((host, port)).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            result => return result,
+        }
+    }
+}
+
+fn bind_ipc(text: &str, path: &Path) -> Result<Listener, StartError> {
+    let listen = |source| StartError::Listen { endpoint: text.into(), source };
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() => {
+            return Err(StartError::NotASocket { path: path.into() });
+        }
+        Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+            // What a publisher left that was killed.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).map_err(listen)?;
+            }
+            Err(error) => return Err(listen(error)),
+            Ok(_) => {
+                let source = ErrorKind::AddrInUse.into();
+                return Err(StartError::InUse { endpoint: text.into(), source });
+            }
+        },
+        Err(_) => {}
+    }
+    let listener = UnixListener::bind(path).map_err(listen)?;
+    Ok(Listener::Ipc { listener, _file: SocketFile(path.into()) })
+}

@@ -1,0 +1,184 @@
+//! A ROUTER socket that sends messages again.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::{AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::Semaphore;
+
+use super::accept::{Accepting, HANDSHAKE_TIMEOUT, Serve, accept};
+use super::endpoint::{Connection, Listener};
+use super::wire::{self, Incoming};
+use crate::pack::Packer;
+use crate::replay::{END_OF_REPLAY, INFO, MAX_CURSOR, ParsedRequest, ReplayRequest, SNAPSHOT};
+use crate::snapshot::{Snapshot, SnapshotPage};
+use crate::stream::Stream;
+
+/// Time limit for a peer to read a part of an answer.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most objects in a page of a snapshot.
+const MAX_PAGE_OBJECTS: usize = 500;
+/// The most bytes in a page of a snapshot of more than one object.
+const MAX_PAGE_BYTES: usize = 1 << 20;
+
+/// A ROUTER socket. Each connection is answered by its own task, at the pace at which it reads.
+#[derive(Debug)]
+pub(crate) struct ReplayServer {
+    _accepting: Accepting,
+}
+
+/// Where the answers come from.
+pub(crate) struct ReplaySource {
+    pub(crate) stream: Arc<Mutex<Stream>>,
+    pub(crate) incarnation: u64,
+    pub(crate) snapshot: Option<Arc<dyn Snapshot>>,
+    /// Requests that were not understood.
+    pub(crate) ignored: Arc<AtomicU64>,
+    /// Pages are made one at a time.
+    pub(crate) pages: Semaphore,
+}
+
+impl ReplayServer {
+    pub(crate) fn new(listener: Listener, connections: usize, source: ReplaySource) -> Self {
+        Self { _accepting: accept(listener, connections, Arc::new(source)) }
+    }
+}
+
+impl Serve for ReplaySource {
+    async fn serve(self: Arc<Self>, mut connection: Box<dyn Connection>) -> io::Result<()> {
+        let hands = wire::shake_hands(&mut connection, "ROUTER", &["REQ", "DEALER", "ROUTER"]);
+        tokio::time::timeout(HANDSHAKE_TIMEOUT, hands).await??;
+        let (reader, mut writer) = tokio::io::split(connection);
+        let mut reader = BufReader::with_capacity(wire::MAX_FRAME, reader);
+        loop {
+            let frames = match wire::read(&mut reader).await {
+                Ok(Incoming::Message { frames, too_many: false }) => frames,
+                Ok(Incoming::Message { .. }) => Vec::new(),
+                Ok(Incoming::Ping(context)) => {
+                    write(&mut writer, &wire::pong(&context)).await?;
+                    continue;
+                }
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::InvalidData {
+                        self.ignored.fetch_add(1, Ordering::Relaxed);
+                    }
+                    return Err(error);
+                }
+            };
+            let mut answer = Answer { writer: &mut writer, delimiter: false };
+            match ParsedRequest::parse(&frames) {
+                Some(ParsedRequest { request, delimiter }) => {
+                    answer.delimiter = delimiter;
+                    self.answer(request, answer).await?;
+                }
+                None => _ = self.ignored.fetch_add(1, Ordering::Relaxed),
+            }
+        }
+    }
+}
+
+impl ReplaySource {
+    async fn answer<W: AsyncWrite + Unpin>(
+        &self,
+        request: ReplayRequest<'_>,
+        mut answer: Answer<'_, W>,
+    ) -> io::Result<()> {
+        match request {
+            ReplayRequest::From(start) => {
+                // What is published meanwhile comes from the other socket.
+                let end = self.stream.lock().next();
+                let mut next = start;
+                loop {
+                    let message = self.stream.lock().first_in(next..end);
+                    let Some(message) = message else { break };
+                    answer.send(&[&message.number().to_be_bytes(), message.payload()]).await?;
+                    next = message.number() + 1;
+                }
+                answer.send(&[&END_OF_REPLAY.to_be_bytes(), b""]).await
+            }
+            ReplayRequest::Info => answer.send(&[INFO, &self.info()]).await,
+            ReplayRequest::Snapshot { cursor } => match &self.snapshot {
+                Some(snapshot) => {
+                    let (number, page) = self.page(snapshot, cursor).await?;
+                    let incarnation = self.incarnation.to_be_bytes();
+                    let frames = [SNAPSHOT, &incarnation, &number.to_be_bytes(), &page.1, &page.0];
+                    answer.send(&frames).await
+                }
+                None => {
+                    self.ignored.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    fn info(&self) -> Vec<u8> {
+        let (oldest, next, encoding) = {
+            let stream = self.stream.lock();
+            (stream.oldest(), stream.next(), stream.encoding().name())
+        };
+        let mut info = Vec::new();
+        let mut packer = Packer::new(&mut info);
+        packer.map(5).str("incarnation").uint(self.incarnation).str("encoding").str(encoding);
+        packer.str("oldest").uint(oldest).str("next").uint(next);
+        packer.str("snapshot").bool(self.snapshot.is_some());
+        info
+    }
+
+    /// The number from which on messages may change the page, its payload and the next cursor.
+    async fn page(
+        &self,
+        snapshot: &Arc<dyn Snapshot>,
+        cursor: &[u8],
+    ) -> io::Result<(u64, (Bytes, Vec<u8>))> {
+        let _turn = self.pages.acquire().await.map_err(io::Error::other)?;
+        let mut max_objects = MAX_PAGE_OBJECTS;
+        loop {
+            // Before the page is read: what it misses has this number or a higher one.
+            let number = self.stream.lock().next();
+            let (snapshot, cursor) = (Arc::clone(snapshot), cursor.to_vec());
+            let page = tokio::task::spawn_blocking(move || snapshot.page(&cursor, max_objects));
+            let SnapshotPage { objects, next } = page.await.map_err(io::Error::other)?;
+            if next.len() > MAX_CURSOR {
+                return Err(io::Error::other("a snapshot's cursor is too long"));
+            }
+            let payload = self.stream.lock().snapshot(unix_micros(), objects);
+            if payload.len() <= MAX_PAGE_BYTES || max_objects == 1 {
+                return Ok((number, (payload, next)));
+            }
+            max_objects /= 2;
+        }
+    }
+}
+
+/// The wall clock, in microseconds since 1970.
+pub(crate) fn unix_micros() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Where answers go, and in what form.
+struct Answer<'a, W> {
+    writer: &'a mut W,
+    delimiter: bool,
+}
+
+impl<W: AsyncWrite + Unpin> Answer<'_, W> {
+    async fn send(&mut self, frames: &[&[u8]]) -> io::Result<()> {
+        let mut out = Vec::new();
+        if self.delimiter {
+            wire::append_message(&mut out, &[&[&b""[..]], frames].concat());
+        } else {
+            wire::append_message(&mut out, frames);
+        }
+        write(self.writer, &out).await
+    }
+}
+
+async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    tokio::time::timeout(STALL_TIMEOUT, writer.write_all(bytes)).await?
+}

@@ -1,0 +1,119 @@
+//! Every encoding, replay and snapshots with libzmq and the decoders of real subscribers.
+//!
+//! The first run installs them, from the network, into an environment of its own below
+//! cargo's target directory; later runs find them there.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use common::{config, more, subscribers};
+use mc_events::{
+    BlockRemovedEvent, BlockStoreEvent, Encoding, EventSystem, Medium, Parts, PublisherConfig,
+    RemoveAllEvent, Replica, Snapshot, SnapshotPage, StoreEventInfo,
+};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/subscriber.py");
+const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/requirements.txt");
+const HASH: &str = "0x1122334455667788";
+
+fn run(what: &str, command: &mut Command) {
+    let ended = command.output().unwrap_or_else(|error| {
+        panic!("{what}: cannot run {command:?}: {error}; this test needs python3 with venv and pip")
+    });
+    assert!(
+        ended.status.success(),
+        "{what}: {command:?} ended with {}\n{}{}",
+        ended.status,
+        String::from_utf8_lossy(&ended.stdout),
+        String::from_utf8_lossy(&ended.stderr)
+    );
+}
+
+/// The interpreter of an environment that has the packages.
+fn python(dir: &Path) -> PathBuf {
+    let environment = dir.join("events-python");
+    let python = environment.join("bin/python");
+    // Written last: what a run left half done is begun anew, as is what other packages need.
+    let installed = environment.join("installed");
+    let packages = fs::read_to_string(PACKAGES).unwrap();
+    if fs::read_to_string(&installed).is_ok_and(|there| there == packages) {
+        return python;
+    }
+    let mut make = Command::new("python3");
+    run("making an environment", make.args(["-m", "venv", "--clear"]).arg(&environment));
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--requirement", PACKAGES]);
+    run("installing the packages, which needs a package index", &mut install);
+    fs::write(installed, packages).unwrap();
+    python
+}
+
+fn stored() -> BlockStoreEvent {
+    BlockStoreEvent {
+        key: HASH.into(),
+        replicas: vec![Replica { medium: Medium::Memory, location: "10.0.0.1:1".into() }],
+        store_event_info: StoreEventInfo {
+            model_name: "llama".into(),
+            block_size: 4,
+            block_hash: HASH.into(),
+            parent_block_hash: "7".into(),
+            token_ids: vec![1, 2, 3, 4],
+        },
+        ..BlockStoreEvent::default()
+    }
+}
+
+struct OneObject;
+
+impl Snapshot for OneObject {
+    fn page(&self, _: &[u8], _: usize) -> SnapshotPage {
+        SnapshotPage { objects: vec![stored()], next: Vec::new() }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn subscribers_on_libzmq_understand_every_encoding() {
+    let mooncake = Encoding::Mooncake { backend_id: "mooncake-0".into() };
+    let config = PublisherConfig {
+        topic: "s4".into(),
+        more_endpoints: vec![
+            more(mooncake, "mooncake"),
+            more(Encoding::Vllm, "vllm"),
+            more(Encoding::VllmPositional, "vllm-positional"),
+        ],
+        ..config(Encoding::S4)
+    };
+    let parts = Parts { snapshot: Some(Arc::new(OneObject)), ..Parts::default() };
+    let events = EventSystem::start_with(config, parts).await.unwrap();
+    let names = ["s4", "mooncake", "vllm", "vllm-positional"];
+    let arguments: Vec<String> = std::iter::zip(names, events.endpoints())
+        .map(|(name, bound)| {
+            let replay = bound.replay_endpoint.as_deref().unwrap();
+            let endpoint = &bound.endpoint;
+            format!(r#"{{"encoding": "{name}", "endpoint": "{endpoint}", "replay": "{replay}"}}"#)
+        })
+        .collect();
+    let python = tokio::task::spawn_blocking(|| python(Path::new(env!("CARGO_TARGET_TMPDIR"))));
+    let python = python.await.unwrap();
+    let script = tokio::task::spawn_blocking(move || {
+        let arguments = format!("[{}]", arguments.join(", "));
+        run("the subscriber", Command::new(python).arg(SCRIPT).arg(arguments));
+    });
+    subscribers(&events, names.len()).await;
+    assert!(events.publish(stored()).await);
+    let removed = BlockRemovedEvent {
+        key: HASH.into(),
+        medium: Some(Medium::Memory),
+        block_hash: HASH.into(),
+        ..BlockRemovedEvent::default()
+    };
+    assert!(events.publish(removed).await);
+    assert!(events.publish(RemoveAllEvent).await);
+    script.await.unwrap();
+}
