@@ -1,18 +1,16 @@
-"""Builds the package, as PEP 517 asks: maturin, and what maturin does not do.
+"""Builds the package with maturin, as a PEP 517 backend that adds:
 
-* The programs (`mc-master`, `mc-node`, `mc-ctl`) are built by cargo and go into the wheel as
-  scripts, so that an environment with the package has them in its `bin`; so does `mc-client`, the
-  former name of `mc-node`.
-* A wheel can be made for hosts older than this one, and for others, with the linker and the
-  headers of Zig.
-* The source distribution is the whole workspace: the package needs all of its crates.
+* The programs `mc-master`, `mc-node` and `mc-ctl`, built by cargo, as scripts of the wheel, which
+  installers put into the environment's `bin`; and `mc-client`, the former name of `mc-node`.
+* Wheels for older hosts and for other machines, with the linker and the headers of Zig.
+* A source distribution of the whole workspace, because the package needs all of its crates.
 
 Settings, with pip `--config-settings NAME=VALUE`:
 
 * `profile`: the cargo profile, instead of `wheel`; `dev` builds fastest.
 * `glibc`: the oldest glibc that the wheel must run with, `2.17` for example.
 * `target`: the Rust target, `aarch64-unknown-linux-gnu` for example; needs `glibc`.
-* `programs`: a directory, by its absolute path, that has the programs already.
+* `programs`: the absolute path of a directory with the built programs.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ Config = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class Settings:
-    """What is to be built, and how."""
+    """The settings of a build."""
 
     profile: str
     target: str | None
@@ -57,10 +55,10 @@ class Settings:
 
     @classmethod
     def of(cls, config: Config, *, profile: str) -> Settings:
-        """Reads what the caller set; `profile` is used when that says nothing.
+        """Reads the caller's settings; `profile` is the default profile.
 
         Raises:
-            ValueError: a setting is unknown, malformed, or not enough.
+            ValueError: a setting is unknown, malformed, or lacks another one.
         """
         rest = dict(config or {})
         settings = cls(
@@ -76,18 +74,18 @@ class Settings:
         if settings.glibc is not None and not re.fullmatch(r"\d+\.\d+", settings.glibc):
             raise ValueError(f"glibc must be a version, as 2.17, and not {settings.glibc!r}")
         if settings.target is not None and settings.glibc is None:
-            raise ValueError("target needs glibc: say which version that host has at least")
+            raise ValueError("target needs glibc: the oldest version that the wheel must run with")
         return settings
 
     @property
     def rust_target(self) -> str | None:
-        """The target to name to cargo; none if it is this host's, as it is."""
+        """The target for cargo; `None` for this host and its glibc."""
         if self.glibc is None:
             return None
         return self.target or f"{os.uname().machine}-unknown-linux-gnu"
 
     def maturin(self) -> dict[str, str]:
-        """The settings of maturin that say the same."""
+        """Returns maturin's form of these settings."""
         arguments = ["--profile", self.profile]
         if self.rust_target is not None and self.glibc is not None:
             tag = f"manylinux_{self.glibc.replace('.', '_')}"
@@ -95,7 +93,7 @@ class Settings:
         return {"build-args": " ".join(arguments)}
 
     def lay_out_programs(self) -> None:
-        """Puts the programs where maturin takes them from."""
+        """Copies the programs to maturin's data directory."""
         if self.programs is None:
             built = self.build_programs()
         else:
@@ -107,7 +105,7 @@ class Settings:
             shutil.copy2(built[name], scripts / name)
 
     def build_programs(self) -> dict[str, str]:
-        """Builds the programs, and tells where each is."""
+        """Builds the programs and returns their paths."""
         command = ["cargo", "build"]
         if self.rust_target is not None:
             command = ["cargo-zigbuild", "zigbuild", "--target", f"{self.rust_target}.{self.glibc}"]
@@ -127,9 +125,8 @@ class Settings:
 
 @contextmanager
 def _in_project() -> Iterator[None]:
-    """maturin works on the directory that it is in. That of the caller is another one when a
-    source distribution is built, whose root is the workspace. It looks for the data whatever it
-    does."""
+    """Changes to the project's directory, where maturin works: in a source distribution the
+    caller's directory is the workspace. maturin always requires the data directory."""
     DATA.mkdir(parents=True, exist_ok=True)
     before = Path.cwd()
     os.chdir(PROJECT)
@@ -188,8 +185,8 @@ def build_editable(
 
 
 def build_sdist(sdist_directory: str, config_settings: Config = None) -> str:
-    """The files of the workspace that git knows, with a `pyproject.toml` at their root that leads
-    here, and the metadata."""
+    """Packs the workspace's files in git, with a `pyproject.toml` at the root that refers to this
+    backend, and the metadata."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=WORKSPACE, check=True, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-//! Errors of the store as the numbers that Mooncake gives for them.
+//! The store's errors as Mooncake's error numbers.
 
 use std::error::Error;
 use std::fmt;
@@ -10,11 +10,10 @@ use mc_store::{CallError, ErrorCode, SegmentError, StartError, StoreError};
 /// Success.
 pub(crate) const OK: i32 = 0;
 
-/// Why a call failed, as a negative number of Mooncake.
+/// A failed call as one of Mooncake's negative error numbers.
 ///
-/// It is made of an error of the store, whose text, the causes behind it included, goes to the
-/// log then: as a warning, or as a detail when callers live with it, as with an object that is
-/// not there, or a full pool.
+/// Converting an error of the store logs its text and its causes: at level debug for outcomes that
+/// callers expect, such as a missing object or a full pool, and as a warning otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure(i32);
 
@@ -23,30 +22,30 @@ impl Failure {
     pub(crate) const INVALID_PARAMS: Self = Self::of(ErrorCode::InvalidParams);
     /// No object has the key.
     pub(crate) const NOT_FOUND: Self = Self::of(ErrorCode::ObjectNotFound);
-    /// The object went away while it was read, or another put has replaced it.
+    /// The object was removed or evicted while it was read, or another put has replaced it.
     pub(crate) const LEASE_EXPIRED: Self = Self::of(ErrorCode::LeaseExpired);
-    /// What is not said by any other number.
+    /// A failure without a number of its own.
     pub(crate) const INTERNAL: Self = Self::of(ErrorCode::Internal);
     /// A transfer failed.
     pub(crate) const TRANSFER: Self = Self::of(ErrorCode::TransferFail);
-    /// Whoever called does not wait any more.
+    /// The caller has stopped waiting.
     pub(crate) const GIVEN_UP: Self = Self::of(ErrorCode::Cancelled);
-    /// This kind of client does not do it.
+    /// This kind of client does not support the call.
     pub(crate) const NOT_SUPPORTED: Self = Self::of(ErrorCode::NotSupported);
 
-    /// The failure with this cause.
+    /// Returns the failure for an error code.
     pub(crate) const fn of(code: ErrorCode) -> Self {
         Self(code.reference_code())
     }
 
-    /// The number.
+    /// Returns Mooncake's number.
     pub(crate) const fn code(self) -> i32 {
         self.0
     }
 
-    /// Refuses arguments, and says in the log what is wrong with them.
+    /// Rejects arguments and logs the reason.
     pub(crate) fn refuse(why: impl fmt::Display) -> Self {
-        tracing::warn!("refused: {why}");
+        tracing::warn!("rejected: {why}");
         Self::INVALID_PARAMS
     }
 
@@ -67,19 +66,19 @@ impl Failure {
             | ErrorCode::AllLeased => tracing::debug!(%code, "{text}"),
             _ => tracing::warn!(%code, "{text}"),
         }
-        // Mooncake calls a bad key a bad argument.
+        // Mooncake reports an invalid key as an invalid argument.
         let code = if code == ErrorCode::InvalidKey { ErrorCode::InvalidParams } else { code };
         Self::of(code)
     }
 }
 
-/// Whether another put than the one that was asked for is there. Who asks for one put lives with
-/// that; a lease that is too short, which has the same number, should be seen.
+/// Returns whether another put has replaced the requested one. Callers that request one put expect
+/// that; a lease that is too short has the same number and should be visible in the log.
 fn is_replaced(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(StoreError::Replaced))
 }
 
-/// An error's text and those of the causes behind it.
+/// Displays an error and its causes.
 pub(crate) struct Chain<'a>(pub(crate) &'a dyn Error);
 
 impl fmt::Display for Chain<'_> {
@@ -89,7 +88,7 @@ impl fmt::Display for Chain<'_> {
         let mut cause = self.0.source();
         while let Some(error) = cause {
             let why = error.to_string();
-            // Some errors show their cause themselves.
+            // Some errors include the text of their cause.
             if !said.contains(&why) {
                 write!(f, ": {why}")?;
                 said = why;
@@ -105,8 +104,8 @@ macro_rules! failures {
         impl From<$error> for Failure {
             fn from(error: $error) -> Self {
                 $(
-                    // For callers it is all the same whether the store was closed before their
-                    // call or under it.
+                    // Callers get the same number whether the store was closed before or during
+                    // their call.
                     if matches!(error, $error::$closed) {
                         return Self::INVALID_PARAMS;
                     }
@@ -141,12 +140,12 @@ impl From<StartError> for Failure {
     }
 }
 
-/// The number of an outcome that says nothing else.
+/// Returns 0 for success, or the number of the failure.
 pub(crate) fn code_of(outcome: Result<(), Failure>) -> i32 {
     outcome.map_or_else(Failure::code, |()| OK)
 }
 
-/// A count, or the number of the failure.
+/// Returns the count, or the number of the failure.
 pub(crate) fn count_of(outcome: Result<u64, Failure>) -> i64 {
     match outcome {
         Ok(count) => i64::try_from(count).unwrap_or(i64::MAX),

@@ -1,70 +1,71 @@
-//! A client does not survive `fork`: its threads and its connections stay in the parent.
+//! Detects use of a client after `fork`: its threads and connections exist only in the parent.
 
 use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// How many forks lie between the process that loaded this library and this one.
+/// The number of forks between the process that loaded this library and the current process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn count_fork() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The process that made something.
+/// The process in which a value was made; tells whether the value was inherited through a fork.
 ///
-/// Forks are counted instead of asking for the process's number, which is a system call.
+/// Counts forks, because reading the process id is a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home(u32);
+pub(crate) struct ProcessGuard(u32);
 
-impl Home {
-    /// This process.
-    pub(crate) fn here() -> Self {
+impl ProcessGuard {
+    /// Returns a guard of the current process.
+    pub(crate) fn current() -> Self {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
-            // SAFETY: the handler only adds to an atomic number, which is allowed in the child
+            // SAFETY: the handler only adds to an atomic integer, which is allowed in the child
             // of a process with threads.
             let refused = unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
-            assert_eq!(refused, 0, "no memory to be told of forks");
+            assert_eq!(refused, 0, "no memory for a fork handler");
         });
         Self(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether this process is another one, forked from the one that made it.
-    pub(crate) fn was_left(self) -> bool {
+    /// Returns whether the value was made in a parent process.
+    pub(crate) fn is_inherited(self) -> bool {
         self.0 != GENERATION.load(Ordering::Relaxed)
     }
 }
 
-/// A value of which every process has one of its own, which begins as the default.
+/// A value of its own for each process, initially the default.
 ///
-/// A thread of the parent may have held a lock in it when it was forked; in the child nobody
-/// would ever free that. So the child begins with another one and leaves the parent's alone.
-pub(crate) struct PerProcess<T>(AtomicPtr<(Home, T)>);
+/// A thread of the parent may have held a lock inside the value at the fork, and no thread of
+/// the child would ever release that lock. So the child makes a new value and never touches the
+/// parent's.
+pub(crate) struct PerProcess<T>(AtomicPtr<(ProcessGuard, T)>);
 
 impl<T: Default + Sync> PerProcess<T> {
     pub(crate) const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// That of this process.
+    /// Returns the value of the current process.
     pub(crate) fn get(&'static self) -> &'static T {
         loop {
             let known = self.0.load(Ordering::Acquire);
-            // SAFETY: the pointer is null or of a box that `make` leaked.
+            // SAFETY: the pointer is null or points to a box that `make` leaked.
             match unsafe { known.as_ref() } {
-                Some((home, value)) if !home.was_left() => return value,
+                Some((process, value)) if !process.is_inherited() => return value,
                 _ => self.make(known),
             }
         }
     }
 
     #[cold]
-    fn make(&self, known: *mut (Home, T)) {
-        let own = Box::into_raw(Box::new((Home::here(), T::default())));
+    fn make(&self, known: *mut (ProcessGuard, T)) {
+        let own = Box::into_raw(Box::new((ProcessGuard::current(), T::default())));
         let set = self.0.compare_exchange(known, own, Ordering::AcqRel, Ordering::Relaxed);
         if set.is_err() {
-            // SAFETY: nobody else was given the box that was made here.
+            // SAFETY: the pointer to this box was not published.
             drop(unsafe { Box::from_raw(own) });
         }
     }

@@ -1,31 +1,31 @@
-//! Calls that wait end when a signal's handler raises, as Ctrl-C's does.
+//! Ends a waiting call when a signal's handler raises, as that of Ctrl-C does.
 
 use std::cell::Cell;
 
 use pyo3::prelude::*;
 
 thread_local! {
-    /// What a handler of a signal has raised during the call of this thread.
+    /// The exception that a signal's handler raised during this thread's call.
     static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
 }
 
 /// Runs `work` with the interpreter released.
 ///
 /// # Errors
-/// What a signal's handler raised while it waited, and what it answers is dropped then.
+/// The exception that a signal's handler raised meanwhile; the result of `work` is dropped then.
 pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
-    let answer = py.detach(work);
+    let result = py.detach(work);
     match RAISED.take() {
-        None => Ok(answer),
+        None => Ok(result),
         Some(raised) => Err(raised),
     }
 }
 
-/// Runs the handlers of signals that have come; whether one of them has raised something, which
-/// [`detached`] then finds. For threads that have released the interpreter by it; only the main
-/// one handles signals.
+/// Runs the handlers of pending signals and returns whether one of them raised an exception, which
+/// [`detached`] then returns. For threads that have released the interpreter in [`detached`]; only
+/// the main thread handles signals.
 pub(crate) fn is_interrupted() -> bool {
-    // Not while the interpreter ends: nobody is interrupted by anything then.
+    // Not while the interpreter ends: it handles no signals then.
     let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
     let interrupted = raised.is_some();
     if interrupted {

@@ -1,4 +1,4 @@
-//! Arguments that are many: the items of a list, or of whatever else has some.
+//! Arguments with many items: lists and other iterables.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,18 +10,18 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 
-/// Most items of one argument, which an iterator without an end reaches in about a second.
-const MOST: usize = 1 << 22;
+/// The most items of one argument; an endless iterator reaches it in about a second.
+const MAX_ITEMS: usize = 1 << 22;
 
-/// After how many items a signal is looked for: an iterator may take its time.
-const LOOK: usize = 1 << 10;
+/// The number of items between two checks for signals: an iterator may be slow.
+const SIGNAL_CHECK_INTERVAL: usize = 1 << 10;
 
-/// What `take` makes of each item that an iterable gives. A list knows how many it has; of
-/// anything else that is not believed, for memory would be taken for as many as it claims.
+/// Collects the results of `take` for the items of an iterable. Reserves memory in advance only for
+/// lists and tuples: other types may claim any length.
 ///
 /// # Errors
-/// What the iterable, `take`, or the handler of a signal raises; a `ValueError` when there are
-/// more than [`MOST`], and a `MemoryError` when they do not fit.
+/// The exception that the iterable, `take`, or a signal's handler raises; a `ValueError` for more
+/// than [`MAX_ITEMS`] items, and a `MemoryError` when they do not fit in memory.
 pub(crate) fn gather<'py, T>(
     iterable: &Bound<'py, PyAny>,
     mut take: impl FnMut(Bound<'py, PyAny>) -> PyResult<T>,
@@ -33,7 +33,7 @@ pub(crate) fn gather<'py, T>(
     for item in iterable.try_iter()? {
         reserve(&mut items, 1)?;
         items.push(take(item?)?);
-        if items.len().is_multiple_of(LOOK) {
+        if items.len().is_multiple_of(SIGNAL_CHECK_INTERVAL) {
             iterable.py().check_signals()?;
         }
     }
@@ -45,8 +45,8 @@ fn is_list(object: &Bound<'_, PyAny>) -> bool {
 }
 
 fn reserve<T>(items: &mut Vec<T>, more: usize) -> PyResult<()> {
-    if items.len() + more > MOST {
-        return Err(PyValueError::new_err(format!("there are more than {MOST} items")));
+    if items.len() + more > MAX_ITEMS {
+        return Err(PyValueError::new_err(format!("there are more than {MAX_ITEMS} items")));
     }
     items.try_reserve(more).map_err(|_| PyMemoryError::new_err(()))
 }

@@ -28,8 +28,8 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        // Forks are counted from here on.
-        crate::fork::Home::here();
+        // Starts to count forks.
+        crate::fork::ProcessGuard::current();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         let register = module.py().import("atexit")?.getattr("register")?;
         for hook in ["_shut_down_stores", "_leave_all"] {

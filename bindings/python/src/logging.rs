@@ -1,17 +1,16 @@
-//! What the native code has to say, on standard error.
+//! The native code's log, on standard error.
 
 use std::io::{self, Write};
 use std::sync::Once;
 
 use tracing_subscriber::EnvFilter;
 
-/// Variables that set the level, the first that is set decides: those of the programs of this
-/// store, and of this package. The value is a level such as `debug`, or a list of levels by
-/// target, `warn,mc_store=debug`.
+/// Variables that set the log level; the first one that is set decides. The value is a level such as
+/// `debug`, or a list of levels by target, `warn,mc_store=debug`.
 const LEVELS: [&str; 4] = ["MC_LOG", "MC_STORE_LOG", "MC_LOG_LEVEL", "MC_YLT_LOG_LEVEL"];
 
-/// Has warnings and errors, or what the environment asks for, written to standard error. Leaves
-/// alone what a program that embeds the interpreter has set up.
+/// Writes warnings and errors, or the levels that the environment sets, to standard error. Keeps
+/// the subscriber of a program that embeds the interpreter and has set one up.
 pub(crate) fn set_up() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
@@ -21,7 +20,7 @@ pub(crate) fn set_up() {
         let filter = EnvFilter::try_new(text.as_deref().unwrap_or("warn"));
         let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn"));
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| StandardError);
-        // Somebody else's is as good.
+        // Fails if the program has set up another subscriber, which stays.
         let _ = lines.with_ansi(false).try_init();
     });
 }
@@ -32,7 +31,7 @@ struct StandardError;
 
 impl Write for StandardError {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // SAFETY: the system only reads the bytes, all of which are there.
+        // SAFETY: the system only reads the bytes, all of which are valid.
         let written =
             unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
         usize::try_from(written).map_err(|_| io::Error::last_os_error())

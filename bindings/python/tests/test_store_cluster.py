@@ -553,7 +553,7 @@ def test_enumerations_are_those_of_the_reference_system() -> None:
     assert len({SoftPinAction(1), SoftPinAction.ENABLE}) == 1
     assert SoftPinAction.ENABLE != 1  # type: ignore[comparison-overlap]
     assert pickle.loads(pickle.dumps(TaskStatus.SUCCESS)) == TaskStatus.SUCCESS
-    with pytest.raises(ValueError, match="9 is no SoftPinAction"):
+    with pytest.raises(ValueError, match="9 is not a SoftPinAction"):
         SoftPinAction(9)
     assert module.PROCESSING == TaskStatus.PROCESSING
     assert module.COMPLETE == ReplicaStatus.COMPLETE

@@ -6,10 +6,10 @@
 ...     bytes(store["greeting"])
 b'hello from the pool'
 
-:class:`Client` joins a cluster, :class:`AsyncClient` does so for asyncio, and :func:`local` makes
-one inside this process. What they raise is in :mod:`mc_store.exceptions`, what they report in
-:mod:`mc_store.reports`. Programs that are written for Mooncake find its modules in
-:mod:`mc_store.mooncake`, or under their own names after :func:`install_as_mooncake`.
+:class:`Client` joins a cluster, :class:`AsyncClient` does so for asyncio, and :func:`local` starts
+a cluster in this process. :mod:`mc_store.exceptions` has their exceptions, :mod:`mc_store.reports`
+their reports. :mod:`mc_store.mooncake` has Mooncake's modules, which programs for Mooncake can
+import under their own names after :func:`install_as_mooncake`.
 """
 
 from __future__ import annotations
@@ -78,11 +78,10 @@ __all__ = [
     "local",
 ]
 
-# Imported when they are first asked for, so that a program that uses the classes above alone
-# does not pay for them.
+# Imported on first use, so that programs that only use the classes above do not load them.
 _OF_MOONCAKE = {"MooncakeDistributedStore", "ReplicateConfig"}
 
-# Type checkers would take this to mean that every name exists.
+# For type checkers this would mean that every name exists.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
@@ -100,17 +99,17 @@ def __dir__() -> list[str]:
 
 
 def install_as_mooncake(*, force: bool = False) -> None:
-    """Make ``import mooncake`` and ``from mooncake.store import ...`` give ``mc_store.mooncake``.
+    """Make ``mc_store.mooncake`` importable as ``mooncake``, in this process.
 
-    The top-level modules of older releases, ``distributed_object_store`` and
-    ``mooncake_vllm_adaptor``, are there after it, too.
+    The modules of older releases, ``distributed_object_store`` and ``mooncake_vllm_adaptor``,
+    become importable, too.
 
-    It lasts for this process; call it before whatever imports ``mooncake``. Calling it again does
-    nothing. Modules are imported when they are asked for, and are the same objects by both names.
+    Call it before the first import of ``mooncake``; further calls have no effect. Modules are
+    imported on first use, and are the same objects under both names.
 
-    If a package of one of these names that is not ours is imported or installed, ``ImportError`` is
-    raised, so that nobody gets another store than the one installed. With ``force`` it is hidden,
-    and forgotten if it was imported; what was taken out of it before stays what it was.
+    Raises ``ImportError`` if another package with one of these names is imported or installed, so
+    that a program does not get a different store than the installed one. ``force`` hides that
+    package and removes its imported modules; objects that were imported from it before stay.
     """
     from mc_store import _shim
 

@@ -1,4 +1,4 @@
-"""The programs that come with the package: ``mc-master``, ``mc-node``, ..."""
+"""The programs of the package: ``mc-master``, ``mc-node``, ..."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _DISTRIBUTION = "mc-store"
 
 
 def find(name: str) -> Path:
-    """The program ``name``: the one installed with this package, else the first on ``PATH``.
+    """Return the program ``name`` installed with this package, or else the first on ``PATH``.
 
-    Raises ``FileNotFoundError``, naming the places, if there is none.
+    Raises ``FileNotFoundError``, with the searched places, if there is none.
     """
     places: list[Path] = []
     for candidate in _candidates(name):
@@ -38,7 +38,7 @@ def find(name: str) -> Path:
 def execute(name: str) -> NoReturn:
     """Become the program ``name`` with this process's arguments; the process id stays.
 
-    Ends the process with status 127 and a message if there is no such program.
+    Exits with status 127 and a message if there is no such program.
     """
     try:
         program = find(name)
@@ -61,7 +61,7 @@ def client() -> NoReturn:
 
 
 def _candidates(name: str) -> Iterator[Path]:
-    # What the installer wrote down is certain even for --user, --target or --prefix.
+    # The installer's record is right also for --user, --target and --prefix.
     try:
         for file in importlib.metadata.files(_DISTRIBUTION) or ():
             if file.name == name:

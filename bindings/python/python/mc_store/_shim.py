@@ -89,7 +89,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.InspectLoader):
-    """Gives the module that has another name, as it is."""
+    """Loads a module under a second name by returning the module object itself."""
 
     def __init__(self, real: ModuleSpec) -> None:
         self._real = real

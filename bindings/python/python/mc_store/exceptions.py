@@ -1,9 +1,9 @@
-"""Why a call of the store failed: one class for each family of causes.
+"""Exceptions of the store: one class for each family of causes.
 
-Every exception of :class:`mc_store.Client` and :class:`mc_store.AsyncClient` that comes from
-the store is a :class:`StoreError`. Its subclasses are also the built-in exceptions that Python
-programs expect: a missing key is a :class:`KeyError`, a wrong argument a :class:`ValueError`,
-a peer that is away a :class:`ConnectionError`.
+Every error of the store that :class:`mc_store.Client` and :class:`mc_store.AsyncClient` raise is a
+:class:`StoreError`. Its subclasses are also the built-in exceptions that Python programs expect: a
+missing key is a :class:`KeyError`, an invalid argument a :class:`ValueError`, an unreachable peer a
+:class:`ConnectionError`.
 
 Arguments of a wrong *type* raise :class:`TypeError`, as everywhere in Python.
 """
@@ -39,19 +39,19 @@ __all__ = [
 class StoreError(Exception):
     """A call of the store failed.
 
-    ``str()`` of it tells what happened, what caused that, and what to do about it.
+    ``str()`` returns what happened, the cause, and the remedy.
     """
 
     message: str
-    """What happened, in words."""
+    """The text of the error."""
     code: int
-    """The cause's number, always negative; the same number in every language and log."""
+    """The error code, always negative; the same in every language and log."""
     name: str
-    """The cause's name in logs and metrics, such as ``"OBJECT_NOT_FOUND"``."""
+    """The error's name in logs and metrics, such as ``"OBJECT_NOT_FOUND"``."""
     retryable: bool
-    """Whether the same call may succeed later without anybody's help."""
+    """Whether the same call may succeed later."""
     key: str | None
-    """The object that the call was about, if it was about one."""
+    """The key of the object, if the call was about one."""
 
     def __init__(
         self,
@@ -61,8 +61,7 @@ class StoreError(Exception):
         retryable: bool = False,
         key: str | None = None,
     ) -> None:
-        # One argument only, whatever built-in class the subclass is: OSError takes two for
-        # an errno and its text.
+        # Only one argument: with two, OSError, the base of some subclasses, sets its errno.
         super().__init__(message)
         self.message = message
         self.code = code
@@ -79,7 +78,7 @@ class StoreError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         arguments = (self.message, self.code, self.name, self.retryable, self.key)
-        # With what was added later, such as notes.
+        # With attributes that were added later, such as notes.
         return type(self), arguments, self.__dict__
 
 
@@ -92,23 +91,23 @@ class NotReady(NotFound):
 
 
 class AlreadyExists(StoreError):
-    """What was to be made is there already, or is being made by somebody else."""
+    """The object or segment exists already, or another client is creating it."""
 
 
 class InvalidArgument(StoreError, ValueError):
-    """A key, a size, a range, a pattern or a setting that cannot be meant."""
+    """A key, a size, a range, a pattern or a setting is invalid."""
 
 
 class NoSpace(StoreError):
-    """There is no room for the object; each cause has its subclass."""
+    """There is no space for the object; each cause has a subclass."""
 
 
 class Full(NoSpace):
-    """No segment has room, and nothing more can be evicted."""
+    """No segment has enough space, and nothing more can be evicted."""
 
 
 class Fragmented(NoSpace):
-    """Enough bytes are free, but not next to each other."""
+    """Enough bytes are free, but they are not contiguous."""
 
 
 class TooFewSegments(NoSpace):
@@ -116,27 +115,27 @@ class TooFewSegments(NoSpace):
 
 
 class AllLeased(NoSpace):
-    """There would be room, but everything that could be evicted is being read."""
+    """Eviction could make space, but leases protect all candidates."""
 
 
 class QuotaExceeded(NoSpace):
-    """The tenant has as many bytes as its quota allows."""
+    """The put would exceed the tenant's quota."""
 
 
 class Leased(StoreError):
-    """Somebody may be reading the object, so that it cannot be removed now."""
+    """A lease protects the object from removal now: a client may be reading it."""
 
 
 class LeaseExpired(StoreError):
-    """The object went away while it was read: the read took longer than its lease."""
+    """The object was removed or evicted during the read, which took longer than its lease."""
 
 
 class Conflict(StoreError):
-    """Somebody else writes, copies, moves or removes the object at this moment."""
+    """Another client is writing, copying, moving or removing the object."""
 
 
 class Corrupt(StoreError):
-    """The bytes read are not the bytes that were put, in any replica."""
+    """No replica has the bytes that were put: their checksums differ."""
 
 
 class Unreachable(StoreError, ConnectionError):
@@ -144,24 +143,24 @@ class Unreachable(StoreError, ConnectionError):
 
 
 class TransferFailed(StoreError, ConnectionError):
-    """Bytes could not be moved to or from the nodes that hold the object."""
+    """A transfer to or from the nodes that hold the object failed."""
 
 
 class Timeout(StoreError, TimeoutError):
-    """No answer came in time, or what was waited for did not happen in time."""
+    """No answer arrived in time, or an awaited event did not happen in time."""
 
 
 class Overloaded(StoreError):
-    """The other side is busy beyond its limits; try again later."""
+    """The peer has reached its limits; try again later."""
 
 
 class PermissionDenied(StoreError, PermissionError):
-    """The caller is not known, or may not do this."""
+    """The caller is unknown, or its role does not permit the call."""
 
 
 class Unsupported(StoreError):
-    """The other side does not offer the operation, or speaks another version."""
+    """The peer does not support the operation or the protocol version."""
 
 
 class Closed(StoreError):
-    """The client is closed, or belongs to the process that this one was forked from."""
+    """The client is closed, or belongs to the parent of a forked process."""

@@ -1,6 +1,6 @@
-"""What the store tells of itself: objects, segments, tasks, the cluster, a client's figures.
+"""The store's reports: objects, segments, tasks, the cluster, a client's metrics.
 
-All are immutable data classes. Identities are UUIDs as text, times are seconds, sizes are
+All are immutable data classes. Ids are UUIDs as strings, times are in seconds, sizes in
 bytes. Later versions may add fields.
 """
 
@@ -31,22 +31,22 @@ class Segment:
     """A segment that a client contributes now."""
 
     id: str
-    """The master's id for it."""
+    """The segment's id."""
     name: str
-    """The name by which puts can prefer it."""
+    """The name by which puts can prefer the segment."""
     size: int
     """Its size in bytes."""
     medium: str
-    """What its memory is: ``dram``, ``ssd`` or ``vram``."""
+    """Its medium: ``dram``, ``ssd`` or ``vram``."""
     endpoint: str
-    """Where its bytes are served."""
+    """The endpoint that serves its bytes."""
     leaves_in: float | None
-    """In how many seconds it goes, if it is to."""
+    """Seconds until the segment is unmounted; ``None`` if that is not scheduled."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """A segment, as the master sees it."""
+    """The master's report of a segment."""
 
     name: str
     """Its name."""
@@ -55,90 +55,90 @@ class SegmentReport:
     client: str
     """The id of the client that contributes it."""
     endpoint: str
-    """Where its bytes are served."""
+    """The endpoint that serves its bytes."""
     status: str
     """``ok``, ``draining``, ``drained``, ``gracefully_unmounting``, ``unmounted`` or
     ``suspended``."""
     is_suspect: bool
-    """Whether clients could not reach it since its client was last heard of: nothing new is put
-    there."""
+    """Whether clients could not reach the segment since the last heartbeat of its client: nothing
+    new is put there."""
     size: int
     """Its size in bytes."""
     used: int
     """Bytes allocated in it."""
     largest_free: int
-    """Its longest free run of bytes, at least."""
+    """A lower bound of its largest contiguous free space, in bytes."""
     allocations: int
     """Live allocations in it."""
     medium: str
-    """What its memory is: ``dram``, ``ssd`` or ``vram``."""
+    """Its medium: ``dram``, ``ssd`` or ``vram``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """The master's totals. What is counted is counted since it began."""
+    """The master's totals. Counters start at zero with the master."""
 
     segments: tuple[SegmentReport, ...]
-    """Every segment, suspended ones included."""
+    """All segments, including suspended ones."""
     objects: int
-    """Objects, unfinished ones included."""
+    """Objects, including unfinished ones."""
     processing: int
-    """Objects whose put is under way."""
+    """Objects whose put has not ended."""
     transfers: int
     """Objects that are being copied or moved."""
     drain_jobs: int
-    """Drain jobs at work."""
+    """Active drain jobs."""
     tasks_pending: int
-    """Tasks that wait for their nodes."""
+    """Queued tasks."""
     tasks_processing: int
     """Tasks that nodes work on."""
     tasks_finished: int
-    """Tasks that have ended and are still known."""
+    """Ended tasks that can still be queried."""
     soft_pinned: int
-    """Objects soft-pinned now or when last looked at."""
+    """Soft-pinned objects; pins that expired since the last check are included."""
     key_bytes: int
-    """Bytes of the master's own memory that the texts of the keys take."""
+    """Bytes of the master's memory for the texts of the keys."""
     used: int
-    """Bytes allocated in all segments that can be read."""
+    """Bytes allocated in all readable segments."""
     capacity: int
-    """Bytes in all segments that can be read."""
+    """Total size of all readable segments."""
     clients: int
     """Clients with a mounted segment."""
     evicted_objects: int
     """Objects evicted."""
     evicted_bytes: int
-    """Bytes of those objects, all replicas counted."""
+    """Bytes of evicted objects, including all replicas."""
     put_starts: int
-    """Puts begun."""
+    """Puts started."""
     put_ends: int
     """Puts ended."""
     put_revokes: int
     """Puts revoked."""
     put_start_no_room: int
-    """Puts refused for lack of space, each once however often it was tried again."""
+    """Puts rejected for lack of space; retries are not counted."""
     put_start_retries: int
-    """Further attempts of such puts that were refused, too."""
+    """Rejected retries of such puts."""
     puts_discarded: int
-    """Unfinished puts given up after their time-out."""
+    """Unfinished puts discarded after their timeout."""
     get_hits: int
     """Reads that found the object."""
     get_misses: int
-    """Reads that did not."""
+    """Reads that did not find the object."""
     exist_hits: int
-    """Keys asked about by exist or by a longest prefix that could be read."""
+    """Lookups by exist and by longest prefixes that found a readable object."""
     exist_misses: int
-    """Keys asked about that could not. A longest prefix asks no further than the first."""
+    """Lookups that found no readable object. A longest prefix ends at its first miss."""
     removed_objects: int
     """Objects removed on request."""
     expired_objects: int
     """Objects that expired after they were read."""
     expired_clients: int
-    """Clients given up for dead."""
+    """Clients that timed out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A copy of an object in memory."""
+    """A replica of an object in memory."""
 
     status: str
     """``initialized``, ``processing``, ``complete``, ``removed``, ``failed`` or
@@ -151,29 +151,29 @@ class Replica:
     segment_id: str
     """The id of its segment."""
     endpoint: str
-    """Where that segment's bytes are served."""
+    """The endpoint that serves its segment."""
     offset: int
-    """Where it begins in the segment."""
+    """Its offset in the segment."""
     size: int
     """Its length in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalDisk:
-    """A client's own disk that an object is on."""
+    """A client's local disk with a replica of an object."""
 
     client: str
     """The id of the client."""
     endpoint: str
-    """Where it serves what is on its disk."""
+    """The endpoint that serves the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectDescription:
-    """Everything about one object."""
+    """The description of an object."""
 
     generation: int
-    """The put that the object came from; later puts have larger numbers."""
+    """The number of the object's put; later puts have larger numbers."""
     owner: str
     """The id of the client that put it."""
     size: int
@@ -181,132 +181,132 @@ class ObjectDescription:
     slices: tuple[int, ...]
     """The lengths of its slices, each of which has a checksum."""
     replicas: tuple[Replica, ...]
-    """Its copies in memory, in every state."""
+    """Its replicas in memory, in every state."""
     disk: str | None
-    """The state of its file on the shared tier, if it has one; as of a replica."""
+    """The state of its file on the shared tier, as of a replica; ``None`` without a file."""
     local_disks: tuple[LocalDisk, ...]
-    """Clients' own disks that it is on."""
+    """The clients' local disks with the object."""
     lease: float
-    """For how many seconds it is kept for readers; 0 when it is not."""
+    """Seconds for which leases still protect the object; 0 without a lease."""
     soft_pinned: bool
     """Whether it is soft-pinned now."""
     idle: float
-    """Seconds since the last access, or since the put when there was none."""
+    """Seconds since the last access, or since the put if there was no access."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptBy:
-    """A reason for which an object is not evicted now."""
+    """A reason why an object is not evicted now."""
 
     reason: str
     """``unfinished``, ``lease``, ``soft_pin``, ``hard_pin``, ``copy``, ``move``, ``group``,
     ``offload`` or ``no_room_to_gain``."""
     seconds: float | None
-    """How long that lasts, for ``unfinished`` how long it has; ``None`` without a time."""
+    """The remaining seconds, for ``unfinished`` the age; ``None`` if the reason has no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something that happened to a key."""
+    """An event in the history of a key."""
 
     ago: float
-    """How many seconds ago."""
+    """Seconds since the event."""
     event: str
     """``removed``, ``evicted``, ``segment_lost``, ``replaced``, ``disk_lost``, ``expired``,
     ``damaged``, or ``refused`` for a put."""
     generation: int | None
-    """The put of the object that went; ``None`` for a refusal."""
+    """The put of the removed object; ``None`` for ``refused``."""
     code: int | None
-    """The cause of a refusal, see :attr:`mc_store.StoreError.code`."""
+    """The error code for ``refused``, see :attr:`mc_store.StoreError.code`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a key is as it is."""
+    """An explanation of a key's state."""
 
     object: ObjectDescription | None
     """The object, if there is one."""
     kept_by: tuple[KeptBy, ...]
-    """What keeps it from being evicted; empty when nothing does."""
+    """The reasons why the object is not evicted now; empty if it can be evicted."""
     history: tuple[Happening, ...]
-    """What happened to earlier objects of the key and to puts of it, the latest first, as far
-    as the master remembers."""
+    """Events of earlier objects and of puts of the key, the latest first, as far as the master
+    keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A copy or move that the master has given to a node."""
+    """A copy or move that the master has assigned to a node."""
 
     id: str
-    """Its identity."""
+    """Its id."""
     kind: str
     """``copy`` or ``move``."""
     key: str
     """The object's key."""
     source: str
-    """The name of the segment that is read."""
+    """The name of the source segment."""
     targets: tuple[str, ...]
-    """The names of the segments that are written."""
+    """The names of the target segments."""
     status: str
     """``pending``, ``processing``, ``success`` or ``failed``."""
     client: str
-    """The id of the client that is to do it."""
+    """The id of the client that carries out the task."""
     age: float
     """Seconds since it was created."""
     unchanged: float
     """Seconds since its status or its node last changed."""
     outcome: str
-    """How it ended, in words; empty before."""
+    """The outcome as text; empty until the task ends."""
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether the task has ended, with success or not."""
         return self.status in ("success", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """What a drain came to."""
+    """The result of a drain."""
 
     complete: bool
-    """Whether the segments are empty, so that nothing is lost when they go."""
+    """Whether the segments are empty, so that unmounting them loses nothing."""
     moved: int
-    """Objects that were moved elsewhere."""
+    """Objects that were moved."""
     moved_bytes: int
-    """Bytes of those."""
+    """Bytes of the moved objects."""
     blocked: int
-    """Objects seen last that could not be moved yet."""
+    """Objects that could not be moved yet at the last check."""
     failed: int
     """Objects whose move failed too often."""
     outcome: str
-    """What there is to say; empty when all went well."""
+    """Details as text; empty after success."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationMetrics:
-    """What the calls of one operation came to."""
+    """The metrics of one operation."""
 
     calls: int
-    """Calls that have ended, whatever their outcome."""
+    """Calls that have ended, with any outcome."""
     objects: int
-    """Objects that they were about."""
+    """Objects of these calls."""
     bytes: int
-    """Bytes of the objects that were read or stored."""
+    """Bytes of the objects read or stored."""
     abandoned: int
-    """Calls that were given up before they ended."""
+    """Calls that were abandoned before they ended."""
     failures: dict[str, int]
-    """Objects that failed, by the name of the cause."""
+    """Failed objects, by error name."""
     seconds: float
-    """How long the calls took together."""
+    """The total time of the calls."""
     p50: float | None
-    """Seconds within which half of them were done; ``None`` before the first."""
+    """The median latency in seconds; ``None`` before the first call."""
     p99: float | None
-    """Seconds within which 99 of 100 were done; ``None`` before the first."""
+    """The 99th percentile of the latency in seconds; ``None`` before the first call."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathMetrics:
-    """Bytes that took one way."""
+    """Bytes transferred over one path."""
 
     read: int
     """Bytes read."""
@@ -316,17 +316,17 @@ class PathMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a client has counted since it was connected."""
+    """A client's metrics since it was connected."""
 
     operations: dict[str, OperationMetrics]
-    """Each operation that was called, such as ``"get"`` or ``"batch_put"``."""
+    """Metrics by operation, such as ``"get"`` or ``"batch_put"``."""
     paths: dict[str, PathMetrics]
-    """Bytes by the way that they took: ``own_memory``, ``shared_memory``, ``tcp``."""
+    """Bytes by path: ``own_memory``, ``shared_memory``, ``tcp``."""
     tasks_done: int
-    """Copies and moves that were done for the master."""
+    """Successful tasks of the master: copies and moves."""
     tasks_failed: int
-    """Those that failed."""
+    """Failed tasks."""
     hot_cache_hits: int
-    """Objects that the hot cache had."""
+    """Objects found in the hot cache."""
     hot_cache_misses: int
-    """Objects that it had not."""
+    """Objects not found in the hot cache."""

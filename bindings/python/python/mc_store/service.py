@@ -4,8 +4,9 @@
 
     python -m mc_store.service --config node.json --port 8080
 
-It contributes memory as ``node.json`` says (:mod:`mc_store.mooncake.mooncake_config`) and answers
-requests about objects and memory; ``GET /`` lists them. Needs the extra ``mc-store[service]``.
+It contributes memory according to ``node.json`` (:mod:`mc_store.mooncake.mooncake_config`) and
+serves requests for objects and memory; ``GET /`` lists them. Requires the extra
+``mc-store[service]``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; its exit status: 0 after a signal, 1 if it could not start."""
+    """Run the program. Returns the exit status: 0 after a signal, 1 if it could not start."""
     options = _parser().parse_args(arguments)
     if importlib.util.find_spec("aiohttp") is None:
         print(
@@ -58,14 +59,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (%(default)s)")
     parser.add_argument(
-        "--port", type=int, default=8080, help="port to listen on, 0 for a free one (%(default)s)"
+        "--port", type=int, default=8080, help="port to listen on, 0 for a free port (%(default)s)"
     )
     parser.add_argument(
         "--max-wait-time",
         metavar="SECONDS",
         type=float,
         default=60.0,
-        help="how long to go on trying to join the store (%(default)s)",
+        help="time limit for joining the store (%(default)s)",
     )
     return parser
 

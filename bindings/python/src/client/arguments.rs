@@ -1,4 +1,4 @@
-//! Arguments of calls, checked as they are taken from Python.
+//! Arguments of calls, checked when they are converted from Python.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMapping, PyString};
 use super::value::Value;
 use crate::items::gather;
 
-/// Most bytes of the texts of one argument, as much as a million keys of the longest kind.
-const MOST_TEXT: usize = 1 << 30;
+/// The most bytes of the strings of one argument: a million keys of the maximum length.
+const MAX_TEXT: usize = 1 << 30;
 
-/// Longest time that an argument may name.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The longest time that an argument may have.
+const MAX_TIME: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// A number of bytes, or a text such as `"16MB"`.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +27,9 @@ impl<'py> FromPyObject<'_, 'py> for Size {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(text) = object.cast::<PyString>() {
             let text = text.to_cow()?;
-            let size = text
-                .parse()
-                .map_err(|error| PyValueError::new_err(format!("{text:?} is no size: {error}")))?;
+            let size = text.parse().map_err(|error| {
+                PyValueError::new_err(format!("{text:?} is not a size: {error}"))
+            })?;
             return Ok(Self(size));
         }
         Ok(Self(ByteSize::bytes(object.extract()?)))
@@ -46,16 +46,16 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let seconds: f64 = object.extract()?;
         match Duration::try_from_secs_f64(seconds) {
-            Ok(time) if time <= LONGEST => Ok(Self(time)),
+            Ok(time) if time <= MAX_TIME => Ok(Self(time)),
             _ => Err(PyValueError::new_err(format!(
-                "{seconds} is no time in seconds; it is between 0 and {}",
-                LONGEST.as_secs()
+                "{seconds} is not a time in seconds; give a number from 0 to {}",
+                MAX_TIME.as_secs()
             ))),
         }
     }
 }
 
-/// Several texts: any iterable but a text itself, which would be taken apart into
+/// Several strings: any iterable except a string itself, which would be split into
 /// characters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Texts(pub(super) Vec<String>);
@@ -71,12 +71,12 @@ impl<'py> FromPyObject<'_, 'py> for Texts {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         refuse_text(object)?;
-        let mut room = Room::default();
-        gather(&object, |text| room.text(&text)).map(Self)
+        let mut budget = Budget::default();
+        gather(&object, |text| budget.text(&text)).map(Self)
     }
 }
 
-/// Several bytes-like objects: any iterable but a bytes-like object itself.
+/// Several bytes-like objects: any iterable except a bytes-like object itself.
 #[derive(Clone, Debug)]
 pub(super) struct Parts(pub(super) Vec<Value>);
 
@@ -95,7 +95,7 @@ impl<'py> FromPyObject<'_, 'py> for Parts {
     }
 }
 
-/// Pairs of a key and something, as a mapping or as an iterable of pairs.
+/// Pairs of a key and a value, as a mapping or as an iterable of pairs.
 #[derive(Clone, Debug)]
 pub(super) struct Pairs<T>(pub(super) Vec<(String, T)>);
 
@@ -118,43 +118,42 @@ where
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         refuse_text(object)?;
         let pairs = if let Ok(dict) = object.cast::<PyDict>() {
-            // A copy: what takes a value may run any code.
+            // A copy: converting a value may run any code.
             dict.items().into_any()
         } else if object.is_instance_of::<PyMapping>() {
             object.call_method0(intern!(object.py(), "items"))?
         } else {
             object.to_owned()
         };
-        let mut room = Room::default();
+        let mut budget = Budget::default();
         let pair = |pair: Bound<'py, PyAny>| {
             let (key, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
-            Ok((room.text(&key)?, value.as_borrowed().extract()?))
+            Ok((budget.text(&key)?, value.as_borrowed().extract()?))
         };
         gather(&pairs, pair).map(Self)
     }
 }
 
-/// How many bytes of values there are. The same memory may be given again and again, so that they
-/// may be more than memory can have.
+/// Returns the total length of the values, saturated: the same memory may be given many times.
 fn sum<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
     values.fold(0, |sum, value| sum.saturating_add(value.len()))
 }
 
-/// Room for the texts of one argument, which are copied: a list may have one that is long many
-/// times.
-struct Room(usize);
+/// The memory budget for the strings of one argument. They are copied, and a list may contain the
+/// same long string many times.
+struct Budget(usize);
 
-impl Default for Room {
+impl Default for Budget {
     fn default() -> Self {
-        Self(MOST_TEXT)
+        Self(MAX_TEXT)
     }
 }
 
-impl Room {
+impl Budget {
     fn text(&mut self, object: &Bound<'_, PyAny>) -> PyResult<String> {
         let text = object.cast::<PyString>()?.to_cow()?;
         self.0 = self.0.checked_sub(text.len()).ok_or_else(|| {
-            PyValueError::new_err(format!("the texts have more than {MOST_TEXT} bytes together"))
+            PyValueError::new_err(format!("the strings have more than {MAX_TEXT} bytes in total"))
         })?;
         Ok(text.into_owned())
     }
@@ -165,12 +164,14 @@ fn refuse_text(object: Borrowed<'_, '_, PyAny>) -> PyResult<()> {
         || object.is_instance_of::<PyBytes>()
         || object.is_instance_of::<PyByteArray>();
     if is_one {
-        return Err(PyTypeError::new_err("several are expected, in a list say, not one alone"));
+        return Err(PyTypeError::new_err(
+            "an iterable of several is required, such as a list, not a single one",
+        ));
     }
     Ok(())
 }
 
-/// How puts are to be kept: keyword arguments that all of them take.
+/// The keyword arguments that all puts take: replicas, pins, segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Placement(pub(super) ReplicateConfig);
 
@@ -226,7 +227,7 @@ fn boxed(value: &Bound<'_, PyAny>) -> PyResult<Vec<Box<str>>> {
     Ok(value.extract::<Texts>()?.0.into_iter().map(String::into_boxed_str).collect())
 }
 
-/// A `TypeError` that also says which argument is meant, as those of other arguments do.
+/// Adds the argument's name to a `TypeError`, as PyO3 does for other arguments.
 pub(super) fn named(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
     if !error.is_instance_of::<PyTypeError>(py) {
         return error;
@@ -237,12 +238,12 @@ pub(super) fn named(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
     named
 }
 
-/// What a get answers when nothing is there.
+/// The result of a get when the object is missing.
 #[derive(Debug)]
 pub(super) enum Fallback {
-    /// By raising.
+    /// An exception.
     None,
-    /// With this.
+    /// This object.
     Is(Py<PyAny>),
 }
 
@@ -254,7 +255,7 @@ impl<'py> FromPyObject<'_, 'py> for Fallback {
     }
 }
 
-/// Puts of these sources under these keys.
+/// Returns puts of the sources under the keys.
 pub(super) fn puts(keys: &[String], sources: Vec<mc_store::Source>) -> Vec<Put<'_>> {
     let each = keys.iter().zip(sources);
     each.map(|(key, source)| Put { key, slices: vec![source] }).collect()

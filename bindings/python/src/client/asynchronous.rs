@@ -8,27 +8,27 @@ use pyo3::prelude::*;
 
 use super::arguments::{Seconds, Size};
 use super::blocking::repr;
-use super::call::{Begun, Call};
+use super::call::{Call, Started};
+use super::completion_queue::CompletionSender;
 use super::embedded::Embedded;
 use super::failure::{Done, Outcome};
-use super::mailbox::Ticket;
 use super::member::{Member, Membership};
 use super::settings::Settings;
 
-/// Calls that send more than so many bytes begin on the client's threads: they may add the
-/// bytes up and copy them first, which would hold up the event loop.
-const AT_ONCE: usize = 64 << 10;
+/// Calls that send more bytes than this begin on the client's threads: they may compute a checksum
+/// and copy the bytes first, which would block the event loop.
+const MAX_INLINE: usize = 64 << 10;
 
 /// A member of a cluster, whose calls are coroutines.
 ///
-/// It has the methods of :class:`Client`, with the same arguments, results and errors. The
-/// work is done by threads of the client's own, without the interpreter; no thread is taken or
-/// made for a call. A client may be used by several event loops in several threads, those of
-/// asyncio and of uvloop.
+/// It has the methods of :class:`Client`, with the same arguments, results and errors. The client
+/// does the work on threads of its own, without the interpreter; calls neither block nor start
+/// threads. Several event loops in several threads may use one client, those of asyncio and of
+/// uvloop.
 ///
-/// Nothing is done before a coroutine is awaited or made a task. When the task that awaits it is
-/// cancelled, the call is given up, except for a put or upsert that has begun, which is brought
-/// to its end without its caller; buffers that were given stay in use until then.
+/// A call begins when its coroutine is awaited or made a task. Cancelling the task that awaits it
+/// abandons the call. A put or upsert that has begun is completed in the background instead, and
+/// uses the given buffers until then.
 ///
 /// >>> async def main(master):
 /// ...     async with mc_store.AsyncClient(master) as client:
@@ -43,7 +43,7 @@ pub(crate) struct AsyncClient {
 }
 
 impl AsyncClient {
-    /// A coroutine for a call that sends so many bytes.
+    /// Returns a coroutine for a call that sends `bytes` bytes.
     pub(super) fn begin<T, F>(
         &self,
         name: &'static str,
@@ -58,17 +58,17 @@ impl AsyncClient {
         let start = move || {
             let member = membership.member()?;
             let mut call = Box::pin(call(member.client().clone()));
-            // Most calls begin with a message to the master. Sent from here it is on its way
+            // Most calls begin with a message to the master. The event loop's thread sends it
             // while the client's threads wake up.
-            if bytes <= AT_ONCE
+            if bytes <= MAX_INLINE
                 && let Poll::Ready(outcome) = member.poll_once(call.as_mut())
             {
-                return Ok(Begun::Ended(Box::new(outcome)));
+                return Ok(Started::Ended(Box::new(outcome)));
             }
-            Ok(Begun::Pending(Box::new(move |ticket: Ticket| {
+            Ok(Started::Pending(Box::new(move |sender: CompletionSender| {
                 let kept = Arc::clone(&member);
                 member.spawn(async move {
-                    ticket.send(Box::new(call.await));
+                    sender.send(Box::new(call.await));
                     drop(kept);
                 })
             })))
@@ -76,7 +76,7 @@ impl AsyncClient {
         Call::new(name, Box::new(start))
     }
 
-    /// Asks the client something that it answers at once.
+    /// Returns a property of the client, without waiting.
     pub(super) fn ask<T>(&self, question: impl FnOnce(&mc_store::Client) -> T) -> PyResult<T> {
         Ok(question(self.membership.member()?.client()))
     }
@@ -84,7 +84,7 @@ impl AsyncClient {
 
 #[pymethods]
 impl AsyncClient {
-    // What there is to await comes first, the client after that.
+    // The constructor returns an awaitable, and that returns the client.
     #[new]
     #[pyo3(
         signature = (master=None, **settings),
@@ -99,7 +99,7 @@ impl AsyncClient {
     }
 
     /// Joins a cluster, as the constructor does; the arguments are those of :class:`Client`. Await
-    /// it, or use it in an ``async with`` statement, at whose end the client is closed.
+    /// the result, or use it in an ``async with`` statement, which closes the client at its end.
     #[staticmethod]
     #[pyo3(
         signature = (master=None, **settings),
@@ -114,8 +114,8 @@ impl AsyncClient {
         Connecting::begin(py, "AsyncClient.connect", settings, || Ok(None))
     }
 
-    /// Joins the cluster that the environment names, see :meth:`Client.from_env`; as
-    /// :meth:`connect`.
+    /// Joins the cluster that the environment names, see :meth:`Client.from_env`. Use the result
+    /// as that of :meth:`connect`.
     #[staticmethod]
     #[pyo3(
         signature = (master=None, **settings),
@@ -147,20 +147,19 @@ impl AsyncClient {
         Connecting::begin(py, "AsyncClient.local", settings, master)
     }
 
-    /// Leaves the cluster, see :meth:`Client.close`. Calls that are under way end with the
-    /// results that they get.
+    /// Leaves the cluster, see :meth:`Client.close`. Pending calls end with a result or an error.
     fn close(&self) -> Call {
         close(&self.membership)
     }
 
-    /// Whether the client is closed, or belongs to the process that this one was forked from.
+    /// ``True`` when the client is closed, or belongs to the parent of a forked process.
     #[getter]
     fn closed(&self) -> bool {
         self.membership.is_closed()
     }
 
     fn __aenter__(slf: Py<Self>) -> Call {
-        let start = || Ok(Begun::Ended(Box::new(Outcome::Ok(slf))));
+        let start = || Ok(Started::Ended(Box::new(Outcome::Ok(slf))));
         Call::new("AsyncClient.__aenter__", Box::new(start))
     }
 
@@ -178,32 +177,32 @@ fn close(membership: &Arc<Membership>) -> Call {
     let membership = Arc::clone(membership);
     let start = || {
         let Ok(member) = membership.member() else {
-            return Ok(Begun::Ended(Box::new(Outcome::Ok(Done))));
+            return Ok(Started::Ended(Box::new(Outcome::Ok(Done))));
         };
-        Ok(Begun::Pending(Box::new(move |ticket| {
+        Ok(Started::Pending(Box::new(move |sender| {
             let kept = Arc::clone(&member);
             member.spawn(async move {
                 kept.shutdown().await;
                 membership.end();
-                ticket.send(Box::new(Outcome::Ok(Done)));
+                sender.send(Box::new(Outcome::Ok(Done)));
             })
         })))
     };
     Call::new("AsyncClient.close", Box::new(start))
 }
 
-/// A client that is being connected: to be awaited, or used in an ``async with`` statement.
+/// A client that is being connected. Await it, or use it in an ``async with`` statement.
 #[pyclass(frozen, extends = Call, module = "mc_store._native")]
 #[derive(Debug)]
 pub(crate) struct Connecting {
-    /// Once it is connected.
+    /// Set when the client is connected.
     joined: Arc<OnceLock<Arc<Membership>>>,
 }
 
-/// What it comes to.
+/// The result of connecting.
 struct Joined {
     member: Arc<Member>,
-    told: Arc<OnceLock<Arc<Membership>>>,
+    joined: Arc<OnceLock<Arc<Membership>>>,
 }
 
 impl<'py> IntoPyObject<'py> for Joined {
@@ -212,7 +211,7 @@ impl<'py> IntoPyObject<'py> for Joined {
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, AsyncClient>> {
-        let membership = self.told.get_or_init(|| Arc::new(Membership::new(self.member)));
+        let membership = self.joined.get_or_init(|| Arc::new(Membership::new(self.member)));
         Bound::new(py, AsyncClient { membership: Arc::clone(membership) })
     }
 }
@@ -225,11 +224,11 @@ impl Connecting {
         master: impl FnOnce() -> Outcome<Option<Embedded>> + Send + 'static,
     ) -> PyResult<Py<Self>> {
         let joined = Arc::new(OnceLock::new());
-        let told = Arc::clone(&joined);
+        let to_set = Arc::clone(&joined);
         let start = move || {
-            Ok(Begun::Pending(Box::new(move |ticket| {
+            Ok(Started::Pending(Box::new(move |sender| {
                 let ended = move |outcome: Outcome<Arc<Member>>| {
-                    ticket.send(Box::new(outcome.map(|member| Joined { member, told })));
+                    sender.send(Box::new(outcome.map(|member| Joined { member, joined: to_set })));
                 };
                 Member::join_apart(settings, master, ended)
             })))
@@ -248,7 +247,8 @@ impl Connecting {
     #[pyo3(signature = (*_exception))]
     fn __aexit__(&self, _exception: &Bound<'_, PyAny>) -> PyResult<Call> {
         let joined = self.joined.get();
-        let joined = joined.ok_or_else(|| PyRuntimeError::new_err("it was never entered"))?;
+        let joined =
+            joined.ok_or_else(|| PyRuntimeError::new_err("this client was never entered"))?;
         Ok(close(joined))
     }
 }

@@ -1,4 +1,4 @@
-//! The client whose calls return when they are over.
+//! The client whose calls block until they end.
 
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
@@ -11,34 +11,35 @@ use super::settings::Settings;
 use super::value;
 use crate::interrupt::{detached, is_interrupted};
 
-/// A member of a cluster, whose calls return when they are over.
+/// A member of a cluster, whose calls block until they end.
 ///
-/// :param master: Where the master is: ``"host:port"``, ``"unix:/path"``, or several with commas
-///     in between.
-/// :param segment_size: How much memory to contribute, in bytes or as ``"4GB"``. Nothing by
-///     default: the client only puts and gets.
-/// :param local_buffer: The memory that values are read into, taken when first used; 256 MiB by
-///     default. 0 makes a client that only contributes.
-/// :param listen: Where to serve segments, as ``"address:port"``. Any port of every address by
-///     default when there is a segment. With it, segments can also be mounted later.
+/// :param master: The master's address: ``"host:port"``, ``"unix:/path"``, or several addresses
+///     separated by commas.
+/// :param segment_size: Memory to contribute, in bytes or as ``"4GB"``. None by default: the client
+///     only puts and gets.
+/// :param local_buffer: Memory to read values into, allocated on first use; 256 MiB by default. 0
+///     makes a client that only contributes memory.
+/// :param listen: Address to serve segments at, as ``"address:port"``. By default a client with a
+///     segment uses a free port of every address. Segments can be mounted later only if this
+///     or a segment is given.
 /// :param segment_name: The name by which puts can prefer the segment.
-/// :param hot_cache: Memory for values that this client gets again and again; none by default.
-/// :param put_wait: How many seconds a put waits for room; 1 by default.
-/// :param config: Every other setting: the path of a JSON or TOML file, or a mapping, with the
-///     keys of ``docs/configuration.md``. The arguments above win over it.
+/// :param hot_cache: Memory to cache values that this client gets repeatedly; none by default.
+/// :param put_wait: Seconds that a put waits for space; 1 by default.
+/// :param config: All other settings: the path of a JSON or TOML file, or a mapping, with the
+///     keys of ``docs/configuration.md``. The arguments above override it.
 ///
-/// Keys are :class:`str` of 1 to 1024 bytes of UTF-8: one with a lone surrogate raises
-/// :class:`UnicodeEncodeError`, an empty or longer one
-/// :class:`~mc_store.exceptions.InvalidArgument`, which both are :class:`ValueError`. Values
-/// are bytes-like objects of any kind, sent from where they are. Times are seconds,
-/// sizes are bytes or texts such as ``"16MB"`` (every unit is a power of 1024).
+/// Keys are :class:`str` of 1 to 1024 bytes of UTF-8: a key with a lone surrogate raises
+/// :class:`UnicodeEncodeError`, an empty or longer key
+/// :class:`~mc_store.exceptions.InvalidArgument`; both are :class:`ValueError`. Values are
+/// bytes-like objects of any kind, sent without a copy. Times are in seconds, sizes in bytes or
+/// strings such as ``"16MB"`` (every unit is a power of 1024).
 ///
-/// All threads may use one client at the same time; other threads of Python run while a call
-/// does. Ctrl-C ends a call that waits. After a fork the child needs a client of its own.
+/// Threads may share a client, and a call does not block other Python threads. Ctrl-C interrupts
+/// a waiting call. After a fork the child needs a client of its own.
 ///
-/// The client is also a mapping as far as that goes: ``client[key]`` gets,
-/// ``client[key] = value`` upserts, ``del client[key]`` removes, ``key in client`` asks. Used in
-/// a ``with`` statement it is closed at the end.
+/// The client also works as a mapping: ``client[key]`` gets, ``client[key] = value`` upserts,
+/// ``del client[key]`` removes, ``key in client`` checks whether the key exists. A ``with``
+/// statement closes the client at its end.
 ///
 /// Errors are :class:`~mc_store.exceptions.StoreError`.
 ///
@@ -59,8 +60,8 @@ impl Client {
         Ok(Self { membership: Membership::new(member) })
     }
 
-    /// Waits for a call without holding up other threads, and ends it when the user wants
-    /// that.
+    /// Waits for a call with the interpreter released, and abandons the call when a signal's
+    /// handler raises.
     pub(super) fn wait<T, F>(
         &self,
         py: Python<'_>,
@@ -76,7 +77,7 @@ impl Client {
         outcome
     }
 
-    /// Asks the client something that it answers at once.
+    /// Returns a property of the client, without waiting.
     pub(super) fn ask<T>(&self, question: impl FnOnce(&mc_store::Client) -> T) -> PyResult<T> {
         Ok(question(self.membership.member()?.client()))
     }
@@ -102,8 +103,8 @@ impl Client {
     }
 
     /// Joins the cluster that the environment names: the file in ``MOONCAKE_CONFIG_PATH``, and
-    /// variables such as ``MOONCAKE_MASTER``. The arguments are those of the constructor, and
-    /// win.
+    /// variables such as ``MOONCAKE_MASTER``. The arguments are those of the constructor and
+    /// override the environment.
     #[staticmethod]
     #[pyo3(
         signature = (master=None, **settings),
@@ -117,9 +118,9 @@ impl Client {
         Self::connect(py, settings.unwrap_or_default().master(master).and_environment())
     }
 
-    /// Leaves the cluster: takes the segments back, and with them the objects that are nowhere
-    /// else. Every later call raises :class:`~mc_store.exceptions.Closed`. Buffers that were got
-    /// stay valid. Closing twice changes nothing.
+    /// Leaves the cluster: unmounts this client's segments. Objects without a replica elsewhere
+    /// are lost. Later calls raise :class:`~mc_store.exceptions.Closed`. Buffers that gets have
+    /// returned stay valid. Closing twice has no effect.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Ok(member) = self.membership.member() else { return Ok(()) };
         wait(py, &member, async {
@@ -130,7 +131,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the client is closed, or belongs to the process that this one was forked from.
+    /// ``True`` when the client is closed, or belongs to the parent of a forked process.
     #[getter]
     fn closed(&self) -> bool {
         self.membership.is_closed()
@@ -164,12 +165,12 @@ pub(super) fn repr(class: &str, membership: &Membership) -> String {
     }
 }
 
-/// A whole cluster in this process: a master, a segment, and the client that is returned.
-/// Closing the client ends it.
+/// Starts a whole cluster in this process: a master, a segment, and the client that is returned.
+/// Closing the client ends the cluster.
 ///
-/// :param segment_size: Memory for objects, in bytes or as text.
-/// :param lease: How many seconds an object is kept from being removed or evicted after it was
-///     read; 5 by default.
+/// :param segment_size: Memory for objects, in bytes or as ``"64MB"``.
+/// :param lease: Seconds for which reading an object protects it from removal and eviction; 5 by
+///     default.
 ///
 /// Other arguments are those of :class:`Client`. Other processes of this host can join the
 /// cluster at :attr:`Client.master_addr`.

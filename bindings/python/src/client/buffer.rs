@@ -1,4 +1,4 @@
-//! What a get returns: bytes of the client's local buffer, by the buffer protocol.
+//! The result of a get: bytes of the client's local buffer, with the buffer protocol.
 
 use std::ffi::c_int;
 
@@ -11,15 +11,15 @@ use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyBytes, PyIterator, PyMemoryView, PySlice};
 
 use super::value::Value;
-use crate::fork::Home;
+use crate::fork::ProcessGuard;
 
-/// The bytes of a value, or of a part of one: read-only, and where the client has read them.
+/// The bytes of a value, or of a part of a value, in the client's local buffer; read-only.
 ///
-/// It has the buffer protocol, so that everything that takes bytes-like objects uses the bytes
-/// without a copy: ``memoryview(b)``, ``numpy.frombuffer(b, dtype)``, ``file.write(b)``,
-/// ``torch.frombuffer(b, dtype=...)``. ``bytes(b)`` copies. The bytes stay where they are
-/// for as long as the buffer, a slice of it, or anything made of it in this way lives, also
-/// when the client is closed; until then they take room in the client's local buffer.
+/// It supports the buffer protocol: everything that takes bytes-like objects uses the bytes
+/// without a copy, such as ``memoryview(b)``, ``numpy.frombuffer(b, dtype)``, ``file.write(b)``,
+/// ``torch.frombuffer(b, dtype=...)``. ``bytes(b)`` copies. The bytes stay valid and occupy
+/// the client's local buffer as long as the buffer, a slice of it, or a view of either lives,
+/// also after the client is closed.
 ///
 /// >>> store["greeting"] = b"hello"
 /// >>> b = store["greeting"]
@@ -29,12 +29,12 @@ use crate::fork::Home;
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Bytes,
-    home: Home,
+    process: ProcessGuard,
 }
 
 impl Buffer {
     pub(super) fn new(bytes: Bytes) -> Self {
-        Self { bytes, home: Home::here() }
+        Self { bytes, process: ProcessGuard::current() }
     }
 
     pub(super) fn bytes(&self) -> &Bytes {
@@ -44,9 +44,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.home.was_left() {
-            // The pool that would get the bytes back may have been locked by a thread that
-            // exists only in the parent.
+        if self.process.is_inherited() {
+            // The pool to return the bytes to may be locked by a thread that exists only in the
+            // parent.
             std::mem::forget(std::mem::take(&mut self.bytes));
         }
     }
@@ -54,12 +54,12 @@ impl Drop for Buffer {
 
 #[pymethods]
 impl Buffer {
-    /// A copy of the bytes.
+    /// Returns a copy of the bytes.
     fn tobytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.bytes)
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.bytes.len()
@@ -83,7 +83,7 @@ impl Buffer {
         if let Ok(slice) = index.cast::<PySlice>() {
             let part = slice.indices(isize::try_from(len)?)?;
             if part.step != 1 {
-                return Err(PyValueError::new_err("a slice of a Buffer has the step 1"));
+                return Err(PyValueError::new_err("a slice of a Buffer must have step 1"));
             }
             // Indices of a slice lie within the length; an empty one may end before it begins.
             let start = usize::try_from(part.start)?;
@@ -91,11 +91,11 @@ impl Buffer {
             return Ok(Bound::new(py, Self::new(bytes))?.into_any());
         }
         let Ok(at) = index.extract::<isize>() else {
-            return Err(PyTypeError::new_err("an index of a Buffer is an integer or a slice"));
+            return Err(PyTypeError::new_err("an index of a Buffer must be an integer or a slice"));
         };
         let at = if at < 0 { at.checked_add_unsigned(len) } else { Some(at) };
         let byte = at.and_then(|at| self.bytes.get(usize::try_from(at).ok()?));
-        let byte = byte.ok_or_else(|| PyIndexError::new_err("the index is behind the end"))?;
+        let byte = byte.ok_or_else(|| PyIndexError::new_err("the index is out of range"))?;
         byte.into_bound_py_any(py)
     }
 

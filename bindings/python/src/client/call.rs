@@ -1,4 +1,4 @@
-//! Coroutines whose work is done by the runtime of a client.
+//! Coroutines whose work runs on a client's runtime.
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration};
@@ -8,94 +8,93 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tokio::task::AbortHandle;
 
+use super::completion_queue::{Completion, CompletionQueue, CompletionSender};
 use super::failure::Outcome;
-use super::mailbox::{Answer, Mailbox, Ticket};
-use crate::fork::Home;
+use crate::fork::ProcessGuard;
 
-/// Begins the work of a call.
-pub(super) type Start = Box<dyn FnOnce() -> Outcome<Begun> + Send>;
+/// Starts a call.
+pub(super) type Start = Box<dyn FnOnce() -> Outcome<Started> + Send>;
 
-/// How far the beginning of a call has brought it.
-pub(super) enum Begun {
-    /// To its end.
-    Ended(Box<dyn Answer>),
-    /// It goes on elsewhere, sends its end with a ticket, and can be given up.
-    Pending(Box<dyn FnOnce(Ticket) -> Outcome<AbortHandle>>),
+/// The state of a call after its start.
+pub(super) enum Started {
+    /// The call has ended with this result.
+    Ended(Box<dyn Completion>),
+    /// The call is to go on on the client's threads, which send the result; it can be aborted.
+    Pending(Box<dyn FnOnce(CompletionSender) -> Outcome<AbortHandle>>),
 }
 
-/// A call of the store under way: a coroutine, to be awaited once.
+/// A call of the store as a coroutine, which can be awaited once.
 ///
-/// Nothing is done before it is awaited, or made a task. When the task that awaits it is
-/// cancelled, the call is given up, except for a put or upsert that has begun, which is brought
-/// to its end without its caller.
+/// The call begins when the coroutine is awaited or made a task. Cancelling the task that awaits
+/// it abandons the call. A put or upsert that has begun is completed in the background instead.
 #[pyclass(frozen, subclass, weakref, module = "mc_store._native")]
 pub(crate) struct Call {
     name: &'static str,
     state: Mutex<State>,
-    home: Home,
+    process: ProcessGuard,
 }
 
 enum State {
     /// Not awaited yet.
     New(Start),
-    /// Its future was handed to the event loop.
+    /// The event loop has the call's future.
     Waiting(Waiting),
-    /// It has ended, or was closed.
+    /// The call has ended, or the coroutine was closed.
     Over,
 }
 
 struct Waiting {
     future: Py<PyAny>,
-    mailbox: Py<Mailbox>,
+    queue: Py<CompletionQueue>,
     number: u64,
     work: AbortHandle,
 }
 
 impl Waiting {
-    fn give_up(self) {
-        if self.mailbox.get().was_left() {
-            // The threads that do the work stayed in the parent, and locks that they held when
-            // it was forked stay locked.
+    fn abandon(self) {
+        if self.queue.get().is_inherited() {
+            // The threads that do the work exist only in the parent; locks that they held at the
+            // fork stay locked.
             std::mem::forget(self.work);
             return;
         }
         self.work.abort();
-        self.mailbox.get().forget(self.number);
+        self.queue.get().forget(self.number);
     }
 }
 
 impl Call {
     pub(super) fn new(name: &'static str, start: Start) -> Self {
-        Self { name, state: Mutex::new(State::New(start)), home: Home::here() }
+        Self { name, state: Mutex::new(State::New(start)), process: ProcessGuard::current() }
     }
 
-    /// Takes the state out, so that no lock is held while Python runs. Meanwhile the call is
-    /// over for whoever else looks.
+    /// Takes the state out, so that no lock is held while Python code runs. Other threads see the
+    /// call as over meanwhile.
     fn take(&self) -> State {
         std::mem::replace(&mut *self.state.lock(), State::Over)
     }
 
-    /// Begins the work, and hands the loop what it is to wait for.
+    /// Starts the call and returns the future that the event loop waits for.
     fn begin<'py>(&self, py: Python<'py>, start: Start) -> PyResult<Bound<'py, PyAny>> {
         static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let running = RUNNING_LOOP.import(py, "asyncio", "get_running_loop")?;
         let event_loop = running.call0()?;
         let go_on = match start()? {
-            Begun::Ended(answer) => {
-                let value = answer.into_python(py)?;
+            Started::Ended(result) => {
+                let value = result.into_python(py)?;
                 return Err(PyStopIteration::new_err((value,)));
             }
-            Begun::Pending(go_on) => go_on,
+            Started::Pending(go_on) => go_on,
         };
-        let mailbox = Mailbox::of(&event_loop)?;
+        let queue = CompletionQueue::of(&event_loop)?;
         let future = event_loop.call_method0(intern!(py, "create_future"))?;
-        let ticket = mailbox.get().expect(&future);
-        let number = ticket.number();
-        let work = go_on(ticket).inspect_err(|_| mailbox.get().forget(number))?;
+        let sender = queue.get().register(&future);
+        let number = sender.number();
+        let work = go_on(sender).inspect_err(|_| queue.get().forget(number))?;
         let waiting =
-            Waiting { future: future.clone().unbind(), mailbox: mailbox.unbind(), number, work };
+            Waiting { future: future.clone().unbind(), queue: queue.unbind(), number, work };
         *self.state.lock() = State::Waiting(waiting);
-        // What a future's own iterator does to tell a task that it was awaited.
+        // A future's own iterator sets this to tell the task that the future is awaited.
         future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
         Ok(future)
     }
@@ -115,7 +114,7 @@ impl Call {
                 match result {
                     Ok(value) => Err(PyStopIteration::new_err((value.unbind(),))),
                     Err(error) => {
-                        waiting.give_up();
+                        waiting.abandon();
                         Err(error)
                     }
                 }
@@ -124,13 +123,13 @@ impl Call {
         }
     }
 
-    /// Goes on with the call; ``value`` is always ``None``.
+    /// Resumes the coroutine; ``value`` is always ``None``.
     fn send<'py>(&self, py: Python<'py>, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         drop(value);
         self.__next__(py)
     }
 
-    /// Gives the call up and raises the exception.
+    /// Abandons the call and raises the exception.
     #[pyo3(signature = (kind, value=None, traceback=None, /))]
     fn throw(
         &self,
@@ -147,10 +146,10 @@ impl Call {
         Err(error)
     }
 
-    /// Gives the call up.
+    /// Abandons the call.
     fn close(&self) {
         if let State::Waiting(waiting) = self.take() {
-            waiting.give_up();
+            waiting.abandon();
         }
     }
 
@@ -165,12 +164,12 @@ impl Call {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Who holds the lock is not garbage.
+        // A call whose lock is held is in use, not garbage.
         if let Some(state) = self.state.try_lock()
             && let State::Waiting(waiting) = &*state
         {
             visit.call(&waiting.future)?;
-            visit.call(&waiting.mailbox)?;
+            visit.call(&waiting.queue)?;
         }
         Ok(())
     }
@@ -182,7 +181,7 @@ impl Call {
     fn __repr__(&self) -> String {
         let state = match *self.state.lock() {
             State::New(_) => "not awaited",
-            State::Waiting(_) => "under way",
+            State::Waiting(_) => "pending",
             State::Over => "over",
         };
         format!("<coroutine {} {state}>", self.name)
@@ -192,23 +191,23 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         match std::mem::replace(self.state.get_mut(), State::Over) {
-            // It may be the last that has a client of the parent.
-            State::New(start) if self.home.was_left() => std::mem::forget(start),
+            // It may hold the last reference to a client of the parent.
+            State::New(start) if self.process.is_inherited() => std::mem::forget(start),
             State::New(_) => warn(self.name),
-            State::Waiting(waiting) => waiting.give_up(),
+            State::Waiting(waiting) => waiting.abandon(),
             State::Over => {}
         }
     }
 }
 
-/// As Python warns of coroutines that are forgotten.
+/// Warns as Python does of coroutines that were not awaited.
 fn warn(name: &str) {
     Python::try_attach(|py| {
         let text = format!("coroutine '{name}' was never awaited");
         let Ok(text) = std::ffi::CString::new(text) else { return };
         let category = py.get_type::<PyRuntimeWarning>();
         if let Err(error) = PyErr::warn(py, &category, &text, 1) {
-            // Warnings are errors here, and nobody is there to catch this one.
+            // Warnings are errors in this program, and a destructor cannot raise.
             error.write_unraisable(py, None);
         }
     });

@@ -1,4 +1,4 @@
-//! A master inside this process.
+//! A master in this process.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 
 use super::failure::{Failure, Outcome};
 
-/// How long what is being done just then may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for the master's tasks to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A master and the thread that serves it.
 #[derive(Debug)]
 pub(super) struct Embedded {
     master: Option<Master>,
-    /// Taken only when this is dropped.
+    /// Taken when the master ends.
     runtime: Option<Runtime>,
     address: SocketAddr,
 }
@@ -40,26 +40,25 @@ impl Embedded {
         Ok(Self { master: Some(master), runtime: Some(runtime), address })
     }
 
-    /// Where it is.
+    /// Returns the master's address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends it: when this is over, nobody is at its address any more. Calls of other clients are
-    /// cut off.
+    /// Ends the master and waits until its address is free. Calls of other clients fail.
     pub(super) async fn end(mut self) {
         let (ended, end) = oneshot::channel();
         let wait = move || {
             drop(self.master.take());
             if let Some(runtime) = self.runtime.take() {
-                runtime.shutdown_timeout(PATIENCE);
+                runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
             }
-            // Whoever does not wait any more does not want to know.
+            // Fails if the caller has stopped waiting.
             let _ = ended.send(());
         };
-        // Without a thread it ends by itself, a little later.
+        // If no thread starts, dropping the closure ends the master, a little later.
         drop(thread::Builder::new().name("mc-leave".into()).spawn(wait));
-        // Fails when there was none.
+        // Fails if no thread was started.
         let _ = end.await;
     }
 }
@@ -68,7 +67,7 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         if let Some(master) = self.master.take() {
-            // Ends by itself: nobody waits on a thread that may be running async tasks.
+            // Without waiting: this thread may be running async tasks.
             runtime.spawn(master.shutdown());
         }
         runtime.shutdown_background();

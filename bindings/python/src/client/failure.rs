@@ -1,4 +1,4 @@
-//! Failures of the store as exceptions of `mc_store.exceptions`.
+//! The store's errors as exceptions of `mc_store.exceptions`.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -14,16 +14,15 @@ use pyo3::types::{PyModule, PyNone};
 
 use crate::error::Chain;
 
-/// What a call of the store comes to.
+/// The outcome of a call of the store.
 pub(super) type Outcome<T> = Result<T, Failure>;
 
-/// What a call comes to that says nothing but that all went well: `None`. The unit type is an
-/// empty tuple in Python.
+/// The result of a call that returns `None`. The unit type is an empty tuple in Python.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done;
 
 impl Done {
-    /// For a result of the store that says nothing.
+    /// Converts the store's unit result.
     pub(super) fn from((): ()) -> Self {
         Self
     }
@@ -39,7 +38,7 @@ impl<'py> IntoPyObject<'py> for Done {
     }
 }
 
-/// Why a call failed. Made without the interpreter, on whatever thread the call ends.
+/// A failed call. Made without the interpreter, on the thread where the call ends.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     class: &'static str,
@@ -48,7 +47,7 @@ pub(super) struct Failure {
     retryable: bool,
     /// The object that the call was about.
     key: Option<String>,
-    /// What else there is to say, below the traceback.
+    /// A note to show below the traceback.
     note: Option<String>,
 }
 
@@ -64,23 +63,23 @@ impl Failure {
         }
     }
 
-    /// An argument makes no sense.
+    /// An argument is invalid.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::plain(ErrorCode::InvalidParams, message.into())
     }
 
-    /// What was waited for did not happen.
+    /// An awaited event did not happen in time.
     pub(super) fn timeout(message: impl Into<String>) -> Self {
         Self { retryable: true, ..Self::plain(ErrorCode::RpcTimeout, message.into()) }
     }
 
-    /// The client cannot be used any more.
+    /// The client is closed.
     pub(super) fn closed(message: impl Into<String>) -> Self {
         let code = ErrorCode::UnavailableInCurrentStatus;
         Self { class: "Closed", ..Self::plain(code, message.into()) }
     }
 
-    /// The system refuses something that has no cause of its own.
+    /// A system call failed.
     pub(super) fn system(what: &str, error: &std::io::Error) -> Self {
         Self::plain(ErrorCode::Internal, format!("{what}: {error}"))
     }
@@ -89,23 +88,23 @@ impl Failure {
         Self { class: class_of(code), code, message, retryable: false, key: None, note: None }
     }
 
-    /// The same, of a call about this object.
+    /// Adds the key of the object that the call was about.
     fn about(self, key: &str) -> Self {
         Self { key: Some(key.to_owned()), ..self }
     }
 
-    /// The same with something more to say.
+    /// Adds a note.
     pub(super) fn with_note(mut self, note: String) -> Self {
         self.note = Some(note);
         self
     }
 
-    /// Whether the key cannot be read because nothing readable is there.
+    /// Returns whether the key has no readable object.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self.code, ErrorCode::ObjectNotFound | ErrorCode::ReplicaIsNotReady)
     }
 
-    /// The exception.
+    /// Returns the exception.
     pub(super) fn into_exception(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         static EXCEPTIONS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
         let module = EXCEPTIONS.get_or_try_init(py, || {
@@ -124,7 +123,7 @@ impl Failure {
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
-        // Every caller is attached already; this costs a look at a thread-local.
+        // Every caller is attached already; this only reads a thread-local variable.
         Python::attach(|py| match failure.into_exception(py) {
             Ok(exception) => Self::from_value(exception),
             Err(error) => error,
@@ -132,9 +131,9 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// Names the object in what went wrong with it.
+/// Adds the object's key to an error.
 pub(super) trait About<T> {
-    /// The outcome of a call about this object.
+    /// Adds `key` to the failure, if the outcome is one.
     fn about(self, key: &str) -> Outcome<T>;
 }
 
@@ -144,7 +143,7 @@ impl<T, E: Into<Failure>> About<T> for Result<T, E> {
     }
 }
 
-/// The class of `mc_store.exceptions` for a cause.
+/// Returns the name of the class of `mc_store.exceptions` for an error code.
 fn class_of(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::ObjectNotFound
@@ -248,7 +247,7 @@ impl From<MasterStartError> for Failure {
     }
 }
 
-/// What a call about many keys says of one of them.
+/// The result of a batch call for one of its keys.
 #[derive(Debug)]
 pub(super) enum Each<T> {
     Is(T),
@@ -268,8 +267,8 @@ impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Each<T> {
     }
 }
 
-/// The outcomes of a call about many keys: the failures among the others when the caller
-/// wants them returned, otherwise the first of them as that of the whole call.
+/// Returns the results of a batch call. A failure is one of the results with `return_exceptions`;
+/// otherwise the first failure is that of the whole call.
 pub(super) fn gathered<T, E: Into<Failure>>(
     keys: &[String],
     outcomes: impl IntoIterator<Item = Result<T, E>>,
@@ -293,8 +292,8 @@ pub(super) fn gathered<T, E: Into<Failure>>(
         None => Ok(gathered),
         Some(failure) => {
             let note = format!(
-                "{failed} of {} keys failed, this is the first; return_exceptions=True returns \
-                 what became of each",
+                "{failed} of {} keys failed; this is the first failure. return_exceptions=True \
+                 returns the result of each key",
                 keys.len()
             );
             Err(failure.with_note(note))

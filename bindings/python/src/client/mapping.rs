@@ -1,4 +1,4 @@
-//! A client as a mapping from keys to values, as far as it is one.
+//! The client's mapping protocol.
 
 use pyo3::prelude::*;
 
@@ -14,7 +14,7 @@ impl Client {
         self.exists(py, key)
     }
 
-    /// :meth:`get`, which raises :class:`KeyError` when nothing is there.
+    /// :meth:`get`; raises :class:`KeyError` when the object is missing.
     fn __getitem__(&self, py: Python<'_>, key: String) -> PyResult<Buffer> {
         self.wait(py, |client| async move { client.get(&key).await.map(Buffer::new).about(&key) })
     }

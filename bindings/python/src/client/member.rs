@@ -1,4 +1,4 @@
-//! A connected client, what drives its calls, and who may use it.
+//! A connected client, the threads that drive its calls, and its owner in Python.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -14,35 +14,35 @@ use tokio::task::AbortHandle;
 use super::embedded::Embedded;
 use super::failure::{Failure, Outcome};
 use super::settings::Settings;
-use crate::fork::{Home, PerProcess};
+use crate::fork::{PerProcess, ProcessGuard};
 use crate::interrupt::is_interrupted;
 use crate::logging;
 
 /// Threads of an asynchronous client that only makes requests. On two shared cores `exists`
-/// takes 30 µs with one, and 40 with two, which wake each other up.
-const FOR_REQUESTS: usize = 1;
+/// takes 30 µs with one thread, and 40 µs with two threads, which wake each other up.
+const REQUEST_THREADS: usize = 1;
 
-/// Threads of one that serves peers as well, as a blocking client has.
-const FOR_PEERS: usize = 2;
+/// Threads of an asynchronous client that also serves peers; the same as of a blocking client.
+const PEER_THREADS: usize = 2;
 
-/// Longest that leaving may take when nobody has asked for it. A master that does not answer
-/// finds out by the missing heartbeat.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// Time limit for leaving a cluster without a call of `close`. A master that does not answer
+/// notices the missing heartbeat.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A client that was connected.
+/// A connected client.
 #[derive(Debug)]
 pub(super) struct Member {
     client: mc_store::Client,
     driver: Driver,
-    /// The cluster's, when this process is all of it; ends with the client.
+    /// The master of a cluster that lives in this process; it ends with the client.
     master: Mutex<Option<Embedded>>,
 }
 
 #[derive(Debug)]
 enum Driver {
-    /// The threads that call.
+    /// The calling threads.
     Callers(blocking::Client),
-    /// Threads of its own. Taken only when this is dropped.
+    /// Threads of the client's own. `None` only after the drop.
     Threads(Option<Runtime>),
 }
 
@@ -51,14 +51,14 @@ impl Drop for Driver {
         if let Self::Threads(runtime) = self
             && let Some(runtime) = runtime.take()
         {
-            // Waits for nothing: the last user may be a thread of this very runtime.
+            // Without waiting: the last user may be a thread of this runtime.
             runtime.shutdown_background();
         }
     }
 }
 
 impl Member {
-    /// Joins a cluster with a client whose callers wait. Blocks, so the interpreter has to be
+    /// Joins a cluster with a client whose callers wait. Blocks: the interpreter must be
     /// [released](crate::interrupt::detached).
     pub(super) fn join(settings: Settings, master: Option<Embedded>) -> Outcome<Arc<Self>> {
         logging::set_up();
@@ -71,15 +71,15 @@ impl Member {
         }))
     }
 
-    /// Joins a cluster with a client whose calls run on threads of its own, without waiting
-    /// for that. `ended` is told the outcome, there.
+    /// Joins a cluster with a client whose calls run on threads of its own. Does not wait: one of
+    /// those threads calls `ended` with the outcome.
     pub(super) fn join_apart(
         settings: Settings,
         master: impl FnOnce() -> Outcome<Option<Embedded>> + Send + 'static,
         ended: impl FnOnce(Outcome<Arc<Self>>) + Send + 'static,
     ) -> Outcome<AbortHandle> {
         logging::set_up();
-        let threads = if settings.may_serve() { FOR_PEERS } else { FOR_REQUESTS };
+        let threads = if settings.may_serve() { PEER_THREADS } else { REQUEST_THREADS };
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("mc-client")
@@ -87,8 +87,7 @@ impl Member {
             .build()
             .map_err(|error| Failure::system("cannot start the threads of the client", &error))?;
         let spawner = runtime.handle().clone();
-        // From here on the runtime belongs to the work, and ends with it when that fails or
-        // is given up.
+        // The future owns the runtime, which therefore ends when the future fails or is aborted.
         let driver = Driver::Threads(Some(runtime));
         let work = async move {
             let described = tokio::task::spawn_blocking(move || {
@@ -118,7 +117,7 @@ impl Member {
         &self.client
     }
 
-    /// Leaves the cluster, and ends it if it is this process's own.
+    /// Leaves the cluster, and ends the cluster if its master is in this process.
     pub(super) async fn shutdown(&self) {
         self.client.shutdown().await;
         let master = self.master.lock().take();
@@ -127,34 +126,34 @@ impl Member {
         }
     }
 
-    /// Leaves the cluster if that takes no longer than `limit`.
+    /// Leaves the cluster, within the time limit.
     fn leave(&self, limit: Duration) {
         let shutdown = async { tokio::time::timeout(limit, self.shutdown()).await };
-        // Too long: the master will find out.
+        // On a timeout the master notices the missing heartbeat.
         let _ = self.block_on(shutdown);
     }
 
-    /// Leaves the cluster if it has a part in it, without waiting for that.
+    /// Leaves the cluster in the background, if this client contributes segments.
     fn leave_later(self: Arc<Self>) {
         if self.client.segments().is_empty() {
             return;
         }
-        // Without a thread the master will find out.
-        let _ = thread::Builder::new().name("mc-leave".into()).spawn(move || self.leave(GOODBYE));
+        // If no thread starts, the master notices the missing heartbeat.
+        let _ =
+            thread::Builder::new().name("mc-leave".into()).spawn(move || self.leave(LEAVE_TIMEOUT));
     }
 
-    /// Waits for a future. Many threads may at the same time.
+    /// Waits for a future. Several threads may wait at the same time.
     pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
         match &self.driver {
             Driver::Callers(client) => client.block_on(future),
             Driver::Threads(runtime) => {
-                runtime.as_ref().expect("taken only when nobody is left").block_on(future)
+                runtime.as_ref().expect("taken only on drop").block_on(future)
             }
         }
     }
 
-    /// Waits for a call until `give_up`, which is asked now and then, says that nobody does any
-    /// more. What the call comes to then is of no interest.
+    /// Waits for a call until `give_up`, which is polled, returns true; the call is abandoned then.
     pub(super) fn block_on_unless<T, F>(&self, call: F, give_up: fn() -> bool) -> Outcome<T>
     where
         F: Future<Output = Outcome<T>>,
@@ -167,17 +166,17 @@ impl Member {
         }
     }
 
-    /// Brings a future as far as it gets without waiting, on this thread. It must be polled
-    /// again if that is not its end.
+    /// Polls a future once, on this thread. A pending future must be polled again elsewhere: no
+    /// waker is registered.
     pub(super) fn poll_once<F: Future>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
         let _entered = self.threads().map(Runtime::enter);
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Has the client's own threads work on a future.
+    /// Spawns a future on the client's own threads.
     ///
     /// # Errors
-    /// When it has none.
+    /// When the client has no threads of its own.
     pub(super) fn spawn(
         &self,
         future: impl Future<Output = ()> + Send + 'static,
@@ -195,51 +194,51 @@ impl Member {
     }
 }
 
-/// Members of this process that may have to leave.
+/// The members that leave their clusters when the interpreter exits.
 static MEMBERS: PerProcess<Mutex<Vec<Weak<Member>>>> = PerProcess::new();
 
-/// Leaves the clusters that this process is still a member of, so that nobody looks for its
-/// segments any more; does without where that takes long.
+/// Leaves all clusters, so that peers no longer try to reach this process's segments. Gives up
+/// after [`LEAVE_TIMEOUT`].
 pub(super) fn leave_all() {
     let members = std::mem::take(&mut *MEMBERS.get().lock());
-    let deadline = Instant::now() + GOODBYE;
+    let deadline = Instant::now() + LEAVE_TIMEOUT;
     for member in members.iter().filter_map(Weak::upgrade) {
         member.leave(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
-/// What an object of Python holds of a member.
+/// A Python object's share of a member.
 #[derive(Debug)]
 pub(super) struct Membership {
     member: RwLock<Option<Arc<Member>>>,
-    home: Home,
+    process: ProcessGuard,
 }
 
 impl Membership {
     pub(super) fn new(member: Arc<Member>) -> Self {
-        Self { member: RwLock::new(Some(member)), home: Home::here() }
+        Self { member: RwLock::new(Some(member)), process: ProcessGuard::current() }
     }
 
-    /// The member, for a call.
+    /// Returns the member, for a call.
     pub(super) fn member(&self) -> Outcome<Arc<Member>> {
-        if self.home.was_left() {
+        if self.process.is_inherited() {
             return Err(Failure::closed(
-                "this client belongs to the process that this one was forked from, where its \
-                 connections and threads are; connect another one after the fork",
+                "this client belongs to the parent process, which has its connections and threads; \
+                 connect another client after the fork",
             ));
         }
         let member = self.member.read().clone();
-        member.ok_or_else(|| Failure::closed("this client is closed; connect another one"))
+        member.ok_or_else(|| Failure::closed("this client is closed; connect another client"))
     }
 
-    /// Whether calls would be refused.
+    /// Returns whether calls fail because the client is closed.
     pub(super) fn is_closed(&self) -> bool {
-        self.home.was_left() || self.member.read().is_none()
+        self.process.is_inherited() || self.member.read().is_none()
     }
 
-    /// Refuses calls from now on. Those under way keep the member until they end.
+    /// Makes later calls fail. Pending calls keep the member until they end.
     pub(super) fn end(&self) {
-        if !self.home.was_left() {
+        if !self.process.is_inherited() {
             let member = self.member.write().take();
             drop(member);
         }
@@ -249,9 +248,9 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         let Some(member) = self.member.get_mut().take() else { return };
-        if self.home.was_left() {
-            // Its threads are not in this process: nobody would answer, and locks that they
-            // held when it was forked stay locked.
+        if self.process.is_inherited() {
+            // The member's threads exist only in the parent; locks that they held at the fork stay
+            // locked.
             std::mem::forget(member);
         } else {
             member.leave_later();

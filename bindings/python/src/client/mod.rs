@@ -1,33 +1,33 @@
-//! The Pythonic face: `Client` and `AsyncClient`.
+//! The classes `Client` and `AsyncClient`.
 //!
-//! Every call is written once, in [`calls`], as a future that owns what it needs. `Client`
-//! waits for it ([`blocking`]), `AsyncClient` makes a coroutine of it ([`call`]), whose end
-//! reaches the event loop through a [`mailbox`].
+//! Every call is written once, in [`calls`], as a future that owns its arguments. `Client` waits
+//! for the future ([`blocking`]); `AsyncClient` wraps it in a coroutine ([`call`]), whose result
+//! reaches the event loop through a [`completion_queue`].
 
 use pyo3::prelude::*;
 
 mod arguments;
 mod asynchronous;
-mod bell;
 mod blocking;
 mod buffer;
 mod call;
 mod calls;
+mod completion_queue;
 mod embedded;
 mod failure;
-mod mailbox;
 mod mapping;
 mod member;
 mod reports;
 mod settings;
 mod value;
+mod wakeup;
 
 pub(crate) use asynchronous::{AsyncClient, Connecting};
 pub(crate) use blocking::{Client, local};
 pub(crate) use buffer::Buffer;
 pub(crate) use call::Call;
 
-/// Leaves the clusters that this process is still a member of; for the end of the interpreter.
+/// Leaves all clusters that this process is still a member of, when the interpreter exits.
 #[pyfunction(name = "_leave_all")]
 pub(crate) fn leave_all(py: Python<'_>) {
     py.detach(member::leave_all);

@@ -1,4 +1,4 @@
-//! What the store tells of itself, as data classes of `mc_store.reports`.
+//! The store's reports as data classes of `mc_store.reports`.
 
 use mc_meta::{
     BufferStatus, EvictionBlocker, KeyEvent, KeyEventKind, LocalDiskReplica, Removal,
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule, PyTuple};
 
-/// Something to tell, in Python an object of the data class that is named for it below.
+/// A report, which becomes an object of the Python data class that `reports!` names for its type.
 #[derive(Debug)]
 pub(super) struct Report<T>(pub(super) T);
 
@@ -40,7 +40,7 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     REPORTS.get_or_try_init(py, import)?.bind(py).getattr(name)
 }
 
-/// Several of them, in a tuple.
+/// Converts several reports to a tuple.
 fn tuple<'py, T>(py: Python<'py>, all: Vec<T>) -> PyResult<Bound<'py, PyTuple>>
 where
     Report<T>: IntoPyObject<'py>,

@@ -1,4 +1,4 @@
-//! How clients are described: keyword arguments, a file or a mapping, the environment.
+//! Settings of clients: keyword arguments, a file or a mapping, the environment.
 
 use std::path::PathBuf;
 
@@ -11,11 +11,11 @@ use pyo3::types::{PyDict, PyMapping, PyString};
 use super::arguments::{Seconds, Size, named};
 use super::failure::{Failure, Outcome};
 
-/// The segment of a cluster in one process.
+/// The default segment size of a cluster in one process.
 const LOCAL_SEGMENT: ByteSize = ByteSize::mib(64);
 
-/// What a client is made of. Later ones win: the environment, the configuration, the
-/// keyword arguments.
+/// The settings of a client. Later sources override earlier ones: the environment, the
+/// configuration, the keyword arguments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     environment: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     arguments: ClientConfig,
 }
 
-/// Settings that have other names in files.
+/// The configuration, whose keys are those of configuration files.
 #[derive(Clone, Debug)]
 enum Given {
     /// A mapping, as JSON.
@@ -32,7 +32,7 @@ enum Given {
 }
 
 impl Settings {
-    /// The environment's as well.
+    /// Adds the settings of the environment.
     pub(super) fn and_environment(self) -> Self {
         Self { environment: true, ..self }
     }
@@ -42,8 +42,8 @@ impl Settings {
         self
     }
 
-    /// Contributes this much to a cluster of this process, and serves it at any port of the
-    /// loopback address unless something else was said.
+    /// Sets the segment of a cluster in this process. It is served at a free port of the loopback
+    /// address unless `listen` is given.
     pub(super) fn near(mut self, segment: Option<Size>) -> Self {
         let segment = segment.map_or(LOCAL_SEGMENT, |size| size.0);
         self.arguments.global_segment_size = Some(segment);
@@ -52,7 +52,8 @@ impl Settings {
         self
     }
 
-    /// Whether the client may have to serve peers; what files say of that is not known yet.
+    /// Returns whether the client may have to serve peers; true if a file or the environment,
+    /// which have not been read yet, may say so.
     pub(super) fn may_serve(&self) -> bool {
         let arguments = &self.arguments;
         arguments.global_segment_size.is_some()
@@ -61,7 +62,7 @@ impl Settings {
             || self.environment
     }
 
-    /// Reads files and looks hosts up, which may block.
+    /// Reads files and resolves host names, which may block.
     pub(super) fn builder(self) -> Outcome<ClientBuilder> {
         let mut config = match self.environment {
             true => ClientConfig::from_env()?,
@@ -80,7 +81,7 @@ impl Settings {
 impl<'py> FromPyObject<'_, 'py> for Settings {
     type Error = PyErr;
 
-    /// From keyword arguments, of which `None` says nothing.
+    /// Converts keyword arguments; ignores those that are `None`.
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let mut settings = Self::default();
         for (name, value) in &*object.cast::<PyDict>()? {
@@ -114,7 +115,7 @@ impl Settings {
                 arguments.listen = Some(address);
             }
             "config" => self.config = Some(given(value)?),
-            _ => return Err(PyTypeError::new_err("there is no such keyword argument")),
+            _ => return Err(PyTypeError::new_err("unknown keyword argument")),
         }
         Ok(())
     }
@@ -123,13 +124,15 @@ impl Settings {
 fn given(value: &Bound<'_, PyAny>) -> PyResult<Given> {
     let py = value.py();
     if let Ok(mapping) = value.cast::<PyMapping>() {
-        // A mapping of any kind, which json knows only as a dict.
+        // The module json accepts no mapping but a dict.
         let dict = PyDict::new(py);
         dict.update(mapping)?;
         let json = py.import(intern!(py, "json"))?.call_method1(intern!(py, "dumps"), (dict,))?;
         return Ok(Given::Text(json.extract()?));
     }
     value.extract().map(Given::File).map_err(|_| {
-        PyTypeError::new_err("the configuration is the path of a file, or a mapping of settings")
+        PyTypeError::new_err(
+            "the configuration must be the path of a file, or a mapping of settings",
+        )
     })
 }

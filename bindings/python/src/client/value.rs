@@ -1,9 +1,8 @@
-//! Memory of Python objects, lent to transfers.
+//! Memory of Python objects that transfers borrow.
 //!
-//! A transfer may touch memory after the call that began it was given up, and on threads
-//! that must not wait for the interpreter. So whatever lends it is kept until the last
-//! handle is dropped, wherever that is, and given back to Python by the next thread that is
-//! attached anyway.
+//! A transfer may use memory after its call was abandoned, and on threads that must not wait for
+//! the interpreter. So a buffer stays exported until the last handle is dropped, on any thread,
+//! and the next thread that is attached to the interpreter releases the buffer.
 
 use std::ptr::NonNull;
 
@@ -19,55 +18,53 @@ use pyo3::types::{PyBytes, PyMemoryView};
 use super::buffer::Buffer;
 use crate::fork::PerProcess;
 
-/// Buffers that nobody uses any more and that Python has not got back yet.
+/// Buffers that are no longer used and are still to be released to Python.
 static UNUSED: PerProcess<Mutex<Vec<PyUntypedBuffer>>> = PerProcess::new();
 
-/// Gives back what transfers have borrowed and dropped.
+/// Releases the buffers that transfers have finished with.
 pub(super) fn release_unused(py: Python<'_>) {
-    // Taken out first: what releases a buffer may run any code, this function among it.
+    // Taken out first: releasing a buffer may run any code, including this function.
     let unused = std::mem::take(&mut *UNUSED.get().lock());
     for buffer in unused {
         buffer.release(py);
     }
 }
 
-/// A buffer that is in use.
-struct Lent(Option<PyUntypedBuffer>);
+/// A buffer that a transfer may use.
+struct Borrowed(Option<PyUntypedBuffer>);
 
-impl Drop for Lent {
+impl Drop for Borrowed {
     fn drop(&mut self) {
         UNUSED.get().lock().extend(self.0.take());
     }
 }
 
-/// The buffer's memory, which stays exported until the last handle is gone.
+/// Returns the buffer's memory, which stays exported until the last handle is dropped.
 fn borrow(buffer: PyUntypedBuffer) -> PyResult<MemorySlice> {
     if !buffer.is_c_contiguous() {
-        return Err(PyValueError::new_err(
-            "the buffer's bytes do not follow each other (it is not C-contiguous); copy it first",
-        ));
+        return Err(PyValueError::new_err("the buffer is not C-contiguous; copy it first"));
     }
     let (len, writable) = (buffer.len_bytes(), !buffer.readonly());
     let base = NonNull::new(buffer.buf_ptr().cast()).unwrap_or(NonNull::dangling());
-    let lent = Lent(Some(buffer));
+    let borrowed = Borrowed(Some(buffer));
     let memory = if writable {
         // SAFETY: the exporter keeps `len` bytes at `base` where they are until the buffer is
-        // released, which is when `lent` is dropped or later; buffers are at most `isize::MAX`
+        // released, which is when `borrowed` is dropped or later; buffers are at most `isize::MAX`
         // long. Python hands out no Rust references to them.
-        unsafe { Memory::from_raw(base, len, lent) }
+        unsafe { Memory::from_raw(base, len, borrowed) }
     } else {
         // SAFETY: as above, but for writing.
-        unsafe { Memory::from_raw_read_only(base, len, lent) }
+        unsafe { Memory::from_raw_read_only(base, len, borrowed) }
     };
     Ok(memory.whole())
 }
 
-/// A bytes-like object that is put.
+/// A bytes-like object to store.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// Of an object that cannot change.
+    /// The bytes of an immutable object.
     Bytes(Bytes),
-    /// Of one that can: bytes that change during the call are found by their checksum.
+    /// The bytes of a mutable object. Checksums detect bytes that change during the call.
     Memory(MemorySlice),
 }
 
@@ -104,7 +101,7 @@ impl<'py> FromPyObject<'_, 'py> for Value {
     }
 }
 
-/// A writable buffer that is read into.
+/// A writable buffer to read into.
 #[derive(Clone, Debug)]
 pub(super) struct Target(MemorySlice);
 
@@ -127,12 +124,12 @@ impl<'py> FromPyObject<'_, 'py> for Target {
 }
 
 fn bytes_like(object: Borrowed<'_, '_, PyAny>) -> PyResult<PyUntypedBuffer> {
-    // A view says all of a buffer also where the object leaves something out, as arrays of ctypes
-    // do.
+    // A view describes a buffer completely, also where the object itself leaves fields out, as
+    // arrays of ctypes do.
     let view = || PyMemoryView::from(&object).and_then(|view| PyUntypedBuffer::get(&view));
     PyUntypedBuffer::get(&object).or_else(|_| view()).map_err(|error| {
         let py = object.py();
-        // A released memoryview is a ValueError, say, which tells more.
+        // Other errors are more specific, such as the ValueError of a released memoryview.
         if !error.is_instance_of::<PyTypeError>(py) {
             return error;
         }

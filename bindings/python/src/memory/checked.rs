@@ -1,7 +1,7 @@
-//! Copies between memory of ours and addresses that a caller named without registering them.
+//! Copies between this library's memory and addresses that a caller did not register.
 //!
-//! Such an address may be wrong. The system is asked to copy, as between two processes, because
-//! it answers with an error where a copy of our own would end the process.
+//! Such an address may be wrong. The copy is a system call, as between two processes, because it
+//! returns an error where a copy in user space would end the process.
 
 use std::io;
 
@@ -11,10 +11,10 @@ use libc::{c_void, iovec};
 use super::maps;
 use crate::error::Failure;
 
-/// Largest value, Mooncake's limit for a buffer.
+/// The largest value: Mooncake's limit for a buffer.
 const MAX_LEN: usize = 1 << 40;
 
-/// Most bytes of one call of the system.
+/// The most bytes of one system call.
 const STEP: usize = 1 << 30;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,15 +23,17 @@ enum Direction {
     Out,
 }
 
-/// A copy of the `len` bytes at `address`.
+/// Returns a copy of the `len` bytes at `address`.
 pub(crate) fn copy_in(address: usize, len: usize) -> Result<Bytes, Failure> {
     if len > MAX_LEN {
-        return Err(Failure::refuse(format_args!("{len} bytes are no size of a value")));
+        return Err(Failure::refuse(format_args!(
+            "{len} bytes are more than a value can have ({MAX_LEN})"
+        )));
     }
     let mut bytes = Vec::new();
-    // Takes addresses only: memory is taken as bytes are found to be there.
+    // Reserves addresses only: the system takes pages as bytes are written.
     if bytes.try_reserve_exact(len).is_err() {
-        return Err(Failure::refuse(format_args!("there is no memory for {len} bytes")));
+        return Err(Failure::refuse(format_args!("not enough memory to copy {len} bytes")));
     }
     let ours: *mut u8 = bytes.spare_capacity_mut().as_mut_ptr().cast();
     // SAFETY: the vector has room for `len` bytes from `ours` on.
@@ -45,7 +47,7 @@ pub(crate) fn copy_in(address: usize, len: usize) -> Result<Bytes, Failure> {
 /// Copies `bytes` to `address`.
 pub(crate) fn copy_out(bytes: &[u8], address: usize) -> Result<(), Failure> {
     let ours = bytes.as_ptr().cast_mut();
-    // SAFETY: bytes that go out are only read on our side, all `len()` of them.
+    // SAFETY: `copy` only reads `ours` with `Direction::Out`, and all `len()` bytes are valid.
     unsafe { copy(Direction::Out, ours, address, bytes.len()) }
         .map_err(|why| unusable(address, bytes.len(), &why))
 }
@@ -73,8 +75,8 @@ unsafe fn copy(
         let remote = iovec { iov_base: std::ptr::with_exposed_provenance_mut(at), iov_len: step };
         let me = std::process::id().cast_signed();
         let copied = match direction {
-            // SAFETY: `local` is inside of what the caller vouches for; the system checks
-            // `remote`.
+            // SAFETY: `local` lies within the memory that the caller vouches for; the system
+            // checks `remote`.
             Direction::In => unsafe { libc::process_vm_readv(me, &local, 1, &remote, 1, 0) },
             // SAFETY: as above.
             Direction::Out => unsafe { libc::process_vm_writev(me, &local, 1, &remote, 1, 0) },
@@ -85,9 +87,9 @@ unsafe fn copy(
             Err(_) => match io::Error::last_os_error() {
                 why if why.kind() == io::ErrorKind::Interrupted => {}
                 why if is_forbidden(&why) => {
-                    // SAFETY: of `ours`, what is left is as valid as the whole.
+                    // SAFETY: the rest of `ours` is as valid as all of it.
                     return unsafe {
-                        copy_looking(direction, ours.wrapping_add(done), at, len - done)
+                        copy_checked(direction, ours.wrapping_add(done), at, len - done)
                     };
                 }
                 why => return Err(why),
@@ -97,16 +99,16 @@ unsafe fn copy(
     Ok(())
 }
 
-/// Whether a sandbox keeps this process from copying within itself.
+/// Returns whether a sandbox forbids the system call.
 fn is_forbidden(why: &io::Error) -> bool {
     matches!(why.raw_os_error(), Some(libc::EPERM | libc::ENOSYS))
 }
 
-/// Copies after looking whether the addresses mean anything.
+/// Copies in user space after checking that the addresses are mapped.
 ///
 /// # Safety
-/// As for [`copy`]; and who unmaps `theirs` at the same time ends the process.
-unsafe fn copy_looking(
+/// As for [`copy`]; and unmapping `theirs` at the same time ends the process.
+unsafe fn copy_checked(
     direction: Direction,
     ours: *mut u8,
     theirs: usize,

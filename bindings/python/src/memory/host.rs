@@ -1,4 +1,4 @@
-//! Memory that processes of this host can share, by address.
+//! Memory, by address, that processes of this host can share.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use parking_lot::RwLock;
 
 use crate::fork::PerProcess;
 
-/// All that this process has allocated, by its first address. A block that was freed lives on
-/// until no store and no transfer names it.
+/// All blocks that this process has allocated, by first address. A freed block lives on until no
+/// store and no transfer uses it.
 static BLOCKS: PerProcess<RwLock<BTreeMap<usize, Memory>>> = PerProcess::new();
 
-/// Allocates and frees what `MooncakeHostMemAllocator` hands out.
+/// Allocates and frees the memory of `MooncakeHostMemAllocator`.
 pub(crate) struct HostMemory;
 
 impl HostMemory {
-    /// Takes `len` zeroed bytes and returns the address of the first.
+    /// Allocates `len` zeroed bytes and returns the address of the first.
     pub(crate) fn allocate(len: usize) -> Result<usize, MemoryError> {
         let memory = Memory::options().shared().allocate(len)?;
         let address = memory.whole().address().expose_provenance();
@@ -23,12 +23,12 @@ impl HostMemory {
         Ok(address)
     }
 
-    /// Gives the block back that begins at `address`; `false` when none does.
+    /// Frees the block that begins at `address`; returns `false` if no block begins there.
     pub(crate) fn free(address: usize) -> bool {
         BLOCKS.get().write().remove(&address).is_some()
     }
 
-    /// The `len` bytes at `address`; `None` when they are not part of one block.
+    /// Returns the `len` bytes at `address`; `None` if they are not within one block.
     pub(crate) fn find(address: usize, len: usize) -> Option<MemorySlice> {
         let blocks = BLOCKS.get().read();
         let (&first, block) = blocks.range(..=address).next_back()?;

@@ -1,24 +1,24 @@
-//! Which addresses of this process mean anything.
+//! Checks which addresses of this process are mapped, and with which access.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read};
 use std::os::fd::AsRawFd;
 
-/// What may be done with a range of addresses.
+/// The access to a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rights {
-    /// Whether all of it can be written; all of it can be read anyway.
+    /// Whether the whole range can be written. It can always be read.
     pub(super) writable: bool,
 }
 
-/// What may be done with the `len` bytes at `address`; `None` when some of them cannot be read,
-/// or there are none.
+/// Returns the access to the `len` bytes at `address`; `None` if some of them cannot be read, or
+/// `len` is zero.
 pub(super) fn rights(address: usize, len: usize) -> Option<Rights> {
     let last = address.checked_add(len.checked_sub(1)?)?;
     let mut probe = Probe::new().ok()?;
     let maps = BufReader::new(File::open("/proc/self/maps").ok()?);
     let (mut reached, mut writable) = (address, true);
-    // Lines are in the order of the addresses.
+    // The lines are sorted by address.
     for line in maps.split(b'\n') {
         let line = line.ok()?;
         let (from, to, rights) = parse(&line)?;
@@ -40,9 +40,9 @@ pub(super) fn rights(address: usize, len: usize) -> Option<Rights> {
     None
 }
 
-/// Reads single bytes by the system, which answers with an error where reading would end this
-/// process: memory of a device can be listed as readable and not be for the processor, and of a
-/// file what lies behind its end.
+/// Reads single bytes through a system call, which returns an error where a load would end this
+/// process: device memory may be listed as readable although the processor cannot read it, and so
+/// may a mapping beyond the end of its file.
 struct Probe {
     reader: PipeReader,
     writer: PipeWriter,
@@ -56,14 +56,14 @@ impl Probe {
 
     fn can_read(&mut self, address: usize) -> bool {
         let byte = std::ptr::with_exposed_provenance(address);
-        // SAFETY: the system takes any address, and checks it.
+        // SAFETY: the system call accepts any address and checks it.
         let written = unsafe { libc::write(self.writer.as_raw_fd(), byte, 1) };
-        // Taken out again, so that the pipe never fills.
+        // Read back, so that the pipe never fills.
         written == 1 && self.reader.read_exact(&mut [0]).is_ok()
     }
 }
 
-/// First address, address behind the last, and rights of a line as
+/// Parses the first address, the address after the last, and the access of a line such as
 /// `7f1c00000000-7f1c00021000 rw-p …`.
 fn parse(line: &[u8]) -> Option<(usize, usize, [u8; 2])> {
     let mut words = line.split(|&byte| byte == b' ');

@@ -1,4 +1,4 @@
-//! Memory that callers registered, so that bytes move straight between it and the peers.
+//! Memory that callers registered, for transfers to and from peers without a copy.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -8,20 +8,20 @@ use std::time::Duration;
 use mc_transport::{Memory, MemorySlice};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use super::loans::Loans;
+use super::borrows::Borrows;
 use super::maps;
 
-/// How long [`Removed::settle`] waits for transfers that still touch the memory.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of [`Removed::settle`] for transfers that still use the memory.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why memory is not registered.
+/// The reason why memory cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegisterError {
-    /// Null, no bytes, or more than there are addresses.
+    /// The address is null, the length is zero, or the range exceeds the address space.
     Impossible,
-    /// Some of it cannot be read.
+    /// Part of the memory cannot be read.
     NotMapped,
-    /// Some of it is registered already.
+    /// Part of the memory is registered already.
     Overlaps,
 }
 
@@ -32,16 +32,17 @@ pub(crate) struct Buffers(RwLock<BTreeMap<usize, Registered>>);
 #[derive(Debug)]
 struct Registered {
     whole: MemorySlice,
-    /// Who has a handle. Memory that we allocated keeps itself, so nobody is counted there.
-    loans: Loans,
+    /// Borrows of the caller's memory. Memory that this library allocated frees itself after its
+    /// last use, so its borrows are not counted.
+    borrows: Borrows,
 }
 
 impl Buffers {
-    /// Registers the `len` bytes at `address` and returns what they are: `ours`, if that is
-    /// memory that we allocated, and otherwise the caller's.
+    /// Registers the `len` bytes at `address` and returns them as a slice: `ours`, if this library
+    /// allocated the memory, otherwise the caller's memory.
     ///
-    /// The caller promises that they stay where they are until [`Removed::settle`] has
-    /// returned. That they are there now is looked up.
+    /// The caller promises that the bytes stay mapped until [`Removed::settle`] has returned. That
+    /// they are mapped now is checked.
     pub(crate) fn add(
         &self,
         address: usize,
@@ -53,22 +54,21 @@ impl Buffers {
         if len == 0 || isize::try_from(len).is_err() {
             return Err(RegisterError::Impossible);
         }
-        let loans = Loans::default();
+        let borrows = Borrows::default();
         let whole = match ours {
             Some(ours) => ours,
             None => {
                 let rights = maps::rights(address, len).ok_or(RegisterError::NotMapped)?;
                 let base = NonNull::with_exposed_provenance(first);
-                let loan = loans.lend();
+                let borrow = borrows.begin();
                 let memory = if rights.writable {
-                    // SAFETY: the bytes are mapped for reading and writing, and whoever
-                    // registers them promises that they stay so until `settle` has returned,
-                    // which waits for `loan`. They are memory of another language: no
-                    // reference to them exists on our side.
-                    unsafe { Memory::from_raw(base, len, loan) }
+                    // SAFETY: the bytes are mapped for reading and writing, and the caller
+                    // promises that they stay so until `settle` has returned, which waits for
+                    // `borrow`. They belong to another language: Rust has no reference to them.
+                    unsafe { Memory::from_raw(base, len, borrow) }
                 } else {
                     // SAFETY: as above, for reading.
-                    unsafe { Memory::from_raw_read_only(base, len, loan) }
+                    unsafe { Memory::from_raw_read_only(base, len, borrow) }
                 };
                 memory.whole()
             }
@@ -81,73 +81,74 @@ impl Buffers {
         {
             return Err(RegisterError::Overlaps);
         }
-        known.insert(address, Registered { whole: whole.clone(), loans });
+        known.insert(address, Registered { whole: whole.clone(), borrows });
         Ok(whole)
     }
 
-    /// Forgets the memory that begins at `address`; `None` when none does.
+    /// Removes the memory that begins at `address`; `None` if no registered memory begins there.
     pub(crate) fn remove(&self, address: usize) -> Option<Removed> {
         self.0.write().remove(&address).map(Removed)
     }
 
-    /// Forgets all memory.
+    /// Removes all memory.
     pub(crate) fn clear(&self) -> Vec<Removed> {
         std::mem::take(&mut *self.0.write()).into_values().map(Removed).collect()
     }
 
-    /// Whether any part of a block is registered.
-    pub(crate) fn names(&self, block: &Memory) -> bool {
+    /// Returns whether any part of a block is registered.
+    pub(crate) fn contains_part_of(&self, block: &Memory) -> bool {
         self.0.read().values().any(|known| known.whole.memory().is_same(block))
     }
 
-    /// To look up many addresses.
-    pub(crate) fn look(&self) -> Look<'_> {
-        Look(self.0.read())
+    /// Returns a view for looking up many addresses.
+    pub(crate) fn lookup(&self) -> Lookup<'_> {
+        Lookup(self.0.read())
     }
 }
 
-/// Looks addresses up.
-pub(crate) struct Look<'a>(RwLockReadGuard<'a, BTreeMap<usize, Registered>>);
+/// A read-locked view of the registered memory.
+pub(crate) struct Lookup<'a>(RwLockReadGuard<'a, BTreeMap<usize, Registered>>);
 
-impl Look<'_> {
-    /// The `len` bytes at `address`; `None` unless all of them were registered at once.
+impl Lookup<'_> {
+    /// Returns the `len` bytes at `address`; `None` unless one registration covers all of them.
     pub(crate) fn find(&self, address: usize, len: usize) -> Option<MemorySlice> {
         let (&first, Registered { whole, .. }) = self.0.range(..=address).next_back()?;
         whole.part(address - first, len)
     }
 
-    /// Whether a part of the `len` bytes at `address` is registered, and not all of them at
-    /// once: they leave what the caller has said is there.
-    pub(crate) fn leaves(&self, address: usize, len: usize) -> bool {
+    /// Returns whether the `len` bytes at `address` overlap registered memory that does not cover
+    /// all of them: they exceed the memory that the caller vouched for.
+    pub(crate) fn is_partly_registered(&self, address: usize, len: usize) -> bool {
         let end = address.saturating_add(len);
-        // No two overlap, so that only the last one can do so and not hold them all.
+        // Registrations do not overlap: only the last one can overlap the bytes without covering
+        // them.
         self.0.range(..end).next_back().is_some_and(|(&first, Registered { whole, .. })| {
             let behind = first + whole.len();
             behind > address && (first > address || behind < end)
         })
     }
 
-    /// The end of the memory that was registered with `address` in it.
+    /// Returns the end of the registered memory that contains `address`.
     pub(crate) fn end(&self, address: usize) -> Option<usize> {
         let (&first, Registered { whole, .. }) = self.0.range(..=address).next_back()?;
         Some(first + whole.len()).filter(|end| *end > address)
     }
 }
 
-/// Memory that is registered no more, though transfers may still touch it.
+/// Memory that is no longer registered, though transfers may still use it.
 pub(crate) struct Removed(Registered);
 
 impl Removed {
-    /// The block that it is part of.
+    /// Returns the block that the memory is part of.
     pub(crate) fn memory(&self) -> &Memory {
         self.0.whole.memory()
     }
 
-    /// Waits until nobody touches the memory, as its owner may release it then; whether that is
-    /// so after a bounded time.
+    /// Waits, for a bounded time, until no transfer uses the memory, and returns whether that is so:
+    /// only then may its owner release it.
     pub(crate) fn settle(self) -> bool {
-        let Registered { whole, loans } = self.0;
+        let Registered { whole, borrows } = self.0;
         drop(whole);
-        loans.wait(PATIENCE)
+        borrows.wait_timeout(SETTLE_TIMEOUT)
     }
 }

@@ -1,4 +1,4 @@
-//! What callers pass, as they pass it.
+//! Arguments as Mooncake's callers pass them.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,7 +11,7 @@ use pyo3::types::{PyBool, PyInt, PyString};
 
 pub(super) use crate::items::Items;
 
-/// An address or a number of bytes: an `int` that fits in 64 bits without a sign.
+/// An address or a number of bytes: an `int` of 64 bits without a sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size(pub(super) usize);
 
@@ -21,7 +21,7 @@ impl<'py> FromPyObject<'_, 'py> for Size {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match object.extract::<usize>() {
             Ok(size) => Ok(Self(size)),
-            // As Mooncake does with what is out of range.
+            // Mooncake raises TypeError for numbers out of range.
             Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
                 Err(PyTypeError::new_err("an int from 0 to 2**64 - 1 is required"))
             }
@@ -40,8 +40,7 @@ impl<'py> IntoPyObject<'py> for Size {
     }
 }
 
-/// Whatever has a truth value, as Mooncake takes it for a flag: an `int`, a `float`
-/// or `None` beside a `bool`.
+/// A flag. As Mooncake does, accepts an `int`, a `float` or `None` beside a `bool`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flag(pub(super) bool);
 
@@ -98,11 +97,11 @@ impl<'py> IntoPyObject<'py> for Medium {
     }
 }
 
-/// Texts that stay where they are while the interpreter is released.
+/// Strings that can be borrowed while the interpreter is released.
 pub(super) struct Texts(Items<PyBackedStr>);
 
 impl Texts {
-    /// All of them, borrowed.
+    /// Returns the strings, borrowed.
     pub(super) fn as_strs(&self) -> Vec<&str> {
         self.0.iter().map(|text| &**text).collect()
     }
@@ -120,7 +119,7 @@ impl<'py> FromPyObject<'_, 'py> for Texts {
     }
 }
 
-/// Addresses with their sizes; `None` when there are not as many of both.
+/// Pairs addresses with sizes; `None` if their numbers differ.
 pub(super) fn pair_up((addresses, sizes): (Items<Size>, Items<Size>)) -> Option<Vec<(Size, Size)>> {
     (addresses.len() == sizes.len()).then(|| addresses.into_iter().zip(sizes).collect())
 }

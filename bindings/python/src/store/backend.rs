@@ -1,4 +1,4 @@
-//! Who does the work: a client of this process, or the node agent of the host.
+//! The client behind a store: a client in this process, or the node agent of the host.
 
 use std::future::Future;
 use std::ops::Range;
@@ -17,21 +17,21 @@ use tokio::runtime::Runtime;
 use crate::error::Failure;
 use crate::interrupt::is_interrupted;
 
-/// Does what a store is asked for. Every call blocks, so the interpreter has to be released.
+/// The client of a store. Every call blocks: the interpreter must be released.
 #[derive(Debug)]
 pub(super) struct Backend {
     store: blocking::Store<dyn ReplicatedStore>,
-    /// The same as a member of the cluster; none, when another process of this host is that.
+    /// The same client as a member of the cluster; `None` for a thin client.
     own: Option<blocking::Client>,
 }
 
 impl Backend {
-    /// A member of the cluster.
+    /// Makes the backend of a member of the cluster.
     pub(super) fn member(client: blocking::Client) -> Self {
         Self { store: client.as_store().map(|store| store as _), own: Some(client) }
     }
 
-    /// A client that another process of this host serves, driven by `runtime`.
+    /// Makes the backend of a thin client, which `runtime` drives.
     pub(super) fn served(client: DummyClient, runtime: Runtime) -> Self {
         Self { store: blocking::Store::new(runtime, Arc::new(client)), own: None }
     }
@@ -55,7 +55,7 @@ impl Backend {
         self.store.as_async()
     }
 
-    /// Stores objects; one that is there already is as good as stored by a put.
+    /// Stores objects. A put of a key that has an object succeeds.
     pub(super) fn store_all(
         &self,
         puts: Vec<Put<'_>>,
@@ -63,13 +63,13 @@ impl Backend {
         mode: PutMode,
     ) -> Vec<Result<(), Failure>> {
         let count = puts.len();
-        let puts = self.fit(puts);
+        let puts = self.copy_unreachable(puts);
         let outcomes = self.wait_for_each(count, self.store().batch_store(puts, config, mode));
         outcomes.into_iter().map(|outcome| outcome.map(done)).collect()
     }
 
-    /// Of memory that the store cannot reach, a copy is stored.
-    fn fit<'a>(&self, mut puts: Vec<Put<'a>>) -> Vec<Put<'a>> {
+    /// Replaces memory that the store cannot reach by copies.
+    fn copy_unreachable<'a>(&self, mut puts: Vec<Put<'a>>) -> Vec<Put<'a>> {
         for source in puts.iter_mut().flat_map(|put| &mut put.slices) {
             if let Source::Memory(slice) = source
                 && !self.reaches(slice)
@@ -80,7 +80,7 @@ impl Backend {
         puts
     }
 
-    /// Whether bytes go straight into this memory.
+    /// Returns whether the store can transfer bytes to and from this memory directly.
     pub(super) fn reaches(&self, target: &MemorySlice) -> bool {
         self.store().can_register(target.memory())
     }
@@ -89,8 +89,8 @@ impl Backend {
         self.wait(self.store().get(key))
     }
 
-    /// Some bytes of a value; only of this put, if one is named: of another one the failure is
-    /// [`Failure::LEASE_EXPIRED`].
+    /// Reads a range of a value. With a `generation`, fails with [`Failure::LEASE_EXPIRED`] if
+    /// another put has replaced the value.
     pub(super) fn get_range(
         &self,
         key: &str,
@@ -180,7 +180,7 @@ impl Backend {
         self.wait(self.store().task(id))
     }
 
-    /// Whether the master answers.
+    /// Returns whether the master answers.
     pub(super) fn is_reachable(&self) -> bool {
         match &self.own {
             Some(own) => matches!(wait_for(&self.store, own.as_async().ping()), Ok(Ok(_))),
@@ -189,8 +189,8 @@ impl Backend {
         }
     }
 
-    /// Makes memory known from which, and into which, bytes will move. What the store cannot reach
-    /// is copied.
+    /// Registers memory for transfers. Ignores memory that the store cannot reach, whose bytes are
+    /// copied.
     pub(super) fn register(&self, memory: &Memory) -> Result<(), Failure> {
         match self.store().can_register(memory) {
             true => self.wait(self.store().register(memory)),
@@ -198,7 +198,7 @@ impl Backend {
         }
     }
 
-    /// The opposite of [`register`](Self::register).
+    /// Undoes [`register`](Self::register).
     pub(super) fn unregister(&self, memory: &Memory) -> Result<(), Failure> {
         match self.store().can_register(memory) {
             true => self.wait(self.store().unregister(memory)),
@@ -206,15 +206,17 @@ impl Backend {
         }
     }
 
-    /// The client of this process; a thin client has none, and `what` is refused.
+    /// Returns the member of the cluster; logs that `what` is not supported by a thin client.
     pub(super) fn own(&self, what: &str) -> Result<&blocking::Client, Failure> {
         self.own.as_ref().ok_or_else(|| {
-            tracing::warn!("{what} is not for a thin client; ask the node agent's process");
+            tracing::warn!(
+                "{what}: not supported by a thin client; call it in a process that uses setup()"
+            );
             Failure::NOT_SUPPORTED
         })
     }
 
-    /// Leaves the cluster. Calls that are under way end by themselves.
+    /// Leaves the cluster. Pending calls end by themselves.
     pub(super) fn shut_down(&self) {
         if let Some(client) = &self.own {
             client.shutdown();
@@ -235,7 +237,7 @@ fn each<T>(outcomes: Vec<Result<T, StoreError>>) -> Vec<Result<T, Failure>> {
 
 fn done(outcome: PutOutcome) {
     match outcome {
-        // Somebody stores the key, which has one value.
+        // Another client has stored, or is storing, the key's only value.
         PutOutcome::Stored | PutOutcome::Existing | PutOutcome::Pending => {}
     }
 }

@@ -1,4 +1,4 @@
-//! How objects are to be stored, as callers describe it.
+//! Mooncake's `ReplicateConfig`.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use super::backend::Backend;
 use super::enumerations::{ObjectDataType, SoftPinAction};
 use crate::error::Failure;
 
-/// How an object is to be stored: in how many replicas, where, and how firmly.
+/// Options of a put: the number of replicas, their segments, and protection from eviction.
 ///
-/// Every field can be given to the constructor by name, and read and set afterwards; a name
-/// that is none raises AttributeError or TypeError.
+/// Every field is a keyword argument of the constructor and an attribute; other names raise
+/// TypeError or AttributeError.
 ///
-/// replica_num: replicas in memory, 1 without it. Best effort: an object gets as many as there
-///     are segments with room, and at least one.
-/// with_soft_pin: prefer to keep the object while it is in use. The same as soft_pin_action =
-///     SoftPinAction.ENABLE.
-/// soft_pin_action: whether to pin softly; PRESERVE, the default, leaves with_soft_pin alone.
-/// soft_pin_ttl_ms: 0 pins nothing; the master decides how long other pins last.
+/// replica_num: the number of replicas in memory, by default 1. An object gets fewer, but at
+///     least one, when fewer segments have space.
+/// with_soft_pin: evict other objects first while this object is in use. The same as
+///     soft_pin_action = SoftPinAction.ENABLE.
+/// soft_pin_action: ENABLE and DISABLE override with_soft_pin; PRESERVE, the default, does not.
+/// soft_pin_ttl_ms: 0 disables the soft pin; the master sets the duration of other pins.
 /// with_hard_pin: never evict the object.
 /// preferred_segments, preferred_segment: names of segments to try first, in this order.
-/// media_type: "dram", "ssd" or "vram", in any case: all replicas lie in segments of this medium, and
-///     the put fails when there is none. None, the default: in DRAM, as long as there is any.
-/// group_ids: one for each key of the call; objects of one group are evicted together or not at
-///     all. An empty one is no group.
-/// prefer_alloc_in_same_node, data_type: hints that are kept here and change nothing.
-///     Mooncake refuses the first for put, put_parts and put_batch, and so does this.
-/// nof_replica_num, dfs_replica_num, preferred_nof_segments: kinds of storage that do not exist
-///     here; a put that asks for them is refused.
+/// media_type: "dram", "ssd" or "vram", in any case: the medium of the segments for all replicas; the
+///     put fails when there is none. None, the default, means DRAM, as long as there is any.
+/// group_ids: one group for each key of the call; objects of a group are evicted together or not
+///     at all. An empty string means no group.
+/// prefer_alloc_in_same_node, data_type: hints without effect. As in Mooncake, put, put_parts and
+///     put_batch reject prefer_alloc_in_same_node.
+/// nof_replica_num, dfs_replica_num, preferred_nof_segments: kinds of storage that mc-store does
+///     not have; a put that requests nof or dfs replicas is rejected.
 #[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicateConfig {
@@ -75,7 +75,7 @@ impl ReplicateConfig {
         with_hard_pin=False, preferred_segments=[], preferred_segment='', \
         preferred_nof_segments=[], prefer_alloc_in_same_node=False, \
         data_type=..., media_type=None, group_ids=None)")]
-    #[allow(clippy::too_many_arguments, reason = "they have names where they are passed")]
+    #[allow(clippy::too_many_arguments, reason = "Python passes them by name")]
     fn new(
         replica_num: Size,
         nof_replica_num: Size,
@@ -144,15 +144,18 @@ impl ReplicateConfig {
 }
 
 impl ReplicateConfig {
-    /// What it means for a call that stores `count` objects.
+    /// Converts the options for a call that stores `count` objects.
     pub(super) fn plan(&self, count: usize) -> Result<Plan, Failure> {
         if self.nof_replica_num.0 > 0 || self.dfs_replica_num.0 > 0 {
             return Err(Failure::refuse(
-                "nof_replica_num and dfs_replica_num ask for storage that does not exist here",
+                "nof_replica_num and dfs_replica_num must be 0: this storage is not supported",
             ));
         }
         let Ok(replicas) = u32::try_from(self.replica_num.0) else {
-            return Err(Failure::refuse(format_args!("{} replicas", self.replica_num.0)));
+            return Err(Failure::refuse(format_args!(
+                "replica_num {} is too large",
+                self.replica_num.0
+            )));
         };
         let mut config = Native::default().replicas(replicas);
         config.with_soft_pin = self.pins_softly();
@@ -171,7 +174,7 @@ impl ReplicateConfig {
         Ok(Plan { config, groups: groups.to_vec() })
     }
 
-    /// Whether Mooncake refuses it for calls that take values, not addresses.
+    /// Returns whether Mooncake rejects the options for calls that take values, not addresses.
     pub(super) fn is_only_for_addresses(&self) -> bool {
         self.prefer_alloc_in_same_node.0
     }
@@ -186,17 +189,17 @@ impl ReplicateConfig {
     }
 }
 
-/// How the objects of one call are stored.
+/// The options for the objects of one call.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     config: Native,
-    /// One for each object, or none.
+    /// One group for each object, or empty.
     groups: Vec<String>,
 }
 
 impl Plan {
-    /// Stores the objects, those of each group in one batch. `places` says where the objects
-    /// were among those that the plan was made for.
+    /// Stores the objects, those of each group in one batch. `places` has each object's index among
+    /// the objects that the plan was made for.
     pub(super) fn store(
         &self,
         backend: &Backend,

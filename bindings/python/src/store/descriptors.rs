@@ -1,4 +1,4 @@
-//! Where objects are.
+//! Mooncake's descriptors of replicas.
 
 use mc_store::ReplicaDescription;
 use pyo3::exceptions::PyRuntimeError;
@@ -14,7 +14,7 @@ use crate::interrupt::detached;
 #[pyclass(frozen, module = "mc_store.mooncake.store")]
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicaDescriptor {
-    /// Where the replica is in its life.
+    /// The replica's state.
     #[pyo3(get)]
     status: ReplicaStatus,
     memory: Descriptor,
@@ -24,7 +24,7 @@ pub(crate) struct ReplicaDescriptor {
 #[pyclass(frozen, module = "mc_store.mooncake.store")]
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryDescriptor {
-    /// Where its bytes are.
+    /// The place of the replica's bytes.
     #[pyo3(get)]
     buffer_descriptor: Descriptor,
 }
@@ -33,47 +33,47 @@ pub(crate) struct MemoryDescriptor {
 #[pyclass(frozen, get_all, module = "mc_store.mooncake.store")]
 #[derive(Clone, Debug)]
 pub(crate) struct Descriptor {
-    /// How many bytes it has.
+    /// The length in bytes.
     size: u64,
-    /// Where it begins, counted in bytes from the beginning of its segment.
+    /// The offset of the first byte from the beginning of the segment.
     buffer_address: u64,
-    /// The name of the segment, which is the address of its node unless it was given another.
+    /// The segment's name; by default the address of its node.
     transport_endpoint: String,
 }
 
-/// A replica in a file. None are kept; the class is there for programs that name it.
+/// A replica in a file. The store keeps none; the class exists for programs that name it.
 #[pyclass(frozen, get_all, module = "mc_store.mooncake.store")]
 #[derive(Debug)]
 pub(crate) struct DiskDescriptor {
-    /// The file.
+    /// The file's path.
     file_path: String,
-    /// How many bytes of it are the object.
+    /// The object's length in bytes.
     object_size: u64,
 }
 
 #[pymethods]
 impl ReplicaDescriptor {
-    /// Whether the replica is in memory, as all are.
+    /// True: all replicas are in memory.
     fn is_memory_replica(&self) -> bool {
         true
     }
 
-    /// Whether the replica is in a file that nodes share.
+    /// False: no replica is in a file that nodes share.
     fn is_disk_replica(&self) -> bool {
         false
     }
 
-    /// Whether the replica is on a disk of one node.
+    /// False: no replica is on a disk of a node.
     fn is_local_disk_replica(&self) -> bool {
         false
     }
 
-    /// The replica in memory.
+    /// Returns the descriptor of the memory.
     fn get_memory_descriptor(&self) -> MemoryDescriptor {
         MemoryDescriptor { buffer_descriptor: self.memory.clone() }
     }
 
-    /// Raises RuntimeError, as the replica is not in a file.
+    /// Raises RuntimeError, because the replica is in memory.
     fn get_disk_descriptor(&self) -> PyResult<DiskDescriptor> {
         Err(PyRuntimeError::new_err("the replica is in memory, not in a file"))
     }
@@ -116,14 +116,14 @@ impl From<ReplicaDescription> for ReplicaDescriptor {
 impl Store {
     /// get_replica_desc(self, key: str) -> list[ReplicaDescriptor]
     ///
-    /// The replicas of an object, in every state; none when there is no such object.
+    /// Returns an object's replicas, in every state; an empty list when there is no such object.
     fn get_replica_desc(&self, py: Python<'_>, key: &str) -> PyResult<Vec<ReplicaDescriptor>> {
         Ok(self.replicas(py, &[key])?.into_iter().flatten().flatten().collect())
     }
 
     /// batch_get_replica_desc(self, keys: list[str]) -> dict[str, list[ReplicaDescriptor]]
     ///
-    /// The replicas of many objects; keys without an object are left out.
+    /// Returns the replicas of many objects; omits keys without an object.
     fn batch_get_replica_desc<'py>(
         &self,
         py: Python<'py>,
@@ -141,9 +141,9 @@ impl Store {
 
     /// batch_replica_clear(self, keys: list[str], segment_name: str = '') -> list[str]
     ///
-    /// Removes the replicas of objects that this store put, in one segment or, without a name,
-    /// in all. Objects that were read within the time of a lease keep theirs. Returns the keys
-    /// whose replicas are gone.
+    /// Removes replicas of objects that this store put, in one segment or, without a name, in
+    /// all segments. Skips objects that a lease protects. Returns the keys whose replicas were
+    /// removed.
     #[pyo3(signature = (keys, segment_name = ""))]
     fn batch_replica_clear(
         &self,
@@ -160,8 +160,8 @@ impl Store {
 }
 
 impl Store {
-    /// The replicas for each key; `None` for one without an object, or that could not be asked
-    /// about.
+    /// Returns the replicas for each key; `None` for a key without an object, or whose lookup
+    /// failed.
     fn replicas(
         &self,
         py: Python<'_>,

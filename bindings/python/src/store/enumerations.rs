@@ -1,17 +1,17 @@
-//! Enumerations of Mooncake.
+//! Mooncake's enumerations.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-/// Declares an enumeration whose members have names and numbers, and are made of a number,
-/// copied and pickled by it. They do not equal their numbers.
+/// Declares an enumeration whose members have names and numbers. A member is constructed, copied and
+/// pickled by its number, but does not equal it.
 macro_rules! enumeration {
     ($(#[$doc:meta])* $name:ident { $($member:ident = $value:literal,)* }) => {
         $(#[$doc])*
         #[pyclass(frozen, eq, hash, from_py_object, module = "mc_store.mooncake.store")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "names of the reference")]
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "Mooncake's names")]
         pub(crate) enum $name {
             $($member = $value,)*
         }
@@ -32,7 +32,7 @@ macro_rules! enumeration {
             fn of(value: i64) -> PyResult<Self> {
                 let member = Self::MEMBERS.iter().find(|member| **member as i64 == value);
                 member.copied().ok_or_else(|| {
-                    PyValueError::new_err(format!(concat!("{} is no ", stringify!($name)), value))
+                    PyValueError::new_err(format!(concat!("{} is not a ", stringify!($name)), value))
                 })
             }
 
@@ -72,12 +72,12 @@ macro_rules! enumeration {
 }
 
 enumeration! {
-    /// What a put does with an object's soft pin.
+    /// The effect of a put on an object's soft pin.
     SoftPinAction { PRESERVE = 0, ENABLE = 1, DISABLE = 2, }
 }
 
 enumeration! {
-    /// What an object is, for whoever looks at it; the store does not care.
+    /// The kind of an object's content, a hint that the store ignores.
     ObjectDataType {
         UNKNOWN = 0,
         KVCACHE = 1,
@@ -93,7 +93,7 @@ enumeration! {
 }
 
 enumeration! {
-    /// Where a replica is in its life; one that is COMPLETE can be read.
+    /// The state of a replica; a COMPLETE replica can be read.
     ReplicaStatus {
         UNDEFINED = 0,
         INITIALIZED = 1,
@@ -105,12 +105,12 @@ enumeration! {
 }
 
 enumeration! {
-    /// What a task does with an object.
+    /// The kind of a task.
     TaskType { REPLICA_COPY = 0, REPLICA_MOVE = 1, }
 }
 
 enumeration! {
-    /// Where a task is in its life.
+    /// The state of a task.
     TaskStatus { PENDING = 0, PROCESSING = 1, FAILED = 2, SUCCESS = 3, }
 }
 

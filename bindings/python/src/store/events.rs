@@ -1,4 +1,4 @@
-//! What callers want told to those who follow the store's events.
+//! Mooncake's `StoreEventInfo`: what a caller adds to the events of the store.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -6,16 +6,15 @@ use pyo3::types::{PyList, PyTuple};
 
 use super::arguments::Items;
 
-/// What an inference engine knows of a block that it stores, for those who follow the events of
-/// the store. All fields may be left out, given by name, and set afterwards.
+/// An inference engine's description of a block, for subscribers of the store's events. All fields
+/// are optional keyword arguments and attributes.
 ///
-/// model_name: the model that the block is of.
-/// block_size: how many tokens, or bytes, the block has; 0 is unknown.
-/// block_hash, parent_block_hash: the engine's name of the block, and of the one before it.
+/// model_name: the block's model.
+/// block_size: the number of tokens, or bytes, of the block; 0 means unknown.
+/// block_hash, parent_block_hash: the engine's hashes of the block and of the preceding block.
 /// token_ids: the block's tokens, ints below 2**32.
 ///
-/// Calls that store check these and carry them no further: the control protocol has no place for
-/// them yet.
+/// Puts check these values and then drop them: the control protocol does not carry them yet.
 #[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreEventInfo {
@@ -61,11 +60,11 @@ impl StoreEventInfo {
     }
 }
 
-/// Refuses what is not one `StoreEventInfo` for each of `count` objects: a list, or one alone
-/// for one object.
+/// Checks that `infos` has one `StoreEventInfo` for each of `count` objects: a list, or a single
+/// one for one object.
 ///
 /// # Errors
-/// TypeError for other types, ValueError for another number of them.
+/// TypeError for other types, ValueError for a different number.
 pub(super) fn check(infos: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<()> {
     let Some(infos) = infos else { return Ok(()) };
     let given = if infos.cast::<StoreEventInfo>().is_ok() {

@@ -1,4 +1,4 @@
-//! Leaving the cluster when nobody calls `close`.
+//! Leaves clusters when a program does not call `close`.
 
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
@@ -10,13 +10,13 @@ use pyo3::prelude::*;
 use super::session::Session;
 use crate::fork::PerProcess;
 
-/// How long the end of the interpreter waits for stores to leave their clusters.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for all stores to leave their clusters when the interpreter exits.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Sessions of this process that may have to be shut down.
+/// The sessions to shut down when the interpreter exits.
 static SESSIONS: PerProcess<Mutex<Vec<Weak<Session>>>> = PerProcess::new();
 
-/// Remembers a session for the end of the interpreter.
+/// Adds a session to those that are shut down when the interpreter exits.
 pub(super) fn watched(session: Session) -> Arc<Session> {
     let session = Arc::new(session);
     let mut sessions = SESSIONS.get().lock();
@@ -26,9 +26,9 @@ pub(super) fn watched(session: Session) -> Arc<Session> {
     session
 }
 
-/// Shuts a session down in a thread that knows nothing of Python. Returns what tells when that
-/// is done.
-fn shut_down_elsewhere(session: Arc<Session>) -> Option<mpsc::Receiver<()>> {
+/// Shuts a session down on a thread that does not use Python. Returns a channel that reports the
+/// end.
+fn shut_down_on_thread(session: Arc<Session>) -> Option<mpsc::Receiver<()>> {
     let (done, is_done) = mpsc::sync_channel(1);
     let work = move || {
         session.shut_down();
@@ -38,22 +38,22 @@ fn shut_down_elsewhere(session: Arc<Session>) -> Option<mpsc::Receiver<()>> {
     thread::Builder::new().name("mc-shutdown".into()).spawn(work).ok().map(|_| is_done)
 }
 
-/// Shuts a session down that its store was dropped with, without waiting for that.
+/// Shuts down the session of a dropped store, without waiting.
 pub(super) fn shut_down_later(session: Arc<Session>) {
-    let _ = shut_down_elsewhere(session);
+    let _ = shut_down_on_thread(session);
 }
 
-/// Has every store of this process that is still open leave its cluster, so that its objects are
-/// given up at once and not when the master misses it. Waits for that, a few seconds at most.
+/// Makes every open store of this process leave its cluster, so that the master need not wait for
+/// missing heartbeats. Waits a few seconds at most.
 #[pyfunction]
 #[pyo3(name = "_shut_down_stores")]
 pub(crate) fn shut_down_stores(py: Python<'_>) {
     py.detach(|| {
-        // Taken out: who is shut down must not wait for the lock.
+        // Taken out, so that the lock is not held during the shutdown.
         let sessions = std::mem::take(&mut *SESSIONS.get().lock());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         let open = sessions.into_iter().filter_map(|session| session.upgrade());
-        let begun = open.filter_map(shut_down_elsewhere);
+        let begun = open.filter_map(shut_down_on_thread);
         for is_done in begun.collect::<Vec<_>>() {
             let _ = is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
         }

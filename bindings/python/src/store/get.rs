@@ -1,4 +1,4 @@
-//! Reading values: as objects of Python, and into memory by its address.
+//! Gets: values as Python objects, and reads into memory by address.
 
 use bytes::Bytes;
 use mc_store::GetInto;
@@ -17,7 +17,7 @@ use crate::memory::copy_out;
 impl Store {
     /// get(self, key: str) -> bytes
     ///
-    /// The value of key; b"" when there is none, or it cannot be read.
+    /// Returns the value of key; b"" when there is none, or it cannot be read.
     fn get<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyBytes>> {
         let Some(session) = self.session()? else { return Ok(PyBytes::new(py, b"")) };
         match detached(py, || session.backend.get(key))? {
@@ -28,7 +28,7 @@ impl Store {
 
     /// get_batch(self, keys: list[str]) -> list[bytes]
     ///
-    /// The values of many keys, each as get returns it.
+    /// Returns get(key) for each key.
     fn get_batch<'py>(&self, py: Python<'py>, keys: Texts) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let values = self.read_all(py, &keys)?;
         values.into_iter().map(|value| bytes_object(py, &value.unwrap_or_default())).collect()
@@ -36,7 +36,7 @@ impl Store {
 
     /// get_buffer(self, key: str) -> BufferHandle | None
     ///
-    /// The value of key without a copy; None when there is none, or it cannot be read.
+    /// Returns the value of key without a copy; None when there is none, or it cannot be read.
     fn get_buffer(&self, py: Python<'_>, key: &str) -> PyResult<Option<BufferHandle>> {
         let Some(session) = self.session()? else { return Ok(None) };
         Ok(detached(py, || session.backend.get(key))?.ok().map(BufferHandle::new))
@@ -44,7 +44,7 @@ impl Store {
 
     /// batch_get_buffer(self, keys: list[str]) -> list[BufferHandle | None]
     ///
-    /// The values of many keys, each as get_buffer returns it.
+    /// Returns get_buffer(key) for each key.
     fn batch_get_buffer(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<Option<BufferHandle>>> {
         let values = self.read_all(py, &keys)?;
         Ok(values.into_iter().map(|value| value.ok().map(BufferHandle::new)).collect())
@@ -52,10 +52,10 @@ impl Store {
 
     /// get_into(self, key: str, buffer_ptr: int, size: int) -> int
     ///
-    /// Reads the value of key into the size bytes at buffer_ptr: straight there when they are
-    /// registered, and by way of a copy otherwise. Returns how many bytes the value has; -600
-    /// when they are more than size, or the memory cannot be written; -704 when there is no
-    /// value. After a failure what is in the memory is undefined.
+    /// Reads the value of key into the size bytes at buffer_ptr: directly when they are
+    /// registered, otherwise with a copy. Returns the value's length; -600 when it exceeds size,
+    /// or the memory cannot be written; -704 when there is no value. After a failure the
+    /// content of the memory is undefined.
     fn get_into(&self, py: Python<'_>, key: &str, buffer_ptr: Size, size: Size) -> PyResult<i64> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
         Ok(count_of(detached(py, || session.read_into(key, buffer_ptr.0, size.0))?))
@@ -63,7 +63,7 @@ impl Store {
 
     /// batch_get_into(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int]) -> list[int]
     ///
-    /// get_into of many values at once, each with its own result.
+    /// get_into for many values at once, with one result for each.
     fn batch_get_into(
         &self,
         py: Python<'_>,
@@ -86,8 +86,8 @@ impl Store {
     /// batch_get_into_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]],
     /// all_sizes: list[list[int]], prefer_alloc_in_same_node: bool = False) -> list[int]
     ///
-    /// batch_get_into of values that go into several pieces of memory each, one piece after the
-    /// other. prefer_alloc_in_same_node is accepted and without effect.
+    /// batch_get_into that scatters each value over several pieces of memory, in their order.
+    /// prefer_alloc_in_same_node has no effect.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, prefer_alloc_in_same_node = false))]
     fn batch_get_into_multi_buffers(
         &self,
@@ -125,14 +125,14 @@ impl Session {
         if len == 0 {
             return Err(Failure::INVALID_PARAMS);
         }
-        let target = self.target(&self.buffers.look(), address, len)?;
+        let target = self.target(&self.buffers.lookup(), address, len)?;
         match target {
             Some(target) => self.backend.get_into(key, &target),
             None => scatter(&self.backend.get(key)?, &[(Size(address), Size(len))]),
         }
     }
 
-    /// Reads the value of each key into the memory that is given for it, piece after piece.
+    /// Reads the value of each key into the key's pieces of memory, in their order.
     fn read_scattered(
         &self,
         keys: &[&str],
@@ -141,14 +141,14 @@ impl Session {
         let mut lengths = vec![Err(Failure::INVALID_PARAMS); keys.len()];
         let (mut direct, mut direct_at) = (Vec::with_capacity(keys.len()), Vec::new());
         let (mut staged, mut staged_at) = (Vec::new(), Vec::new());
-        let look = self.buffers.look();
+        let lookup = self.buffers.lookup();
         for (at, (&key, pieces)) in keys.iter().zip(&targets).enumerate() {
             let Some(pieces) = pieces else { continue };
             if pieces.iter().all(|(_, size)| size.0 == 0) {
                 continue;
             }
             let slices = pieces.iter().filter(|(_, size)| size.0 > 0);
-            let slices = slices.map(|(address, size)| self.target(&look, address.0, size.0));
+            let slices = slices.map(|(address, size)| self.target(&lookup, address.0, size.0));
             match slices.collect::<Result<Option<_>, _>>() {
                 Err(refused) => lengths[at] = Err(refused),
                 Ok(Some(slices)) => {
@@ -161,7 +161,7 @@ impl Session {
                 }
             }
         }
-        drop(look);
+        drop(lookup);
         if !direct.is_empty() {
             for (at, length) in direct_at.into_iter().zip(self.backend.batch_get_into(direct)) {
                 lengths[at] = length;
@@ -177,12 +177,14 @@ impl Session {
     }
 }
 
-/// Copies a value to where it is wanted, and says how long it is.
+/// Copies a value to pieces of memory, and returns the value's length.
 fn scatter(value: &Bytes, pieces: &[(Size, Size)]) -> Result<u64, Failure> {
     let room = pieces.iter().fold(0, |room: usize, (_, size)| room.saturating_add(size.0));
     if value.len() > room {
         let len = value.len();
-        return Err(Failure::refuse(format_args!("a value of {len} bytes for {room} bytes")));
+        return Err(Failure::refuse(format_args!(
+            "the value has {len} bytes, the memory only {room}"
+        )));
     }
     let mut rest = &value[..];
     for (address, size) in pieces {

@@ -1,4 +1,4 @@
-//! Values that are read without a copy of Python's own.
+//! Mooncake's `BufferHandle`: a value in the store's memory.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,28 +8,28 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::fork::Home;
+use crate::fork::ProcessGuard;
 
-/// A value, in memory of the store. It has the buffer protocol, read-only: `memoryview(handle)`,
-/// `numpy.frombuffer(handle, …)` and `bytes(handle)`, of which only the last copies. The memory
-/// goes back to the store when neither the handle nor a view of it is left.
+/// A value in the store's memory. It supports the buffer protocol, read-only: `memoryview(handle)`
+/// and `numpy.frombuffer(handle, …)` do not copy, `bytes(handle)` does. The memory returns to
+/// the store when the handle and all views of it are released.
 #[pyclass(frozen, module = "mc_store.mooncake.store")]
 pub(crate) struct BufferHandle {
     value: Bytes,
-    home: Home,
+    process: ProcessGuard,
 }
 
 impl BufferHandle {
     pub(super) fn new(value: Bytes) -> Self {
-        Self { value, home: Home::here() }
+        Self { value, process: ProcessGuard::current() }
     }
 }
 
 impl Drop for BufferHandle {
     fn drop(&mut self) {
-        if self.home.was_left() {
-            // The pool that would get the bytes back may have been locked by a thread that
-            // exists only in the parent.
+        if self.process.is_inherited() {
+            // The pool to return the bytes to may be locked by a thread that exists only in the
+            // parent.
             std::mem::forget(std::mem::take(&mut self.value));
         }
     }
@@ -37,12 +37,12 @@ impl Drop for BufferHandle {
 
 #[pymethods]
 impl BufferHandle {
-    /// The address of the first byte. It is good while the handle lives.
+    /// Returns the address of the first byte, valid while the handle lives.
     fn ptr(&self) -> usize {
         self.value.as_ptr().expose_provenance()
     }
 
-    /// Bytes of the value.
+    /// Returns the value's length in bytes.
     fn size(&self) -> usize {
         self.value.len()
     }
@@ -71,11 +71,11 @@ impl BufferHandle {
         }
         let value = &slf.get().value;
         let base = value.as_ptr().cast_mut().cast::<c_void>();
-        // The bytes object never changes, so that its length does not exceed `isize`.
+        // No allocation is longer than `isize::MAX`.
         let len = value.len().cast_signed();
         const READ_ONLY: c_int = 1;
-        // SAFETY: `base` is valid for `len` bytes while `slf`, which the view keeps, lives;
-        // `view` is the caller's to fill.
+        // SAFETY: `base` is valid for `len` bytes while `slf` lives, which the view keeps alive;
+        // `view` points to a `Py_buffer` to fill.
         match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), base, len, READ_ONLY, flags) } {
             0 => Ok(()),
             _ => Err(PyErr::fetch(slf.py())),
@@ -83,24 +83,24 @@ impl BufferHandle {
     }
 }
 
-/// Above this size other threads run while bytes are copied.
-const LONG: usize = 1 << 20;
+/// Copies of this length and more release the interpreter.
+const RELEASE_FROM: usize = 1 << 20;
 
 /// A `bytes` object with a copy of `value`.
 pub(super) fn bytes_object<'py>(py: Python<'py>, value: &Bytes) -> PyResult<Bound<'py, PyBytes>> {
-    if value.len() < LONG {
+    if value.len() < RELEASE_FROM {
         return Ok(PyBytes::new(py, value));
     }
-    // SAFETY: with no bytes to copy CPython makes an object of so many that are not set.
+    // SAFETY: without a source CPython makes an object of this length, uninitialised.
     let object =
         unsafe { ffi::PyBytes_FromStringAndSize(std::ptr::null(), value.len().cast_signed()) };
-    // SAFETY: a new reference, or null with an exception.
+    // SAFETY: `object` is a new reference, or null with an exception set.
     let object = unsafe { Bound::from_owned_ptr_or_err(py, object) }?;
-    // SAFETY: it is a bytes object.
+    // SAFETY: `object` is a bytes object.
     let target = unsafe { ffi::PyBytes_AsString(object.as_ptr()) }.expose_provenance();
     py.detach(|| {
         let target = std::ptr::with_exposed_provenance_mut::<u8>(target);
-        // SAFETY: the object has room for them all, and nobody else knows it yet.
+        // SAFETY: the object has `value.len()` bytes, and no other code has a reference to it yet.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), target, value.len()) };
     });
     Ok(object.cast_into()?)

@@ -1,4 +1,4 @@
-//! Memory for callers, outside of the interpreter's.
+//! Mooncake's `MooncakeHostMemAllocator`.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -7,8 +7,8 @@ use super::arguments::Size;
 use crate::error::{Chain, OK};
 use crate::memory::HostMemory;
 
-/// Allocates memory that processes of this host can share: a node agent reads and writes it
-/// without a copy, when it is registered with the thin client.
+/// Allocates memory that processes of this host can share. The node agent reads and writes this
+/// memory without a copy when the thin client has registered it.
 #[pyclass(frozen, module = "mc_store.mooncake.store")]
 #[derive(Debug, Default)]
 pub(crate) struct MooncakeHostMemAllocator;
@@ -22,8 +22,8 @@ impl MooncakeHostMemAllocator {
 
     /// alloc(self, size: int) -> int
     ///
-    /// The address of size zeroed bytes, which begin at a page. Raises RuntimeError when there
-    /// is no such memory.
+    /// Allocates size zeroed bytes, aligned to a page, and returns their address. Raises
+    /// RuntimeError when there is not enough memory.
     fn alloc(&self, py: Python<'_>, size: Size) -> PyResult<usize> {
         py.detach(|| HostMemory::allocate(size.0))
             .map_err(|error| PyRuntimeError::new_err(Chain(&error).to_string()))
@@ -31,9 +31,9 @@ impl MooncakeHostMemAllocator {
 
     /// free(self, ptr: int) -> int
     ///
-    /// Gives back what alloc returned, by whichever allocator. Stores that it is registered with
-    /// keep the memory until it is unregistered. Returns 0, or -1 when this process allocated
-    /// nothing there: what its parent had before a fork stays.
+    /// Frees memory that alloc of any allocator returned. Stores with which the memory is
+    /// registered keep it until it is unregistered. Returns 0, or -1 when this process did not
+    /// allocate the memory; memory of a parent process is not freed.
     fn free(&self, py: Python<'_>, ptr: Size) -> i32 {
         if py.detach(|| HostMemory::free(ptr.0)) { OK } else { -1 }
     }

@@ -1,4 +1,4 @@
-//! What is known of keys, and forgetting them.
+//! Calls about keys: existence, sizes, removal.
 
 use mc_store::{MAX_KEY_LEN, Stat};
 use pyo3::prelude::*;
@@ -9,8 +9,8 @@ use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, code_of, count_of};
 use crate::interrupt::detached;
 
-/// Whether anything can be stored under `key`. Nothing is, otherwise.
-fn is_possible(key: &str) -> bool {
+/// Returns whether `key` has a valid length. An invalid key has no object.
+fn is_valid(key: &str) -> bool {
     (1..=MAX_KEY_LEN).contains(&key.len())
 }
 
@@ -18,11 +18,11 @@ fn is_possible(key: &str) -> bool {
 impl Store {
     /// is_exist(self, key: str) -> int
     ///
-    /// 1 when key has a value that can be read, 0 when not, and a negative number when that
-    /// cannot be found out. The value will not be evicted for the time of a lease.
+    /// Returns 1 when key has a readable value, 0 when not, and a negative number when the lookup
+    /// fails. A lease protects the value from eviction.
     fn is_exist(&self, py: Python<'_>, key: &str) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        if !is_possible(key) {
+        if !is_valid(key) {
             return Ok(0);
         }
         Ok(detached(py, || session.backend.exist(key))?.map_or_else(Failure::code, i32::from))
@@ -30,7 +30,7 @@ impl Store {
 
     /// batch_is_exist(self, keys: list[str]) -> list[int]
     ///
-    /// is_exist of many keys at once.
+    /// is_exist for many keys at once.
     fn batch_is_exist(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<i32>> {
         let Some(session) = self.session()? else {
             return Ok(vec![NOT_SET_UP.code(); keys.len()]);
@@ -41,10 +41,10 @@ impl Store {
 
     /// get_size(self, key: str) -> int
     ///
-    /// How many bytes the value of key has; -704 when there is none.
+    /// Returns the length in bytes of the value of key; -704 when there is none.
     fn get_size(&self, py: Python<'_>, key: &str) -> PyResult<i64> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code().into()) };
-        if !is_possible(key) {
+        if !is_valid(key) {
             return Ok(Failure::NOT_FOUND.code().into());
         }
         Ok(count_of(detached(py, || session.backend.size(key))?))
@@ -52,8 +52,8 @@ impl Store {
 
     /// _batch_stat(self, keys: list[str]) -> list[tuple[int, int]]
     ///
-    /// How many bytes each value has, or a negative number, and the generation of its put, for
-    /// _get_ranges_of. The values will not be evicted for the time of a lease.
+    /// Returns each value's length, or a negative number, and the generation of its put, for
+    /// _get_ranges_of. Leases protect the values from eviction.
     #[pyo3(name = "_batch_stat")]
     fn batch_stat(&self, py: Python<'_>, keys: Texts) -> PyResult<Vec<(i64, u64)>> {
         let Some(session) = self.session()? else {
@@ -71,13 +71,13 @@ impl Store {
 
     /// remove(self, key: str, force: bool = False) -> int
     ///
-    /// Removes the value of key. Returns 0; -704 when there is none; and, unless forced to, -706
-    /// for a value that was read within the time of a lease.
+    /// Removes the value of key. Returns 0; -704 when there is none; and, unless forced, -706 for a
+    /// value that a lease protects.
     #[pyo3(signature = (key, force = Flag(false)))]
     #[pyo3(text_signature = "($self, key, force=False)")]
     fn remove(&self, py: Python<'_>, key: &str, force: Flag) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        if !is_possible(key) {
+        if !is_valid(key) {
             return Ok(Failure::NOT_FOUND.code());
         }
         Ok(code_of(detached(py, || session.backend.remove(key, force.0))?))
@@ -85,7 +85,7 @@ impl Store {
 
     /// batch_remove(self, keys: list[str], force: bool = False) -> list[int]
     ///
-    /// remove of many keys at once, each with its own result.
+    /// remove for many keys at once, with one result for each.
     #[pyo3(signature = (keys, force = Flag(false)))]
     #[pyo3(text_signature = "($self, keys, force=False)")]
     fn batch_remove(&self, py: Python<'_>, keys: Texts, force: Flag) -> PyResult<Vec<i32>> {
@@ -98,9 +98,8 @@ impl Store {
 
     /// remove_by_regex(self, regex_pattern: str, force: bool = False) -> int
     ///
-    /// Removes all values in whose keys the pattern is found. Without force, values that were
-    /// read within the time of a lease stay. Returns how many were removed; -600 for a pattern
-    /// that is none.
+    /// Removes all values whose keys contain a match of the pattern. Without force, skips values
+    /// that a lease protects. Returns the number of values removed; -600 for an invalid pattern.
     #[pyo3(signature = (regex_pattern, force = Flag(false)))]
     #[pyo3(text_signature = "($self, regex_pattern, force=False)")]
     fn remove_by_regex(&self, py: Python<'_>, regex_pattern: &str, force: Flag) -> PyResult<i64> {
@@ -110,8 +109,8 @@ impl Store {
 
     /// remove_all(self, force: bool = False) -> int
     ///
-    /// Removes all values; without force, those stay that were read within the time of a lease.
-    /// Returns how many were removed.
+    /// Removes all values; without force, skips values that a lease protects. Returns the number of
+    /// values removed.
     #[pyo3(signature = (force = Flag(false)))]
     #[pyo3(text_signature = "($self, force=False)")]
     fn remove_all(&self, py: Python<'_>, force: Flag) -> PyResult<i64> {
@@ -122,18 +121,18 @@ impl Store {
 
 impl Session {
     fn exist(&self, keys: &[&str]) -> Vec<i32> {
-        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_possible(key)).collect();
+        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
         let found = match self.backend.batch_exist(&asked) {
             Ok(found) => found,
             Err(failure) => return vec![failure.code(); keys.len()],
         };
         let mut found = found.into_iter().map(i32::from);
-        let answer = |key: &&str| if is_possible(key) { found.next().unwrap_or(0) } else { 0 };
+        let answer = |key: &&str| if is_valid(key) { found.next().unwrap_or(0) } else { 0 };
         keys.iter().map(answer).collect()
     }
 
     fn stat(&self, keys: &[&str]) -> Vec<Result<Stat, Failure>> {
-        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_possible(key)).collect();
+        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
         let found = match self.backend.batch_stat(&asked) {
             Ok(found) => found,
             Err(failure) => return vec![Err(failure); keys.len()],
@@ -141,13 +140,13 @@ impl Session {
         let mut found = found.into_iter();
         let missing = Err(Failure::NOT_FOUND);
         let answer = |key: &&str| {
-            if is_possible(key) { found.next().unwrap_or(missing) } else { missing }
+            if is_valid(key) { found.next().unwrap_or(missing) } else { missing }
         };
         keys.iter().map(answer).collect()
     }
 
     fn remove(&self, keys: &[&str], force: bool) -> Vec<i32> {
-        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_possible(key)).collect();
+        let asked: Vec<&str> = keys.iter().copied().filter(|key| is_valid(key)).collect();
         let outcomes = match self.backend.batch_remove(&asked, force) {
             Ok(outcomes) => outcomes,
             Err(failure) => return vec![failure.code(); keys.len()],
@@ -155,7 +154,7 @@ impl Session {
         let mut outcomes = outcomes.into_iter().map(code_of);
         let missing = Failure::NOT_FOUND.code();
         let answer = |key: &&str| {
-            if is_possible(key) { outcomes.next().unwrap_or(missing) } else { missing }
+            if is_valid(key) { outcomes.next().unwrap_or(missing) } else { missing }
         };
         keys.iter().map(answer).collect()
     }

@@ -15,7 +15,7 @@ use crate::logging;
 
 #[pymethods]
 impl Store {
-    /// A store before its setup. Arguments are for the constructors of derived classes.
+    /// Makes a store that is not set up. The arguments are for constructors of derived classes.
     #[new]
     #[pyo3(signature = (*_arguments, **_keywords))]
     fn new(_arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
@@ -29,30 +29,27 @@ impl Store {
     /// bool = False, client_http_port: int = 9300) -> int setup(self, config: dict) -> int
     ///
     /// Joins the cluster of a master. A store that is set up already leaves its cluster first.
-    /// Returns 0, or a negative number when the cluster cannot be joined; the store is as before
-    /// the first setup then.
+    /// Returns 0, or a negative number when the cluster cannot be joined; the store is then closed.
     ///
-    /// local_hostname: this host's name or address, as others reach it; "host:port" to be
-    ///     reached at this port. A port that is taken is replaced by any other.
-    /// metadata_server: accepted in every form and without effect: the master itself says where
-    ///     segments are.
+    /// local_hostname: the name or address by which other hosts reach this host; "host:port" sets
+    ///     the port, too. If the port is in use, a free port is used.
+    /// metadata_server: has no effect: the master knows where segments are.
     /// global_segment_size: bytes of memory to contribute to the pool; 0 for none.
     /// local_buffer_size: bytes of memory for values that get and get_batch read; 0 makes a pure
-    ///     server, whose other calls are refused with -600.
+    ///     server, whose other calls fail with -600.
     /// protocol: "tcp", or "quic" with the variables MC_STORE_TRANSFER_TLS_CA, _CERT and _KEY.
-    ///     "rdma" is accepted and means TCP; a process warns of that once.
-    /// rdma_devices: network devices to use together, with commas in between; those that the host
-    ///     lacks are left out with a warning.
-    /// engine, ssd_offload_path: accepted and without effect.
+    ///     "rdma" means TCP, with one warning for each process.
+    /// rdma_devices: network devices to use together, separated by commas; devices that the host
+    ///     lacks are omitted with a warning.
+    /// engine, ssd_offload_path: have no effect.
     /// master_server_addr: "host:port".
-    /// enable_ssd_offload: accepted, with a warning, and without effect.
-    /// tenant_id: whose objects these are.
-    /// enable_client_http_server, client_http_port: whether, and where, to serve /health and
-    ///     /metrics.
+    /// enable_ssd_offload: has no effect, and logs a warning.
+    /// tenant_id: the tenant that owns the objects.
+    /// enable_client_http_server, client_http_port: serve /health and /metrics, at this port.
     ///
-    /// A dict has the same keys, and sizes may be texts such as "16MB" in it. device_name and
+    /// A dict has the same keys; sizes in a dict may be strings such as "16MB". device_name and
     /// master_server_address are other names of rdma_devices and master_server_addr; unknown
-    /// keys are warned of.
+    /// keys are ignored with a warning.
     #[pyo3(signature = (
         local_hostname = None,
         metadata_server = None,
@@ -95,7 +92,7 @@ impl Store {
         config: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<i32> {
         logging::set_up();
-        // Settings of ways and storage that do not exist here.
+        // Settings of engines and storage that mc-store does not have.
         let _ = (engine, ssd_offload_path);
         let dict = config.or_else(|| local_hostname?.cast::<PyDict>().ok());
         if let Some(dict) = dict {
@@ -106,7 +103,7 @@ impl Store {
         }
         let (Some(local_hostname), Some(_)) = (local_hostname, metadata_server) else {
             return Err(PyTypeError::new_err(
-                "setup() needs local_hostname and metadata_server, or a dict of settings",
+                "setup() requires local_hostname and metadata_server, or a dict of settings",
             ));
         };
         let size =
@@ -127,10 +124,10 @@ impl Store {
 
     /// setup_dummy(self, mem_pool_size: int, local_buffer_size: int, server_address: str) -> int
     ///
-    /// Becomes a thin client of the node agent (the program mc-node) that serves
-    /// server_address, "host:port", on this host. Values travel through memory that both share:
-    /// mem_pool_size bytes that alloc_from_mem_pool divides, and local_buffer_size bytes for
-    /// values that other calls put and get. Returns 0 or a negative number.
+    /// Becomes a thin client of the node agent (the program mc-node) at server_address,
+    /// "host:port", on this host. Values travel through shared memory: a pool of mem_pool_size
+    /// bytes for alloc_from_mem_pool, and local_buffer_size bytes for the values of other calls.
+    /// Returns 0 or a negative number.
     fn setup_dummy(
         &self,
         py: Python<'_>,
@@ -153,7 +150,7 @@ impl Store {
 
     /// init_all(self, protocol: str, device_name: str, mount_segment_size: int = 16777216) -> int
     ///
-    /// For programs that call it after setup, which did all of this already: contributes
+    /// For programs that call init_all after setup, which initialises everything: contributes
     /// mount_segment_size bytes of memory if the store contributes none yet. Returns 0, or a
     /// negative number.
     #[pyo3(signature = (protocol, device_name, mount_segment_size = Size(16777216)))]
@@ -182,10 +179,9 @@ impl Store {
 
     /// close(self) -> int
     ///
-    /// Leaves the cluster: what this store contributed is withdrawn, and objects whose only
-    /// replica was there are gone. Calls of other threads that are under way end by themselves.
-    /// Memory that was registered may be released after it. Returns 0, also when there is
-    /// nothing to close; the store can be set up again.
+    /// Leaves the cluster: unmounts this store's segments. Objects without a replica elsewhere are
+    /// lost. Pending calls of other threads end by themselves. Registered memory may be freed
+    /// afterwards. Returns 0, also when the store is not set up. The store can be set up again.
     fn close(&self, py: Python<'_>) -> PyResult<i32> {
         self.change(py, |before| {
             if let Some(before) = before {
@@ -198,8 +194,8 @@ impl Store {
 
     /// health_check(self) -> int
     ///
-    /// 0 when the master answers, 1 when the store is not set up, 2 when the master cannot be
-    /// reached.
+    /// Returns 0 when the master answers, 1 when the store is not set up, 2 when the master cannot
+    /// be reached.
     fn health_check(&self, py: Python<'_>) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(1) };
         Ok(if detached(py, || session.backend.is_reachable())? { 0 } else { 2 })
@@ -207,14 +203,14 @@ impl Store {
 
     /// get_hostname(self) -> str
     ///
-    /// The name of this store's segment, by which puts can prefer it, "host:port"; without a
-    /// segment the local_hostname that setup was told, and "" before setup.
+    /// Returns the name by which puts can prefer this store's segment, "host:port"; without a
+    /// segment the local_hostname of setup, and "" before setup.
     fn get_hostname(&self) -> PyResult<String> {
         Ok(self.session()?.map_or_else(String::new, |session| session.hostname().to_owned()))
     }
 
-    /// Bytes of the local buffer, by which a pool of buffers is bounded that is told no bound; 0
-    /// if there is none.
+    /// The size of the local buffer in bytes, the default limit of a pool of buffers; 0 without a
+    /// local buffer.
     #[getter(_local_buffer_size)]
     fn local_buffer_size(&self) -> PyResult<u64> {
         Ok(self.session()?.map_or(0, |session| session.local_buffer_size()))
@@ -222,7 +218,7 @@ impl Store {
 
     /// get_offload_rpc_read_count(self) -> int
     ///
-    /// How many values were read from disks of other clients: none, as none are kept there.
+    /// Returns 0: no values are kept on disks of other clients.
     fn get_offload_rpc_read_count(&self) -> u64 {
         0
     }
@@ -237,7 +233,7 @@ impl Store {
         let mut code = OK;
         self.change(py, |before| {
             if let Some(before) = before {
-                // It may have the port that the next one is to have.
+                // First, because the new session may use the same port.
                 before.shut_down();
             }
             let config = settings.into_config(protocol).map_err(StartError::from);

@@ -1,13 +1,10 @@
-//! The face of Mooncake: `MooncakeDistributedStore`.
+//! Mooncake's interface: `MooncakeDistributedStore`.
 //!
-//! Methods answer with numbers, as there: 0 or a count, and negative ones of
-//! [`ErrorCode::reference_code`](mc_types::ErrorCode::reference_code) for failures. What went
-//! wrong in words goes to the log.
+//! Methods return Mooncake's numbers: 0 or a count, and the negative number of
+//! [`ErrorCode::reference_code`](mc_types::ErrorCode::reference_code) for a failure. The log has
+//! the failure's text.
 
-#![allow(
-    clippy::needless_pass_by_value,
-    reason = "arguments that come from Python are made for the call"
-)]
+#![allow(clippy::needless_pass_by_value, reason = "PyO3 makes the arguments for each call")]
 
 mod arguments;
 mod backend;
@@ -52,26 +49,25 @@ pub(crate) use self::numa::bind_to_numa_node;
 use self::session::Session;
 pub(crate) use self::tasks::QueryTaskResponse;
 use crate::error::Failure;
-use crate::fork::Home;
+use crate::fork::ProcessGuard;
 use crate::interrupt::detached;
 
-/// What `MooncakeDistributedStore` is derived from: everything but tensors.
+/// The base class of `MooncakeDistributedStore`: everything but tensors.
 ///
-/// Threads may call at the same time, and they run at the same time: no call holds the
-/// interpreter while it waits. Methods that return numbers return 0 or a count, and a negative
-/// number for a failure: -600 for arguments that cannot be used and before `setup`, -704 for a
-/// key that has no object, -200 when there is no room. The log, on standard error, has the cause
-/// in words; `MC_LOG=debug` has more of it.
+/// Threads may share a store and call it concurrently: a waiting call releases the interpreter.
+/// Methods that return a number return 0 or a count, and a negative number for a failure: -600
+/// for invalid arguments and before `setup`, -704 for a key without an object, -200 for lack of
+/// space. The log on standard error has the cause; `MC_LOG=debug` logs more.
 ///
-/// A store does not survive a fork: in a child process every method raises RuntimeError, except
-/// `close`, after which the child can set it up anew.
+/// A store does not survive a fork: in a child process every method except `close` raises
+/// RuntimeError. After `close` the child can set the store up again.
 #[pyclass(frozen, subclass, module = "mc_store._native")]
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    /// Locked for moments, by threads that hold the interpreter: so nobody has it locked when a
-    /// program forks.
+    /// Locked briefly, only by threads that hold the interpreter: so it is never locked when the
+    /// process forks.
     state: Mutex<State>,
-    /// For who waits until `state` is `Changing` no more.
+    /// The lock of threads that wait until `state` is no longer `Changing`.
     waiting: Mutex<()>,
     changed: Condvar,
 }
@@ -81,28 +77,28 @@ enum State {
     #[default]
     Closed,
     /// A thread sets the store up or closes it.
-    Changing(Home),
-    Open(Home, Arc<Session>),
+    Changing(ProcessGuard),
+    Open(ProcessGuard, Arc<Session>),
 }
 
 impl State {
-    /// Whether what it is about stayed in a parent process.
-    fn was_left(&self) -> bool {
+    /// Returns whether the session belongs to a parent process.
+    fn is_inherited(&self) -> bool {
         match self {
             Self::Closed => false,
-            Self::Changing(home) | Self::Open(home, _) => home.was_left(),
+            Self::Changing(home) | Self::Open(home, _) => home.is_inherited(),
         }
     }
 }
 
 impl Store {
-    /// What calls work with; `None` before `setup`.
+    /// Returns the session; `None` before `setup`.
     ///
     /// # Errors
     /// RuntimeError in a process that was forked from the one that set the store up.
     fn session(&self) -> PyResult<Option<Arc<Session>>> {
         let state = self.state.lock();
-        if state.was_left() {
+        if state.is_inherited() {
             return Err(PyRuntimeError::new_err(
                 "this store was set up in a parent process and does not survive a fork; call \
                  close() and setup() here, or start processes with the method 'spawn'",
@@ -114,11 +110,11 @@ impl Store {
         })
     }
 
-    /// Has `change` make another state of the present one, alone. The interpreter is released
-    /// meanwhile; calls that come meanwhile find no session.
+    /// Replaces the session by the result of `change`, exclusively. The interpreter is released
+    /// meanwhile; concurrent calls find no session.
     ///
     /// # Errors
-    /// What a signal's handler raised; the store is closed then.
+    /// The exception that a signal's handler raised; the store is closed then.
     fn change(
         &self,
         py: Python<'_>,
@@ -126,33 +122,33 @@ impl Store {
     ) -> PyResult<()> {
         let before = loop {
             let mut state = self.state.lock();
-            if !matches!(*state, State::Changing(home) if !home.was_left()) {
-                break std::mem::replace(&mut *state, State::Changing(Home::here()));
+            if !matches!(*state, State::Changing(home) if !home.is_inherited()) {
+                break std::mem::replace(&mut *state, State::Changing(ProcessGuard::current()));
             }
             drop(state);
-            py.detach(|| self.changed.wait_for(&mut self.waiting.lock(), LOOK_AGAIN));
+            py.detach(|| self.changed.wait_for(&mut self.waiting.lock(), CHANGE_POLL_INTERVAL));
         };
         let mut changed = Changed { store: self, becomes: State::Closed };
         let before = match before {
-            // Its threads and connections are in another process.
-            left if left.was_left() => {
-                std::mem::forget(left);
+            // Its threads and connections exist only in the parent.
+            inherited if inherited.is_inherited() => {
+                std::mem::forget(inherited);
                 None
             }
             State::Open(_, session) => Some(session),
             State::Closed | State::Changing(_) => None,
         };
         if let Some(session) = detached(py, move || change(before))? {
-            changed.becomes = State::Open(Home::here(), exit::watched(session));
+            changed.becomes = State::Open(ProcessGuard::current(), exit::watched(session));
         }
         Ok(())
     }
 }
 
-/// How long to wait for a change at most before looking again: it may have been over before.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// The pause before another look at the state: the change may have ended before the wait began.
+const CHANGE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Ends a change of the state, also when what changed it panics.
+/// Sets the new state on drop, also after a panic.
 struct Changed<'a> {
     store: &'a Store,
     becomes: State,
@@ -168,12 +164,12 @@ impl Drop for Changed<'_> {
 impl Drop for Store {
     fn drop(&mut self) {
         match self.state.get_mut() {
-            state if state.was_left() => std::mem::forget(std::mem::take(state)),
+            state if state.is_inherited() => std::mem::forget(std::mem::take(state)),
             State::Open(_, session) => exit::shut_down_later(Arc::clone(session)),
             State::Closed | State::Changing(_) => {}
         }
     }
 }
 
-/// The answer of calls that need a `setup`.
+/// The result of calls before `setup`.
 const NOT_SET_UP: Failure = Failure::INVALID_PARAMS;

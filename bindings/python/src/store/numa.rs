@@ -1,4 +1,4 @@
-//! Where threads run and take their memory.
+//! Binds threads to NUMA nodes.
 
 use std::fs;
 use std::mem;
@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 
 /// bind_to_numa_node(node: int) -> None
 ///
-/// Has the calling thread run on the processors of a NUMA node, and take its memory from there
-/// while there is some. Does nothing but warn when there is no such node.
+/// Binds the calling thread to the processors of a NUMA node, and prefers that node's memory. Only
+/// logs a warning when there is no such node.
 #[pyfunction]
 pub(crate) fn bind_to_numa_node(py: Python<'_>, node: i64) {
     py.detach(|| {
@@ -18,7 +18,7 @@ pub(crate) fn bind_to_numa_node(py: Python<'_>, node: i64) {
             (run_on(&processors) && prefer_memory_of(node)).then_some(())
         });
         if bound.is_none() {
-            tracing::warn!("the system does not bind this thread to NUMA node {node}");
+            tracing::warn!("cannot bind this thread to NUMA node {node}");
         }
     });
 }
@@ -34,14 +34,14 @@ fn processors(list: &str) -> Option<Vec<usize>> {
 }
 
 fn run_on(processors: &[usize]) -> bool {
-    // SAFETY: a set of processors is an array of numbers, for which zeros are the empty set.
+    // SAFETY: `cpu_set_t` is an array of integers; all zeros is the empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     let known = 8 * size_of::<libc::cpu_set_t>();
     for &processor in processors.iter().filter(|&&processor| processor < known) {
-        // SAFETY: the processor's bit is inside of the set.
+        // SAFETY: the processor's bit lies within the set.
         unsafe { libc::CPU_SET(processor, &mut set) };
     }
-    // SAFETY: the set is as long as is said.
+    // SAFETY: the length is that of the set.
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) == 0 }
 }
 
@@ -50,9 +50,9 @@ fn prefer_memory_of(node: usize) -> bool {
     let mut mask = [0u64; 16];
     let Some(word) = mask.get_mut(node / BITS) else { return false };
     *word = 1 << (node % BITS);
-    // The system reads one bit less than it is told.
+    // The system call reads one bit less than this number.
     let bits = mask.len() * BITS + 1;
-    // SAFETY: the mask has the bits that are announced.
+    // SAFETY: the system reads `bits - 1` bits, all of which `mask` has.
     unsafe {
         libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_PREFERRED, mask.as_ptr(), bits) == 0
     }

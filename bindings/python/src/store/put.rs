@@ -1,4 +1,4 @@
-//! Storing values: objects with the buffer protocol, and memory by its address.
+//! Puts: objects with the buffer protocol, and memory by address.
 
 use mc_store::{Put, PutMode, Source};
 use pyo3::prelude::*;
@@ -10,18 +10,17 @@ use super::session::Session;
 use super::{NOT_SET_UP, Store, events};
 use crate::error::{Failure, OK, code_of};
 use crate::interrupt::detached;
-use crate::memory::Lender;
+use crate::memory::BorrowGuard;
 
 type Config<'py> = Option<PyRef<'py, ReplicateConfig>>;
 
-/// How `config` wants `count` objects stored.
+/// Converts `config` for a call that stores `count` objects.
 pub(super) fn plan(config: &Config<'_>, count: usize) -> Result<Plan, Failure> {
     config.as_ref().map_or_else(|| Ok(Plan::default()), |config| config.plan(count))
 }
 
-/// Makes two methods of each call that is described: one that puts, and one that upserts. What
-/// they do is said as a function of the store, the interpreter, how values are to be kept, and
-/// which of the two it is. `$count` is how many keys there are.
+/// Defines a put and an upsert for each call. `$work` is a function of the store, the interpreter,
+/// the config and the mode, which is put or upsert. `$count` is the number of keys.
 macro_rules! pairs {
     ($(
         $(#[$signature:meta])*
@@ -69,20 +68,20 @@ pairs! {
         /// put(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(),
         /// store_event_infos=None) -> int
         ///
-        /// Stores the bytes of value, any object with the buffer protocol, under key. They are sent
-        /// from where they are. A key that has a value keeps it, which is no failure. Returns 0;
-        /// -600 for an empty key, an empty value, and a config with prefer_alloc_in_same_node; -200
-        /// when there is no room.
+        /// Stores the bytes of value, any object with the buffer protocol, under key, and sends them
+        /// without a copy. A key that has a value keeps it, and the call succeeds. Returns 0; -600
+        /// for an empty key, an empty value, and a config with prefer_alloc_in_same_node; -200 for
+        /// lack of space.
         ///
-        /// store_event_infos, of this and of every call that stores, is a list with one
-        /// StoreEventInfo for each key. They are checked and carried no further yet.
+        /// store_event_infos, of this and of every other put, is a list with one StoreEventInfo for
+        /// each key. They are checked and then dropped for now.
         put
     }
     upsert {
         /// upsert(self, key: str, value: Buffer, config: ReplicateConfig = ReplicateConfig(),
         /// store_event_infos=None) -> int
         ///
-        /// put that replaces the value that the key has. Readers get the old one or the new one.
+        /// put that replaces the key's value. Readers get the old value or the new value.
         upsert
     }
     (key: &str, value: &Bound<'_, PyAny>) [1] -> i32 = |store: &Self, py, config, mode| {
@@ -96,15 +95,15 @@ pairs! {
         /// put_parts(self, key: str, *values: Buffer, config: ReplicateConfig = ReplicateConfig(),
         /// store_event_infos=None) -> int
         ///
-        /// put of the bytes of several objects, one after the other, as one value. Without any
-        /// bytes it stores nothing and returns 0.
+        /// put of the concatenated bytes of several objects as one value. Without any bytes it
+        /// stores nothing and returns 0.
         put_parts
     }
     upsert {
         /// upsert_parts(self, key: str, *values: Buffer, config: ReplicateConfig =
         /// ReplicateConfig(), store_event_infos=None) -> int
         ///
-        /// put_parts that replaces the value that the key has.
+        /// put_parts that replaces the key's value.
         upsert_parts
     }
     (key: &str, values: &Bound<'_, PyTuple>) [1] -> i32 = |store: &Self, py, config, mode| {
@@ -117,15 +116,15 @@ pairs! {
         /// put_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig =
         /// ReplicateConfig(), store_event_infos=None) -> int
         ///
-        /// put of many values at once, each under a key of its own. Returns 0 when all are stored,
-        /// and otherwise the number of the first failure; the others are stored all the same.
+        /// put of many values at once, each under its own key. Returns 0 when all are stored, and
+        /// otherwise the number of the first failure; the other values are stored nevertheless.
         put_batch
     }
     upsert {
         /// upsert_batch(self, keys: list[str], values: list[Buffer], config: ReplicateConfig =
         /// ReplicateConfig(), store_event_infos=None) -> int
         ///
-        /// put_batch that replaces the values that keys have.
+        /// put_batch that replaces the keys' values.
         upsert_batch
     }
     (keys: Texts, values: Items<Bound<'_, PyAny>>) [keys.len()] -> i32 = |store: &Self, py, config, mode| {
@@ -138,15 +137,15 @@ pairs! {
         /// put_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig =
         /// ReplicateConfig(), store_event_infos=None) -> int
         ///
-        /// put of the size bytes at buffer_ptr: straight from there when they are registered, and
-        /// by way of a copy otherwise. Returns -600 when they cannot be read.
+        /// put of the size bytes at buffer_ptr: directly when they are registered, otherwise with a
+        /// copy. Returns -600 when they cannot be read.
         put_from
     }
     upsert {
         /// upsert_from(self, key: str, buffer_ptr: int, size: int, config: ReplicateConfig =
         /// ReplicateConfig(), store_event_infos=None) -> int
         ///
-        /// put_from that replaces the value that the key has.
+        /// put_from that replaces the key's value.
         upsert_from
     }
     (key: &str, buffer_ptr: Size, size: Size) [1] -> i32 = |store: &Self, py, config, mode| {
@@ -168,7 +167,7 @@ pairs! {
         /// batch_upsert_from(self, keys: list[str], buffer_ptrs: list[int], sizes: list[int],
         /// config: ReplicateConfig = ReplicateConfig(), store_event_infos=None) -> list[int]
         ///
-        /// batch_put_from that replaces the values that keys have.
+        /// batch_put_from that replaces the keys' values.
         batch_upsert_from
     }
     (keys: Texts, buffer_ptrs: Items<Size>, sizes: Items<Size>) [keys.len()] -> Vec<i32> = |store: &Self, py, config, mode| {
@@ -211,7 +210,7 @@ impl Store {
     /// all_sizes: list[list[int]], config: ReplicateConfig = ReplicateConfig(),
     /// store_event_infos=None) -> list[int]
     ///
-    /// batch_put_from of values that lie in several pieces of memory each. Returns 0 or a
+    /// batch_put_from that gathers each value from several pieces of memory. Returns 0 or a
     /// negative number for each key.
     #[pyo3(signature = (keys, all_buffer_ptrs, all_sizes, config = None, store_event_infos = None))]
     #[pyo3(
@@ -243,7 +242,7 @@ impl Store {
 }
 
 impl Store {
-    /// Stores the bytes of `values` as one value; the answer is `empty` when there are none.
+    /// Stores the bytes of `values` as one value; returns `empty` when there are none.
     fn store_one<'py>(
         &self,
         py: Python<'py>,
@@ -258,10 +257,10 @@ impl Store {
             Ok(plan) => plan,
             Err(failure) => return Ok(failure.code()),
         };
-        let mut lender = Lender::default();
+        let mut guard = BorrowGuard::default();
         let mut slices = Vec::with_capacity(1);
         for value in values {
-            let slice = lender.lend(&value)?;
+            let slice = guard.borrow(&value)?;
             if !slice.is_empty() {
                 slices.push(slice);
             }
@@ -271,11 +270,11 @@ impl Store {
         }
         let puts = vec![Put { key, slices }];
         let outcomes = detached(py, || plan.store(&session.backend, puts, &[0], mode));
-        lender.settle(py);
+        guard.release(py);
         Ok(first_failure(outcomes?))
     }
 
-    /// Stores each of `values` under the key at its place.
+    /// Stores each of `values` under the key with the same index.
     fn store_many(
         &self,
         py: Python<'_>,
@@ -292,14 +291,14 @@ impl Store {
             Ok(plan) => plan,
             Err(failure) => return Ok(failure.code()),
         };
-        let mut lender = Lender::default();
+        let mut guard = BorrowGuard::default();
         let mut sources = Vec::with_capacity(values.len());
         for value in values {
-            sources.push(Ok(vec![lender.lend(value)?]));
+            sources.push(Ok(vec![guard.borrow(value)?]));
         }
         let keys = keys.as_strs();
         let outcomes = detached(py, || store_all(&session, &keys, sources, &plan, mode));
-        lender.settle(py);
+        guard.release(py);
         Ok(first_failure(outcomes?))
     }
 
@@ -345,7 +344,7 @@ impl Store {
 }
 
 impl Session {
-    /// Stores, under each key, the memory that is given for it, piece after piece.
+    /// Stores, under each key, the key's pieces of memory, in their order.
     fn store_pieces<'a>(
         &self,
         keys: &[&str],
@@ -357,27 +356,29 @@ impl Session {
             Ok(plan) => plan,
             Err(failure) => return vec![Err(failure); keys.len()],
         };
-        let look = self.buffers.look();
+        let lookup = self.buffers.lookup();
         let sources = pieces.into_iter().map(|pieces| {
             let pieces = pieces.ok_or(Failure::INVALID_PARAMS)?;
             let pieces = pieces.iter().filter(|(_, size)| size.0 > 0);
-            pieces.map(|&(address, size)| self.source(&look, address.0, size.0)).collect()
+            pieces.map(|&(address, size)| self.source(&lookup, address.0, size.0)).collect()
         });
         let sources = sources.collect();
-        drop(look);
+        drop(lookup);
         store_all(self, keys, sources, &plan, mode)
     }
 }
 
-/// How `config` wants `count` values stored that are no memory of the caller's.
+/// Converts `config` for a call that stores `count` values that are Python objects.
 fn plan_for_values(config: &Config<'_>, count: usize) -> Result<Plan, Failure> {
     if config.as_ref().is_some_and(|config| config.is_only_for_addresses()) {
-        return Err(Failure::refuse("prefer_alloc_in_same_node is for memory by its address"));
+        return Err(Failure::refuse(
+            "prefer_alloc_in_same_node is only for puts of memory by address",
+        ));
     }
     plan(config, count)
 }
 
-/// Stores what there is to store, and keeps the failures of what there is not.
+/// Stores the values of the keys that have sources, and returns the failures of the other keys.
 pub(super) fn store_all(
     session: &Session,
     keys: &[&str],
@@ -395,7 +396,7 @@ pub(super) fn store_all(
                 places.push(at);
                 Ok(())
             }
-            Ok(_) => Err(Failure::refuse("a value has at least one byte")),
+            Ok(_) => Err(Failure::refuse("a value must have at least one byte")),
             Err(failure) => Err(failure),
         });
     }

@@ -1,6 +1,6 @@
-//! Reading parts of many values into parts of many pieces of memory.
+//! Reads ranges of many values into ranges of many buffers.
 //!
-//! All parts of one value that a call reads are of one put.
+//! All ranges of one value that a call reads come from the same put.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,41 +16,42 @@ use crate::error::{Failure, count_of};
 use crate::interrupt::detached;
 use crate::memory::copy_out;
 
-/// How often a value that is replaced while several calls read it is read anew.
+/// The number of attempts to read ranges of one put, when the value is replaced meanwhile.
 const ATTEMPTS: u32 = 3;
 
-/// What is read of one value into one buffer.
-struct Wanted<'a> {
+/// The ranges to read of one value into one buffer.
+struct Request<'a> {
     key: &'a str,
-    /// The only put that it may be of.
+    /// The only put that the ranges may come from, if any.
     generation: Option<Generation>,
-    /// Where each part goes in the buffer, where it begins in the value, and its length; `None`
-    /// when there are not as many of each.
+    /// The ranges; `None` when the lists of offsets and sizes differ in length.
     parts: Option<Vec<Part>>,
 }
 
 #[derive(Clone, Copy)]
 struct Part {
+    /// The offset in the buffer.
     to: usize,
+    /// The offset in the value.
     from: usize,
     len: usize,
 }
 
-/// A part on its way.
+/// A range with its target.
 struct Piece<'a> {
-    /// Which buffer, which of its keys, and which part of that.
+    /// The indices of the buffer, the key and the range.
     place: (usize, usize, usize),
     key: &'a str,
     generation: Option<Generation>,
     part: Part,
-    /// Where it goes.
+    /// The target's address.
     address: usize,
-    /// The same, if it can go straight there.
+    /// The target, if the range can be read there directly.
     target: Option<MemorySlice>,
 }
 
-/// One number for each part, of each key, of each buffer.
-type Answer = Vec<Vec<Vec<i64>>>;
+/// One number for each range, of each key, of each buffer.
+type Counts = Vec<Vec<Vec<i64>>>;
 
 #[pymethods]
 impl Store {
@@ -58,12 +59,11 @@ impl Store {
     /// list[list[list[int]]], all_src_offsets: list[list[list[int]]], all_sizes:
     /// list[list[list[int]]]) -> list[list[list[int]]]
     ///
-    /// Reads ranges of values: for each buffer, of each of its keys, for each of its ranges, the
-    /// size bytes from the source offset of the value to the destination offset of the buffer.
-    /// Returns, in the same shape, how many bytes were read, or a negative number: -600 for a
-    /// range that leaves the value, for one that leaves a registered buffer, and for memory
-    /// that cannot be written. A key whose lists
-    /// are not equally long has one number. All ranges of one key are of one put.
+    /// Reads ranges of values. Each buffer has keys, and each key has ranges: a range is size bytes
+    /// from the source offset in the value to the destination offset in the buffer. Returns, in
+    /// the same shape, the number of bytes read, or a negative number: -600 for a range that
+    /// exceeds the value or a registered buffer, and for memory that cannot be written. A key
+    /// whose lists differ in length has one number. All ranges of a key come from the same put.
     fn get_into_ranges(
         &self,
         py: Python<'_>,
@@ -72,7 +72,7 @@ impl Store {
         all_dst_offsets: Items<Items<Items<Size>>>,
         all_src_offsets: Items<Items<Items<Size>>>,
         all_sizes: Items<Items<Items<Size>>>,
-    ) -> PyResult<Answer> {
+    ) -> PyResult<Counts> {
         let refused = |failure: Failure| {
             let code = i64::from(failure.code());
             all_keys.iter().map(|keys| vec![vec![code]; keys.len()]).collect()
@@ -90,7 +90,7 @@ impl Store {
             let keys = all_keys[at].as_strs().into_iter().enumerate();
             let wanted = keys.map(|(nth, key)| {
                 let parts = parts(lists.map(|list| &*list[at][nth]));
-                Wanted { key, generation: None, parts }
+                Request { key, generation: None, parts }
             });
             (address, wanted.collect())
         });
@@ -102,9 +102,9 @@ impl Store {
     /// list[list[int]], all_src_offsets: list[list[int]], all_sizes: list[list[int]]) ->
     /// list[list[int]]
     ///
-    /// Reads ranges of values as get_into_ranges, each to an address of its own, and only of
-    /// these puts, as _batch_stat tells them: -707 for a range of a value that another put has
-    /// replaced.
+    /// Reads ranges of values as get_into_ranges, each to its own address, and only from the given
+    /// puts, whose generations _batch_stat returns: -707 for a range of a value that another put
+    /// has replaced.
     #[pyo3(name = "_get_ranges_of")]
     fn get_ranges_of(
         &self,
@@ -124,9 +124,9 @@ impl Store {
         let named = keys.as_strs().into_iter().zip(&*generations).enumerate();
         let wanted = named.map(|(nth, (key, &number))| {
             let parts = parts(lists.map(|list| &*list[nth]));
-            Wanted { key, generation: Some(Generation::new(number)), parts }
+            Request { key, generation: Some(Generation::new(number)), parts }
         });
-        // The addresses are those of one buffer that is all memory.
+        // One buffer at address 0: the destination offsets are the addresses.
         let buffers = [(0, wanted.collect())];
         let answer = detached(py, || session.read_ranges(&buffers))?;
         Ok(answer.into_iter().flatten().collect())
@@ -142,13 +142,13 @@ fn parts([to, from, len]: [&[Size]; 3]) -> Option<Vec<Part>> {
 }
 
 impl Session {
-    fn read_ranges(&self, buffers: &[(usize, Vec<Wanted<'_>>)]) -> Answer {
+    fn read_ranges(&self, buffers: &[(usize, Vec<Request<'_>>)]) -> Counts {
         let refused = i64::from(Failure::INVALID_PARAMS.code());
-        let answer = |wanted: &Wanted<'_>| match &wanted.parts {
+        let answer = |wanted: &Request<'_>| match &wanted.parts {
             Some(parts) => vec![refused; parts.len()],
             None => vec![refused],
         };
-        let mut answers: Answer =
+        let mut answers: Counts =
             buffers.iter().map(|(_, keys)| keys.iter().map(answer).collect()).collect();
         let pieces = self.pieces(buffers, &mut answers);
         let mut copied: HashMap<_, Vec<&Piece<'_>>> = HashMap::new();
@@ -174,28 +174,28 @@ impl Session {
         answers
     }
 
-    /// Everything that there is to read; what has no bytes is answered at once.
+    /// Returns the valid ranges with their targets; sets the count of empty ranges to 0.
     fn pieces<'a>(
         &self,
-        buffers: &[(usize, Vec<Wanted<'a>>)],
-        answers: &mut Answer,
+        buffers: &[(usize, Vec<Request<'a>>)],
+        answers: &mut Counts,
     ) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
-        let look = self.buffers.look();
+        let lookup = self.buffers.lookup();
         for (buffer, (start, keys)) in buffers.iter().enumerate() {
-            for (nth, &Wanted { key, generation, ref parts }) in keys.iter().enumerate() {
+            for (nth, &Request { key, generation, ref parts }) in keys.iter().enumerate() {
                 for (at, &part) in parts.iter().flatten().enumerate() {
                     let Some(address) = start.checked_add(part.to) else { continue };
                     if part.len == 0 {
                         answers[buffer][nth][at] = 0;
                         continue;
                     }
-                    // The buffer has no length of its own but that of its registration.
+                    // The buffer's length is known only if it is registered.
                     let end = address.saturating_add(part.len);
-                    if look.end(*start).is_some_and(|registered| end > registered) {
+                    if lookup.end(*start).is_some_and(|registered| end > registered) {
                         continue;
                     }
-                    let Ok(target) = self.target(&look, address, part.len) else { continue };
+                    let Ok(target) = self.target(&lookup, address, part.len) else { continue };
                     let place = (buffer, nth, at);
                     pieces.push(Piece { place, key, generation, part, address, target });
                 }
@@ -204,8 +204,8 @@ impl Session {
         pieces
     }
 
-    /// Reads in one call, whose pieces of one key are of one put: of `put`, unless they name
-    /// one themselves. Passes over those that are not read straight to where they go.
+    /// Reads the pieces with a direct target in one call, from the put that a piece names, or else
+    /// from `put`. Skips the other pieces.
     fn read_direct<'a>(
         &self,
         pieces: &[&Piece<'a>],
@@ -225,8 +225,8 @@ impl Session {
         wanted.zip(lengths).map(|(piece, len)| len.and_then(|len| piece.part.whole(len))).collect()
     }
 
-    /// Reads pieces of one value, some of them by way of a copy, in as many calls as that
-    /// takes; anew when the value is replaced meanwhile, unless one put is wanted.
+    /// Reads pieces of one value of which some need a copy, in several calls. Starts again when the
+    /// value is replaced meanwhile, unless the pieces name their put.
     fn read_by_copy(
         &self,
         key: &str,
@@ -236,7 +236,7 @@ impl Session {
         let mut attempt = 1;
         loop {
             let put = match generation {
-                // What one call reads is of one put anyway.
+                // One call reads from one put anyway.
                 None if pieces.len() > 1 => match self.backend.stat(key) {
                     Ok(found) => Some(found.generation),
                     Err(failure) => return vec![Err(failure); pieces.len()],
@@ -269,7 +269,7 @@ impl Part {
         from..from.saturating_add(self.len as u64)
     }
 
-    /// Refuses a range that the value has only a part of.
+    /// Rejects a range that exceeds the value.
     fn whole(self, len: u64) -> Result<u64, Failure> {
         if len == self.len as u64 { Ok(len) } else { Err(Failure::INVALID_PARAMS) }
     }

@@ -1,4 +1,4 @@
-//! Memory that a store contributes beside that of its setup.
+//! Segments that a store mounts after its setup.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{NOT_SET_UP, Store, uuid};
 use crate::error::{Failure, OK, code_of};
 use crate::interrupt::detached;
 
-/// What the sizes of allocated segments are multiples of.
+/// The sizes of allocated segments are multiples of this.
 const UNIT: usize = 4 << 20;
 
 #[pymethods]
@@ -21,9 +21,9 @@ impl Store {
     /// mount_segment(self, path: str, size: int, offset: int = 0, protocol: str = 'tcp', location:
     /// str = '') -> dict
     ///
-    /// Contributes the first size bytes of the file at path, such as one in /dev/shm, which has
-    /// to be that long. Returns {"ret": 0, "segment_ids": [str]}, or a negative number and no
-    /// ids. offset has to be 0; location has no effect.
+    /// Contributes the first size bytes of the file at path, such as a file in /dev/shm. The file
+    /// must have that length at least. Returns {"ret": 0, "segment_ids": [str]}, or a negative
+    /// number and no ids. offset must be 0; location has no effect.
     #[pyo3(signature = (path, size, offset = Size(0), protocol = "tcp", location = ""))]
     #[pyo3(text_signature = "($self, path, size, offset=0, protocol='tcp', location='')")]
     fn mount_segment<'py>(
@@ -73,8 +73,8 @@ impl Store {
 
     /// unmount_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int
     ///
-    /// Takes segments back; what they hold can be read for grace_period_seconds more. Returns 0,
-    /// or the number of the first failure after all were tried.
+    /// Unmounts segments; their objects can be read for another grace_period_seconds. Returns 0, or
+    /// the number of the first failure after trying all segments.
     #[pyo3(signature = (segment_ids, grace_period_seconds = Size(0)))]
     #[pyo3(text_signature = "($self, segment_ids, grace_period_seconds=0)")]
     fn unmount_segment(
@@ -90,7 +90,8 @@ impl Store {
 
     /// unmount_and_free_segment(self, segment_ids: list[str], grace_period_seconds: int = 0) -> int
     ///
-    /// The same as unmount_segment, which always frees what allocate_and_mount_segment took.
+    /// The same as unmount_segment, which always frees the memory of
+    /// allocate_and_mount_segment.
     #[pyo3(signature = (segment_ids, grace_period_seconds = Size(0)))]
     #[pyo3(text_signature = "($self, segment_ids, grace_period_seconds=0)")]
     fn unmount_and_free_segment(
@@ -104,7 +105,7 @@ impl Store {
 
     /// unmount_local_disk_segment(self, grace_period_seconds: int = 0) -> int
     ///
-    /// Takes this host's disk back. There is none, so it returns 0; -600 before setup.
+    /// Returns 0, because no disk segments exist; -600 before setup.
     #[pyo3(signature = (grace_period_seconds = Size(0)))]
     #[pyo3(text_signature = "($self, grace_period_seconds=0)")]
     fn unmount_local_disk_segment(&self, grace_period_seconds: Size) -> PyResult<i32> {
@@ -114,7 +115,7 @@ impl Store {
 }
 
 impl Session {
-    /// Contributes a file; `None` when no bytes of it are asked for.
+    /// Contributes a file; returns `None` for a size of 0.
     fn mount_file(
         &self,
         path: &Path,
@@ -125,16 +126,20 @@ impl Session {
             return Ok(None);
         }
         if offset != 0 {
-            return Err(Failure::refuse("segments begin where their files do: offset is 0"));
+            return Err(Failure::refuse(
+                "offset must be 0: a segment begins at the beginning of its file",
+            ));
         }
         let path_shown = path.display();
         let len = match std::fs::metadata(path) {
             Ok(file) if file.is_file() => file.len(),
-            Ok(_) => return Err(Failure::refuse(format_args!("{path_shown} is no file"))),
+            Ok(_) => {
+                return Err(Failure::refuse(format_args!("{path_shown} is not a regular file")));
+            }
             Err(error) => return Err(Failure::refuse(format_args!("{path_shown}: {error}"))),
         };
         if len < size as u64 {
-            let why = format_args!("{path_shown} has {len} bytes, not {size}");
+            let why = format_args!("{path_shown} has {len} bytes, fewer than {size}");
             return Err(Failure::refuse(why));
         }
         self.mount(size, MemoryOptions::default().file(path)).map(Some)
@@ -145,7 +150,7 @@ impl Session {
         for id in ids {
             let outcome = match uuid::parse(id) {
                 Some(bits) => self.unmount(SegmentId::from_u128(bits), grace),
-                None => Err(Failure::refuse(format_args!("{id:?} is no id of a segment"))),
+                None => Err(Failure::refuse(format_args!("{id:?} is not a segment id"))),
             };
             first = first.and(outcome);
         }
@@ -153,7 +158,7 @@ impl Session {
     }
 }
 
-/// What a mount came to, as callers want it.
+/// Converts the outcome of a mount to Mooncake's dict.
 fn described<'py>(
     py: Python<'py>,
     mounted: Result<Option<SegmentId>, Failure>,

@@ -1,4 +1,4 @@
-//! What a store has between its setup and its close.
+//! The state of a store between its setup and its close.
 
 use std::error::Error;
 use std::io;
@@ -19,34 +19,35 @@ use crate::error::Failure;
 use crate::interrupt::is_interrupted;
 use crate::memory::Buffers;
 
-/// A client and the memory that it knows.
+/// A client and the memory that is registered with it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) backend: Backend,
     pub(super) buffers: Buffers,
     hostname: String,
-    /// What a member of the cluster was made of.
+    /// The configuration of a member of the cluster.
     config: ClientConfig,
-    /// Contributes what is mounted by a store that began without a segment.
+    /// A client that mounts the segments of a store that was set up without one.
     contributor: Mutex<Option<blocking::Client>>,
     pool: Option<Pool>,
 }
 
-/// The memory of a thin client that `alloc_from_mem_pool` divides. Parts are never given back.
+/// The memory of a thin client from which `alloc_from_mem_pool` allocates. It is never freed in
+/// parts.
 #[derive(Debug)]
 struct Pool {
     memory: Memory,
     used: Mutex<usize>,
 }
 
-/// Parts of the pool begin at multiples of this.
+/// Allocations from the pool begin at multiples of this.
 const ALIGN: usize = 64;
 
 impl Session {
     /// Joins a cluster.
     pub(super) fn join(config: ClientConfig) -> Result<Self, StartError> {
         let client = connect(&config).or_else(|error| match with_any_port(&config) {
-            // As Mooncake does, whose ports are chosen by chance anyway.
+            // As Mooncake does, which chooses ports at random.
             Some(open) if is_taken(&error) => {
                 tracing::warn!(config.local_hostname, "the port is taken; another one is used");
                 connect(&open)
@@ -65,7 +66,7 @@ impl Session {
         local_buffer_size: usize,
     ) -> Result<Self, Failure> {
         let mut builder = runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(1).thread_name("mc-dummy").enable_all().build();
+        let runtime = builder.worker_threads(1).thread_name("mc-thin-client").enable_all().build();
         let runtime = runtime.map_err(|error| {
             tracing::warn!("cannot start the runtime of a thin client: {error}");
             Failure::INTERNAL
@@ -79,7 +80,7 @@ impl Session {
         let client = match connected.and_then(|outcome| outcome.map_err(Failure::from)) {
             Ok(client) => client,
             Err(failure) => {
-                // A name may still be looked up, which nobody waits for.
+                // In the background: a thread may still be resolving a host name.
                 runtime.shutdown_background();
                 return Err(failure);
             }
@@ -102,8 +103,7 @@ impl Session {
         Self { backend, buffers, hostname, config, contributor, pool }
     }
 
-    /// The name of this store's segment, by which puts can prefer it; without a segment what
-    /// `setup` was told.
+    /// Returns the name of this store's segment; without a segment the hostname given to `setup`.
     pub(super) fn hostname(&self) -> &str {
         &self.hostname
     }
@@ -112,7 +112,7 @@ impl Session {
         self.config.local_buffer_size.map_or(0, ByteSize::as_u64)
     }
 
-    /// Takes `len` bytes of the memory that a thin client shares with the node agent.
+    /// Allocates `len` bytes of the pool that a thin client shares with the node agent.
     pub(super) fn allocate(&self, len: usize) -> Option<MemorySlice> {
         let pool = self.pool.as_ref()?;
         let mut used = pool.used.lock();
@@ -121,14 +121,14 @@ impl Session {
         Some(part)
     }
 
-    /// The `len` bytes at `address` of that memory.
+    /// Returns the `len` bytes at `address` if they lie in the pool.
     pub(super) fn find_allocated(&self, address: usize, len: usize) -> Option<MemorySlice> {
         let pool = self.pool.as_ref()?;
         let first = pool.memory.whole().address().addr();
         pool.memory.slice(address.checked_sub(first)?, len)
     }
 
-    /// Whether this is that memory.
+    /// Returns whether `block` is the pool.
     pub(super) fn is_pool(&self, block: &Memory) -> bool {
         self.pool.as_ref().is_some_and(|pool| pool.memory.is_same(block))
     }
@@ -140,7 +140,7 @@ impl Session {
         if own.endpoint().is_some() {
             return Ok(own.mount_segment(segment)?);
         }
-        // A client that accepts no peers was made without the threads that serve them.
+        // A client that accepts no peers has no threads that serve them.
         let mut contributor = self.contributor.lock();
         let server = match contributor.take() {
             Some(server) => server,
@@ -157,7 +157,7 @@ impl Session {
         Ok(mounted?)
     }
 
-    /// Takes a segment back.
+    /// Unmounts a segment.
     pub(super) fn unmount(&self, id: SegmentId, grace: Duration) -> Result<(), Failure> {
         let own = self.backend.own("unmounting segments")?;
         let contributor = self.contributor.lock().clone();
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    /// What is contributed now.
+    /// Returns the mounted segments.
     pub(super) fn segments(&self) -> Vec<MountedSegment> {
         let Ok(own) = self.backend.own("segments") else { return Vec::new() };
         let mut segments = own.segments();
@@ -176,8 +176,8 @@ impl Session {
         segments
     }
 
-    /// Leaves the cluster, and lets go of all memory. Calls that are under way end by
-    /// themselves; those that begin now fail.
+    /// Leaves the cluster and unregisters all memory. Pending calls end by themselves; later calls
+    /// fail.
     pub(super) fn shut_down(&self) {
         let contributor = self.contributor.lock().take();
         if let Some(contributor) = contributor {
@@ -186,14 +186,14 @@ impl Session {
         self.backend.shut_down();
         for buffer in self.buffers.clear() {
             if !buffer.settle() {
-                tracing::warn!("a transfer still touches memory that was registered");
+                tracing::warn!("a transfer still uses memory that was registered; do not free it");
             }
         }
     }
 }
 
-/// Connects a client that has what `config` and, for details that it leaves open, the
-/// environment say.
+/// Connects a client with the settings of `config` and, where it leaves details open, of the
+/// environment.
 fn connect(config: &ClientConfig) -> Result<blocking::Client, StartError> {
     ClientBuilder::from_config(config)?.connect_blocking_unless(is_interrupted)
 }
@@ -202,7 +202,7 @@ fn connect(config: &ClientConfig) -> Result<blocking::Client, StartError> {
 fn serving(config: &ClientConfig) -> Result<blocking::Client, StartError> {
     let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let builder = ClientBuilder::from_config(config)?.listen(config.listen.unwrap_or(anywhere));
-    // A name is looked up for a client that begins with a segment only.
+    // Only a client that begins with a segment resolves a host name.
     let host = config.local_hostname.as_deref().unwrap_or_default();
     match host.parse::<IpAddr>() {
         Ok(address) if !address.is_unspecified() => {
@@ -212,7 +212,7 @@ fn serving(config: &ClientConfig) -> Result<blocking::Client, StartError> {
     }
 }
 
-/// Whether the data port belongs to somebody else.
+/// Returns whether the data port is in use.
 fn is_taken(error: &StartError) -> bool {
     let StartError::Transport(error) = error else { return false };
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
@@ -226,7 +226,7 @@ fn is_taken(error: &StartError) -> bool {
     false
 }
 
-/// The config with a host whose port is left open; `None` when it is already.
+/// Returns `config` without the port in `local_hostname`; `None` if there is no port.
 fn with_any_port(config: &ClientConfig) -> Option<ClientConfig> {
     let (host, port) = config.local_hostname.as_deref()?.rsplit_once(':')?;
     let is_v6_without_port = host.contains(':') && !host.ends_with(']');

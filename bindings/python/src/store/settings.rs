@@ -1,4 +1,4 @@
-//! What `setup` is told.
+//! The settings of `setup`.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use pyo3::types::PyDict;
 
 use super::arguments::{Flag, Size};
 
-/// Mooncake's defaults for what is not said.
+/// Mooncake's defaults.
 pub(super) const SIZE: u64 = 16 << 20;
 pub(super) const MASTER: &str = "127.0.0.1:50051";
 pub(super) const TENANT: &str = "default";
 pub(super) const HTTP_PORT: u16 = 9300;
 
-/// Keys of a dict of settings, in the order of their description, and other names that
-/// configuration files have for them.
+/// The keys of a dict of settings, in the order of their documentation, with the alternative names
+/// of configuration files.
 const KEYS: [&str; 15] = [
     "local_hostname",
     "metadata_server",
@@ -35,14 +35,14 @@ const KEYS: [&str; 15] = [
     "client_http_port",
 ];
 
-/// A client, as Mooncake describes one.
+/// Mooncake's settings of a client.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) local_hostname: String,
     pub(super) global_segment_size: u64,
     pub(super) local_buffer_size: u64,
     pub(super) protocol: String,
-    /// Names with commas in between.
+    /// Names separated by commas.
     pub(super) devices: String,
     pub(super) master_server_addr: String,
     pub(super) enable_ssd_offload: bool,
@@ -51,23 +51,23 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// From a dict. One that lacks what is required is `None`, as Mooncake answers
-    /// with a number then.
+    /// Converts a dict. Returns `None` if a required key is missing, for which Mooncake returns a
+    /// number.
     ///
     /// # Errors
-    /// TypeError and ValueError for a value that cannot be one.
+    /// TypeError and ValueError for invalid values.
     pub(super) fn from_dict(dict: &Bound<'_, PyDict>) -> PyResult<Option<Self>> {
         for key in dict.keys() {
             let key: String = key.extract()?;
             if !KEYS.contains(&key.as_str()) {
-                tracing::warn!("setup does not know {key:?}, which has no effect");
+                tracing::warn!("setup ignores the unknown key {key:?}");
             }
         }
         let of = Values(dict);
         let (Some(local_hostname), Some(_)) =
             (of.text("local_hostname")?, of.text("metadata_server")?)
         else {
-            tracing::warn!("setup needs local_hostname and metadata_server");
+            tracing::warn!("setup requires local_hostname and metadata_server");
             return Ok(None);
         };
         let master = match of.text("master_server_addr")? {
@@ -92,14 +92,15 @@ impl Settings {
         }))
     }
 
-    /// The same for this store, with the [`protocol`] of these settings. Of the environment only the variables count that are the
-    /// library's; those that are named `MOONCAKE_` are for whoever calls `setup`.
+    /// Converts the settings for mc-store, with the [`protocol`] of these settings. Of the
+    /// environment only variables named `MC_` apply; the caller of `setup` reads those named
+    /// `MOONCAKE_`.
     pub(super) fn into_config(self, protocol: Protocol) -> Result<ClientConfig, ConfigError> {
         let variable =
             |name: &str| name.starts_with("MC_").then(|| std::env::var_os(name)).flatten();
         let mut config = ClientConfig::default().apply_vars(variable)?;
-        // Connectors take "no room" for a sign to put less, and ask for it at once. Waiting would
-        // let the first objects of a batch be evicted for its last.
+        // Connectors put less after a failure for lack of space, and expect it at once. A put that
+        // waits would evict the first objects of a batch for its last.
         config.put_wait.get_or_insert(Duration::ZERO);
         let size = |bytes| Some(ByteSize::bytes(bytes));
         config.master = Some(self.master_server_addr);
@@ -107,22 +108,21 @@ impl Settings {
         config.device_name = ClientConfig::device_names(&self.devices).or(config.device_name);
         config.local_hostname = Some(self.local_hostname);
         config.global_segment_size = size(self.global_segment_size);
-        // Without either it would have nothing to do; Mooncake takes it for a
-        // client that asks about objects.
+        // A client without both would have no purpose; in Mooncake it looks objects up.
         let does_nothing = self.global_segment_size == 0 && self.local_buffer_size == 0;
         config.local_buffer_size = size(if does_nothing { 1 } else { self.local_buffer_size });
         config.tenant_id = Some(self.tenant_id).filter(|tenant| tenant != TENANT);
         config.enable_client_http_server = Some(self.http_port.is_some());
         config.client_http_port = self.http_port;
         if self.enable_ssd_offload {
-            tracing::warn!("enable_ssd_offload has no effect: nothing is kept on disks");
+            tracing::warn!("enable_ssd_offload has no effect: offloading to disk is not supported");
         }
         Ok(config)
     }
 }
 
-/// Returns the protocol of this name, or logs that there is none. One that is asked to transfer
-/// nothing has TCP.
+/// Returns the protocol of this name, or logs that it is unknown. "rpc_only", for a client without
+/// transfers, means TCP.
 pub(super) fn protocol(name: &str) -> Option<Protocol> {
     if name == "rpc_only" {
         return Some(Protocol::Tcp);
@@ -134,7 +134,7 @@ pub(super) fn protocol(name: &str) -> Option<Protocol> {
     protocol.ok()
 }
 
-/// A size in bytes: an int, or a text such as "16MB".
+/// Parses a size in bytes: an int, or a string such as "16MB".
 pub(super) fn parse_size(value: &Bound<'_, PyAny>) -> PyResult<u64> {
     let Ok(text) = value.extract::<String>() else {
         return value.extract::<Size>().map(|Size(bytes)| bytes as u64);
@@ -144,7 +144,7 @@ pub(super) fn parse_size(value: &Bound<'_, PyAny>) -> PyResult<u64> {
     Ok(size.as_u64())
 }
 
-/// Values of a dict by their keys.
+/// Typed access to the values of a dict.
 struct Values<'a, 'py>(&'a Bound<'py, PyDict>);
 
 impl<'py> Values<'_, 'py> {
@@ -178,7 +178,9 @@ impl<'py> Values<'_, 'py> {
             Ok(text) => text.parse().ok(),
             Err(_) => value.extract().ok(),
         };
-        number.ok_or_else(|| PyValueError::new_err(format!("{key} must be from 0 to 65535")))
+        number.ok_or_else(|| {
+            PyValueError::new_err(format!("{key} must be a whole number from 0 to 65535"))
+        })
     }
 }
 

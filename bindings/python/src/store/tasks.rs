@@ -1,4 +1,4 @@
-//! Copies and moves of objects, which nodes do by and by.
+//! Tasks: copies and moves of objects, which nodes carry out.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,23 +13,23 @@ use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, OK};
 use crate::interrupt::detached;
 
-/// What became of a task.
+/// The state of a task.
 #[pyclass(frozen, get_all, module = "mc_store.mooncake.store")]
 #[derive(Debug)]
 pub(crate) struct QueryTaskResponse {
-    /// The task, as create_copy_task or create_move_task returned it.
+    /// The task's id, as create_copy_task or create_move_task returned it.
     id: Halves,
-    /// What it does.
+    /// The task's kind.
     r#type: TaskType,
-    /// Where it is in its life.
+    /// The task's status.
     status: TaskStatus,
-    /// When it was made, in milliseconds since 1970 by this host's clock.
+    /// The time of creation, in milliseconds since 1970 by this host's clock.
     created_at_ms_epoch: i64,
-    /// When its status changed last, likewise.
+    /// The time of the last change of its status, likewise.
     last_updated_at_ms_epoch: i64,
-    /// The client that is to do it.
+    /// The id of the client that carries the task out.
     assigned_client: Halves,
-    /// How it ended, in words; empty before.
+    /// The outcome as text; empty until the task ends.
     message: String,
 }
 
@@ -44,8 +44,8 @@ impl QueryTaskResponse {
 impl Store {
     /// create_copy_task(self, key: str, targets: list[str]) -> tuple[tuple[int, int], int]
     ///
-    /// Has a node that holds an object copy it to the segments that targets name. Returns the
-    /// task and 0, or (0, 0) and a negative number.
+    /// Creates a task for a node that holds an object to copy it to the target segments. Returns
+    /// the task's id and 0, or (0, 0) and a negative number.
     fn create_copy_task(
         &self,
         py: Python<'_>,
@@ -60,8 +60,8 @@ impl Store {
 
     /// create_move_task(self, key: str, source: str, target: str) -> tuple[tuple[int, int], int]
     ///
-    /// Has the node of the segment that source names move an object to the one that target
-    /// names. Returns the task and 0, or (0, 0) and a negative number.
+    /// Creates a task for the source segment's node to move an object to the target segment.
+    /// Returns the task's id and 0, or (0, 0) and a negative number.
     fn create_move_task(
         &self,
         py: Python<'_>,
@@ -76,8 +76,8 @@ impl Store {
 
     /// query_task(self, task_id: tuple[int, int]) -> tuple[QueryTaskResponse | None, int]
     ///
-    /// What became of a task, and 0; None and a negative number when it is unknown, -1400, or
-    /// cannot be asked about.
+    /// Returns the state of a task, and 0; or None and a negative number: -1400 when the task is
+    /// unknown, another number when the query fails.
     fn query_task(
         &self,
         py: Python<'_>,

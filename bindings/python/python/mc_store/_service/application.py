@@ -75,7 +75,7 @@ async def _failures_as_json(request: web.Request, handler: Handler) -> web.Strea
 
 
 def _describe(routes: list[web.RouteDef]) -> dict[str, Any]:
-    """The routes in OpenAPI's form: what there is, without schemas."""
+    """Return an OpenAPI description of the routes, without schemas."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         path = re.sub(r"\{(\w+):.*\}", r"{\1}", route.path)

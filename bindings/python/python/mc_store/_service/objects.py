@@ -39,7 +39,7 @@ class Objects:
         return await self._put(key, value)
 
     async def put_bytes(self, request: web.Request) -> web.Response:
-        """Store the request's body under the key, whatever bytes it has."""
+        """Store the bytes of the request's body under the key."""
         return await self._put(key_of(request), await request.read())
 
     async def _put(self, key: str, value: str | bytes) -> web.Response:
@@ -82,14 +82,14 @@ class Objects:
         return found > 0
 
     async def remove(self, request: web.Request) -> web.Response:
-        """Remove one object, unless somebody is reading it."""
+        """Remove an object, unless a lease protects it."""
         code = await self._threads.run(self._store.remove, key_of(request))
         if code != 0:
             raise StoreFailed("Remove operation failed", code)
         return success()
 
     async def remove_all(self, request: web.Request) -> web.Response:
-        """Remove every object that nobody is reading, and say how many."""
+        """Remove all objects without a lease, and return their number."""
         count = await self._threads.run(self._store.remove_all)
         if count < 0:
             raise StoreFailed("RemoveAll operation failed", count)

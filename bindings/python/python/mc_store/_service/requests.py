@@ -11,11 +11,11 @@ MAX_BODY_BYTES = 100 << 20
 
 
 class BadRequest(Exception):
-    """The request cannot be meant; the text says why. Answered with status 400."""
+    """The request is invalid, for the reason in the text. Answered with status 400."""
 
 
 class StoreFailed(Exception):
-    """The store refused; the text says what, ``code`` why. Answered with status 500."""
+    """The store failed, with this text and error ``code``. Answered with status 500."""
 
     def __init__(self, message: str, code: int, **more: Any) -> None:
         super().__init__(message)

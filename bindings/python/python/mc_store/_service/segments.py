@@ -72,7 +72,7 @@ class Segments:
             return await self._to_decode(place)
 
     async def _to_decode(self, place: tuple[str, int, int, str, str]) -> web.Response:
-        """Mount the new segment before the old one goes, so that a failure costs nothing."""
+        """Mount the new segment before unmounting the old one, so that a failure loses nothing."""
         mounted = await self._threads.run(self._store.mount_segment, *place)
         code = mounted["ret"]
         if code != 0:
@@ -165,7 +165,7 @@ class Segments:
         return success()
 
     async def unmount_local_disk(self, request: web.Request) -> web.Response:
-        """Offer this node's disk to nobody any more; made for a hook before the end of a pod."""
+        """Stop offering this node's disk; meant for a hook before the end of a pod."""
         grace = _grace(await json_object(request))
         code = await self._threads.run(self._store.unmount_local_disk_segment, grace)
         if code != 0:
@@ -173,7 +173,7 @@ class Segments:
         return success()
 
     async def _unmount(self, id: str, grace: int = 0) -> int:
-        # One by one: the answer about several tells only of the first that failed.
+        # One by one: the result for several ids only describes the first failure.
         return await self._threads.run(self._store.unmount_segment, [id], grace)
 
     def _place(self, path: str, body: dict[str, Any]) -> tuple[str, int, int, str, str]:

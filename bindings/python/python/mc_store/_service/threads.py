@@ -13,9 +13,9 @@ R = TypeVar("R")
 
 
 class Threads:
-    """Threads of its own, begun as they are needed.
+    """A pool of threads, started on demand.
 
-    Many, because an unmount with a grace period keeps one for as long.
+    It has many, because an unmount with a grace period occupies a thread for that time.
     """
 
     def __init__(self) -> None:

@@ -1,11 +1,11 @@
-"""A pool of memory that is registered with a store, leased piece by piece.
+"""Pools of memory that is registered with a store.
 
 Registering memory costs system calls, and with RDMA milliseconds; a pool does it once per region
 and hands the same regions out again. A region belongs to a size class: the smallest of
 ``min_size_class``, twice that, four times that, ... which holds the request.
 
-A lease's memory goes back to the pool when the lease is released, or else when the lease and all
-views of it are garbage. It never goes back while a view could still write to it.
+A lease's memory returns to the pool when the lease is released, or when the lease and all its views
+have been garbage-collected. It never returns while a view could still write to it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ _PAGE = mmap.PAGESIZE
 _NOT_SET_UP = 1  # of `health_check`
 _INVALID_PARAMS = -600  # of `unregister_buffer`: there is no such memory
 
-# How long a waiter sleeps before it looks again for itself. Every release wakes it; only a lease
-# that the garbage collector ends on the waiter's own thread, between its look and its sleep, can
-# go unheard.
+# The interval at which a waiting thread checks the pool again. Every release wakes it, except that
+# of a lease that the garbage collector ends on the waiting thread itself between check and sleep.
 _LOOK_AGAIN_SECONDS = 1.0
 
 
 class RegistersMemory(Protocol):
-    """What a pool needs of a store; ``MooncakeDistributedStore`` has it."""
+    """The methods of a store that a pool uses, as of ``MooncakeDistributedStore``."""
 
     def register_buffer(self, buffer_ptr: int, size: int, /) -> int: ...
     def unregister_buffer(self, buffer_ptr: int, /) -> int: ...
@@ -48,11 +47,11 @@ class RegistersMemory(Protocol):
 
 
 class PoolExhausted(RuntimeError):
-    """The pool has no room for the request now."""
+    """The pool has not enough space for the request now."""
 
 
 class PoolTimeout(PoolExhausted, TimeoutError):
-    """The pool had no room for the request in all the time that it was given."""
+    """The pool did not get enough space for the request within the time limit."""
 
 
 class _Region:
@@ -136,7 +135,7 @@ class BufferLease:
     def release(self) -> None:
         """Give the memory back; doing so again does nothing.
 
-        Raises ``RuntimeError`` while a view of ``buffer`` is in use; the lease stays as it is.
+        Raises ``RuntimeError`` while a view of ``buffer`` is in use, and releases nothing.
         """
         with self._pool._changed:
             if self._exporter is None:
@@ -258,7 +257,7 @@ class BufferPool:
     def acquire(
         self, size: int, block: bool | None = None, timeout: float | None = None
     ) -> BufferLease:
-        """A lease of ``size`` bytes, whose content is whatever was there before.
+        """Return a lease of ``size`` bytes, with undefined content.
 
         ``block`` and ``timeout`` (seconds) override the pool's own.
 

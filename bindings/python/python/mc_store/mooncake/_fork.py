@@ -1,4 +1,4 @@
-"""Locks that a forked child finds free."""
+"""Locks that are free in a forked child."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _owners: weakref.WeakKeyDictionary[Any, dict[str, Callable[[], Any]]] = weakref.
 
 
 def own_lock(owner: object, name: str, make: Callable[[], Any]) -> None:
-    """Give ``owner`` the lock that ``make`` makes, as attribute ``name``, and another one in every
-    child: a thread of the parent may have held the lock, and nobody in the child would free it."""
+    """Set the attribute ``name`` of ``owner`` to the lock that ``make`` returns, and to a new lock
+    in every child: a thread of the parent may hold the lock, and no thread of the child would
+    release it."""
     setattr(owner, name, make())
     _owners.setdefault(owner, {})[name] = make
 

@@ -1,13 +1,13 @@
 """Objects read and written range by range: get sessions and put sessions.
 
-A *get session* remembers which put a key had and how large it is; every ranged read of it finds
-the object anew and reads of that put only. An object that went in the meantime, or was replaced,
-answers ``LEASE_EXPIRED``, which ends its session.
+A *get session* keeps the put and the size of a key's object; every range read looks the object up
+again and reads only from that put. If the object was removed, evicted or replaced in the meantime,
+the read returns ``LEASE_EXPIRED``, which ends the session.
 
-A *put session* collects an object in memory that is registered with the store, and puts it as a
-whole at the end: nobody sees a part of it, and nothing stays behind after a revoke. Room in the
-pool is taken at the end, too, so it is the end that may answer ``NO_AVAILABLE_HANDLE``. Bytes
-that nobody wrote are zero.
+A *put session* collects an object in memory that is registered with the store, and puts the whole
+object at the end: readers see no part of it before, and a revoke leaves nothing behind. The space
+in the pool is allocated at the end, which may therefore return ``NO_AVAILABLE_HANDLE``. Bytes that
+were not written are zero.
 
 Codes are per key: 0 or a count of bytes, or a negative error code.
 """
@@ -35,7 +35,7 @@ _OBJECT_NOT_FOUND = -704
 _OBJECT_ALREADY_EXISTS = -705
 _LEASE_EXPIRED = -707
 
-# What the sessions of one store may hold; keys over it get NO_AVAILABLE_HANDLE.
+# Limits of the sessions of one store; further keys get NO_AVAILABLE_HANDLE.
 _MAX_GET_SESSIONS = 1 << 20
 _MAX_STAGED_BYTES = 1 << 30
 
@@ -51,7 +51,7 @@ _Batch = list[tuple[str, _Ranges | None]]
 class SessionMethods(_native.Store):
     """The sessions of ``MooncakeDistributedStore``.
 
-    Stands before the native class: it follows what is registered, and ends its sessions with the
+    Overrides methods of the native class to track registered memory, and ends its sessions with the
     store.
     """
 
@@ -74,7 +74,7 @@ class SessionMethods(_native.Store):
 
     def close(self) -> int:
         code = super().close()
-        # Now nothing is registered any more, and whoever is about to begin a session is refused.
+        # No memory is registered any more, and new sessions are rejected.
         self._forget()
         return code
 
@@ -387,7 +387,7 @@ class _Staged:
         return sum(size for _, size, _ in ranges)
 
     def finish(self) -> bool:
-        """Let nobody write any more, and zero what nobody wrote; whether this was the first."""
+        """End all writing and zero the unwritten bytes. Return whether this call was the first."""
         with self._lock:
             if self._finished:
                 return False

@@ -8,6 +8,6 @@ from ._tensor.files import FileTensorMethods
 class TensorMethods(FileTensorMethods):
     """Tensors as objects, as shards of ranks, as parts along several axes, and in files.
 
-    To be mixed into a class that has the byte methods. What a method refuses is a code or `None`,
-    as in Mooncake, and a line in the log `mc_store.tensor`.
+    A mixin for a class with the byte methods. A method returns an error code or `None` for a
+    rejected argument, as in Mooncake, and logs the reason in `mc_store.tensor`.
     """

@@ -1,4 +1,4 @@
-"""What `mooncake.store` has for tensors beside the methods of the store."""
+"""The functions of `mooncake.store` for tensors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = [
 
 
 def _tensor_metadata_size() -> int:
-    """Bytes before the elements in a tensor object."""
+    """Return the length of the header of a tensor object."""
     return METADATA_SIZE
 
 
 def _serialize_tensor(tensor: object) -> tuple[bytes, int, int, object]:
-    """The header of a tensor, and the address, the bytes and the owner of its elements.
+    """Return a tensor's header, and the address, the length and the owner of its elements.
 
-    The elements stay where they are while the owner lives. Raises `ValueError` for what is no
-    tensor that can be stored.
+    The elements stay at the address while the owner lives. Raises `ValueError` for an object that
+    cannot be stored as a tensor.
     """
     try:
         found = elements_of(tensor)
@@ -39,9 +39,9 @@ def _serialize_tensor(tensor: object) -> tuple[bytes, int, int, object]:
 def _deserialize_tensor(
     data: bytes | bytearray | memoryview, /, *, like: Like | None = None
 ) -> Any:
-    """The tensor in the bytes of an object, in memory of its own (see `get_tensor` for `like`).
+    """Return the tensor in an object's bytes, with its own memory (see `get_tensor` for `like`).
 
-    Raises `ValueError` if they are not exactly those of a tensor.
+    Raises `ValueError` if the bytes are not exactly those of a tensor.
     """
     with memoryview(data) as buffer:
         try:

@@ -1,7 +1,7 @@
 """A metadata server: small values by key, in memory, over HTTP.
 
-Clients of Mooncake find each other's transfer endpoints through it; this store's own
-clients need none (``P2PHANDSHAKE``). ``GET``, ``PUT`` and ``DELETE`` of ``/metadata?key=...``.
+Mooncake's clients find each other's transfer endpoints through it; mc-store's clients do
+not need it (``P2PHANDSHAKE``). ``GET``, ``PUT`` and ``DELETE`` of ``/metadata?key=...``.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from urllib.parse import parse_qs, urlsplit
 
 _MAX_VALUE_BYTES = 1 << 20
 
-# A connection that says nothing for so long is closed.
+# The time limit for a silent connection, in seconds.
 _IDLE_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class KVPoll(Enum):
-    """What :meth:`KVBootstrapServer.poll` tells."""
+    """The result of :meth:`KVBootstrapServer.poll`."""
 
     Failed = 0
     Bootstrapping = 1
@@ -35,7 +35,7 @@ class KVPoll(Enum):
 
 
 class KVBootstrapServer:
-    """The server, on a thread of its own between :meth:`run` and :meth:`close`.
+    """The server, on a separate thread between :meth:`run` and :meth:`close`.
 
     ``port`` 0 takes a free one; after :meth:`run`, ``port`` is the one it has.
     """
@@ -47,7 +47,7 @@ class KVBootstrapServer:
         self._server: _Server | None = None
 
     def run(self) -> threading.Thread:
-        """Start to answer. Raises ``OSError`` if the port cannot be had."""
+        """Start the server. Raises ``OSError`` if the port cannot be bound."""
         self._server = _Server((self.host, self.port), _Handler)
         self.port = self._server.server_address[1]
         self.thread = threading.Thread(
@@ -58,7 +58,7 @@ class KVBootstrapServer:
         return self.thread
 
     def close(self) -> None:
-        """Stop to answer; doing so again does nothing."""
+        """Stop the server; a second call has no effect."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()
@@ -67,7 +67,7 @@ class KVBootstrapServer:
             self.thread.join()
 
     def poll(self) -> KVPoll:
-        """``Success`` while it answers, otherwise ``Failed``."""
+        """Return ``Success`` while the server runs, otherwise ``Failed``."""
         running = self.thread is not None and self.thread.is_alive()
         return KVPoll.Success if running else KVPoll.Failed
 
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_PATCH = do_OPTIONS = do_POST
 
     def _handle(self, act: Callable[[str, bytes], None]) -> None:
-        # Read whatever the answer is: on this connection, the next request is behind it.
+        # Read in any case: the connection's next request follows the body.
         body = self._body()
         if body is None:
             return
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, "metadata deleted")
 
     def _body(self) -> bytes | None:
-        """The body, or ``None`` after an answer that says what is wrong with it."""
+        """Return the body, or ``None`` after an answer that describes the error."""
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not length.isdecimal():
             self.close_connection = True

@@ -29,10 +29,10 @@ from collections.abc import Mapping
 from typing import Any
 
 DEFAULT_GLOBAL_SEGMENT_SIZE = 3_355_443_200
-"""Bytes that a client contributes unless told otherwise: 3.125 GiB."""
+"""The default of ``global_segment_size``: 3.125 GiB."""
 
 DEFAULT_LOCAL_BUFFER_SIZE = 1 << 30
-"""Bytes of a client's own buffer unless told otherwise: 1 GiB."""
+"""The default of ``local_buffer_size``: 1 GiB."""
 
 _REQUIRED = ("local_hostname", "metadata_server", "master_server_address")
 
@@ -51,12 +51,12 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class MooncakeConfig:
-    """How a client joins the store.
+    """The settings of a client.
 
     ``local_hostname``
-        This host as others reach it, with or without a port.
+        The name or address by which other hosts reach this host, with or without a port.
     ``metadata_server``
-        Where transfer endpoints are looked up; ``P2PHANDSHAKE`` for nowhere.
+        Mooncake's server of transfer endpoints; ``P2PHANDSHAKE`` for none.
     ``global_segment_size``, ``local_buffer_size``
         Bytes contributed to the pool, and bytes for this client's own copies.
     ``protocol``
@@ -107,8 +107,8 @@ class MooncakeConfig:
     def from_file(file_path: str | os.PathLike[str]) -> MooncakeConfig:
         """The settings in the JSON file ``file_path``.
 
-        Unknown keys are left alone, because applications keep settings of their own in the same
-        file; one that looks like a misspelt setting is logged.
+        Unknown keys are ignored, because applications keep their own settings in the same file; a
+        key that resembles a setting is logged.
 
         Raises ``OSError`` if the file cannot be read, ``ValueError`` if it is not a JSON object,
         lacks a required key or has a wrong value, ``TypeError`` for a value of the wrong type.
@@ -144,9 +144,9 @@ class MooncakeConfig:
         )
 
     def replace(self, changes: Mapping[str, Any]) -> MooncakeConfig:
-        """A copy with ``changes`` (field name to value, sizes and flags as text if need be).
+        """Return a copy with ``changes`` (field name to value; sizes and flags may be text).
 
-        Raises ``ValueError`` for a name that is no field, naming the nearest one.
+        Raises ``ValueError`` for an unknown field, with the most similar field's name.
         """
         changes = {_ALIASES.get(name, name): value for name, value in changes.items()}
         for name in changes:
@@ -155,7 +155,7 @@ class MooncakeConfig:
         return dataclasses.replace(self, **changes)
 
     def setup_arguments(self) -> dict[str, Any]:
-        """The same settings as ``MooncakeDistributedStore.setup(dict)`` spells them."""
+        """Return the settings with the keys of ``MooncakeDistributedStore.setup(dict)``."""
         arguments = dataclasses.asdict(self)
         for setup_name, field in _ALIASES.items():
             arguments[setup_name] = arguments.pop(field)

@@ -19,7 +19,7 @@ def sync_main() -> int:
 
 
 def __getattr__(name: str) -> Any:
-    # Needs aiohttp; `main` is to say so itself if that is missing.
+    # Requires aiohttp; `main` reports it if that is missing.
     if name == "MooncakeStoreService":
         from mc_store._service.node import MooncakeStoreService
 

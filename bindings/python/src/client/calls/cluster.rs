@@ -13,13 +13,13 @@ use mc_store::{
 };
 
 calls! {
-    /// Contributes a segment, one more when there are some already. The client must have been
-    /// given a segment or an address to ``listen`` when it was connected.
+    /// Contributes another segment. The client must have been connected with a segment, or with
+    /// an address to ``listen`` at.
     ///
-    /// :param size: Its size, in bytes or as text.
-    /// :param name: The name by which puts can prefer it; the address where it is served by
-    ///     default.
-    /// :returns: Its id.
+    /// :param size: The segment's size, in bytes or as ``"8MB"``.
+    /// :param name: The name by which puts can prefer the segment; by default the address that
+    ///     serves it.
+    /// :returns: The segment's id.
     #[pyo3(signature = (size, *, name=None))]
     example {
         ///
@@ -36,29 +36,29 @@ calls! {
         Ok(client.mount_segment(options).await?.to_string())
     };
 
-    /// Takes a segment back, and with it the objects that are nowhere else.
+    /// Unmounts a segment. Objects without a replica elsewhere are lost.
     ///
-    /// :param grace: For how many seconds what it holds can still be read. Nothing new is put
-    ///     there from now on; it goes by itself then.
+    /// :param grace: Seconds for which objects can still be read from the segment. No new objects
+    ///     are placed there, and the segment is unmounted at the end of this time.
     /// :raises NotFound: when none of this client's segments has the id.
     #[pyo3(signature = (segment_id, *, grace=Seconds(Duration::ZERO)), text_signature = "($self, segment_id, *, grace=0.0)")]
     fn unmount_segment(segment_id: String, grace: Seconds) -> Done = move |client| async move {
         Ok(Done::from(client.unmount_segment(segment(&segment_id)?, grace.0).await?))
     };
 
-    /// Moves what this client's segments hold to others, so that nothing is lost when it closes.
-    /// Nothing new is put there from now on; objects stay readable throughout. Takes the length
-    /// of a lease at least, unless there is nothing to move.
+    /// Moves the objects in this client's segments to other segments, so that closing the client
+    /// loses nothing. No new objects are placed in the drained segments; objects stay readable
+    /// throughout. Takes at least the duration of a lease, unless there is nothing to move.
     ///
-    /// :param targets: Names of the segments to move to; any others by default.
-    /// :param timeout: Seconds after which the drain is called off.
-    /// :returns: A :class:`~mc_store.reports.DrainReport`, which says whether it is complete.
-    #[pyo3(signature = (targets=Texts::default(), *, timeout=Seconds(DRAIN)), text_signature = "($self, targets=(), *, timeout=60.0)")]
+    /// :param targets: Names of the segments to move to; any other segments by default.
+    /// :param timeout: Seconds after which the drain is cancelled.
+    /// :returns: A :class:`~mc_store.reports.DrainReport`.
+    #[pyo3(signature = (targets=Texts::default(), *, timeout=Seconds(DRAIN_TIMEOUT)), text_signature = "($self, targets=(), *, timeout=60.0)")]
     fn drain(targets: Texts, timeout: Seconds) -> Report<DrainReport> = move |client| async move {
         Ok(Report(client.drain(&targets.refs(), timeout.0).await?))
     };
 
-    /// Asks the master for a sign of life, and says how many seconds the answer took.
+    /// Pings the master and returns the round-trip time in seconds.
     #[pyo3(signature = ())]
     example {
         ///
@@ -67,7 +67,7 @@ calls! {
     }
     fn ping() -> f64 = |client| async move { Ok(client.ping().await?.as_secs_f64()) };
 
-    /// The cluster's totals and segments, a :class:`~mc_store.reports.ClusterReport`.
+    /// Returns the cluster's totals and segments as a :class:`~mc_store.reports.ClusterReport`.
     #[pyo3(signature = ())]
     example {
         ///
@@ -80,8 +80,8 @@ calls! {
         Ok(Report(client.cluster_report().await?))
     };
 
-    /// The hosts that serve the segments of clients: for each id the addresses or names. Clients
-    /// that contribute nothing, or that are away, are left out.
+    /// Returns the hosts that serve the segments of clients: a list of addresses or names for each
+    /// id. Omits clients without a segment and clients that are away.
     #[pyo3(signature = (client_ids))]
     example {
         ///
@@ -97,7 +97,7 @@ calls! {
 }
 
 questions! {
-    /// The segments that this client contributes, oldest first:
+    /// Returns the segments that this client contributes, oldest first:
     /// :class:`~mc_store.reports.Segment`.
     example {
         ///
@@ -108,7 +108,7 @@ questions! {
         client.segments().into_iter().map(Report).collect()
     };
 
-    /// What this client has counted: calls, objects, bytes, latencies, failures. A
+    /// Returns this client's metrics: calls, objects, bytes, latencies, failures. A
     /// :class:`~mc_store.reports.Metrics`.
     example {
         ///
@@ -119,19 +119,19 @@ questions! {
     }
     fn metrics() -> Report<ClientMetrics> = |client| Report(client.metrics());
 
-    /// What this client has counted, in the text format of Prometheus.
+    /// Returns this client's metrics in the text format of Prometheus.
     fn metrics_text() -> String = |client| client.metrics().prometheus();
 
-    /// The identity that the master knows this client by, a UUID.
+    /// The client's id at the master, a UUID.
     #[getter]
     fn id() -> String = |client| client.id().to_string();
 
-    /// Where the master is, as it was given: what other clients need to join the cluster.
+    /// The master's address as it was given, with which other clients can join the cluster.
     #[getter]
     fn master_addr() -> String = |client| client.master().addr().to_owned();
 
-    /// What this client does for the cluster: ``client`` when it only makes requests, ``server``
-    /// when it only contributes memory, ``both``.
+    /// The client's role in the cluster: ``client`` when it only makes requests, ``server`` when it
+    /// only contributes memory, otherwise ``both``.
     #[getter]
     fn role() -> &'static str = |client| match client.role() {
         ClientRole::PureClient => "client",
@@ -139,29 +139,29 @@ questions! {
         _ => "both",
     };
 
-    /// Where other clients reach this client's segments; ``None`` when it accepts none.
+    /// The endpoint where other clients reach this client's segments; ``None`` when it serves none.
     #[getter]
     fn endpoint() -> Option<String> = |client| client.endpoint().map(|endpoint| endpoint.to_string());
 
-    /// The name of the segment that this client began with; ``None`` when it began without.
+    /// The name of the segment that this client was connected with; ``None`` without a segment.
     #[getter]
     fn segment_name() -> Option<String> = |client| client.segment_name().map(str::to_owned);
 
-    /// Where this client's pages are, as ``"address:port"``: ``/health``, ``/metrics``,
-    /// ``/metrics/summary``. ``None`` when it has none.
+    /// The address of this client's HTTP pages, as ``"address:port"``: ``/health``, ``/metrics``,
+    /// ``/metrics/summary``. ``None`` when the client serves no pages.
     #[getter]
     fn http_addr() -> Option<String> = |client| client.http_addr().map(|address| address.to_string());
 }
 
-/// How long a drain may take.
-const DRAIN: Duration = Duration::from_secs(60);
+/// The default time limit of a drain.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn segment(text: &str) -> Outcome<SegmentId> {
     text.parse()
-        .map_err(|_| Failure::invalid(format!("{text:?} is no id of a segment; it is a UUID")))
+        .map_err(|_| Failure::invalid(format!("{text:?} is not a segment id, which is a UUID")))
 }
 
 fn client_id(text: &str) -> Outcome<ClientId> {
     text.parse()
-        .map_err(|_| Failure::invalid(format!("{text:?} is no id of a client; it is a UUID")))
+        .map_err(|_| Failure::invalid(format!("{text:?} is not a client id, which is a UUID")))
 }

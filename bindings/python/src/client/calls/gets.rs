@@ -9,7 +9,7 @@ use crate::client::buffer::Buffer;
 use crate::client::failure::{About as _, Each, Failure, Outcome, gathered};
 use crate::client::value::Target;
 
-/// What a get of one key comes to.
+/// The outcome of a get of one key.
 pub(in crate::client) struct Gotten {
     outcome: Outcome<Buffer>,
     fallback: Fallback,
@@ -31,7 +31,7 @@ impl<'py> IntoPyObject<'py> for Gotten {
     }
 }
 
-/// An outcome for which a missing key is no failure.
+/// Turns the failure of a missing key into `None`.
 fn found<T>(outcome: Outcome<T>) -> Outcome<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -41,11 +41,12 @@ fn found<T>(outcome: Outcome<T>) -> Outcome<Option<T>> {
 }
 
 calls! {
-    /// The value of a key, whole and verified: a :class:`Buffer`, which borrows from the
-    /// client's local buffer without a copy. While it is read, and for the length of a lease
-    /// after that, the object is not taken away.
+    /// Returns the value of a key, whole and verified, as a :class:`Buffer`, which borrows from the
+    /// client's local buffer without a copy. The read, and the lease that it gets, protect the
+    /// object from removal and eviction.
     ///
-    /// :param default: KeyEventKind to return when nothing can be read; without it that raises.
+    /// :param default: The object to return when the key has no readable object. Without it that
+    ///     raises.
     /// :raises NotFound: (a :class:`KeyError`) when there is no such object;
     ///     :class:`~mc_store.exceptions.NotReady` when it cannot be read now.
     #[pyo3(
@@ -65,10 +66,10 @@ calls! {
         Ok(Gotten { outcome: outcome.map(Buffer::new).about(&key), fallback: default })
     };
 
-    /// Some of the bytes of a key's value: those from ``start`` to before ``stop``, fewer when
-    /// the value ends earlier. Only they are read.
+    /// Returns the bytes of a value from ``start`` up to but excluding ``stop``, fewer when the
+    /// value ends earlier. Reads only these bytes.
     ///
-    /// :raises InvalidArgument: when ``start`` lies behind the value's end or behind ``stop``.
+    /// :raises InvalidArgument: when ``start`` is greater than the value's length or ``stop``.
     #[pyo3(signature = (key, start, stop))]
     example {
         ///
@@ -80,11 +81,11 @@ calls! {
         client.get_range(&key, start..stop).await.map(Buffer::new).about(&key)
     };
 
-    /// The values of many keys, in their order; ``None`` for those that cannot be read. Costs
-    /// one round trip to the master however many there are.
+    /// Returns the values of many keys, in the order of the keys; ``None`` for keys without a
+    /// readable object. Takes one round trip to the master for any number of keys.
     ///
-    /// :param return_exceptions: Return what went wrong with a key in its place, instead of
-    ///     raising the first such exception when all are done.
+    /// :param return_exceptions: Return the exception of a failed key in the key's place. By
+    ///     default the first exception is raised when all reads have ended.
     #[pyo3(signature = (keys, *, return_exceptions=false))]
     example {
         ///
@@ -99,11 +100,11 @@ calls! {
         gathered(&keys.0, each, return_exceptions)
     };
 
-    /// Reads a value straight into a writable buffer, and says how many bytes it has; the rest
-    /// of the buffer is untouched.
+    /// Reads a value directly into a writable buffer, and returns the value's length. The rest of
+    /// the buffer stays as it is.
     ///
     /// :param buffer: A C-contiguous writable buffer, such as a :class:`bytearray`, a
-    ///     :class:`memoryview` of one, or a NumPy array. It cannot be resized during the call.
+    ///     :class:`memoryview`, or a NumPy array. It cannot be resized during the call.
     /// :raises NotFound: when there is no such object.
     /// :raises InvalidArgument: when the value is longer than the buffer.
     #[pyo3(signature = (key, buffer))]
@@ -118,8 +119,8 @@ calls! {
         client.get_into(&key, &buffer.into_slice()).await.about(&key)
     };
 
-    /// Fills a writable buffer with the bytes of a value from ``start`` on, and says how many
-    /// there are: fewer than the buffer has, when the value ends earlier.
+    /// Fills a writable buffer with the bytes of a value from ``start`` on. Returns the number of
+    /// bytes read, which is less than the buffer's length when the value ends earlier.
     #[pyo3(signature = (key, start, buffer))]
     example {
         ///
@@ -132,12 +133,12 @@ calls! {
         client.get_range_into(&key, start, &buffer.into_slice()).await.about(&key)
     };
 
-    /// :meth:`get_into` of many keys, each on its own.
+    /// :meth:`get_into` for many keys, each independent of the others.
     ///
     /// :param items: A mapping from keys to writable buffers, which must not overlap, or an
     ///     iterable of pairs.
-    /// :returns: For each, in their order, how many bytes were read; ``None`` for those that
-    ///     cannot be read.
+    /// :returns: The number of bytes read for each key, in order; ``None`` for keys without a
+    ///     readable object.
     #[pyo3(signature = (items, *, return_exceptions=false))]
     example {
         ///

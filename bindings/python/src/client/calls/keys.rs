@@ -7,8 +7,8 @@ use crate::client::arguments::Texts;
 use crate::client::failure::{About as _, Done, Each, gathered};
 
 calls! {
-    /// Whether a key can be read. A yes keeps the object from being taken away for the length
-    /// of a lease.
+    /// Returns whether the key has a readable object. If so, a lease protects the object from
+    /// removal and eviction.
     #[pyo3(signature = (key))]
     example {
         ///
@@ -18,7 +18,7 @@ calls! {
     }
     fn exists(key: String) -> bool = |client| async move { client.exist(&key).await.about(&key) };
 
-    /// Whether each of many keys can be read, in their order; as :meth:`exists`.
+    /// Returns :meth:`exists` for each key, in order.
     #[pyo3(signature = (keys))]
     example {
         ///
@@ -30,8 +30,8 @@ calls! {
         Ok(client.batch_exist(&keys.refs()).await?)
     };
 
-    /// How many of the leading keys can be read: how much of a prompt need not be computed.
-    /// Protects nothing from being taken away.
+    /// Returns the number of leading keys with a readable object: the part of a prompt that need
+    /// not be computed. Grants no leases.
     #[pyo3(signature = (keys))]
     example {
         ///
@@ -44,7 +44,8 @@ calls! {
         Ok(client.longest_prefix(&keys.refs()).await?)
     };
 
-    /// How many bytes a value has. Keeps it from being taken away as :meth:`exists` does.
+    /// Returns the length of a value in bytes. Protects the object with a lease, as :meth:`exists`
+    /// does.
     ///
     /// :raises NotFound: when there is no such object.
     #[pyo3(signature = (key))]
@@ -56,8 +57,7 @@ calls! {
     }
     fn size(key: String) -> u64 = |client| async move { client.size(&key).await.about(&key) };
 
-    /// :meth:`size` of many values, in the order of their keys; ``None`` for those that cannot
-    /// be read.
+    /// Returns :meth:`size` for each key, in order; ``None`` for keys without a readable object.
     #[pyo3(signature = (keys))]
     example {
         ///
@@ -77,10 +77,10 @@ calls! {
 
     /// Removes an object.
     ///
-    /// :param force: Also when somebody may be reading it.
+    /// :param force: Remove the object although a lease protects it.
     /// :raises NotFound: when there is no such object.
-    /// :raises Leased: when somebody may be reading it: whoever has read it or asked for it
-    ///     lately has a lease, this client too.
+    /// :raises Leased: when a lease protects the object: a client, possibly this one, has read or
+    ///     looked up the object recently.
     #[pyo3(signature = (key, *, force=false))]
     example {
         ///
@@ -93,12 +93,12 @@ calls! {
         client.remove(&key, force).await.map(Done::from).about(&key)
     };
 
-    /// Removes many objects, each on its own.
+    /// Removes many objects, each independent of the others.
     ///
-    /// :param force: Also those that somebody may be reading.
-    /// :param return_exceptions: Return what went wrong with a key in its place, instead of
-    ///     raising the first such exception when all are done.
-    /// :returns: For each, in their order, whether it was there.
+    /// :param force: Remove also objects that a lease protects.
+    /// :param return_exceptions: Return the exception of a failed key in the key's place. By
+    ///     default the first exception is raised when all removals have ended.
+    /// :returns: For each key, in order, whether the object existed.
     #[pyo3(signature = (keys, *, force=false, return_exceptions=false))]
     example {
         ///
@@ -116,12 +116,12 @@ calls! {
         gathered(&keys.0, each, return_exceptions)
     };
 
-    /// Removes every object whose key matches a regular expression, but unfinished ones and,
-    /// unless forced, those that somebody may be reading.
+    /// Removes every object whose key matches a regular expression. Skips unfinished objects and,
+    /// unless forced, objects that a lease protects.
     ///
     /// :param pattern: Matches anywhere in a key unless it is anchored with ``^`` and ``$``.
-    /// :returns: How many were removed.
-    /// :raises InvalidArgument: when the pattern is none, is empty, or would cost too much.
+    /// :returns: The number of objects removed.
+    /// :raises InvalidArgument: when the pattern is malformed, empty, or too expensive.
     #[pyo3(signature = (pattern, *, force=false))]
     example {
         ///
@@ -134,8 +134,8 @@ calls! {
         Ok(client.remove_by_regex(&pattern, force).await?)
     };
 
-    /// Removes every object but unfinished ones and, unless forced, those that somebody may be
-    /// reading; says how many.
+    /// Removes all objects and returns their number. Skips unfinished objects and, unless forced,
+    /// objects that a lease protects.
     #[pyo3(signature = (*, force=false))]
     example {
         ///
@@ -147,12 +147,13 @@ calls! {
         Ok(client.remove_all(force).await?)
     };
 
-    /// The keys of objects that can be read and whose keys match a regular expression, in no
-    /// order. Each is kept from being taken away for the length of a lease.
+    /// Returns the keys of readable objects that match a regular expression, in no particular order.
+    /// A lease protects each of these objects from removal and eviction.
     ///
     /// :param pattern: Matches anywhere in a key unless it is anchored with ``^`` and ``$``.
-    /// :param limit: Most keys to return; when as many are returned there may be more.
-    /// :raises InvalidArgument: when the pattern is none, or would cost too much.
+    /// :param limit: The maximum number of keys to return; if so many are returned, there may be
+    ///     more.
+    /// :raises InvalidArgument: when the pattern is malformed or too expensive.
     #[pyo3(signature = (pattern, limit=1000))]
     example {
         ///

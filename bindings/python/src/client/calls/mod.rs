@@ -1,4 +1,4 @@
-//! Every call of the store, written once for both clients.
+//! The calls of the store, each written once for both clients.
 
 mod cluster;
 mod gets;
@@ -6,12 +6,12 @@ mod keys;
 mod puts;
 mod replicas;
 
-/// Makes a method of `Client` and one of `AsyncClient` of each call that is described. The
-/// work is a function of the client that gives a future; examples are `Client`'s. Behind the
-/// type of the answer stands how many bytes are sent, if any are.
+/// Defines a method of `Client` and a method of `AsyncClient` for each call. The expression is a
+/// function from the client to a future. The examples go to `Client`'s documentation only. The
+/// number of bytes that the call sends, if any, follows the result type in brackets.
 ///
-/// A type is matched as a name and what is in its brackets, because PyO3 must see an `Option`
-/// to know that an argument may be left out.
+/// A type is matched as a name and its parameters, because PyO3 must see an `Option` to treat an
+/// argument as optional.
 macro_rules! calls {
     ($(
         $(#[$meta:meta])*
@@ -51,7 +51,7 @@ macro_rules! calls {
     };
 }
 
-/// The same of questions that a client answers at once, which are no coroutines of
+/// Defines methods that a client answers without waiting. They are not coroutines in
 /// `AsyncClient` either.
 macro_rules! questions {
     ($(

@@ -12,31 +12,32 @@ fn config(placement: Option<Placement>) -> ReplicateConfig {
     placement.unwrap_or_default().0
 }
 
-/// Whether this put stored the value.
+/// Returns whether this put stored the value.
 fn stored(outcome: PutOutcome) -> bool {
     outcome == PutOutcome::Stored
 }
 
 calls! {
-    /// Stores a value under a key that has none. A key that has one keeps it: a value is
-    /// immutable until it is removed.
+    /// Stores a value under a new key. A key that has a value keeps it: values are immutable until
+    /// they are removed.
     ///
-    /// :param value: A bytes-like object. Its bytes are sent from where they are; changing them
-    ///     during the call makes readers see :class:`~mc_store.exceptions.Corrupt`.
-    /// :param replicas: Copies wanted, on different segments. As many are made as there are
-    ///     segments with room, and at least one.
-    /// :param soft_pin: Keep the object in preference to others while it is in use.
-    /// :param hard_pin: Never evict the object. It goes when it is removed.
+    /// :param value: A bytes-like object, sent without a copy. If its bytes change during the call,
+    ///     readers get :class:`~mc_store.exceptions.Corrupt`.
+    /// :param replicas: The number of copies, on different segments. Fewer are made, but at least
+    ///     one, when fewer segments have space.
+    /// :param soft_pin: Evict other objects first while this object is in use.
+    /// :param hard_pin: Never evict the object; it stays until it is removed.
     /// :param group: The name of a group, whose objects are evicted together or not at all.
-    /// :param parent: The key of the object that this one continues, the block before it in a
-    ///     prompt; eviction policies that know of prefixes go by it.
+    /// :param parent: The key of the preceding object, such as the previous block of a prompt, for
+    ///     eviction policies that use prefixes.
     /// :param preferred_segments: Names of segments to try first, in this order.
-    /// :param excluded_segments: Names of segments to leave out.
-    /// :param medium: ``"dram"``, ``"ssd"`` or ``"vram"``: the medium that all copies are to lie in.
-    ///     Without it they lie in DRAM, as long as there is any.
+    /// :param excluded_segments: Names of segments not to use.
+    /// :param medium: ``"dram"``, ``"ssd"`` or ``"vram"``: the medium for all copies. Without it
+    ///     they are placed in DRAM, as long as there is any.
     /// :returns: Whether the value was stored; ``False`` when the key has a value already, or
-    ///     somebody else is storing one at this moment.
-    /// :raises NoSpace: when there is no room, after ``put_wait`` seconds if some may be made.
+    ///     another client is storing one at this moment.
+    /// :raises NoSpace: when there is no space, after waiting up to ``put_wait`` seconds if
+    ///     eviction may make some.
     #[pyo3(
         signature = (key, value, **placement),
         text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
@@ -54,8 +55,8 @@ calls! {
         put(client, key, value, &config(placement)).await
     };
 
-    /// Stores the concatenation of several bytes-like objects; as :meth:`put`. Each part has a
-    /// checksum of its own.
+    /// Stores the concatenation of several bytes-like objects; otherwise as :meth:`put`. Each part
+    /// has a checksum of its own.
     #[pyo3(
         signature = (key, parts, **placement),
         text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
@@ -73,13 +74,13 @@ calls! {
         one(outcomes).about(&key).map(stored)
     };
 
-    /// Stores many values, each on its own; as :meth:`put`. Costs two round trips to the master
-    /// however many there are.
+    /// Stores many values, each independent of the others; otherwise as :meth:`put`. Takes two round
+    /// trips to the master for any number of values.
     ///
     /// :param items: A mapping from keys to bytes-like objects, or an iterable of pairs.
-    /// :param return_exceptions: Return what went wrong with a key in its place, instead of
-    ///     raising the first such exception when all are done.
-    /// :returns: For each, in their order, whether it was stored.
+    /// :param return_exceptions: Return the exception of a failed key in the key's place. By
+    ///     default the first exception is raised when all puts have ended.
+    /// :returns: For each key, in order, whether the value was stored.
     #[pyo3(
         signature = (items, *, return_exceptions=false, **placement),
         text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
@@ -102,10 +103,10 @@ calls! {
         gathered(&keys, each, return_exceptions)
     };
 
-    /// Stores a value under a key, whether the key has one or not. The old one can be read until
-    /// the new one takes its place; a reader gets either of them whole. Of several upserts of a
-    /// key at the same time the one that began last wins, and the others fail. Arguments as for
-    /// :meth:`put`.
+    /// Stores a value under a key, replacing the key's value if it has one. The old value can be
+    /// read until the new value takes its place; a reader gets one of them whole. Of several
+    /// concurrent upserts of a key the one that began last wins, and the others fail. Arguments as
+    /// for :meth:`put`.
     #[pyo3(
         signature = (key, value, **placement),
         text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
@@ -136,11 +137,10 @@ calls! {
         one(outcomes).map(Done::from).about(&key)
     };
 
-    /// :meth:`upsert` of many values, each on its own. Of a key that comes twice the last value
-    /// is stored. Arguments as for :meth:`put_many`.
+    /// :meth:`upsert` of many values, each independent of the others. If a key occurs twice, its last
+    /// value is stored. Arguments as for :meth:`put_many`.
     ///
-    /// :returns: For each, in their order, ``None`` or, with ``return_exceptions``, what went
-    ///     wrong.
+    /// :returns: For each key, in order, ``None`` or, with ``return_exceptions``, the exception.
     #[pyo3(
         signature = (items, *, return_exceptions=false, **placement),
         text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
@@ -183,7 +183,7 @@ async fn upsert(
     outcome.map(Done::from).about(&key)
 }
 
-/// The outcome of a batch of one.
+/// Returns the outcome of a batch of one put.
 fn one<T>(outcomes: Vec<T>) -> T {
     outcomes.into_iter().next().expect("one outcome for each put")
 }

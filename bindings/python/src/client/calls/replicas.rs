@@ -1,4 +1,4 @@
-//! Calls about where objects are, and tasks that bring them elsewhere.
+//! Calls about replicas, and tasks that copy and move them.
 
 use mc_rpc::ObjectExplanation;
 use mc_store::{CallError, ObjectDescription, ReplicaDescription, TaskId, TaskReport};
@@ -10,8 +10,8 @@ use crate::client::failure::{About as _, Failure, Outcome};
 use crate::client::reports::Report;
 
 calls! {
-    /// The copies that an object has in memory, in every state:
-    /// :class:`~mc_store.reports.Replica`. Looking protects nothing from being taken away.
+    /// Returns an object's replicas in memory, in every state:
+    /// :class:`~mc_store.reports.Replica`. Grants no lease.
     ///
     /// :raises NotFound: when there is no such object.
     #[pyo3(signature = (key))]
@@ -26,8 +26,7 @@ calls! {
         Ok(replicas.into_iter().map(Report).collect())
     };
 
-    /// Everything about one object: where it is, who put it, how long it is protected. Looking
-    /// protects nothing.
+    /// Describes an object: its replicas, its owner, its protection. Grants no lease.
     ///
     /// :returns: An :class:`~mc_store.reports.ObjectDescription`.
     /// :raises NotFound: when there is no such object.
@@ -44,8 +43,8 @@ calls! {
         client.describe(&key).await.map(Report).about(&key)
     };
 
-    /// Why a key is as it is: what keeps its object, and what became of earlier ones. That
-    /// there is none is no error.
+    /// Explains the state of a key: what protects its object from eviction, and what happened to
+    /// earlier objects of the key. The key need not have an object.
     ///
     /// :returns: An :class:`~mc_store.reports.Explanation`.
     #[pyo3(signature = (key))]
@@ -63,12 +62,12 @@ calls! {
         explanation.map(Report).map_err(CallError::from).about(&key)
     };
 
-    /// Takes back replicas of objects that this client itself has put: all of them, and so the
-    /// objects, or only those in one segment. Passed over are objects that are not there or not
-    /// this client's, that somebody may be reading, and that are being written, copied or moved.
+    /// Removes replicas of objects that this client has put: all replicas, and so the objects, or
+    /// only those in one segment. Skips objects that do not exist, belong to another client, are
+    /// protected by a lease, or are being written, copied or moved.
     ///
     /// :param segment: The name of a segment.
-    /// :returns: The keys that were cleared, in their order.
+    /// :returns: The keys of the cleared objects, in order.
     #[pyo3(signature = (keys, segment=None))]
     example {
         ///
@@ -81,8 +80,8 @@ calls! {
         Ok(cleared.iter().map(ToString::to_string).collect())
     };
 
-    /// Has a node that holds an object copy it to other segments. The node works on it by and
-    /// by; :meth:`wait_for_task` waits for the end.
+    /// Creates a task for a node that holds an object to copy the object to other segments.
+    /// :meth:`wait_for_task` waits for the end of the task.
     ///
     /// :param targets: The names of the segments.
     /// :returns: The id of the task.
@@ -92,33 +91,33 @@ calls! {
         Ok(client.copy_to(&key, &targets.refs()).await.about(&key)?.to_string())
     };
 
-    /// Has the node of one segment move an object's replica to another segment; as
-    /// :meth:`copy_to`.
+    /// Creates a task for the node of the source segment to move an object's replica to the target
+    /// segment; otherwise as :meth:`copy_to`.
     #[pyo3(signature = (key, source, target))]
     fn move_to(key: String, source: String, target: String) -> String = |client| async move {
         Ok(client.move_to(&key, &source, &target).await.about(&key)?.to_string())
     };
 
-    /// What has become of a task, a :class:`~mc_store.reports.Task`.
+    /// Returns the state of a task as a :class:`~mc_store.reports.Task`.
     ///
-    /// :raises NotFound: when there is no such task, or it was over for long.
+    /// :raises NotFound: when there is no such task, or it ended long ago.
     #[pyo3(signature = (task_id))]
     fn task(task_id: String) -> Report<TaskReport> = |client| async move {
         Ok(Report(client.task(id(&task_id)?).await?))
     };
 
-    /// Waits until a task has succeeded or failed, and tells what became of it.
+    /// Waits until a task has succeeded or failed.
     ///
-    /// :param timeout: Most seconds to wait.
+    /// :param timeout: The maximum number of seconds to wait.
     /// :returns: A :class:`~mc_store.reports.Task`, whose status is ``success`` or ``failed``.
-    /// :raises Timeout: when it has not ended by then.
-    /// :raises NotFound: when there is no such task, or it was over for long.
+    /// :raises Timeout: when the task has not ended by then; it goes on.
+    /// :raises NotFound: when there is no such task, or it ended long ago.
     #[pyo3(signature = (task_id, timeout))]
     fn wait_for_task(task_id: String, timeout: Seconds) -> Report<TaskReport> = move |client| async move {
         let report = client.wait_for_task(id(&task_id)?, timeout.0).await?;
         if !report.status.is_final() {
             return Err(Failure::timeout(format!(
-                "the task {task_id} has not ended after {:?}; it goes on", timeout.0
+                "task {task_id} has not ended after {:?}; it goes on", timeout.0
             )));
         }
         Ok(Report(report))
@@ -126,5 +125,6 @@ calls! {
 }
 
 fn id(text: &str) -> Outcome<TaskId> {
-    text.parse().map_err(|_| Failure::invalid(format!("{text:?} is no id of a task; it is a UUID")))
+    text.parse()
+        .map_err(|_| Failure::invalid(format!("{text:?} is not a task id, which is a UUID")))
 }

@@ -1,4 +1,4 @@
-"""Methods that come in pairs: one that puts, and one that replaces what is there."""
+"""Pairs of methods: a put, and an upsert that replaces the value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def put_and_upsert(
     `store` does the work of both and is told which it is; its other parameters are theirs, and its
     docstring is that of the put.
     """
-    upsert = f"`{put}` that replaces what is there."
+    upsert = f"`{put}` that replaces the value."
     return (
         _method(store, Operation(put, update=False), store.__doc__),
         _method(store, Operation(put.replace("put", "upsert"), update=True), upsert),

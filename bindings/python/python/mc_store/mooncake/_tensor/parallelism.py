@@ -1,4 +1,4 @@
-"""How writers and readers say which part of a tensor they mean."""
+"""Descriptions of parts of a tensor, for writers and readers."""
 
 from __future__ import annotations
 
