@@ -24,7 +24,7 @@ use crate::process::Role;
 use crate::scale::Scale;
 use crate::suite::{LoadOptions, Options, ReferenceOptions, Suite, TraceSource};
 
-/// Measures every figure that the project claims, beside its rival or limit.
+/// Measures every figure in the project's documents, and its rival or limit.
 ///
 /// Correctness is checked while measuring: a wrong byte or two allocations that
 /// overlap end the run with exit code 1.
@@ -40,7 +40,7 @@ struct Args {
     /// Measure less: every suite in under 50 seconds
     #[arg(long)]
     quick: bool,
-    /// Measure next to nothing, to see that everything runs
+    /// Measure as little as possible, to check that every suite runs
     #[arg(long, hide = true)]
     smoke: bool,
     /// Trace of the evict suite: JSON lines with "hash_ids", or .gz of them [default: the shipped
@@ -51,7 +51,7 @@ struct Args {
     reference: ReferenceOptions,
     #[command(flatten)]
     load: LoadOptions,
-    /// What this process is to another one of this program, as JSON
+    /// Role of a child process of this program, as JSON
     #[arg(long, hide = true, value_parser = parse_role)]
     role: Option<Role>,
 }

@@ -5,11 +5,11 @@ use std::io;
 use mc_cli::{MemberError, Signal};
 use mc_store::{CallError, GetError, MemoryError, PutError, StartError};
 
-/// A check that failed, or could not be made.
+/// A check failed or could not be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum CheckError {
-    #[error("cannot start the threads that work")]
+    #[error("cannot start the worker threads")]
     Runtime(#[source] io::Error),
     #[error("cannot listen for SIGINT and SIGTERM")]
     Signals(#[source] io::Error),
@@ -48,7 +48,7 @@ impl CheckError {
         move |source| Self::Call { what, source }
     }
 
-    /// `what` was done, and something else came of it than should.
+    /// The operation `what` had an unexpected outcome.
     pub(crate) fn unexpected(what: &'static str, found: impl Into<String>) -> Self {
         Self::Unexpected { what, found: found.into() }
     }

@@ -1,26 +1,26 @@
-//! The members that the checks work with.
+//! The clients of the checks.
 
 use mc_cli::{MemberArgs, MemberError};
 use mc_store::{ByteSize, Client, ClientBuilder, Protocol, ReplicateConfig};
 
 use crate::error::CheckError;
 
-/// A member with memory, and two that reach it as others would.
+/// A client with memory, and two clients that reach the memory by different transports.
 pub(crate) struct Installation {
-    /// Where the master is.
+    /// The master's address.
     pub(crate) master: String,
     /// Contributes the memory.
     pub(crate) owner: Client,
-    /// Reach it as a process of this host and as another host do.
+    /// Clients that reach the memory as a process of this host, and as another host.
     pub(crate) readers: [Reader; 2],
     /// Distinguishes the keys of this run from all others.
     prefix: String,
 }
 
-/// A member without memory.
+/// A client without memory.
 pub(crate) struct Reader {
     pub(crate) client: Client,
-    /// The path of bytes to it.
+    /// The transport of the client's reads and writes.
     pub(crate) carrier: &'static str,
 }
 
@@ -38,17 +38,17 @@ impl Installation {
         Ok(Self { master, owner, readers: [near, distant], prefix })
     }
 
-    /// The key of this run that ends in `name`.
+    /// Returns this run's key for `name`.
     pub(crate) fn key(&self, name: &str) -> String {
         format!("{}/{name}", self.prefix)
     }
 
-    /// A put that goes to the memory of this process before any other.
+    /// Returns a config that prefers the memory of this process.
     pub(crate) fn here(&self) -> ReplicateConfig {
         ReplicateConfig::default().prefer(self.segment_name())
     }
 
-    /// The name of the owner's segment.
+    /// Returns the name of the owner's segment.
     pub(crate) fn segment_name(&self) -> &str {
         self.owner.segment_name().expect("the owner contributes memory")
     }

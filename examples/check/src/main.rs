@@ -17,10 +17,10 @@ use tracing::Level;
 use crate::error::CheckError;
 use crate::installation::Installation;
 
-/// Room for the largest value and its copies, with some to spare.
+/// Space for the largest value and its copies, with a margin.
 const LEAST_SEGMENT: ByteSize = ByteSize::mib(64);
 
-/// Joins a KV-cache store with memory and checks that everything works.
+/// Checks an installation: joins a KV-cache store with memory, and puts, gets and removes objects.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-check", version)]
 struct Args {

@@ -9,10 +9,10 @@ use mc_store::ClientConfig as Settings;
 
 use crate::entry::UsageError;
 
-/// The flags, to be flattened into a program's own. A flag goes before its variable, and that
-/// before the file that `MOONCAKE_CONFIG_PATH` names, as of [`Settings::from_env`].
+/// The credential flags, to flatten into a program's own. A flag overrides its variable, which
+/// overrides the file that `MOONCAKE_CONFIG_PATH` names, see [`Settings::from_env`].
 ///
-/// The files are read at each connection, so that renewed ones are used without a restart.
+/// The files are read for each connection, so that renewed files take effect without a restart.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Access")]
 pub struct CredentialArgs {
@@ -25,24 +25,23 @@ pub struct CredentialArgs {
     /// The certificate's private key (PEM, without a pass phrase).
     #[arg(long = "tls_key", value_name = "PATH", global = true)]
     pub tls_key: Option<PathBuf>,
-    /// The name in the master's certificate, when it is not the one in its address.
+    /// The name in the master's certificate, if it differs from the host in the address.
     #[arg(long = "tls_server_name", value_name = "NAME", global = true)]
     pub tls_server_name: Option<String>,
-    /// The file of the token to show to the master.
+    /// The file with the token to show to the master.
     #[arg(long = "token_file", value_name = "PATH", global = true)]
     pub token_file: Option<PathBuf>,
-    /// The tenant to act for [default: the one that the token or certificate is for].
+    /// The tenant to act for [default: the tenant of the token or certificate].
     #[arg(long = "tenant", value_name = "NAME", global = true)]
     pub tenant: Option<String>,
 }
 
 impl CredentialArgs {
-    /// Returns the settings for connecting to the master: of the flags, and otherwise of the
-    /// environment.
+    /// Returns the settings for connecting to the master, from the flags and the environment.
     ///
     /// # Errors
-    /// [`UsageError`] when a flag is given without another one that it needs, or a variable
-    /// has a value that cannot be.
+    /// [`UsageError`] if a flag lacks another flag that it needs, or a variable has an invalid
+    /// value.
     pub fn client_config(&self) -> Result<ClientConfig, UsageError> {
         let said = Settings::from_env().map_err(|error| UsageError::new(error.to_string()))?;
         self.over(said)
@@ -61,7 +60,7 @@ impl CredentialArgs {
         Ok(config)
     }
 
-    /// The flags as settings of a client.
+    /// Returns the flags as settings of a client.
     #[must_use]
     pub fn settings(&self) -> Settings {
         let mut flags = Settings::default();

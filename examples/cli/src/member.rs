@@ -8,8 +8,8 @@ use crate::credentials::CredentialArgs;
 use crate::entry::UsageError;
 use crate::transfer::TransferArgs;
 
-/// The flags, to be flattened into a program's own. A flag goes before its variable, and
-/// that before the variables of [`ClientConfig::from_env`], which are heeded, too.
+/// The flags of a member, to flatten into a program's own. A flag overrides its variable, which
+/// overrides the variables of [`ClientConfig::from_env`].
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct MemberArgs {
@@ -31,15 +31,15 @@ pub struct MemberArgs {
         value_parser = parse_segment_size
     )]
     pub segment_size: Option<ByteSize>,
-    /// Name or address of this host to tell peers, with or without a port [default: the one
-    /// that reaches the master, and a free port].
+    /// Name or address of this host to advertise to peers, with or without a port [default: the
+    /// address that reaches the master, and a free port].
     #[arg(long = "local_hostname", env = "LOCAL_HOSTNAME", value_name = "HOST[:PORT]")]
     pub local_hostname: Option<String>,
     /// Protocol between hosts: tcp, or quic, which needs --transfer_tls_ca, _cert and _key; with
     /// rdma, which no build has yet, it is tcp. Memory is shared with processes of the same host.
     #[arg(long = "protocol", env = "PROTOCOL", value_name = "NAME")]
     protocol: Option<Protocol>,
-    /// Network devices to use together, with commas in between; an RDMA device stands for its
+    /// Network devices to use together, separated by commas; an RDMA device stands for its
     /// interfaces.
     #[arg(
         long = "device_name",
@@ -49,7 +49,7 @@ pub struct MemberArgs {
         hide_default_value = true
     )]
     pub device_name: String,
-    /// Certificates under which bytes travel.
+    /// Certificates for transfers between hosts.
     #[command(flatten)]
     pub transfer: TransferArgs,
     /// Credentials for the master.
@@ -60,22 +60,22 @@ pub struct MemberArgs {
 const MASTER: &str = "127.0.0.1:50051";
 const SEGMENT_SIZE: ByteSize = ByteSize::mib(3200);
 
-/// The smallest segment that is worth one; less is a unit that was forgotten.
+/// The smallest segment. A smaller size is probably a number without its unit.
 const LEAST_SEGMENT: ByteSize = ByteSize::kib(4);
 
-/// No size of a segment.
+/// An invalid size of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadSegmentSize {
-    /// The text is no size.
+    /// The text is not a size.
     #[error("{0}; write a size such as 4GB, or 0 to contribute nothing")]
     Malformed(ParseByteSizeError),
-    /// Too small to be meant.
+    /// The size is below the minimum.
     #[error(transparent)]
     TooSmall(SegmentTooSmall),
 }
 
-/// Parses how much memory to contribute: at least 4 KiB, or nothing.
+/// Parses the memory to contribute: 0, or at least 4 KiB.
 ///
 /// # Errors
 /// [`BadSegmentSize`]
@@ -85,7 +85,7 @@ pub fn parse_segment_size(text: &str) -> Result<ByteSize, BadSegmentSize> {
     Ok(size)
 }
 
-/// A segment in which hardly a value has room.
+/// A segment that is too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{size} is too small for a segment: a number without a unit counts bytes; write one such as \
@@ -95,7 +95,7 @@ pub struct SegmentTooSmall {
     size: ByteSize,
 }
 
-/// Refuses what is more than nothing and too small to be meant.
+/// Rejects sizes below the minimum, except 0.
 ///
 /// # Errors
 /// [`SegmentTooSmall`] below 4 KiB, but for zero.
@@ -104,23 +104,23 @@ pub fn check_segment_size(size: ByteSize) -> Result<(), SegmentTooSmall> {
     if is_fine { Ok(()) } else { Err(SegmentTooSmall { size }) }
 }
 
-/// Why flags and variables do not describe a member.
+/// The reason why flags and variables do not describe a member.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemberError {
-    /// Credentials that do not fit together.
+    /// The credentials are incomplete.
     #[error(transparent)]
     Credentials(#[from] UsageError),
-    /// Flags or variables whose values cannot be.
+    /// A flag or variable has an invalid value.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Too little memory to contribute.
+    /// The segment is too small.
     #[error("global_segment_size")]
     Segment(#[from] SegmentTooSmall),
 }
 
 impl MemberArgs {
-    /// The settings of the flags and the environment, combined.
+    /// Returns the combined settings of the flags and the environment.
     ///
     /// # Errors
     /// [`MemberError`]
@@ -143,7 +143,7 @@ impl MemberArgs {
         config
     }
 
-    /// The client that the flags and the environment describe, to be connected.
+    /// Returns a builder of the client that the flags and the environment describe.
     ///
     /// # Errors
     /// [`MemberError`]

@@ -6,12 +6,11 @@ use mc_store::{ClientConfig, NodeConfig, Protocol};
 
 use crate::entry::{UsageError, cause_chain};
 
-/// Certificates under which bytes travel.
+/// Certificates for transfers between hosts.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Network")]
 pub struct TransferArgs {
-    /// Encrypt transfers between hosts, with peers whose certificates are of these authorities
-    /// (PEM).
+    /// Encrypt transfers between hosts; peers need certificates of these authorities (PEM).
     #[arg(long = "transfer_tls_ca", value_name = "PATH", global = true)]
     pub transfer_tls_ca: Option<PathBuf>,
     /// The certificate to show to peers, with its chain (PEM).
@@ -30,11 +29,11 @@ impl TransferArgs {
         settings.transfer_tls_key = self.transfer_tls_key.clone();
     }
 
-    /// Returns the transports that the flags describe, and what they leave to the environment.
-    /// Reads the certificates.
+    /// Returns the transports that the flags and the environment describe. Reads the
+    /// certificates.
     ///
     /// # Errors
-    /// [`UsageError`] for files that cannot be used, and settings that do not go together.
+    /// [`UsageError`] for unusable files, and for settings that exclude each other.
     pub fn node_config(&self, protocol: Option<Protocol>) -> Result<NodeConfig, UsageError> {
         let usage = |error: mc_store::ConfigError| UsageError::new(cause_chain(&error));
         let mut flags = ClientConfig::default();

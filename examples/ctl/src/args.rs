@@ -7,7 +7,7 @@ use mc_cli::{CredentialArgs, TransferArgs};
 use mc_meta::TenantId;
 use mc_types::{ByteSize, MediaType};
 
-/// Puts, gets and looks at the objects of a running KV-cache store.
+/// Puts, gets and shows the objects of a running KV-cache store.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-ctl", version)]
 pub(crate) struct Args {
@@ -72,7 +72,7 @@ pub(crate) enum Quota {
         whose: TenantId,
         size: ByteSize,
     },
-    /// Remove a tenant's quota; the master's --default_tenant_quota holds then.
+    /// Remove a tenant's quota; the master's --default_tenant_quota applies then.
     Unset {
         #[arg(value_name = "TENANT", value_parser = parse_tenant)]
         whose: TenantId,
@@ -99,7 +99,7 @@ pub(crate) struct Put {
     /// Store this file's bytes.
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
-    /// Replicas wanted; as many as there is room for are made, and at least one.
+    /// Number of replicas; fewer, but at least one, if there is not enough space.
     #[arg(
         long = "replica_num",
         value_name = "N",
@@ -121,7 +121,7 @@ pub(crate) struct Put {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Get {
     pub(crate) key: String,
-    /// Write to this file; it is touched only when the whole object was read.
+    /// Write to this file, after the whole object was read.
     #[arg(long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
 }

@@ -22,7 +22,7 @@ use crate::connections::ConnectionArgs;
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-master", version)]
 pub(crate) struct Args {
-    /// Port that clients connect to; 0 takes a free one.
+    /// Port that clients connect to; 0 means a free port.
     #[arg(
         long = "rpc_port",
         alias = "port",
@@ -40,8 +40,8 @@ pub(crate) struct Args {
         help_heading = "General"
     )]
     rpc_address: IpAddr,
-    /// Threads that answer calls (--max_threads is the same). Without this flag one for each
-    /// CPU, and at least 4.
+    /// Threads that answer calls (--max_threads is the same). Default: one for each CPU, at
+    /// least 4.
     #[arg(
         long = "rpc_thread_num",
         alias = "max_threads",
@@ -51,7 +51,7 @@ pub(crate) struct Args {
         help_heading = "General"
     )]
     pub(crate) threads: usize,
-    /// Port of /metrics, /metrics/summary and /health over HTTP; 0 takes a free one.
+    /// Port of /metrics, /metrics/summary and /health over HTTP; 0 means a free port.
     #[arg(
         long = "metrics_port",
         value_name = "PORT",
@@ -77,8 +77,8 @@ pub(crate) struct Args {
     )]
     pub(crate) metric_reporting: bool,
 
-    /// Keep small values for clients of Mooncake, which find each other's memory by
-    /// them: GET, PUT and DELETE of /metadata?key=… over HTTP. This system's own clients need none.
+    /// Store small values for Mooncake's clients, which find each other's memory by
+    /// them: GET, PUT and DELETE of /metadata?key=… over HTTP. mc-store's clients do not need it.
     #[arg(
         long = "enable_http_metadata_server",
         default_value_t = false,
@@ -88,7 +88,7 @@ pub(crate) struct Args {
         help_heading = "General"
     )]
     metadata_server: bool,
-    /// Port of these values; 0 takes a free one.
+    /// Port of the metadata server; 0 means a free port.
     #[arg(
         long = "http_metadata_server_port",
         value_name = "PORT",
@@ -96,7 +96,7 @@ pub(crate) struct Args {
         help_heading = "General"
     )]
     metadata_port: u16,
-    /// Address of that port.
+    /// Address of the metadata server.
     #[arg(
         long = "http_metadata_server_host",
         value_name = "IP",
@@ -130,7 +130,7 @@ pub(crate) struct Args {
         help_heading = "Leases and pins"
     )]
     soft_pin_ttl: Duration,
-    /// Start of a soft pin's time: last_access, so that it lasts while the
+    /// Start of a soft pin's time: last_access, so that the pin lasts while the
     /// object is in use, or commit, the end of the put.
     #[arg(
         long = "soft_pin_from",
@@ -149,7 +149,7 @@ pub(crate) struct Args {
         help_heading = "Leases and pins"
     )]
     ttl_after_get: Option<Duration>,
-    /// Evict soft-pinned objects when nothing else is left to evict.
+    /// Evict soft-pinned objects when no other object can be evicted.
     #[arg(
         long = "allow_evict_soft_pinned_objects",
         default_value_t = true,
@@ -189,7 +189,7 @@ pub(crate) struct Args {
         help_heading = "Eviction"
     )]
     eviction_policy: PolicyKind,
-    /// Evict when more than this part of all memory is in use.
+    /// Evict when more than this fraction of all memory is in use.
     #[arg(
         long = "eviction_high_watermark_ratio",
         value_name = "0..1",
@@ -198,7 +198,7 @@ pub(crate) struct Args {
         help_heading = "Eviction"
     )]
     eviction_high_watermark_ratio: f64,
-    /// The part of all memory to free at a time.
+    /// Fraction of all memory to free at a time.
     #[arg(
         long = "eviction_ratio",
         value_name = "0..1",
@@ -208,8 +208,8 @@ pub(crate) struct Args {
     )]
     eviction_ratio: f64,
 
-    /// Keep tenants apart: each caller sees the objects of its tenant only, and puts within
-    /// the tenant's quota. Without this flag they are kept apart if there is an --access_file.
+    /// Isolate tenants: each caller sees only the objects of its tenant, and puts within
+    /// the tenant's quota. Default: true with --access_file, otherwise false.
     #[arg(
         long = "enable_multi_tenants",
         num_args = 0..=1,
@@ -245,7 +245,7 @@ pub(crate) struct Args {
         help_heading = "Tasks"
     )]
     max_processing_tasks: usize,
-    /// Ended tasks that can still be asked about; at least 1.
+    /// Number of ended tasks that can still be queried; at least 1.
     #[arg(
         long = "max_total_finished_tasks",
         value_name = "N",
@@ -289,7 +289,7 @@ pub(crate) struct Args {
         help_heading = "Timeouts and failure detection"
     )]
     put_start_discard_timeout: Duration,
-    /// Age at which the space of an unfinished put is taken back; not less than the age before.
+    /// Age at which the space of an unfinished put is freed; not less than the discard timeout.
     #[arg(
         long = "put_start_release_timeout_sec",
         value_name = "SECONDS",
@@ -308,8 +308,8 @@ pub(crate) struct Args {
         help_heading = "Timeouts and failure detection"
     )]
     client_ttl: Duration,
-    /// Time that suspended segments wait for their node to come back with its objects;
-    /// 0 gives them up at once.
+    /// Time for which suspended segments wait for their node to return;
+    /// 0 discards them at once.
     #[arg(
         long = "client_return_timeout",
         value_name = "SECONDS",

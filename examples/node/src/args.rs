@@ -11,8 +11,8 @@ use mc_standalone::DEFAULT_PORT;
 use mc_store::Protocol;
 use mc_types::{ByteSize, MediaType};
 
-/// Contributes part of this host's memory to a KV-cache store, serves it to peers, and works for
-/// the thin clients of this host.
+/// Contributes part of this host's memory to a KV-cache store, serves the memory to peers, and is
+/// the node agent of this host's thin clients.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "mc-node", version)]
 pub(crate) struct Args {
@@ -48,16 +48,16 @@ pub(crate) struct Args {
     /// File that backs the memory [default: plain memory].
     #[arg(long = "segment_file", value_name = "PATH", help_heading = "Segment")]
     pub(crate) segment_file: Option<PathBuf>,
-    /// What lies beneath the memory: dram, ssd or vram; the last two need a --segment_file
+    /// Medium of the memory: dram, ssd or vram; the last two need a --segment_file
     /// [default: dram].
     #[arg(long = "segment_medium", value_name = "MEDIUM", help_heading = "Segment")]
     pub(crate) segment_medium: Option<MediaType>,
 
-    /// Name or address of this host to tell peers; 0.0.0.0, the default, finds the one that
-    /// reaches the master.
+    /// Name or address of this host to advertise to peers; 0.0.0.0, the default, selects the
+    /// address that reaches the master.
     #[arg(long = "host", value_name = "HOST", help_heading = "Network")]
     pub(crate) host: Option<String>,
-    /// Port where thin clients of this host find this program; 0 takes a free one.
+    /// Port where thin clients of this host connect; 0 means a free port.
     #[arg(
         long = "port",
         value_name = "PORT",
@@ -65,12 +65,11 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) port: u16,
-    /// Port where peers reach the memory; 0, the default, takes a free one.
+    /// Port where peers reach the memory; 0, the default, means a free port.
     #[arg(long = "data_port", value_name = "PORT", help_heading = "Network")]
     pub(crate) data_port: Option<u16>,
-    /// Most connections of peers at a time, and at most three quarters of the file descriptors
-    /// that the process may have. When there are as many, an idle one makes room for each new one
-    /// [default: 16384].
+    /// Maximum number of connections of peers, at most three quarters of the process's limit of
+    /// file descriptors. At the limit, a new connection replaces an idle one [default: 16384].
     #[arg(
         long = "transfer_max_connections",
         value_name = "N",
@@ -78,8 +77,8 @@ pub(crate) struct Args {
         help_heading = "Network"
     )]
     pub(crate) max_connections: Option<NonZeroUsize>,
-    /// Most connections of peers of one address at a time (of IPv6 one /64), whose own idle ones
-    /// make room [default: 16384].
+    /// Maximum number of connections of peers of one address (IPv6: one /64). At the limit, a new
+    /// connection replaces an idle one of the address [default: 16384].
     #[arg(
         long = "transfer_max_connections_per_address",
         value_name = "N",
@@ -93,7 +92,7 @@ pub(crate) struct Args {
     pub(crate) protocol: Option<Protocol>,
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
-    /// Network devices to use together, with commas in between; an RDMA device stands for its
+    /// Network devices to use together, separated by commas; an RDMA device stands for its
     /// interfaces [default: the system chooses].
     #[arg(
         long = "device_name",
@@ -135,7 +134,7 @@ pub(crate) struct Args {
         help_heading = "Metrics"
     )]
     pub(crate) enable_http_server: bool,
-    /// Port of these pages; 0 takes a free one [default: 9300].
+    /// Port of these pages; 0 means a free port [default: 9300].
     #[arg(long = "http_port", value_name = "PORT", help_heading = "Metrics")]
     pub(crate) http_port: Option<u16>,
 }

@@ -21,9 +21,9 @@ const MAX_FRACTION: f64 = 1000.0;
 /// Without arguments it starts a master and three storage nodes in this process,
 /// connected by TCP on the loopback interface, and lets prefill workers serve the
 /// trace: for each request they look up the longest cached prefix, get and verify
-/// its blocks, and put the blocks that are missing. The content of a block follows
-/// from its hash id, so every byte that is read is compared with what was put.
-/// The exit code is 1 if one differs.
+/// its blocks, and put the missing blocks. A block's content is computed from its
+/// hash id, so that every byte that is read can be checked. The exit code is 1 if a
+/// byte is wrong.
 #[derive(Debug, Parser)]
 #[command(name = "mc-replay", version)]
 pub(crate) struct Args {
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Load")]
     pub(crate) workers: u32,
 
-    /// Let requests arrive as in the trace, X times faster; 0 replays without
+    /// Replay the trace's arrival times, X times faster; 0 replays without
     /// waiting
     #[arg(long, value_name = "X", default_value = "0", value_parser = parse_speedup, help_heading = "Load")]
     pub(crate) speedup: f64,
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), help_heading = "Load")]
     pub(crate) replicas: u32,
 
-    /// Use the running cluster whose master is here, and start nothing
+    /// Use the running cluster of this master, and start no cluster
     #[arg(long, visible_alias = "master_server_address", value_name = "HOST:PORT", conflicts_with_all = ["capacity", "nodes", "lease_ttl"], help_heading = "Cluster")]
     pub(crate) master: Option<String>,
 
@@ -65,19 +65,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = "Cluster")]
     pub(crate) nodes: u32,
 
-    /// Memory of all nodes together: a size (2GB), or with a decimal point the part
-    /// of the trace's distinct blocks that has room (0.2)
+    /// Memory of all nodes together: a size (2GB), or with a decimal point the fraction
+    /// of the trace's distinct blocks that fits (0.2)
     #[arg(long, value_name = "SIZE|PART", default_value = "0.2", help_heading = "Cluster")]
     pub(crate) capacity: Capacity,
 
-    /// Time for which a read protects a block from eviction. It need only outlast a read,
-    /// which takes milliseconds here. The replay squeezes an hour into seconds, so
-    /// with the usual 5s a block would stay protected for what were many minutes of
-    /// the trace, and others would be evicted in its place
+    /// Time for which a read protects a block from eviction. It must only outlast a read,
+    /// which takes milliseconds here. The replay compresses an hour into seconds: with
+    /// the usual 5s a block would be protected for many minutes of the trace, and other
+    /// blocks would be evicted in its place
     #[arg(id = "lease_ttl", long = "default_kv_lease_ttl", value_name = "TIME", default_value = "200ms", value_parser = mc_cli::parse_duration, help_heading = "Cluster")]
     pub(crate) lease_ttl: Duration,
 
-    /// Move every byte over this protocol, tcp or quic, also where memory could be shared; quic
+    /// Transfer all bytes over this protocol, tcp or quic, also where memory could be shared; quic
     /// needs --transfer_tls_ca, _cert and _key, for localhost or 127.0.0.1 if this process
     /// starts the cluster
     #[arg(long, value_name = "NAME", help_heading = "Network")]

@@ -33,7 +33,7 @@ pub(crate) struct Args {
         help_heading = "Work"
     )]
     max_requests: u64,
-    /// Values under way at a time.
+    /// Values in progress at a time.
     #[arg(
         long = "threads",
         value_name = "N",
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Seed of the values; prefill and decode must agree.
     #[arg(long = "seed", value_name = "N", default_value_t = 0, help_heading = "Work")]
     seed: u64,
-    /// Time without any progress after which to give up.
+    /// Time without progress after which to give up.
     #[arg(
         long = "wait",
         value_name = "TIME",
@@ -54,7 +54,7 @@ pub(crate) struct Args {
         help_heading = "Work"
     )]
     wait: Duration,
-    /// Leave values that were found right, for another decode node.
+    /// Do not remove correct values, so that another decode process can check them.
     #[arg(long = "keep", help_heading = "Work")]
     keep: bool,
     #[command(flatten)]
