@@ -4,7 +4,7 @@ Only what both systems offer is used, so that the same file measures either:
 
     python member.py serve   MODULE MASTER METADATA BYTES    contributes memory until it is killed
     python member.py measure MODULE MASTER METADATA SIZES    p50 of each call, in microseconds
-    python member.py fresh   MODULE MASTER METADATA SIZES    p50 of puts into pages never used before
+    python member.py fresh   MODULE MASTER METADATA SIZES    p50 of puts into pages not used before
     python member.py rate    MODULE MASTER METADATA THREADS  metadata calls of that many threads
 """
 
@@ -72,7 +72,9 @@ def fresh(store: Any, size: int) -> None:
     """Puts that nothing makes room for: each is written where nothing was written before."""
     keys = [f"fresh-{size}/{nth}" for nth in range(max(FEWEST, VOLUME // size))]
     value = os.urandom(size)
-    emit("fresh_put", p50(lambda nth: store.put(keys[nth], value) == 0, len(keys), "put"), size=size)
+    emit(
+        "fresh_put", p50(lambda nth: store.put(keys[nth], value) == 0, len(keys), "put"), size=size
+    )
     if any(store.get(key) != value for key in keys):
         fail("content")
 
