@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mc_store::StoreError;
 use mc_transport::MemoryError;
-use mc_types::{ByteSize, ErrorCode, KeyError};
+use mc_types::{ByteSize, ErrorCode};
 use thiserror::Error;
 
 use super::wire::{Failure, Verdict};
@@ -44,24 +44,6 @@ pub enum ServeError {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum DummyError {
-    /// The key is not one.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// No object has this key.
-    #[error("no such object")]
-    NotFound,
-    /// The target is shorter than the object.
-    #[error("the object has {needed} bytes, the target {given}; give it at least as many")]
-    BufferTooSmall {
-        /// The object's length in bytes.
-        needed: u64,
-        /// The target's length in bytes.
-        given: u64,
-    },
-    /// The object is of another put than the one that was asked for, which is gone; the code is
-    /// [`LeaseExpired`](ErrorCode::LeaseExpired).
-    #[error("the object was replaced by another put; look it up again and read that one")]
-    Replaced,
     /// The real client, or the cluster behind it, did not do it.
     #[error(transparent)]
     Failed(#[from] CallFailure),
@@ -193,9 +175,6 @@ impl DummyError {
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::Key(_) => ErrorCode::InvalidKey,
-            Self::NotFound => ErrorCode::ObjectNotFound,
-            Self::Replaced => ErrorCode::LeaseExpired,
             Self::Failed(failure) => failure.code,
             Self::RealClientGone { .. }
             | Self::NotARealClient { .. }
@@ -205,10 +184,9 @@ impl DummyError {
             }
             Self::NotAdmitted { .. } => ErrorCode::PermissionDenied,
             Self::TimedOut { .. } => ErrorCode::RpcTimeout,
-            Self::BufferTooSmall { .. }
-            | Self::NotRegistered
-            | Self::TooLarge { .. }
-            | Self::TooManyPieces { .. } => ErrorCode::InvalidParams,
+            Self::NotRegistered | Self::TooLarge { .. } | Self::TooManyPieces { .. } => {
+                ErrorCode::InvalidParams
+            }
             Self::Memory(_) => ErrorCode::Internal,
         }
     }
@@ -241,25 +219,24 @@ impl DummyError {
 
 impl From<DummyError> for StoreError {
     fn from(error: DummyError) -> Self {
-        match error {
-            DummyError::Key(error) => error.into(),
-            DummyError::NotFound => Self::NotFound,
-            DummyError::BufferTooSmall { needed, given } => Self::BufferTooSmall { needed, given },
-            DummyError::Replaced => Self::Replaced,
-            error => Self::failed(error.code(), error.is_retryable(), error),
+        match (error.code(), error.is_retryable()) {
+            (ErrorCode::ObjectNotFound, _) => Self::NotFound,
+            // A lease that ran out may be taken anew; a put that is gone does not come back.
+            (ErrorCode::LeaseExpired, false) => Self::Replaced,
+            (code, retryable) => Self::failed(code, retryable, error),
         }
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        DummyError::from(failure).into()
     }
 }
 
 impl From<Failure> for DummyError {
     fn from(failure: Failure) -> Self {
         let code = ErrorCode::from_code(failure.code).unwrap_or(ErrorCode::Internal);
-        match code {
-            ErrorCode::ObjectNotFound => return Self::NotFound,
-            // A lease that ran out may be taken anew; a put that is gone does not come back.
-            ErrorCode::LeaseExpired if !failure.retryable => return Self::Replaced,
-            _ => {}
-        }
         let message = failure.message.into_boxed_str();
         Self::Failed(CallFailure { code, message, retryable: failure.retryable })
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use mc_store::{GetInto, by_key};
+use mc_store::{GetInto, StoreError, by_key};
 use mc_transport::Memory;
 use mc_types::{Generation, KeyRef};
 use tokio::time::Instant;
@@ -56,7 +56,7 @@ struct Item<'a> {
     generation: Option<Generation>,
     room: usize,
     attempts: u32,
-    outcome: Option<Result<Bytes, DummyError>>,
+    outcome: Option<Result<Bytes, StoreError>>,
 }
 
 impl<'a> Item<'a> {
@@ -68,11 +68,11 @@ impl<'a> Item<'a> {
 
 impl Shared {
     /// Reads as many values at the same time as the local buffer has room for.
-    pub(super) async fn read_whole(&self, keys: &[&str]) -> Vec<Result<Bytes, DummyError>> {
+    pub(super) async fn read_whole(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>> {
         let named = by_key(keys.iter().copied());
         let guess = self.guess.len(named.len(), self.arena.memory().len());
         let items = named.iter().map(|(key, _)| Item::new(key, guess)).collect();
-        let mut values: Vec<Option<Result<Bytes, DummyError>>> = vec![None; keys.len()];
+        let mut values: Vec<Option<Result<Bytes, StoreError>>> = vec![None; keys.len()];
         for ((_, places), value) in named.iter().zip(self.read_all(items).await) {
             places.iter().for_each(|&at| values[at] = Some(value.clone()));
         }
@@ -84,7 +84,7 @@ impl Shared {
         key: &str,
         generation: Option<Generation>,
         range: Range<u64>,
-    ) -> Result<Bytes, DummyError> {
+    ) -> Result<Bytes, StoreError> {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let room = len.min(self.guess.len(1, self.arena.memory().len()));
         let item = Item { range: Some(range), generation, ..Item::new(key, room) };
@@ -92,7 +92,7 @@ impl Shared {
     }
 
     /// Reads until every item has an outcome.
-    async fn read_all(&self, mut items: Vec<Item<'_>>) -> Vec<Result<Bytes, DummyError>> {
+    async fn read_all(&self, mut items: Vec<Item<'_>>) -> Vec<Result<Bytes, StoreError>> {
         let deadline = self.deadline();
         while items.iter().any(|item| item.outcome.is_none()) {
             self.read_some(&mut items, deadline).await;
@@ -117,7 +117,7 @@ impl Shared {
             match block {
                 Ok(block) => taken.push((at, block)),
                 Err(DummyError::BufferFull { .. }) if !taken.is_empty() => break,
-                Err(error) => item.outcome = Some(Err(error)),
+                Err(error) => item.outcome = Some(Err(error.into())),
             }
             if taken.len() == MAX_OBJECTS {
                 break;
@@ -135,7 +135,7 @@ impl Shared {
             let item = &mut items[at];
             item.attempts += 1;
             match length {
-                Err(DummyError::BufferTooSmall { needed, .. }) if item.attempts < ATTEMPTS => {
+                Err(StoreError::BufferTooSmall { needed, .. }) if item.attempts < ATTEMPTS => {
                     item.room = usize::try_from(needed).unwrap_or(usize::MAX);
                 }
                 outcome => item.outcome = Some(outcome.map(|len| self.copy_out(&block, len))),
@@ -153,8 +153,8 @@ impl Shared {
         &self,
         gets: &[GetInto<'_>],
         deadline: Instant,
-    ) -> Vec<Result<u64, DummyError>> {
-        let mut lengths: Vec<Option<Result<u64, DummyError>>> = vec![None; gets.len()];
+    ) -> Vec<Result<u64, StoreError>> {
+        let mut lengths: Vec<Option<Result<u64, StoreError>>> = vec![None; gets.len()];
         let mut chunk = Chunk::default();
         for (key, places) in by_key(gets.iter().map(|get| get.key)) {
             let pieces = places.iter().map(|&at| gets[at].into.len()).sum();
@@ -183,7 +183,7 @@ impl Shared {
         key: &str,
         places: &[usize],
         deadline: Instant,
-        lengths: &mut [Option<Result<u64, DummyError>>],
+        lengths: &mut [Option<Result<u64, StoreError>>],
     ) {
         for _ in 0..ATTEMPTS {
             let stats = self.stat(&[key], deadline).await;
@@ -204,7 +204,7 @@ impl Shared {
             self.read_chunk(gets, chunk, deadline, lengths).await;
             let is_replaced = |&at: &usize| {
                 gets[at].generation.is_none()
-                    && matches!(lengths[at], Some(Err(DummyError::Replaced)))
+                    && matches!(lengths[at], Some(Err(StoreError::Replaced)))
             };
             if !places.iter().any(is_replaced) {
                 return;
@@ -220,7 +220,7 @@ impl Shared {
         at: usize,
         get: &GetInto<'a>,
         generation: Option<Generation>,
-        lengths: &mut [Option<Result<u64, DummyError>>],
+        lengths: &mut [Option<Result<u64, StoreError>>],
     ) {
         let generation = get.generation.or(generation);
         if let Err(error) = self.try_add(chunk, at, get, generation) {
@@ -234,10 +234,11 @@ impl Shared {
         at: usize,
         get: &GetInto<'a>,
         generation: Option<Generation>,
-    ) -> Result<(), DummyError> {
+    ) -> Result<(), StoreError> {
         KeyRef::new(get.key)?;
         if get.into.len() > MAX_PIECES {
-            return Err(DummyError::TooManyPieces { given: get.into.len(), max: MAX_PIECES });
+            let (given, max) = (get.into.len(), MAX_PIECES);
+            return Err(DummyError::TooManyPieces { given, max }.into());
         }
         let pieces =
             get.into.iter().map(|slice| self.span(slice)).collect::<Result<Vec<_>, _>>()?;
@@ -256,7 +257,7 @@ impl Shared {
         gets: &[GetInto<'_>],
         chunk: Chunk<'_>,
         deadline: Instant,
-        lengths: &mut [Option<Result<u64, DummyError>>],
+        lengths: &mut [Option<Result<u64, StoreError>>],
     ) {
         let Chunk { places, objects, held, .. } = chunk;
         if places.is_empty() {
@@ -266,7 +267,7 @@ impl Shared {
         let answers = match answer {
             Ok(Reply::Lengths(answers)) if answers.len() == places.len() => answers,
             other => {
-                let error = other.err().unwrap_or_else(|| self.wrong_answer());
+                let error = StoreError::from(other.err().unwrap_or_else(|| self.wrong_answer()));
                 places.into_iter().for_each(|at| lengths[at] = Some(Err(error.clone())));
                 return;
             }
@@ -292,11 +293,11 @@ impl Chunk<'_> {
     }
 }
 
-fn read_failure(failure: Failure, get: &GetInto<'_>) -> DummyError {
+fn read_failure(failure: Failure, get: &GetInto<'_>) -> StoreError {
     match failure.needed {
         Some(needed) => {
             let given = get.into.iter().map(|slice| slice.len() as u64).sum();
-            DummyError::BufferTooSmall { needed, given }
+            StoreError::BufferTooSmall { needed, given }
         }
         None => failure.into(),
     }

@@ -24,11 +24,11 @@ impl ObjectStore for DummyClient {
         config: &ReplicateConfig,
         mode: PutMode,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        each(self.core.shared.store_all(puts, config, mode).await)
+        self.core.shared.store_all(puts, config, mode).await
     }
 
     async fn batch_get(&self, keys: &[&str]) -> Vec<Result<Bytes, StoreError>> {
-        each(self.core.shared.read_whole(keys).await)
+        self.core.shared.read_whole(keys).await
     }
 
     async fn get_range(
@@ -37,12 +37,12 @@ impl ObjectStore for DummyClient {
         range: Range<u64>,
         generation: Option<Generation>,
     ) -> Result<Bytes, StoreError> {
-        Ok(self.core.shared.read_range(key, generation, range).await?)
+        self.core.shared.read_range(key, generation, range).await
     }
 
     async fn batch_get_into(&self, gets: Vec<GetInto<'_>>) -> Vec<Result<u64, StoreError>> {
         let shared = &self.core.shared;
-        each(shared.read_into(&gets, shared.deadline()).await)
+        shared.read_into(&gets, shared.deadline()).await
     }
 
     async fn batch_exist(&self, keys: &[&str]) -> Result<Vec<bool>, StoreError> {
@@ -72,7 +72,7 @@ impl ObjectStore for DummyClient {
 
     async fn batch_stat(&self, keys: &[&str]) -> Result<Vec<Result<Stat, StoreError>>, StoreError> {
         let shared = &self.core.shared;
-        Ok(each(shared.stat(keys, shared.deadline()).await?))
+        shared.stat(keys, shared.deadline()).await
     }
 
     async fn batch_remove(
@@ -85,7 +85,7 @@ impl ObjectStore for DummyClient {
         for keys in keys.chunks(MAX_OBJECTS) {
             match self.ask(&Call::Remove { keys: Keys::borrowed(keys), force }).await? {
                 Reply::Each(answers) if answers.len() == keys.len() => {
-                    outcomes.extend(each(answers));
+                    outcomes.extend(answers.into_iter().map(|answer| Ok(answer?)));
                 }
                 _ => return Err(self.core.shared.wrong_answer().into()),
             }
@@ -157,7 +157,7 @@ impl Shared {
         &self,
         keys: &[&str],
         deadline: Instant,
-    ) -> Result<Vec<Result<Stat, DummyError>>, DummyError> {
+    ) -> Result<Vec<Result<Stat, StoreError>>, StoreError> {
         check(keys)?;
         let stat = |(len, number)| Stat::new(len, Generation::new(number));
         let mut stats = Vec::with_capacity(keys.len());
@@ -167,7 +167,7 @@ impl Shared {
                 Reply::Stats(answers) if answers.len() == keys.len() => {
                     stats.extend(answers.into_iter().map(|answer| Ok(answer.map(stat)?)));
                 }
-                _ => return Err(self.wrong_answer()),
+                _ => return Err(self.wrong_answer().into()),
             }
         }
         Ok(stats)
@@ -176,8 +176,4 @@ impl Shared {
 
 fn check(keys: &[&str]) -> Result<(), KeyError> {
     keys.iter().try_for_each(|key| KeyRef::new(key).map(drop))
-}
-
-fn each<T>(outcomes: Vec<Result<T, impl Into<DummyError>>>) -> Vec<Result<T, StoreError>> {
-    outcomes.into_iter().map(|outcome| outcome.map_err(|error| error.into().into())).collect()
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use mc_meta::ReplicateConfig;
-use mc_store::{Put, PutMode, PutOutcome};
+use mc_store::{Put, PutMode, PutOutcome, StoreError};
 use mc_transport::{Memory, Source};
 use mc_types::KeyRef;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ impl Shared {
         mut puts: Vec<Put<'_>>,
         config: &ReplicateConfig,
         mode: PutMode,
-    ) -> Vec<Result<PutOutcome, DummyError>> {
+    ) -> Vec<Result<PutOutcome, StoreError>> {
         let deadline = self.deadline();
         // An object has no empty slices; a caller's parts may happen to be empty.
         puts.iter_mut().for_each(|put| put.slices.retain(|slice| !slice.is_empty()));
@@ -36,7 +36,7 @@ impl Shared {
     }
 }
 
-type Outcomes = [Option<Result<PutOutcome, DummyError>>];
+type Outcomes = [Option<Result<PutOutcome, StoreError>>];
 
 /// Objects that one call stores.
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl Shared {
             }
             match self.add_put(&mut chunk, *next, put, deadline).await {
                 Ok(()) => {}
-                Err(DummyError::BufferFull { .. }) if !chunk.objects.is_empty() => break,
+                Err(error) if !chunk.objects.is_empty() && is_full(&error) => break,
                 Err(error) => outcomes[*next] = Some(Err(error)),
             }
             *next += 1;
@@ -80,10 +80,11 @@ impl Shared {
         at: usize,
         put: &Put<'a>,
         deadline: Instant,
-    ) -> Result<(), DummyError> {
+    ) -> Result<(), StoreError> {
         KeyRef::new(put.key)?;
         if put.slices.len() > MAX_PIECES {
-            return Err(DummyError::TooManyPieces { given: put.slices.len(), max: MAX_PIECES });
+            let (given, max) = (put.slices.len(), MAX_PIECES);
+            return Err(DummyError::TooManyPieces { given, max }.into());
         }
         let bytes = put.slices.iter().map(|slice| match slice {
             Source::Bytes(bytes) => bytes.len(),
@@ -138,15 +139,20 @@ impl Shared {
         match self.call(&call, held, deadline).await {
             Ok(Reply::Put(answers)) if answers.len() == places.len() => {
                 for (at, answer) in places.into_iter().zip(answers) {
-                    outcomes[at] = Some(answer.map(PutOutcome::from).map_err(DummyError::from));
+                    outcomes[at] = Some(answer.map(PutOutcome::from).map_err(StoreError::from));
                 }
             }
             other => {
-                let error = other.err().unwrap_or_else(|| self.wrong_answer());
+                let error = StoreError::from(other.err().unwrap_or_else(|| self.wrong_answer()));
                 places.into_iter().for_each(|at| outcomes[at] = Some(Err(error.clone())));
             }
         }
     }
+}
+
+/// Whether the local buffer has no room now.
+fn is_full(error: &StoreError) -> bool {
+    matches!(DummyError::behind(error), Some(DummyError::BufferFull { .. }))
 }
 
 impl From<Outcome> for PutOutcome {
