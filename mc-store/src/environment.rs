@@ -1,4 +1,4 @@
-//! What a client takes from outside: its clock, its randomness, its threads, its network.
+//! What a client and a master take from outside: clock, randomness, threads, network.
 
 mod system;
 
@@ -20,8 +20,9 @@ pub use self::system::System;
 /// Work that an environment runs until it ends.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The world that a [`Client`](crate::Client) lives in: [`System`], unless
-/// [`ClientBuilder::environment`](crate::ClientBuilder::environment) says otherwise.
+/// The world that a [`Client`](crate::Client) or a [`Master`](crate::Master) lives in: [`System`],
+/// unless [`ClientBuilder::environment`](crate::ClientBuilder::environment) or
+/// [`MasterBuilder::environment`](crate::MasterBuilder::environment) says otherwise.
 ///
 /// A client takes the time from [`clock`](Self::clock) and from [`tokio::time`], runs its tasks on
 /// the Tokio runtime that it was connected in, and its transports are those that
@@ -34,12 +35,12 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// * on a current-thread runtime whose clock is paused (`tokio`'s feature `test-util`), which jumps
 ///   to the next timer when every task waits;
 /// * with an environment whose clock follows [`tokio::time::Instant`], whose randomness comes from a
-///   seed, and which runs the heartbeat as a task and blocking work where it is called;
+///   seed, and which runs heartbeat and ticks as tasks and blocking work where it is called;
 /// * with [`NodeConfig::only`](crate::NodeConfig::only) and a simulated transport, such as
 ///   [`MemFabric`](mc_transport::MemFabric) behind delays and failures;
-/// * with a master whose server is handed the streams that
-///   [`to_master`](Self::to_master) connects ([`mc_rpc::Server::over_streams`]), and whose clock
-///   ([`mc_rpc::Clock`]) is the same virtual time.
+/// * with a master in such an environment that is handed the streams which
+///   [`to_master`](Self::to_master) connects
+///   ([`MasterBuilder::start_over_streams`](crate::MasterBuilder::start_over_streams)).
 ///
 /// Then one seed gives one history. `tests/simulation` is such a simulation. What the application
 /// asks for beside that, it gets from the system: pages over HTTP, credentials and certificates in
@@ -88,8 +89,8 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///         Ok(())
 ///     }
 ///
-///     fn spawn_heartbeat(&self, heartbeat: Work) -> io::Result<()> {
-///         tokio::spawn(heartbeat);
+///     fn spawn_apart(&self, _: &str, work: Work) -> io::Result<()> {
+///         tokio::spawn(work);
 ///         Ok(())
 ///     }
 ///
@@ -113,24 +114,26 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// ```
 pub trait Environment: fmt::Debug + Send + Sync + 'static {
     /// Returns the clock that leases, grants and tickets are measured with. Asked for once, when a
-    /// client is described.
+    /// client is described or a master starts.
     fn clock(&self) -> BootClock;
 
-    /// Fills `bytes` with random ones, for the ids of clients and segments and for the keys that
-    /// tickets are signed with. In a cluster whose members do not all trust each other they must be
+    /// Fills `bytes` with random ones, for the ids of clients and segments, for the keys that
+    /// tickets are signed with, and for a master's seed and secrets. In a cluster whose members do not all trust each other they must be
     /// such that nobody can guess them.
     ///
     /// # Errors
-    /// When there is no randomness; the client does not start then, or mounts no segment.
+    /// When there is no randomness; the client or the master does not start then, or the client
+    /// mounts no segment.
     fn random(&self, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// Runs the heartbeat of a client with segments until it ends. No amount of work of the
-    /// application may keep it waiting, or the master takes the client for dead; so the system's
-    /// environment gives it a thread and a runtime of its own.
+    /// Runs `work` until it ends: the heartbeat of a client with segments, or the ticks of a master.
+    /// No amount of other work may keep it waiting, or the master takes the client for dead, or
+    /// nothing expires in time; so the system's environment gives it a thread of this name and a
+    /// runtime of its own.
     ///
     /// # Errors
     /// When it cannot be started.
-    fn spawn_heartbeat(&self, heartbeat: Work) -> io::Result<()>;
+    fn spawn_apart(&self, name: &str, work: Work) -> io::Result<()>;
 
     /// Runs `work`, which takes up to seconds (it populates memory, or adds up long values), now or
     /// later, where it holds up no task. It may be dropped without being run when the runtime ends.

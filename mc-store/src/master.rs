@@ -1,6 +1,5 @@
-//! A master, assembled: the state machine, a server, and a thread for what is due.
+//! A master, assembled: the state machine, a server, and what lets time pass.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 #[cfg(unix)]
 use std::path::PathBuf;
@@ -9,11 +8,14 @@ use std::sync::Arc;
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{
     Authenticate, Clock, DurableWatch, MasterService, Server, ServerConfig, ServerHandle,
-    ServerWatch, SystemClock,
+    ServerWatch, Streams,
 };
-use mc_ticket::GrantSecret;
+use mc_ticket::{ClockEpoch, GrantSecret};
+use mc_transport::BootTime;
+use mc_types::Time;
 
 use crate::access_warnings::WarnsOfOpenings;
+use crate::environment::{Environment, System};
 use crate::error::MasterStartError;
 use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
@@ -48,6 +50,23 @@ pub struct MasterBuilder {
     sinks: Vec<Box<dyn EffectSink>>,
     state: Option<mc_meta::Master>,
     durability: Option<DurableWatch>,
+    environment: Arc<dyn Environment>,
+}
+
+/// A master without its server.
+struct Assembled {
+    state: Arc<mc_meta::Master>,
+    ticker: Ticker,
+    access: Option<Arc<WarnsOfOpenings>>,
+}
+
+/// The time since the master started, by its environment's clock.
+struct SinceStart(BootTime);
+
+impl Clock for SinceStart {
+    fn now(&self) -> Time {
+        Time::ORIGIN + self.0.clock().now().since(self.0)
+    }
 }
 
 impl Master {
@@ -64,6 +83,7 @@ impl Master {
             sinks: Vec::new(),
             state: None,
             durability: None,
+            environment: Arc::new(System),
         }
     }
 
@@ -154,8 +174,8 @@ impl MasterBuilder {
 
     /// The state machine to serve, in place of a new one that [`config`](Self::config) and
     /// [`seed`](Self::seed) describe: one rebuilt from records ([`mc_meta::Rebuild`]), or one with
-    /// an eviction policy or allocation strategy of the caller's own. Its times must be those of
-    /// [`SystemClock`]. It gets a secret drawn at random unless it [has its
+    /// an eviction policy or allocation strategy of the caller's own. Its time goes on from
+    /// [`Time::ORIGIN`] when the master starts. It gets a secret drawn at random unless it [has its
     /// own](mc_meta::Master::with_secret), which a rebuilt one needs if puts that were open are to
     /// end.
     ///
@@ -177,63 +197,97 @@ impl MasterBuilder {
         self
     }
 
+    /// What the master takes from outside: its clock, its randomness and the thread of its ticks.
+    /// The default is [`System`]; [`Environment`] tells how to simulate a cluster.
+    pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
+        self.environment = environment;
+        self
+    }
+
     /// Starts the master. Must be called in a tokio runtime, whose tasks then
     /// serve it.
     ///
     /// # Errors
     /// [`MasterStartError`]; nothing is left running then.
-    pub async fn start(self) -> Result<Master, MasterStartError> {
-        let mut state = match self.state {
-            Some(state) => state,
-            None => mc_meta::Master::new(self.config, seed(self.seed)?)?,
+    pub async fn start(mut self) -> Result<Master, MasterStartError> {
+        let listen = self.listen.to_string();
+        #[cfg(unix)]
+        let unix_socket = self.unix_socket.take();
+        let (assembled, service, config) = self.assemble()?;
+        let server = Server::bind(&listen, service, config).await?;
+        #[cfg(unix)]
+        let server = match &unix_socket {
+            Some(path) => server.listen_unix(path)?,
+            None => server,
+        };
+        Ok(assembled.serve(server))
+    }
+
+    /// [`start`](Self::start) of a master that listens nowhere: its connections are streams that are
+    /// [handed in](Streams::hand_in), for a simulated network or one of the application's own.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (master, streams) = mc_store::Master::builder().start_over_streams()?;
+    /// let (_client, stream) = tokio::io::duplex(64 << 10);
+    /// streams.hand_in(stream, "10.0.0.7:40000".parse()?)?;
+    /// master.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_over_streams(self) -> Result<(Master, Streams), MasterStartError> {
+        let (assembled, service, config) = self.assemble()?;
+        let (server, streams) = Server::over_streams(service, config)?;
+        Ok((assembled.serve(server), streams))
+    }
+
+    fn assemble(
+        self,
+    ) -> Result<(Assembled, MasterService<SinceStart>, ServerConfig), MasterStartError> {
+        let environment = &*self.environment;
+        let random = || environment.random_u128().map_err(MasterStartError::NoRandomness);
+        let mut state = match (self.state, self.seed) {
+            (Some(state), _) => state,
+            (None, Some(seed)) => mc_meta::Master::new(self.config, seed)?,
+            (None, None) => mc_meta::Master::new(self.config, random()? as u64)?,
         };
         if !state.has_own_secret() {
-            state = state.with_secret(secret()?);
+            state = state.with_secret(GrantSecret::from_bytes(random()?.to_ne_bytes()));
         }
         for sink in self.sinks {
             state = state.with_sink(sink);
         }
         let tenants_apart = state.tenant_quotas().is_some();
         let state = Arc::new(state);
-        let clock = SystemClock::new();
-        let service = MasterService::new(Arc::clone(&state), clock);
-        let service = match self.durability {
-            Some(watch) => service.with_durability(watch),
-            None => service,
-        };
+        let start = environment.clock().now();
+        let mut service = MasterService::new(Arc::clone(&state), SinceStart(start))
+            .with_clock_epoch(ClockEpoch::new(random()? as u64));
+        if let Some(watch) = self.durability {
+            service = service.with_durability(watch);
+        }
         let ticked = Arc::clone(&state);
-        let ticker =
-            Ticker::start(move || ticked.tick(clock.now())).map_err(MasterStartError::Thread)?;
+        let ticker = Ticker::start_in(environment, move || ticked.tick(SinceStart(start).now()))
+            .map_err(MasterStartError::Thread)?;
         let mut config = self.server;
         config.liveness.get_or_insert_with(|| Arc::new(ticker.watch()));
         let access = config.authenticator.take();
         let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
         config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);
-        let server = Server::bind(&self.listen.to_string(), service, config).await?;
-        if let Some(access) = access {
-            access.warn();
-        }
-        #[cfg(unix)]
-        let server = match &self.unix_socket {
-            Some(path) => server.listen_unix(path)?,
-            None => server,
-        };
-        let stall_log = tokio::spawn(ticker.watch().log_stalls(STALLED_AFTER));
-        let stall_log = AbortOnDrop(stall_log);
-        Ok(Master { state, server: server.spawn(), ticker, stall_log })
+        Ok((Assembled { state, ticker, access }, service, config))
     }
 }
 
-fn seed(given: Option<u64>) -> Result<u64, MasterStartError> {
-    given.map_or_else(|| getrandom::u64().map_err(no_randomness), Ok)
-}
-
-fn secret() -> Result<GrantSecret, MasterStartError> {
-    let mut secret = [0; 16];
-    getrandom::fill(&mut secret).map_err(no_randomness)?;
-    Ok(GrantSecret::from_bytes(secret))
-}
-
-fn no_randomness(error: getrandom::Error) -> MasterStartError {
-    MasterStartError::NoRandomness(io::Error::other(error))
+impl Assembled {
+    fn serve(self, server: Server<MasterService<SinceStart>>) -> Master {
+        let Self { state, ticker, access } = self;
+        if let Some(access) = access {
+            access.warn();
+        }
+        let stall_log = AbortOnDrop(tokio::spawn(ticker.watch().log_stalls(STALLED_AFTER)));
+        Master { state, server: server.spawn(), ticker, stall_log }
+    }
 }

@@ -1,21 +1,24 @@
-//! The thread that lets time pass for a master, and how others see that it does.
+//! What lets time pass for a master, and how others see that it does.
 
 use std::any::Any;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout};
 use tracing::{error, warn};
+
+use crate::environment::{Environment, System};
 
 /// Panics without a complete tick between them after which a ticker gives up.
 const MAX_PANICS: u32 = 8;
 
-/// How long the thread rests between ticks when nothing is left over, and after a panic.
+/// How long to rest between ticks when nothing is left over, and after a panic.
 const TICK: Duration = Duration::from_millis(20);
 
 /// How long a ticker that is dropped waits for the tick that is under way.
@@ -31,8 +34,9 @@ pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10);
 ///
 /// A tick that panics is logged and counted, and the next one follows: the locks are free
 /// again, and a tick begins with what is still due. After 8 panics in a row the ticker
-/// gives up, which [`TickerWatch::failed`] tells. Dropping it ends the thread after the tick
-/// that is under way, for which it waits a second: a tick that hangs holds up no shutdown.
+/// gives up, which [`TickerWatch::failed`] tells. Dropping it ends the thread and drops the function
+/// after the tick that is under way, for which it waits a second: a tick that hangs holds up no
+/// shutdown.
 ///
 /// # Examples
 ///
@@ -51,7 +55,6 @@ pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Ticker {
     pulse: Arc<Pulse>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// Sees whether a [`Ticker`] ticks; it may outlive it.
@@ -96,11 +99,12 @@ impl fmt::Display for TickerProblem {
     }
 }
 
-#[derive(Debug)]
 struct Pulse {
     inner: Mutex<Inner>,
-    /// Notified when the thread has ended.
-    ended: Condvar,
+    /// What is called, and locked for as long as it runs; `None` when it is called no more.
+    tick: Mutex<Option<Box<dyn FnMut() -> bool + Send>>>,
+    /// Notified when the ticker is dropped.
+    stopped: Notify,
     /// Why the ticker has given up, once it has.
     failure: watch::Sender<Option<TickerProblem>>,
 }
@@ -108,7 +112,6 @@ struct Pulse {
 #[derive(Debug)]
 struct Inner {
     is_stopped: bool,
-    has_ended: bool,
     ticks: u64,
     panics: u64,
     last: Instant,
@@ -121,16 +124,24 @@ impl Ticker {
     /// # Errors
     /// The system's when it starts no thread.
     pub fn start(tick: impl FnMut() -> bool + Send + 'static) -> io::Result<Self> {
-        let last = Instant::now();
-        let inner = Inner { is_stopped: false, has_ended: false, ticks: 0, panics: 0, last };
-        let inner = Mutex::new(inner);
-        let pulse = Pulse { inner, ended: Condvar::new(), failure: watch::Sender::new(None) };
-        let pulse = Arc::new(pulse);
+        Self::start_in(&System, tick)
+    }
+
+    /// [`start`](Self::start) on a thread, or what stands for it, of `environment`.
+    pub(crate) fn start_in(
+        environment: &dyn Environment,
+        tick: impl FnMut() -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        let inner = Inner { is_stopped: false, ticks: 0, panics: 0, last: Instant::now() };
+        let pulse = Arc::new(Pulse {
+            inner: Mutex::new(inner),
+            tick: Mutex::new(Some(Box::new(tick))),
+            stopped: Notify::new(),
+            failure: watch::Sender::new(None),
+        });
         let own = Arc::clone(&pulse);
-        let thread = std::thread::Builder::new()
-            .name("mc-master-tick".into())
-            .spawn(move || own.run(tick))?;
-        Ok(Self { pulse, thread: Some(thread) })
+        environment.spawn_apart("mc-master-tick", Box::pin(async move { own.run().await }))?;
+        Ok(Self { pulse })
     }
 
     /// Returns a handle to see its state with.
@@ -142,20 +153,12 @@ impl Ticker {
 
 impl Drop for Ticker {
     fn drop(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
-        let mut inner = self.pulse.inner.lock();
-        inner.is_stopped = true;
-        Thread::unpark(thread.thread());
-        let end = Instant::now() + LAST_TICK;
-        while !inner.has_ended {
-            if self.pulse.ended.wait_until(&mut inner, end).timed_out() {
-                warn!("a tick of the master does not end; its thread is left behind");
-                return;
-            }
+        self.pulse.inner.lock().is_stopped = true;
+        self.pulse.stopped.notify_one();
+        match self.pulse.tick.try_lock_for(LAST_TICK) {
+            Some(mut tick) => *tick = None,
+            None => warn!("a tick of the master does not end; its thread is left behind"),
         }
-        drop(inner);
-        // Panics of ticks are caught.
-        let _ = thread.join();
     }
 }
 
@@ -213,31 +216,19 @@ impl mc_rpc::Liveness for TickerWatch {
 }
 
 impl Pulse {
-    fn run(&self, tick: impl FnMut() -> bool) {
-        self.tick_on(tick);
-        self.inner.lock().has_ended = true;
-        self.ended.notify_all();
-    }
-
-    fn tick_on(&self, mut tick: impl FnMut() -> bool) {
+    async fn run(&self) {
         let mut in_a_row = 0;
-        while !self.inner.lock().is_stopped {
-            match catch_unwind(AssertUnwindSafe(&mut tick)) {
+        while let Some(outcome) = self.tick() {
+            match outcome {
                 Ok(more) => {
                     in_a_row = 0;
-                    {
-                        let mut inner = self.inner.lock();
-                        inner.ticks += 1;
-                        inner.last = Instant::now();
-                    }
                     if more {
-                        std::thread::yield_now();
+                        yield_now().await;
                         continue;
                     }
                 }
                 Err(panic) => {
                     let message = message(&*panic);
-                    self.inner.lock().panics += 1;
                     in_a_row += 1;
                     error!("a tick of the master panicked ({in_a_row} of {MAX_PANICS}): {message}");
                     if in_a_row == MAX_PANICS {
@@ -246,8 +237,30 @@ impl Pulse {
                     }
                 }
             }
-            std::thread::park_timeout(TICK);
+            // Either way it is time to look again.
+            let _ = timeout(TICK, self.stopped.notified()).await;
         }
+    }
+
+    /// Calls the function once and counts it; `None` when the ticker was dropped.
+    fn tick(&self) -> Option<Result<bool, Box<dyn Any + Send>>> {
+        let mut tick = self.tick.lock();
+        if self.inner.lock().is_stopped {
+            *tick = None;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(tick.as_mut()?));
+        let mut inner = self.inner.lock();
+        match outcome {
+            Ok(_) => (inner.ticks, inner.last) = (inner.ticks + 1, Instant::now()),
+            Err(_) => inner.panics += 1,
+        }
+        Some(outcome)
+    }
+}
+
+impl fmt::Debug for Pulse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pulse").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
@@ -293,7 +306,7 @@ mod tests {
     async fn a_ticker_that_only_panics_gives_up_and_says_why() {
         let ticker = Ticker::start(|| panic!("nothing {}", "works")).unwrap();
         let watch = ticker.watch();
-        let problem = tokio::time::timeout(DEADLINE, watch.failed()).await.expect("it gives up");
+        let problem = timeout(DEADLINE, watch.failed()).await.expect("it gives up");
         assert_eq!(problem, TickerProblem::Panicked("nothing works".into()));
         let state = watch.read();
         assert_eq!((state.ticks, state.panics), (0, u64::from(MAX_PANICS)));

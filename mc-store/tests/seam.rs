@@ -1,12 +1,12 @@
-//! The client takes nothing from the operating system that its environment did not hand in. What
-//! would make one run differ from the next stands in one file, `src/environment/system.rs`.
+//! The client and the master take nothing from the operating system that their environment did not
+//! hand in. What would make one run differ from the next stands in one file, `src/environment/system.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the client may not name: clocks that no simulation can turn, threads, randomness, sockets.
+/// What they may not name: clocks that no simulation can turn, threads, randomness, sockets.
 const FORBIDDEN: &[&str] = &[
     "std::time::Instant",
     "time::{Duration, Instant}",
@@ -35,10 +35,11 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines of the client's files without their tests and comments, each with where it is.
+/// The lines of their files without their tests and comments, each with where it is.
 fn lines() -> Vec<(String, String)> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = vec![src.join("environment.rs")];
+    let mut files =
+        ["environment.rs", "master.rs", "ticker.rs"].map(|file| src.join(file)).to_vec();
     sources(&src.join("client"), &mut files);
     assert!(files.len() > 30, "the client is not where it was: {files:?}");
     let mut lines = Vec::new();
@@ -58,7 +59,7 @@ fn lines() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_client_takes_everything_from_its_environment() {
+fn client_and_master_take_everything_from_their_environment() {
     let mut found = Vec::new();
     for (place, line) in lines() {
         if let Some(word) = FORBIDDEN.iter().find(|word| line.contains(**word)) {
@@ -70,7 +71,7 @@ fn the_client_takes_everything_from_its_environment() {
 
 /// Without that word Tokio draws the order in which branches are looked at.
 #[test]
-fn every_select_of_the_client_is_biased() {
+fn every_select_is_biased() {
     let lines = lines();
     let mut count = 0;
     for (at, (place, line)) in lines.iter().enumerate() {

@@ -82,7 +82,7 @@ impl Heartbeat {
         let (stop, stop_asked) = oneshot::channel();
         let (on_stopped, stopped) = oneshot::channel();
         let (waiting, told) = watch::channel(0);
-        environment.spawn_heartbeat(Box::pin(async move {
+        let beating = async move {
             tokio::select! {
                 biased;
                 // Also when the client was dropped without a shutdown.
@@ -92,7 +92,8 @@ impl Heartbeat {
             drop(waiting);
             // Nobody listens when the client was just dropped.
             let _ = on_stopped.send(());
-        }))?;
+        };
+        environment.spawn_apart("mc-heartbeat", Box::pin(beating))?;
         let tasks = tokio::spawn(work(told));
         Ok(Self { stop, stopped, tasks })
     }

@@ -22,10 +22,10 @@ impl Environment for System {
         getrandom::fill(bytes).map_err(io::Error::other)
     }
 
-    fn spawn_heartbeat(&self, heartbeat: Work) -> io::Result<()> {
+    fn spawn_apart(&self, name: &str, work: Work) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let thread = std::thread::Builder::new().name("mc-heartbeat".into());
-        thread.spawn(move || runtime.block_on(heartbeat)).map(drop)
+        let thread = std::thread::Builder::new().name(name.into());
+        thread.spawn(move || runtime.block_on(work)).map(drop)
     }
 
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {

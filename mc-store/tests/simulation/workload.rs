@@ -5,10 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mc_meta::{Master, MasterConfig};
-use mc_rpc::{Clock as _, MasterService, Server, ServerConfig};
-use mc_store::{ByteSize, Client, NodeConfig, PutOutcome};
-use mc_ticket::{ClockEpoch, GrantSecret};
+use mc_store::{ByteSize, Client, Master, MasterConfig, NodeConfig, PutOutcome};
 use mc_transport::MemFabric;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -34,9 +31,6 @@ impl Default for Plan {
         Self { clients: 3, operations: 200, weather }
     }
 }
-
-/// How often a master lets time pass, as `mc_store::Ticker` does.
-const TICK: Duration = Duration::from_millis(20);
 
 /// Keys, few enough that clients meet.
 const KEYS: u64 = 10;
@@ -73,19 +67,9 @@ async fn simulate(random: Random, plan: Plan, log: Arc<Log>) {
     let mut config = MasterConfig::default();
     config.shards = 4;
     (config.client_ttl, config.client_return_timeout) = (SILENCE / 3, SILENCE / 3);
-    let master = Master::new(config, random.next()).unwrap();
-    let master = Arc::new(master.with_secret(GrantSecret::from_bytes(random.bytes())));
-    let service = MasterService::new(Arc::clone(&master), VirtualClock)
-        .with_clock_epoch(ClockEpoch::new(random.next()));
-    let (server, streams) = Server::over_streams(service, ServerConfig::default()).unwrap();
-    let server = server.spawn();
-    let ticked = Arc::clone(&master);
-    let ticks = tokio::spawn(async move {
-        loop {
-            while ticked.tick(VirtualClock.now()) {}
-            sleep(TICK).await;
-        }
-    });
+    let master = Master::builder().config(config);
+    let master = master.environment(Arc::new(Simulated::of_master(&random)));
+    let (master, streams) = master.start_over_streams().unwrap();
     let network = Network::new(plan.weather, random.fork(), streams);
     let fabric = MemFabric::new();
     let mut clients = JoinSet::new();
@@ -118,8 +102,7 @@ async fn simulate(random: Random, plan: Plan, log: Arc<Log>) {
     while let Some(ended) = clients.join_next().await {
         ended.unwrap();
     }
-    ticks.abort();
-    server.shutdown().await;
+    master.shutdown().await;
 }
 
 /// Waits for the condition, for two minutes of virtual time at most.
@@ -127,7 +110,7 @@ async fn until(condition: impl Fn() -> bool) {
     let end = VirtualClock::elapsed() + Duration::from_secs(120);
     while !condition() {
         assert!(VirtualClock::elapsed() < end, "not in time");
-        sleep(TICK).await;
+        sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -6,10 +6,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mc_rpc::{ClientEnvironment, Clock};
+use mc_rpc::ClientEnvironment;
 use mc_store::{Environment, Work};
 use mc_transport::{BootClock, TimeSource};
-use mc_types::Time;
 use tokio::time::Instant;
 
 use crate::network::{Network, ToMaster};
@@ -81,25 +80,23 @@ impl TimeSource for VirtualClock {
     }
 }
 
-/// The master's.
-impl Clock for VirtualClock {
-    fn now(&self) -> Time {
-        Time::ORIGIN + Self::elapsed()
-    }
-}
-
-/// What a client takes from outside.
+/// What a client, or the master, takes from outside.
 #[derive(Debug)]
 pub(crate) struct Simulated {
     random: Random,
     host: Ipv4Addr,
-    to_master: Arc<ToMaster>,
+    to_master: Option<Arc<ToMaster>>,
 }
 
 impl Simulated {
     pub(crate) fn new(network: &Arc<Network>, host: Ipv4Addr, random: &Random) -> Self {
         let to_master = ToMaster::new(Arc::clone(network), host, random.fork());
-        Self { random: random.fork(), host, to_master: Arc::new(to_master) }
+        Self { random: random.fork(), host, to_master: Some(Arc::new(to_master)) }
+    }
+
+    /// The master's, which calls nobody.
+    pub(crate) fn of_master(random: &Random) -> Self {
+        Self { random: random.fork(), host: Ipv4Addr::UNSPECIFIED, to_master: None }
     }
 }
 
@@ -113,8 +110,8 @@ impl Environment for Simulated {
         Ok(())
     }
 
-    fn spawn_heartbeat(&self, heartbeat: Work) -> io::Result<()> {
-        drop(tokio::spawn(heartbeat));
+    fn spawn_apart(&self, _: &str, work: Work) -> io::Result<()> {
+        drop(tokio::spawn(work));
         Ok(())
     }
 
@@ -127,6 +124,6 @@ impl Environment for Simulated {
     }
 
     fn to_master(&self) -> Option<Arc<dyn ClientEnvironment>> {
-        Some(Arc::clone(&self.to_master) as Arc<dyn ClientEnvironment>)
+        self.to_master.clone().map(|network| network as _)
     }
 }
