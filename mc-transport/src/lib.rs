@@ -21,6 +21,8 @@ mod first;
 #[cfg(any(feature = "quic", feature = "tcp"))]
 mod headers;
 mod link_id;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+mod listen;
 mod mem;
 mod memory;
 #[cfg(feature = "tcp")]
@@ -60,6 +62,8 @@ pub use completion::{Completion, Completions, Outcome, ToComplete, Transferred};
 pub use environment::BadVariable;
 pub use error::{ConnectError, InvalidOperation, ProtocolViolation, RegisterError, TransferError};
 pub use link_id::LinkId;
+#[cfg(any(feature = "quic", feature = "tcp"))]
+pub use listen::ListenError;
 pub use mem::{FabricError, MemFabric, MemLink, MemTransport};
 pub use memory::cuda;
 pub use memory::{

@@ -13,9 +13,9 @@ use mc_testkit::eventually;
 use mc_ticket::{ClockEpoch, Rights, TicketKey};
 use mc_transport::tcp::StartError;
 use mc_transport::{
-    Access, BootTime, Bundle, Cancel, ConnectError, Link, MasterClock, Memory, Operation, Outcome,
-    ProtocolViolation, RegisterError, RemoteSpan, TcpConfig, TcpTransport, Tickets, TransferError,
-    Transport,
+    Access, BootTime, Bundle, Cancel, ConnectError, Link, ListenError, MasterClock, Memory,
+    Operation, Outcome, ProtocolViolation, RegisterError, RemoteSpan, TcpConfig, TcpTransport,
+    Tickets, TransferError, Transport,
 };
 use mc_types::{ByteSize, Endpoint, Extent, RemoteKey, Time};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -670,7 +670,9 @@ async fn an_address_in_use_is_named() {
     let server = TcpTransport::start(listening(TcpConfig::default())).await.unwrap();
     let taken = server.local_address().unwrap();
     let error = TcpTransport::start(TcpConfig::listening(taken)).await.unwrap_err();
-    assert!(matches!(error, StartError::AddressInUse { address, .. } if address == taken));
+    assert!(
+        matches!(error, StartError::Listen(ListenError::AddressInUse { address, .. }) if address == taken)
+    );
     assert!(error.to_string().contains(&taken.to_string()), "{error}");
 }
 
@@ -678,7 +680,7 @@ async fn an_address_in_use_is_named() {
 async fn the_advertised_host_is_what_peers_are_told() {
     let unspecified = TcpConfig::listening("0.0.0.0:0".parse().unwrap());
     let error = TcpTransport::start(unspecified.clone()).await.unwrap_err();
-    assert!(matches!(error, StartError::NoAdvertisedHost { .. }), "{error:?}");
+    assert!(matches!(error, StartError::Listen(ListenError::NoAdvertisedHost { .. })), "{error:?}");
     for (host, shown) in [("localhost", "localhost"), ("::1", "[::1]"), ("[::1]", "[::1]")] {
         let mut config = unspecified.clone();
         config.advertise_host = Some(host.to_owned());
@@ -689,7 +691,10 @@ async fn the_advertised_host_is_what_peers_are_told() {
     let mut config = unspecified;
     config.advertise_host = Some("two words".to_owned());
     let error = TcpTransport::start(config).await.unwrap_err();
-    assert!(matches!(error, StartError::BadAdvertisedHost { .. }), "{error:?}");
+    assert!(
+        matches!(error, StartError::Listen(ListenError::BadAdvertisedHost { .. })),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]

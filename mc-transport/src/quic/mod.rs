@@ -45,6 +45,7 @@ use crate::counters::Counters;
 use crate::description::Describes;
 use crate::description::{Description, Shortcut};
 use crate::error::{ConnectError, RegisterError};
+use crate::listen::{ListenError, advertise};
 use crate::memory::Memory;
 use crate::region::{Region, RegionTable, Tickets};
 use crate::sweep::sweeping;
@@ -170,9 +171,9 @@ impl QuicTransport {
             let server = Server::new(config.clone(), tls, regions.clone(), description, counters);
             let settings = (tuning::endpoint(&config), Some(server.settings()));
             let open = sockets::open(&runtime, address, settings.0, settings.1)
-                .map_err(|source| StartError::listen(address, source))?;
-            let bound = open.local_addr().map_err(|source| StartError::listen(address, source))?;
-            endpoint = Some(advertise(&config, bound)?);
+                .map_err(|source| ListenError::new(address, source))?;
+            let bound = open.local_addr().map_err(|source| ListenError::new(address, source))?;
+            endpoint = Some(advertise(SCHEME, config.advertise_host.as_deref(), bound)?);
             local_address = Some(bound);
             let server = Arc::new(server);
             let places = Arc::clone(&server.places);
@@ -346,20 +347,4 @@ pub struct QuicStats {
     pub refused_connections: u64,
     /// Idle connections that were closed because others needed their places, so far.
     pub yielded_connections: u64,
-}
-
-/// The endpoint that peers are told.
-fn advertise(config: &QuicConfig, bound: SocketAddr) -> Result<Endpoint, StartError> {
-    let address = match &config.advertise_host {
-        None if bound.ip().is_unspecified() => {
-            return Err(StartError::NoAdvertisedHost { address: bound });
-        }
-        None => bound.to_string(),
-        Some(host) if host.contains(':') && !host.starts_with('[') => {
-            format!("[{host}]:{}", bound.port())
-        }
-        Some(host) => format!("{host}:{}", bound.port()),
-    };
-    Endpoint::new(SCHEME, &address)
-        .map_err(|source| StartError::BadAdvertisedHost { host: address, source })
 }

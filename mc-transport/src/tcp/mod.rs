@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mc_places::Places;
-use mc_types::{Endpoint, EndpointError};
+use mc_types::Endpoint;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
@@ -39,6 +39,7 @@ use crate::counters::Counters;
 use crate::description::Describes;
 use crate::description::{Description, MAX_WAYS, Shortcut};
 use crate::error::{ConnectError, RegisterError};
+use crate::listen::{ListenError, advertise};
 use crate::memory::Memory;
 use crate::region::{Region, RegionTable, Tickets};
 use crate::stream::server::Service;
@@ -138,7 +139,7 @@ impl TcpTransport {
             }
             let (listeners, rails) = listeners(address, &config.rails)?;
             let bound = rails.0;
-            endpoint = Some(advertise(&config, bound)?);
+            endpoint = Some(advertise(SCHEME, config.advertise_host.as_deref(), bound)?);
             local_address = Some(bound);
             let description =
                 Description { node: random()?, connection: None, rails: rails.1, shortcuts };
@@ -338,9 +339,9 @@ fn random() -> Result<[u8; 16], StartError> {
 /// taken, and those of the rails.
 type Listening = (Vec<TcpListener>, (SocketAddr, Vec<SocketAddr>));
 
-fn listeners(address: SocketAddr, rails: &[IpAddr]) -> Result<Listening, StartError> {
+fn listeners(address: SocketAddr, rails: &[IpAddr]) -> Result<Listening, ListenError> {
     let bound_at = |listener: &TcpListener, address| {
-        listener.local_addr().map_err(|source| StartError::Listen { address, source })
+        listener.local_addr().map_err(|source| ListenError::new(address, source))
     };
     let first = listen(address)?;
     let bound = bound_at(&first, address)?;
@@ -360,8 +361,8 @@ fn listeners(address: SocketAddr, rails: &[IpAddr]) -> Result<Listening, StartEr
     Ok((listeners, (bound, found)))
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let open = || {
+fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    let open = || -> io::Result<TcpListener> {
         let domain = socket2::Domain::for_address(address);
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
         // A restarted node must get its address back while old connections of it
@@ -372,64 +373,16 @@ fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
         socket.listen(BACKLOG)?;
         TcpListener::from_std(socket.into())
     };
-    open().map_err(|source: io::Error| match source.kind() {
-        io::ErrorKind::AddrInUse => StartError::AddressInUse { address, source },
-        _ => StartError::Listen { address, source },
-    })
-}
-
-/// The endpoint that peers are told.
-fn advertise(config: &TcpConfig, bound: SocketAddr) -> Result<Endpoint, StartError> {
-    let address = match &config.advertise_host {
-        None if bound.ip().is_unspecified() => {
-            return Err(StartError::NoAdvertisedHost { address: bound });
-        }
-        None => bound.to_string(),
-        Some(host) if host.contains(':') && !host.starts_with('[') => {
-            format!("[{host}]:{}", bound.port())
-        }
-        Some(host) => format!("{host}:{}", bound.port()),
-    };
-    Endpoint::new(SCHEME, &address)
-        .map_err(|source| StartError::BadAdvertisedHost { host: address, source })
+    open().map_err(|source| ListenError::new(address, source))
 }
 
 /// Why a [`TcpTransport`] did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The address is in use.
-    #[error(
-        "{address} is in use; stop the other process or choose another port (0 takes a free one)"
-    )]
-    AddressInUse {
-        /// The address asked for.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The system does not let us listen there.
-    #[error("cannot listen at {address}")]
-    Listen {
-        /// The address asked for.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// Peers cannot connect to the unspecified address.
-    #[error("peers cannot reach {address}; set advertise_host to this node's name or address")]
-    NoAdvertisedHost {
-        /// The address listened at.
-        address: SocketAddr,
-    },
-    /// The advertised host does not make an endpoint.
-    #[error("{host:?} cannot be advertised to peers")]
-    BadAdvertisedHost {
-        /// Host and port.
-        host: String,
-        /// The problem.
-        source: EndpointError,
-    },
+    /// The address cannot be listened at or told to peers.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// TLS is on, and there is no certificate for peers that connect.
     #[cfg(feature = "tls")]
     #[error("a node that listens with TLS needs a certificate; set TcpTls::server")]

@@ -7,8 +7,8 @@ use mc_tls::rustls::{AlertDescription, CertificateError};
 use mc_tls::{ClientAuth, ClientTls, Protocol, Reload, ServerTls, TlsFiles};
 use mc_transport::quic::StartError;
 use mc_transport::{
-    Access, ConnectError, Link, Memory, Operation, QuicConfig, QuicTransport, TlsFailure,
-    TransferError, Transport,
+    Access, ConnectError, Link, ListenError, Memory, Operation, QuicConfig, QuicTransport,
+    TlsFailure, TransferError, Transport,
 };
 use mc_types::{ByteSize, Endpoint};
 
@@ -197,13 +197,16 @@ async fn what_cannot_start_says_why() {
 
     let everywhere = QuicConfig::listening("0.0.0.0:0".parse().unwrap(), authority.server());
     let refused = QuicTransport::start(everywhere.clone()).await.err().unwrap();
-    assert!(matches!(refused, StartError::NoAdvertisedHost { .. }), "{refused:?}");
+    assert!(
+        matches!(refused, StartError::Listen(ListenError::NoAdvertisedHost { .. })),
+        "{refused:?}"
+    );
     let mut named = everywhere;
     named.advertise_host = Some("localhost".to_owned());
     let server = start(named.clone()).await;
     named.listen = server.local_address();
     let refused = QuicTransport::start(named).await.err().unwrap();
-    assert!(matches!(refused, StartError::AddressInUse { .. }), "{refused:?}");
+    assert!(matches!(refused, StartError::Listen(ListenError::AddressInUse { .. })), "{refused:?}");
     // The name is looked up, and is in the certificate.
     let client = start(connecting(&authority)).await;
     assert!(client.connect(server.endpoint().unwrap()).await.unwrap().is_healthy());

@@ -1,0 +1,73 @@
+//! The address at which a transport accepts peers, and the endpoint that they are told.
+
+use std::io;
+use std::net::SocketAddr;
+
+use mc_types::{Endpoint, EndpointError};
+
+/// Why a transport cannot accept peers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The address is in use.
+    #[error(
+        "{address} is in use; stop the other process or choose another port (0 takes a free one)"
+    )]
+    AddressInUse {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The system does not allow it.
+    #[error("cannot listen at {address}")]
+    Refused {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Peers cannot connect to the unspecified address.
+    #[error("peers cannot reach {address}; set advertise_host to this node's name or address")]
+    NoAdvertisedHost {
+        /// The address listened at.
+        address: SocketAddr,
+    },
+    /// The advertised host does not make an endpoint.
+    #[error("{host:?} cannot be advertised to peers")]
+    BadAdvertisedHost {
+        /// Host and port.
+        host: String,
+        /// The problem.
+        source: EndpointError,
+    },
+}
+
+impl ListenError {
+    pub(crate) fn new(address: SocketAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::AddressInUse { address, source },
+            _ => Self::Refused { address, source },
+        }
+    }
+}
+
+/// Returns the endpoint that peers are told of a transport that listens at `bound`.
+pub(crate) fn advertise(
+    scheme: &str,
+    host: Option<&str>,
+    bound: SocketAddr,
+) -> Result<Endpoint, ListenError> {
+    let address = match host {
+        None if bound.ip().is_unspecified() => {
+            return Err(ListenError::NoAdvertisedHost { address: bound });
+        }
+        None => bound.to_string(),
+        Some(host) if host.contains(':') && !host.starts_with('[') => {
+            format!("[{host}]:{}", bound.port())
+        }
+        Some(host) => format!("{host}:{}", bound.port()),
+    };
+    Endpoint::new(scheme, &address)
+        .map_err(|source| ListenError::BadAdvertisedHost { host: address, source })
+}
