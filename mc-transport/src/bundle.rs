@@ -63,18 +63,19 @@ impl Default for BundleConfig {
 /// ```
 pub struct Bundle {
     config: BundleConfig,
-    rails: Arc<Rails>,
+    links: Arc<Links>,
 }
 
-/// The links.
+/// The links of a bundle.
 #[derive(Default)]
-struct Rails {
-    rails: RwLock<Vec<Arc<Rail>>>,
+struct Links {
+    all: RwLock<Vec<Arc<Member>>>,
     /// Turns between links that have as much to do.
     turn: AtomicU64,
 }
 
-struct Rail {
+/// One link, and what it has to do.
+struct Member {
     link: Arc<dyn Link>,
     /// Bytes given to the link whose results are to come.
     under_way: AtomicU64,
@@ -90,25 +91,25 @@ impl Bundle {
     #[must_use]
     pub fn new(config: BundleConfig) -> Self {
         assert!(config.stripe > 0, "pieces of no bytes never end");
-        Self { config, rails: Arc::default() }
+        Self { config, links: Arc::default() }
     }
 
     /// Adds a link, and forgets those that were lost.
     pub fn add(&self, link: Arc<dyn Link>) {
-        let rail = Arc::new(Rail {
+        let member = Arc::new(Member {
             link,
             under_way: AtomicU64::new(0),
             is_fenced: AtomicBool::new(false),
         });
-        let mut rails = self.rails.rails.write();
-        rails.retain(|rail| rail.link.is_healthy());
-        rails.push(rail);
+        let mut members = self.links.all.write();
+        members.retain(|member| member.link.is_healthy());
+        members.push(member);
     }
 
     /// Healthy links.
     #[must_use]
     pub fn links(&self) -> usize {
-        self.rails.rails.read().iter().filter(|rail| rail.link.is_healthy()).count()
+        self.links.all.read().iter().filter(|member| member.link.is_healthy()).count()
     }
 }
 
@@ -128,8 +129,8 @@ impl Link for Bundle {
             let too_large = TransferError::BatchTooLarge { len, max: MAX_BATCH };
             return Completions::ready(vec![Err(too_large); len]);
         }
-        if let Some(only) = self.rails.only() {
-            // Nothing to choose, and nobody to take over.
+        if let Some(only) = self.links.only() {
+            // No other link could take over.
             return only.link.submit(batch);
         }
         let max = self.capabilities().max_operation;
@@ -142,16 +143,16 @@ impl Link for Bundle {
     }
 
     fn is_healthy(&self) -> bool {
-        self.rails.rails.read().iter().any(|rail| rail.link.is_healthy())
+        self.links.all.read().iter().any(|member| member.link.is_healthy())
     }
 
     fn ids(&self) -> Vec<LinkId> {
-        self.rails.rails.read().iter().flat_map(|rail| rail.link.ids()).collect()
+        self.links.all.read().iter().flat_map(|member| member.link.ids()).collect()
     }
 
     fn fence(&self, lost: LinkId) -> Completions {
-        match self.rails.idlest(None) {
-            Some(rail) => rail.link.fence(lost),
+        match self.links.least_loaded(None) {
+            Some(member) => member.link.fence(lost),
             None => Completions::ready(vec![Err(TransferError::LinkLost {
                 source: Arc::new(std::io::ErrorKind::NotConnected.into()),
             })]),
@@ -160,8 +161,8 @@ impl Link for Bundle {
 
     /// The capabilities that every link of the bundle has.
     fn capabilities(&self) -> Capabilities {
-        let rails = self.rails.rails.read();
-        let each = rails.iter().map(|rail| rail.link.capabilities());
+        let members = self.links.all.read();
+        let each = members.iter().map(|member| member.link.capabilities());
         let all = each.reduce(|a, b| Capabilities {
             max_operation: a.max_operation.min(b.max_operation),
             max_batch: MAX_BATCH,
@@ -176,46 +177,47 @@ impl Link for Bundle {
     }
 
     fn view(&self, span: RemoteSpan) -> Result<View, TransferError> {
-        let rails = self.rails.rails.read().clone();
-        let with_views = rails.iter().find(|rail| rail.link.capabilities().views);
+        let members = self.links.all.read().clone();
+        let with_views = members.iter().find(|member| member.link.capabilities().views);
         let unsupported = TransferError::Unsupported { what: "a view of the peer's memory" };
-        with_views.map_or(Err(unsupported), |rail| rail.link.view(span))
+        with_views.map_or(Err(unsupported), |member| member.link.view(span))
     }
 }
 
-impl Rails {
+impl Links {
     /// The link, when there is just one.
-    fn only(&self) -> Option<Arc<Rail>> {
-        match &self.rails.read()[..] {
+    fn only(&self) -> Option<Arc<Member>> {
+        match &self.all.read()[..] {
             [only] => Some(Arc::clone(only)),
             _ => None,
         }
     }
 
     fn are_there(&self) -> bool {
-        !self.rails.read().is_empty()
+        !self.all.read().is_empty()
     }
 
     /// The healthy link with the fewest bytes under way, other than `except` if there
     /// is another.
-    fn idlest(&self, except: Option<&Arc<Rail>>) -> Option<Arc<Rail>> {
-        let rails = self.rails.read();
-        let healthy: Vec<&Arc<Rail>> = rails.iter().filter(|rail| rail.link.is_healthy()).collect();
+    fn least_loaded(&self, except: Option<&Arc<Member>>) -> Option<Arc<Member>> {
+        let members = self.all.read();
+        let healthy: Vec<&Arc<Member>> =
+            members.iter().filter(|member| member.link.is_healthy()).collect();
         let first = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
         let in_turn = (0..healthy.len()).map(|n| healthy[(first + n) % healthy.len()]);
-        let others = in_turn.filter(|rail| except.is_none_or(|not| !Arc::ptr_eq(rail, not)));
-        let idlest = others.min_by_key(|rail| rail.under_way.load(Ordering::Relaxed));
-        idlest.or_else(|| healthy.first().copied()).cloned()
+        let others = in_turn.filter(|member| except.is_none_or(|not| !Arc::ptr_eq(member, not)));
+        let least_loaded = others.min_by_key(|member| member.under_way.load(Ordering::Relaxed));
+        least_loaded.or_else(|| healthy.first().copied()).cloned()
     }
 }
 
 /// A batch on its way over several links.
 struct StripedBatch {
-    rails: Arc<Rails>,
+    links: Arc<Links>,
     config: BundleConfig,
-    wholes: Vec<StripedOperation>,
+    operations: Vec<StripedOperation>,
     /// Pieces that are given to a link with the next [`send`](Self::send).
-    outgoing: Vec<(Arc<Rail>, Vec<Part>)>,
+    outgoing: Vec<(Arc<Member>, Vec<Part>)>,
     under_way: Vec<UnderWay>,
     /// Writes that wait for the end of the link that they were lost with.
     fences: Vec<Fence>,
@@ -235,7 +237,9 @@ struct StripedOperation {
 
 /// A piece of an operation, or all of it.
 struct Part {
-    whole: usize,
+    /// Which operation of the batch.
+    of: usize,
+    /// Which part of that operation.
     place: usize,
     operation: Operation,
     attempts: u32,
@@ -243,15 +247,15 @@ struct Part {
 
 /// Pieces that a link was given together.
 struct UnderWay {
-    rail: Arc<Rail>,
+    member: Arc<Member>,
     parts: Vec<Option<Part>>,
     completions: Completions,
 }
 
 struct Fence {
-    lost: Arc<Rail>,
+    lost: Arc<Member>,
     /// Over which the peer is asked.
-    over: Arc<Rail>,
+    over: Arc<Member>,
     answer: Completions,
     attempts: u32,
     parts: Vec<Part>,
@@ -266,7 +270,7 @@ impl Part {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         for part in self.parts.drain(..).flatten() {
-            self.rail.under_way.fetch_sub(part.bytes(), Ordering::Relaxed);
+            self.member.under_way.fetch_sub(part.bytes(), Ordering::Relaxed);
         }
     }
 }
@@ -274,9 +278,9 @@ impl Drop for UnderWay {
 impl StripedBatch {
     fn new(bundle: &Bundle, count: usize) -> Self {
         Self {
-            rails: Arc::clone(&bundle.rails),
+            links: Arc::clone(&bundle.links),
             config: bundle.config,
-            wholes: Vec::with_capacity(count),
+            operations: Vec::with_capacity(count),
             outgoing: Vec::new(),
             under_way: Vec::new(),
             fences: Vec::new(),
@@ -285,20 +289,20 @@ impl StripedBatch {
     }
 
     /// Cuts an operation if it is large, and finds a link for each piece.
-    fn accept(&mut self, whole: usize, operation: Operation, max: u64) {
+    fn accept(&mut self, index: usize, operation: Operation, max: u64) {
         let extent = operation.remote().extent;
         let len = extent.len();
-        if len > max && self.rails.are_there() {
+        if len > max && self.links.are_there() {
             let failed = Some(TransferError::TooLarge { len, max });
             let parts = Vec::new();
-            self.wholes.push(StripedOperation {
+            self.operations.push(StripedOperation {
                 extent,
                 missing: 0,
                 parts,
                 sums: Sums::None,
                 failed,
             });
-            self.finished.push_back(whole);
+            self.finished.push_back(index);
             return;
         }
         let sums = operation.sums();
@@ -306,38 +310,44 @@ impl StripedBatch {
         let results = |part: &Operation| (part.remote().extent.len(), Transferred::default());
         let results = parts.iter().map(results).collect();
         let missing = parts.len();
-        self.wholes.push(StripedOperation { extent, missing, parts: results, sums, failed: None });
+        self.operations.push(StripedOperation {
+            extent,
+            missing,
+            parts: results,
+            sums,
+            failed: None,
+        });
         for (place, operation) in parts.into_iter().enumerate() {
-            self.route(Part { whole, place, operation, attempts: 0 }, None);
+            self.route(Part { of: index, place, operation, attempts: 0 }, None);
         }
     }
 
-    fn route(&mut self, part: Part, not: Option<&Arc<Rail>>) {
-        let Some(rail) = self.rails.idlest(not) else {
+    fn route(&mut self, part: Part, not: Option<&Arc<Member>>) {
+        let Some(member) = self.links.least_loaded(not) else {
             let source = Arc::new(std::io::ErrorKind::NotConnected.into());
-            self.arrived(&part, Err(TransferError::LinkLost { source }));
+            self.finish_part(&part, Err(TransferError::LinkLost { source }));
             return;
         };
-        rail.under_way.fetch_add(part.bytes(), Ordering::Relaxed);
-        match self.outgoing.iter_mut().find(|(to, _)| Arc::ptr_eq(to, &rail)) {
+        member.under_way.fetch_add(part.bytes(), Ordering::Relaxed);
+        match self.outgoing.iter_mut().find(|(to, _)| Arc::ptr_eq(to, &member)) {
             Some((_, parts)) => parts.push(part),
-            None => self.outgoing.push((rail, vec![part])),
+            None => self.outgoing.push((member, vec![part])),
         }
     }
 
     /// Gives every piece that found a link to it.
     fn send(&mut self) {
-        for (rail, parts) in self.outgoing.drain(..) {
+        for (member, parts) in self.outgoing.drain(..) {
             // A large batch of large operations can have more pieces than one batch
             // of a link.
-            let max = rail.link.capabilities().max_batch.max(1);
+            let max = member.link.capabilities().max_batch.max(1);
             let mut parts = parts.into_iter().peekable();
             while parts.peek().is_some() {
                 let together: Vec<Part> = parts.by_ref().take(max).collect();
                 let operations = together.iter().map(|part| part.operation.clone()).collect();
-                let completions = rail.link.submit(operations);
+                let completions = member.link.submit(operations);
                 let parts = together.into_iter().map(Some).collect();
-                self.under_way.push(UnderWay { rail: Arc::clone(&rail), parts, completions });
+                self.under_way.push(UnderWay { member: Arc::clone(&member), parts, completions });
             }
         }
     }
@@ -353,41 +363,45 @@ impl StripedBatch {
                 Poll::Ready(None) => drop(self.under_way.swap_remove(at)),
                 Poll::Ready(Some((index, outcome))) => {
                     let part = batch.parts[index].take().expect("each piece completes once");
-                    batch.rail.under_way.fetch_sub(part.bytes(), Ordering::Relaxed);
-                    let rail = Arc::clone(&batch.rail);
-                    let again = part.attempts < self.config.reroutes;
+                    batch.member.under_way.fetch_sub(part.bytes(), Ordering::Relaxed);
+                    let member = Arc::clone(&batch.member);
+                    let may_retry = part.attempts < self.config.reroutes;
                     match outcome {
-                        Err(error) if error.is_retryable() && again && self.has_other(&rail) => {
-                            lost.push((part, rail));
+                        Err(error)
+                            if error.is_retryable() && may_retry && self.has_other(&member) =>
+                        {
+                            lost.push((part, member));
                         }
-                        outcome => self.arrived(&part, outcome),
+                        outcome => self.finish_part(&part, outcome),
                     }
                 }
             }
         }
-        for (mut part, rail) in lost {
+        for (mut part, member) in lost {
             part.attempts += 1;
-            self.again(part, rail);
+            self.retry(part, member);
         }
     }
 
-    /// Does a piece again that was lost with `rail`.
-    fn again(&mut self, part: Part, rail: Arc<Rail>) {
+    /// Does a piece again that was lost with `member`.
+    fn retry(&mut self, part: Part, member: Arc<Member>) {
         let is_read = part.operation.access() == Access::Read;
-        let Some(id) = rail.link.id().filter(|_| !is_read && !rail.is_fenced.load(Acquire)) else {
-            self.route(part, Some(&rail));
+        let Some(id) = member.link.id().filter(|_| !is_read && !member.is_fenced.load(Acquire))
+        else {
+            self.route(part, Some(&member));
             return;
         };
-        if let Some(fence) = self.fences.iter_mut().find(|fence| Arc::ptr_eq(&fence.lost, &rail)) {
+        if let Some(fence) = self.fences.iter_mut().find(|fence| Arc::ptr_eq(&fence.lost, &member))
+        {
             fence.parts.push(part);
             return;
         }
-        let Some(over) = self.rails.idlest(Some(&rail)) else {
-            self.route(part, Some(&rail));
+        let Some(over) = self.links.least_loaded(Some(&member)) else {
+            self.route(part, Some(&member));
             return;
         };
         let answer = over.link.fence(id);
-        self.fences.push(Fence { lost: rail, over, answer, attempts: 0, parts: vec![part] });
+        self.fences.push(Fence { lost: member, over, answer, attempts: 0, parts: vec![part] });
     }
 
     /// Lets writes go whose old link has ended.
@@ -409,7 +423,7 @@ impl StripedBatch {
                 }
                 Err(error) => {
                     fence.attempts += 1;
-                    let next = self.rails.idlest(Some(&fence.over));
+                    let next = self.links.least_loaded(Some(&fence.over));
                     let next = next.filter(|next| next.link.is_healthy());
                     let id = fence.lost.link.id();
                     match next.zip(id) {
@@ -420,7 +434,7 @@ impl StripedBatch {
                         }
                         _ => {
                             for part in &fence.parts {
-                                self.arrived(part, Err(error.clone()));
+                                self.finish_part(part, Err(error.clone()));
                             }
                         }
                     }
@@ -429,20 +443,20 @@ impl StripedBatch {
         }
     }
 
-    fn has_other(&self, rail: &Arc<Rail>) -> bool {
-        let rails = self.rails.rails.read();
-        rails.iter().any(|other| other.link.is_healthy() && !Arc::ptr_eq(other, rail))
+    fn has_other(&self, member: &Arc<Member>) -> bool {
+        let members = self.links.all.read();
+        members.iter().any(|other| other.link.is_healthy() && !Arc::ptr_eq(other, member))
     }
 
-    fn arrived(&mut self, part: &Part, outcome: Outcome) {
-        let whole = &mut self.wholes[part.whole];
+    fn finish_part(&mut self, part: &Part, outcome: Outcome) {
+        let operation = &mut self.operations[part.of];
         match outcome {
-            Ok(transferred) => whole.parts[part.place].1 = transferred,
-            Err(error) => whole.failed = whole.failed.take().or(Some(error)),
+            Ok(transferred) => operation.parts[part.place].1 = transferred,
+            Err(error) => operation.failed = operation.failed.take().or(Some(error)),
         }
-        whole.missing -= 1;
-        if whole.missing == 0 {
-            self.finished.push_back(part.whole);
+        operation.missing -= 1;
+        if operation.missing == 0 {
+            self.finished.push_back(part.of);
         }
     }
 }
@@ -451,7 +465,7 @@ impl Drive for StripedBatch {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Outcome)> {
         loop {
             if let Some(index) = self.finished.pop_front() {
-                return Poll::Ready((index, self.wholes[index].outcome()));
+                return Poll::Ready((index, self.operations[index].outcome()));
             }
             self.collect(cx);
             self.pass_fences(cx);
@@ -462,7 +476,7 @@ impl Drive for StripedBatch {
             self.send();
         }
         match self.finished.pop_front() {
-            Some(index) => Poll::Ready((index, self.wholes[index].outcome())),
+            Some(index) => Poll::Ready((index, self.operations[index].outcome())),
             None => Poll::Pending,
         }
     }
