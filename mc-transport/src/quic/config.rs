@@ -30,8 +30,8 @@ pub struct QuicConfig {
     pub advertise_host: Option<String>,
     /// The certificate of a node that accepts peers, and the authorities whose
     /// certificates they may show. It may be shared with other listeners. Files that
-    /// are renewed count from the next [`ServerTls::check`] on, which is left to
-    /// whoever made it.
+    /// are renewed count from the next [`ServerTls::check`] on, which its
+    /// owner calls.
     pub server: Option<Arc<ServerTls>>,
     /// Whether peers without a certificate are accepted: then every peer that has a region's
     /// key may use it. Default `false`.
@@ -49,8 +49,8 @@ pub struct QuicConfig {
     /// Time that a stream of operations may go without 64 KiB of progress, or the end
     /// of an operation, before the peer is given up. Default 10 s.
     pub stall_timeout: Duration,
-    /// Time after which a connection that hears nothing of the peer is lost.
-    /// Clients send a sign of life three times as often. Default 15 s, less than a NAT remembers a
+    /// Time after which a connection that receives nothing from the peer is lost.
+    /// Clients send a keep-alive three times as often. Default 15 s, less than a NAT remembers a
     /// mapping.
     pub idle_timeout: Duration,
     /// The largest operation, in bytes; the smaller limit of both sides counts.

@@ -14,7 +14,7 @@ use super::clock::Clock;
 use super::fault::{broken, disconnected};
 use super::flow::{FlowError, Inflow, Outflow};
 use super::link::{Order, Request, Shared};
-use super::parts::Outlet;
+use super::parts::Completer;
 use crate::access::Access;
 use crate::completion::Transferred;
 use crate::error::{ProtocolViolation, TransferError};
@@ -53,10 +53,10 @@ struct Awaited {
     /// Bytes that the answer brings.
     len: u64,
     into: Pieces<MemorySlice>,
-    whole: Extent,
+    extent: Extent,
     access: Access,
     checksum: Summed,
-    outlet: Outlet,
+    completer: Completer,
 }
 
 /// Where the checksum of an operation comes from.
@@ -92,7 +92,7 @@ impl Exchange {
         let link = Arc::clone(&self.link);
         let (lane, limits) = (&link.lanes[self.lane], &link.limits);
         let slot = lane.slots.acquire().await;
-        let _slot = slot.expect("nobody closes the semaphore");
+        let _slot = slot.expect("the semaphore is never closed");
         // Waiting for others of this node is no fault of the peer.
         let clock = Clock::new(limits.stall_timeout);
         let exchange = async {
@@ -134,7 +134,7 @@ impl Awaited {
         let outcome = outcome.map(|()| self.checksum.finish());
         // As above.
         drop(self.into);
-        self.outlet.complete(outcome);
+        self.completer.complete(outcome);
     }
 }
 
@@ -150,10 +150,10 @@ impl Summed {
 
 /// The two ends of an operation: what is sent, and what is waited for.
 fn prepare(id: u32, order: Order) -> (Outgoing, Awaited) {
-    let Order { request, whole, outlet } = order;
+    let Order { request, extent, completer } = order;
     let operation = match request {
         Request::Operation(operation) => operation,
-        Request::Fence(lost) => return prepare_fence(id, lost, whole, outlet),
+        Request::Fence(lost) => return prepare_fence(id, lost, extent, completer),
     };
     let (remote, access) = (operation.remote(), operation.access());
     let (offset, requested) = (remote.extent.offset(), remote.extent.len());
@@ -169,21 +169,26 @@ fn prepare(id: u32, order: Order) -> (Outgoing, Awaited) {
         None => (None, Summed::No),
         Some(summing) if access == Access::Read => (None, Summed::Received(summing)),
         Some(summing) => {
-            let place = Arc::default();
-            (Some((summing, Arc::clone(&place))), Summed::Sent(place))
+            let sums = Arc::default();
+            (Some((summing, Arc::clone(&sums))), Summed::Sent(sums))
         }
     };
     let outgoing = Outgoing { header, ticket, from, summing };
-    (outgoing, Awaited { id, len, into, whole, access, checksum, outlet })
+    (outgoing, Awaited { id, len, into, extent, access, checksum, completer })
 }
 
-fn prepare_fence(id: u32, lost: LinkId, whole: Extent, outlet: Outlet) -> (Outgoing, Awaited) {
+fn prepare_fence(
+    id: u32,
+    lost: LinkId,
+    extent: Extent,
+    completer: Completer,
+) -> (Outgoing, Awaited) {
     let key = RemoteKey::from_bytes(lost.to_bytes());
     let (opcode, has_ticket) = (Opcode::Fence, false);
     let header = RequestHeader { opcode, has_ticket, id, key, offset: 0, len: 0 };
     let outgoing = Outgoing { header, ticket: None, from: Vec::new().into(), summing: None };
     let (into, access) = (Vec::new().into(), Access::Write);
-    (outgoing, Awaited { id, len: 0, into, whole, access, checksum: Summed::No, outlet })
+    (outgoing, Awaited { id, len: 0, into, extent, access, checksum: Summed::No, completer })
 }
 
 /// The cause that ends an exchange early.
@@ -220,9 +225,9 @@ async fn send_all(
             flow.payload(source, digest).await?;
         }
         drop(from);
-        if let Some((digest, place)) = summing {
-            // No other code fills this place.
-            let _ = place.set(digest.finish());
+        if let Some((digest, sums)) = summing {
+            // No other code sets these.
+            let _ = sums.set(digest.finish());
         }
         sent.fetch_add(1, Ordering::Relaxed);
     }
@@ -293,7 +298,7 @@ async fn receive(
 
 /// The outcome that an answer means for its operation.
 fn outcome_of(status: Status, due: &Awaited) -> Result<Result<(), TransferError>, Fault> {
-    let (offset, len) = (due.whole.offset(), due.whole.len());
+    let (offset, len) = (due.extent.offset(), due.extent.len());
     Ok(match status {
         Status::Done => Ok(()),
         Status::KeyRefused => Err(TransferError::KeyRefused),

@@ -1,7 +1,7 @@
 //! The side that reaches out: spreads operations over connections and streams.
 //!
 //! A large operation has a stream of its own, and is cut when there are several
-//! connections; small ones share a stream. What goes wrong on a stream is the end of
+//! connections; small ones share a stream. An error on a stream is the end of
 //! the link, since a peer that breaks its word once is not asked again.
 
 use std::fmt;
@@ -20,7 +20,7 @@ use tracing::debug;
 
 use super::exchange::Exchange;
 use super::fault::{CLOSED, MALFORMED, STALLED, disconnected};
-use super::parts::{Outlet, outlets};
+use super::parts::{Completer, completers};
 use super::tuning::STREAMS;
 use crate::completion::Completions;
 use crate::error::TransferError;
@@ -34,10 +34,10 @@ use crate::transport::{Capabilities, Link, MAX_BATCH};
 const LARGE: u64 = 128 << 10;
 
 /// Bytes of small operations that share a stream.
-const LOT_BYTES: u64 = 512 << 10;
+const GROUP_BYTES: u64 = 512 << 10;
 
 /// Operations that share a stream.
-const LOT_OPERATIONS: usize = 256;
+const GROUP_OPERATIONS: usize = 256;
 
 /// From this size on an operation is cut when there are several connections.
 const STRIPED: u64 = 4 << 20;
@@ -82,8 +82,8 @@ pub(super) struct Limits {
 pub(super) struct Order {
     pub(super) request: Request,
     /// The request, for errors that name it.
-    pub(super) whole: Extent,
-    pub(super) outlet: Outlet,
+    pub(super) extent: Extent,
+    pub(super) completer: Completer,
 }
 
 /// A request to the server.
@@ -134,30 +134,31 @@ impl Link for QuicLink {
         }
         let max = self.shared.limits.max_operation;
         let (to_complete, completions) = Completions::pending(len);
-        let mut lot = Lot::default();
+        let mut group = Group::default();
         for (operation, completion) in batch.into_iter().zip(to_complete) {
             if let Err(refused) = check(&operation, max) {
                 completion.complete(Err(refused));
                 continue;
             }
-            let whole = operation.remote().extent;
+            let extent = operation.remote().extent;
             let lanes = self.shared.lanes.len() as u64;
-            if lanes == 1 || whole.len() < STRIPED {
-                let outlet = Outlet::Whole(completion);
+            if lanes == 1 || extent.len() < STRIPED {
+                let completer = Completer::Operation(completion);
                 let request = Request::Operation(operation);
-                self.shared.collect(&mut lot, Order { request, whole, outlet });
+                self.shared.collect(&mut group, Order { request, extent, completer });
                 continue;
             }
             // At checkpoints, so that checksums of the parts' fronts are those of the whole's.
             let sums = operation.sums();
-            let parts = operation.split(whole.len().div_ceil(lanes).next_multiple_of(CHECKPOINT));
+            let parts = operation.split(extent.len().div_ceil(lanes).next_multiple_of(CHECKPOINT));
             let lens = parts.iter().map(|part| part.remote().extent.len()).collect();
-            for (operation, outlet) in parts.into_iter().zip(outlets(completion, lens, sums)) {
+            for (operation, completer) in parts.into_iter().zip(completers(completion, lens, sums))
+            {
                 let request = Request::Operation(operation);
-                self.shared.collect(&mut lot, Order { request, whole, outlet });
+                self.shared.collect(&mut group, Order { request, extent, completer });
             }
         }
-        self.shared.dispatch(lot);
+        self.shared.dispatch(group);
         completions
     }
 
@@ -167,10 +168,10 @@ impl Link for QuicLink {
 
     fn fence(&self, lost: LinkId) -> Completions {
         let (mut to_complete, completions) = Completions::pending(1);
-        let outlet = Outlet::Whole(to_complete.next().expect("there is one to complete"));
-        let whole = Extent::new(0, 0).expect("nothing does not overflow");
-        let order = Order { request: Request::Fence(lost), whole, outlet };
-        self.shared.dispatch(Lot { orders: vec![order], bytes: 0 });
+        let completer = Completer::Operation(to_complete.next().expect("there is one to complete"));
+        let extent = Extent::new(0, 0).expect("nothing does not overflow");
+        let order = Order { request: Request::Fence(lost), extent, completer };
+        self.shared.dispatch(Group { orders: vec![order], bytes: 0 });
         completions
     }
 
@@ -209,39 +210,39 @@ fn check(operation: &Operation, max: u64) -> Result<(), TransferError> {
 
 /// Small operations that are to share a stream.
 #[derive(Default)]
-struct Lot {
+struct Group {
     orders: Vec<Order>,
     bytes: u64,
 }
 
 impl Shared {
     /// Sends `order` off with others, or alone.
-    fn collect(self: &Arc<Self>, lot: &mut Lot, order: Order) {
+    fn collect(self: &Arc<Self>, group: &mut Group, order: Order) {
         let bytes = match &order.request {
             Request::Operation(operation) => operation.remote().extent.len(),
             Request::Fence(_) => 0,
         };
         if bytes >= LARGE {
-            self.dispatch(Lot { orders: vec![order], bytes });
+            self.dispatch(Group { orders: vec![order], bytes });
             return;
         }
-        lot.orders.push(order);
-        lot.bytes += bytes;
-        if lot.bytes >= LOT_BYTES || lot.orders.len() >= LOT_OPERATIONS {
-            self.dispatch(std::mem::take(lot));
+        group.orders.push(order);
+        group.bytes += bytes;
+        if group.bytes >= GROUP_BYTES || group.orders.len() >= GROUP_OPERATIONS {
+            self.dispatch(std::mem::take(group));
         }
     }
 
     /// Sends the operations off over the connection with the least to do.
-    fn dispatch(self: &Arc<Self>, lot: Lot) {
-        if lot.orders.is_empty() {
+    fn dispatch(self: &Arc<Self>, group: Group) {
+        if group.orders.is_empty() {
             return;
         }
         let load = |&lane: &usize| self.lanes[lane].load.load(Ordering::Relaxed);
         let lane = (0..self.lanes.len()).min_by_key(load).expect("a link has a connection");
-        let weight = lot.bytes + OPERATION_WEIGHT * lot.orders.len() as u64;
+        let weight = group.bytes + OPERATION_WEIGHT * group.orders.len() as u64;
         self.lanes[lane].load.fetch_add(weight, Ordering::Relaxed);
-        let exchange = Exchange::new(Arc::clone(self), lane, weight, lot.orders);
+        let exchange = Exchange::new(Arc::clone(self), lane, weight, group.orders);
         // Whatever happens to the exchange, its operations are completed.
         match self.tasks.upgrade() {
             Some(tasks) if self.healthy.load(Ordering::Acquire) => {

@@ -54,8 +54,8 @@ use crate::transport::{PeerConnections, Transport};
 
 const SCHEME: &str = "quic";
 
-/// Time for the peers of a node that ends to take note. It tells them once; those that do
-/// not hear it find out by themselves.
+/// How long a node that ends waits for its peers to receive the end of their connections, which
+/// is sent once; the others notice by their idle timeout.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A node that moves bytes over QUIC.
@@ -206,8 +206,8 @@ impl QuicTransport {
     }
 
     /// Moves the connections to peers that are reached over the version of IP of
-    /// `local` to this address, and those to come; port 0 takes a free one. What is
-    /// under way goes on from there, if the peers allow it. The address where it is now.
+    /// `local` to this address, and those to come; port 0 takes a free one. Operations
+    /// under way continue from there, if the peers allow it. Returns the new address.
     ///
     /// # Errors
     /// [`RebindError`] when the system does not give the address; everything stays

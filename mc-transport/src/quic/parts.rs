@@ -10,15 +10,15 @@ use crate::operation::Sums;
 use crate::slice_sums::joined;
 
 /// Where the outcome of an operation goes, or of a part of one.
-pub(super) enum Outlet {
-    Whole(Completion),
+pub(super) enum Completer {
+    Operation(Completion),
     Part(Part),
 }
 
-impl Outlet {
+impl Completer {
     pub(super) fn complete(self, outcome: Outcome) {
         match self {
-            Self::Whole(completion) => completion.complete(outcome),
+            Self::Operation(completion) => completion.complete(outcome),
             Self::Part(part) => part.complete(outcome),
         }
     }
@@ -27,12 +27,12 @@ impl Outlet {
 /// One of the parts of an operation. When it is dropped it fails.
 pub(super) struct Part {
     /// `None` once it is complete.
-    joint: Option<Arc<Mutex<Joint>>>,
+    split: Option<Arc<Mutex<SplitOperation>>>,
     index: usize,
 }
 
 /// The state of an operation that was cut.
-struct Joint {
+struct SplitOperation {
     missing: usize,
     /// Bytes and result of each part, in order.
     parts: Vec<(u64, Transferred)>,
@@ -44,55 +44,55 @@ struct Joint {
     completion: Option<Completion>,
 }
 
-/// Outlets for parts of the given lengths, in the order of their bytes, of one
+/// Completers for parts of the given lengths, in the order of their bytes, of one
 /// operation. It is complete when every one of them is, so that its memory is left
 /// alone by then.
-pub(super) fn outlets(
+pub(super) fn completers(
     completion: Completion,
     lens: Vec<u64>,
     sums: Sums,
-) -> impl Iterator<Item = Outlet> {
+) -> impl Iterator<Item = Completer> {
     let missing = lens.len();
     let parts = lens.into_iter().map(|len| (len, Transferred::default())).collect();
-    let joint = Joint { missing, parts, sums, error: None, completion: Some(completion) };
-    let joint = Arc::new(Mutex::new(joint));
-    (0..missing).map(move |index| Outlet::Part(Part { joint: Some(Arc::clone(&joint)), index }))
+    let split = SplitOperation { missing, parts, sums, error: None, completion: Some(completion) };
+    let split = Arc::new(Mutex::new(split));
+    (0..missing).map(move |index| Completer::Part(Part { split: Some(Arc::clone(&split)), index }))
 }
 
 impl Part {
     fn complete(mut self, outcome: Outcome) {
-        if let Some(joint) = self.joint.take() {
-            finish(&joint, self.index, outcome);
+        if let Some(split) = self.split.take() {
+            finish(&split, self.index, outcome);
         }
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        if let Some(joint) = self.joint.take() {
-            finish(&joint, self.index, Err(TransferError::Closed));
+        if let Some(split) = self.split.take() {
+            finish(&split, self.index, Err(TransferError::Closed));
         }
     }
 }
 
-fn finish(joint: &Mutex<Joint>, index: usize, outcome: Outcome) {
-    let mut joint = joint.lock();
+fn finish(split: &Mutex<SplitOperation>, index: usize, outcome: Outcome) {
+    let mut split = split.lock();
     match outcome {
-        Ok(transferred) => joint.parts[index].1 = transferred,
+        Ok(transferred) => split.parts[index].1 = transferred,
         Err(error) => {
-            joint.error.get_or_insert(error);
+            split.error.get_or_insert(error);
         }
     }
-    joint.missing -= 1;
-    if joint.missing > 0 {
+    split.missing -= 1;
+    if split.missing > 0 {
         return;
     }
-    let outcome = match joint.error.take() {
+    let outcome = match split.error.take() {
         Some(error) => Err(error),
-        None => Ok(joined(&joint.parts, joint.sums)),
+        None => Ok(joined(&split.parts, split.sums)),
     };
-    let completion = joint.completion.take();
-    drop(joint);
+    let completion = split.completion.take();
+    drop(split);
     if let Some(completion) = completion {
         completion.complete(outcome);
     }
@@ -104,10 +104,10 @@ mod tests {
     use crate::checksum::checksum;
     use crate::completion::Completions;
 
-    fn cut(lens: &[u64]) -> (Vec<Option<Outlet>>, Completions) {
+    fn cut(lens: &[u64]) -> (Vec<Option<Completer>>, Completions) {
         let (mut to_complete, completions) = Completions::pending(1);
         let completion = to_complete.next().expect("there is one");
-        (outlets(completion, lens.to_vec(), Sums::Whole).map(Some).collect(), completions)
+        (completers(completion, lens.to_vec(), Sums::Whole).map(Some).collect(), completions)
     }
 
     #[tokio::test]

@@ -27,7 +27,7 @@ struct State {
 }
 
 impl State {
-    fn place(&mut self, peer: SocketAddr) -> &mut Option<Endpoint> {
+    fn slot(&mut self, peer: SocketAddr) -> &mut Option<Endpoint> {
         if peer.is_ipv4() { &mut self.v4 } else { &mut self.v6 }
     }
 }
@@ -60,8 +60,8 @@ impl Sockets {
         if state.closed {
             return Ok(None);
         }
-        let place = state.place(peer);
-        if let Some(endpoint) = place {
+        let slot = state.slot(peer);
+        if let Some(endpoint) = slot {
             return Ok(Some(endpoint.clone()));
         }
         let any: SocketAddr = match peer {
@@ -69,7 +69,7 @@ impl Sockets {
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         let endpoint = open(&self.runtime, any, tuning::endpoint(&self.config), None)?;
-        *place = Some(endpoint.clone());
+        *slot = Some(endpoint.clone());
         Ok(Some(endpoint))
     }
 
@@ -81,8 +81,8 @@ impl Sockets {
         if state.closed {
             return Err(RebindError::Closed);
         }
-        let place = state.place(address);
-        if let Some(endpoint) = place {
+        let slot = state.slot(address);
+        if let Some(endpoint) = slot {
             let socket = tuning::bind(address).map_err(failed)?;
             let _context = self.runtime.enter();
             endpoint.rebind(socket).map_err(failed)?;
@@ -91,7 +91,7 @@ impl Sockets {
         let endpoint = open(&self.runtime, address, tuning::endpoint(&self.config), None);
         let endpoint = endpoint.map_err(failed)?;
         let bound = endpoint.local_addr().map_err(failed)?;
-        *place = Some(endpoint);
+        *slot = Some(endpoint);
         Ok(bound)
     }
 

@@ -56,13 +56,13 @@ pub(super) struct Frame {
 struct SummedPayload {
     digest: Box<Summing>,
     /// Where they go when all is sent or encrypted.
-    place: Arc<OnceLock<Transferred>>,
+    sums: Arc<OnceLock<Transferred>>,
 }
 
 impl SummedPayload {
     fn finish(self) {
-        // No other code fills this place.
-        let _ = self.place.set(self.digest.finish());
+        // No other code sets these.
+        let _ = self.sums.set(self.digest.finish());
     }
 }
 
@@ -121,14 +121,10 @@ impl Frame {
         Self { _stage: Some(stage), ..frame }
     }
 
-    /// The same, with the payload's checksums put in `place` once all of it is sent, or, on its
+    /// The same, with the payload's checksums put in `sums` once all of it is sent, or, on its
     /// way through TLS, encrypted.
-    pub(super) fn summed(
-        mut self,
-        digest: Box<Summing>,
-        place: Arc<OnceLock<Transferred>>,
-    ) -> Self {
-        self.summed = Some(SummedPayload { digest, place });
+    pub(super) fn summed(mut self, digest: Box<Summing>, sums: Arc<OnceLock<Transferred>>) -> Self {
+        self.summed = Some(SummedPayload { digest, sums });
         self
     }
 

@@ -373,10 +373,10 @@ impl Channel {
     /// Returns whether the checksum of an operation that was answered is there. A write may be
     /// answered while the last of its bytes are being summed; this waits for that.
     pub(super) fn is_summed(&self, checksum: &Summed) -> bool {
-        let Summed::Sent(place) = checksum else { return true };
-        place.get().is_some() || {
+        let Summed::Sent(sums) = checksum else { return true };
+        sums.get().is_some() || {
             drop(self.sending.lock());
-            place.get().is_some()
+            sums.get().is_some()
         }
     }
 
@@ -428,8 +428,8 @@ impl Outbox {
             None => (frame, Summed::No),
             Some(summing) if access == Access::Read => (frame, Summed::Received(summing)),
             Some(summing) => {
-                let place = Arc::default();
-                (frame.summed(summing, Arc::clone(&place)), Summed::Sent(place))
+                let sums = Arc::default();
+                (frame.summed(summing, Arc::clone(&sums)), Summed::Sent(sums))
             }
         };
         self.frames.push(frame);
