@@ -10,18 +10,18 @@ use http_body::Body;
 
 use crate::page::Page;
 
-/// The request with all of its body, which has at most `max` bytes and is there in time; or what
-/// to answer instead.
+/// Returns the request with all of its body; the page that refuses it when the body exceeds `max`
+/// bytes or does not arrive in time.
 pub(crate) async fn whole<B>(
     request: Request<B>,
     max: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Request<Bytes>, Page>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let (head, body) = request.into_parts();
-    let body = tokio::time::timeout(patience, collect(body, max)).await;
+    let body = tokio::time::timeout(timeout, collect(body, max)).await;
     let body = body.unwrap_or_else(|_| {
         Err(Page::text("the body took too long\n").status(StatusCode::REQUEST_TIMEOUT))
     })?;

@@ -102,10 +102,10 @@ impl Clients {
         client: ClientId,
         id: SegmentId,
         now: Time,
-        patience: Duration,
+        timeout: Duration,
     ) {
         self.known.entry(client).or_insert(ClientRecord { since: now, away: true, look_at: now });
-        self.give_up_at(id, now + patience);
+        self.give_up_at(id, now + timeout);
     }
 
     fn forget(&mut self, client: ClientId) {

@@ -107,7 +107,7 @@ struct Journal(Arc<Mutex<Told>>);
 struct Told {
     /// Objects, and whether each is readable.
     objects: BTreeMap<(String, Generation), bool>,
-    /// Space without an owner that somebody may still be writing to or reading from.
+    /// Space without an owner that a writer or a reader may still be using.
     kept: Vec<(SegmentId, Extent)>,
 }
 
@@ -416,7 +416,7 @@ fn check_the_end(world: &World) {
         (keys, told.kept.iter().map(|(_, extent)| extent.len()).sum::<u64>())
     };
     assert_eq!(told, listed, "who only heard the effects knows the same");
-    // Whoever copied what was lost or replaced meanwhile has its time to write there.
+    // The client of a copy whose source was lost or replaced has its time to write there.
     assert_eq!(report.used, used + kept, "every byte in use belongs to something");
     let end = Time::from_millis(u64::MAX - 1);
     for slot in 0..SEGMENTS {

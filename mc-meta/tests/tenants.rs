@@ -89,7 +89,7 @@ fn what_is_read_is_looked_at_once_for_each_time() {
     for n in 0..2000 {
         assert!(put(&master, at(0), "a", &n.to_string(), 1));
     }
-    // All but one are read, so whoever looks for a victim meets many that are not.
+    // All but one are being read, so the search for a victim meets many protected objects.
     for n in 0..1999 {
         let text = n.to_string();
         let stored = tenant("a").scoped(KeyRef::new(&text).unwrap()).unwrap();

@@ -1,6 +1,6 @@
 //! Puts, upserts, reads and removals in any order, on so little memory that they evict
-//! and write over each other: no space is granted that somebody may still use, and
-//! nobody reads anything but the value that was written last.
+//! and write over each other: no space is granted that may still be in use, and
+//! every read returns the value that was written last.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -98,7 +98,7 @@ enum Use {
     Read,
 }
 
-/// Space that somebody may use until then, in one mounting of a segment.
+/// Space that may be in use until then, in one mounting of a segment.
 #[derive(Clone, Copy, Debug)]
 struct InUse {
     mounting: u128,
@@ -180,7 +180,7 @@ impl World {
         self.mounted.insert(number, id);
     }
 
-    /// Checks that nobody uses space that is granted.
+    /// Checks that granted space is not in use.
     fn granted(&mut self, grant: &PutGrant) {
         for Placement { segment, extent } in &grant.placements {
             let mounting = segment.spec().id.as_u128();
@@ -248,7 +248,7 @@ impl World {
             }
             Ok(()) => {
                 let again = self.value.get(&at) == Some(&generation);
-                assert!(newest || again, "nobody ends what was preempted");
+                assert!(newest || again, "a preempted put cannot be ended");
                 self.written(generation);
                 self.value.insert(at, generation);
             }
@@ -279,7 +279,7 @@ impl World {
         }
     }
 
-    /// Somebody reads there until the lease ends.
+    /// A reader uses the space until its lease ends.
     fn reads(&mut self, placements: Placements) {
         for Placement { segment, extent } in placements {
             let mounting = segment.spec().id.as_u128();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use common::raw::Raw;
-use common::{PATIENCE, master, segment};
+use common::{DEADLINE, master, segment};
 use mc_meta::{Master, MasterConfig};
 use mc_rpc::frame::{self, Hello, Kind};
 use mc_rpc::{
@@ -153,7 +153,7 @@ async fn a_list_that_changes_holds_without_a_restart() {
     assert!(connect(&server, old, "").await.is_ok());
     std::fs::write(&path, "token:another-0123456789abcdef reader").unwrap();
     let is_refused = async || connect(&server, old, "").await.is_err();
-    eventually_async(PATIENCE, "the old token is refused", is_refused).await;
+    eventually_async(DEADLINE, "the old token is refused", is_refused).await;
     assert!(connect(&server, "another-0123456789abcdef", "").await.is_ok());
     server.shutdown().await;
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
 use common::raw::Raw;
-use common::{PATIENCE, connect, connect_with, key, master, serve};
+use common::{DEADLINE, connect, connect_with, key, master, serve};
 use mc_rpc::frame::{self, Hello, Kind};
 use mc_rpc::{ClientConfig, MasterClient, Method, ServerConfig, ServerHandle, blocking};
 use mc_testkit::{Input, Program, eventually, eventually_blocking, role};
@@ -112,7 +112,7 @@ async fn is_served_through(how: Flood) {
         };
         let good = async {
             let full = || come.load(Ordering::Relaxed) >= 2 * PLACES;
-            eventually(PATIENCE, "all places are taken", full).await;
+            eventually(DEADLINE, "all places are taken", full).await;
             let attacked = p99(&before).await;
             for _ in 0..20 {
                 let new = connect_with(&server, config.clone()).await;
@@ -242,7 +242,7 @@ async fn a_client_that_yielded_notices_nothing() {
         held.push(flood(&server, Flood::OneCall).await.unwrap());
     }
     let yielded = || server.metrics().yielded >= 2 * PLACES as u64;
-    eventually(PATIENCE, "idle connections yield", yielded).await;
+    eventually(DEADLINE, "idle connections yield", yielded).await;
     assert!(!asynchronous.exist(key("k")).await.unwrap());
     assert!(!stubborn.exist(key("k")).await.unwrap());
     tokio::task::spawn_blocking(move || assert!(!waiting.exist(key("k")).unwrap())).await.unwrap();
@@ -284,7 +284,7 @@ fn a_blocking_client_at_rest_holds_few_connections() {
             });
         }
     });
-    eventually_blocking(PATIENCE, "few connections are open", || {
+    eventually_blocking(DEADLINE, "few connections are open", || {
         let open = server.metrics().connections;
         if open <= 16 { Ok(()) } else { Err(open) }
     });
@@ -309,7 +309,7 @@ fn ten_thousand_clients_have_room() {
     }
     // This test in a process of its own, as the server.
     let command = &mut role::command("ten_thousand_clients_have_room", "server");
-    let mut process = Program::start(PATIENCE, command, Input::Open);
+    let mut process = Program::start(DEADLINE, command, Input::Open);
     let addr = process.hear();
     runtime.block_on(async {
         let mut clients = Vec::with_capacity(count);

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{ME, PATIENCE, key, master, segment, serve, serve_at};
+use common::{DEADLINE, ME, key, master, segment, serve, serve_at};
 use fake::{accept, accept_timed, listen, refuse};
 use mc_meta::{ClientStatus, LateWrites, ListCursor, Master, PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::blocking::{MasterClient, in_place};
@@ -39,7 +39,7 @@ fn quick() -> ClientConfig {
 
 fn patient() -> ClientConfig {
     let mut config = quick();
-    config.call_timeout = PATIENCE;
+    config.call_timeout = DEADLINE;
     config
 }
 
@@ -169,7 +169,7 @@ fn a_restarted_master_costs_no_call() {
     // The call finds the connection gone, before it is sent or after, then nobody at the
     // address.
     let is_lost = || client.metrics().connections_lost > 0;
-    eventually_blocking(PATIENCE, "the connection is lost", is_lost);
+    eventually_blocking(DEADLINE, "the connection is lost", is_lost);
     let server = runtime.block_on(serve_at(&addr, &master, ServerConfig::default()));
     assert!(!caller.join().unwrap().unwrap());
     let metrics = client.metrics();
@@ -273,7 +273,7 @@ fn silence_ends_a_call_and_its_connection() {
         let error = client.exist(key("k")).unwrap_err();
         assert!(matches!(error, RpcError::TimedOut { .. }), "{error}");
         assert!(begin.elapsed() >= Duration::from_millis(300));
-        assert!(begin.elapsed() < PATIENCE);
+        assert!(begin.elapsed() < DEADLINE);
     }
     assert!(client.exist(key("k")).unwrap());
     fake.join().unwrap();
@@ -304,7 +304,7 @@ fn answers_in_pieces_and_long_ones() {
         for byte in header.encode().iter().chain(b"\x10\x01") {
             master.stream.write_all(&[*byte]).unwrap();
         }
-        // A field that nobody knows, of a mebibyte.
+        // An unknown field of a mebibyte.
         let mut long = b"\x10\x01\xfa\x3f\x80\x80\x40".to_vec();
         long.resize(long.len() + (1 << 20), 7);
         master.answer(&long);
@@ -397,7 +397,7 @@ fn callers_beyond_the_pool_wait_and_give_up() {
     let fake = thread::spawn(move || {
         let mut first = accept(&listener);
         first.frame();
-        // Nobody else connects meanwhile.
+        // No other client connects meanwhile.
         first.closed();
     });
     let callers: Vec<_> = (0..2)
@@ -507,8 +507,8 @@ fn the_longest_and_shortest_times_are_good() {
         config.keepalive = time;
         config.min_backoff = time;
         config.max_backoff = time;
-        config.call_timeout = time.max(PATIENCE);
-        config.connect_timeout = time.max(PATIENCE);
+        config.call_timeout = time.max(DEADLINE);
+        config.connect_timeout = time.max(DEADLINE);
         let fake = thread::spawn(move || {
             accept(&listener);
             accept(&listener).answer(b"\x10\x01");
@@ -581,7 +581,7 @@ fn whoever_calls_in_place_may_give_up() {
             assert!(matches!(call, Poll::Ready(Err(RpcError::Unreachable { .. }))));
         },
     );
-    assert!(begin.elapsed() < PATIENCE / 2, "it was not to try again");
+    assert!(begin.elapsed() < DEADLINE / 2, "it was not to try again");
     let client = mc_rpc::MasterClient::lazy("127.0.0.1:1", quick());
     let begin = Instant::now();
     in_place(|| true, || assert!(poll_in_place(|| false, client.exist(key("a"))).is_ready()));

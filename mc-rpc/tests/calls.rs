@@ -175,7 +175,7 @@ async fn a_put_is_ended_by_who_began_it_and_by_nobody_else() {
     let config = ReplicateConfig::default();
     let start = PutStart { key: key("k"), slice_lengths: &[100], config: &config };
     let grant = client.put_start(ME, &start).await.unwrap();
-    // Everything that anybody can learn of the put.
+    // All that other clients can learn of the put.
     let shown = client.describe(key("k")).await.unwrap();
     assert_eq!((shown.owner, shown.generation), (ME, grant.handle.generation));
     let token = PutToken::from_u64(grant.handle.token.as_u64() ^ 1);

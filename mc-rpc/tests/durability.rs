@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use common::raw::Raw;
-use common::{ME, PATIENCE, connect, connect_with, key, segment};
+use common::{DEADLINE, ME, connect, connect_with, key, segment};
 use mc_meta::{Effect, EffectSink, Master, MasterConfig, PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::frame::{FrameHeader, Hello, Kind, TOKEN_LEN};
 use mc_rpc::proto::{PutStartRequest, RemoveByRegexRequest};
@@ -41,7 +41,7 @@ impl Journal {
     /// Waits until it has heard of so many effects.
     async fn hears(&self, effects: u64) {
         let what = format!("{effects} effects are heard of");
-        eventually(PATIENCE, what, || self.heard() >= effects).await;
+        eventually(DEADLINE, what, || self.heard() >= effects).await;
     }
 }
 
@@ -130,15 +130,15 @@ async fn an_answer_waits_until_it_is_durable_and_holds_up_no_other() {
     );
     waits(&mut begin).await;
     world.advance(world.journal.heard());
-    let grant = timeout(PATIENCE, begin).await.unwrap().unwrap();
+    let grant = timeout(DEADLINE, begin).await.unwrap().unwrap();
     let end = PutEnd { key: key("a"), handle: grant.handle, checksums: &[], prefixes: &[] };
     let mut ended = Box::pin(client.put_end(ME, &end));
     waits(&mut ended).await;
     world.advance(world.journal.heard());
-    timeout(PATIENCE, ended).await.unwrap().unwrap();
+    timeout(DEADLINE, ended).await.unwrap().unwrap();
     // What is durable already is answered at once.
     world.advance(1000);
-    timeout(PATIENCE, client.remove(key("a"), true)).await.unwrap().unwrap();
+    timeout(DEADLINE, client.remove(key("a"), true)).await.unwrap().unwrap();
     assert_eq!(world.server.metrics().not_durable, 0);
     world.server.shutdown().await;
 }
@@ -246,7 +246,7 @@ async fn a_call_that_takes_long_waits_beside_the_others() {
     world.advance(1000);
     waits(&mut begin).await;
     world.advance(1001);
-    let grants = timeout(PATIENCE, begin).await.unwrap().unwrap();
+    let grants = timeout(DEADLINE, begin).await.unwrap().unwrap();
     assert!(grants.iter().all(Result::is_ok));
     world.server.shutdown().await;
 }
@@ -292,7 +292,7 @@ async fn a_shutdown_waits_for_what_becomes_durable_and_ends_without_the_rest() {
             assert_eq!(raw.reply().await.0, 1);
         }
         assert_eq!(raw.frame().await, None);
-        timeout(PATIENCE, stopping).await.unwrap().unwrap();
+        timeout(DEADLINE, stopping).await.unwrap().unwrap();
     }
 }
 
@@ -359,7 +359,7 @@ mod grpc {
         assert_eq!(refused.code(), Code::NotFound);
         waits(&mut begun).await;
         world.advance(world.journal.heard());
-        timeout(PATIENCE, begun).await.unwrap().unwrap();
+        timeout(DEADLINE, begun).await.unwrap().unwrap();
         world.server.shutdown().await;
     }
 

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{ME, PATIENCE, key, master, segment, serve};
+use common::{DEADLINE, ME, key, master, segment, serve};
 use mc_rpc::tls::{ClientAuth, ClientTls, Protocol, ServerTls, TlsFiles};
 use mc_rpc::{ClientConfig, MasterClient, RpcError, ServerConfig, ServerHandle, blocking};
 use mc_types::ErrorCode;
@@ -61,7 +61,7 @@ impl Files {
 
 fn with(tls: Option<ClientTls>) -> ClientConfig {
     let mut config = ClientConfig::default();
-    config.call_timeout = PATIENCE;
+    config.call_timeout = DEADLINE;
     config.tls = tls;
     config
 }
@@ -207,13 +207,13 @@ async fn calls_over_grpc_go_encrypted_too() {
         }
     };
     let exist = ExistKeyRequest { key: "k".into() }.encode_to_vec();
-    let asked = tokio::time::timeout(PATIENCE, ask("ExistKey", exist)).await.unwrap();
+    let asked = tokio::time::timeout(DEADLINE, ask("ExistKey", exist)).await.unwrap();
     let (status, mut message) = asked.unwrap();
     message.advance(5);
     assert_eq!((&*status, &message[..]), ("0", &b""[..]));
     // A reader is no administrator (7 is PERMISSION_DENIED).
     let report = ClusterReportRequest {}.encode_to_vec();
-    let asked = tokio::time::timeout(PATIENCE, ask("ClusterReport", report)).await.unwrap();
+    let asked = tokio::time::timeout(DEADLINE, ask("ClusterReport", report)).await.unwrap();
     assert_eq!(asked.unwrap().0, "7");
     driving.abort();
     server.shutdown().await;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{ME, PATIENCE, connect, key, master, segment, serve};
+use common::{DEADLINE, ME, connect, key, master, segment, serve};
 use futures_util::{StreamExt, stream};
 use http::uri::PathAndQuery;
 use mc_rpc::proto::{
@@ -247,7 +247,7 @@ async fn a_call_after_its_deadline_is_not_executed() {
     assert_eq!(master.report().segments.len(), 0);
 
     let mut request = Request::new(mount(1));
-    request.set_timeout(PATIENCE);
+    request.set_timeout(DEADLINE);
     let _: MountSegmentResponse = call_at(&channel, path, request).await.unwrap();
     assert_eq!(master.report().segments.len(), 1);
     server.shutdown().await;
@@ -274,7 +274,7 @@ async fn answers_are_as_large_as_the_caller_says() {
 async fn next_status(
     watch: &mut Streaming<tonic_health::pb::HealthCheckResponse>,
 ) -> ServingStatus {
-    let answer = timeout(PATIENCE, watch.message()).await.unwrap().unwrap().unwrap();
+    let answer = timeout(DEADLINE, watch.message()).await.unwrap().unwrap().unwrap();
     answer.status()
 }
 
@@ -299,7 +299,7 @@ async fn health_is_asked_and_watched() {
     let begin = std::time::Instant::now();
     let (shutdown, ()) = tokio::join!(server.shutdown(), async {
         assert_eq!(next_status(&mut watch).await, ServingStatus::NotServing);
-        assert!(timeout(PATIENCE, watch.message()).await.unwrap().unwrap().is_none());
+        assert!(timeout(DEADLINE, watch.message()).await.unwrap().unwrap().is_none());
     });
     let () = shutdown;
     assert!(begin.elapsed() < ServerConfig::default().drain_timeout, "{:?}", begin.elapsed());
@@ -333,7 +333,7 @@ async fn a_master_that_is_not_well_does_not_serve() {
     let mut unknown = client.watch(other).await.unwrap().into_inner();
     assert_eq!(next_status(&mut unknown).await, ServingStatus::ServiceUnknown);
     // Those who watch are not told the same again; for them it just ends.
-    let ((), end) = tokio::join!(server.shutdown(), timeout(PATIENCE, watch.message()));
+    let ((), end) = tokio::join!(server.shutdown(), timeout(DEADLINE, watch.message()));
     assert!(end.unwrap().unwrap().is_none());
 }
 

@@ -1,4 +1,4 @@
-//! Peers that speak HTTP/2 and mean no good: each costs itself, and nobody else.
+//! Hostile peers that speak HTTP/2: each harms its own connection only.
 
 #![cfg(feature = "grpc")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -8,7 +8,7 @@ mod common;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use common::{ME, PATIENCE, connect, key, master, segment, serve};
+use common::{DEADLINE, ME, connect, key, master, segment, serve};
 use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use http::{Request, Response, StatusCode};
@@ -53,12 +53,12 @@ impl Raw {
     async fn call(&mut self, path: &str, body: Bytes) -> Result<Response<RecvStream>, h2::Error> {
         let (response, mut sending) = self.open(post(path)).await?;
         sending.send_data(body, true)?;
-        timeout(PATIENCE, response).await.expect("an answer in time")
+        timeout(DEADLINE, response).await.expect("an answer in time")
     }
 
     /// Waits for the end of the connection while its calls are open.
     async fn ended(&mut self) {
-        let ended = timeout(PATIENCE, &mut self.connection).await;
+        let ended = timeout(DEADLINE, &mut self.connection).await;
         // Whatever the library makes of it.
         drop(ended.expect("the connection ends in time").unwrap());
     }
@@ -103,7 +103,7 @@ async fn assert_serves(server: &ServerHandle) {
 async fn assert_closed(mut stream: TcpStream) {
     let mut rest = Vec::new();
     // Reset or ended, both are closed.
-    drop(timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("closed in time"));
+    drop(timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("closed in time"));
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn requests_that_are_no_grpc_are_answered_in_http() {
         (bare, StatusCode::UNSUPPORTED_MEDIA_TYPE),
     ] {
         let (response, _sending) = raw.open(request.body(()).unwrap()).await.unwrap();
-        assert_eq!(timeout(PATIENCE, response).await.unwrap().unwrap().status(), code);
+        assert_eq!(timeout(DEADLINE, response).await.unwrap().unwrap().status(), code);
     }
     let response = raw.call(EXIST, message(b"\x0a\x01k")).await.unwrap();
     assert_eq!(status(response).await, "0");
@@ -184,7 +184,7 @@ async fn bad_framing_of_messages_costs_one_call() {
     for _ in 0..2000 {
         let (response, mut sending) = raw.open(post(EXIST)).await.unwrap();
         sending.send_data(Bytes::from_static(b"\0\xff\xff\xff\xff"), false).unwrap();
-        let response = timeout(PATIENCE, response).await.unwrap().unwrap();
+        let response = timeout(DEADLINE, response).await.unwrap().unwrap();
         assert_eq!(status(response).await, "8");
     }
     let response = raw.call(EXIST, message(b"\x0a\x01k")).await.unwrap();
@@ -200,7 +200,7 @@ async fn headers_are_limited() {
     request.headers_mut().insert("authorization", "x".repeat(100_000).parse().unwrap());
     // Answered with a status, reset, or the end of the connection; never taken.
     if let Ok((response, _sending)) = raw.open(request).await
-        && let Ok(response) = timeout(PATIENCE, response).await.unwrap()
+        && let Ok(response) = timeout(DEADLINE, response).await.unwrap()
     {
         assert_eq!(response.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
@@ -235,7 +235,7 @@ async fn a_flood_of_resets_ends_its_connection() {
         }
         u32::MAX
     };
-    let taken = timeout(PATIENCE, flood).await.expect("the server ends it");
+    let taken = timeout(DEADLINE, flood).await.expect("the server ends it");
     assert!(taken < 1_000_000, "{taken} calls were taken");
     assert_serves(&server).await;
     server.shutdown().await;
@@ -249,7 +249,7 @@ async fn a_request_that_does_not_arrive_is_not_waited_for() {
     let mut raw = Raw::connect(&server).await;
     let (response, mut sending) = raw.open(post(EXIST)).await.unwrap();
     sending.send_data(Bytes::from_static(b"\0\0\0\0\x03\x0a"), false).unwrap();
-    let response = timeout(PATIENCE, response).await.unwrap().unwrap();
+    let response = timeout(DEADLINE, response).await.unwrap().unwrap();
     assert_eq!(status(response).await, "4");
     // The others of the connection notice nothing.
     let response = raw.call(EXIST, message(b"\x0a\x01k")).await.unwrap();
@@ -290,7 +290,7 @@ async fn large_requests_share_a_limit() {
     let large = message(&b"\x0a\x01k".repeat(1 << 20));
     let (response, mut sending) = raw.open(post(BATCH_EXIST)).await.unwrap();
     sending.send_data(large, true).unwrap();
-    let response = timeout(PATIENCE, response).await.unwrap().unwrap();
+    let response = timeout(DEADLINE, response).await.unwrap().unwrap();
     assert_eq!(status(response).await, "14");
     let response = raw.call(EXIST, message(b"\x0a\x01k")).await.unwrap();
     assert_eq!(status(response).await, "0");

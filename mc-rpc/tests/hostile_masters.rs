@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use common::{PATIENCE, connect_with, key, master, serve, serve_at};
+use common::{DEADLINE, connect_with, key, master, serve, serve_at};
 use mc_rpc::frame::{
     self, ClientPreface, FrameHeader, HEADER_LEN, Kind, PREFACE_LEN, ServerPreface,
 };
@@ -36,7 +36,7 @@ async fn listen() -> (TcpListener, String) {
 
 /// Takes a connection and shakes hands as a master does.
 async fn accept(listener: &TcpListener) -> TcpStream {
-    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut stream, _) = timeout(DEADLINE, listener.accept()).await.unwrap().unwrap();
     let mut preface = [0; PREFACE_LEN];
     stream.read_exact(&mut preface).await.unwrap();
     let preface = ClientPreface::parse(&preface).unwrap();
@@ -57,7 +57,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 /// The next request.
 async fn request(stream: &mut TcpStream) -> FrameHeader {
     let mut header = [0; HEADER_LEN];
-    timeout(PATIENCE, stream.read_exact(&mut header)).await.unwrap().unwrap();
+    timeout(DEADLINE, stream.read_exact(&mut header)).await.unwrap().unwrap();
     let header = FrameHeader::parse(&header, 1 << 20).unwrap();
     let mut payload = vec![0; header.payload_len as usize];
     stream.read_exact(&mut payload).await.unwrap();
@@ -115,7 +115,7 @@ async fn silence_ends_a_call_and_the_connection() {
     assert_eq!(error.code(), ErrorCode::RpcTimeout);
     // Nothing was heard at all, so the connection counts as dead: the client
     // closes it and the next call makes another.
-    assert_eq!(timeout(PATIENCE, first.read(&mut [0])).await.unwrap().unwrap(), 0);
+    assert_eq!(timeout(DEADLINE, first.read(&mut [0])).await.unwrap().unwrap(), 0);
     let (exists, ()) = tokio::join!(client.exist(key("k")), async {
         let mut stream = accept(&listener).await;
         let FrameHeader { id, method, .. } = request(&mut stream).await;
@@ -171,7 +171,7 @@ async fn a_late_answer_finds_nobody() {
 async fn a_lost_connection_fails_the_calls_under_way() {
     let (listener, addr) = listen().await;
     let mut config = quick();
-    config.call_timeout = PATIENCE;
+    config.call_timeout = DEADLINE;
     config.retry = false;
     let client = MasterClient::lazy(&addr, config);
     let keys: Vec<String> = (0..10).map(|i| i.to_string()).collect();
@@ -205,7 +205,7 @@ async fn a_restarted_master_is_found_again() {
     let server = serve_at(&addr, &master, ServerConfig::default()).await;
     let begin = Instant::now();
     while let Err(error) = client.exist(key("k")).await {
-        assert!(error.is_retryable() && begin.elapsed() < PATIENCE, "{error}");
+        assert!(error.is_retryable() && begin.elapsed() < DEADLINE, "{error}");
     }
     server.shutdown().await;
 }
@@ -255,7 +255,7 @@ async fn lies_are_typed_errors() {
 async fn an_answer_too_long_is_not_waited_for() {
     let (listener, addr) = listen().await;
     let mut config = quick();
-    config.call_timeout = PATIENCE;
+    config.call_timeout = DEADLINE;
     let client = MasterClient::lazy(&addr, config);
     let (error, ()) = tokio::join!(client.exist(key("k")), async {
         let mut stream = accept(&listener).await;
@@ -272,7 +272,7 @@ async fn an_answer_too_long_is_not_waited_for() {
 async fn callers_that_give_up_leave_no_trace() {
     let (listener, addr) = listen().await;
     let mut config = quick();
-    config.call_timeout = PATIENCE;
+    config.call_timeout = DEADLINE;
     config.max_in_flight = 4;
     let (client, mut stream) =
         tokio::join!(MasterClient::connect(&addr, config), accept(&listener));
@@ -283,7 +283,7 @@ async fn callers_that_give_up_leave_no_trace() {
         let call = client.exist(key("dropped"));
         let called = tokio::select! {
             biased;
-            answered = call => panic!("answered by nobody: {answered:?}"),
+            answered = call => panic!("an answer without a server: {answered:?}"),
             called = request(&mut stream) => called,
         };
         assert_eq!(called.kind, Kind::Request);

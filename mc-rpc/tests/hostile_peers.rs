@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
 use common::raw::Raw;
-use common::{ME, PATIENCE, connect, key, master, segment, serve};
+use common::{DEADLINE, ME, connect, key, master, segment, serve};
 use gate::gated;
 use mc_meta::{Master, PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::frame::{self, ClientPreface, FrameHeader, Kind, MAGIC};
@@ -89,7 +89,7 @@ async fn half_a_preface_and_half_a_frame_do_not_stay() {
     let bytes = request(1, Method::ExistKey, &[0; 60_000]);
     let begin = Instant::now();
     for byte in bytes.iter() {
-        if raw.stream.write_all(&[*byte]).await.is_err() || begin.elapsed() > PATIENCE {
+        if raw.stream.write_all(&[*byte]).await.is_err() || begin.elapsed() > DEADLINE {
             break;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -255,7 +255,7 @@ async fn a_client_that_does_not_read_is_not_read_from() {
         std::io::Result::Ok(())
     };
     // The server first stops reading, then gives the connection up.
-    let ended = timeout(PATIENCE, stalled).await.expect("the server gives up in time");
+    let ended = timeout(DEADLINE, stalled).await.expect("the server gives up in time");
     assert!(ended.is_err());
     // What one side's buffers hold, and not a multiple of it.
     assert!(asked < 2_000_000, "{asked} calls were taken");
@@ -318,7 +318,7 @@ async fn who_has_calls_under_way_yields_nothing() {
     assert_eq!(first.frame().await.unwrap().0.id, 1);
     // The place becomes free once the server has seen the end of the first.
     drop(first);
-    eventually_async(PATIENCE, "the place is free", async || {
+    eventually_async(DEADLINE, "the place is free", async || {
         let third = MasterClient::connect(&addr, ClientConfig::default()).await;
         third.inspect_err(|error| assert_eq!(error.code(), ErrorCode::Overloaded))
     })

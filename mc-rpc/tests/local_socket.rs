@@ -1,4 +1,4 @@
-//! Clients of the master's own host find the shorter way, and nobody is led astray.
+//! Clients on the master's host find its local socket, and no client is sent to another one.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -59,7 +59,7 @@ async fn welcome(server: &ServerHandle, hello: &Hello) -> Vec<u8> {
 #[tokio::test]
 async fn a_server_tells_those_who_ask_and_answers_there() {
     let server = serve(&master(), ServerConfig::default()).await;
-    assert!(welcome(&server, &Hello::default()).await.is_empty(), "nobody asked");
+    assert!(welcome(&server, &Hello::default()).await.is_empty(), "no socket was requested");
     let asking = Hello { local: true, ..Hello::default() };
     let words = welcome(&server, &asking).await;
     let name = Welcome::parse(&words).unwrap().local_socket;

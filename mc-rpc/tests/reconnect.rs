@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::{ME, PATIENCE, connect, key, master, segment, serve};
+use common::{DEADLINE, ME, connect, key, master, segment, serve};
 use fake::{Fake, Listen, accept, accept_timed, greet, listen, refuse};
 use mc_meta::{PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::frame::{HEADER_LEN, Kind, SERVER_PREFACE_LEN, ServerPreface, first_frame};
@@ -30,7 +30,7 @@ use tokio::time::timeout;
 fn patient() -> ClientConfig {
     let mut config = ClientConfig::default();
     config.connect_timeout = Duration::from_secs(5);
-    config.call_timeout = PATIENCE;
+    config.call_timeout = DEADLINE;
     config.min_backoff = Duration::from_millis(1);
     config.max_backoff = Duration::from_millis(20);
     config
@@ -39,7 +39,7 @@ fn patient() -> ClientConfig {
 /// Waits for a fake master to have done its part.
 async fn done<T: Send + 'static>(fake: JoinHandle<T>) -> T {
     let joined = tokio::task::spawn_blocking(|| fake.join().unwrap());
-    timeout(PATIENCE, joined).await.unwrap().unwrap()
+    timeout(DEADLINE, joined).await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn calls_go_where_the_least_is_to_do() {
     let (one, two) = meet.await;
     assert!(!one.unwrap() && !two.unwrap());
     let both = || client.metrics().connections_made >= 2;
-    eventually(PATIENCE, "both connections are made", both).await;
+    eventually(DEADLINE, "both connections are made", both).await;
     let (busy, other) = tokio::join!(client.exist(key("3")), client.exist(key("4")));
     assert!(!busy.unwrap());
     assert!(other.unwrap());
@@ -295,7 +295,7 @@ async fn bad_settings_are_typed_errors() {
         ("unix:", "begins with /"),
     ] {
         let client = MasterClient::lazy(addr, patient());
-        let error = timeout(PATIENCE, client.exist(key("k"))).await.unwrap().unwrap_err();
+        let error = timeout(DEADLINE, client.exist(key("k"))).await.unwrap().unwrap_err();
         assert!(matches!(error, RpcError::Address { .. }), "{error}");
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!((error.code(), error.is_retryable()), (ErrorCode::InvalidParams, false));
@@ -344,8 +344,8 @@ async fn the_longest_and_shortest_times_are_good() {
         config.keepalive = time;
         config.min_backoff = time;
         config.max_backoff = time;
-        config.call_timeout = time.max(PATIENCE);
-        config.connect_timeout = time.max(PATIENCE);
+        config.call_timeout = time.max(DEADLINE);
+        config.connect_timeout = time.max(DEADLINE);
         let fake = thread::spawn(move || {
             accept(&listener);
             accept(&listener).answer(b"\x10\x01");
@@ -389,7 +389,7 @@ async fn what_waits_to_be_sent_is_bounded() {
         };
         tokio::select! {
             biased;
-            answered = client.batch_exist(&keys) => panic!("answered by nobody: {answered:?}"),
+            answered = client.batch_exist(&keys) => panic!("an answer without a server: {answered:?}"),
             () = give_up => {}
         }
     }

@@ -16,7 +16,7 @@ fn every_call_is_refused_to_those_whose_role_is_too_low() {
     for &method in Method::ALL {
         for role in Role::ALL {
             let caller = Caller::new("somebody", role);
-            // The second is no message: what somebody may not ask is not even read.
+            // The second is no message: a call that the role forbids is not even decoded.
             for payload in [&b""[..], b"\xff"] {
                 let mut out = BytesMut::new();
                 let call =

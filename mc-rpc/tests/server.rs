@@ -1,4 +1,4 @@
-//! What a server promises to those who keep to the protocol: nobody waits for another's
+//! What a server promises to those who keep to the protocol: no client waits for another's
 //! long calls, time-outs and cancellations are heeded, and nothing is executed twice.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use common::raw::Raw;
-use common::{ME, PATIENCE, key, master, segment};
+use common::{DEADLINE, ME, key, master, segment};
 use gate::{Gate, gated};
 use mc_rpc::frame::{self, ClientPreface, FrameHeader, Hello, Kind, Welcome};
 use mc_rpc::{
@@ -118,7 +118,7 @@ async fn a_call_that_waited_too_long_is_not_executed() {
     ask(&mut raw, 4, Method::ExistKey, None, None).await;
     assert_eq!(raw.reply().await.0, 4);
     let arrived = Instant::now();
-    eventually(PATIENCE, "it is too late", || arrived.elapsed() > within).await;
+    eventually(DEADLINE, "it is too late", || arrived.elapsed() > within).await;
     gate.open();
     let mut refused = 0;
     for _ in 0..3 {
@@ -209,7 +209,7 @@ async fn a_draining_server_says_so_and_answers_what_it_has() {
     assert_eq!(raw.reply().await.0, 1);
     assert_eq!(raw.frame().await, None);
     drop(raw);
-    timeout(PATIENCE, stopping).await.unwrap().unwrap();
+    timeout(DEADLINE, stopping).await.unwrap().unwrap();
 }
 
 #[cfg(unix)]

@@ -8,7 +8,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{ME, PATIENCE, key, master, segment, serve};
+use common::{DEADLINE, ME, key, master, segment, serve};
 use mc_meta::{PutEnd, PutStart, ReplicateConfig};
 use mc_rpc::{ClientConfig, MasterClient, Method, RpcError, ServerConfig, blocking};
 use mc_testkit::{Input, Program, eventually, role};
@@ -44,7 +44,7 @@ struct Process {
 impl Process {
     fn start() -> Self {
         let command = &mut role::command("process", "server");
-        let mut program = Program::start(PATIENCE, command, Input::Open);
+        let mut program = Program::start(DEADLINE, command, Input::Open);
         let addr = program.hear();
         Self { program, addr }
     }
@@ -71,7 +71,7 @@ fn put<'a>(text: &'a str, config: &'a ReplicateConfig) -> PutStart<'a> {
 /// A cluster with the object `old`.
 async fn cluster() -> (Process, MasterClient) {
     let process = Process::start();
-    let other = MasterClient::connect(&process.addr, config(PATIENCE)).await.unwrap();
+    let other = MasterClient::connect(&process.addr, config(DEADLINE)).await.unwrap();
     let replicas = ReplicateConfig::default();
     other.mount_segment(ME, &segment(1, 1 << 20)).await.unwrap();
     let handle = other.put_start(ME, &put("old", &replicas)).await.unwrap().handle;
@@ -102,24 +102,21 @@ async fn executes_no_call_whose_caller_gave_up() {
         assert_eq!(error.code(), ErrorCode::RpcTimeout, "{error}");
     }
 
-    let counted = eventually(PATIENCE, "both calls are executed or refused", || {
+    let counted = eventually(DEADLINE, "both calls are executed or refused", || {
         let (executed, late) = process.counts();
         let counts = (executed - before.0, late - before.1);
         if counts.0 + counts.1 >= 2 { Ok(counts) } else { Err(counts) }
     });
     assert_eq!(counted.await, (0, 2), "calls that were executed, and that were refused");
     assert!(other.exist(key("old")).await.unwrap(), "removed after its caller gave up");
-    other
-        .put_start(ME, &put("new", &replicas))
-        .await
-        .expect("the key of a put that nobody waits for");
+    other.put_start(ME, &put("new", &replicas)).await.expect("the key of the abandoned put");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn executes_the_calls_that_are_still_waited_for() {
     let (mut process, _other) = cluster().await;
     let replicas = ReplicateConfig::default();
-    let caller = MasterClient::connect(&process.addr, config(PATIENCE)).await.unwrap();
+    let caller = MasterClient::connect(&process.addr, config(DEADLINE)).await.unwrap();
     assert!(caller.exist(key("old")).await.unwrap());
     let (_, late) = process.counts();
     process.program.freeze();

@@ -88,9 +88,10 @@ pub(crate) fn read_identity(
 fn untimely(certificate: &CertificateDer<'_>) -> Option<String> {
     let leaf = EndEntityCert::try_from(certificate).ok()?;
     // No authority is trusted here, so this always fails; the time is checked first.
-    let (nobody, usage) = (&[], KeyUsage::server_auth());
-    let checked =
-        leaf.verify_for_usage(&[], nobody, &[], UnixTime::now(), usage, None, None).err()?;
+    let (no_authorities, usage) = (&[], KeyUsage::server_auth());
+    let checked = leaf
+        .verify_for_usage(&[], no_authorities, &[], UnixTime::now(), usage, None, None)
+        .err()?;
     let apart = |later: UnixTime, earlier: UnixTime| {
         Duration::from_secs(later.as_secs().saturating_sub(earlier.as_secs()))
     };

@@ -48,7 +48,8 @@ impl Workload {
     }
 }
 
-/// splitmix64: a fixed sequence for each seed.
+/// SplitMix64: a fixed sequence for each seed. mc-bench compiles this file, too, and its figures
+/// are published, so it keeps a generator of its own.
 struct Random(u64);
 
 impl Random {

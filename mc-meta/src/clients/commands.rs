@@ -286,14 +286,14 @@ impl Master {
         self.emit(now).effect(&Effect::ClientExpired { client });
         count(&self.counters.expired_clients, 1);
         clients.disk_left(client);
-        let patience = self.config.client_return_timeout;
+        let return_timeout = self.config.client_return_timeout;
         let mut gone = false;
         for id in table.of_client(client) {
-            if patience.is_zero() {
+            if return_timeout.is_zero() {
                 gone |= self.retire(clients, table, id, now);
             // Those that it did not bring back the last time are suspended already.
             } else if let Some(segment) = table.set_status(id, SegmentStatus::Suspended) {
-                clients.give_up_at(id, now + patience);
+                clients.give_up_at(id, now + return_timeout);
                 self.emit_status(&segment, now);
             }
         }

@@ -117,7 +117,7 @@ struct Discarded {
     /// The same as the effect told it: when it was kept, if that was later.
     told: Time,
     replicas: Vec<(Mounting, Extent)>,
-    /// Who may still be writing there, if nobody is reading.
+    /// The client that may still be writing there, unless it is being read.
     writer: Option<Writer>,
 }
 
@@ -192,8 +192,7 @@ pub(crate) struct Oracle {
     previous: BTreeMap<String, Generation>,
     /// The copy or move of each key that began last.
     transfers: BTreeMap<String, Generation>,
-    /// Whoever may have been writing to space that was kept, even if that has gone with
-    /// its segments.
+    /// Clients that may have been writing to retained space, even if its segments are gone.
     writers: BTreeSet<Writer>,
     /// Whether space that was kept for readers has gone with its segment.
     lost_kept: bool,
@@ -304,8 +303,8 @@ impl Oracle {
         all.into_iter().flatten().find(|object| object.generation == generation)
     }
 
-    /// An object is there no longer. Its replacement has the key then, and the space
-    /// of its transfer is kept for whoever writes there.
+    /// Removes an object. Its replacement takes the key, and the space of its transfer is
+    /// retained for the client that writes there.
     fn forget(&mut self, key: &str) -> Object {
         let mut object = self.objects.remove(key).expect("only what is there goes");
         if let Some(replacement) = self.replacements.remove(key) {

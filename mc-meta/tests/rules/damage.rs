@@ -57,7 +57,7 @@ fn a_damaged_object_goes_when_its_owner_has_looked_and_the_next_put_works() {
     assert_eq!(ReplicaPlace::Memory { segment: check.segment, extent: check.extent }, place);
     assert_eq!(check.slices.as_slice()[0].checksum, Some(Checksum::from_crc32c(7)));
     assert!(master.checks_for(at(30), NODE).is_empty(), "asked already");
-    // Nobody answers for somebody else.
+    // A client cannot answer for another owner.
     master.checked(at(30), STRANGER, check.id, Verdict::Damaged);
     assert!(has(&master, "a"));
     master.checked(at(30), NODE, check.id, Verdict::Damaged);
@@ -123,7 +123,7 @@ fn a_liar_deletes_nothing_and_is_limited() {
         lie(READER, secs(second));
         master.tick(secs(second));
     }
-    assert_eq!(looks, 64, "owners look no more for whoever is always wrong");
+    assert_eq!(looks, 64, "owners stop checking for a reporter that is always wrong");
     assert_eq!((master.report().objects, master.report().damage.denied), (1000, 64));
     // Others are believed all the same.
     assert_eq!(lie(OTHER, secs(60)), 64);

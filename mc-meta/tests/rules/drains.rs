@@ -160,7 +160,7 @@ fn a_hundred_objects_are_moved_while_they_are_read() {
             now = now + Duration::from_millis(random.u64(0..50));
             perform(&master, now, owner(0), &task, |from, to| memory.copy(from, to));
         }
-        // Whoever's lease is running finds what was put.
+        // A reader whose lease is running finds the bytes of the put.
         for (_, place, byte) in &reading {
             assert!(memory.of(place).iter().all(|it| it == byte), "{place:?}");
         }

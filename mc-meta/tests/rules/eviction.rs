@@ -169,7 +169,7 @@ fn force_and_only_force_disregards_a_lease() {
     assert_eq!(master.remove_all(at(0), false), 1);
     assert_eq!(master.remove_all(at(0), true), 1);
     assert_eq!(master.remove(at(0), key("open"), true), Err(RemoveError::NotReady));
-    // Nobody finds them, and those who read them go on until their leases end.
+    // They are not found any more; their readers go on until the leases end.
     assert_eq!((master.report().objects, master.report().used), (1, 30));
     master.tick(at(4999));
     assert_eq!(master.report().used, 30);
@@ -222,7 +222,7 @@ fn a_soft_pin_lapses_without_access_and_comes_back_with_it() {
     assert_eq!(master.report().soft_pinned, 1);
     let later = half_an_hour + 60;
     assert_eq!(start(&master, secs(later), "b", 60).unwrap_err(), PutStartError::Full { len: 60 });
-    // Lapsed again, and nobody ticked meanwhile.
+    // Lapsed again, without a tick in between.
     put(&master, secs(2 * half_an_hour), "b", 60).unwrap();
     assert!(!has(&master, "a"));
 }

@@ -35,7 +35,7 @@ fn an_object_goes_some_time_after_it_was_first_read() {
     get(&master, at(100_999), "read").unwrap();
     master.tick(at(100_999));
     assert!(removals.removals(Removal::Expired).is_empty());
-    // Whoever asks first finds it gone, and so does everybody after.
+    // The first request finds it expired, and so do all later ones.
     assert_eq!(get(&master, secs(101), "read"), Err(GetError::NotFound));
     assert_eq!(removals.removals(Removal::Expired), ["read"]);
     assert!(!master.exist(secs(101), key("read")));
@@ -75,7 +75,7 @@ fn who_reads_it_may_do_so_until_the_lease_ends() {
     assert_eq!(master.report().used, 60);
     master.tick(at(5900));
     assert_eq!(master.report().used, 0);
-    // The same when somebody asks before a tick comes.
+    // The same when a request comes before a tick.
     put(&master, secs(10), "a", 60).unwrap();
     get(&master, secs(10), "a").unwrap();
     assert_eq!(get(&master, secs(11), "a"), Err(GetError::NotFound));

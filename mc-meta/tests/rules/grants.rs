@@ -1,4 +1,4 @@
-//! What a grant gives: space for a time, and a token without which nobody ends it.
+//! What a grant gives: space for a time, and a token that ending it needs.
 
 use mc_meta::{PromotionConfig, TransferFinishError};
 
@@ -9,7 +9,7 @@ use crate::*;
 
 const RELEASE: Duration = Duration::from_secs(600);
 
-/// The same handle with a token that nobody was told.
+/// The same handle with a wrong token.
 fn guessed(put: PutHandle) -> PutHandle {
     PutHandle { token: PutToken::from_u64(put.token.as_u64().wrapping_add(1)), ..put }
 }
@@ -31,7 +31,7 @@ fn a_grants_space_is_its_own_for_exactly_the_time_that_it_names() {
     let just_before = at(until.as_millis() - 1);
     while master.tick(just_before) {}
     assert!(start_as(&master, just_before, "b", 60, &config).is_err());
-    // Nobody ticks.
+    // Without a tick.
     let next = start_as(&master, until, "b", 60, &config).unwrap();
     assert_eq!(next.placements[0].extent, grant.placements[0].extent);
     assert!(end(&master, until, "a", grant.handle.generation).is_err());
@@ -83,7 +83,7 @@ fn a_way_back_into_memory_names_its_time_and_ends_by_its_token() {
     let put = handle(generation);
     assert!(success(transfer_of(put)).is_err());
     let list = master.get_replica_list(secs(3), key("a")).unwrap();
-    assert!(list.placements.is_empty(), "nobody reads what is not written");
+    assert!(list.placements.is_empty(), "an unwritten replica is not readable");
     success(grant.handle).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Space that somebody may still use has no second owner: writers that are given up, and
+//! Space that may still be in use has no second owner: writers that are given up, and
 //! readers of what is removed by force.
 
 use mc_meta::{Pattern, TenantId};
@@ -34,7 +34,7 @@ fn a_put_that_may_still_be_written_keeps_its_space_until_its_grant_ends() {
     assert_eq!(used(&master), 60);
     let full = start(&master, just_before, "b", 60).unwrap_err();
     assert_eq!(full, PutStartError::Full { len: 60 });
-    // Nobody ticks.
+    // Without a tick.
     start(&master, secs(RELEASE), "b", 60).unwrap();
 }
 

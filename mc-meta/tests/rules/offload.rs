@@ -437,7 +437,7 @@ fn what_a_client_finds_on_its_disk_is_readable_again() {
     let disk = &master.local_disks()[0];
     assert_eq!((disk.objects, disk.usage.used), (2, 100));
     assert_eq!(start(&master, at(1), "disk-only", 1).unwrap_err(), PutStartError::AlreadyExists);
-    // One that nobody has heard of.
+    // An unknown one.
     assert_eq!(found(&master, NODE, "older", Generation::new(7), 5), Ok(()));
     assert_eq!(master.get_replica_list(at(1), key("older")).unwrap().slices.total_len(), 5);
 }

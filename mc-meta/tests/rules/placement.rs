@@ -157,7 +157,7 @@ fn the_space_of_a_leased_object_that_was_removed_by_force_is_waited_for() {
     assert_eq!(start(&master, at(1), "b", 50).unwrap_err(), PutStartError::AllLeased { len: 50 });
     let still = start(&master, at(4999), "b", 50).unwrap_err();
     assert_eq!(still, PutStartError::AllLeased { len: 50 });
-    // Nobody ticks.
+    // Without a tick.
     start(&master, secs(5), "b", 50).unwrap();
     assert_eq!(start(&master, secs(5), "c", 60).unwrap_err(), PutStartError::Full { len: 60 });
 }

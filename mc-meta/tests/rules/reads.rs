@@ -56,7 +56,7 @@ fn questions_are_counted_whatever_their_answer() {
     assert_eq!(counted(), (1, 1));
     assert_eq!(master.batch_exist(at(0), &["a", "b", "open"].map(key)), [true, false, false]);
     assert_eq!(counted(), (2, 3));
-    // The first that is missing ends a prefix: nobody asked about the third.
+    // The first missing key ends the prefix: the third is not looked up.
     assert_eq!(master.longest_prefix(at(0), ["a", "b", "a"].map(key)), 1);
     assert_eq!(counted(), (3, 4));
     assert_eq!((master.report().get_hits, master.report().get_misses), (0, 0));

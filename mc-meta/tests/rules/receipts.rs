@@ -123,7 +123,7 @@ fn a_master_rebuilt_up_to_a_receipt_keeps_what_the_reply_says() {
         master.mount_segment(late, NODE, segment(1, 1000)).unwrap();
         master
     };
-    // The space of a put that was granted is nobody else's.
+    // The space of a granted put is not granted again.
     let begun = master.receipt(|m| start(m, at(1), "a", 600).unwrap());
     assert!(start(&rebuilt(begun.sequence), at(1), "b", 600).is_err());
     // What was put is there.

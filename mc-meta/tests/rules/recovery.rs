@@ -79,7 +79,7 @@ fn state(master: &Master, now: Time) -> State {
                 state.kept.extend(object.reserved.drain(..).map(|at| place(&at)));
                 object.idle = Duration::ZERO;
                 if object.replicas.is_empty() {
-                    // What has lost its memory is noted when somebody looks.
+                    // An object that lost its memory is noticed at the next look.
                     object.group = None;
                     object.complete |= object.disk == Some(mc_meta::ReplicaStatus::Complete);
                 }
@@ -268,7 +268,7 @@ fn an_export_and_the_records_since_birth_say_the_same() {
 #[test]
 fn what_administrators_see_is_the_same_when_the_clients_are_back() {
     let master = busy(settings(), &Journal::default());
-    // What has lost its segments is forgotten when somebody looks for it.
+    // An object that lost its segments is forgotten at the next look-up.
     while master.tick(LATER) {}
     let again = restart(&master, LATER);
     remount_all(&again, LATER);
@@ -341,9 +341,9 @@ fn what_is_back_after_a_restart_stays() {
 
 #[test]
 fn clients_that_do_not_come_back_are_given_up() {
-    for (patience, expected) in [(120, 120), (0, 10)] {
+    for (return_timeout, expected) in [(120, 120), (0, 10)] {
         let mut config = settings();
-        config.client_return_timeout = Duration::from_secs(patience);
+        config.client_return_timeout = Duration::from_secs(return_timeout);
         config.client_ttl = Duration::from_secs(10);
         let former = master_with(config, &[1000]);
         put(&former, at(0), "a", 10).unwrap();

@@ -143,7 +143,7 @@ fn a_node_that_finds_itself_cut_off_takes_no_objects_until_it_is_well() {
     master.ping(at(100_300), node(1));
     master.tick(at(100_300));
     assert_eq!(suspects(&master), [0, 2, 10, 11]);
-    // One that nobody knows says nothing of anybody.
+    // A report by an unknown client does not count.
     assert_eq!(master.ping_cut_off(at(100_300), node(77)).status, ClientStatus::NeedRemount);
     assert_eq!(master.report().suspicion.suspects, 4);
 }

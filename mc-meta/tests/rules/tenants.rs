@@ -74,7 +74,7 @@ fn who_has_no_quota_puts_nothing() {
         assert_eq!(refused.code(), ErrorCode::TenantNotRegistered);
         assert!(!refused.is_retryable());
     }
-    // Being refused makes nobody a tenant.
+    // A refused request registers no tenant.
     let report = master.tenant_quotas().unwrap();
     assert_eq!(report.tenants.len(), 1);
     assert_eq!(report.unregistered, 2);
@@ -435,7 +435,7 @@ fn a_move_is_charged_for_both_places_until_one_is_free() {
     master.move_start(at(1), WRITER, key(&stored), "segment-0", "segment-1").unwrap();
     assert_eq!(charged(&master, "a"), 200);
     master.move_end(at(2), WRITER, key(&stored), newest_transfer(&master)).unwrap();
-    // Somebody may still be reading at the old place.
+    // A reader may still be using the old space.
     assert_eq!(charged(&master, "a"), 200);
     master.tick(secs(6));
     assert_eq!((charged(&master, "a"), usage(&master, "a").objects), (100, 1));
@@ -568,7 +568,7 @@ fn groups_of_one_name_are_one_for_each_tenant() {
     for (name, object) in [("a", "1"), ("a", "2"), ("b", "1")] {
         put_as(&master, at(0), &of(name, object), 200, &grouped).unwrap();
     }
-    // The other tenant's reader protects nobody but its own.
+    // The other tenant's reader protects its own tenant's objects only.
     assert!(master.exist(at(1), key(&of("b", "1"))));
     put(&master, at(2), &of("a", "3"), 100).unwrap();
     assert!(!has(&master, &of("a", "1")) && !has(&master, &of("a", "2")));

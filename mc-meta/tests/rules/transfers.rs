@@ -87,7 +87,7 @@ fn a_copy_makes_readable_replicas_when_it_ends() {
     assert_eq!(grant.source.segment.spec().id, id(0));
     let targets = grant.targets.iter().map(|t| (t.segment.spec().id, t.extent.len()));
     assert_eq!(targets.collect::<Vec<_>>(), [(id(1), 30), (id(2), 30)]);
-    // Not readable yet, and seen by whoever administers.
+    // Not readable yet, but shown to administrators.
     let list = master.get_replica_list(at(1), key("a")).unwrap();
     assert_eq!(list.placements.len(), 1);
     let info = master.describe(at(1), key("a")).unwrap();
@@ -223,7 +223,7 @@ fn space_that_is_due_makes_room_for_a_copy() {
     put_in_first(&master, "a", 30);
     let full = copy(&master, secs(RELEASE - 1), "a", &["segment-1"]).unwrap_err();
     assert!(matches!(full, TransferError::Full { free: 0, .. }), "{full}");
-    // Nobody ticks.
+    // Without a tick.
     copy(&master, secs(RELEASE), "a", &["segment-1"]).unwrap();
 }
 

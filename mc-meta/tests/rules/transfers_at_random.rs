@@ -1,5 +1,5 @@
 //! Copies, moves, tasks and drain jobs in any order, over memory that is written and read
-//! as clients do it: nobody finds other bytes than those of the put they asked for, and
+//! as clients do it: no reader finds other bytes than those of the put it asked for, and
 //! all space comes back.
 
 use core::time::Duration;
@@ -149,7 +149,7 @@ struct Unfinished {
     due: Time,
 }
 
-/// Somebody who may read until the lease ends.
+/// A reader that may read until its lease ends.
 struct Reader {
     generation: Generation,
     place: Placement,
@@ -448,7 +448,7 @@ impl World {
         }
     }
 
-    /// Everybody works well from now on, until nothing is left to do.
+    /// From now on every client works well, until nothing is left to do.
     fn settle(&mut self) {
         self.pass(30_000);
         (0..SEGMENTS).for_each(|number| self.mount(number));
@@ -461,7 +461,7 @@ impl World {
             (0..SEGMENTS).for_each(|number| self.work(number, true));
             self.pass(2_000);
             self.check_all();
-            // What waits for room waits for ever where nobody makes any.
+            // A put that waits for space waits for ever unless some is freed.
             rounds += 1;
             if rounds == 1_000 {
                 for job in &self.jobs {

@@ -77,7 +77,7 @@ fn space_that_is_due_goes_before_objects() {
     start(&master, secs(0), "preempted", 30).unwrap();
     start(&master, secs(DISCARD), "preempted", 10).unwrap();
     put(&master, secs(DISCARD), "object", 30).unwrap();
-    // Nobody ticks.
+    // Without a tick.
     put(&master, secs(RELEASE), "new", 60).unwrap();
     assert!(has(&master, "object"));
     assert_eq!(master.report().evicted_objects, 0);
@@ -91,7 +91,7 @@ fn a_preemption_that_finds_no_room_discards_all_the_same() {
         start(&master, secs(DISCARD), "a", 60).unwrap_err(),
         PutStartError::Full { len: 60 }
     );
-    // The key is free for whoever asks for less.
+    // The key is free for a smaller put.
     put(&master, secs(DISCARD), "a", 40).unwrap();
 }
 

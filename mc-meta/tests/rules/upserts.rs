@@ -1,4 +1,4 @@
-//! Upserts: the old value is there until the new one is, and nobody reads anything else.
+//! Upserts: the old value is readable until the new one is, and nothing else ever is.
 
 use core::time::Duration;
 
@@ -201,7 +201,7 @@ fn an_unfinished_put_gives_way_at_once() {
     let second = upsert(&master, secs(2), "a", 30).unwrap();
     assert!(!first.placements[0].extent.overlaps(second.placements[0].extent));
     assert_eq!(end(&master, secs(2), "a", first.handle.generation), Err(PutFinishError::NotOpen));
-    // The next one, by somebody else.
+    // The next one, by another client.
     let config = ReplicateConfig::default();
     upsert_as(&master, secs(3), STRANGER, "a", 30, &config).unwrap();
     let late = end(&master, secs(3), "a", second.handle.generation);
@@ -351,7 +351,7 @@ fn a_value_whose_holder_is_away_counts_as_none() {
     assert_eq!(list(&master, secs(11), "a").unwrap_err(), GetError::NotReady);
     end(&master, secs(11), "a", new.handle.generation).unwrap();
     assert_eq!(list(&master, secs(11), "a").unwrap().generation, new.handle.generation);
-    // Whoever puts the other one meets the upsert.
+    // A put of the other key meets the upsert.
     let age = Duration::from_secs(11);
     assert_eq!(start(&master, secs(11), "b", 1).unwrap_err(), PutStartError::InProgress { age });
     end(&master, secs(11), "b", pending.handle.generation).unwrap();
@@ -504,7 +504,7 @@ fn a_copy_of_the_old_value_is_over_with_it() {
     assert_eq!(late, Err(TransferFinishError::NotOpen));
     let placements = list(&master, at(2), "a").unwrap().placements;
     assert_eq!((placements.len(), placements[0].extent.len()), (1, 40));
-    // Whoever copies may still be writing.
+    // The copy may still be writing.
     assert_eq!(master.report().used, 100);
     master.tick(secs(RELEASE));
     assert_eq!(master.report().used, 40);

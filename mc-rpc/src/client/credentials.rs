@@ -128,7 +128,7 @@ impl Identity {
         if clear && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %peer,
-                "the token goes to the master unencrypted; whoever sees the network can use it"
+                "the token goes to the master unencrypted: an eavesdropper could use it; connect with TLS"
             );
         }
     }

@@ -48,8 +48,8 @@ fn a_lease_is_renewed_for_the_put_that_is_read() {
     let code = |request: &_| renew(&service, request).unwrap_err().code;
     assert_eq!(code(&renewal("k", generation + 1)), ErrorCode::LeaseExpired);
     assert_eq!(code(&renewal("absent", generation)), ErrorCode::ObjectNotFound);
-    let nobody = proto::RenewLeaseRequest { generation: None, ..renewal("k", 0) };
-    assert_eq!(code(&nobody), ErrorCode::InvalidParams);
+    let unnamed = proto::RenewLeaseRequest { generation: None, ..renewal("k", 0) };
+    assert_eq!(code(&unnamed), ErrorCode::InvalidParams);
     assert_eq!(code(&renewal("", generation)), ErrorCode::InvalidKey);
 
     let item = |text: &str, generation| proto::RenewLeaseItem { key: text.into(), generation };

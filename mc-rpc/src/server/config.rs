@@ -117,8 +117,8 @@ impl ServerConfig {
             tracing::warn!(
                 %local_addr,
                 encrypted,
-                "listening beyond this host without credentials; whoever reaches the port can \
-                 read and remove every object: give an access list, or require client \
+                "listening beyond this host without credentials; every client that reaches the port \
+                 can read and remove every object: give an access list, or require client \
                  certificates"
             );
         } else if !encrypted {

@@ -82,7 +82,7 @@ async fn greet_and_serve<S: Service>(
     seat: Seat,
     draining: watch::Receiver<bool>,
 ) -> Result<(), CloseReason> {
-    let patience = shared.config.handshake_timeout;
+    let handshake_timeout = shared.config.handshake_timeout;
     stream.prepare(shared.config.keepalive)?;
     let greeted = async {
         let (mut stream, shown) = secure(stream, peer, &shared.config).await?;
@@ -100,7 +100,10 @@ async fn greet_and_serve<S: Service>(
         let (asker, transit) = greet(&mut stream, (peer, source), begun, &shown, &shared).await?;
         Ok::<_, CloseReason>(Greeted::Native(stream, asker, transit))
     };
-    match timeout(patience, greeted).await.map_err(|_| CloseReason::SlowHandshake(patience))?? {
+    match timeout(handshake_timeout, greeted)
+        .await
+        .map_err(|_| CloseReason::SlowHandshake(handshake_timeout))??
+    {
         Greeted::Native(stream, asker, transit) => {
             seat.place().reached(Stage::Shaken);
             Connection::new(stream, shared, (asker, transit), seat).serve(draining).await
@@ -233,7 +236,7 @@ async fn refuse(
 }
 
 /// Tells a client that there are too many connections.
-pub(super) async fn turn_away(mut stream: Stream, patience: Duration) {
+pub(super) async fn turn_away(mut stream: Stream, limit: Duration) {
     let tell = async {
         let preface = ClientPreface::parse(&read_preface(&mut stream, &[]).await?)?;
         read_exactly(&mut stream, preface.hello_len.into()).await?;
@@ -244,5 +247,5 @@ pub(super) async fn turn_away(mut stream: Stream, patience: Duration) {
         refuse(&mut stream, &refusal).await
     };
     // Refused either way; a peer that does not even say hello learns nothing.
-    let _: Result<Result<(), CloseReason>, _> = timeout(patience, tell).await;
+    let _: Result<Result<(), CloseReason>, _> = timeout(limit, tell).await;
 }

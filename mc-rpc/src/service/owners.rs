@@ -97,7 +97,7 @@ impl Drop for Claim<'_> {
 fn stranger() -> Refusal {
     Refusal::new(
         ErrorCode::IllegalClient,
-        "client_id is that of a client that somebody else runs; call with an id of your own",
+        "client_id belongs to a client of another caller; call with an id of your own",
     )
 }
 

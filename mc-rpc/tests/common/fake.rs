@@ -16,13 +16,13 @@ use mc_types::ErrorCode;
 use socket2::SockRef;
 
 /// How long anything may take before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A listener and its address.
 pub(crate) fn listen() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     // Accepting is bounded as well.
-    SockRef::from(&listener).set_read_timeout(Some(PATIENCE)).unwrap();
+    SockRef::from(&listener).set_read_timeout(Some(DEADLINE)).unwrap();
     let addr = listener.local_addr().unwrap().to_string();
     (listener, addr)
 }
@@ -37,7 +37,7 @@ impl Listen for TcpListener {
     type Stream = TcpStream;
     fn next(&self) -> TcpStream {
         let (stream, _) = self.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }
@@ -47,7 +47,7 @@ impl Listen for UnixListener {
     type Stream = UnixStream;
     fn next(&self) -> UnixStream {
         let (stream, _) = self.accept().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream
     }
 }

@@ -8,7 +8,7 @@ use bytes::{BufMut, BytesMut};
 use mc_rpc::{Call, Completion, Method, Refusal, Server, ServerConfig, ServerHandle, Service};
 use mc_testkit::eventually;
 
-use crate::common::PATIENCE;
+use crate::common::DEADLINE;
 
 /// A service whose `ListKeys` waits until the test lets it, and which answers every call
 /// with how many calls of its method have been executed.
@@ -28,7 +28,7 @@ impl Gate {
 
     pub(crate) async fn entered(&self, calls: usize) {
         let entered = || self.entered.load(Ordering::SeqCst) >= calls;
-        eventually(PATIENCE, "they are entered", entered).await;
+        eventually(DEADLINE, "they are entered", entered).await;
     }
 }
 
@@ -37,7 +37,7 @@ impl Service for Gate {
         if call.method == Method::ListKeys {
             self.entered.fetch_add(1, Ordering::SeqCst);
             let shut = self.open.lock().unwrap();
-            let wait = self.opened.wait_timeout_while(shut, PATIENCE, |open| !*open);
+            let wait = self.opened.wait_timeout_while(shut, DEADLINE, |open| !*open);
             drop(wait.unwrap());
         }
         let mut executed = self.executed.lock().unwrap();

@@ -14,7 +14,7 @@ use mc_rpc::{
 use mc_types::{ClientId, Endpoint, KeyRef, RemoteKey, SegmentId};
 
 /// How long anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) const ME: ClientId = ClientId::from_u128(0xc11e47);
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::PATIENCE;
+use super::DEADLINE;
 
 pub(crate) struct Raw<T = TcpStream> {
     pub(crate) stream: T,
@@ -23,12 +23,12 @@ impl Raw {
         Self::over(TcpStream::connect(server.local_addr()).await.unwrap())
     }
 
-    /// Connected as nobody in particular.
+    /// Connects without credentials.
     pub(crate) async fn connect(server: &ServerHandle) -> Self {
         Self::connect_as(server, &Hello::default()).await.unwrap()
     }
 
-    /// Connected as whoever says this, unless refused.
+    /// Connects with these credentials, unless refused.
     pub(crate) async fn connect_as(server: &ServerHandle, hello: &Hello) -> Result<Self, Refusal> {
         let mut raw = Self::unshaken(server).await;
         raw.greet(hello).await?;
@@ -55,7 +55,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
     /// What the server says first, in any version, and the words behind it.
     pub(crate) async fn preface(&mut self) -> (ServerPreface, Vec<u8>) {
         let mut bytes = [0; SERVER_PREFACE_LEN];
-        timeout(PATIENCE, self.stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+        timeout(DEADLINE, self.stream.read_exact(&mut bytes)).await.unwrap().unwrap();
         assert_eq!(bytes[..8], MAGIC);
         let preface = ServerPreface {
             version: u16::from_le_bytes([bytes[8], bytes[9]]),
@@ -65,7 +65,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
             max_in_flight: u32::from_le_bytes(bytes[20..24].try_into().unwrap()),
         };
         let mut words = vec![0; preface.message_len.into()];
-        timeout(PATIENCE, self.stream.read_exact(&mut words)).await.unwrap().unwrap();
+        timeout(DEADLINE, self.stream.read_exact(&mut words)).await.unwrap().unwrap();
         (preface, words)
     }
 
@@ -78,7 +78,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Raw<T> {
                 let _ = self.arrived.split_to(HEADER_LEN + payload.len());
                 return Some((header, payload));
             }
-            let read = timeout(PATIENCE, self.stream.read_buf(&mut self.arrived)).await.unwrap();
+            let read = timeout(DEADLINE, self.stream.read_buf(&mut self.arrived)).await.unwrap();
             if matches!(read, Ok(0) | Err(_)) {
                 return None;
             }

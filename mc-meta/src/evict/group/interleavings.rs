@@ -71,7 +71,7 @@ impl World {
             return;
         }
         assert!(self.taken.is_empty());
-        let last = self.group.condemn(LEASE_END).expect("nobody holds it any more");
+        let last = self.group.condemn(LEASE_END).expect("the last holder is gone");
         last.into_iter().for_each(|(member, _)| self.take(member));
         assert_eq!(self.taken.contains(&THIRD), self.joined);
         assert_eq!(self.taken.contains(&SECOND), !self.removed);

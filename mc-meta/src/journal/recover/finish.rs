@@ -181,7 +181,7 @@ impl Rebuild {
         }
         for (&(mounting, offset), &(len, _)) in &self.space.kept {
             if self.mounted(mounting).is_some_and(|spec| layout.admits(spec.size, offset, len)) {
-                all[mounting as usize].push(Claim { offset, len, holder: Holder::Nobody });
+                all[mounting as usize].push(Claim { offset, len, holder: Holder::Retained });
             }
         }
         all
@@ -193,7 +193,7 @@ impl Rebuild {
         let layout = Layout::of(self.master.config.memory_allocator);
         let shards = self.master.shards();
         let generation = |claim: &Claim| match claim.holder {
-            Holder::Nobody => None,
+            Holder::Retained => None,
             Holder::Object { shard, slot } => {
                 shards[shard as usize].lock().object(slot).map(|object| object.generation)
             }
@@ -223,7 +223,7 @@ impl Rebuild {
         }
         if is_any_dropped {
             let stays =
-                |claim: &Claim| claim.holder == Holder::Nobody || generation(claim).is_some();
+                |claim: &Claim| claim.holder == Holder::Retained || generation(claim).is_some();
             all.iter_mut().for_each(|claims| claims.retain(stays));
         }
     }
@@ -270,7 +270,7 @@ impl Rebuild {
                         }
                         shard.get_mut(slot).add_replica(replica);
                     }
-                    Holder::Nobody => {
+                    Holder::Retained => {
                         report.kept_bytes = report.kept_bytes.saturating_add(extent.len());
                         let kept = self.space.kept.get(&(number, extent.offset()));
                         let left = kept.map_or(longest, |(_, left)| *left);
@@ -327,15 +327,15 @@ impl Rebuild {
         }
     }
 
-    /// Waits for the clients of the segments to come back with them.
+    /// Waits for the clients of the segments to return with them.
     fn await_clients(&self, segments: &Segments, now: Time) {
         let config = &self.master.config;
         // Even where silent clients are given up at once these have to notice first
         // that there is another master.
-        let patience = config.client_return_timeout.max(config.client_ttl);
+        let timeout = config.client_return_timeout.max(config.client_ttl);
         let mut clients = self.master.clients.lock();
         for segment in segments.iter().flatten() {
-            clients.await_return(segment.client(), segment.spec().id, now, patience);
+            clients.await_return(segment.client(), segment.spec().id, now, timeout);
         }
     }
 }

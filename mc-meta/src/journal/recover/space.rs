@@ -145,11 +145,11 @@ impl Space {
     }
 }
 
-/// Who claims a range of a segment.
+/// The claimant of a range of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
-    /// No object; it is kept for a while.
-    Nobody,
+    /// No object: the space is retained until a grant or lease ends.
+    Retained,
     Object {
         shard: u16,
         slot: ObjectSlot,

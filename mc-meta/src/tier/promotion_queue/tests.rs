@@ -144,7 +144,7 @@ fn tries_come_to_an_end() {
     assert_eq!(book.retry(at(10_000) + CANDIDATE_LIFE, true, 10), 1, "not too old yet");
     hit(&mut book, 10_000, A, 2, false);
     let late = at(10_001) + CANDIDATE_LIFE;
-    assert_eq!(book.retry(late, true, 10), 0, "nobody has asked for so long");
+    assert_eq!(book.retry(late, true, 10), 0, "no request came for that long");
     assert_eq!((book.candidates(), book.totals().exhausted), (0, 2));
 }
 

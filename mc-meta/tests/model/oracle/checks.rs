@@ -87,7 +87,7 @@ impl Oracle {
     fn check_object(&self, key: &str, object: &Object) {
         let info = self.master.describe(self.now, KeyRef::new(key).unwrap()).unwrap();
         if self.lost.contains_key(&(key.to_owned(), info.generation)) {
-            // Nobody has looked at it since, and what was to replace it waits.
+            // No look-up came since, and the put that replaces it waits.
             return;
         }
         assert_eq!(info.generation, object.generation);
@@ -179,7 +179,7 @@ impl Oracle {
         between(report.transfers, transfers, transfers);
         between(report.objects, all, all);
         between(report.processing, open, open);
-        // Lapsed pins are noticed when somebody looks, and what is aside has no rank.
+        // A lapsed pin is noticed at the next look, and an object set aside has no rank.
         let evictable = |o: &Object| o.complete && !o.hard_pin && o.soft_pin;
         let pinned = |o: &Object| evictable(o) && self.is_soft_pinned(o) && !self.may_be_aside(o);
         let least = if self.is_on_time() { count(&pinned) } else { 0 };

@@ -221,17 +221,17 @@ impl Oracle {
     fn suspend(&mut self, client: ClientId, events: &mut Vec<Event>) {
         events.push(Event::Expired(client));
         self.totals.expired_clients += 1;
-        let patience = self.config.client_return_timeout;
+        let return_timeout = self.config.client_return_timeout;
         let mut own: Vec<&mut Segment> =
             self.segments.values_mut().filter(|segment| segment.client == client).collect();
         own.sort_by_key(|segment| segment.mounting);
         let mut gone = Vec::new();
         for segment in own.into_iter().filter(|s| s.status != SegmentStatus::Suspended) {
-            if patience.is_zero() {
+            if return_timeout.is_zero() {
                 gone.push(segment.spec.id);
                 events.push(Event::Gone(segment.spec.id));
             } else {
-                let leaves = self.now + patience;
+                let leaves = self.now + return_timeout;
                 segment.status = SegmentStatus::Suspended;
                 segment.leaves = Some(segment.leaves.map_or(leaves, |at| at.min(leaves)));
                 events.push(Event::Changed(segment.spec.id, SegmentStatus::Suspended));

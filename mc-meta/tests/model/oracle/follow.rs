@@ -64,7 +64,7 @@ impl Oracle {
     pub(super) fn expect_losses_told(&self, key: &str) {
         // But not of what is being written to take the place of something.
         let mut lost = self.lost.iter().filter(|((lost, _), _)| lost == key);
-        assert!(lost.all(|(_, lost)| lost.replaces), "whoever looks sees the loss");
+        assert!(lost.all(|(_, lost)| lost.replaces), "a look-up shows the loss");
     }
 
     /// Space came back because it was time: that of puts of the past, and of puts that

@@ -92,7 +92,7 @@ pub(super) struct SegmentSeen {
     pub(super) status: SegmentStatus,
 }
 
-/// The state as somebody has it who only heard the effects.
+/// The state that follows from the effects alone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Journal {
     pub(super) segments: BTreeMap<SegmentId, SegmentSeen>,

@@ -64,14 +64,14 @@ impl Oracle {
         (gone, None)
     }
 
-    /// What nobody can read goes: a put that is preempted, or an object whose holders
+    /// Removes an object that cannot be read: a preempted put, or an object whose holders
     /// are away.
     pub(super) fn push_aside(&mut self, key: &str) -> Event {
         let generation = self.objects[key].generation;
         let object = self.forget(key);
         let key = key.to_owned();
         if object.complete {
-            // Whoever reads it may go on, should its holders come back.
+            // Its readers may go on, should its holders return.
             if self.is_leased(&object) {
                 self.keep_until(object.touched + self.config.lease_ttl, object.replicas, None);
             }

@@ -22,8 +22,8 @@ fn located(space: &[Location]) -> impl Iterator<Item = (SegmentId, Extent)> {
 }
 
 impl Oracle {
-    /// Whoever starts from the records knows the same, and gives no space out that
-    /// somebody has.
+    /// Checks that a master which starts from the records has the same state, and grants no
+    /// space that is in use.
     pub(super) fn check_records(&self) {
         let mut segments = BTreeMap::new();
         let mut space = Vec::new();

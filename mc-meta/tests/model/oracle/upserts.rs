@@ -37,7 +37,7 @@ impl Oracle {
         let can_be_rewritten = old && self.can_be_rewritten(put);
         let rewritten = result.as_ref().is_ok_and(|grant| self.is_rewritten(key, grant));
         if rewritten {
-            assert!(can_be_rewritten, "nobody must be reading there");
+            assert!(can_be_rewritten, "no lease may be running there");
             let generation = self.objects[key].generation;
             let key = key.to_owned();
             let replaced = Event::Removed { key, generation, cause: Removal::Replaced };

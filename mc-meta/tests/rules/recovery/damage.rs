@@ -86,7 +86,7 @@ fn what_was_on_its_clients_own_disk_only_is_no_damage() {
     away.reserved = core::mem::take(&mut away.replicas);
     let (master, report) = rebuild(&[mounted(0), Record::Object(away)]);
     assert_eq!((report.objects, report.lost, report.dropped.total()), (0, 1, 0));
-    // Somebody may still be copying it there.
+    // A copy to that place may still be running.
     assert_eq!((report.kept_bytes, master.report().used), (10, 10));
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 
-use super::in_place::{PATIENCE, is_wanted, was_given_up};
+use super::in_place::{CHECK_INTERVAL, is_wanted, was_given_up};
 use super::spin::Spin;
 use super::stream::Stream;
 use crate::client::address::Address;
@@ -379,7 +379,7 @@ impl Connection {
         if left.is_zero() {
             return Err(Broken::Late);
         }
-        let left = if is_wanted() { left.min(PATIENCE) } else { left };
+        let left = if is_wanted() { left.min(CHECK_INTERVAL) } else { left };
         let millis = left.subsec_nanos().div_ceil(1_000_000).into();
         let timeout =
             Duration::from_secs(left.as_secs()).saturating_add(Duration::from_millis(millis));

@@ -4,9 +4,9 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::thread;
 
-/// How soon a call notices that its end is not waited for any more, if no signal says so:
-/// another thread may have got that.
-pub(super) const PATIENCE: Duration = Duration::from_millis(50);
+/// How often a call asks whether its caller still wants it. A signal asks at once, but may have
+/// interrupted another thread.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// Whether calls are made in place, and what tells them to give up.
@@ -65,7 +65,7 @@ pub(super) fn was_given_up() -> bool {
 pub(super) fn pause(wait: Duration) -> bool {
     let mut left = wait;
     while !left.is_zero() && !was_given_up() {
-        let piece = left.min(PATIENCE);
+        let piece = left.min(CHECK_INTERVAL);
         thread::sleep(piece);
         left -= piece;
     }

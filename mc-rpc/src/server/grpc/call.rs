@@ -42,14 +42,14 @@ impl<S: Service> Connection<S> {
         let config = &shared.config;
 
         let mut held = self.memory_budget.nothing();
-        let patience = arrived + config.stall_timeout;
+        let stalled_at = arrived + config.stall_timeout;
         let read = read_message(&mut body, config.max_payload, &mut held);
-        let payload = match timeout_at(deadline.map_or(patience, |at| at.min(patience)), read).await
-        {
-            Ok(payload) => payload?,
-            Err(_) if is_late(deadline) => return Err(status(&too_late(&shared.counters))),
-            Err(_) => return Err(status(&slow_request(method, config.stall_timeout))),
-        };
+        let payload =
+            match timeout_at(deadline.map_or(stalled_at, |at| at.min(stalled_at)), read).await {
+                Ok(payload) => payload?,
+                Err(_) if is_late(deadline) => return Err(status(&too_late(&shared.counters))),
+                Err(_) => return Err(status(&slow_request(method, config.stall_timeout))),
+            };
         add(&shared.counters.bytes_in, (PREFIX_LEN + payload.len()) as u64);
 
         let answered = match takes_long(Some(method), payload.len()) {
@@ -96,12 +96,12 @@ impl<S: Service> Connection<S> {
     ) -> Result<(), Refusal> {
         let Some(mut durable) = self.shared.service.durability() else { return Ok(()) };
         let stall = self.shared.config.stall_timeout;
-        let patience = Instant::now() + stall;
-        let until = deadline.map_or(patience, |at| at.min(patience));
+        let stalled_at = Instant::now() + stall;
+        let until = deadline.map_or(stalled_at, |at| at.min(stalled_at));
         let refusal = match timeout_at(until, durable.wait_for(sequence)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(JournalEnded)) => not_durable(None),
-            Err(_) => not_durable(Some(stall.saturating_sub(patience - until))),
+            Err(_) => not_durable(Some(stall.saturating_sub(stalled_at - until))),
         };
         add(&self.shared.counters.not_durable, 1);
         Err(refusal)

@@ -250,10 +250,10 @@ impl<S: Service> Connection<S> {
     /// no longer than a request may take.
     fn bounded(&self, body: Incoming) -> Bounded {
         let mut draining = self.draining.clone();
-        let patience = self.shared.config.stall_timeout;
+        let stall_timeout = self.shared.config.stall_timeout;
         Bounded::new(body, async move {
             // Over in either case: in time, or too late.
-            drop(timeout(patience, draining.wait_for(|draining| *draining)).await);
+            drop(timeout(stall_timeout, draining.wait_for(|draining| *draining)).await);
         })
     }
 }

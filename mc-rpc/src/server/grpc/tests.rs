@@ -24,7 +24,7 @@ use crate::server::peer::Source;
 use crate::server::shared::Shared;
 use crate::service::{Call, Completion, Service};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Counts what it executes, and holds up the calls that say so.
 #[derive(Default)]
@@ -49,7 +49,7 @@ impl Service for Gate {
             self.held.fetch_add(1, Ordering::SeqCst);
             let mut open = self.open.lock();
             while !*open {
-                assert!(!self.opened.wait_for(&mut open, PATIENCE).timed_out());
+                assert!(!self.opened.wait_for(&mut open, DEADLINE).timed_out());
             }
         }
         self.executed.fetch_add(1, Ordering::SeqCst);
@@ -127,9 +127,9 @@ async fn ended(response: ResponseFuture) -> Result<(String, Vec<u8>), h2::Error>
     let told = |headers: &HeaderMap| {
         headers.get("grpc-status").map(|status| status.to_str().unwrap().to_owned())
     };
-    let (head, mut body) = timeout(PATIENCE, response).await.unwrap()?.into_parts();
+    let (head, mut body) = timeout(DEADLINE, response).await.unwrap()?.into_parts();
     let mut bytes = Vec::new();
-    while let Some(data) = timeout(PATIENCE, body.data()).await.unwrap() {
+    while let Some(data) = timeout(DEADLINE, body.data()).await.unwrap() {
         bytes.extend_from_slice(&data?);
     }
     let trailers = body.trailers().await?;
@@ -150,7 +150,7 @@ impl Peer {
             held.push(self.open(REPORT, &[], b"hold").await);
         }
         let waiting = || self.gate.held.load(Ordering::SeqCst) == AT_A_TIME;
-        eventually(PATIENCE, "all are held", waiting).await;
+        eventually(DEADLINE, "all are held", waiting).await;
         held
     }
 
@@ -243,5 +243,5 @@ async fn draining_ends_the_connection_when_its_calls_are_answered() {
     let held = peer.hold_all().await;
     peer.drain.send_replace(true);
     peer.release(held).await;
-    timeout(PATIENCE, peer.served).await.unwrap().unwrap().unwrap();
+    timeout(DEADLINE, peer.served).await.unwrap().unwrap().unwrap();
 }
