@@ -52,7 +52,7 @@ fn real(master: &Arc<Master>) -> (Runtime, ServerHandle, String) {
 }
 
 fn of(metrics: &ClientMetrics, method: Method) -> MethodMetrics {
-    *metrics.methods.iter().find(|counted| counted.method == method).unwrap()
+    metrics.methods.iter().find(|counted| counted.method == method).unwrap().clone()
 }
 
 #[test]
