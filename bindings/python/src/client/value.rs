@@ -31,9 +31,9 @@ pub(super) fn release_unused(py: Python<'_>) {
 }
 
 /// A buffer that a transfer may use.
-struct Borrowed(Option<PyUntypedBuffer>);
+struct BorrowedBuffer(Option<PyUntypedBuffer>);
 
-impl Drop for Borrowed {
+impl Drop for BorrowedBuffer {
     fn drop(&mut self) {
         UNUSED.get().lock().extend(self.0.take());
     }
@@ -46,7 +46,7 @@ fn borrow(buffer: PyUntypedBuffer) -> PyResult<MemorySlice> {
     }
     let (len, writable) = (buffer.len_bytes(), !buffer.readonly());
     let base = NonNull::new(buffer.buf_ptr().cast()).unwrap_or(NonNull::dangling());
-    let borrowed = Borrowed(Some(buffer));
+    let borrowed = BorrowedBuffer(Some(buffer));
     let memory = if writable {
         // SAFETY: the exporter keeps `len` bytes at `base` where they are until the buffer is
         // released, which is when `borrowed` is dropped or later; buffers are at most `isize::MAX`

@@ -58,7 +58,7 @@ impl BorrowGuard {
 
     fn borrow_bytes(&mut self, object: &Bound<'_, PyBytes>) -> Source {
         let slice = object.as_bytes();
-        let borrowed = Borrowed { base: NonNull::from(slice), _borrow: self.borrows.begin() };
+        let borrowed = BorrowedBytes { base: NonNull::from(slice), _borrow: self.borrows.begin() };
         self.bytes.push(object.clone().unbind());
         Bytes::from_owner(borrowed).into()
     }
@@ -92,17 +92,17 @@ impl Drop for BorrowGuard {
 }
 
 /// The bytes of a `bytes` object, which is immutable.
-struct Borrowed {
+struct BorrowedBytes {
     base: NonNull<[u8]>,
     _borrow: Borrow,
 }
 
 // SAFETY: immutable bytes are not tied to a thread.
-unsafe impl Send for Borrowed {}
+unsafe impl Send for BorrowedBytes {}
 // SAFETY: as above.
-unsafe impl Sync for Borrowed {}
+unsafe impl Sync for BorrowedBytes {}
 
-impl AsRef<[u8]> for Borrowed {
+impl AsRef<[u8]> for BorrowedBytes {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the guard keeps the object, and with it the bytes, until the borrow that
         // `self` holds has ended.

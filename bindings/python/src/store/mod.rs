@@ -86,7 +86,7 @@ impl State {
     fn is_inherited(&self) -> bool {
         match self {
             Self::Closed => false,
-            Self::Changing(home) | Self::Open(home, _) => home.is_inherited(),
+            Self::Changing(process) | Self::Open(process, _) => process.is_inherited(),
         }
     }
 }
@@ -122,7 +122,7 @@ impl Store {
     ) -> PyResult<()> {
         let before = loop {
             let mut state = self.state.lock();
-            if !matches!(*state, State::Changing(home) if !home.is_inherited()) {
+            if !matches!(*state, State::Changing(process) if !process.is_inherited()) {
                 break std::mem::replace(&mut *state, State::Changing(ProcessGuard::current()));
             }
             drop(state);
