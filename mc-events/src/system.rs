@@ -23,6 +23,8 @@ use crate::zmq::{Listener, PubSocket, ReplayServer, ReplaySource, unix_micros};
 
 /// The most bytes of events in one message of more than one.
 const MAX_BATCH_BYTES: usize = 1 << 20;
+/// Turns of other tasks for which the publisher waits for an event before it sleeps.
+const YIELDS: usize = 16;
 /// Pauses between the attempts to send a message; after the last the message is dropped.
 const RETRY_PAUSES: [Duration; 3] =
     [Duration::from_millis(1), Duration::from_millis(10), Duration::from_millis(100)];
@@ -211,21 +213,24 @@ impl EventSystem {
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.shared.queue.lock().close();
         self.shared.wake.notify_one();
-        let publisher = self.publisher.lock().take();
-        let publisher = publisher.map(AbortOnDrop);
+        let mut publisher = self.publisher.lock().take().map(AbortOnDrop);
         let sockets = self.shared.sockets.lock().clone();
-        let flushed = tokio::time::timeout(limit, async {
-            if let Some(mut publisher) = publisher {
-                let _ = (&mut publisher.0).await;
+        let flush = async {
+            if let Some(running) = &mut publisher {
+                let _ = (&mut running.0).await;
+                publisher = None;
             }
             for socket in &sockets {
                 socket.flush().await;
             }
-        });
-        let flushed = flushed.await.is_ok();
+        };
+        let flushed = tokio::time::timeout(limit, flush).await.is_ok();
+        if let Some(mut running) = publisher {
+            running.0.abort();
+            let _ = (&mut running.0).await;
+        }
         self.shared.sockets.lock().clear();
         self.replay.lock().clear();
-        self.shared.drop_queued();
         flushed
     }
 }
@@ -263,18 +268,26 @@ impl Shared {
     fn count_dropped(&self, events: u64) {
         let before = self.dropped.fetch_add(events, Ordering::Relaxed);
         // One line for each power of two.
-        if events > 0 && (before + events).ilog2() > before.checked_ilog2().unwrap_or(0)
-            || before == 0
-        {
+        if before.checked_ilog2() < (before + events).checked_ilog2() {
             warn!(dropped = before + events, "events were dropped; subscribers see a gap");
         }
     }
 
     fn drop_queued(&self) {
         let left = self.queue.lock().clear();
-        if left > 0 {
-            self.count_dropped(left as u64);
-        }
+        self.count_dropped(left as u64);
+    }
+}
+
+/// Events that count as dropped when this is dropped.
+struct Unsent<'a> {
+    shared: &'a Shared,
+    events: u64,
+}
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        self.shared.count_dropped(self.events);
     }
 }
 
@@ -316,11 +329,7 @@ impl Publisher {
             }
             if !taken.entries.is_empty() {
                 self.publish(taken).await;
-                if self.send_interval.is_zero() {
-                    tokio::task::yield_now().await;
-                } else {
-                    tokio::time::sleep(self.send_interval).await;
-                }
+                self.pause().await;
             } else if closed {
                 return;
             } else {
@@ -329,8 +338,28 @@ impl Publisher {
         }
     }
 
+    /// Lets other tasks run, and events gather until there is a full batch or the interval is over.
+    async fn pause(&self) {
+        if !self.send_interval.is_zero() {
+            let is_full = {
+                let queue = self.shared.queue.lock();
+                queue.len() >= self.max_batch_size || queue.is_closed()
+            };
+            if !is_full {
+                tokio::time::sleep(self.send_interval).await;
+            }
+        }
+        // To wake this task costs the caller of `publish` a system call. In a burst it stays awake.
+        for _ in 0..YIELDS {
+            tokio::task::yield_now().await;
+            if self.shared.queue.lock().len() > 0 {
+                return;
+            }
+        }
+    }
+
     async fn publish(&self, taken: Taken<oneshot::Sender<bool>>) {
-        let count = taken.entries.len() as u64;
+        let mut unsent = Unsent { shared: &self.shared, events: taken.entries.len() as u64 };
         let queued_at = taken.entries[0].queued_at;
         let (mut sent, mut too_large) = (true, 0);
         let micros = unix_micros();
@@ -345,10 +374,11 @@ impl Publisher {
         let lag = u64::try_from(queued_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.shared.lag_micros.store(lag, Ordering::Relaxed);
         if sent && too_large == 0 {
+            let count = std::mem::take(&mut unsent.events);
             self.shared.published.fetch_add(count, Ordering::Relaxed);
-        } else {
-            self.shared.count_dropped(count);
         }
+        // Counted before those who wait learn of it.
+        drop(unsent);
         for Entry { done, .. } in taken.entries {
             let _ = done.send(sent && too_large == 0);
         }

@@ -193,7 +193,7 @@ async fn hostile_peers_change_nothing() {
     let mut replay = Peer::connect(replay_endpoint(&events), "DEALER").await;
     let long = [b'x'; 400];
     let bad: [&[&[u8]]; 6] =
-        [&[b""], &[b"1234567"], &[&long], &[b"x", b"12345678"], &[b""; 9], &[b"SNAPSHOT:"]];
+        [&[b""], &[b"1234567"], &[&long], &[b"x", b"12345678"], &[&b""[..]; 9], &[b"SNAPSHOT:"]];
     for frames in bad {
         replay.send(frames).await;
     }
@@ -268,7 +268,7 @@ impl EventSocket for Busy {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_busy_socket_is_tried_again() {
     let socket = Arc::new(Busy { refusals: AtomicU64::new(2), ..Busy::default() });
     let sockets: Vec<Arc<dyn EventSocket>> = vec![Arc::clone(&socket) as _];
