@@ -19,6 +19,9 @@ pub trait EventSocket: Send + Sync {
     /// Waits until everything is with the operating system.
     fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
+    /// Closes the socket and waits until another can take its place.
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
     /// Counts for [`EventStats`](crate::EventStats).
     fn stats(&self) -> SocketStats;
 }

@@ -205,7 +205,7 @@ impl EventSystem {
     }
 
     /// Takes no more events, sends those in the queue and closes the sockets, within the time
-    /// `limit`. Returns whether all events and messages were handed to the operating system; the
+    /// `limit`. Their ports are free then. Returns whether all events and messages were handed to the operating system; the
     /// events that were not are dropped.
     ///
     /// # Cancellation
@@ -229,8 +229,13 @@ impl EventSystem {
             running.0.abort();
             let _ = (&mut running.0).await;
         }
-        self.shared.sockets.lock().clear();
-        self.replay.lock().clear();
+        let replay = std::mem::take(&mut *self.replay.lock());
+        for server in replay {
+            server.close().await;
+        }
+        for socket in sockets {
+            socket.close().await;
+        }
         flushed
     }
 }

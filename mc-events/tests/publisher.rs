@@ -263,6 +263,10 @@ impl EventSocket for Busy {
         Box::pin(std::future::ready(()))
     }
 
+    fn close(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.flush()
+    }
+
     fn stats(&self) -> SocketStats {
         SocketStats::default()
     }

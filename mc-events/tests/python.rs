@@ -10,13 +10,14 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use common::{config, more, subscribers};
+use common::{LIMIT, config, more, subscribers};
 use mc_events::{
-    BlockRemovedEvent, BlockStoreEvent, Encoding, EventSystem, Medium, Parts, PublisherConfig,
-    RemoveAllEvent, Replica, Snapshot, SnapshotPage, StoreEventInfo,
+    BlockRemovedEvent, BlockStoreEvent, Encoding, EndpointConfig, EventSystem, Medium, Parts,
+    PublisherConfig, RemoveAllEvent, Replica, Snapshot, SnapshotPage, StoreEventInfo,
 };
+use tokio::task::JoinHandle;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/subscriber.py");
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/requirements.txt");
@@ -36,8 +37,11 @@ fn run(what: &str, command: &mut Command) {
 }
 
 /// The interpreter of an environment that has the packages.
-fn python(dir: &Path) -> PathBuf {
-    let environment = dir.join("events-python");
+fn python() -> PathBuf {
+    // The tests of this file run at the same time.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _installing = INSTALLING.lock();
+    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("events-python");
     let python = environment.join("bin/python");
     // Written last: what a run left half done is begun anew, as is what other packages need.
     let installed = environment.join("installed");
@@ -77,21 +81,8 @@ impl Snapshot for OneObject {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn subscribers_on_libzmq_understand_every_encoding() {
-    let mooncake = Encoding::Mooncake { backend_id: "mooncake-0".into() };
-    let config = PublisherConfig {
-        topic: "s4".into(),
-        more_endpoints: vec![
-            more(mooncake, "mooncake"),
-            more(Encoding::Vllm, "vllm"),
-            more(Encoding::VllmPositional, "vllm-positional"),
-        ],
-        ..config(Encoding::S4)
-    };
-    let parts = Parts { snapshot: Some(Arc::new(OneObject)), ..Parts::default() };
-    let events = EventSystem::start_with(config, parts).await.unwrap();
-    let names = ["s4", "mooncake", "vllm", "vllm-positional"];
+/// Runs the script beside the test, with the endpoints of `events`, once its packages are there.
+async fn script(mode: &'static str, names: &[&str], events: &EventSystem) -> JoinHandle<()> {
     let arguments: Vec<String> = std::iter::zip(names, events.endpoints())
         .map(|(name, bound)| {
             let replay = bound.replay_endpoint.as_deref().unwrap();
@@ -99,12 +90,31 @@ async fn subscribers_on_libzmq_understand_every_encoding() {
             format!(r#"{{"encoding": "{name}", "endpoint": "{endpoint}", "replay": "{replay}"}}"#)
         })
         .collect();
-    let python = tokio::task::spawn_blocking(|| python(Path::new(env!("CARGO_TARGET_TMPDIR"))));
-    let python = python.await.unwrap();
-    let script = tokio::task::spawn_blocking(move || {
-        let arguments = format!("[{}]", arguments.join(", "));
-        run("the subscriber", Command::new(python).arg(SCRIPT).arg(arguments));
-    });
+    let arguments = format!("[{}]", arguments.join(", "));
+    let python = tokio::task::spawn_blocking(python).await.unwrap();
+    tokio::task::spawn_blocking(move || {
+        run("the subscriber", Command::new(python).args([SCRIPT, mode, &arguments]));
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn subscribers_on_libzmq_understand_every_encoding() {
+    let names = ["s4", "mooncake", "vllm", "vllm-positional"];
+    let dir = tempfile::tempdir().unwrap();
+    let ipc = format!("ipc://{}", dir.path().join("events").display());
+    let mooncake = Encoding::Mooncake { backend_id: "mooncake-0".into() };
+    let config = PublisherConfig {
+        topic: "s4".into(),
+        more_endpoints: vec![
+            EndpointConfig { endpoint: ipc, ..more(mooncake, "mooncake") },
+            more(Encoding::Vllm, "vllm"),
+            more(Encoding::VllmPositional, "vllm-positional"),
+        ],
+        ..config(Encoding::S4)
+    };
+    let parts = Parts { snapshot: Some(Arc::new(OneObject)), ..Parts::default() };
+    let events = EventSystem::start_with(config, parts).await.unwrap();
+    let script = script("decode", &names, &events).await;
     subscribers(&events, names.len()).await;
     assert!(events.publish(stored()).await);
     let removed = BlockRemovedEvent {
@@ -115,5 +125,24 @@ async fn subscribers_on_libzmq_understand_every_encoding() {
     };
     assert!(events.publish(removed).await);
     assert!(events.publish(RemoveAllEvent).await);
+    script.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn fifty_subscribers_on_libzmq_follow_a_restarted_publisher() {
+    let mut config = config(Encoding::S4);
+    let first = EventSystem::start(config.clone()).await.unwrap();
+    let script = script("restart", &["s4"], &first).await;
+    subscribers(&first, 50).await;
+    assert!(first.publish(stored()).await);
+    let bound = first.endpoints()[0].clone();
+    assert!(first.shutdown(LIMIT).await);
+    drop(first);
+    config.endpoint = bound.endpoint;
+    config.replay_endpoint = bound.replay_endpoint.unwrap();
+    config.auto_port = false;
+    let second = EventSystem::start(config).await.unwrap();
+    subscribers(&second, 50).await;
+    assert!(second.publish(stored()).await);
     script.await.unwrap();
 }

@@ -17,6 +17,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Accepting(JoinHandle<()>);
 
+impl Accepting {
+    /// Ends the task and waits until its port is free.
+    pub(super) async fn end(mut self) {
+        self.0.abort();
+        let _ = (&mut self.0).await;
+    }
+}
+
 impl Drop for Accepting {
     fn drop(&mut self) {
         self.0.abort();

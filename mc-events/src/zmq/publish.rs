@@ -29,7 +29,7 @@ const WRITE_BUFFER: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct PubSocket {
     shared: Arc<Shared>,
-    _accepting: Accepting,
+    accepting: Mutex<Option<Accepting>>,
 }
 
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl PubSocket {
             written: Notify::new(),
         });
         let accepting = accept(listener, connections, Arc::clone(&shared));
-        Self { shared, _accepting: accepting }
+        Self { shared, accepting: Mutex::new(Some(accepting)) }
     }
 }
 
@@ -118,6 +118,15 @@ impl EventSocket for PubSocket {
                     return;
                 }
                 written.await;
+            }
+        })
+    }
+
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let accepting = self.accepting.lock().take();
+        Box::pin(async {
+            if let Some(accepting) = accepting {
+                accepting.end().await;
             }
         })
     }

@@ -28,7 +28,7 @@ const MAX_PAGE_BYTES: usize = 1 << 20;
 /// A ROUTER socket. Each connection is answered by its own task, at the pace at which it reads.
 #[derive(Debug)]
 pub(crate) struct ReplayServer {
-    _accepting: Accepting,
+    accepting: Accepting,
 }
 
 /// Where the answers come from.
@@ -44,7 +44,12 @@ pub(crate) struct ReplaySource {
 
 impl ReplayServer {
     pub(crate) fn new(listener: Listener, connections: usize, source: ReplaySource) -> Self {
-        Self { _accepting: accept(listener, connections, Arc::new(source)) }
+        Self { accepting: accept(listener, connections, Arc::new(source)) }
+    }
+
+    /// Closes the socket and waits until another can take its place.
+    pub(crate) async fn close(self) {
+        self.accepting.end().await;
     }
 }
 

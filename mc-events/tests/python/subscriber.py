@@ -1,9 +1,10 @@
 """A subscriber of every encoding, with the sockets and decoders that real ones use.
 
-    subscriber.py [{"encoding": "s4", "endpoint": "tcp://…", "replay": "tcp://…"}, …]
+    subscriber.py decode [{"encoding": "s4", "endpoint": "tcp://…", "replay": "tcp://…"}, …]
 
-Expects a store, a removal and a removal of everything, and checks the live messages, the replay and
-the snapshot.
+expects a store, a removal and a removal of everything, and checks the live messages, the replay and
+the snapshot. With `restart` in place of `decode`, 50 subscribers expect a message from the publisher at
+the first endpoint, and one from the next publisher there.
 """
 
 import json
@@ -126,8 +127,35 @@ def replay_req(socket, start):
         start = messages[-1][0] + 1
 
 
-def main(endpoints: list[dict[str, Any]]):
-    context = zmq.Context()
+def ask_info(context, endpoint):
+    req = open_socket(context, zmq.REQ, endpoint)
+    req.send(b"INFO")
+    name, info = req.recv_multipart()
+    assert name == b"INFO"
+    req.close()
+    return msgpack.unpackb(info)
+
+
+def restart(context, endpoints):
+    endpoint, replay = endpoints[0]["endpoint"], endpoints[0]["replay"]
+    first = ask_info(context, replay)
+    live = [open_socket(context, zmq.SUB, endpoint) for _ in range(50)]
+    for _ in range(2):
+        # One poll for all: libzmq sends subscriptions again while the socket is polled.
+        poller = zmq.Poller()
+        for socket in live:
+            poller.register(socket, zmq.POLLIN)
+        while poller.sockets:
+            ready = poller.poll(TIMEOUT_MS)
+            assert ready, f"{len(poller.sockets)} subscribers got nothing"
+            for socket, _ in ready:
+                assert socket.recv_multipart()[1] == bytes(8)
+                poller.unregister(socket)
+    second = ask_info(context, replay)
+    assert first["incarnation"] != second["incarnation"] and second["next"] == 1, (first, second)
+
+
+def decode(context, endpoints: list[dict[str, Any]]):
     live = [open_socket(context, zmq.SUB, each["endpoint"]) for each in endpoints]
     for each, socket in zip(endpoints, live):
         frames = [socket.recv_multipart() for _ in range(3)]
@@ -142,10 +170,8 @@ def main(endpoints: list[dict[str, Any]]):
         assert replay_dealer(dealer, 0) == messages
         assert replay_req(req, 0) == messages
         assert replay_dealer(dealer, expected[-1] + 1) == []
-        req.send(b"INFO")
-        name, info = req.recv_multipart()
-        info = msgpack.unpackb(info)
-        assert name == b"INFO" and info["encoding"] == each["encoding"], info
+        info = ask_info(context, each["replay"])
+        assert info["encoding"] == each["encoding"], info
         assert info["oldest"] == expected[0] and info["next"] == expected[-1] + 1, info
         dealer.send(b"SNAPSHOT:")
         name, incarnation, number, cursor, page = dealer.recv_multipart()
@@ -153,7 +179,8 @@ def main(endpoints: list[dict[str, Any]]):
         assert int.from_bytes(incarnation, "big") == info["incarnation"]
         assert int.from_bytes(number, "big") == info["next"]
         assert len(msgpack.unpackb(page)[1]) == 1, page
-    context.destroy(linger=0)
 
 
-main(json.loads(sys.argv[1]))
+context = zmq.Context()
+{"decode": decode, "restart": restart}[sys.argv[1]](context, json.loads(sys.argv[2]))
+context.destroy(linger=0)
