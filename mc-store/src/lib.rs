@@ -33,6 +33,7 @@ pub use mc_rpc::{
 };
 pub use mc_transport::{
     HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,
+    StagedMemory, Staging,
 };
 pub use mc_types::{
     ByteSize, ClientId, ErrorCode, Generation, KeyError, MAX_KEY_LEN, MediaType, ObjectKey,

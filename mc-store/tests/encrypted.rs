@@ -1,34 +1,17 @@
 //! Bytes between hosts under certificates: over QUIC, and over TCP with TLS.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fs;
+mod certificates;
+
 use std::path::Path;
 use std::time::Duration;
 
+use certificates::certificates;
 use mc_store::{Client, ClientBuilder, ClientConfig, DataPath, GetError, Master, PeerError};
 use mc_testkit::eventually;
 use mc_transport::ConnectError;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use tempfile::TempDir;
 
 const DEADLINE: Duration = Duration::from_secs(20);
-
-/// An authority, and a certificate of it for this host, in files.
-fn certificates(name: &str) -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: String| fs::write(dir.path().join(name), text).unwrap();
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(rcgen::DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    write("ca.pem", params.self_signed(&key).unwrap().pem());
-    let authority = Issuer::new(params, key);
-    let node = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-    let key = KeyPair::generate().unwrap();
-    write("node.pem", node.signed_by(&key, &authority).unwrap().pem());
-    write("node.key", key.serialize_pem());
-    dir
-}
 
 /// A client of this protocol, which has its bytes sent also within this host.
 fn client(master: &Master, protocol: &str, files: Option<&Path>, segment: &str) -> ClientBuilder {

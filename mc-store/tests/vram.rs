@@ -4,8 +4,11 @@
 use std::io::Write as _;
 
 use mc_cluster_testkit::Cluster;
-use mc_store::{ByteSize, ErrorCode, PutOutcome, ReplicateConfig, VramError, VramStage};
-use mc_transport::cuda::{Cuda, CudaDevice};
+use mc_store::{
+    ByteSize, Client, ErrorCode, Master, MediaType, PutOutcome, ReplicateConfig, SegmentError,
+    StartError, VramError, VramStage,
+};
+use mc_transport::cuda::{Cuda, CudaDevice, CudaError};
 
 /// The first GPU; `None`, and a line that no test runner hides, when there is none.
 fn gpu() -> Option<CudaDevice> {
@@ -53,4 +56,41 @@ async fn values_travel_between_peers_and_a_gpu() {
 
     node.shutdown().await;
     cluster.master.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_lives_in_a_gpu() {
+    let has_gpu = gpu().is_some();
+    let master = Master::builder().start().await.unwrap();
+    let client = || Client::builder().master(master.local_addr().to_string());
+    let node = client()
+        .listen("127.0.0.1:0".parse().unwrap())
+        .segment_size(ByteSize::mib(16))
+        .segment_medium(MediaType::Vram);
+    if has_gpu {
+        let (node, app) = (node.connect().await.unwrap(), client().connect().await.unwrap());
+        assert_eq!(node.segments()[0].medium, MediaType::Vram);
+        let value: Vec<u8> = (0..3 << 20).map(|at: u32| (at * 7 % 251) as u8).collect();
+        app.put("block", value.clone()).await.unwrap();
+        for reader in [&node, &app] {
+            assert_eq!(reader.get("block").await.unwrap(), value);
+            assert_eq!(reader.get_range("block", 5..2 << 20).await.unwrap(), value[5..2 << 20]);
+        }
+        app.shutdown().await;
+        node.shutdown().await;
+    }
+    let node = client()
+        .listen("127.0.0.1:0".parse().unwrap())
+        .segment_size(ByteSize::mib(16))
+        .segment_medium(MediaType::Vram)
+        .segment_device(1 << 20);
+    let refused = node.connect().await.unwrap_err();
+    let StartError::Segment(refused @ SegmentError::Gpu { source, .. }) = &refused else {
+        panic!("{refused}")
+    };
+    assert!(refused.to_string().contains("segment_device"), "{refused}");
+    let is_named = matches!(source, CudaError::NoDriver { .. } | CudaError::OldDriver { .. });
+    assert!(is_named || matches!(source, CudaError::Failed { .. }), "{source}");
+    assert!(has_gpu || source.to_string().contains("NVIDIA"), "{source}");
+    master.shutdown().await;
 }

@@ -224,7 +224,6 @@ pub(crate) struct OpenRegion {
 }
 
 /// The memory of a region.
-#[derive(Clone)]
 pub(crate) enum Registered {
     Host(Memory),
     /// Reached by copies through memory of the host, never by its address.

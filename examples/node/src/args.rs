@@ -48,10 +48,13 @@ pub(crate) struct Args {
     /// File that backs the memory [default: plain memory].
     #[arg(long = "segment_file", value_name = "PATH", help_heading = "Segment")]
     pub(crate) segment_file: Option<PathBuf>,
-    /// Medium of the memory: dram, ssd or vram; the last two need a --segment_file
-    /// [default: dram].
+    /// Medium of the memory: dram, ssd or vram; ssd needs a --segment_file, and vram an NVIDIA
+    /// GPU or a --segment_file [default: dram].
     #[arg(long = "segment_medium", value_name = "MEDIUM", help_heading = "Segment")]
     pub(crate) segment_medium: Option<MediaType>,
+    /// Number of the GPU whose memory a segment of vram takes [default: 0].
+    #[arg(long = "segment_device", value_name = "NUMBER", help_heading = "Segment")]
+    pub(crate) segment_device: Option<u32>,
 
     /// Name or address of this host to advertise to peers; 0.0.0.0, the default, selects the
     /// address that reaches the master.

@@ -28,6 +28,7 @@ fn with_flags(said: ClientConfig, args: &Args) -> ClientConfig {
     flags.segment_name = args.segment_name.clone();
     flags.segment_file = args.segment_file.clone();
     flags.segment_medium = args.segment_medium;
+    flags.segment_device = args.segment_device;
     flags.metadata_server = args.metadata_server.clone();
     flags.protocol = args.protocol;
     flags.device_name = ClientConfig::device_names(&args.device_name);

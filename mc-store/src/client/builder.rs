@@ -56,6 +56,7 @@ pub struct ClientBuilder {
     node: NodeConfig,
     memory: MemoryOptions,
     medium: MediaType,
+    device: u32,
     settings: Settings,
 }
 
@@ -76,6 +77,7 @@ impl Default for ClientBuilder {
             node: NodeConfig::new(TcpConfig::default()),
             memory: Memory::options(),
             medium: MediaType::Dram,
+            device: 0,
             settings: Settings {
                 put_wait: Duration::from_secs(1),
                 local_copy: true,
@@ -286,6 +288,12 @@ impl ClientBuilder {
         self
     }
 
+    /// The GPU whose memory the segment takes; see [`SegmentOptions::device`].
+    pub fn segment_device(mut self, number: u32) -> Self {
+        self.device = number;
+        self
+    }
+
     /// Whether the client will serve segments, at once or when they are mounted.
     fn accepts_peers(&self) -> bool {
         self.listen.is_some() || self.segment_size > NOTHING
@@ -385,7 +393,7 @@ impl ClientBuilder {
         });
         if contributes {
             let mut segment = SegmentOptions::new(self.segment_size).memory(self.memory);
-            segment = segment.medium(self.medium);
+            segment = segment.medium(self.medium).device(self.device);
             if let Some(name) = self.segment_name {
                 segment = segment.name(name);
             }

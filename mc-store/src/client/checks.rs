@@ -2,11 +2,10 @@
 //! compares their bytes with the checksums that the master has.
 
 use mc_meta::{ReplicaCheck, Slices, Verdict};
-use mc_transport::MemorySlice;
 use tracing::warn;
 
 use super::checksums::match_checksums;
-use super::segments::Segments;
+use super::segments::{Held, Segments};
 use crate::environment::Blocking;
 
 /// Checks under way, and what those before them found. They run on a thread of their own, one
@@ -57,11 +56,13 @@ impl Checks {
     }
 }
 
-fn look_at_all(held: &[(u64, Option<MemorySlice>, Slices)]) -> Vec<(u64, Verdict)> {
-    let looks = held.iter().map(|(id, memory, slices)| {
+fn look_at_all(held: &[(u64, Option<Held>, Slices)]) -> Vec<(u64, Verdict)> {
+    let looks = held.iter().map(|(id, held, slices)| {
+        // What cannot be looked at, because its device fails, may be intact.
+        let memory = held.as_ref().and_then(|held| held.on_host().ok());
         let Some(memory) = memory else { return (*id, Verdict::Unknown) };
         let sums = slices.as_slice().iter().map(|slice| (slice.len, slice.checksum));
-        let intact = match_checksums(std::slice::from_ref(memory), sums);
+        let intact = match_checksums(std::slice::from_ref(&memory), sums);
         if !intact {
             warn!(
                 bytes = memory.len(),

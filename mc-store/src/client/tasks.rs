@@ -6,6 +6,7 @@
 //! leaves undone, because it ended or lost its master, is given up by the master's
 //! time-outs.
 
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ enum Failure {
     Start(#[source] RpcError),
     #[error("the source is not in a segment of this client any more")]
     SourceGone,
+    #[error("the source cannot be read: {0}")]
+    Read(#[source] io::Error),
     #[error("the bytes of the source are not those that were put")]
     Damaged,
     #[error("a target could not be written: {error}")]
@@ -222,19 +225,23 @@ impl Core {
         let _room = room.acquire_many(units).await.expect("the semaphore is never closed");
         let sums: Vec<_> =
             slices.as_slice().iter().map(|slice| (slice.len, slice.checksum)).collect();
-        let memory = own.clone();
-        let check = move || match_checksums(std::slice::from_ref(&memory), sums);
-        let intact = if len > LONG {
-            // It fails when the runtime ends, and this task with it.
-            self.settings.environment.blocking(check).await.and_then(Result::ok).unwrap_or(false)
+        let blocks = len > LONG || own.is_staged();
+        let check = move || {
+            let memory = own.on_host()?;
+            Ok(match_checksums(std::slice::from_ref(&memory), sums).then_some(memory))
+        };
+        let checked = if blocks {
+            let checked = self.settings.environment.blocking(check).await;
+            let not_ended = || Err(io::Error::other("the check did not end"));
+            checked.and_then(Result::ok).unwrap_or_else(not_ended)
         } else {
             check()
         };
-        if !intact {
+        let Some(own) = checked.map_err(Failure::Read)? else {
             let key = task.key.as_ref();
             self.reports.damaged(Some(&task.tenant), key, generation, &source);
             return Err(Failure::Damaged);
-        }
+        };
         let jobs = targets.iter().map(|target| {
             let to = RemoteSpan::new(target.segment.remote_key, target.extent)
                 .with_ticket(target.ticket)

@@ -76,6 +76,7 @@ impl ClientBuilder {
             global_segment_size => segment_size,
             segment_name => segment_name,
             segment_medium => segment_medium,
+            segment_device => segment_device,
             local_buffer_size => local_buffer,
             heartbeat_interval => heartbeat_interval,
             put_wait => put_wait,
@@ -391,11 +392,19 @@ fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
             return Err(excluded("numa_node"));
         }
         memory = memory.file(path);
-    } else if config.segment_medium.is_some_and(|medium| medium != MediaType::Dram) {
+    } else if config.segment_medium == Some(MediaType::Ssd) {
         return Err(ConfigError::Conflict {
             first: "segment_medium",
             second: "segment_file",
-            reason: "memory of no file is dram; name a file on the other medium",
+            reason: "memory of no file is no ssd; name a file on it",
+        });
+    }
+    let takes_gpu = config.segment_medium == Some(MediaType::Vram) && config.segment_file.is_none();
+    if config.segment_device.is_some() && !takes_gpu {
+        return Err(ConfigError::Conflict {
+            first: "segment_device",
+            second: "segment_medium",
+            reason: "a GPU's memory is taken for a medium of vram without a segment_file",
         });
     }
     if huge {

@@ -110,8 +110,11 @@ settings! {
     segment_name: String = "segment_name", "MC_STORE_SEGMENT_NAME", value::text;
     /// The file that backs the segment's memory; excludes huge pages and a NUMA node.
     segment_file: PathBuf = "segment_file", "MC_STORE_SEGMENT_FILE", value::path;
-    /// What lies beneath the segment's memory; `ssd` and `vram` need a `segment_file`.
+    /// What lies beneath the segment's memory; `ssd` needs a `segment_file`, and `vram` a GPU or
+    /// a `segment_file`.
     segment_medium: MediaType = "segment_medium", "MC_STORE_SEGMENT_MEDIUM", value::medium;
+    /// The number of the GPU whose memory a segment of `vram` takes.
+    segment_device: u32 = "segment_device", "MC_STORE_SEGMENT_DEVICE", value::device_number;
     /// The memory for values that this client itself reads; 0 makes a pure server.
     local_buffer_size: ByteSize = "local_buffer_size", "MOONCAKE_LOCAL_BUFFER_SIZE",
         value::size;

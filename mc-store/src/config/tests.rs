@@ -101,6 +101,7 @@ fn every_setting_can_be_said_everywhere() {
         ("segment_name", "s", "'s'"),
         ("segment_file", "/f", "'/f'"),
         ("segment_medium", "SSD", "'ssd'"),
+        ("segment_device", "1", "1"),
         ("local_buffer_size", "0", "0"),
         ("local_hot_cache_size", "1GB", "1073741824"),
         ("local_hot_block_size", "1MB", "1048576"),
@@ -313,7 +314,12 @@ fn settings_that_contradict_each_other_are_refused() {
         ("tls_server_name = 'a'", ["tls_server_name", "tls_ca"]),
         ("transfer_tls_key = 'a'", ["transfer_tls_key", "transfer_tls_ca"]),
         ("protocol = 'quic'", ["protocol", "transfer_tls_ca"]),
-        ("segment_medium = 'vram'", ["segment_medium", "segment_file"]),
+        ("segment_medium = 'ssd'", ["segment_medium", "segment_file"]),
+        ("segment_device = 0", ["segment_device", "segment_medium"]),
+        (
+            "segment_device = 0\nsegment_medium = 'vram'\nsegment_file = 'a'",
+            ["segment_device", "segment_medium"],
+        ),
         ("segment_file = 'a'\nuse_hugepage = true", ["segment_file", "use_hugepage"]),
         ("segment_file = 'a'\nnuma_node = 0", ["segment_file", "numa_node"]),
     ] {

@@ -142,6 +142,10 @@ pub(super) fn page_size(value: &Value) -> Result<HugePageSize, Expected> {
     HugePageSize::from_bytes(size(value).map_err(|_| expected)?.as_u64()).ok_or(expected)
 }
 
+pub(super) fn device_number(value: &Value) -> Result<u32, Expected> {
+    number(value).ok_or("the number of a GPU")
+}
+
 pub(super) fn node_number(value: &Value) -> Result<u32, Expected> {
     number(value).ok_or("the number of a NUMA node")
 }

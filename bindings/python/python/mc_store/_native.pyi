@@ -460,6 +460,7 @@ class _Settings(TypedDict, total=False):
     segment_name: str
     segment_file: str
     segment_medium: str
+    segment_device: int
     local_buffer_size: _Size
     local_hot_cache_size: _Size
     local_hot_block_size: _Size

@@ -7,7 +7,8 @@ use mc_transport::Transport as _;
 use mc_types::{ByteSize, MediaType, SegmentId};
 
 use super::error::SegmentError;
-use super::set::{SegmentSetup, allocate};
+use super::memory::MemorySource;
+use super::set::SegmentSetup;
 use super::{MountedSegment, SegmentOptions};
 use crate::client::Client;
 use crate::client::core::Core;
@@ -100,30 +101,30 @@ impl Core {
         self: &Arc<Self>,
         options: SegmentOptions,
     ) -> Result<SegmentId, SegmentError> {
-        let SegmentOptions { size, name, memory, medium } = options;
+        let SegmentOptions { size, name, memory, medium, device } = options;
         if size == ByteSize::bytes(0) {
             return Err(SegmentError::Empty);
         }
-        if medium != MediaType::Dram && !memory.is_file() {
-            return Err(SegmentError::Medium { medium });
-        }
+        let memory = match memory {
+            MemorySource::Host(options) if medium == MediaType::Dram || options.is_file() => {
+                MemorySource::Host(self.settings.shareable(options))
+            }
+            MemorySource::Host(_) if medium == MediaType::Vram => MemorySource::Gpu(device),
+            MemorySource::Host(_) => return Err(SegmentError::Medium { medium }),
+            staged => staged,
+        };
         if self.transport.endpoint().is_none() {
             return Err(SegmentError::NotListening);
         }
-        let memory = self.settings.shareable(memory);
-        let (len, options) = (usize::try_from(size.as_u64()).unwrap_or(usize::MAX), memory.clone());
-        // Pages may be populated here, which takes seconds for many gigabytes.
-        let taken = self.settings.environment.blocking(move || allocate(&memory, len)).await;
+        let taken = self.settings.environment.blocking(move || memory.take(size)).await;
         let memory = match taken {
-            Some(Ok(memory)) => memory.map_err(|source| SegmentError::Memory { size, source })?,
+            Some(Ok(memory)) => memory?,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             // The runtime ends.
             None => return Err(SegmentError::Closed),
         };
-        let id = self
-            .segments
-            .add(&self.master, self.id, SegmentSetup { name, medium, options, memory })
-            .await?;
+        let id =
+            self.segments.add(&self.master, self.id, SegmentSetup { name, medium, memory }).await?;
         if let Err(error) = self.start_heartbeat() {
             // Without one it would be taken for dead soon.
             let _ = self.segments.remove(&self.master, self.id, id, Duration::ZERO).await;

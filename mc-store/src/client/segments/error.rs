@@ -3,6 +3,7 @@
 use std::io;
 
 use mc_rpc::RpcError;
+use mc_transport::cuda::CudaError;
 use mc_transport::{MemoryError, RegisterError};
 use mc_types::{ByteSize, ErrorCode, MediaType, SegmentId};
 
@@ -21,7 +22,7 @@ pub enum SegmentError {
     /// A segment of no bytes.
     #[error("a segment of no bytes holds nothing; give it a size")]
     Empty,
-    /// Memory of no file is DRAM.
+    /// Memory of no file is DRAM, or a GPU's.
     #[error(
         "a segment of medium {medium} needs a file on that medium; give one (segment_file), or \
          leave the medium out"
@@ -52,6 +53,19 @@ pub enum SegmentError {
         size: ByteSize,
         /// Why.
         source: MemoryError,
+    },
+    /// A GPU's memory cannot be had.
+    #[error(
+        "cannot take {size} of GPU {device}'s memory for a segment; contribute less, choose \
+         another GPU (segment_device), or leave the medium vram out"
+    )]
+    Gpu {
+        /// The size asked for.
+        size: ByteSize,
+        /// The number of the GPU.
+        device: u32,
+        /// Why.
+        source: CudaError,
     },
     /// There is no memory for its next life.
     #[error("cannot take fresh memory for a segment that is mounted anew; contribute less")]
@@ -86,6 +100,7 @@ impl SegmentError {
             Self::Rpc(error) => error.code(),
             Self::Closed => ErrorCode::UnavailableInCurrentStatus,
             Self::Memory { .. }
+            | Self::Gpu { .. }
             | Self::FreshMemory(_)
             | Self::Register(_)
             | Self::NoRandomness(_)
@@ -99,6 +114,7 @@ impl SegmentError {
         match self {
             Self::Rpc(error) => error.is_retryable(),
             Self::Memory { .. } | Self::FreshMemory(_) | Self::Thread(_) => true,
+            Self::Gpu { source, .. } => matches!(source, CudaError::Failed { .. }),
             _ => false,
         }
     }

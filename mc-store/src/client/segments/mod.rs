@@ -2,15 +2,18 @@
 
 mod commands;
 mod error;
+mod memory;
 mod set;
 
 use std::time::Duration;
 
-use mc_transport::{Memory, MemoryOptions};
+use mc_transport::{Memory, MemoryOptions, Staging};
 use mc_types::{ByteSize, Endpoint, MediaType, SegmentId};
 
 pub(super) use self::error::MountFailure;
 pub use self::error::SegmentError;
+pub(super) use self::memory::Held;
+use self::memory::MemorySource;
 pub(super) use self::set::Segments;
 
 /// Describes a segment to mount.
@@ -24,14 +27,25 @@ pub(super) use self::set::Segments;
 pub struct SegmentOptions {
     size: ByteSize,
     name: Option<String>,
-    memory: MemoryOptions,
+    memory: MemorySource,
     medium: MediaType,
+    device: u32,
 }
 
 impl SegmentOptions {
     /// A segment of this size, in plain memory.
     pub fn new(size: ByteSize) -> Self {
-        Self { size, name: None, memory: Memory::options(), medium: MediaType::Dram }
+        let memory = MemorySource::Host(Memory::options());
+        Self { size, name: None, memory, medium: MediaType::Dram, device: 0 }
+    }
+
+    /// A segment over memory that is not the host's, such as that of a device of your own; its
+    /// [medium](Self::medium) is VRAM unless you say otherwise. Its bytes take a step on the way,
+    /// through the stages, also those that this client itself reads and writes.
+    pub fn staged(memory: Staging) -> Self {
+        let size = ByteSize::bytes(memory.size() as u64);
+        let memory = MemorySource::Staged(memory);
+        Self { memory, medium: MediaType::Vram, ..Self::new(size) }
     }
 
     /// The name by which puts can prefer the segment, of at most 256 bytes. The default is
@@ -44,16 +58,24 @@ impl SegmentOptions {
     /// What memory it is made of; see
     /// [`ClientBuilder::segment_memory`](super::ClientBuilder::segment_memory).
     pub fn memory(mut self, options: MemoryOptions) -> Self {
-        self.memory = options;
+        self.memory = MemorySource::Host(options);
         self
     }
 
     /// What lies beneath the memory: puts that
     /// [ask for a medium](crate::ReplicateConfig::medium) go to segments of that medium. The
-    /// default is DRAM; another medium needs memory of a
-    /// [file](mc_transport::MemoryOptions::file) on it.
+    /// default is DRAM. VRAM is taken from a [GPU](Self::device) of NVIDIA's; an SSD needs memory
+    /// of a [file](mc_transport::MemoryOptions::file) on it, and with a file the segment is that
+    /// whatever the medium.
     pub fn medium(mut self, medium: MediaType) -> Self {
         self.medium = medium;
+        self
+    }
+
+    /// The number of the GPU whose memory a segment of VRAM takes, when it has no file. The
+    /// default is 0, the first.
+    pub fn device(mut self, number: u32) -> Self {
+        self.device = number;
         self
     }
 }

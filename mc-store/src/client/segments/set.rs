@@ -8,10 +8,7 @@ use futures_util::future::join_all;
 use mc_meta::SegmentSpec;
 use mc_rpc::{ClockReading, MasterClient, RpcError};
 use mc_ticket::{Rights, TicketKey};
-use mc_transport::{
-    Access, BootTime, MasterClock, Memory, MemoryError, MemoryOptions, MemorySlice, Node, Region,
-    RemoteSpan, Tickets, Transport,
-};
+use mc_transport::{BootTime, MasterClock, Node, Region, RemoteSpan, Tickets, Transport};
 use mc_types::{ByteSize, ClientId, Endpoint, ErrorCode, Extent, MediaType, RemoteKey, SegmentId};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
@@ -20,6 +17,7 @@ use tracing::{info, warn};
 
 use super::MountedSegment;
 use super::error::{MAX_SEGMENTS, MountFailure, SegmentError};
+use super::memory::{Held, SegmentMemory};
 use crate::environment::Environment;
 
 /// How long a client that ends, or fails to mount, waits for its master, which may be
@@ -67,8 +65,7 @@ struct Own {
 pub(super) struct SegmentSetup {
     pub(super) name: Option<String>,
     pub(super) medium: MediaType,
-    pub(super) options: MemoryOptions,
-    pub(super) memory: Memory,
+    pub(super) memory: SegmentMemory,
 }
 
 /// What does not change when a segment is mounted anew.
@@ -79,10 +76,8 @@ struct Segment {
     name: Box<str>,
     endpoint: Endpoint,
     medium: MediaType,
-    /// What memory it is made of.
-    options: MemoryOptions,
     /// That of its present life.
-    memory: Memory,
+    memory: SegmentMemory,
 }
 
 /// A segment as it is mounted now. Each mount has a key and an id of its own, so
@@ -94,25 +89,12 @@ struct Mounted {
     ticket_key: Option<TicketKey>,
 }
 
-/// Most bytes of a segment that are populated before they are written.
-const AHEAD: usize = 512 << 20;
-
-/// Takes the memory of a segment, and begins to populate it: a quarter of it at most, because
-/// other segments may get all the puts.
-pub(super) fn allocate(options: &MemoryOptions, len: usize) -> Result<Memory, MemoryError> {
-    let memory = options.allocate(len)?;
-    memory.populate_ahead((len / 4).min(AHEAD));
-    Ok(memory)
-}
-
 impl Segment {
-    /// The same segment in fresh memory. The old pages go back to the system first: there
-    /// may not be enough for both.
+    /// The same segment in fresh memory.
     async fn renewed(&self, environment: &dyn Environment) -> Result<Self, MountFailure> {
-        self.memory.discard();
-        let (options, len) = (self.options.clone(), self.memory.len());
+        let memory = self.memory.clone();
         // Pages may be populated here, which takes seconds for many gigabytes.
-        let taken = environment.blocking(move || allocate(&options, len)).await;
+        let taken = environment.blocking(move || memory.renewed()).await;
         // There is none when the runtime ends, and this task with it.
         let memory = taken.and_then(Result::ok).ok_or(MountFailure::Ending)??;
         Ok(Self {
@@ -120,7 +102,6 @@ impl Segment {
             name: self.name.clone(),
             endpoint: self.endpoint.clone(),
             medium: self.medium,
-            options: self.options.clone(),
             memory,
         })
     }
@@ -182,29 +163,28 @@ impl Segments {
     }
 
     /// The bytes at `extent` of the region that `key` opens, if it is ours.
-    pub(in crate::client) fn local(&self, key: RemoteKey, extent: Extent) -> Option<MemorySlice> {
-        let own = self.own.read();
-        let mut mounted = own.iter().filter_map(|own| own.mounted.as_ref());
-        let memory = mounted.find(|mounted| mounted.region.key() == key)?.region.memory();
-        let offset = usize::try_from(extent.offset()).ok()?;
-        memory.slice(offset, usize::try_from(extent.len()).ok()?)
+    pub(in crate::client) fn local(&self, key: RemoteKey, extent: Extent) -> Option<Held> {
+        self.part(|mounted| mounted.region.key() == key, extent)
     }
 
     /// The bytes at `extent` of the segment that the master knows by this id, if it is ours.
-    pub(in crate::client) fn held(&self, id: SegmentId, extent: Extent) -> Option<MemorySlice> {
+    pub(in crate::client) fn held(&self, id: SegmentId, extent: Extent) -> Option<Held> {
+        self.part(|mounted| mounted.id == id, extent)
+    }
+
+    fn part(&self, is_it: impl Fn(&Mounted) -> bool, extent: Extent) -> Option<Held> {
         let own = self.own.read();
-        let mut mounted = own.iter().filter_map(|own| own.mounted.as_ref());
-        let memory = mounted.find(|mounted| mounted.id == id)?.region.memory();
-        let offset = usize::try_from(extent.offset()).ok()?;
-        memory.slice(offset, usize::try_from(extent.len()).ok()?)
+        let found = own.iter().find(|own| own.mounted.as_ref().is_some_and(&is_it))?;
+        found.segment.memory.part(extent)
     }
 
     /// A little of one of the segments, where peers are told that it is, and what opens it for
-    /// them when the master's clock is at `clock`. `None` when there is no segment.
+    /// them when the master's clock is at `clock`. It is of memory of the host if there is any:
+    /// a device that is slow says little about the way. `None` when there is no segment.
     pub(in crate::client) fn sample(&self, clock: ClockReading) -> Option<(Endpoint, RemoteSpan)> {
         let own = self.own.read();
-        let (segment, mounted) =
-            own.iter().find_map(|own| Some((&own.segment, own.mounted.as_ref()?)))?;
+        let mounted = own.iter().filter_map(|own| Some((&own.segment, own.mounted.as_ref()?)));
+        let (segment, mounted) = mounted.min_by_key(|(segment, _)| segment.memory.is_staged())?;
         let extent = Extent::new(0, SAMPLE.min(segment.memory.len() as u64))?;
         let (region, until) = (mounted.region.key(), clock.now + SAMPLE_TICKET);
         let ticket = mounted
@@ -245,7 +225,7 @@ impl Segments {
         client: ClientId,
         setup: SegmentSetup,
     ) -> Result<SegmentId, SegmentError> {
-        let SegmentSetup { name, medium, options, memory } = setup;
+        let SegmentSetup { name, medium, memory } = setup;
         let endpoint = self.transport.endpoint().ok_or(SegmentError::NotListening)?.clone();
         let ended = self.changes.lock().await;
         if *ended {
@@ -253,7 +233,7 @@ impl Segments {
         }
         let name = self.name(name, &endpoint)?;
         let first = self.random_id()?;
-        let segment = Arc::new(Segment { first, name, endpoint, medium, options, memory });
+        let segment = Arc::new(Segment { first, name, endpoint, medium, memory });
         let own = Own { segment, mounted: None, attached: false, leaves: None };
         self.own.write().push(own);
         if let Err(failure) = self.mount(master, client, first, first).await {
@@ -319,17 +299,13 @@ impl Segments {
             true => Some(TicketKey::from_bytes(self.random_id()?.to_bytes())),
             false => None,
         };
-        let region = match ticket_key {
-            Some(key) => {
-                // Known before the first ticket is shown, so that no peer is refused.
-                let asked = self.environment.clock().now();
-                self.observe(asked, master.ping(client).await?.clock);
-                let tickets = Tickets { key, clock: Arc::clone(&self.clock) };
-                let memory = &segment.memory;
-                self.transport.register_with_tickets(memory, Access::ReadWrite, tickets)?
-            }
-            None => self.transport.register(&segment.memory, Access::ReadWrite)?,
-        };
+        if ticket_key.is_some() {
+            // Known before the first ticket is shown, so that no peer is refused.
+            let asked = self.environment.clock().now();
+            self.observe(asked, master.ping(client).await?.clock);
+        }
+        let tickets = ticket_key.map(|key| Tickets { key, clock: Arc::clone(&self.clock) });
+        let region = segment.memory.register(&self.transport, tickets)?;
         let spec = segment.spec(id, region.key(), ticket_key);
         // Known before the master tells anybody, so that no peer is refused.
         self.change(which, |own| own.mounted = Some(Mounted { id, region, ticket_key }));
