@@ -186,9 +186,9 @@ fn rpc(config: &ClientConfig) -> Result<mc_rpc::ClientConfig, ConfigError> {
 fn tls(config: &ClientConfig, rpc: &mut mc_rpc::ClientConfig) -> Result<(), ConfigError> {
     use mc_rpc::tls::ClientTls;
 
-    let lacks = |first, second| {
-        let reason = "the first needs the second";
-        Err(ConfigError::Conflict { first, second, reason })
+    let lacks = |key, needs| {
+        let reason = "set both, or neither";
+        Err(ConfigError::Missing { key, needs, reason })
     };
     let Some(ca) = &config.tls_ca else {
         return match (&config.tls_cert, &config.tls_key, &config.tls_server_name) {
@@ -294,11 +294,11 @@ fn encrypt(config: &ClientConfig, node: &mut NodeConfig) -> Result<(), ConfigErr
     ];
     let [(_, Some(ca)), (_, Some(cert)), (_, Some(key))] = files else {
         let given = files.iter().find(|(_, file)| file.is_some()).map(|(key, _)| *key);
-        let Some(first) = given.or(wanted.then_some("protocol")) else { return Ok(()) };
+        let Some(key) = given.or(wanted.then_some("protocol")) else { return Ok(()) };
         let missing = files.iter().find(|(_, file)| file.is_none());
-        let second = missing.map_or("transfer_tls_key", |(key, _)| *key);
-        let reason = "peers show each other certificates; give all three transfer_tls_ settings";
-        return Err(ConfigError::Conflict { first, second, reason });
+        let needs = missing.map_or("transfer_tls_key", |(key, _)| *key);
+        let reason = "peers show each other certificates; set all three transfer_tls_ settings";
+        return Err(ConfigError::Missing { key, needs, reason });
     };
     let client = ClientTls::new(ca).identity(cert, key);
     let files = TlsFiles::new(cert, key).client_ca(ca, ClientAuth::Required);
@@ -393,10 +393,10 @@ fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
         }
         memory = memory.file(path);
     } else if config.segment_medium == Some(MediaType::Ssd) {
-        return Err(ConfigError::Conflict {
-            first: "segment_medium",
-            second: "segment_file",
-            reason: "memory of no file is no ssd; name a file on it",
+        return Err(ConfigError::Missing {
+            key: "segment_medium",
+            needs: "segment_file",
+            reason: "name a file on the SSD, which then backs the memory",
         });
     }
     let takes_gpu = config.segment_medium == Some(MediaType::Vram) && config.segment_file.is_none();
@@ -404,7 +404,7 @@ fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
         return Err(ConfigError::Conflict {
             first: "segment_device",
             second: "segment_medium",
-            reason: "a GPU's memory is taken for a medium of vram without a segment_file",
+            reason: "it names the GPU of a segment of vram that has no segment_file; leave it out",
         });
     }
     if huge {

@@ -109,7 +109,17 @@ pub enum ConfigError {
         /// What it may be.
         expected: &'static str,
     },
-    /// Two settings contradict each other, or one lacks another.
+    /// A setting needs another one.
+    #[error("the setting {key} needs {needs}: {reason}")]
+    Missing {
+        /// The setting.
+        key: &'static str,
+        /// The setting that is missing.
+        needs: &'static str,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// Two settings contradict each other.
     #[error("the settings {first} and {second} do not go together: {reason}")]
     Conflict {
         /// One setting.

@@ -326,6 +326,7 @@ fn settings_that_contradict_each_other_are_refused() {
         let error = ClientBuilder::from_config(&ClientConfig::from_toml(toml).unwrap());
         match error.unwrap_err() {
             ConfigError::Conflict { first, second, .. } => assert_eq!([first, second], names),
+            ConfigError::Missing { key, needs, .. } => assert_eq!([key, needs], names),
             ConfigError::NeedsFeature { key, .. } if !cfg!(feature = "tls") => {
                 assert!(toml.contains(key));
             }
