@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use mc_transport::shm::unix::{MAX_DESCRIPTORS, try_receive, try_send};
+use mc_transport::shm::unix::{try_receive, try_send};
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
@@ -14,6 +14,9 @@ use tokio::time::timeout;
 
 /// Bytes asked of the socket at once.
 const READ: usize = 64 << 10;
+
+/// Descriptors that may wait for the frames that they came with.
+const MAX_DESCRIPTORS: usize = 8;
 
 /// Frames taken before other tasks get a turn; a fraction of a millisecond.
 const FRAMES_PER_TURN: u32 = 64;
@@ -94,7 +97,6 @@ impl Incoming {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
-            // As many wait for the frames that they came with as come at once.
             if self.descriptors.len() > MAX_DESCRIPTORS {
                 return Err(Broken::StrayDescriptors);
             }

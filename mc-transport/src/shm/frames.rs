@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 
 /// Descriptors that one call takes; no message has more than one, and what does not
 /// fit is closed by the system.
-pub const MAX_DESCRIPTORS: usize = 8;
+const ROOM: usize = 4;
 
 /// Messages taken before other tasks get a turn; a fraction of a millisecond.
 const MESSAGES_PER_TURN: u32 = 64;
@@ -67,8 +67,8 @@ pub fn try_send(
 }
 
 /// Receives what has come into `buffer` and hands each descriptor beside it to `take`; returns how
-/// many bytes, and whether the system closed descriptors: there were more than
-/// [`MAX_DESCRIPTORS`], or this process has no room for more.
+/// many bytes, and whether the system closed descriptors: there were more than there is room for, or
+/// this process may have no more.
 ///
 /// The system never joins bytes across descriptors, so those that come belong to these bytes.
 ///
@@ -79,7 +79,7 @@ pub fn try_receive(
     buffer: &mut [u8],
     take: impl FnMut(OwnedFd),
 ) -> io::Result<(usize, bool)> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(ROOM))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = stream.try_io(Interest::READABLE, || {
@@ -218,7 +218,7 @@ mod tests {
     async fn surplus_descriptors_are_closed() {
         let (near, far) = UnixStream::pair().unwrap();
         let file = File::open("/dev/null").unwrap();
-        for count in [2, MAX_DESCRIPTORS, 10] {
+        for count in [2, ROOM, 10] {
             let many = vec![file.as_fd(); count];
             let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(10))];
             let mut control = SendAncillaryBuffer::new(&mut space);

@@ -86,7 +86,7 @@ use crate::transport::{PeerConnections, Transport};
 /// may connect.
 #[doc(hidden)]
 pub mod unix {
-    pub use super::frames::{MAX_DESCRIPTORS, try_receive, try_send};
+    pub use super::frames::{try_receive, try_send};
     pub use super::proof::{Label, Nonce, Proof, nonce};
 }
 
