@@ -8,7 +8,9 @@ use crate::error::StartError;
 /// Length limit of a topic.
 pub const MAX_TOPIC: usize = 255;
 
-/// Settings of the publisher; the first seven are Mooncake's, with its defaults.
+/// Settings of the publisher. The first seven are Mooncake's (there `kv_event_publisher_endpoint` and so
+/// on), with its defaults; its switch `enable_kv_event_publish` is whether you start an
+/// [`EventSystem`](crate::EventSystem).
 #[derive(Clone, Debug)]
 pub struct PublisherConfig {
     /// Where subscribers connect: `tcp://HOST:PORT`, `tcp://*:PORT` for all addresses of the host,
@@ -80,7 +82,8 @@ pub struct Limits {
     pub queue_events: usize,
     /// The most bytes of events in the queue.
     pub queue_bytes: usize,
-    /// The most bytes of messages that wait for the subscribers of an endpoint, in equal shares.
+    /// The most bytes of messages that wait for the subscribers of an endpoint, in equal shares. One
+    /// message may wait for a subscriber whatever its size.
     pub subscriber_bytes: usize,
     /// The most connections of an endpoint, and of its replay endpoint.
     pub connections: usize,

@@ -149,7 +149,9 @@ impl SubscriberQueue {
     /// Returns whether there was room.
     fn push(&mut self, outgoing: Outgoing, max_messages: usize, max_bytes: usize) -> bool {
         let size = outgoing.size();
-        if self.waiting.len() >= max_messages || self.bytes + size > max_bytes {
+        // A message that is larger than the share goes to a subscriber for which nothing waits.
+        let too_many_bytes = self.bytes > 0 && self.bytes + size > max_bytes;
+        if self.waiting.len() >= max_messages || too_many_bytes {
             return false;
         }
         self.bytes += size;
