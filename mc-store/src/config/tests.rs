@@ -110,7 +110,6 @@ fn every_setting_can_be_said_everywhere() {
         ("local_hot_cache_use_shm", "0", "false"),
         ("checksum", "1", "true"),
         ("protocol", "TCP", "'tcp'"),
-        ("protocol", "Rdma", "'rdma'"),
         ("shared_memory", "off", "false"),
         ("device_name", "a,b", "['a', 'b']"),
         ("auto_discovery", "1", "true"),
@@ -304,6 +303,16 @@ fn files_are_bounded_and_named_for_what_they_are() {
     assert!(matches!(endless, ConfigError::UnknownFormat { .. }), "{endless}");
     let missing = ClientConfig::from_file("/no/such/file.json").unwrap_err();
     assert!(missing.to_string().contains("/no/such/file.json"), "{missing}");
+}
+
+#[test]
+fn every_protocol_has_a_name() {
+    for (name, protocol) in
+        [("tcp", Protocol::Tcp), ("QUIC", Protocol::Quic), ("Rdma", Protocol::Rdma)]
+    {
+        let config = ClientConfig::from_toml(&format!("protocol = '{name}'")).unwrap();
+        assert_eq!(config.protocol, Some(protocol));
+    }
 }
 
 #[test]
