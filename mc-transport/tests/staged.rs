@@ -410,7 +410,7 @@ async fn a_peer_that_takes_its_bytes_too_slowly_does_not_keep_a_stage() {
     let device = Device::new(LEN);
     let stages = vec![Memory::allocate(4 << 20).unwrap()];
     let mut config = TcpConfig::listening("127.0.0.1:0".parse().unwrap());
-    config.stall_timeout = Duration::from_millis(500);
+    config.stall_timeout = Duration::from_secs(2);
     let staging = Staging::new(device.clone(), stages);
     let owner = Owner::with(Way::Tcp, config, &staging, None).await;
     let address = owner.transport.endpoint().unwrap().address().to_owned();

@@ -26,8 +26,6 @@ mod error;
 
 use std::any::Any;
 use std::fmt;
-#[cfg(any(feature = "quic", feature = "tcp"))]
-use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -233,12 +231,12 @@ impl StagedMemory for VramBuffer {
         self.len()
     }
 
-    fn read(&self, at: usize, into: &MemorySlice) -> io::Result<()> {
-        Self::read(self, at, into).map_err(io::Error::other)
+    fn read(&self, at: usize, into: &MemorySlice) -> std::io::Result<()> {
+        Self::read(self, at, into).map_err(std::io::Error::other)
     }
 
-    fn write(&self, at: usize, from: &MemorySlice) -> io::Result<()> {
-        Self::write(self, at, from).map_err(io::Error::other)
+    fn write(&self, at: usize, from: &MemorySlice) -> std::io::Result<()> {
+        Self::write(self, at, from).map_err(std::io::Error::other)
     }
 }
 
@@ -286,7 +284,7 @@ mod tests {
     /// Says so also where the output of tests that pass is not shown.
     fn skipped(error: &CudaError) {
         let text = format!("##### SKIPPED: the memory of a real GPU was not tested: {error} #####");
-        writeln!(io::stderr(), "{text}").unwrap();
+        writeln!(std::io::stderr(), "{text}").unwrap();
     }
 
     /// What every driver must do, a real one as the emulated one.

@@ -524,12 +524,13 @@ impl Connection {
     }
 }
 
-/// Gives a peer `limit` for one part of staged memory: it holds a stage meanwhile, and others
-/// wait for that.
+/// Gives a peer a quarter of its time limit for one part of staged memory: it holds a stage
+/// meanwhile, and others must get that before their own time is over.
 async fn in_time<T>(
     limit: Duration,
     moved: impl Future<Output = Result<T, End>>,
 ) -> Result<T, End> {
+    let limit = limit / 4;
     let moved = tokio::time::timeout(limit, moved).await;
     moved.unwrap_or(Err(End::Stalled(limit)))
 }
