@@ -1,4 +1,4 @@
-//! Why a server does not start, and why a dummy client's call fails.
+//! Why a server does not start, and why a thin client's call fails.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use super::wire::{Failure, Verdict};
 #[non_exhaustive]
 pub enum ServeError {
     /// The port cannot be had.
-    #[error("cannot serve dummy clients at {address}; choose another port")]
+    #[error("cannot serve thin clients at {address}; choose another port")]
     Bind {
         /// Where it should have been.
         address: SocketAddr,
@@ -26,7 +26,7 @@ pub enum ServeError {
     },
     /// The Unix socket cannot be had.
     #[error(
-        "cannot take the Unix socket @{name}; another real client may serve the same port of \
+        "cannot take the Unix socket @{name}; another node agent may serve the same port of \
          another address: choose another port"
     )]
     Socket {
@@ -44,14 +44,14 @@ pub enum ServeError {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum DummyError {
-    /// The real client, or the cluster behind it, did not do it.
+    /// The node agent, or the cluster behind it, did not do it.
     #[error(transparent)]
     Failed(#[from] CallFailure),
-    /// The real client is not there, or went away before it answered. The call may have
-    /// been executed; targets of reads may still change until the real client is back.
+    /// The node agent is not there, or went away before it answered. The call may have
+    /// been executed; targets of reads may still change until the node agent is back.
     #[error(
-        "the real client at {address} is gone: {source}; start it again there \
-         (mc-client --port), the dummy client finds it by itself"
+        "the node agent at {address} is gone: {source}; start it again there \
+         (mc-node --port), the thin client finds it by itself"
     )]
     RealClientGone {
         /// The address as configured.
@@ -60,16 +60,16 @@ pub enum DummyError {
         source: Arc<io::Error>,
     },
     /// Something else answers at the address.
-    #[error("what answers at {address} is no real client: {reason}")]
+    #[error("what answers at {address} is no node agent: {reason}")]
     NotARealClient {
         /// The address as configured.
         address: Arc<str>,
         /// What it did instead.
         reason: &'static str,
     },
-    /// The real client runs, but not where its memory can be shared.
+    /// The node agent runs, but not where its memory can be shared.
     #[error(
-        "the real client at {address} cannot be reached at its Unix socket @{socket}: {source}; \
+        "the node agent at {address} cannot be reached at its Unix socket @{socket}: {source}; \
          both must run on one host and in one network namespace"
     )]
     NotOnThisHost {
@@ -80,8 +80,8 @@ pub enum DummyError {
         /// What the system said.
         source: Arc<io::Error>,
     },
-    /// The real client does not serve this process.
-    #[error("the real client at {address} does not serve this process: {reason}")]
+    /// The node agent does not serve this process.
+    #[error("the node agent at {address} does not serve this process: {reason}")]
     NotAdmitted {
         /// The address as configured.
         address: Arc<str>,
@@ -91,16 +91,16 @@ pub enum DummyError {
         retryable: bool,
     },
     /// No answer came in time. The call may have been executed.
-    #[error("the real client at {address} did not answer within {after:?}; is it stopped?")]
+    #[error("the node agent at {address} did not answer within {after:?}; is it stopped?")]
     TimedOut {
         /// The address as configured.
         address: Arc<str>,
         /// How long was waited.
         after: Duration,
     },
-    /// The real client cannot reach these bytes.
+    /// The node agent cannot reach these bytes.
     #[error(
-        "the memory is not shared with the real client; take it from `DummyClient::allocate`, \
+        "the memory is not shared with the node agent; take it from `DummyClient::allocate`, \
          or register memory that was allocated with `Memory::options().shared()`"
     )]
     NotRegistered,
@@ -135,11 +135,11 @@ pub enum DummyError {
         max: usize,
     },
     /// There is no memory for the local buffer, or memory cannot be shared.
-    #[error("no memory to share with the real client")]
+    #[error("no memory to share with the node agent")]
     Memory(#[source] Arc<MemoryError>),
 }
 
-/// What a real client said of a call that failed.
+/// What a node agent said of a call that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message} [{code}]")]
 #[non_exhaustive]
@@ -153,7 +153,7 @@ pub struct CallFailure {
 }
 
 impl DummyError {
-    /// Returns the dummy client's own error behind that of a call; `None` if the error is one that
+    /// Returns the thin client's own error behind that of a call; `None` if the error is one that
     /// every store has.
     ///
     /// ```

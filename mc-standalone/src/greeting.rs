@@ -17,7 +17,7 @@ pub(super) const MAX_NAME: usize = 107;
 /// Longest greeting.
 pub(super) const MAX_LEN: usize = HEAD + MAX_NAME;
 
-/// Where a dummy client of this host finds its real client.
+/// Where a thin client of this host finds its node agent.
 #[derive(Debug)]
 pub(super) struct Greeting {
     pub(super) version: u16,

@@ -47,7 +47,7 @@ pub(super) const MAX_PIECES_OF_CALL: usize = 4096;
 /// Most bytes of a failure's text that travel.
 const MAX_MESSAGE: usize = 512;
 
-/// The dummy client's first frame. The first two fields never change.
+/// The thin client's first frame. The first two fields never change.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) magic: [u8; 8],
@@ -65,7 +65,7 @@ pub(super) enum Verdict {
     UnknownVersion,
     WrongUser,
     NotProven,
-    /// As many dummy clients as may be.
+    /// As many thin clients as may be.
     Busy,
     /// Calls of the previous session are still running.
     Unsettled,
@@ -78,13 +78,13 @@ pub(super) struct Welcome {
     pub(super) version: u16,
     pub(super) nonce: Nonce,
     pub(super) proof: Proof,
-    /// Calls that the dummy client may leave open.
+    /// Calls that the thin client may leave open.
     pub(super) max_calls: u32,
     /// What to continue later.
     pub(super) session: u64,
 }
 
-/// The dummy client's second frame.
+/// The thin client's second frame.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Admission {
     pub(super) proof: Proof,
@@ -326,7 +326,7 @@ pub(super) enum Outcome {
     Pending,
 }
 
-/// Why something failed, in the real client's words.
+/// Why something failed, in the node agent's words.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Failure {
     /// An [`ErrorCode`].

@@ -118,8 +118,8 @@ pub trait Environment: fmt::Debug + Send + Sync + 'static {
     fn clock(&self) -> BootClock;
 
     /// Fills `bytes` with random ones, for the ids of clients and segments, for the keys that
-    /// tickets are signed with, and for a master's seed and secrets. In a cluster whose members do not all trust each other they must be
-    /// such that nobody can guess them.
+    /// tickets are signed with, and for a master's seed and secrets. In a cluster whose members do
+    /// not all trust each other they must be unpredictable.
     ///
     /// # Errors
     /// When there is no randomness; the client or the master does not start then, or the client

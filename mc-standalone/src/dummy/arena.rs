@@ -15,7 +15,7 @@ use crate::error::DummyError;
 /// other down.
 const ALIGN: u64 = 64;
 
-/// Memory that the real client reaches, and who has which part of it.
+/// Memory that the node agent reaches, and who has which part of it.
 #[derive(Debug)]
 pub(super) struct Arena {
     backed: Backed,

@@ -1,9 +1,9 @@
 //! Shared memory whose pages belong to this process.
 //!
 //! The system charges a page of shared memory to the process that touches it first. A get
-//! writes to memory that the application may never have touched, so that the real client
+//! writes to memory that the application may never have touched, so that the node agent
 //! would pay for the buffers of all its applications, up to the limit of its container. A
-//! dummy client therefore takes the pages itself before it names them to the real client.
+//! thin client therefore takes the pages itself before it names them to the node agent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! How a dummy client is described and started.
+//! How a thin client is described and started.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Default for DummyClientBuilder {
 }
 
 impl DummyClientBuilder {
-    /// Where the real client is, as `host:port`.
+    /// Where the node agent is, as `host:port`.
     pub fn server(mut self, address: impl Into<String>) -> Self {
         self.server = address.into();
         self
@@ -77,7 +77,7 @@ impl DummyClientBuilder {
         self
     }
 
-    /// Shares memory with a real client of these users, by number, too. The default are
+    /// Shares memory with a node agent of these users, by number, too. The default are
     /// this process's user and root.
     pub fn trust_users(mut self, users: impl IntoIterator<Item = u32>) -> Self {
         self.trusted_users = users.into_iter().collect();

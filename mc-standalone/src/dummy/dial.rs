@@ -1,4 +1,4 @@
-//! Finding and meeting the real client.
+//! Finding and meeting the node agent.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,7 +21,7 @@ use crate::wire::{
     encode,
 };
 
-/// How often to look whether a real client with a full queue takes connections again. The
+/// How often to look whether a node agent with a full queue takes connections again. The
 /// system tells nobody.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -52,7 +52,7 @@ impl Dialer<'_> {
     async fn dial(&self) -> Result<Dialed, DummyError> {
         let greeting = self.greeting().await?;
         let stream = self.reach(&greeting.name).await?;
-        // Anybody can take the port of a real client that is gone, and the name.
+        // Anybody can take the port of a node agent that is gone, and the name.
         let owner = stream.peer_cred().map_err(|error| self.gone(error))?.uid();
         if !self.settings.trusts(owner) {
             return Err(self.not_real(

@@ -1,4 +1,4 @@
-//! Gets: the real client reads right into shared memory.
+//! Gets: the node agent reads right into shared memory.
 
 use std::borrow::Cow;
 use std::mem::take;

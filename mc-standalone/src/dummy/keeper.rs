@@ -1,4 +1,4 @@
-//! The task that keeps the connection to the real client, and makes a new one when it is
+//! The task that keeps the connection to the node agent, and makes a new one when it is
 //! lost.
 
 use std::pin::pin;
@@ -34,10 +34,10 @@ pub(super) async fn keep(shared: Arc<Shared>, on_first: OnFirst) {
         }
         silent &= keeper.pause > FIRST_PAUSE;
         if !silent {
-            warn!(%error, "no real client; looking for it");
+            warn!(%error, "no node agent; looking for it");
             silent = true;
         }
-        // Those that lost the same real client need not come back at the same moment.
+        // Those that lost the same node agent need not come back at the same moment.
         tokio::time::sleep(keeper.pause.mul_f32(0.5 + fraction())).await;
         keeper.pause = (keeper.pause * 2).min(LONGEST_PAUSE);
     }
@@ -45,7 +45,7 @@ pub(super) async fn keep(shared: Arc<Shared>, on_first: OnFirst) {
 
 struct Keeper {
     shared: Arc<Shared>,
-    /// The session before, whose calls the real client may be working on.
+    /// The session before, whose calls the node agent may be working on.
     previous: Option<u64>,
     on_first: Option<OnFirst>,
     pause: Duration,
@@ -86,7 +86,7 @@ impl Keeper {
         match self.on_first.take() {
             // Nobody listens when the attempt was given up.
             Some(on_first) => drop(on_first.send(Ok(()))),
-            None => info!(address = %self.shared.settings.address, "the real client is back"),
+            None => info!(address = %self.shared.settings.address, "the node agent is back"),
         }
     }
 }

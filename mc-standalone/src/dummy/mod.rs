@@ -1,4 +1,4 @@
-//! The application's side: forwards operations to the real client of this host.
+//! The application's side: forwards operations to the node agent of this host.
 
 mod arena;
 mod backed;
@@ -22,7 +22,7 @@ pub use self::builder::DummyClientBuilder;
 use self::shared::Shared;
 use super::error::DummyError;
 
-/// A client that lets another process of this host, the real client, do the work.
+/// A client that lets another process of this host, the node agent, do the work.
 ///
 /// Puts, gets and all other calls are those of [`ObjectStore`](mc_store::ObjectStore) and
 /// [`ReplicatedStore`](mc_store::ReplicatedStore), which an application imports. Values lie in memory that both processes see:
@@ -39,14 +39,14 @@ use super::error::DummyError;
 ///
 /// Clones share one connection. Calls are pipelined, and answers come in any order.
 ///
-/// # When the real client goes
+/// # When the node agent goes
 /// Calls that are under way fail with [`DummyError::RealClientGone`], and so do new ones
-/// until the real client is back. The dummy client looks for it with growing pauses,
+/// until the node agent is back. The thin client looks for it with growing pauses,
 /// shares all memory anew and goes on; [`wait_until_connected`](Self::wait_until_connected)
 /// tells when.
 ///
 /// # Cancellation
-/// Dropping a future abandons the call, which the real client may still carry out. Memory
+/// Dropping a future abandons the call, which the node agent may still carry out. Memory
 /// of the local buffer is not used for anything else before it has; a target that the
 /// application owns may change until then.
 #[derive(Clone, Debug)]
@@ -68,12 +68,12 @@ impl Drop for Core {
 }
 
 impl DummyClient {
-    /// Begins to describe a dummy client.
+    /// Begins to describe a thin client.
     pub fn builder() -> DummyClientBuilder {
         DummyClientBuilder::default()
     }
 
-    /// Connects to the real client at `address`, a `host:port` of this host. Must be called
+    /// Connects to the node agent at `address`, a `host:port` of this host. Must be called
     /// in a tokio runtime.
     ///
     /// # Errors
@@ -82,13 +82,13 @@ impl DummyClient {
         Self::builder().server(address).connect().await
     }
 
-    /// Whether the real client is connected now.
+    /// Whether the node agent is connected now.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.core.shared.session().is_ok()
     }
 
-    /// Waits until the real client is connected.
+    /// Waits until the node agent is connected.
     ///
     /// # Errors
     /// [`DummyError::RealClientGone`] or what else keeps it away, after `patience`.
@@ -96,7 +96,7 @@ impl DummyClient {
         self.core.shared.wait_until_connected(patience).await
     }
 
-    /// Takes `len` bytes of the local buffer, which the real client reaches. They are
+    /// Takes `len` bytes of the local buffer, which the node agent reaches. They are
     /// given back when the last handle, slice and call that names them is gone. What they
     /// held before is not erased.
     ///
@@ -106,14 +106,14 @@ impl DummyClient {
         self.core.shared.arena.allocate(len)
     }
 
-    /// Shares `memory` with the real client, so that calls can name it without a copy. It
+    /// Shares `memory` with the node agent, so that calls can name it without a copy. It
     /// must have been allocated with
     /// [`MemoryOptions::shared`](mc_transport::MemoryOptions::shared), and is kept until it is
     /// [unregistered](Self::unregister). Memory that is registered already stays so.
     ///
     /// # Errors
     /// [`DummyError::Memory`] when it cannot be shared, [`DummyError::Failed`] when the
-    /// real client takes no more, [`DummyError::RealClientGone`] when it is not there. The
+    /// node agent takes no more, [`DummyError::RealClientGone`] when it is not there. The
     /// memory is not registered then.
     pub async fn register(&self, memory: &Memory) -> Result<(), DummyError> {
         self.core.shared.register(memory).await
@@ -122,7 +122,7 @@ impl DummyClient {
     /// Takes `memory` back. Calls that name it already go on to their ends.
     ///
     /// # Errors
-    /// [`DummyError::NotRegistered`] when it was not registered. A real client that is not
+    /// [`DummyError::NotRegistered`] when it was not registered. A node agent that is not
     /// there has forgotten it by itself.
     pub async fn unregister(&self, memory: &Memory) -> Result<(), DummyError> {
         self.core.shared.unregister(memory).await

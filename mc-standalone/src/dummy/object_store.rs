@@ -1,4 +1,4 @@
-//! The dummy client as an [`ObjectStore`]. Calls about keys move no bytes; those that do are in
+//! The thin client as an [`ObjectStore`]. Calls about keys move no bytes; those that do are in
 //! `put.rs` and `get.rs`.
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! Puts: values lie in shared memory, from where the real client sends them.
+//! Puts: values lie in shared memory, from where the node agent sends them.
 
 use std::borrow::Cow;
 

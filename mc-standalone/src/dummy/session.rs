@@ -1,4 +1,4 @@
-//! One connection to the real client, and the calls that are under way on it.
+//! One connection to the node agent, and the calls that are under way on it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::error::DummyError;
 use crate::socket::{Broken, Frame, Incoming, Outgoing};
 use crate::wire::{Call, Failure, Reply, Response, TooLong, decode, encode};
 
-/// How long a real client may take no requests while there are some. Calls have time-outs
+/// How long a node agent may take no requests while there are some. Calls have time-outs
 /// of their own; this only finds a socket that will never move again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ pub(super) struct Session {
     outgoing: Outgoing,
     calls: Mutex<Calls>,
     next_id: AtomicU64,
-    /// Calls that the real client lets be open.
+    /// Calls that the node agent lets be open.
     places: Arc<Semaphore>,
 }
 
@@ -41,7 +41,7 @@ struct Calls {
 /// A call that has no answer yet.
 struct Open {
     answer: oneshot::Sender<Result<Reply, DummyError>>,
-    /// What the real client may be touching, also when nobody waits for it any more.
+    /// What the node agent may be touching, also when nobody waits for it any more.
     held: Vec<Memory>,
     _place: OwnedSemaphorePermit,
 }
@@ -64,7 +64,7 @@ impl Session {
         }
     }
 
-    /// Makes a call and waits for its answer. `held` is not dropped before the real client
+    /// Makes a call and waits for its answer. `held` is not dropped before the node agent
     /// has answered or is known to be gone.
     pub(super) async fn call(
         &self,
@@ -115,7 +115,7 @@ impl Session {
                 Err(broken) => return broken,
             };
             let Some(Response { id, outcome }) = response else {
-                let text = "the real client sent what is no answer";
+                let text = "the node agent sent what is no answer";
                 return Broken::Io(io::Error::new(io::ErrorKind::InvalidData, text));
             };
             let open = self.calls.lock().open.remove(&id);

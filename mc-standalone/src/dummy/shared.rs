@@ -1,4 +1,4 @@
-//! What a dummy client's handles and its keeper share: the memories that the real client
+//! What a thin client's handles and its keeper share: the memories that the node agent
 //! reaches, and the connection of the moment.
 
 use std::io;
@@ -19,7 +19,7 @@ use crate::is_ours;
 use crate::socket::Frame;
 use crate::wire::{Call, Reply, Span};
 
-/// What does not change while a dummy client lives.
+/// What does not change while a thin client lives.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) address: Arc<str>,
@@ -29,7 +29,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Whether memory is shared with a real client of `user`.
+    /// Whether memory is shared with a node agent of `user`.
     pub(super) fn trusts(&self, user: u32) -> bool {
         is_ours(user) || self.trusted_users.contains(&user)
     }
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     state: RwLock<State>,
     /// Changes with `state`.
     connected: watch::Sender<bool>,
-    /// What calls held when their connection broke. A real client that lives may still
+    /// What calls held when their connection broke. A node agent that lives may still
     /// touch it; the next one that admits us has made sure that nobody does.
     unsettled: Mutex<Vec<Memory>>,
 }
@@ -89,7 +89,7 @@ impl Shared {
         DummyError::RealClientGone { address, source: Arc::new(source) }
     }
 
-    /// The real client answered something else than was asked.
+    /// The node agent answered something else than was asked.
     pub(super) fn wrong_answer(&self) -> DummyError {
         let address = Arc::clone(&self.settings.address);
         DummyError::NotARealClient { address, reason: "its answer is not to what was asked" }
@@ -150,7 +150,7 @@ impl Shared {
         })
     }
 
-    /// The name that `slice` has for the real client, which then finds its pages there: those
+    /// The name that `slice` has for the node agent, which then finds its pages there: those
     /// that it touched first would be charged to it.
     pub(super) fn span(&self, slice: &MemorySlice) -> Result<Span, DummyError> {
         let (memory, base) = match slice.memory().origin() {
@@ -208,7 +208,7 @@ impl Shared {
         }
     }
 
-    /// Shares all memory with a real client that does not know it yet, and uses it from
+    /// Shares all memory with a node agent that does not know it yet, and uses it from
     /// then on.
     pub(super) async fn adopt(&self, session: &Arc<Session>) -> Result<(), DummyError> {
         let _alone = self.registering.lock().await;

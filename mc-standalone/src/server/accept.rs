@@ -49,7 +49,7 @@ pub(super) async fn greet(listener: TcpListener, greeting: Vec<u8>) {
     }
 }
 
-/// Serves dummy clients until the server ends.
+/// Serves thin clients until the server ends.
 pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
     loop {
         let stream = match listener.accept().await {
@@ -57,7 +57,7 @@ pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
             Err(error) => {
                 // The connection died while it waited, or descriptors ran out;
                 // either way the listener itself is sound.
-                warn!(%error, "a dummy client could not be accepted");
+                warn!(%error, "a thin client could not be accepted");
                 tokio::time::sleep(BACKOFF).await;
                 continue;
             }
@@ -77,7 +77,7 @@ pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
         }
         // Those that have not been admitted make room.
         let Some(seat) = core.places.take(Source::process(&stream)).0 else {
-            debug!("refused: as many dummy clients as allowed");
+            debug!("refused: as many thin clients as allowed");
             turn_away(stream, Verdict::Busy);
             continue;
         };
@@ -88,7 +88,7 @@ pub(super) async fn accept(listener: UnixListener, core: Arc<Core>) {
         let task = connections.spawn(async move {
             let _counted = Counted::new(&served.figures.clients);
             let end = serve(&served, stream, &seat).await;
-            debug!(reason = %end, "a dummy client's connection ended");
+            debug!(reason = %end, "a thin client's connection ended");
         });
         Seat::run_in(&place, task);
     }

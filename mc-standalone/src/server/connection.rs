@@ -1,4 +1,4 @@
-//! One dummy client: its handshake, its calls, and what is left when it goes.
+//! One thin client: its handshake, its calls, and what is left when it goes.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) enum End {
     Stopping,
 }
 
-/// A dummy client that was admitted.
+/// A thin client that was admitted.
 struct Session {
     stream: UnixStream,
     outgoing: Outgoing,
@@ -57,7 +57,7 @@ pub(super) fn turn_away(stream: UnixStream, verdict: Verdict) {
     let _ = stream.into_std().and_then(|mut stream| stream.write_all(&refusal));
 }
 
-/// Serves one dummy client until it leaves or breaks the protocol, and until the last of
+/// Serves one thin client until it leaves or breaks the protocol, and until the last of
 /// its calls has ended.
 pub(super) async fn serve(core: &Arc<Core>, stream: UnixStream, seat: &Seat) -> End {
     let mut incoming = Incoming::new(MAX_FRAME_OF_STRANGER);
@@ -161,7 +161,7 @@ impl Session {
         self.outgoing.push(&self.stream, frame);
     }
 
-    /// Starts what the dummy client asks, as much at once as it may.
+    /// Starts what the thin client asks, as much at once as it may.
     async fn take_calls(
         self: &Arc<Self>,
         core: &Core,
@@ -172,14 +172,14 @@ impl Session {
         let bytes = Arc::new(Semaphore::new(Limits::CALL_BYTES as usize));
         loop {
             while calls.try_join_next().is_some() {}
-            // A dummy client that takes no answers is not read any more.
+            // A thin client that takes no answers is not read any more.
             let place = places.clone().acquire_owned().await.expect("never closed");
             let (len, request) = match incoming.frame(&self.stream).await {
                 Ok(frame) => (frame.len(), decode::<Request<'static>>(frame)),
                 Err(broken) => return broken.into(),
             };
             let Some(Request { id, call }) = request else { return End::Malformed };
-            // A dummy client that takes no answers leaves them here, and they can be a
+            // A thin client that takes no answers leaves them here, and they can be a
             // thousand times as long as what they answer.
             let len = (len + call.answer_len()).min(Limits::CALL_BYTES as usize) as u32;
             let room = bytes.clone().acquire_many_owned(len).await.expect("never closed");
@@ -251,7 +251,7 @@ struct Answer {
 /// A call's share of what calls may take.
 struct Held {
     _place: OwnedSemaphorePermit,
-    /// Bytes of its dummy client.
+    /// Bytes of its thin client.
     _room: OwnedSemaphorePermit,
     /// Bytes of all.
     _of_all: OwnedSemaphorePermit,
@@ -276,7 +276,7 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let text = "the call ended without an outcome; the real client's log says more";
+        let text = "the call ended without an outcome; the node agent's log says more";
         self.send(Err(Failure::new(ErrorCode::Internal, text, true)));
     }
 }

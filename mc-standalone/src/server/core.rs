@@ -19,9 +19,9 @@ pub(super) struct Core {
     pub(super) client: Client,
     pub(super) secret: ShmSecret,
     pub(super) limits: Limits,
-    /// One for each dummy client.
+    /// One for each thin client.
     pub(super) places: Arc<Places>,
-    /// For the requests and answers of all dummy clients.
+    /// For the requests and answers of all thin clients.
     pub(super) bytes: Arc<Semaphore>,
     pub(super) figures: Arc<Figures>,
     /// Sessions that are not over: each is closed when its last call has ended.

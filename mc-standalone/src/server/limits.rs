@@ -1,4 +1,4 @@
-//! How much of everything dummy clients may have.
+//! How much of everything thin clients may have.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ pub(crate) struct Limits {
 impl Limits {
     pub(super) const MOST_CALLS: u32 = 65_536;
 
-    /// Bytes of requests of one dummy client that are worked on at the same time, with
+    /// Bytes of requests of one thin client that are worked on at the same time, with
     /// those that their answers may have. Several times what one call takes at most.
     pub(super) const CALL_BYTES: u32 = 16 << 20;
 
-    /// The same of all dummy clients together.
+    /// The same of all thin clients together.
     pub(super) const CALL_BYTES_OF_ALL: u32 = 128 << 20;
 }
 

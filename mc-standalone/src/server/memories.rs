@@ -1,4 +1,4 @@
-//! The memories that one dummy client shares.
+//! The memories that one thin client shares.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use super::core::Figures;
 use super::limits::Limits;
 use crate::wire::{Failure, MAX_PIECES_OF_CALL, Object, Span};
 
-/// Maps what a dummy client registers, within limits.
+/// Maps what a thin client registers, within limits.
 #[derive(Debug)]
 pub(super) struct Memories {
     mapped: Mutex<HashMap<u32, Memory>>,
@@ -59,7 +59,7 @@ impl Memories {
         // The old mapping goes when the calls that touch it have ended.
         mapped.remove(&number);
         if mapped.len() >= self.max_memories {
-            let text = format!("a dummy client may register {} memories", self.max_memories);
+            let text = format!("a thin client may register {} memories", self.max_memories);
             return Err(Failure::invalid(text));
         }
         let counted = self.count(len)?;
@@ -74,7 +74,7 @@ impl Memories {
         let shared = &self.figures.shared_bytes;
         if shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
             let text = format!(
-                "dummy clients may share {} bytes with the real client, all together; \
+                "thin clients may share {} bytes with the node agent, all together; \
                  share less, or raise its limit",
                 self.max_shared
             );

@@ -1,4 +1,4 @@
-//! The real client's side: admits dummy clients and does what they ask.
+//! The node agent's side: admits thin clients and does what they ask.
 
 mod accept;
 mod connection;
@@ -29,14 +29,14 @@ use super::error::ServeError;
 use super::greeting::{Greeting, MAX_NAME};
 use super::wire::VERSION;
 
-/// The port where dummy clients look for their real client.
+/// The port where thin clients look for their node agent.
 pub const DEFAULT_PORT: u16 = 50052;
 
-/// Serves the dummy clients of this host with a [`Client`], the real one.
+/// Serves the thin clients of this host with a [`Client`], the real one.
 ///
-/// A dummy client connects to the TCP port, is told the name of a Unix socket and a
+/// A thin client connects to the TCP port, is told the name of a Unix socket and a
 /// secret, and does everything else at that socket. Values never pass a socket: they lie
-/// in memory that the dummy client shares, where the real client reads and writes them.
+/// in memory that the thin client shares, where the node agent reads and writes them.
 ///
 /// Dropping a server closes all connections as soon as their running calls have ended;
 /// [`shutdown`](Self::shutdown) waits for that.
@@ -49,7 +49,7 @@ pub const DEFAULT_PORT: u16 = 50052;
 ///
 /// # let master = Master::builder().start().await?;
 /// # let address = master.local_addr().to_string();
-/// // One process of a host; `mc-client` is such a program.
+/// // One process of a host; `mc-node` is such a program.
 /// let real = Client::builder()
 ///     .master(&address)
 ///     .listen("127.0.0.1:0".parse()?)
@@ -86,9 +86,9 @@ pub struct Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerReport {
-    /// Dummy clients that are connected, or whose last calls are running.
+    /// Thin clients that are connected, or whose last calls are running.
     pub clients: usize,
-    /// Memories of dummy clients that are mapped. One is unmapped when nobody has it
+    /// Memories of thin clients that are mapped. One is unmapped when nobody has it
     /// registered any more and the last call that touches it has ended.
     pub memories: usize,
     /// Bytes of those memories.
@@ -107,7 +107,7 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// Where dummy clients connect; port 0 takes a free one. The default is port
+    /// Where thin clients connect; port 0 takes a free one. The default is port
     /// [`DEFAULT_PORT`] of every address. Only processes of this host (and of its network
     /// namespace) can be served, whatever the address.
     pub fn listen(mut self, address: SocketAddr) -> Self {
@@ -123,7 +123,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Dummy clients at the same time; further ones are told to come back later. A connection
+    /// Thin clients at the same time; further ones are told to come back later. A connection
     /// that has not been admitted makes room for a new one. Default
     /// 256.
     pub fn max_clients(mut self, clients: usize) -> Self {
@@ -131,27 +131,27 @@ impl ServerBuilder {
         self
     }
 
-    /// Calls of one dummy client at the same time; it keeps further ones back. Default
+    /// Calls of one thin client at the same time; it keeps further ones back. Default
     /// 256.
     pub fn max_calls(mut self, calls: u32) -> Self {
         self.limits.calls = calls.clamp(1, Limits::MOST_CALLS);
         self
     }
 
-    /// Memories that one dummy client may register. Default 256.
+    /// Memories that one thin client may register. Default 256.
     pub fn max_memories(mut self, memories: usize) -> Self {
         self.limits.memories = memories;
         self
     }
 
-    /// Bytes that the memories of all dummy clients may have together. They take address
-    /// space, not memory: that is the dummy clients'. Default 4 TiB.
+    /// Bytes that the memories of all thin clients may have together. They take address
+    /// space, not memory: that is the thin clients'. Default 4 TiB.
     pub fn max_shared(mut self, size: ByteSize) -> Self {
         self.limits.shared = size.as_u64();
         self
     }
 
-    /// How long the handshake may take, and how long a dummy client may take no answers,
+    /// How long the handshake may take, and how long a thin client may take no answers,
     /// before it is given up. Default 10 s.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.limits.patience = patience;
@@ -205,7 +205,7 @@ impl Server {
         }
     }
 
-    /// Where dummy clients connect.
+    /// Where thin clients connect.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address

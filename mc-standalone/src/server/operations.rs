@@ -1,4 +1,4 @@
-//! What calls do: one method of the real client each.
+//! What calls do: one method of the node agent each.
 
 use mc_meta::ListCursor;
 use mc_store::{CallError, Client, GetError, GetInto, Put, PutError, PutOutcome, Stat};

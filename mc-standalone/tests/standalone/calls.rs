@@ -1,4 +1,4 @@
-//! What a dummy client does is what a client does.
+//! What a thin client does is what a client does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A dummy client is an object store as any other.
+//! A thin client is an object store as any other.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Dummy clients and the real client that serves them: real sockets, real memory, real
+//! Thin clients and the node agent that serves them: real sockets, real memory, real
 //! processes.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,4 +1,4 @@
-//! Real processes: applications on both sides of a key, a real client that is killed and
+//! Real processes: applications on both sides of a key, a node agent that is killed and
 //! comes back, an application that is killed in the middle of its puts.
 
 use std::time::{Duration, Instant};
@@ -143,7 +143,7 @@ async fn a_real_client_that_is_killed_comes_back() {
     until("the whole local buffer", async || app.allocate(16 << 20).ok()).await;
 }
 
-/// A real client with a segment, until it is killed.
+/// A node agent with a segment, until it is killed.
 async fn be_real(master: &str, port: u16) {
     let real = node(&master).segment_size(ByteSize::mib(64)).connect().await.unwrap();
     let server = Server::builder(real).listen(([127, 0, 0, 1], port).into());

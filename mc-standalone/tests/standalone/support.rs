@@ -1,4 +1,4 @@
-//! A cluster with a real client that serves dummy clients.
+//! A cluster with a node agent that serves thin clients.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use mc_testkit::eventually_async;
 /// Long enough for a loaded machine; a test that needs it has failed.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A master, and a real client that has the only segment and serves dummy clients.
+/// A master, and a node agent that has the only segment and serves thin clients.
 pub(crate) struct Host {
     pub(crate) master: Master,
     pub(crate) real: Client,
