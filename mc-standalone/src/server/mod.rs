@@ -45,7 +45,7 @@ pub const DEFAULT_PORT: u16 = 50052;
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use mc_standalone::{DummyClient, Server};
-/// use mc_store::{ByteSize, Client, Master, ReplicateConfig};
+/// use mc_store::{ByteSize, Client, Master, ObjectStore as _, ReplicateConfig};
 ///
 /// # let master = Master::builder().start().await?;
 /// # let address = master.local_addr().to_string();
