@@ -56,8 +56,8 @@ impl DummyClientBuilder {
     }
 
     /// The size of the local buffer, from which values are put and into which they are
-    /// read. It limits the values that [`put`](DummyClient::put) and
-    /// [`get`](DummyClient::get) carry, one by one and all at the same time. Only what was
+    /// read. It limits the values that [`put`](mc_store::ObjectStore::put) and
+    /// [`get`](mc_store::ObjectStore::get) carry, one by one and all at the same time. Only what was
     /// used of it takes memory. The default is 512 MiB.
     pub fn local_buffer(mut self, size: ByteSize) -> Self {
         self.local_buffer = size;
