@@ -256,7 +256,7 @@ impl Memory {
     /// Begins to populate the first `window` bytes, for memory that will be written soon, and
     /// stays at least that far ahead of what is written: the first write to a page costs several
     /// times what copying its bytes does. Asks the system for huge pages (transparent ones, where
-    /// they are enabled). The work is done by a thread, half of the time at most, which ends when
+    /// they are enabled). The work is done by a thread, with rests, which ends when
     /// less than an eighth of the host's memory, or of the control group's, is available. Does
     /// nothing to memory that is populated or not mapped here, nor on systems other than Linux.
     pub fn populate_ahead(&self, window: usize) {
