@@ -302,7 +302,12 @@ mod tests {
             refused(&["--memory-allocator=x"]),
             "--memory-allocator: 'x' is refused: it must be one of offset, slab"
         );
-        assert!(refused(&["--enable_ha=perhaps"]).starts_with("--enable_ha: 'perhaps'"));
+        let refusal = refused(&["--enable_ha=perhaps"]);
+        assert_eq!(refusal, "--enable_ha: 'perhaps' is refused: expected true or false");
+        assert_eq!(
+            refused(&["put", "--replica_num=few", "key"]),
+            "--replica_num: 'few' is refused: expected a whole number"
+        );
         assert_eq!(
             refused(&["--name", "--verbose"]),
             "--name needs a value (--help lists all flags)"

@@ -1,6 +1,7 @@
 //! The one-line message of a refused command line.
 
 use std::error::Error;
+use std::num::{IntErrorKind, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -77,7 +78,7 @@ impl From<clap::Error> for Refusal {
                     return Self::Other { text: format!("{flag} needs a value") };
                 }
                 let why = match (error.source(), context(ContextKind::ValidValue)) {
-                    (Some(source), _) => one_line(&source.to_string()),
+                    (Some(source), _) => expected(source),
                     (None, Some(valid)) => format!("it must be one of {valid}"),
                     (None, None) => "it is not of the right form".into(),
                 };
@@ -85,6 +86,20 @@ impl From<clap::Error> for Refusal {
             }
             _ => Self::Other { text: first_paragraph(&error.to_string()) },
         }
+    }
+}
+
+/// The form that a value must have, in place of what the standard library and clap say of numbers
+/// and switches.
+fn expected(source: &(dyn Error + 'static)) -> String {
+    match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+        Some(IntErrorKind::PosOverflow) => "the number is too large".into(),
+        Some(IntErrorKind::Zero) => "expected at least 1".into(),
+        Some(_) => "expected a whole number".into(),
+        None => match source.to_string().as_str() {
+            "value was not a boolean" => "expected true or false".into(),
+            text => one_line(text),
+        },
     }
 }
 

@@ -404,7 +404,7 @@ fn memory(config: &ClientConfig) -> Result<MemoryOptions, ConfigError> {
         return Err(ConfigError::Conflict {
             first: "segment_device",
             second: "segment_medium",
-            reason: "it names the GPU of a segment of vram that has no segment_file; leave it out",
+            reason: "segment_device is for a segment of vram without a segment_file; leave it out",
         });
     }
     if huge {
