@@ -3,16 +3,12 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use mc_types::StoreEventInfo;
+
 use crate::pack::Packer;
 
 /// Size limit of an event: [`Event::size`] and its packed bytes. A larger one is dropped.
 pub const MAX_EVENT_BYTES: usize = 256 << 10;
-/// Length limit of a model's name.
-pub const MAX_MODEL_NAME: usize = 256;
-/// Length limit of a block's hash.
-pub const MAX_BLOCK_HASH: usize = 256;
-/// Limit on a block's token ids.
-pub const MAX_TOKEN_IDS: usize = 32_768;
 
 /// Memory of an event beside its strings and lists.
 const FIXED_SIZE: usize = 64;
@@ -49,62 +45,6 @@ pub struct Replica {
     pub medium: Medium,
     /// The address of the node, or the path of the file.
     pub location: String,
-}
-
-/// Metadata of a block, handed through from the inference engine and not interpreted. Every field
-/// is optional; an empty string, list or zero stands for an absent one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoreEventInfo {
-    /// The model's name.
-    pub model_name: String,
-    /// The size of the block; the engine chooses the unit, most count tokens.
-    pub block_size: u32,
-    /// The hash of the block.
-    pub block_hash: String,
-    /// The hash of the block before it.
-    pub parent_block_hash: String,
-    /// The tokens of the block.
-    pub token_ids: Vec<u32>,
-}
-
-/// A field of [`StoreEventInfo`] is longer than allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} has length {length}, and at most {max} are allowed; shorten it")]
-pub struct InfoTooLong {
-    /// The field.
-    pub field: &'static str,
-    /// Its length.
-    pub length: usize,
-    /// The limit.
-    pub max: usize,
-}
-
-impl StoreEventInfo {
-    /// Checks the lengths of the fields. [`EventSystem::publish`](crate::EventSystem::publish)
-    /// drops an event with metadata that is too long.
-    ///
-    /// # Errors
-    /// The first field that is too long.
-    pub fn check(&self) -> Result<(), InfoTooLong> {
-        let lengths = [
-            ("model_name", self.model_name.len(), MAX_MODEL_NAME),
-            ("block_hash", self.block_hash.len(), MAX_BLOCK_HASH),
-            ("parent_block_hash", self.parent_block_hash.len(), MAX_BLOCK_HASH),
-            ("token_ids", self.token_ids.len(), MAX_TOKEN_IDS),
-        ];
-        match lengths.into_iter().find(|(_, length, max)| length > max) {
-            Some((field, length, max)) => Err(InfoTooLong { field, length, max }),
-            None => Ok(()),
-        }
-    }
-
-    fn size(&self) -> usize {
-        self.model_name.len()
-            + self.block_hash.len()
-            + self.parent_block_hash.len()
-            // A packed number has up to 5 bytes.
-            + 5 * self.token_ids.len()
-    }
 }
 
 /// An object was stored for the first time.
@@ -271,6 +211,12 @@ fn pack_replicas(packer: &mut Packer<'_>, replicas: &[Replica]) {
     }
 }
 
+/// The strings of the metadata; a packed token has up to 5 bytes.
+fn info_size(info: &StoreEventInfo) -> usize {
+    let strings = [&info.model_name, &info.block_hash, &info.parent_block_hash];
+    strings.map(String::len).iter().sum::<usize>() + 5 * info.token_ids.len()
+}
+
 fn replicas_size(replicas: &[Replica]) -> usize {
     replicas.iter().map(|replica| STRING_SIZE + 8 + replica.location.len()).sum()
 }
@@ -299,7 +245,7 @@ impl KvEvent for BlockStoreEvent {
             + 6 * STRING_SIZE
             + strings
             + replicas_size(&self.replicas)
-            + self.store_event_info.size()
+            + info_size(&self.store_event_info)
     }
 }
 

@@ -21,10 +21,10 @@ pub use config::{EndpointConfig, Limits, MAX_TOPIC, PublisherConfig};
 pub use encoding::Encoding;
 pub use error::{SocketBusy, StartError};
 pub use event::{
-    BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, InfoTooLong, KvEvent,
-    MAX_BLOCK_HASH, MAX_EVENT_BYTES, MAX_MODEL_NAME, MAX_TOKEN_IDS, Medium, RemoveAllEvent,
-    Replica, StoreEventInfo,
+    BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, KvEvent, MAX_EVENT_BYTES, Medium,
+    RemoveAllEvent, Replica,
 };
+pub use mc_types::{InfoTooLong, MAX_BLOCK_HASH, MAX_MODEL_NAME, MAX_TOKEN_IDS, StoreEventInfo};
 pub use pack::Packer;
 pub use snapshot::{Snapshot, SnapshotPage};
 pub use socket::{EventSocket, SocketStats};

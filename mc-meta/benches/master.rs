@@ -49,7 +49,7 @@ fn put(master: &Master, now: Time, name: &str) {
     let start = PutStart { key, slice_lengths: &[OBJECT], config: &config };
     let grant = master.put_start(now, CLIENT, &start).expect("there is room, or victims");
     let checksums = [Checksum::from_crc32c(1)];
-    let end = PutEnd { key, handle: grant.handle, checksums: &checksums, prefixes: &[] };
+    let end = PutEnd { checksums: &checksums, ..PutEnd::new(key, grant.handle) };
     master.put_end(now, CLIENT, &end).expect("the put is open");
 }
 

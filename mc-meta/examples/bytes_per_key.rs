@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let start = PutStart { key, slice_lengths: &[len], config: &config };
         let grant = master.put_start(Time::ORIGIN, CLIENT, &start)?;
         let (handle, checksums) = (grant.handle, &[Checksum::from_crc32c(1)]);
-        let end = PutEnd { key, handle, checksums, prefixes: &prefixes };
+        let end = PutEnd { checksums, prefixes: &prefixes, ..PutEnd::new(key, handle) };
         master.put_end(Time::ORIGIN, CLIENT, &end)?;
     }
     let bytes = resident_bytes()? - before;

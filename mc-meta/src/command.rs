@@ -5,7 +5,10 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use mc_ticket::PutToken;
-use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, MediaType, ObjectKey, TransferId};
+use mc_types::{
+    Checksum, ClientId, Extent, Generation, KeyRef, MediaType, ObjectKey, StoreEventInfo,
+    TransferId,
+};
 use smallvec::SmallVec;
 
 use crate::object::states::{BufferStatus, ReplicaStatus};
@@ -185,6 +188,17 @@ pub struct PutEnd<'a> {
     /// for a slice of `len` bytes. With them, parts of a slice can be verified. Empty when
     /// the writer has none. Prefixes without checksums are refused.
     pub prefixes: &'a [Checksum],
+    /// Metadata for the subscribers of events. It goes to the sinks with the effect of this call
+    /// and is not kept.
+    pub event_info: Option<&'a StoreEventInfo>,
+}
+
+impl<'a> PutEnd<'a> {
+    /// Ends a put without checksums or metadata.
+    #[must_use]
+    pub const fn new(key: KeyRef<'a>, handle: PutHandle) -> Self {
+        Self { key, handle, checksums: &[], prefixes: &[], event_info: None }
+    }
 }
 
 /// Gives a put up.

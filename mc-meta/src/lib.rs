@@ -60,7 +60,7 @@ pub use tenant::quota::{
     Charge, DefaultQuota, MAX_QUOTA, MAX_TENANTS, PolicyError, QuotaError, QuotaReport, Quotas,
     TenantUsage, UNLIMITED,
 };
-pub use tier::kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind};
+pub use tier::kinds::{DiskConfig, DiskReplica, LocalDiskReplica, ReplicaKind, ReplicaKinds};
 pub use tier::local_disk::{LocalDiskConfig, LocalDiskInfo, MAX_DISK_OBJECTS};
 pub use tier::offload::{FoundError, FoundOnDisk, LocalDiskError, OffloadOutcome};
 pub use tier::offload_queue::{

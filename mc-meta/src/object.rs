@@ -23,7 +23,7 @@ use crate::object::slot::ObjectSlot;
 use crate::object::states::ReplicaStatus;
 use crate::shard::owners::OwnerSlot;
 use crate::tenant::ledger::TenantSlot;
-use crate::tier::kinds::{DiskReplica, FileState, LocalDiskReplica};
+use crate::tier::kinds::{DiskReplica, FileState, LocalDiskReplica, ReplicaKind, ReplicaKinds};
 use crate::tier::local_disk::{LocalDisk, OnDisk};
 use crate::tier::promote::Promotion;
 use crate::transfer::Transfer;
@@ -151,19 +151,31 @@ pub(crate) struct Object {
     pub(crate) hard_pin: bool,
 }
 
-/// Two things in one byte: the state of the file, and whether there is a checksum.
+/// Three things in one byte: the state of the file, the kinds of replicas that the sinks know of,
+/// and whether there is a checksum.
 #[derive(Clone, Copy, Debug)]
 struct Marks(u8);
 
 impl Marks {
     const CHECKSUM: u8 = 1 << 7;
+    const FILE: u8 = 0b11;
+    const TOLD_AT: u8 = 4;
+    const TOLD: u8 = 0b111 << Self::TOLD_AT;
 
     const fn file(self) -> FileState {
-        FileState::from_u8(self.0 & !Self::CHECKSUM)
+        FileState::from_u8(self.0 & Self::FILE)
     }
 
     fn set_file(&mut self, file: FileState) {
-        self.0 = self.0 & Self::CHECKSUM | file as u8;
+        self.0 = self.0 & !Self::FILE | file as u8;
+    }
+
+    const fn told(self) -> ReplicaKinds {
+        ReplicaKinds::from_bits((self.0 & Self::TOLD) >> Self::TOLD_AT)
+    }
+
+    fn set_told(&mut self, kinds: ReplicaKinds) {
+        self.0 = self.0 & !Self::TOLD | kinds.bits() << Self::TOLD_AT;
     }
 
     const fn has_checksum(self) -> bool {
@@ -268,6 +280,26 @@ impl Object {
         if is_leased {
             self.protection.access(now);
         }
+    }
+
+    /// The kinds of replicas that can be read.
+    pub(crate) fn readable_kinds(&self) -> ReplicaKinds {
+        let has_disk = self.local_disks().iter().any(|disk| !disk.is_gone());
+        [
+            (ReplicaKind::Memory, self.is_complete() && self.has_memory()),
+            (ReplicaKind::Disk, self.file() == FileState::Persisted),
+            (ReplicaKind::LocalDisk, self.is_complete() && has_disk),
+        ]
+        .into_iter()
+        .filter(|(_, has)| *has)
+        .fold(ReplicaKinds::NONE, |kinds, (kind, _)| kinds.with(kind))
+    }
+
+    /// Notes that the sinks know the kinds of its replicas. Returns those that they knew of before.
+    pub(crate) fn tell_kinds(&mut self) -> ReplicaKinds {
+        let before = self.marks.told();
+        self.marks.set_told(self.readable_kinds());
+        before
     }
 
     /// What protects it from eviction and removal.

@@ -184,7 +184,7 @@ impl Master {
         if let Some(until) = shard.supersede(slot, emit) {
             self.release_not_before(until);
         }
-        shard.complete(slot, key.hash, emit);
+        shard.complete(slot, key.hash, put.event_info, emit);
         Ok(())
     }
 

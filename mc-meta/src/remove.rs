@@ -9,7 +9,7 @@ pub(crate) mod expiry;
 use mc_types::{KeyRef, Time};
 
 use crate::error::RemoveError;
-use crate::journal::effect::Removal;
+use crate::journal::effect::{Effect, Removal};
 use crate::journal::emit::Emit;
 use crate::master::Master;
 use crate::object::slot::ObjectSlot;
@@ -94,6 +94,10 @@ impl Master {
         let is_any = tenant.is_none() && pattern.is_none();
         let is_meant = |key: KeyRef<'_>| pattern.is_none_or(|p| p.is_match(key.as_str()));
         let emit = self.emit(now);
+        let tells = is_any && emit.wants_objects();
+        if tells {
+            emit.effect(&Effect::RemoveAllBegan);
+        }
         let mut removed = 0;
         for shard in self.shards() {
             let mut from = 0;
@@ -108,12 +112,18 @@ impl Master {
                     if goes && self.remove_requested(&mut shard, slot, emit) {
                         removed += 1;
                     }
+                    if tells && let Some(object) = shard.object(slot).filter(|o| o.is_stored()) {
+                        emit.effect(&Effect::Spared { object: shard.view(object) });
+                    }
                 }
                 from = to;
                 if to == shard.end() {
                     break;
                 }
             }
+        }
+        if tells {
+            emit.effect(&Effect::RemoveAllEnded);
         }
         removed
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use mc_alloc::Label;
 use mc_evict::{Item, PolicyKind};
 use mc_lease::Terms;
-use mc_types::{ClientId, Generation, KeyRef, ObjectKey, Time, TransferId};
+use mc_types::{ClientId, Generation, KeyRef, ObjectKey, StoreEventInfo, Time, TransferId};
 
 use crate::command::LateWrites;
 use crate::evict::order::Order;
@@ -485,7 +485,13 @@ impl Shard {
     }
 
     /// Makes the memory of an object readable. `hash` is that of its key.
-    pub(crate) fn complete(&mut self, slot: ObjectSlot, hash: u64, emit: Emit<'_>) {
+    pub(crate) fn complete(
+        &mut self,
+        slot: ObjectSlot,
+        hash: u64,
+        event_info: Option<&StoreEventInfo>,
+        emit: Emit<'_>,
+    ) {
         let object = &mut self.objects[slot];
         let stored = object.is_stored();
         // Readers of its file were promised a lease.
@@ -494,16 +500,12 @@ impl Shard {
         let generation = object.generation;
         self.open.ended(generation);
         self.totals.put_ends += 1;
-        let object = &self.objects[slot];
-        if emit.wants_objects() {
-            let object = self.view(object);
-            emit.effect(&if stored {
-                Effect::Changed { object }
-            } else {
-                Effect::Stored { object }
-            });
+        if stored {
+            self.emit_changed(slot, emit);
+        } else {
+            self.emit_stored(slot, event_info, emit);
         }
-        let item = item_of(object, hash);
+        let item = item_of(&self.objects[slot], hash);
         self.order.insert(slot, &mut self.objects[slot], item);
         if self.config.local.writes_at_put() {
             // One that no client can write stays in memory alone, and that is counted.
@@ -623,31 +625,54 @@ impl Shard {
             self.history.add(object.tag, emit.now, what);
         }
         if emit.wants_objects() {
+            let before = self.objects[slot].tell_kinds();
+            let object = &self.objects[slot];
             let (key, generation) = (self.key(object), object.generation);
             let stored = object.is_stored();
             let object = self.view(object);
             emit.effect(&if stored {
-                Effect::Removed { key, generation, cause, object }
+                Effect::Removed { key, generation, cause, before, object }
             } else {
                 Effect::Abandoned { key, generation, object }
             });
         }
     }
 
-    /// Tells of other replicas or another transfer than before. What an unfinished object
-    /// loses with its segments is not told one by one.
-    pub(crate) fn emit_changed(&self, slot: ObjectSlot, emit: Emit<'_>) {
+    /// Tells of an object that became readable.
+    pub(crate) fn emit_stored(
+        &mut self,
+        slot: ObjectSlot,
+        event_info: Option<&StoreEventInfo>,
+        emit: Emit<'_>,
+    ) {
+        if emit.wants_objects() {
+            self.get_mut(slot).tell_kinds();
+            emit.effect(&Effect::Stored { object: self.view(self.get(slot)), event_info });
+        }
+    }
+
+    /// Tells of a copy, a move or a promotion that began or came to nothing.
+    pub(crate) fn emit_transfer(&self, slot: ObjectSlot, emit: Emit<'_>) {
+        if emit.wants_objects()
+            && let Some(object) = self.object(slot).filter(|object| object.is_stored())
+        {
+            emit.effect(&Effect::Transferring { object: self.view(object) });
+        }
+    }
+
+    /// Tells of other replicas than before. What an unfinished object loses with its segments is
+    /// not told one by one.
+    pub(crate) fn emit_changed(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         if self.object(slot).is_some_and(Object::is_stored) {
             self.emit_given_up(slot, emit);
         }
     }
 
     /// Tells of memory or a file that was given up, of an unfinished object too.
-    pub(crate) fn emit_given_up(&self, slot: ObjectSlot, emit: Emit<'_>) {
-        if emit.wants_objects()
-            && let Some(object) = self.object(slot)
-        {
-            emit.effect(&Effect::Changed { object: self.view(object) });
+    pub(crate) fn emit_given_up(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
+        if emit.wants_objects() && self.object(slot).is_some() {
+            let before = self.get_mut(slot).tell_kinds();
+            emit.effect(&Effect::Changed { object: self.view(self.get(slot)), before });
         }
     }
 

@@ -135,7 +135,7 @@ impl EffectSink for Journal {
                 let name = (object.key().as_str().to_owned(), object.generation());
                 assert_eq!(objects.insert(name, false), None);
             }
-            Effect::Stored { object } => {
+            Effect::Stored { object, .. } => {
                 let name = (object.key().as_str().to_owned(), object.generation());
                 assert_eq!(objects.insert(name, true), Some(false));
                 let key = object.key().as_str();
@@ -256,7 +256,7 @@ impl<'a> Worker<'a> {
             };
             let _ = master.put_revoke(now, self.client, key, handle, late);
         } else {
-            let put = PutEnd { key, handle, checksums: &[], prefixes: &[] };
+            let put = PutEnd::new(key, handle);
             let _ = master.put_end(now, self.client, &put);
         }
     }

@@ -41,7 +41,7 @@ fn put(
 ) -> Result<(), PutStartError> {
     let key = KeyRef::new(key).unwrap();
     let grant = master.put_start(now, CLIENT, &PutStart { key, slice_lengths: &[1], config })?;
-    let put = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+    let put = PutEnd::new(key, grant.handle);
     master.put_end(now, CLIENT, &put).unwrap();
     Ok(())
 }

@@ -70,7 +70,7 @@ fn hit_rate(policy: PolicyKind, len_of: impl Fn(u64) -> u64) -> f64 {
             let put = PutStart { key, slice_lengths: &[len_of(number)], config: &config };
             // What is leased may be in the way.
             let Ok(grant) = master.put_start(now, CLIENT, &put) else { continue };
-            let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+            let end = PutEnd::new(key, grant.handle);
             master.put_end(now, CLIENT, &end).unwrap();
         }
     }

@@ -49,7 +49,7 @@ fn put(master: &Master, now: Time, name: &str, key: &str, len: u64) -> bool {
     let (key, config) = (stored.as_ref(), ReplicateConfig::default());
     let start = PutStart { key, slice_lengths: &[len], config: &config };
     let Ok(grant) = master.put_start(now, NODE, &start) else { return false };
-    let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key, grant.handle);
     master.put_end(now, NODE, &end).is_ok()
 }
 

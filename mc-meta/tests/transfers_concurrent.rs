@@ -48,7 +48,7 @@ fn put(master: &Master, now: Time, writer: ClientId, key: KeyRef<'_>, random: &m
     let config = ReplicateConfig::default().replicas(random.u32(1..3));
     let put = PutStart { key, slice_lengths: &[random.u64(1..200)], config: &config };
     if let Ok(grant) = master.put_start(now, writer, &put) {
-        let put = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+        let put = PutEnd::new(key, grant.handle);
         let _ = master.put_end(now, writer, &put);
     }
 }

@@ -230,7 +230,7 @@ impl World {
         let Some(at) = self.grants.len().checked_sub(back + 1) else { return };
         let Granted { client, key: at, handle } = self.grants[at];
         let generation = handle.generation;
-        let put = PutEnd { key: key(at), handle, checksums: &[], prefixes: &[] };
+        let put = PutEnd::new(key(at), handle);
         let result = match revoke {
             Some(late) => self.master.upsert_revoke(self.now, client, key(at), handle, late),
             None => self.master.upsert_end(self.now, client, &put),

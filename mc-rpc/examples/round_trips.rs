@@ -62,7 +62,7 @@ async fn measure(addr: String) -> Result<(), Failure> {
     let config = ReplicateConfig::default();
     let put = PutStart { key, slice_lengths: &[65_536], config: &config };
     let grant = client.put_start(ME, &put).await?;
-    let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key, grant.handle);
     client.put_end(ME, &end).await?;
 
     for question in [Question::Exist, Question::GetReplicaList] {
@@ -190,7 +190,7 @@ async fn batches(client: &MasterClient) -> Result<(), Failure> {
         let grants = client.batch_put_start(ME, &config, &items).await?;
         let ends = grants.iter().zip(&keys).filter_map(|(grant, &key)| {
             let handle = grant.as_ref().ok()?.handle;
-            Some(PutEnd { key, handle, checksums: &[], prefixes: &[] })
+            Some(PutEnd::new(key, handle))
         });
         client.batch_put_end(ME, &ends.collect::<Vec<_>>()).await?;
         puts += keys.len();

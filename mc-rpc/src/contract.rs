@@ -121,7 +121,7 @@ fn put_named(service: &MasterService<Still>, text: &str) -> PutHandle {
     let (master, now, config) = (service.master(), Still.now(), ReplicateConfig::default());
     let start = PutStart { key: key(text), slice_lengths: &[64], config: &config };
     let handle = master.put_start(now, ME, &start).unwrap().handle;
-    let end = PutEnd { key: key(text), handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key(text), handle);
     master.put_end(now, ME, &end).unwrap();
     handle
 }
@@ -177,7 +177,8 @@ fn single_key_requests_are_the_messages() {
 
     let [checksums, prefixes] = [[7], [8]].map(|crcs| crcs.map(Checksum::from_crc32c));
     let handle = named(0, 9);
-    let end = PutEnd { key: key("a"), handle, checksums: &checksums, prefixes: &prefixes };
+    let end =
+        PutEnd { checksums: &checksums, prefixes: &prefixes, ..PutEnd::new(key("a"), handle) };
     let bytes = written(|out| PutFinishRequest::write(out, ME, &end));
     let message = proto::PutEndRequest {
         key: "a".into(),
@@ -374,9 +375,7 @@ proptest! {
             .map(|(_, crcs, _)| crcs.iter().map(|crc| Checksum::from_crc32c(*crc)).collect())
             .collect();
         let ends: Vec<PutEnd<'_>> = puts.iter().zip(&checksums)
-            .map(|((name, _, (generation, token)), checksums)| PutEnd {
-                key: key(name), handle: named(*generation, *token), checksums, prefixes: checksums,
-            })
+            .map(|((name, _, (generation, token)), checksums)| PutEnd { checksums, prefixes: checksums, ..PutEnd::new(key(name), named(*generation, *token)) })
             .collect();
         let bytes = written(|out| BatchPutFinishRequest::write(out, ME, ends.iter().copied()));
         let message = proto::BatchPutEndRequest::decode(&bytes[..]).unwrap();

@@ -91,7 +91,7 @@ fn every_family_of_calls() {
     let grant = client.put_start(ME, &put).unwrap();
     let refused = client.get_replica_list(key("a")).unwrap_err();
     assert_eq!(refused.code(), ErrorCode::ReplicaIsNotReady);
-    let end = PutEnd { key: key("a"), handle: grant.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("a"), grant.handle);
     client.put_end(ME, &end).unwrap();
     let list = client.get_replica_list(key("a")).unwrap();
     assert_eq!((list.generation, list.replicas.len()), (grant.handle.generation, 1));
@@ -104,7 +104,7 @@ fn every_family_of_calls() {
     let late = LateWrites::Impossible;
     let revoke = PutRevokeItem { key: key("c"), handle: handle(1), late };
     client.batch_put_revoke(ME, &[revoke]).unwrap()[0].as_ref().unwrap();
-    let end = PutEnd { key: key("b"), handle: handle(0), checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("b"), handle(0));
     client.batch_put_end(ME, &[end]).unwrap()[0].as_ref().unwrap();
     let exist: Vec<_> = client.batch_exist(&[key("a"), key("b"), key("c")]).unwrap();
     let exist: Vec<_> = exist.into_iter().map(Result::unwrap).collect();

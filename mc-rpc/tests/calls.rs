@@ -29,7 +29,7 @@ async fn put(client: &MasterClient, text: &str, lengths: &[u64]) {
     let config = ReplicateConfig::default();
     let start = PutStart { key: key(text), slice_lengths: lengths, config: &config };
     let grant = client.put_start(ME, &start).await.unwrap();
-    let end = PutEnd { key: key(text), handle: grant.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key(text), grant.handle);
     client.put_end(ME, &end).await.unwrap();
 }
 
@@ -65,7 +65,7 @@ async fn an_object_lives_its_life() {
     assert_eq!(early.code(), ErrorCode::ReplicaIsNotReady);
 
     let checksums = [Checksum::from_crc32c(0), Checksum::from_crc32c(u32::MAX)];
-    let end = PutEnd { key: block, handle: grant.handle, checksums: &checksums, prefixes: &[] };
+    let end = PutEnd { checksums: &checksums, ..PutEnd::new(block, grant.handle) };
     let stranger = client.put_end(ClientId::from_u128(1), &end).await.unwrap_err();
     assert_eq!(stranger.code(), ErrorCode::IllegalClient);
     client.put_end(ME, &end).await.unwrap();
@@ -141,7 +141,7 @@ async fn ranges_come_with_tickets_and_with_what_verifies_them() {
 
     let [checksums, prefixes] = [&[1][..], &[10, 11, 12]]
         .map(|crcs| crcs.iter().map(|crc| Checksum::from_crc32c(*crc)).collect::<Vec<_>>());
-    let end = PutEnd { key: key("k"), handle: grant.handle, checksums: &checksums, prefixes: &[] };
+    let end = PutEnd { checksums: &checksums, ..PutEnd::new(key("k"), grant.handle) };
     let end = PutEnd { prefixes: &prefixes, ..end };
     client.put_end(ME, &end).await.unwrap();
     let reads = [
@@ -180,7 +180,7 @@ async fn a_put_is_ended_by_who_began_it_and_by_nobody_else() {
     assert_eq!((shown.owner, shown.generation), (ME, grant.handle.generation));
     let token = PutToken::from_u64(grant.handle.token.as_u64() ^ 1);
     let guess = PutHandle { token, ..grant.handle };
-    let end = PutEnd { key: key("k"), handle: guess, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("k"), guess);
     let refused = client.put_end(ME, &end).await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::IllegalClient);
     for late in [LateWrites::Impossible, LateWrites::Possible] {
@@ -231,7 +231,7 @@ async fn batches_answer_item_by_item() {
     assert!(client.batch_put_revoke(ME, &revokes).await.unwrap().iter().all(Result::is_ok));
     let checksums = [Checksum::from_crc32c(1), Checksum::from_crc32c(2)];
     let ends: Vec<_> = (0..100)
-        .map(|i| PutEnd { key: keys[i], handle: handle(i), checksums: &checksums, prefixes: &[] })
+        .map(|i| PutEnd { checksums: &checksums, ..PutEnd::new(keys[i], handle(i)) })
         .collect();
     let ended = client.batch_put_end(ME, &ends).await.unwrap();
     for (i, ended) in ended.iter().enumerate() {
@@ -387,7 +387,7 @@ async fn every_way_to_a_segment_reaches_its_readers_and_writers() {
     let config = ReplicateConfig::default();
     let start = PutStart { key: key("one"), slice_lengths: &[1], config: &config };
     let single = client.put_start(ME, &start).await.unwrap();
-    let end = PutEnd { key: key("one"), handle: single.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("one"), single.handle);
     client.put_end(ME, &end).await.unwrap();
     let puts = [PutStartItem { key: key("two"), slice_lengths: &[1], again: false }];
     let batch = client.batch_put_start(ME, &config, &puts).await.unwrap().remove(0).unwrap();

@@ -49,7 +49,7 @@ async fn put(client: &MasterClient, key: KeyRef<'_>) {
     let config = ReplicateConfig::default().prefer("node-1");
     let start = PutStart { key, slice_lengths: &[4096, 100], config: &config };
     let grant = client.put_start(ME, &start).await.unwrap();
-    let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key, grant.handle);
     client.put_end(ME, &end).await.unwrap();
 }
 

@@ -131,7 +131,7 @@ async fn an_answer_waits_until_it_is_durable_and_holds_up_no_other() {
     waits(&mut begin).await;
     world.advance(world.journal.heard());
     let grant = timeout(DEADLINE, begin).await.unwrap().unwrap();
-    let end = PutEnd { key: key("a"), handle: grant.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("a"), grant.handle);
     let mut ended = Box::pin(client.put_end(ME, &end));
     waits(&mut ended).await;
     world.advance(world.journal.heard());

@@ -44,7 +44,7 @@ async fn put_all(client: &MasterClient) {
     for name in names() {
         let start = PutStart { key: key(&name), slice_lengths: &[16], config: &config };
         let handle = client.put_start(ME, &start).await.unwrap().handle;
-        let end = PutEnd { key: key(&name), handle, checksums: &[], prefixes: &[] };
+        let end = PutEnd::new(key(&name), handle);
         client.put_end(ME, &end).await.unwrap();
     }
 }

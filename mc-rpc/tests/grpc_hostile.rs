@@ -268,7 +268,7 @@ async fn a_client_that_does_not_read_is_closed() {
     let replicate = ReplicateConfig::default();
     let start = PutStart { key: key("sliced"), slice_lengths: &[1; 1024], config: &replicate };
     let handle = client.put_start(ME, &start).await.unwrap().handle;
-    let end = PutEnd { key: key("sliced"), handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("sliced"), handle);
     client.put_end(ME, &end).await.unwrap();
 
     // Never gives room for more than the first bytes of an answer.

@@ -227,7 +227,7 @@ async fn put(master: &Arc<Master>, client: &MasterClient, name: &str, lengths: &
     assert_eq!(master.report().processing, 0);
     let start = PutStart { key: key(name), slice_lengths: lengths, config: &config };
     let handle = client.put_start(ME, &start).await.unwrap().handle;
-    let end = PutEnd { key: key(name), handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key(name), handle);
     client.put_end(ME, &end).await.unwrap();
 }
 

@@ -22,7 +22,7 @@ async fn put(client: &MasterClient, text: &str, replicas: u32) {
     let config = ReplicateConfig::default().replicas(replicas);
     let start = PutStart { key: key(text), slice_lengths: &[100], config: &config };
     let handle = client.put_start(ME, &start).await.unwrap().handle;
-    let end = PutEnd { key: key(text), handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key(text), handle);
     client.put_end(ME, &end).await.unwrap();
 }
 
@@ -38,7 +38,7 @@ async fn a_value_is_replaced_while_it_is_read() {
         slice_lengths: lengths,
         config: &config,
     };
-    let end = |handle| PutEnd { key: key("k"), handle, checksums: &[], prefixes: &[] };
+    let end = |handle| PutEnd::new(key("k"), handle);
 
     let old = client.upsert_start(ME, &start(&[100])).await.unwrap();
     client.upsert_end(ME, &end(old.handle)).await.unwrap();
@@ -86,10 +86,8 @@ async fn many_values_are_replaced_item_by_item() {
         let named = |i: usize| (key(&names[i]), grants[i].handle);
         // The last ten of the second round are given up.
         let ended = if round == 0 { 50 } else { 40 };
-        let ends: Vec<_> = (0..ended)
-            .map(named)
-            .map(|(key, handle)| PutEnd { key, handle, checksums: &[], prefixes: &[] })
-            .collect();
+        let ends: Vec<_> =
+            (0..ended).map(named).map(|(key, handle)| PutEnd::new(key, handle)).collect();
         let answers = client.batch_upsert_end(ME, &ends).await.unwrap();
         assert!(answers.iter().all(Result::is_ok));
         let revokes: Vec<_> = (ended..50)
@@ -241,7 +239,7 @@ async fn damage_is_reported_looked_at_and_removed() {
     let start = PutStart { key: key("k"), slice_lengths: &[64, 1], config: &config };
     let grant = client.put_start(ME, &start).await.unwrap();
     let checksums = [5, 6].map(Checksum::from_crc32c);
-    let end = PutEnd { key: key("k"), handle: grant.handle, checksums: &checksums, prefixes: &[] };
+    let end = PutEnd { checksums: &checksums, ..PutEnd::new(key("k"), grant.handle) };
     client.put_end(ME, &end).await.unwrap();
 
     let (segment, extent) = (grant.replicas[0].segment.id, grant.replicas[0].extent);

@@ -138,10 +138,7 @@ async fn a_real_master_executes_a_lost_call_once() {
     let config = ReplicateConfig::default();
     let put = PutStart { key: key("k"), slice_lengths: &[1], config: &config };
     let handle = direct.put_start(ME, &put).await.unwrap().handle;
-    direct
-        .put_end(ME, &PutEnd { key: key("k"), handle, checksums: &[], prefixes: &[] })
-        .await
-        .unwrap();
+    direct.put_end(ME, &PutEnd::new(key("k"), handle)).await.unwrap();
 
     let (listener, addr) = listen();
     let to = server.local_addr();

@@ -75,7 +75,7 @@ async fn cluster() -> (Process, MasterClient) {
     let replicas = ReplicateConfig::default();
     other.mount_segment(ME, &segment(1, 1 << 20)).await.unwrap();
     let handle = other.put_start(ME, &put("old", &replicas)).await.unwrap().handle;
-    let end = PutEnd { key: key("old"), handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("old"), handle);
     other.put_end(ME, &end).await.unwrap();
     (process, other)
 }

@@ -46,7 +46,7 @@ async fn put_damaged(client: &Client, key: &str, value: &Bytes, replicas: u32, d
     }
     let sums = SliceSums::of(&[Source::from(value.clone())]);
     let (checksums, prefixes) = (&sums.checksums, &sums.prefixes);
-    let end = PutEnd { key, handle: grant.handle, checksums, prefixes };
+    let end = PutEnd { checksums, prefixes, ..PutEnd::new(key, grant.handle) };
     master.batch_put_end(id, &[end]).await.unwrap().remove(0).unwrap();
 }
 

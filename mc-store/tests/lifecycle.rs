@@ -219,7 +219,7 @@ async fn a_task_is_waited_for_until_it_ends_or_patience_does() {
     let start = PutStart { key, slice_lengths: &[5], config: &config };
     let grant = app.master().put_start(node, &start).await.unwrap();
     let checksums = &[Checksum::from_crc32c(7)];
-    let end = PutEnd { key, handle: grant.handle, checksums, prefixes: &[] };
+    let end = PutEnd { checksums, ..PutEnd::new(key, grant.handle) };
     app.master().put_end(node, &end).await.unwrap();
     played_node(app.master(), 2, "there").await;
 

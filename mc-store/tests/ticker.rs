@@ -42,7 +42,7 @@ fn fill(master: &Master) {
         let key = KeyRef::new(&name).unwrap();
         let put = PutStart { key, slice_lengths: &[10], config: &config };
         let handle = state.put_start(Time::ORIGIN, CLIENT, &put).unwrap().handle;
-        let end = PutEnd { key, handle, checksums: &[], prefixes: &[] };
+        let end = PutEnd::new(key, handle);
         state.put_end(Time::ORIGIN, CLIENT, &end).unwrap();
     }
 }

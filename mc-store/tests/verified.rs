@@ -72,7 +72,7 @@ impl Damaged {
         let sources: Vec<Source> = self.slices.iter().cloned().map(Source::from).collect();
         let sums = SliceSums::of(&sources);
         let prefixes = if self.has_prefixes { &sums.prefixes[..] } else { &[] };
-        let end = PutEnd { key, handle: grant.handle, checksums: &sums.checksums, prefixes };
+        let end = PutEnd { checksums: &sums.checksums, prefixes, ..PutEnd::new(key, grant.handle) };
         master.batch_put_end(id, &[end]).await.unwrap().remove(0).unwrap();
     }
 

@@ -2,13 +2,14 @@
 
 use core::time::Duration;
 
-use mc_types::{ClientId, Generation, KeyRef, Sequence, Time};
+use mc_types::{ClientId, Generation, KeyRef, Sequence, StoreEventInfo, Time};
 
 use crate::health::damage::ReplicaPlace;
 use crate::object::states::SegmentStatus;
 use crate::object::view::{ObjectView, SpaceView};
 use crate::space::segment::Segment;
 use crate::tenant::id::TenantId;
+use crate::tier::kinds::ReplicaKinds;
 use crate::transfer::drain::DrainJobInfo;
 use crate::transfer::tasks::TaskInfo;
 
@@ -69,13 +70,23 @@ pub enum Effect<'a> {
     Stored {
         /// The object.
         object: ObjectView<'a>,
+        /// The metadata that the [`put_end`](crate::Master::put_end) had. It is in no
+        /// [`Record`](crate::Record), so a journal that is replayed does not bring it back.
+        event_info: Option<&'a StoreEventInfo>,
     },
-    /// What is known of an object is something else now, but not its key or its put: its
-    /// replicas of whatever kind, or the copy or move that is under way with the space
-    /// set apart for it. What remains may be readable or, while its file is being
-    /// written, not. What remains of an object that lost replicas with a segment may be
-    /// told of later than the segment.
+    /// An object has other replicas than before. What remains may be readable or, while its
+    /// file is being written, not. What remains of an object that lost replicas with a segment
+    /// may be told of later than the segment.
     Changed {
+        /// The object.
+        object: ObjectView<'a>,
+        /// The kinds of replicas that could be read when the last effect told of it;
+        /// [`readable_kinds`](ObjectView::readable_kinds) has those of now.
+        before: ReplicaKinds,
+    },
+    /// A copy, a move or a promotion of a readable object began, or came to nothing. Its
+    /// replicas are the same, the space that is set apart for it is not.
+    Transferring {
         /// The object.
         object: ObjectView<'a>,
     },
@@ -104,9 +115,22 @@ pub enum Effect<'a> {
         generation: Generation,
         /// Why.
         cause: Removal,
+        /// The kinds of replicas that could be read when the last effect told of it.
+        before: ReplicaKinds,
         /// The object as it was, with what it still had.
         object: ObjectView<'a>,
     },
+    /// All objects are about to be removed. Until the effect [`RemoveAllEnded`](Self::RemoveAllEnded)
+    /// each that can be read is [`Removed`](Self::Removed) or [`Spared`](Self::Spared); other
+    /// commands go on meanwhile.
+    RemoveAllBegan,
+    /// An object stays although all were to be removed: it is leased, or being copied or moved.
+    Spared {
+        /// The object.
+        object: ObjectView<'a>,
+    },
+    /// The removal of all objects is over.
+    RemoveAllEnded,
     /// A replica was found to be damaged, and goes. Told before the object is
     /// [`Changed`](Self::Changed) or [`Removed`](Self::Removed), so that a log knows
     /// which replica it was.
@@ -178,8 +202,12 @@ impl Effect<'_> {
             | Self::Abandoned { .. }
             | Self::Stored { .. }
             | Self::Changed { .. }
+            | Self::Transferring { .. }
             | Self::SpaceKept { .. }
             | Self::SpaceFreed { .. }
+            | Self::RemoveAllBegan
+            | Self::Spared { .. }
+            | Self::RemoveAllEnded
             | Self::Removed { .. } => true,
             Self::Damaged { .. }
             | Self::Task { .. }

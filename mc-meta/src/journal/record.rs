@@ -165,9 +165,10 @@ impl Record {
     #[must_use]
     pub fn from_effect(effect: &Effect<'_>) -> Option<Self> {
         Some(match *effect {
-            Effect::Began { object } | Effect::Stored { object } | Effect::Changed { object } => {
-                Self::Object(object.to_record(None))
-            }
+            Effect::Began { object }
+            | Effect::Stored { object, .. }
+            | Effect::Changed { object, .. }
+            | Effect::Transferring { object } => Self::Object(object.to_record(None)),
             Effect::Abandoned { key, generation, .. } | Effect::Removed { key, generation, .. } => {
                 Self::Removed { key: key.to_owned(), generation }
             }
@@ -185,7 +186,10 @@ impl Record {
             }
             Effect::SegmentGone { segment } => Self::SegmentGone { id: segment.spec().id },
             // What becomes of its segments is told, too.
-            Effect::ClientExpired { .. } => return None,
+            Effect::ClientExpired { .. }
+            | Effect::RemoveAllBegan
+            | Effect::Spared { .. }
+            | Effect::RemoveAllEnded => return None,
             // The client that wants a copy or move asks again when it is not heard of any more.
             // What goes with the replica is told as a change or a removal.
             Effect::Task { .. }

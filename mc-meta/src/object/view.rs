@@ -6,7 +6,7 @@ use crate::command::{Placements, Slices};
 use crate::object::Object;
 use crate::object::replica::{Replica, Replicas};
 use crate::object::states::ReplicaStatus;
-use crate::tier::kinds::LocalDiskReplica;
+use crate::tier::kinds::{LocalDiskReplica, ReplicaKinds};
 use crate::transfer::{Transfer, TransferInfo};
 
 /// An object at the moment of a change. Nothing is copied before it is asked for.
@@ -86,6 +86,18 @@ impl<'a> ObjectView<'a> {
     #[must_use]
     pub fn local_disks(&self) -> Vec<LocalDiskReplica> {
         self.object.local_disk_replicas()
+    }
+
+    /// The kinds of replicas that can be read, in memory also those in suspended segments.
+    #[must_use]
+    pub fn readable_kinds(&self) -> ReplicaKinds {
+        self.object.readable_kinds()
+    }
+
+    /// The name of its group.
+    #[must_use]
+    pub fn group(&self) -> Option<&'a str> {
+        self.object.group().map(|group| group.name())
     }
 
     /// Returns whether it can be read now.

@@ -35,6 +35,47 @@ impl ReplicaKind {
     }
 }
 
+/// A set of [`ReplicaKind`]s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ReplicaKinds(u8);
+
+impl ReplicaKinds {
+    /// No kind.
+    pub const NONE: Self = Self(0);
+
+    const ALL: [ReplicaKind; 3] = [ReplicaKind::Memory, ReplicaKind::Disk, ReplicaKind::LocalDisk];
+
+    /// The set with this kind, too.
+    #[must_use]
+    pub const fn with(self, kind: ReplicaKind) -> Self {
+        Self(self.0 | 1 << kind as u8)
+    }
+
+    /// Returns whether the kind is in the set.
+    #[must_use]
+    pub const fn contains(self, kind: ReplicaKind) -> bool {
+        self.0 & 1 << kind as u8 != 0
+    }
+
+    /// The kinds that are in this set and not in the other, the fastest first.
+    pub fn without(self, other: Self) -> impl Iterator<Item = ReplicaKind> {
+        Self::ALL.into_iter().filter(move |kind| self.contains(*kind) && !other.contains(*kind))
+    }
+
+    /// The kinds, the fastest first.
+    pub fn iter(self) -> impl Iterator<Item = ReplicaKind> {
+        self.without(Self::NONE)
+    }
+
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u8) -> Self {
+        Self(bits & 0b111)
+    }
+}
+
 /// The tier of files that every client reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

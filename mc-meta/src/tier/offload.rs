@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use mc_types::{ClientId, Endpoint, Generation, KeyRef, Time};
 
 use crate::command::{Slice, Slices};
-use crate::journal::effect::{Effect, Removal};
+use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::master::Master;
 use crate::object::replica::Replicas;
@@ -485,11 +485,7 @@ impl Shard {
     fn adopted(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         self.get_mut(slot).complete_as_found();
         self.eviction().leave_memory(slot);
-        if let Some(object) = self.object(slot)
-            && emit.wants_objects()
-        {
-            emit.effect(&Effect::Stored { object: self.view(object) });
-        }
+        self.emit_stored(slot, None, emit);
     }
 
     /// An object goes: no client is to write it any more, and its disks have room again.

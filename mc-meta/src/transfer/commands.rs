@@ -237,7 +237,7 @@ impl Master {
             Ok(slot) if late == LateWrites::Possible => {
                 // When its space is due was noted when it began.
                 shard.abandon_transfer(slot, emit);
-                shard.emit_changed(slot, emit);
+                shard.emit_transfer(slot, emit);
                 Ok(())
             }
             Ok(slot) => {
@@ -355,7 +355,7 @@ impl Shard {
             }
         }
         self.open_transfer(slot, transfer);
-        self.emit_changed(slot, emit);
+        self.emit_transfer(slot, emit);
         Ok(())
     }
 
@@ -428,7 +428,7 @@ impl Shard {
     /// Ends a transfer whose client writes no more, or has had its time.
     fn give_up_transfer(&mut self, slot: ObjectSlot, emit: Emit<'_>) {
         if let Some(transfer) = self.close_transfer(slot) {
-            self.emit_changed(slot, emit);
+            self.emit_transfer(slot, emit);
             self.give_back(self.tenant(slot), transfer.targets);
         }
     }

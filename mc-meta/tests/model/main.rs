@@ -71,7 +71,7 @@ fn apply(oracle: &mut Oracle, settings: &Settings, op: &Op) {
             let key = name(*key);
             let checksums = vec![Checksum::from_crc32c(5); *checksums];
             let (key, handle) = (as_key(&key), oracle.put_handle(&key, *which));
-            let put = PutEnd { key, handle, checksums: &checksums, prefixes: &[] };
+            let put = PutEnd { checksums: &checksums, ..PutEnd::new(key, handle) };
             oracle.put_end(of(client), &put);
         }
         Op::PutRevoke { client, key, which, late } => {
@@ -83,7 +83,7 @@ fn apply(oracle: &mut Oracle, settings: &Settings, op: &Op) {
             let (client, key) = (of(client), name(*key));
             let put = PutStart { key: as_key(&key), slice_lengths: slices, config: &wish.config() };
             if let Some(handle) = oracle.put_start(client, &put) {
-                let end = PutEnd { key: put.key, handle, checksums: &[], prefixes: &[] };
+                let end = PutEnd::new(put.key, handle);
                 oracle.put_end(client, &end);
             }
         }
@@ -96,7 +96,7 @@ fn apply(oracle: &mut Oracle, settings: &Settings, op: &Op) {
             let (client, key) = (of(client), name(*key));
             let put = PutStart { key: as_key(&key), slice_lengths: slices, config: &wish.config() };
             if let Some(handle) = oracle.upsert_start(client, &put) {
-                let end = PutEnd { key: put.key, handle, checksums: &[], prefixes: &[] };
+                let end = PutEnd::new(put.key, handle);
                 oracle.put_end(client, &end);
             }
         }

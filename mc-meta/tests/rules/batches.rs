@@ -18,7 +18,7 @@ fn a_batch_answers_in_order_and_each_item_for_itself() {
 
     let put = grants[0].as_ref().unwrap().handle;
     let other = handle(Generation::new(7));
-    let end = |name, handle| PutEnd { key: key(name), handle, checksums: &[], prefixes: &[] };
+    let end = |name, handle| PutEnd::new(key(name), handle);
     let ends = [end("b", put), end("a", put), end("a", put), end("a", other)];
     let ended = master.batch_put_end(at(0), WRITER, &ends);
     let expected = [Err(PutFinishError::NotFound), Ok(()), Ok(()), Err(PutFinishError::NotOpen)];

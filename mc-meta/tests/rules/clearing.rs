@@ -49,7 +49,7 @@ fn only_what_the_client_put_and_nobody_uses_is_cleared() {
     let config = ReplicateConfig::default().prefer("segment-0");
     let theirs = PutStart { key: key("theirs"), slice_lengths: &[10], config: &config };
     let grant = master.put_start(at(0), STRANGER, &theirs).unwrap();
-    let end = PutEnd { key: key("theirs"), handle: grant.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("theirs"), grant.handle);
     master.put_end(at(0), STRANGER, &end).unwrap();
     for name in ["leased", "copied", "free"] {
         put_as(&master, at(0), name, 10, &config).unwrap();

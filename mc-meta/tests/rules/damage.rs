@@ -15,7 +15,7 @@ fn put_summed(master: &Master, now: Time, name: &str, config: &ReplicateConfig) 
     let checksums = [Checksum::from_crc32c(7)];
     let (key, handle) = (key(name), grant.handle);
     master
-        .put_end(now, WRITER, &PutEnd { key, handle, checksums: &checksums, prefixes: &[] })
+        .put_end(now, WRITER, &PutEnd { checksums: &checksums, ..PutEnd::new(key, handle) })
         .unwrap();
     grant
 }

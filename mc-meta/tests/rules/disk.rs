@@ -33,8 +33,10 @@ impl EffectSink for Story {
     fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         let (what, object) = match effect {
             Effect::Began { object } => ("began".to_owned(), object),
-            Effect::Stored { object } => ("stored".to_owned(), object),
-            Effect::Changed { object } => ("changed".to_owned(), object),
+            Effect::Stored { object, .. } => ("stored".to_owned(), object),
+            Effect::Changed { object, .. } | Effect::Transferring { object } => {
+                ("changed".to_owned(), object)
+            }
             Effect::Abandoned { object, .. } => ("abandoned".to_owned(), object),
             Effect::Removed { object, cause, .. } => (format!("removed {cause:?}"), object),
             _ => return,

@@ -96,7 +96,7 @@ fn what_everybody_can_see_of_a_put_does_not_end_it() {
     assert_eq!((seen.owner, seen.generation), (WRITER, put.generation));
     let stranger = guessed(PutHandle { generation: seen.generation, ..put });
     let refused = Err(PutFinishError::IllegalClient);
-    let end = PutEnd { key: key("a"), handle: stranger, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("a"), stranger);
     assert_eq!(master.put_end(at(1), seen.owner, &end), refused);
     assert_eq!(master.upsert_end(at(1), seen.owner, &end), refused);
     for late in [LateWrites::Possible, LateWrites::Impossible] {
@@ -149,7 +149,7 @@ fn tokens_outlive_a_restart_with_their_secret_only() {
     let records = export(&former, at(0));
     let finish = |master: &Master| {
         master.mount_segment(at(1), NODE, segment(0, 100)).unwrap();
-        let end = PutEnd { key: key("a"), handle: put, checksums: &[], prefixes: &[] };
+        let end = PutEnd::new(key("a"), put);
         master.put_end(at(1), WRITER, &end)
     };
     let (same, _) = rebuild_with(settings(), &records, at(1));

@@ -149,7 +149,7 @@ fn end(
     name: &str,
     generation: Generation,
 ) -> Result<(), PutFinishError> {
-    let put = PutEnd { key: key(name), handle: handle(generation), checksums: &[], prefixes: &[] };
+    let put = PutEnd::new(key(name), handle(generation));
     master.put_end(now, WRITER, &put)
 }
 

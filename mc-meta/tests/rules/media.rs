@@ -143,7 +143,7 @@ fn an_upsert_goes_where_a_put_would() {
     let upsert = |config: &ReplicateConfig| {
         let put = PutStart { key: key("a"), slice_lengths: &[10], config };
         let grant = master.upsert_start(secs(60), WRITER, &put).unwrap();
-        let end = PutEnd { key: key("a"), handle: grant.handle, checksums: &[], prefixes: &[] };
+        let end = PutEnd::new(key("a"), grant.handle);
         master.upsert_end(secs(60), WRITER, &end).unwrap();
         names(&grant)[0].to_owned()
     };

@@ -254,7 +254,7 @@ struct Reserved(Arc<Mutex<Vec<(usize, usize)>>>);
 
 impl EffectSink for Reserved {
     fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
-        if let Effect::Changed { .. } = effect
+        if let Effect::Changed { .. } | Effect::Transferring { .. } = effect
             && let Some(Record::Object(record)) = Record::from_effect(effect)
         {
             self.0.lock().unwrap().push((record.replicas.len(), record.reserved.len()));

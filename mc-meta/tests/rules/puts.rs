@@ -45,7 +45,7 @@ fn an_object_stays_as_it_is_until_it_is_removed() {
 fn a_put_is_ended_and_revoked_by_whoever_began_it() {
     let master = master(&[100]);
     let grant = start(&master, at(0), "a", 10).unwrap();
-    let named = |handle| PutEnd { key: key("a"), handle, checksums: &[], prefixes: &[] };
+    let named = |handle| PutEnd::new(key("a"), handle);
     let revoke =
         |client, handle| master.put_revoke(at(0), client, key("a"), handle, LateWrites::Impossible);
     let refused = Err(PutFinishError::IllegalClient);
@@ -83,7 +83,7 @@ fn readers_get_the_slices_and_checksums_of_the_writer() {
     assert_eq!(grant.placements[0].extent.len(), 24);
     let sums: Vec<Checksum> = (0..4).map(Checksum::from_crc32c).collect();
     let finish = |checksums| {
-        let put = PutEnd { key: key("a"), handle: grant.handle, checksums, prefixes: &[] };
+        let put = PutEnd { checksums, ..PutEnd::new(key("a"), grant.handle) };
         master.put_end(at(0), WRITER, &put)
     };
     for given in [1, 2, 4] {

@@ -49,7 +49,7 @@ fn finish(
     checksums: &[Checksum],
     prefixes: &[Checksum],
 ) -> Result<(), PutFinishError> {
-    master.put_end(at(0), WRITER, &PutEnd { key: key(name), handle, checksums, prefixes })
+    master.put_end(at(0), WRITER, &PutEnd { checksums, prefixes, ..PutEnd::new(key(name), handle) })
 }
 
 /// Puts an object with all that can be known of it.

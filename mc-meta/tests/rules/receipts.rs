@@ -151,7 +151,7 @@ impl EffectSink for Ordered {
         let mut seen = self.0.lock().unwrap();
         assert_eq!(sequence.as_u64(), seen.len() as u64 + 1, "handed over in the order of numbers");
         let key = match effect {
-            Effect::Began { object } | Effect::Stored { object } => {
+            Effect::Began { object } | Effect::Stored { object, .. } => {
                 object.key().as_str().to_owned()
             }
             Effect::Removed { key, .. } => key.as_str().to_owned(),

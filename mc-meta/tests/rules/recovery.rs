@@ -166,8 +166,7 @@ fn busy(config: MasterConfig, journal: &Journal) -> Master {
     let sliced = PutStart { key: key("sliced"), slice_lengths: &lengths, config: &config };
     let grant = master.put_start(at(50), WRITER, &sliced).unwrap();
     let checksums = [1, 2, 3].map(Checksum::from_crc32c);
-    let end =
-        PutEnd { key: key("sliced"), handle: grant.handle, checksums: &checksums, prefixes: &[] };
+    let end = PutEnd { checksums: &checksums, ..PutEnd::new(key("sliced"), grant.handle) };
     master.put_end(at(50), WRITER, &end).unwrap();
     for n in 0..10 {
         master.remove(at(60), key(&format!("object-{}", n * 4)), true).unwrap();

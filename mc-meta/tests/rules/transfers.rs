@@ -76,8 +76,7 @@ fn a_copy_makes_readable_replicas_when_it_ends() {
     let put = PutStart { key: key("a"), slice_lengths: &[10, 20], config: &config };
     let generation = master.put_start(at(0), WRITER, &put).unwrap().handle.generation;
     let checksums = [1, 2].map(Checksum::from_crc32c);
-    let end =
-        PutEnd { key: key("a"), handle: newest_put(&master), checksums: &checksums, prefixes: &[] };
+    let end = PutEnd { checksums: &checksums, ..PutEnd::new(key("a"), newest_put(&master)) };
     master.put_end(at(0), WRITER, &end).unwrap();
 
     let grant = copy(&master, at(1), "a", &["segment-1", "segment-2"]).unwrap();
@@ -546,7 +545,9 @@ impl EffectSink for Told {
             format!("{} in {}{}", object.key(), names.join(","), transfer.unwrap_or_default())
         };
         let line = match effect {
-            Effect::Changed { object } => format!("changed: {}", view(object)),
+            Effect::Changed { object, .. } | Effect::Transferring { object } => {
+                format!("changed: {}", view(object))
+            }
             Effect::SpaceKept { space, left } => {
                 format!("kept: {} for {left:?}", space.placements()[0].segment.spec().name)
             }

@@ -42,7 +42,7 @@ impl EffectSink for Diary {
     fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
         self.0.lock().unwrap().push(match effect {
             Effect::Began { object } => format!("began {} {}", object.key().as_str(), object.len()),
-            Effect::Stored { object } => {
+            Effect::Stored { object, .. } => {
                 format!("stored {} {}", object.key().as_str(), object.len())
             }
             Effect::Removed { key, cause, .. } => format!("removed {} {cause:?}", key.as_str()),
@@ -69,7 +69,7 @@ fn the_old_value_is_read_until_the_new_one_is_written() {
     let new = upsert_as(&master, at(1), STRANGER, "a", 30, &ReplicateConfig::default()).unwrap();
     assert!(!old.placements[0].extent.overlaps(new.placements[0].extent));
     assert_eq!(list(&master, at(2), "a").unwrap().generation, old.handle.generation);
-    let finish = PutEnd { key: key("a"), handle: new.handle, checksums: &[], prefixes: &[] };
+    let finish = PutEnd::new(key("a"), new.handle);
     master.upsert_end(at(3), STRANGER, &finish).unwrap();
     let now = list(&master, at(3), "a").unwrap();
     assert_eq!((now.generation, now.slices.total_len()), (new.handle.generation, 30));
@@ -270,7 +270,7 @@ fn an_upsert_is_ended_by_its_client_alone() {
     put(&master, at(0), "a", 20).unwrap();
     let config = ReplicateConfig::default();
     let new = upsert_as(&master, at(0), STRANGER, "a", 20, &config).unwrap();
-    let named = PutEnd { key: key("a"), handle: new.handle, checksums: &[], prefixes: &[] };
+    let named = PutEnd::new(key("a"), new.handle);
     assert_eq!(master.upsert_end(at(0), WRITER, &named), Err(PutFinishError::IllegalClient));
     assert_eq!(master.upsert_end(at(0), NODE, &named), Err(PutFinishError::IllegalClient));
     master.upsert_end(at(0), STRANGER, &named).unwrap();
@@ -436,7 +436,7 @@ fn slices_and_checksums_are_those_of_the_new_value() {
     let sum = Checksum::from_crc32c;
     let grant = start(&master, at(0), "a", 40).unwrap();
     let finish = |generation, checksums: &[Checksum]| {
-        let put = PutEnd { key: key("a"), handle: handle(generation), checksums, prefixes: &[] };
+        let put = PutEnd { checksums, ..PutEnd::new(key("a"), handle(generation)) };
         master.upsert_end(at(0), WRITER, &put)
     };
     finish(grant.handle.generation, &[sum(1)]).unwrap();
@@ -474,7 +474,7 @@ fn a_batch_answers_for_each_key_in_order() {
     let granted: Vec<bool> = grants.iter().map(Result::is_ok).collect();
     assert_eq!(granted, [true, false, true, false]);
     let named = |at: usize| grants[at].as_ref().unwrap().handle;
-    let end = |at| PutEnd { key: key("a"), handle: named(at), checksums: &[], prefixes: &[] };
+    let end = |at| PutEnd::new(key("a"), named(at));
     let ends = master.batch_upsert_end(at(0), WRITER, &[end(0), end(2)]);
     assert_eq!(ends, [Err(PutFinishError::NotOpen), Ok(())]);
     let again = master.upsert_start(at(0), WRITER, &puts[0]).unwrap();

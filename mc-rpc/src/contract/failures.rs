@@ -49,7 +49,7 @@ fn any_question_fits_into_the_shortest_answer() {
         let start = PutStart { key: key(&name), slice_lengths: &lengths, config: &config };
         let grant = master.put_start(now, ME, &start).unwrap();
         let (handle, checksums) = (grant.handle, &checksums[..]);
-        let end = PutEnd { key: key(&name), handle, checksums, prefixes: &[] };
+        let end = PutEnd { checksums, ..PutEnd::new(key(&name), handle) };
         master.put_end(now, ME, &end).unwrap();
         let placement = &grant.placements[0];
         let (segment, extent) = (placement.segment.spec().id, placement.extent);
@@ -83,7 +83,7 @@ fn what_could_not_be_reached_is_told_and_read_last() {
     let config = ReplicateConfig::default().replicas(3);
     let start = PutStart { key: key("k"), slice_lengths: &[10], config: &config };
     let handle = master.put_start(now, ME, &start).unwrap().handle;
-    let end = PutEnd { key: key("k"), handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key("k"), handle);
     master.put_end(now, ME, &end).unwrap();
     let list = || {
         let get = proto::GetReplicaListRequest { key: "k".into(), ranges: vec![] };

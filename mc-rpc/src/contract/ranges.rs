@@ -28,7 +28,8 @@ fn put(service: &MasterService<Still>, text: &str) {
     let start = PutStart { key: key(text), slice_lengths, config: &config };
     let handle = master.put_start(now, ME, &start).unwrap().handle;
     let (checksums, prefixes) = ([1, 2].map(crc), [10, 11, 12, 13].map(crc));
-    let end = PutEnd { key: key(text), handle, checksums: &checksums, prefixes: &prefixes };
+    let end =
+        PutEnd { checksums: &checksums, prefixes: &prefixes, ..PutEnd::new(key(text), handle) };
     master.put_end(now, ME, &end).unwrap();
 }
 

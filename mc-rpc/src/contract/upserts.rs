@@ -57,7 +57,7 @@ fn golden_upsert_start() {
 #[test]
 fn the_requests_of_an_upsert_are_the_messages() {
     let handle = named(7, 9);
-    let put = PutEnd { key: key("k"), handle, checksums: &[], prefixes: &[] };
+    let put = PutEnd::new(key("k"), handle);
     let bytes = written(|out| PutFinishRequest::write(out, ME, &put));
     assert_eq!(proto::UpsertEndRequest::decode(&bytes[..]).unwrap(), end("k", [7, 9]));
     let late = LateWrites::Possible;

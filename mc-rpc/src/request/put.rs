@@ -389,7 +389,7 @@ impl<'a> PutFinishRequest<'a> {
 
     pub(crate) fn end(&self) -> PutEnd<'_> {
         let Self { key, handle, ref checksums, ref prefixes, .. } = *self;
-        PutEnd { key, handle, checksums, prefixes }
+        PutEnd { checksums, prefixes, ..PutEnd::new(key, handle) }
     }
 
     pub(crate) fn write(out: &mut BytesMut, client: ClientId, end: &PutEnd<'_>) {
@@ -446,7 +446,14 @@ impl<'a> BatchPutFinishRequest<'a> {
             prefixes.clear();
             let parsed = Self::parse_item(message, &mut checksums, &mut prefixes);
             each(parsed.map(|(key, handle, late)| {
-                (PutEnd { key, handle, checksums: &checksums, prefixes: &prefixes }, late)
+                (
+                    PutEnd {
+                        checksums: &checksums,
+                        prefixes: &prefixes,
+                        ..PutEnd::new(key, handle)
+                    },
+                    late,
+                )
             }));
         }
     }

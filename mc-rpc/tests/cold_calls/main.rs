@@ -136,7 +136,7 @@ fn put(service: &MasterService<Still>, tenant: &TenantId, text: &str) -> Generat
     let config = ReplicateConfig::default().prefer("node-1");
     let start = PutStart { key: key.as_ref(), slice_lengths: &[100, 200], config: &config };
     let handle = master.put_start(NOW, ME, &start).unwrap().handle;
-    let end = PutEnd { key: key.as_ref(), handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key.as_ref(), handle);
     master.put_end(NOW, ME, &end).unwrap();
     handle.generation
 }

@@ -120,7 +120,7 @@ impl Item {
     fn end(&self, handle: PutHandle) -> PutEnd<'_> {
         let sums = self.sums.as_ref().expect("what was written is added up");
         let (checksums, prefixes) = sums.as_slices();
-        PutEnd { key: self.key.as_ref(), handle, checksums, prefixes }
+        PutEnd { checksums, prefixes, ..PutEnd::new(self.key.as_ref(), handle) }
     }
 
     /// Writes a replica; of the first the checksums are taken on the way.

@@ -293,7 +293,7 @@ async fn a_stranger_ends_no_put() {
     assert_eq!((shown.owner, shown.generation), (me, grant.handle.generation));
     for token in [0, 1, u64::MAX, !grant.handle.token.as_u64()] {
         let handle = PutHandle { token: PutToken::from_u64(token), ..grant.handle };
-        let end = PutEnd { key, handle, checksums: &[], prefixes: &[] };
+        let end = PutEnd::new(key, handle);
         let ended = master.put_end(me, &end).await.unwrap_err();
         assert_eq!(ended.code(), ErrorCode::IllegalClient);
         for late in [LateWrites::Impossible, LateWrites::Possible] {
@@ -302,7 +302,7 @@ async fn a_stranger_ends_no_put() {
         }
     }
     assert!(!app.exist("victim").await.unwrap(), "it is still unwritten");
-    let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key, grant.handle);
     master.put_end(me, &end).await.unwrap();
     assert!(app.exist("victim").await.unwrap());
 }

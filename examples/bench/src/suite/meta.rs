@@ -69,7 +69,7 @@ fn put_pair(
     let put = PutStart { key, slice_lengths: &[OBJECT], config: &ReplicateConfig::default() };
     let grant = master.put_start(now, WRITER, &put);
     let grant = grant.map_err(|error| failed("put_start")(&error))?;
-    let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+    let end = PutEnd::new(key, grant.handle);
     master.put_end(now, WRITER, &end).map_err(|error| failed("put_end")(&error))?;
     let placement = &grant.placements[0];
     if placement.extent.len() != OBJECT {

@@ -389,7 +389,9 @@ impl Shard {
         complete.sort_unstable();
         for &(_, slot) in &complete {
             self.renew(slot, now);
-            let Some(object) = self.object(slot) else { continue };
+            // A sink that needs the objects lists them.
+            self.get_mut(slot).tell_kinds();
+            let object = self.get(slot);
             if !object.has_memory() {
                 self.note_lost_memory(slot, now);
                 continue;

@@ -267,7 +267,7 @@ impl Cluster {
         match op {
             Op::End(key) => {
                 let (key, handle) = named(key);
-                let end = PutEnd { key: key.as_ref(), handle, checksums: &[], prefixes: &[] };
+                let end = PutEnd::new(key.as_ref(), handle);
                 let _ = master.put_end(now, WRITER, &end);
             }
             Op::Revoke(key) => {

@@ -4,7 +4,7 @@ use mc_types::{ClientId, Generation, KeyRef, Time};
 
 use crate::command::{LateWrites, PutHandle};
 use crate::error::{DiskEvictError, PutFinishError};
-use crate::journal::effect::{Effect, Removal};
+use crate::journal::effect::Removal;
 use crate::journal::emit::Emit;
 use crate::master::Master;
 use crate::object::slot::ObjectSlot;
@@ -171,10 +171,8 @@ impl Shard {
         }
         if stored {
             self.emit_changed(slot, emit);
-        } else if let Some(object) = self.object(slot)
-            && emit.wants_objects()
-        {
-            emit.effect(&Effect::Stored { object: self.view(object) });
+        } else {
+            self.emit_stored(slot, None, emit);
         }
     }
 

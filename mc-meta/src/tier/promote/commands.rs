@@ -81,7 +81,7 @@ impl Master {
         let promotion = Promotion { space, id: handle.id, client, due };
         shard.get_mut(slot).set_promotion(promotion);
         self.release_not_before(due);
-        shard.emit_changed(slot, emit);
+        shard.emit_transfer(slot, emit);
         Ok(PromotionGrant { handle, placement, time_left })
     }
 
@@ -109,7 +109,7 @@ impl Master {
             return Err(PromotionError::NoTask);
         };
         if !space.segment.is_readable() {
-            shard.emit_changed(slot, emit);
+            shard.emit_transfer(slot, emit);
             shard.give_back(shard.tenant(slot), Replicas::from_iter([space]));
             return Err(PromotionError::NoTask);
         }
@@ -149,11 +149,11 @@ impl Master {
             (Some(slot), _) if late == LateWrites::Possible => {
                 // When its space is due was noted when it was granted.
                 shard.abandon_promotion(slot, emit);
-                shard.emit_changed(slot, emit);
+                shard.emit_transfer(slot, emit);
             }
             (Some(slot), _) => {
                 if let Some(Promotion { space, .. }) = shard.get_mut(slot).take_promotion() {
-                    shard.emit_changed(slot, emit);
+                    shard.emit_transfer(slot, emit);
                     shard.give_back(shard.tenant(slot), Replicas::from_iter([space]));
                 }
             }
@@ -208,7 +208,7 @@ impl Master {
             if let Some(slot) = slot
                 && let Some(due) = shard.abandon_promotion(slot, emit)
             {
-                shard.emit_changed(slot, emit);
+                shard.emit_transfer(slot, emit);
                 self.release_not_before(due);
             }
         }

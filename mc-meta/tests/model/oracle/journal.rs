@@ -193,7 +193,7 @@ impl EffectSink for Recorder {
                 journal.remove(key.as_str(), generation, false);
                 Event::Abandoned { key: text(key), generation }
             }
-            Effect::Stored { object } => {
+            Effect::Stored { object, .. } => {
                 let seen = Seen::of(&object);
                 journal.store(&seen);
                 Event::Stored(seen)
@@ -222,7 +222,7 @@ impl EffectSink for Recorder {
                 Event::Gone(segment.spec().id)
             }
             Effect::ClientExpired { client } => Event::Expired(client),
-            Effect::Changed { object } => {
+            Effect::Changed { object, .. } | Effect::Transferring { object } => {
                 let seen = Seen::of(&object);
                 journal.change(seen.clone());
                 Event::Altered(seen)
@@ -240,8 +240,11 @@ impl EffectSink for Recorder {
                     Event::Freed(space)
                 }
             },
-            // What goes with the replica is told next.
-            Effect::Damaged { .. } => return,
+            // What goes with the replica, or with all objects, is told next.
+            Effect::Damaged { .. }
+            | Effect::RemoveAllBegan
+            | Effect::Spared { .. }
+            | Effect::RemoveAllEnded => return,
             _ => panic!("an effect that the model does not know: {effect:?}"),
         };
         events.push(event);

@@ -223,12 +223,8 @@ impl World {
             }
             Op::End { key: number, stranger } => {
                 let (name, checksums) = (name(number), [1, 2].map(Checksum::from_crc32c));
-                let put = PutEnd {
-                    key: key(&name),
-                    handle: put_of(number),
-                    checksums: &checksums,
-                    prefixes: &[],
-                };
+                let put =
+                    PutEnd { checksums: &checksums, ..PutEnd::new(key(&name), put_of(number)) };
                 let _ = master.put_end(now, client(*stranger), &put);
             }
             Op::Revoke { key: number, stranger } => {

@@ -375,7 +375,7 @@ impl Caller {
         let put = PutStart { key, slice_lengths: &[self.load.value_size], config: &config };
         let grant = self.master.put_start(self.writer, &put).await?;
         outcome.granted(&grant)?;
-        let end = PutEnd { key, handle: grant.handle, checksums: &[], prefixes: &[] };
+        let end = PutEnd::new(key, grant.handle);
         Ok(self.master.put_end(self.writer, &end).await?)
     }
 
@@ -410,7 +410,7 @@ impl Caller {
         for (key, grant) in keys.iter().zip(grants) {
             let grant = grant.map_err(refused)?;
             outcome.granted(&grant)?;
-            ends.push(PutEnd { key: *key, handle: grant.handle, checksums: &[], prefixes: &[] });
+            ends.push(PutEnd::new(*key, grant.handle));
         }
         for ended in self.master.batch_put_end(self.writer, &ends).await? {
             ended.map_err(refused)?;

@@ -107,7 +107,7 @@ async fn put_and_get(
         Some(sums) => (&sums.checksums[..], &sums.prefixes[..]),
         None => (checksum, &[][..]),
     };
-    let end = PutEnd { key: name, handle: grant.handle, checksums, prefixes };
+    let end = PutEnd { checksums, prefixes, ..PutEnd::new(name, grant.handle) };
     master.batch_put_end(id, &[end]).await?.remove(0).map_err(wrong)?;
     let len = client.get_into(key, &target.whole()).await?;
     let took = begun.elapsed();
