@@ -3,12 +3,13 @@
 use std::fmt::Write;
 use std::time::Instant;
 
+use mc_types::{MAX_MODEL_NAME, StoreEventInfo};
 use proptest::prelude::*;
 
 use crate::Encoding;
 use crate::event::{
-    BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, MAX_EVENT_BYTES, MAX_MODEL_NAME,
-    Medium, RemoveAllEvent, Replica, StoreEventInfo,
+    BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, MAX_EVENT_BYTES, Medium,
+    RemoveAllEvent, Replica,
 };
 use crate::queue::{Pushed, Queue};
 use crate::replay::{ParsedRequest, ReplayRequest};

@@ -1,5 +1,6 @@
 //! What an administrator asks. Looking grants no lease and counts as no access.
 
+use core::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use mc_types::{KeyRef, ObjectKey, Time};
@@ -9,17 +10,11 @@ use crate::error::GetError;
 use crate::master::Master;
 use crate::object::Object;
 use crate::object::replica::Replica;
-use crate::object::slot::ObjectSlot;
 use crate::object::states::{BufferStatus, ReplicaStatus};
+use crate::object::view::ObjectView;
 use crate::query::report::MasterReport;
 use crate::space::segment::SegmentInfo;
 use crate::tenant::id::TenantId;
-
-/// Slots that one listing call looks at, matching or not.
-const MAX_SCAN: u32 = 16_384;
-
-/// Slots looked at while a shard stays locked.
-const SCAN_BATCH: u32 = 1024;
 
 impl Master {
     /// Everything about one object, in whatever state it is.
@@ -68,32 +63,49 @@ impl Master {
         cursor: ListCursor,
         limit: usize,
     ) -> KeyPage {
-        let mut page = KeyPage { keys: Vec::new(), next: None };
-        let mut at = cursor;
-        let mut scanned = 0;
-        while let Some(shard) = self.shards().get(at.shard as usize) {
-            let shard = shard.lock();
-            let to = shard.end().min(at.slot.saturating_add(SCAN_BATCH));
-            while at.slot < to {
-                if page.keys.len() == limit || scanned == MAX_SCAN {
-                    page.next = Some(at);
-                    return page;
-                }
-                if let Some(object) = shard.object(ObjectSlot::new(at.slot))
-                    && object.replaces().is_none()
-                    && let Some(key) = shard.key_for(object, tenant)
-                    && key.as_str().starts_with(prefix)
-                {
-                    page.keys.push(key_info(key.to_owned(), object));
-                }
-                at.slot += 1;
-                scanned += 1;
+        let mut keys = Vec::new();
+        let next = self.walk(cursor, |shard, slot| {
+            if keys.len() == limit {
+                return ControlFlow::Break(());
             }
-            if to >= shard.end() {
-                at = ListCursor { shard: at.shard + 1, slot: 0 };
+            if let Some(object) = shard.object(slot)
+                && object.replaces().is_none()
+                && let Some(key) = shard.key_for(object, tenant)
+                && key.as_str().starts_with(prefix)
+            {
+                keys.push(key_info(key.to_owned(), object));
             }
-        }
-        page
+            ControlFlow::Continue(())
+        });
+        KeyPage { keys, next }
+    }
+
+    /// Calls `visit` with up to `limit` of the objects that can be read, from `cursor` on, and returns
+    /// the position of the rest; `None` at the end. An object that stays throughout is visited
+    /// exactly once.
+    ///
+    /// The object's shard is locked during the visit, so the sinks receive no effect of the object
+    /// between what `visit` sees and what it does. As for a [sink](crate::EffectSink), it must
+    /// return quickly and not call the master.
+    pub fn visit_objects(
+        &self,
+        cursor: ListCursor,
+        limit: usize,
+        mut visit: impl FnMut(&ObjectView<'_>),
+    ) -> Option<ListCursor> {
+        let mut visited = 0;
+        self.walk(cursor, |shard, slot| {
+            if visited == limit {
+                return ControlFlow::Break(());
+            }
+            if let Some(object) = shard.object(slot)
+                && object.is_readable()
+            {
+                visited += 1;
+                visit(&shard.view(object));
+            }
+            ControlFlow::Continue(())
+        })
     }
 
     /// The totals.

@@ -1,19 +1,13 @@
 //! Reads of all objects whose keys match a pattern.
 
+use core::ops::ControlFlow;
+
 use mc_types::{ObjectKey, Time};
 
 use crate::command::{ListCursor, ReplicaList};
 use crate::master::Master;
-use crate::object::slot::ObjectSlot;
 use crate::read::pattern::Pattern;
 use crate::tenant::id::TenantId;
-
-/// Slots that one call looks at, matching or not.
-const MAX_SCAN: u32 = 16_384;
-
-/// Slots looked at while a shard stays locked. With the longest keys that is a
-/// millisecond.
-const SCAN_BATCH: u32 = 256;
 
 /// Part of the objects whose keys match, in no order.
 #[derive(Clone, Debug)]
@@ -52,36 +46,26 @@ impl Master {
         limit: usize,
     ) -> ReplicaPage {
         let mut objects = Vec::new();
-        let mut at = cursor;
-        let mut scanned = 0;
-        while let Some(shard) = self.shards().get(at.shard as usize) {
-            let mut shard = shard.lock();
-            let to = shard.end().min(at.slot.saturating_add(SCAN_BATCH));
-            while at.slot < to {
-                if objects.len() == limit || scanned == MAX_SCAN {
-                    return ReplicaPage { objects, next: Some(at) };
-                }
-                let found = shard
-                    .object(ObjectSlot::new(at.slot))
-                    .filter(|object| object.is_readable() && !object.is_expired(now))
-                    .and_then(|object| shard.key_for(object, tenant))
-                    .filter(|key| pattern.is_match(key.as_str()))
-                    .map(|key| key.to_owned());
-                if let Some(key) = found
-                    && let Some(list) = shard.read(ObjectSlot::new(at.slot), now)
-                {
-                    if let Some(due) = shard.was_read(ObjectSlot::new(at.slot), now) {
-                        self.release_not_before(due);
-                    }
-                    objects.push((key, list));
-                }
-                at.slot += 1;
-                scanned += 1;
+        let next = self.walk(cursor, |shard, slot| {
+            if objects.len() == limit {
+                return ControlFlow::Break(());
             }
-            if to >= shard.end() {
-                at = ListCursor { shard: at.shard + 1, slot: 0 };
+            let found = shard
+                .object(slot)
+                .filter(|object| object.is_readable() && !object.is_expired(now))
+                .and_then(|object| shard.key_for(object, tenant))
+                .filter(|key| pattern.is_match(key.as_str()))
+                .map(|key| key.to_owned());
+            if let Some(key) = found
+                && let Some(list) = shard.read(slot, now)
+            {
+                if let Some(due) = shard.was_read(slot, now) {
+                    self.release_not_before(due);
+                }
+                objects.push((key, list));
             }
-        }
-        ReplicaPage { objects, next: None }
+            ControlFlow::Continue(())
+        });
+        ReplicaPage { objects, next }
     }
 }
