@@ -108,7 +108,8 @@ impl Default for Limits {
 
 impl PublisherConfig {
     /// The settings of all endpoints.
-    pub(crate) fn endpoints(&self) -> Vec<EndpointConfig> {
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<EndpointConfig> {
         let first = EndpointConfig {
             endpoint: self.endpoint.clone(),
             replay_endpoint: self.replay_endpoint.clone(),

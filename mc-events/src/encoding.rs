@@ -43,8 +43,11 @@ impl Encoding {
     pub(crate) fn pack(&self, event: &Event, at: Stamp, packer: &mut Packer<'_>) -> bool {
         match self {
             Self::S4 => {
-                event.pack(packer);
-                true
+                let has_form = !matches!(event, Event::MediumStored(_) | Event::MediumRemoved(_));
+                if has_form {
+                    event.pack(packer);
+                }
+                has_form
             }
             Self::Mooncake { backend_id } => pack_mooncake(event, backend_id, at, packer),
             Self::Vllm | Self::VllmPositional => {
@@ -87,10 +90,12 @@ fn seconds(micros: u64) -> f64 {
 
 fn pack_mooncake(event: &Event, backend: &str, at: Stamp, packer: &mut Packer<'_>) -> bool {
     let (pairs, event_type, kind, tenant, medium) = match event {
-        Event::Store(event) => {
+        Event::Store(event) | Event::MediumStored(event) => {
             (18, "stored", "BlockStored", &*event.tenant, fastest(&event.replicas))
         }
-        Event::Removed(event) => (16, "removed", "BlockRemoved", &*event.tenant, event.medium),
+        Event::Removed(event) | Event::MediumRemoved(event) => {
+            (16, "removed", "BlockRemoved", &*event.tenant, event.medium)
+        }
         Event::RemoveAll(_) => (12, "cleared", "AllBlocksCleared", "", None),
         Event::Update(_) | Event::Custom(_) => return false,
     };
@@ -106,7 +111,9 @@ fn pack_mooncake(event: &Event, backend: &str, at: Stamp, packer: &mut Packer<'_
     packer.str("backend_id").str(backend);
     let object = match event {
         Event::Store(BlockStoreEvent { key, group, .. })
-        | Event::Removed(BlockRemovedEvent { key, group, .. }) => {
+        | Event::MediumStored(BlockStoreEvent { key, group, .. })
+        | Event::Removed(BlockRemovedEvent { key, group, .. })
+        | Event::MediumRemoved(BlockRemovedEvent { key, group, .. }) => {
             packer.str("group_id").str_or_nil(group);
             Some(key)
         }
@@ -123,7 +130,7 @@ fn pack_mooncake(event: &Event, backend: &str, at: Stamp, packer: &mut Packer<'_
     packer.str("object_key").str(key);
     packer.str("seq_hashes").uints(whole_number(key).as_slice().iter().copied());
     packer.str("base_block_idx");
-    if matches!(event, Event::Store(_)) {
+    if matches!(event, Event::Store(_) | Event::MediumStored(_)) {
         packer.uint(0).str("parent_hash").nil().str("token_ids").nil();
     } else {
         packer.nil();
@@ -151,7 +158,8 @@ fn pack_vllm(event: &Event, maps: bool, packer: &mut Packer<'_>) -> Option<()> {
         }
     };
     match event {
-        Event::Store(BlockStoreEvent { replicas, store_event_info: info, .. }) => {
+        Event::Store(event) | Event::MediumStored(event) => {
+            let BlockStoreEvent { replicas, store_event_info: info, .. } = event;
             let hash = BlockHash::parse(&info.block_hash)?;
             let parent = match &*info.parent_block_hash {
                 "" => None,
@@ -179,7 +187,8 @@ fn pack_vllm(event: &Event, maps: bool, packer: &mut Packer<'_>) -> Option<()> {
             name(packer, "lora_name");
             packer.nil();
         }
-        Event::Removed(BlockRemovedEvent { medium, block_hash, .. }) => {
+        Event::Removed(event) | Event::MediumRemoved(event) => {
+            let BlockRemovedEvent { medium, block_hash, .. } = event;
             let hash = BlockHash::parse(block_hash)?;
             begin(packer, 3, "BlockRemoved");
             name(packer, "block_hashes");

@@ -126,6 +126,12 @@ pub enum Event {
     Update(BlockUpdateEvent),
     /// An object was removed.
     Removed(BlockRemovedEvent),
+    /// A stored object has a replica on one more medium, that of `replicas`. For encodings that tell
+    /// media apart; `s4` has [`Update`](Self::Update).
+    MediumStored(BlockStoreEvent),
+    /// A stored object has no replica on this medium any more, but on others. For encodings that
+    /// tell media apart; `s4` has [`Update`](Self::Update).
+    MediumRemoved(BlockRemovedEvent),
     /// All objects were removed.
     RemoveAll(RemoveAllEvent),
     /// An event of your own.
@@ -135,9 +141,9 @@ pub enum Event {
 impl Event {
     fn as_kv_event(&self) -> &dyn KvEvent {
         match self {
-            Self::Store(event) => event,
+            Self::Store(event) | Self::MediumStored(event) => event,
             Self::Update(event) => event,
-            Self::Removed(event) => event,
+            Self::Removed(event) | Self::MediumRemoved(event) => event,
             Self::RemoveAll(event) => event,
             Self::Custom(event) => &**event,
         }
@@ -162,7 +168,7 @@ impl Event {
     /// Whether the event is small enough to be published.
     pub(crate) fn fits(&self) -> bool {
         let info = match self {
-            Self::Store(event) => event.store_event_info.check(),
+            Self::Store(event) | Self::MediumStored(event) => event.store_event_info.check(),
             _ => Ok(()),
         };
         info.is_ok() && self.size() <= MAX_EVENT_BYTES

@@ -110,6 +110,27 @@ fn payloads_equal_the_samples() {
 }
 
 #[test]
+fn a_change_of_medium_is_an_update_or_a_store_and_a_removal() {
+    let update = BlockUpdateEvent { replicas: replica(Medium::Disk), ..Default::default() };
+    let Event::Store(mut on_disk) = stored() else { panic!("not a store") };
+    on_disk.replicas = replica(Medium::Disk);
+    let Event::Removed(from_memory) = removed() else { panic!("not a removal") };
+    let events = [
+        Event::Update(update.clone()),
+        Event::MediumStored(on_disk.clone()),
+        Event::MediumRemoved(from_memory.clone()),
+    ];
+    for (encoding, as_if) in [
+        (Encoding::S4, vec![update.into()]),
+        (mooncake(), vec![on_disk.clone().into(), from_memory.clone().into()]),
+        (Encoding::Vllm, vec![on_disk.into(), from_memory.into()]),
+    ] {
+        let packed = payload(&mut stream(encoding.clone()), TIME, &events);
+        assert_eq!(packed, payload(&mut stream(encoding), TIME, &as_if));
+    }
+}
+
+#[test]
 fn vllm_publishes_only_what_its_subscribers_can_use() {
     let with = |block_hash: &str, parent: &str, block_size| {
         let info = StoreEventInfo {

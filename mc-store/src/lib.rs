@@ -11,6 +11,8 @@ mod config;
 pub mod conformance;
 mod environment;
 mod error;
+#[cfg(feature = "events")]
+mod events;
 mod master;
 mod object_store;
 mod ticker;
@@ -25,6 +27,8 @@ pub use client::{
 pub use config::{ClientConfig, ConfigError, ConfigSource, ParseProtocolError, Protocol};
 pub use environment::{Environment, System, Work};
 pub use error::{CallError, GetError, MasterStartError, PeerError, PutError, StartError};
+#[cfg(feature = "events")]
+pub use events::EventPublisher;
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};
 pub use mc_rpc::{

@@ -17,6 +17,8 @@ use mc_types::Time;
 use crate::access_warnings::WarnsOfOpenings;
 use crate::environment::{Environment, System};
 use crate::error::MasterStartError;
+#[cfg(feature = "events")]
+use crate::events::{EventPublisher, RunningEvents};
 use crate::ticker::{STALLED_AFTER, Ticker, TickerWatch};
 
 /// A running master: keeps the cluster's metadata and serves it.
@@ -26,7 +28,13 @@ pub struct Master {
     server: ServerHandle,
     ticker: Ticker,
     stall_log: AbortOnDrop,
+    #[cfg(feature = "events")]
+    events: Option<RunningEvents>,
 }
+
+/// Time limit for sending the last events.
+#[cfg(feature = "events")]
+const EVENT_FLUSH: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Ends a task with the master.
 #[derive(Debug)]
@@ -50,6 +58,8 @@ pub struct MasterBuilder {
     sinks: Vec<Box<dyn EffectSink>>,
     state: Option<mc_meta::Master>,
     durability: Option<DurableWatch>,
+    #[cfg(feature = "events")]
+    events: Option<EventPublisher>,
     environment: Arc<dyn Environment>,
 }
 
@@ -58,6 +68,8 @@ struct Assembled {
     state: Arc<mc_meta::Master>,
     ticker: Ticker,
     access: Option<Arc<WarnsOfOpenings>>,
+    #[cfg(feature = "events")]
+    events: Option<RunningEvents>,
 }
 
 /// The time since the master started, by its environment's clock.
@@ -83,6 +95,8 @@ impl Master {
             sinks: Vec::new(),
             state: None,
             durability: None,
+            #[cfg(feature = "events")]
+            events: None,
             environment: Arc::new(System),
         }
     }
@@ -118,11 +132,23 @@ impl Master {
         self.ticker.watch()
     }
 
-    /// Answers the calls that are under way, takes no more, and ends.
+    /// The publisher of its [events](MasterBuilder::events): endpoints and statistics.
+    #[cfg(feature = "events")]
+    #[must_use]
+    pub fn events(&self) -> Option<&Arc<mc_events::EventSystem>> {
+        self.events.as_ref().map(|events| &events.system)
+    }
+
+    /// Answers the calls that are under way, takes no more, sends the events that are queued within a
+    /// second, and ends.
     pub async fn shutdown(self) {
         self.server.shutdown().await;
         drop(self.stall_log);
         drop(self.ticker);
+        #[cfg(feature = "events")]
+        if let Some(events) = self.events {
+            events.system.shutdown(EVENT_FLUSH).await;
+        }
     }
 }
 
@@ -161,6 +187,13 @@ impl MasterBuilder {
     /// Adds a sink, which receives every change after the sinks that were added before.
     pub fn sink(mut self, sink: impl EffectSink + 'static) -> Self {
         self.sinks.push(Box::new(sink));
+        self
+    }
+
+    /// Publishes what becomes of the objects, as one more [sink](Self::sink).
+    #[cfg(feature = "events")]
+    pub fn events(mut self, publisher: EventPublisher) -> Self {
+        self.events = Some(publisher);
         self
     }
 
@@ -262,7 +295,13 @@ impl MasterBuilder {
             state = state.with_sink(sink);
         }
         let tenants_apart = state.tenant_quotas().is_some();
+        #[cfg(feature = "events")]
+        if let Some(publisher) = &self.events {
+            state = state.with_sink(publisher.sink(tenants_apart));
+        }
         let state = Arc::new(state);
+        #[cfg(feature = "events")]
+        let events = self.events.map(|publisher| publisher.attach(&state));
         let start = environment.clock().now();
         let mut service = MasterService::new(Arc::clone(&state), SinceStart(start))
             .with_clock_epoch(ClockEpoch::new(random()? as u64));
@@ -277,17 +316,30 @@ impl MasterBuilder {
         let access = config.authenticator.take();
         let access = access.map(|inner| Arc::new(WarnsOfOpenings::new(inner, tenants_apart)));
         config.authenticator = access.clone().map(|access| access as Arc<dyn Authenticate>);
-        Ok((Assembled { state, ticker, access }, service, config))
+        let assembled = Assembled {
+            state,
+            ticker,
+            access,
+            #[cfg(feature = "events")]
+            events,
+        };
+        Ok((assembled, service, config))
     }
 }
 
 impl Assembled {
     fn serve(self, server: Server<MasterService<SinceStart>>) -> Master {
-        let Self { state, ticker, access } = self;
-        if let Some(access) = access {
+        if let Some(access) = &self.access {
             access.warn();
         }
-        let stall_log = AbortOnDrop(tokio::spawn(ticker.watch().log_stalls(STALLED_AFTER)));
-        Master { state, server: server.spawn(), ticker, stall_log }
+        let stall_log = AbortOnDrop(tokio::spawn(self.ticker.watch().log_stalls(STALLED_AFTER)));
+        Master {
+            state: self.state,
+            server: server.spawn(),
+            ticker: self.ticker,
+            stall_log,
+            #[cfg(feature = "events")]
+            events: self.events,
+        }
     }
 }
