@@ -16,6 +16,7 @@ use mc_types::ByteSize;
 
 use crate::access::AccessArgs;
 use crate::connections::ConnectionArgs;
+use crate::events::EventArgs;
 
 /// Keeps the metadata of a KV-cache store: where each object is, where memory is free,
 /// and what to evict. Object bytes never pass through it.
@@ -111,6 +112,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) connections: ConnectionArgs,
+
+    #[command(flatten)]
+    pub(crate) events: EventArgs,
 
     /// Time for which exist and get protect an object from removal and eviction.
     #[arg(

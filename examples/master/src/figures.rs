@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use mc_events::EventStats;
 use mc_http::MetricKind::{Counter, Gauge};
 use mc_http::{MetricKind, MetricsText};
 use mc_meta::{SegmentInfo, SegmentStatus};
@@ -82,6 +83,38 @@ pub(crate) fn ticker(text: &mut MetricsText, ticker: &TickerState) {
     ] {
         metric(text, name, kind, help);
         text.sample(name, &[], value);
+    }
+}
+
+/// Appends what the publisher of KV events counts, in the same format.
+pub(crate) fn events(text: &mut MetricsText, stats: &EventStats) {
+    let lag = u64::try_from(stats.lag.as_micros()).unwrap_or(u64::MAX);
+    for (name, kind, help, value) in [
+        (
+            "published_total",
+            Counter,
+            "Events handed to the sockets of all endpoints",
+            stats.published,
+        ),
+        ("dropped_total", Counter, "Events dropped; subscribers see a gap", stats.dropped),
+        ("batches_total", Counter, "Messages sent", stats.batches),
+        ("bytes_total", Counter, "Bytes of messages sent", stats.bytes),
+        ("retries_total", Counter, "Attempts to send that failed", stats.retries),
+        (
+            "skipped_messages_total",
+            Counter,
+            "Messages that a subscriber missed because too many waited for it",
+            stats.skipped,
+        ),
+        ("ignored_requests_total", Counter, "Requests not understood", stats.ignored_requests),
+        ("queued", Gauge, "Events that wait to be published", stats.queued as u64),
+        ("subscribers", Gauge, "Connected subscribers", stats.subscribers as u64),
+        ("waiting_bytes", Gauge, "Bytes that wait for subscribers", stats.waiting_bytes as u64),
+        ("lag_microseconds", Gauge, "Time that the last message's first event waited", lag),
+    ] {
+        let name = format!("master_kv_events_{name}");
+        metric(text, &name, kind, help);
+        text.sample(&name, &[], value);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use mc_events::EventSystem;
 use mc_http::Page;
 use mc_meta::Master;
 use mc_store::{ServerWatch, TickerWatch};
@@ -14,6 +15,7 @@ pub(crate) fn pages(
     master: Arc<Master>,
     rpc: ServerWatch,
     ticker: TickerWatch,
+    events: Option<Arc<EventSystem>>,
 ) -> impl Fn(&str) -> Option<Page> {
     let started = Instant::now();
     move |path| match path {
@@ -21,6 +23,9 @@ pub(crate) fn pages(
             let mut text = figures::prometheus(&master.report());
             figures::rpc(&mut text, &rpc.read());
             figures::ticker(&mut text, &ticker.read());
+            if let Some(events) = &events {
+                figures::events(&mut text, &events.stats());
+            }
             Some(Page::prometheus(text.into_string()))
         }
         "/metrics/summary" => Some(Page::text(figures::summary(&master.report()) + "\n")),
@@ -83,7 +88,8 @@ mod tests {
         let address = port.local_addr();
         let master = mc_store::Master::builder().start().await.unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let pages = pages(Arc::clone(master.state()), master.rpc_watch(), master.ticker_watch());
+        let pages =
+            pages(Arc::clone(master.state()), master.rpc_watch(), master.ticker_watch(), None);
         let server = tokio::spawn(port.serve(pages, async {
             // It fails when the sender is gone, which means the same.
             let _ = stopped.await;
@@ -115,7 +121,7 @@ mod tests {
         tokio::time::timeout(DEADLINE, broken.watch().failed()).await.expect("it gives up");
         let port = HttpPort::bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
         let address = port.local_addr();
-        let pages = pages(Arc::clone(master.state()), master.rpc_watch(), broken.watch());
+        let pages = pages(Arc::clone(master.state()), master.rpc_watch(), broken.watch(), None);
         let server = tokio::spawn(port.serve(pages, std::future::pending()));
         let health = page(address, "/health").await;
         assert!(health.starts_with("HTTP/1.1 503"), "{health}");

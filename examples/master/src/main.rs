@@ -5,6 +5,7 @@ mod access;
 mod args;
 mod change_log;
 mod connections;
+mod events;
 mod figures;
 mod http;
 mod metadata;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mc_cli::{LogError, Shutdown};
 use mc_http::{BindError, HttpPort};
-use mc_store::{Master, MasterStartError, TickerProblem};
+use mc_store::{EventPublisher, Master, MasterStartError, TickerProblem};
 use tokio::sync::watch;
 use tracing::{Level, error, info, warn};
 
@@ -15,7 +15,7 @@ use crate::access::UnusableFile;
 use crate::args::Args;
 use crate::change_log::{ChangeLog, change_log};
 use crate::metadata::{self, Values};
-use crate::{figures, http};
+use crate::{events, figures, http};
 
 /// The interval of the summary in the log.
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);
@@ -47,8 +47,14 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     if let Some(socket) = &args.access.rpc_socket {
         builder = builder.listen_unix(socket);
     }
+    let mut announced = String::new();
+    if let Some(config) = args.events.config() {
+        let publisher = EventPublisher::start(config.clone()).await?;
+        announced = events::announcement(&config, publisher.system());
+        builder = builder.events(publisher.info_bytes(args.events.info_bytes()));
+    }
     let master = builder.start().await?;
-    announce(master.local_addr(), args.threads);
+    announce(master.local_addr(), args.threads, &announced);
     args.warn_of_doubtful_settings();
     info!("metrics at http://{metrics_address}/metrics");
     if let Some(port) = &metadata {
@@ -75,11 +81,11 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
     failure.map_or(Ok(()), |problem| Err(ServeError::Ticker(problem)))
 }
 
-/// The lines by which Mooncake says that it is up.
-fn announce(address: SocketAddr, threads: usize) {
+/// The lines by which Mooncake says that it is up, and those of the endpoints of events.
+fn announce(address: SocketAddr, threads: usize, events: &str) {
     let lines = format!(
         "Starting Mooncake Master Service\nPort: {}\nMax threads: {threads}\n\
-         Master service listening on {address}\n",
+         Master service listening on {address}\n{events}",
         address.port()
     );
     let mut out = io::stdout().lock();
@@ -113,7 +119,9 @@ impl Attendants {
             }
         };
         let state = master.state();
-        let pages = http::pages(Arc::clone(state), master.rpc_watch(), master.ticker_watch());
+        let events = master.events().map(Arc::clone);
+        let pages =
+            http::pages(Arc::clone(state), master.rpc_watch(), master.ticker_watch(), events);
         let metrics = tokio::spawn(metrics.serve(pages, stopped()));
         let metadata = metadata.map(|port| {
             let (port, values) =
@@ -178,6 +186,8 @@ pub(crate) enum ServeError {
     Metadata(#[source] BindError),
     #[error("the master's own work failed; please report this with the log: {0}")]
     Ticker(TickerProblem),
+    #[error("cannot publish KV events; check --kv_event_publisher_endpoint and its like")]
+    Events(#[from] mc_events::StartError),
     #[error("cannot start the master")]
     Master(#[from] MasterStartError),
 }
