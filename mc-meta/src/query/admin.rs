@@ -15,6 +15,7 @@ use crate::object::view::ObjectView;
 use crate::query::report::MasterReport;
 use crate::space::segment::SegmentInfo;
 use crate::tenant::id::TenantId;
+use crate::tier::kinds::ReplicaKinds;
 
 impl Master {
     /// Everything about one object, in whatever state it is.
@@ -80,9 +81,9 @@ impl Master {
         KeyPage { keys, next }
     }
 
-    /// Calls `visit` with up to `limit` of the objects that can be read, from `cursor` on, and returns
+    /// Calls `visit` with up to `limit` of the objects that are stored, from `cursor` on, and returns
     /// the position of the rest; `None` at the end. An object that stays throughout is visited
-    /// exactly once.
+    /// exactly once. Objects whose nodes are away for a while are among them.
     ///
     /// The object's shard is locked during the visit, so the sinks receive no effect of the object
     /// between what `visit` sees and what it does. As for a [sink](crate::EffectSink), it must
@@ -99,7 +100,7 @@ impl Master {
                 return ControlFlow::Break(());
             }
             if let Some(object) = shard.object(slot)
-                && object.is_readable()
+                && object.readable_kinds() != ReplicaKinds::NONE
             {
                 visited += 1;
                 visit(&shard.view(object));

@@ -6,7 +6,7 @@ use mc_events::{
     BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, EventSystem, Medium,
     RemoveAllEvent, Replica, StoreEventInfo,
 };
-use mc_meta::{Effect, EffectSink, ObjectView, ReplicaKind, ReplicaKinds, unscoped};
+use mc_meta::{Effect, EffectSink, ObjectView, ReplicaKind, ReplicaKinds, SegmentStatus, unscoped};
 use mc_types::{KeyRef, Sequence, Time};
 use parking_lot::Mutex;
 
@@ -169,15 +169,18 @@ const fn medium(kind: ReplicaKind) -> Medium {
     }
 }
 
-/// The replicas that can be read. The shared tier's location is empty: every node has it at a path
+/// The replicas that can be read, those of nodes that are away for a while included. The shared tier's location is empty: every node has it at a path
 /// of its own, and the file's name follows from the key.
 fn replicas(object: &ObjectView<'_>) -> Vec<Replica> {
     let kinds = object.readable_kinds();
     let mut replicas = Vec::new();
     if kinds.contains(ReplicaKind::Memory) {
-        replicas.extend(object.placements().iter().map(|placement| Replica {
+        let placements = object.placements();
+        let segments = placements.iter().map(|placement| &placement.segment);
+        let there = segments.filter(|segment| segment.status() != SegmentStatus::Unmounted);
+        replicas.extend(there.map(|segment| Replica {
             medium: Medium::Memory,
-            location: placement.segment.spec().endpoint.as_str().into(),
+            location: segment.spec().endpoint.as_str().into(),
         }));
     }
     if kinds.contains(ReplicaKind::Disk) {
