@@ -38,9 +38,9 @@ impl Master {
     /// }
     ///
     /// let master = Master::new(MasterConfig::default(), 1)?.with_sink(Journal);
-    /// let removed = master.receipt(|master| master.remove_all(Time::ORIGIN, false));
-    /// // There was nothing to remove.
-    /// assert_eq!(removed.sequence, None);
+    /// let ticked = master.receipt(|master| master.tick(Time::ORIGIN));
+    /// // Nothing was due.
+    /// assert_eq!(ticked.sequence, None);
     /// # Ok::<(), mc_meta::ConfigError>(())
     /// ```
     pub fn receipt<T>(&self, commands: impl FnOnce(&Self) -> T) -> Receipt<T> {
