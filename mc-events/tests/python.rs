@@ -7,56 +7,20 @@
 
 mod common;
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use common::{LIMIT, config, more, subscribers};
 use mc_events::{
     BlockRemovedEvent, BlockStoreEvent, Encoding, EndpointConfig, EventSystem, Medium, Parts,
     PublisherConfig, RemoveAllEvent, Replica, Snapshot, SnapshotPage, StoreEventInfo,
 };
+use mc_testkit::python;
 use tokio::task::JoinHandle;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/subscriber.py");
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/requirements.txt");
 const HASH: &str = "0x1122334455667788";
-
-fn run(what: &str, command: &mut Command) {
-    let ended = command.output().unwrap_or_else(|error| {
-        panic!("{what}: cannot run {command:?}: {error}; this test needs python3 with venv and pip")
-    });
-    assert!(
-        ended.status.success(),
-        "{what}: {command:?} ended with {}\n{}{}",
-        ended.status,
-        String::from_utf8_lossy(&ended.stdout),
-        String::from_utf8_lossy(&ended.stderr)
-    );
-}
-
-/// The interpreter of an environment that has the packages.
-fn python() -> PathBuf {
-    // The tests of this file run at the same time.
-    static INSTALLING: Mutex<()> = Mutex::new(());
-    let _installing = INSTALLING.lock();
-    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("events-python");
-    let python = environment.join("bin/python");
-    // Written last: what a run left half done is begun anew, as is what other packages need.
-    let installed = environment.join("installed");
-    let packages = fs::read_to_string(PACKAGES).unwrap();
-    if fs::read_to_string(&installed).is_ok_and(|there| there == packages) {
-        return python;
-    }
-    let mut make = Command::new("python3");
-    run("making an environment", make.args(["-m", "venv", "--clear"]).arg(&environment));
-    let mut install = Command::new(&python);
-    install.args(["-m", "pip", "install", "--quiet", "--requirement", PACKAGES]);
-    run("installing the packages, which needs a package index", &mut install);
-    fs::write(installed, packages).unwrap();
-    python
-}
 
 fn stored() -> BlockStoreEvent {
     BlockStoreEvent {
@@ -91,9 +55,11 @@ async fn script(mode: &'static str, names: &[&str], events: &EventSystem) -> Joi
         })
         .collect();
     let arguments = format!("[{}]", arguments.join(", "));
-    let python = tokio::task::spawn_blocking(python).await.unwrap();
+    let environment =
+        || python::environment(env!("CARGO_TARGET_TMPDIR"), "events-python", PACKAGES);
+    let interpreter = tokio::task::spawn_blocking(environment).await.unwrap();
     tokio::task::spawn_blocking(move || {
-        run("the subscriber", Command::new(python).args([SCRIPT, mode, &arguments]));
+        python::run("the subscriber", Command::new(interpreter).args([SCRIPT, mode, &arguments]));
     })
 }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod program;
+pub mod python;
 mod random;
 #[cfg(feature = "relay")]
 mod relay;

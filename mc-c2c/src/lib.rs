@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+
+mod convert;
+mod dtype;
+mod error;
+mod fuser;
+mod math;
+mod matrix;
+mod shape;
+mod simplified;
+mod weights;
+
+pub use convert::{Converter, Projector};
+pub use dtype::{Dtype, Rounding};
+pub use error::{ConvertError, WeightsError};
+pub use fuser::{Fuser, LayerMap};
+pub use shape::{KvFormat, Layout, Part};
+pub use simplified::Simplified;
+pub use weights::bin::{read_projector_bin, write_projector_bin};
+pub use weights::container::{Identity, MAX_DIM, MAX_LAYERS, read_projector, write_projector};
