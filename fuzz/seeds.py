@@ -7,6 +7,7 @@ out as the crate `arbitrary` reads them: integers little-endian, an enum as 32 b
 part chooses the variant, a list as one odd byte before each element.
 """
 
+import json
 import random
 import re
 import struct
@@ -153,6 +154,25 @@ def replay_requests():
     return seeds
 
 
+def weights():
+    """The smallest files of `c2c_weights`: one layer of one weight each."""
+    networks = {}
+    for part in ("key", "value"):
+        for name, shape in (("in", [1, 1]), ("mlp1", [1, 1]), ("proj_out", [1, 1])):
+            networks[f"layers.0.{part}.{name}.weight"] = shape
+            networks[f"layers.0.{part}.{name}.bias"] = [1]
+        networks[f"layers.0.{part}.gate_logit"] = []
+    properties = {"format": "kv-projector", "version": "1", "variant": "simplified", "gate": "sigmoid"}
+    properties |= {"activation": "gelu_tanh_pade", "source_layers": "1", "target_layers": "1"}
+    properties |= {"source_kv_heads": "1", "target_kv_heads": "1"}
+    header = {"__metadata__": properties}
+    for at, (name, shape) in enumerate(networks.items()):
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [4 * at, 4 * at + 4]}
+    header = json.dumps(header).encode()
+    container = struct.pack("<Q", len(header)) + header + bytes(4 * len(networks))
+    return {"bin": u8(0) + struct.pack("<4i", 1, 1, 1, 1) + bytes(56), "container": u8(1) + container}
+
+
 def write(target, seeds):
     folder = FUZZ / "seeds" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,6 +184,7 @@ def main():
     draw = random.Random(1)
     write("rpc_frame", connections())
     write("events_replay_request", replay_requests())
+    write("c2c_weights", weights())
     count = len(methods())
     orders = {"in-order": range(count), "mixed": [draw.randrange(count) for _ in range(200)]}
     write("rpc_messages", {name: asks(draw, order) for name, order in orders.items()})

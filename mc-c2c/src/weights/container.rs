@@ -3,7 +3,7 @@
 //! Tensors are named as in C2C's checkpoints, and have PyTorch's orientation `[out, in]`.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::Write;
 
 use half::{bf16, f16};
 use safetensors::tensor::TensorView;
@@ -385,7 +385,7 @@ pub fn write_projector(
     });
     let views = views.collect::<Result<Vec<_>, safetensors::SafeTensorError>>()?;
     writer.write_all(&safetensors::serialize(views, Some(properties))?)?;
-    Ok(writer.flush().map_err(io::Error::from)?)
+    Ok(writer.flush()?)
 }
 
 /// Tensors to be written: names, shapes, bytes.
