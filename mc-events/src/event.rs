@@ -165,13 +165,13 @@ impl Event {
         self.as_kv_event().pack(packer);
     }
 
-    /// Whether the event is small enough to be published.
-    pub(crate) fn fits(&self) -> bool {
+    /// Its [`size`](Self::size), if the event is small enough to be published.
+    pub(crate) fn size_if_it_fits(&self) -> Option<usize> {
         let info = match self {
             Self::Store(event) | Self::MediumStored(event) => event.store_event_info.check(),
             _ => Ok(()),
         };
-        info.is_ok() && self.size() <= MAX_EVENT_BYTES
+        info.ok().map(|()| self.size()).filter(|size| *size <= MAX_EVENT_BYTES)
     }
 }
 

@@ -5,13 +5,19 @@ use std::time::Instant;
 
 use crate::event::Event;
 
+/// One event in so many has the time at which it was queued: to read the clock costs as much as
+/// the rest of a [`push`](Queue::push).
+const EVENTS_PER_TIME: usize = 64;
+
 /// A queued event.
 #[derive(Debug)]
 pub(crate) struct Entry<T> {
     pub(crate) event: Event,
-    pub(crate) queued_at: Instant,
     /// What tells the caller about the event's end.
     pub(crate) done: T,
+    /// The event's memory, in bytes.
+    size: usize,
+    queued_at: Option<Instant>,
     /// Whether events were dropped between the one before and this one.
     after_gap: bool,
 }
@@ -19,9 +25,9 @@ pub(crate) struct Entry<T> {
 /// The result of [`Queue::push`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The event is queued; the publisher must be woken if the queue was empty.
+    /// The event is queued; the publisher must be woken if it sleeps.
     Queued {
-        was_empty: bool,
+        sleeps: bool,
     },
     Dropped,
     Closed,
@@ -33,63 +39,94 @@ pub(crate) struct Queue<T> {
     bytes: usize,
     max_events: usize,
     max_bytes: usize,
+    /// Events after the last one with a time.
+    without_time: usize,
+    /// The last time of an event that was taken.
+    taken_time: Instant,
     /// Whether events were dropped after the last entry.
     gap: bool,
+    /// Whether the publisher waits to be woken.
+    sleeps: bool,
     closed: bool,
 }
 
 /// What the publisher takes at once.
 #[derive(Debug)]
-pub(crate) struct Taken<T> {
+pub(crate) struct Taken {
     /// Whether events are missing before the first entry.
     pub(crate) gap: bool,
-    pub(crate) entries: Vec<Entry<T>>,
+    /// When the first entry was queued, or one of the [`EVENTS_PER_TIME`] before it.
+    pub(crate) queued_at: Instant,
 }
 
 impl<T> Queue<T> {
-    pub(crate) const fn new(max_events: usize, max_bytes: usize) -> Self {
-        let entries = VecDeque::new();
-        Self { entries, bytes: 0, max_events, max_bytes, gap: false, closed: false }
+    pub(crate) fn new(max_events: usize, max_bytes: usize) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            bytes: 0,
+            max_events,
+            max_bytes,
+            without_time: 0,
+            taken_time: Instant::now(),
+            gap: false,
+            sleeps: false,
+            closed: false,
+        }
     }
 
     /// Queues an event, or drops it and remembers the gap.
-    pub(crate) fn push(&mut self, event: Event, queued_at: Instant, done: T) -> Pushed {
+    pub(crate) fn push(&mut self, event: Event, done: T) -> Pushed {
         if self.closed {
             return Pushed::Closed;
         }
-        let size = event.size();
-        let full = self.entries.len() >= self.max_events || self.bytes + size > self.max_bytes;
-        if full || !event.fits() {
+        let size = event.size_if_it_fits().filter(|size| self.bytes + size <= self.max_bytes);
+        let Some(size) = size.filter(|_| self.entries.len() < self.max_events) else {
             self.gap = true;
             return Pushed::Dropped;
-        }
-        let was_empty = self.entries.is_empty();
+        };
+        let has_time = self.entries.is_empty() || self.without_time + 1 >= EVENTS_PER_TIME;
+        self.without_time = if has_time { 0 } else { self.without_time + 1 };
+        let queued_at = has_time.then(Instant::now);
         let after_gap = std::mem::take(&mut self.gap);
         self.bytes += size;
-        self.entries.push_back(Entry { event, queued_at, done, after_gap });
-        Pushed::Queued { was_empty }
+        self.entries.push_back(Entry { event, done, size, queued_at, after_gap });
+        Pushed::Queued { sleeps: std::mem::take(&mut self.sleeps) }
     }
 
-    /// Takes the oldest events: at most `max_events`, at most `max_bytes` unless the first has more,
-    /// none after a gap. An event that clears everything comes alone.
-    pub(crate) fn take(&mut self, max_events: usize, max_bytes: usize) -> Taken<T> {
+    /// Appends the oldest events to `entries`: at most `max_events`, at most `max_bytes` unless the
+    /// first has more, none after a gap. An event that clears everything comes alone.
+    pub(crate) fn take(
+        &mut self,
+        max_events: usize,
+        max_bytes: usize,
+        entries: &mut Vec<Entry<T>>,
+    ) -> Taken {
         let Some(first) = self.entries.front() else {
-            return Taken { gap: std::mem::take(&mut self.gap), entries: Vec::new() };
+            return Taken { gap: std::mem::take(&mut self.gap), queued_at: self.taken_time };
         };
-        let (gap, mut bytes, mut count) = (first.after_gap, first.event.size(), 1);
+        let (gap, mut bytes, mut count) = (first.after_gap, first.size, 1);
+        let queued_at = first.queued_at.unwrap_or(self.taken_time);
         if !matches!(first.event, Event::RemoveAll(_)) {
             for entry in self.entries.iter().take(max_events).skip(1) {
-                bytes += entry.event.size();
                 let alone = matches!(entry.event, Event::RemoveAll(_));
-                if entry.after_gap || alone || bytes > max_bytes {
-                    bytes -= entry.event.size();
+                if entry.after_gap || alone || bytes + entry.size > max_bytes {
                     break;
                 }
+                bytes += entry.size;
                 count += 1;
             }
         }
         self.bytes -= bytes;
-        Taken { gap, entries: self.entries.drain(..count).collect() }
+        for entry in self.entries.drain(..count) {
+            self.taken_time = entry.queued_at.unwrap_or(self.taken_time);
+            entries.push(entry);
+        }
+        Taken { gap, queued_at }
+    }
+
+    /// Has the next [`push`](Self::push) say that the publisher must be woken.
+    pub(crate) const fn sleep(&mut self) {
+        self.sleeps = true;
     }
 
     /// Takes no more events.

@@ -14,7 +14,7 @@ use tracing::{error, warn};
 use crate::config::{EndpointConfig, PublisherConfig};
 use crate::error::StartError;
 use crate::event::Event;
-use crate::queue::{Entry, Pushed, Queue, Taken};
+use crate::queue::{Entry, Pushed, Queue};
 use crate::snapshot::Snapshot;
 use crate::socket::EventSocket;
 use crate::stats::EventStats;
@@ -59,8 +59,11 @@ pub struct BoundEndpoint {
     pub replay_endpoint: Option<String>,
 }
 
+/// Tells the outcome of an event, where it is wanted.
+type Done = Option<oneshot::Sender<bool>>;
+
 struct Shared {
-    queue: Mutex<Queue<oneshot::Sender<bool>>>,
+    queue: Mutex<Queue<Done>>,
     wake: Notify,
     sockets: Mutex<Vec<Arc<dyn EventSocket>>>,
     published: AtomicU64,
@@ -94,7 +97,11 @@ impl EventSystem {
         let (mut outputs, mut endpoints, mut replay) = (Vec::new(), Vec::new(), Vec::new());
         for endpoint in config.endpoints() {
             let EndpointConfig { endpoint, replay_endpoint, topic, encoding, tenant } = endpoint;
-            let ring = Ring::new(limits.replay_messages, limits.replay_bytes);
+            let ring = if replay_endpoint.is_empty() {
+                Ring::new(0, 0)
+            } else {
+                Ring::new(limits.replay_messages, limits.replay_bytes)
+            };
             let stream = Arc::new(Mutex::new(Stream::new(encoding, topic.into(), tenant, ring)));
             let (socket, endpoint) = match own_sockets.next() {
                 Some(socket) => (socket, endpoint),
@@ -150,13 +157,22 @@ impl EventSystem {
     /// next message leaves out a number. The event is published even if the future is dropped.
     pub fn publish(&self, event: impl Into<Event>) -> Published {
         let (done, outcome) = oneshot::channel();
-        let pushed = self.shared.queue.lock().push(event.into(), Instant::now(), done);
+        self.push(event.into(), Some(done));
+        Published(outcome)
+    }
+
+    /// Queues an event as [`publish`](Self::publish) does, without an outcome. Costs its caller less.
+    pub fn post(&self, event: impl Into<Event>) {
+        self.push(event.into(), None);
+    }
+
+    fn push(&self, event: Event, done: Done) {
+        let pushed = self.shared.queue.lock().push(event, done);
         match pushed {
-            Pushed::Queued { was_empty: true } => self.shared.wake.notify_one(),
-            Pushed::Queued { .. } => {}
+            Pushed::Queued { sleeps: true } => self.shared.wake.notify_one(),
+            Pushed::Queued { sleeps: false } => {}
             Pushed::Dropped | Pushed::Closed => self.shared.count_dropped(1),
         }
-        Published(outcome)
     }
 
     /// The endpoints, in the order of the settings.
@@ -322,18 +338,23 @@ impl Drop for Publisher {
 
 impl Publisher {
     async fn run(self) {
+        let mut entries = Vec::new();
         loop {
             let (taken, closed) = {
                 let mut queue = self.shared.queue.lock();
-                (queue.take(self.max_batch_size, MAX_BATCH_BYTES), queue.is_closed())
+                let taken = queue.take(self.max_batch_size, MAX_BATCH_BYTES, &mut entries);
+                if entries.is_empty() {
+                    queue.sleep();
+                }
+                (taken, queue.is_closed())
             };
             if taken.gap {
                 for output in &self.outputs {
                     output.stream.lock().skip_number();
                 }
             }
-            if !taken.entries.is_empty() {
-                self.publish(taken).await;
+            if !entries.is_empty() {
+                self.publish(&mut entries, taken.queued_at).await;
                 self.pause().await;
             } else if closed {
                 return;
@@ -363,13 +384,13 @@ impl Publisher {
         }
     }
 
-    async fn publish(&self, taken: Taken<oneshot::Sender<bool>>) {
-        let mut unsent = Unsent { shared: &self.shared, events: taken.entries.len() as u64 };
-        let queued_at = taken.entries[0].queued_at;
+    /// Sends a message of the entries, and empties the list.
+    async fn publish(&self, entries: &mut Vec<Entry<Done>>, queued_at: Instant) {
+        let mut unsent = Unsent { shared: &self.shared, events: entries.len() as u64 };
         let (mut sent, mut too_large) = (true, 0);
         let micros = unix_micros();
         for output in &self.outputs {
-            let events = taken.entries.iter().map(|entry| &entry.event);
+            let events = entries.iter().map(|entry| &entry.event);
             let batch = output.stream.lock().batch(micros, events);
             too_large += batch.too_large;
             if let Some(message) = batch.message {
@@ -384,8 +405,10 @@ impl Publisher {
         }
         // Counted before those who wait learn of it.
         drop(unsent);
-        for Entry { done, .. } in taken.entries {
-            let _ = done.send(sent && too_large == 0);
+        for Entry { done, .. } in entries.drain(..) {
+            if let Some(done) = done {
+                let _ = done.send(sent && too_large == 0);
+            }
         }
     }
 

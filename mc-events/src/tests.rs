@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fmt::Write;
-use std::time::Instant;
 
 use mc_types::{MAX_MODEL_NAME, StoreEventInfo};
 use proptest::prelude::*;
@@ -207,24 +206,29 @@ fn requests_are_parsed_in_both_forms() {
 #[test]
 fn the_queue_is_bounded_and_marks_gaps() {
     let mut queue = Queue::new(3, 1 << 20);
-    let push = |queue: &mut Queue<()>, event: Event| queue.push(event, Instant::now(), ());
-    assert_eq!(push(&mut queue, stored()), Pushed::Queued { was_empty: true });
+    let push = |queue: &mut Queue<()>, event: Event| queue.push(event, ());
+    assert_eq!(push(&mut queue, stored()), Pushed::Queued { sleeps: false });
     let model_name = "m".repeat(MAX_MODEL_NAME + 1);
     let info = StoreEventInfo { model_name, ..StoreEventInfo::default() };
     let long = BlockStoreEvent { store_event_info: info, ..Default::default() };
     assert_eq!(push(&mut queue, long.into()), Pushed::Dropped);
-    assert_eq!(push(&mut queue, stored()), Pushed::Queued { was_empty: false });
-    assert_eq!(push(&mut queue, RemoveAllEvent.into()), Pushed::Queued { was_empty: false });
+    assert_eq!(push(&mut queue, stored()), Pushed::Queued { sleeps: false });
+    assert_eq!(push(&mut queue, RemoveAllEvent.into()), Pushed::Queued { sleeps: false });
     assert_eq!(push(&mut queue, stored()), Pushed::Dropped);
     let sizes: Vec<_> = std::iter::from_fn(|| {
-        let taken = queue.take(50, 1 << 20);
-        (taken.gap || !taken.entries.is_empty()).then_some((taken.gap, taken.entries.len()))
+        let mut entries = Vec::new();
+        let taken = queue.take(50, 1 << 20, &mut entries);
+        (taken.gap || !entries.is_empty()).then_some((taken.gap, entries.len()))
     })
     .collect();
     assert_eq!(sizes, [(false, 1), (true, 1), (false, 1), (true, 0)]);
+    queue.sleep();
+    for sleeps in [true, false] {
+        assert_eq!(push(&mut queue, stored()), Pushed::Queued { sleeps });
+    }
     let big = || BlockUpdateEvent { key: "k".repeat(MAX_EVENT_BYTES / 2), ..Default::default() };
     let mut queue = Queue::new(100, MAX_EVENT_BYTES);
-    assert_eq!(push(&mut queue, big().into()), Pushed::Queued { was_empty: true });
+    assert_eq!(push(&mut queue, big().into()), Pushed::Queued { sleeps: false });
     assert_eq!(push(&mut queue, big().into()), Pushed::Dropped);
 }
 

@@ -82,7 +82,7 @@ impl Publishing {
 
     fn publish(&self, event: impl Into<Event>) {
         // Nobody waits for the outcome: a dropped event is a gap that subscribers see.
-        drop(self.system.publish(event));
+        self.system.post(event);
     }
 
     fn stored(&self, object: &ObjectView<'_>, info: Option<&StoreEventInfo>) {
