@@ -1,10 +1,12 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "libzmq"), forbid(unsafe_code))]
 
 mod config;
 mod encoding;
 mod error;
 mod event;
+#[cfg(feature = "libzmq")]
+mod libzmq;
 mod pack;
 mod queue;
 pub mod replay;
@@ -24,6 +26,8 @@ pub use event::{
     BlockRemovedEvent, BlockStoreEvent, BlockUpdateEvent, Event, KvEvent, MAX_EVENT_BYTES, Medium,
     RemoveAllEvent, Replica,
 };
+#[cfg(feature = "libzmq")]
+pub use libzmq::{LibzmqError, LibzmqSocket};
 pub use mc_types::{InfoTooLong, MAX_BLOCK_HASH, MAX_MODEL_NAME, MAX_TOKEN_IDS, StoreEventInfo};
 pub use pack::Packer;
 pub use snapshot::{Snapshot, SnapshotPage};
