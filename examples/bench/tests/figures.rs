@@ -177,6 +177,26 @@ fn store_has_its_figures() {
 }
 
 #[test]
+fn events_has_its_figures() {
+    let figures = figures("events", &[]);
+    require(
+        &figures,
+        &["bytes_per_event", "crowd_waiting_bytes", "crowd_resident_growth_bytes", "put_ratio"],
+    );
+    let encodings = ["mooncake", "s4", "vllm"].map(String::from);
+    assert_eq!(values(&figures, "events_per_s", "encoding"), encodings.into());
+    assert_eq!(
+        values(&figures, "publish_cpu_ns", "call"),
+        ["post", "publish"].map(String::from).into()
+    );
+    assert_eq!(
+        values(&figures, "crowd_events_per_s", "slow_or_stalled"),
+        ["0", "2"].map(String::from).into()
+    );
+    assert_eq!(values(&figures, "put_ratio", "size"), ["4096", "65536"].map(String::from).into());
+}
+
+#[test]
 fn one_operation_can_be_measured_alone() {
     let flags =
         ["--operation=batchput", "--threads=2", "--batch_size=16", "--seconds=0.05", "--clients=1"];

@@ -1,6 +1,7 @@
 //! One module for each suite.
 
 pub(crate) mod alloc;
+mod events;
 mod evict;
 mod keys;
 pub(crate) mod meta;
@@ -33,6 +34,8 @@ pub(crate) enum Suite {
     Transport,
     /// Puts and gets.
     Store,
+    /// Events for subscribers.
+    Events,
     /// Every suite.
     All,
 }
@@ -47,8 +50,15 @@ pub(crate) struct Options {
 }
 
 impl Suite {
-    const EACH: [Self; 6] =
-        [Self::Alloc, Self::Meta, Self::Evict, Self::Rpc, Self::Transport, Self::Store];
+    const EACH: [Self; 7] = [
+        Self::Alloc,
+        Self::Meta,
+        Self::Evict,
+        Self::Rpc,
+        Self::Transport,
+        Self::Store,
+        Self::Events,
+    ];
 
     /// The suites that stand behind what was named, in a fixed order, once each.
     pub(crate) fn expand(named: &[Self]) -> Vec<Self> {
@@ -64,6 +74,7 @@ impl Suite {
             Self::Rpc => "rpc",
             Self::Transport => "transport",
             Self::Store => "store",
+            Self::Events => "events",
             Self::All => "all",
         }
     }
@@ -83,6 +94,7 @@ impl Suite {
             Self::Rpc => rpc::run(scale, &options.load, report),
             Self::Transport => transport::run(scale, report),
             Self::Store => store::run(scale, &options.reference, report),
+            Self::Events => events::run(scale, report),
             Self::All => Self::EACH.iter().try_for_each(|suite| suite.run(options, report)),
         };
         // What was measured before a failure is still true.

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mc_store::{ByteSize, Client, ClientBuilder, Master, MasterConfig, NodeConfig};
+use mc_events::PublisherConfig;
+use mc_store::{ByteSize, Client, ClientBuilder, EventPublisher, Master, MasterConfig, NodeConfig};
 use mc_transport::TcpConfig;
 use serde::{Deserialize, Serialize};
 
@@ -56,12 +57,19 @@ pub(crate) struct MasterTask {
     listen: Option<SocketAddr>,
     /// The time for which a read protects an object; `None` for the default.
     lease: Option<Duration>,
+    /// Whether it publishes events.
+    events: bool,
 }
 
 impl MasterTask {
     /// A master with its defaults.
     pub(crate) const fn at(place: Placement) -> Self {
-        Self { place, listen: None, lease: None }
+        Self { place, listen: None, lease: None, events: false }
+    }
+
+    /// The same, which publishes events.
+    pub(crate) const fn with_events(self) -> Self {
+        Self { events: true, ..self }
     }
 }
 
@@ -72,6 +80,8 @@ pub(crate) struct MasterAddress {
     pub(crate) master: SocketAddr,
     /// Where raw round trips are answered.
     pub(crate) raw: SocketAddr,
+    /// Where subscribers of its events connect, if it publishes any.
+    pub(crate) events: Option<String>,
 }
 
 /// Is a master until told to end.
@@ -85,10 +95,19 @@ pub(crate) fn serve_master(task: &MasterTask) -> Result<(), BenchError> {
     if let Some(address) = task.listen {
         builder = builder.listen(address);
     }
+    if task.events {
+        let config =
+            PublisherConfig { endpoint: "tcp://127.0.0.1:0".into(), ..PublisherConfig::default() };
+        let publisher = runtime
+            .block_on(EventPublisher::start(config))
+            .map_err(|error| BenchError::start("publisher")(error.into()))?;
+        builder = builder.events(publisher);
+    }
     let master = runtime
         .block_on(builder.start())
         .map_err(|error| BenchError::start("master")(error.into()))?;
-    process::say(&MasterAddress { master: master.local_addr(), raw })?;
+    let events = master.events().map(|events| events.endpoints()[0].endpoint.clone());
+    process::say(&MasterAddress { master: master.local_addr(), raw, events })?;
     process::wait_for_end();
     runtime.block_on(master.shutdown());
     Ok(())
@@ -136,7 +155,7 @@ pub(crate) fn serve_node(task: &NodeTask) -> Result<(), BenchError> {
 
 /// The settings of a [`Cluster`].
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(in crate::suite) struct Plan {
     /// Where master and node run.
     pub(super) place: Placement,
     /// The transport of bytes.
@@ -147,16 +166,24 @@ pub(super) struct Plan {
     pub(super) lease: Option<Duration>,
     /// The relay between the node and its peers, if any.
     pub(super) relay: Option<Pace>,
+    /// Whether the master publishes events.
+    pub(super) events: bool,
 }
 
 impl Plan {
-    pub(super) const fn new(place: Placement, carrier: Carrier, segment: usize) -> Self {
-        Self { place, carrier, segment, lease: None, relay: None }
+    pub(in crate::suite) const fn new(place: Placement, carrier: Carrier, segment: usize) -> Self {
+        Self { place, carrier, segment, lease: None, relay: None, events: false }
+    }
+
+    /// The same with a master that publishes events.
+    pub(in crate::suite) const fn with_events(self) -> Self {
+        Self { events: true, ..self }
     }
 
     /// Starts it.
-    pub(super) fn start(self) -> Result<Cluster, BenchError> {
-        let task = MasterTask { place: self.place, listen: None, lease: self.lease };
+    pub(in crate::suite) fn start(self) -> Result<Cluster, BenchError> {
+        let Self { place, lease, events, .. } = self;
+        let task = MasterTask { place, listen: None, lease, events };
         let (master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
         let node = NodeTask {
             place: self.place,
@@ -178,16 +205,19 @@ impl Plan {
             }
             None => None,
         };
-        Ok(Cluster { _relay: relay, _node: node, master, address: said.master, plan: self })
+        let MasterAddress { master: address, events, .. } = said;
+        Ok(Cluster { _relay: relay, _node: node, master, address, events, plan: self })
     }
 }
 
 /// A master and a storage node, each in a process of its own. The node goes first.
-pub(super) struct Cluster {
+pub(in crate::suite) struct Cluster {
     _relay: Option<Peer>,
     _node: Peer,
     master: Peer,
     address: SocketAddr,
+    /// Where subscribers of the master's events connect, if it publishes any.
+    pub(in crate::suite) events: Option<String>,
     plan: Plan,
 }
 
@@ -198,7 +228,7 @@ impl Cluster {
     }
 
     /// A client in this process.
-    pub(super) async fn client(&self) -> Result<Client, BenchError> {
+    pub(in crate::suite) async fn client(&self) -> Result<Client, BenchError> {
         connect(self.builder()).await
     }
 
@@ -209,8 +239,8 @@ impl Cluster {
 
     /// Starts a master where the one was that was killed. It knows nothing of what was.
     pub(super) fn start_master_again(&mut self) -> Result<(), BenchError> {
-        let Plan { place, lease, .. } = self.plan;
-        let task = MasterTask { place, listen: Some(self.address), lease };
+        let Plan { place, lease, events, .. } = self.plan;
+        let task = MasterTask { place, listen: Some(self.address), lease, events };
         let (master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
         self.master = master;
         if said.master != self.address {
