@@ -23,9 +23,9 @@ pub struct PublisherConfig {
     pub topic: String,
     /// The most messages that wait for one subscriber. Further ones are not sent to it.
     pub hwm: usize,
-    /// The pause after a message, in which events gather; a full batch does not wait for its end.
-    /// Zero sends at once whatever is queued. A millisecond makes larger messages, and `publish`
-    /// cheaper where events are rare, because it need not wake the publisher each time.
+    /// The pause after a message, in which events gather; a full batch does not wait for it.
+    /// With zero an event is sent at once, unless it follows others closely: then messages that are
+    /// not full are a millisecond apart.
     pub send_interval: Duration,
     /// The most events in one message.
     pub max_batch_size: usize,

@@ -23,6 +23,11 @@ use crate::zmq::{Listener, PubSocket, ReplayServer, ReplaySource, unix_micros};
 
 /// The most bytes of events in one message of more than one.
 const MAX_BATCH_BYTES: usize = 1 << 20;
+/// Without a send interval: a message that follows another within this time is one of a stream, in
+/// which events gather for [`STREAM_INTERVAL`]. Messages of one or two events each would cost a master
+/// a tenth of its puts.
+const STREAM: Duration = Duration::from_millis(5);
+const STREAM_INTERVAL: Duration = Duration::from_millis(1);
 /// Turns of other tasks for which the publisher waits for an event before it sleeps.
 const YIELDS: usize = 16;
 /// Pauses between the attempts to send a message; after the last the message is dropped.
@@ -339,6 +344,7 @@ impl Drop for Publisher {
 impl Publisher {
     async fn run(self) {
         let mut entries = Vec::new();
+        let mut last_sent: Option<Instant> = None;
         loop {
             let (taken, closed) = {
                 let mut queue = self.shared.queue.lock();
@@ -355,7 +361,10 @@ impl Publisher {
             }
             if !entries.is_empty() {
                 self.publish(&mut entries, taken.queued_at).await;
-                self.pause().await;
+                let sent = Instant::now();
+                let streams = last_sent.replace(sent).is_some_and(|last| sent - last < STREAM);
+                let gathers = self.send_interval.is_zero() && streams;
+                self.pause(if gathers { STREAM_INTERVAL } else { self.send_interval }).await;
             } else if closed {
                 return;
             } else {
@@ -365,14 +374,14 @@ impl Publisher {
     }
 
     /// Lets other tasks run, and events gather until there is a full batch or the interval is over.
-    async fn pause(&self) {
-        if !self.send_interval.is_zero() {
+    async fn pause(&self, interval: Duration) {
+        if !interval.is_zero() {
             let is_full = {
                 let queue = self.shared.queue.lock();
                 queue.len() >= self.max_batch_size || queue.is_closed()
             };
             if !is_full {
-                tokio::time::sleep(self.send_interval).await;
+                tokio::time::sleep(interval).await;
             }
         }
         // To wake this task costs the caller of `publish` a system call. In a burst it stays awake.
