@@ -50,6 +50,20 @@ async fn a_message_has_topic_number_and_batch() {
 }
 
 #[tokio::test]
+async fn events_of_a_stream_gather() {
+    let events = start(config(Encoding::S4)).await;
+    for at in 0..200 {
+        events.post(stored(format!("{at}")));
+        // The publisher may take the event at once.
+        tokio::task::yield_now().await;
+    }
+    assert!(events.shutdown(LIMIT).await);
+    let stats = events.stats();
+    assert_eq!((stats.published, stats.dropped), (200, 0));
+    assert!(stats.batches < 100, "{stats:?}");
+}
+
+#[tokio::test]
 async fn a_full_queue_drops_and_leaves_out_a_number() {
     let limits = Limits { queue_events: 2, ..Limits::default() };
     let events = start(PublisherConfig { limits, ..config(Encoding::S4) }).await;

@@ -39,7 +39,7 @@ const WINDOW: Duration = Duration::from_millis(200);
 /// Prints the rate of puts at a master that publishes events to a subscriber over that at one
 /// that does not, for objects that are only booked and for real ones.
 pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
-    let rounds = scale.pick(150, 30, 1);
+    let rounds = scale.pick(150, 20, 1);
     for place in placement::possible(&[Placement::Cross, Placement::Free])? {
         booked(place, rounds, report)?;
     }
