@@ -210,10 +210,10 @@ impl EffectSink for EventSink {
                 publishing.removal.lock().began();
                 publishing.publish(RemoveAllEvent);
             }
-            Effect::Spared { object } => {
-                if !publishing.removal.lock().publishes(object.key().as_str()) {
-                    publishing.publish(publishing.store_event(object, None));
-                }
+            Effect::Spared { object }
+                if !publishing.removal.lock().publishes(object.key().as_str()) =>
+            {
+                publishing.publish(publishing.store_event(object, None));
             }
             Effect::RemoveAllEnded => publishing.removal.lock().ended(),
             _ => {}
