@@ -70,3 +70,61 @@ pub enum StartError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the socket does not take messages now; try again")]
 pub struct SocketBusy;
+
+/// A subscriber cannot go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// The text is not an endpoint to connect to.
+    #[error(
+        "{endpoint:?} is not an endpoint to connect to: {problem}; write tcp://HOST:PORT or ipc://PATH"
+    )]
+    Endpoint {
+        /// The text.
+        endpoint: String,
+        /// The problem.
+        problem: &'static str,
+    },
+    /// No publisher answers there.
+    #[error(
+        "cannot connect to {endpoint}: {source}; check that a publisher runs there and has a replay \
+         endpoint, and which of its endpoints is which"
+    )]
+    Connect {
+        /// The endpoint.
+        endpoint: String,
+        /// The system's error, or what the peer did.
+        source: io::Error,
+    },
+    /// The endpoint has another encoding than `s4`.
+    #[error(
+        "the endpoint publishes the encoding {encoding:?}; subscribe to one with the encoding s4"
+    )]
+    Encoding {
+        /// Its encoding.
+        encoding: String,
+    },
+    /// The publisher has no snapshots, so that objects from before cannot be known.
+    #[error("the publisher serves no snapshots; start it with a Snapshot")]
+    NoSnapshot,
+    /// The publisher sent what the protocol does not have.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The publisher's ZeroMQ frames are wrong or too long.
+    #[error("the publisher sent {source}; check what listens there, or raise max_message_bytes")]
+    Protocol {
+        /// The problem.
+        source: io::Error,
+    },
+    /// The subscriber ended with an error that was returned before.
+    #[error("the subscriber has ended; connect again")]
+    Ended,
+}
+
+/// A message is not as `docs/events.md` describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the publisher sent {what}; check that it is mc-events of this version")]
+pub struct Malformed {
+    /// The wrong part.
+    pub what: &'static str,
+}

@@ -14,6 +14,7 @@ mod snapshot;
 mod socket;
 mod stats;
 mod stream;
+pub mod subscribe;
 mod system;
 #[cfg(test)]
 mod tests;

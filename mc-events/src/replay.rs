@@ -24,6 +24,18 @@ pub enum ReplayRequest<'a> {
     },
 }
 
+impl ReplayRequest<'_> {
+    /// The body of the request, without an empty frame before it.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::From(number) => number.to_be_bytes().into(),
+            Self::Info => INFO.into(),
+            Self::Snapshot { cursor } => [SNAPSHOT, cursor].concat(),
+        }
+    }
+}
+
 /// A request and the form of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedRequest<'a> {

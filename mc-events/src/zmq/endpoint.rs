@@ -1,13 +1,13 @@
-//! Endpoints: their text, and listening on them.
+//! Endpoints: their text, listening on them and connecting to them.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use crate::error::StartError;
+use crate::error::{StartError, SubscribeError};
 
 /// Ports after the wanted one that are tried before any free one is taken.
 const NEXT_PORTS: u16 = 32;
@@ -38,26 +38,12 @@ impl Drop for SocketFile {
 impl Listener {
     /// Opens the endpoint and returns it with the port that it got.
     pub(crate) async fn bind(text: &str, auto_port: bool) -> Result<(Self, String), StartError> {
-        let wrong = |problem| StartError::Endpoint { endpoint: text.into(), problem };
-        if let Some(path) = text.strip_prefix("ipc://") {
-            if path.is_empty() || path.starts_with(['@', '*']) || path.contains('\0') {
-                return Err(wrong("the path must name a file"));
-            }
-            return Ok((bind_ipc(text, Path::new(path))?, text.into()));
-        }
-        let address = text.strip_prefix("tcp://").ok_or_else(|| wrong("the scheme is unknown"))?;
-        let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("the port is missing"))?;
-        let port: u16 = match port.parse() {
-            Ok(number) if !port.starts_with('+') => number,
-            _ => return Err(wrong("the port is not a number from 0 to 65535")),
+        let (host, name, port) = match Address::parse(text) {
+            Ok(Address::Ipc(path)) => return Ok((bind_ipc(text, path)?, text.into())),
+            Ok(Address::Tcp { host, name, port }) => (host, name, port),
+            Err(problem) => return Err(StartError::Endpoint { endpoint: text.into(), problem }),
         };
-        let name = match host {
-            "*" => "0.0.0.0",
-            _ => host.strip_prefix('[').and_then(|v6| v6.strip_suffix(']')).unwrap_or(host),
-        };
-        if name.is_empty() || (name.contains(':') && name == host) {
-            return Err(wrong("the host is missing, or an IPv6 address without brackets"));
-        }
+        let name = if name == "*" { "0.0.0.0" } else { name };
         let listener = bind_tcp(name, port, auto_port).await.map_err(|source| {
             let endpoint = text.into();
             if source.kind() == ErrorKind::AddrInUse {
@@ -82,6 +68,54 @@ impl Listener {
             }
             Self::Ipc { listener, .. } => Ok(Box::new(listener.accept().await?.0)),
         }
+    }
+}
+
+/// Connects to a publisher's endpoint.
+pub(crate) async fn connect(text: &str) -> Result<Box<dyn Connection>, SubscribeError> {
+    let wrong = |problem| SubscribeError::Endpoint { endpoint: text.into(), problem };
+    let connected: io::Result<Box<dyn Connection>> = match Address::parse(text).map_err(wrong)? {
+        Address::Ipc(path) => UnixStream::connect(path).await.map(|stream| Box::new(stream) as _),
+        Address::Tcp { name: "*", .. } => return Err(wrong("no host has the name *")),
+        Address::Tcp { port: 0, .. } => return Err(wrong("the port is 0")),
+        Address::Tcp { name, port, .. } => {
+            TcpStream::connect((name, port)).await.map(|stream| Box::new(stream) as _)
+        }
+    };
+    connected.map_err(|source| SubscribeError::Connect { endpoint: text.into(), source })
+}
+
+/// The text of an endpoint, taken apart.
+enum Address<'a> {
+    Ipc(&'a Path),
+    /// The host as it is written, and without brackets.
+    Tcp {
+        host: &'a str,
+        name: &'a str,
+        port: u16,
+    },
+}
+
+impl<'a> Address<'a> {
+    /// Returns what is wrong with a text that is no endpoint.
+    fn parse(text: &'a str) -> Result<Self, &'static str> {
+        if let Some(path) = text.strip_prefix("ipc://") {
+            if path.is_empty() || path.starts_with(['@', '*']) || path.contains('\0') {
+                return Err("the path must name a file");
+            }
+            return Ok(Self::Ipc(Path::new(path)));
+        }
+        let address = text.strip_prefix("tcp://").ok_or("the scheme is unknown")?;
+        let (host, port) = address.rsplit_once(':').ok_or("the port is missing")?;
+        let port = match port.parse() {
+            Ok(number) if !port.starts_with('+') => number,
+            _ => return Err("the port is not a number from 0 to 65535"),
+        };
+        let name = host.strip_prefix('[').and_then(|v6| v6.strip_suffix(']')).unwrap_or(host);
+        if name.is_empty() || (name.contains(':') && name == host) {
+            return Err("the host is missing, or an IPv6 address without brackets");
+        }
+        Ok(Self::Tcp { host, name, port })
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::accept::{Accepting, HANDSHAKE_TIMEOUT, Serve, accept};
 use super::endpoint::{Connection, Listener};
-use super::wire::{self, Incoming};
+use super::wire::{self, Bounds, Incoming};
 use crate::error::SocketBusy;
 use crate::socket::{EventSocket, SocketStats};
 use crate::stream::Message;
@@ -213,7 +213,7 @@ impl Shared {
         subscriber: &Subscriber,
     ) -> io::Result<()> {
         loop {
-            match wire::read(&mut reader).await? {
+            match wire::read(&mut reader, Bounds::REQUEST).await? {
                 Incoming::Message { frames, .. } => subscriber.queue.lock().subscribe(&frames)?,
                 Incoming::Ping(context) => {
                     let pong = Outgoing::Pong(wire::pong(&context));

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::accept::{Accepting, HANDSHAKE_TIMEOUT, Serve, accept};
 use super::endpoint::{Connection, Listener};
-use super::wire::{self, Incoming};
+use super::wire::{self, Bounds, Incoming};
 use crate::pack::Packer;
 use crate::replay::{END_OF_REPLAY, INFO, MAX_CURSOR, ParsedRequest, ReplayRequest, SNAPSHOT};
 use crate::snapshot::{Snapshot, SnapshotPage};
@@ -60,7 +60,7 @@ impl Serve for ReplaySource {
         let (reader, mut writer) = tokio::io::split(connection);
         let mut reader = BufReader::with_capacity(wire::MAX_FRAME, reader);
         loop {
-            let frames = match wire::read(&mut reader).await {
+            let frames = match wire::read(&mut reader, Bounds::REQUEST).await {
                 Ok(Incoming::Message { frames, too_many: false }) => frames,
                 Ok(Incoming::Message { .. }) => Vec::new(),
                 Ok(Incoming::Ping(context)) => {

@@ -6,14 +6,28 @@ use std::io::{self, ErrorKind};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Length limit of a frame from a peer. Subscriptions and requests are shorter.
+/// Length limit of a frame from a subscriber. Subscriptions and requests are shorter.
 pub(crate) const MAX_FRAME: usize = 512;
-/// Limit on the frames of a message from a peer.
-const MAX_FRAMES: usize = 3;
+
+/// What a message from a peer may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Frames; further ones are not kept.
+    pub(crate) frames: usize,
+    /// Bytes of a frame.
+    pub(crate) frame_bytes: usize,
+}
+
+impl Bounds {
+    /// Of subscriptions and requests.
+    pub(crate) const REQUEST: Self = Self { frames: 3, frame_bytes: MAX_FRAME };
+}
 
 const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
+/// Memory for a frame of which nothing has arrived yet.
+const FIRST_READ: usize = 64 << 10;
 /// Signature, version 3.0, mechanism NULL, client or server, filler.
 const GREETING: [u8; 64] = {
     let mut greeting = [0; 64];
@@ -64,7 +78,7 @@ where
     let mut out = Vec::new();
     append_frame(&mut out, COMMAND, &ready);
     peer.write_all(&out).await?;
-    let (flags, body) = read_frame(peer).await?;
+    let (flags, body) = read_frame(peer, MAX_FRAME).await?;
     let properties = body.strip_prefix(b"\x05READY").filter(|_| flags & COMMAND != 0);
     let kind = properties.and_then(|properties| property(properties, b"socket-type"));
     match kind {
@@ -88,22 +102,31 @@ fn property<'a>(mut properties: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-async fn read_frame<R: AsyncRead + Unpin>(peer: &mut R) -> io::Result<(u8, Vec<u8>)> {
+async fn read_frame<R: AsyncRead + Unpin>(
+    peer: &mut R,
+    max_bytes: usize,
+) -> io::Result<(u8, Vec<u8>)> {
     let flags = peer.read_u8().await?;
     let long = flags & LONG != 0;
     let len = if long { peer.read_u64().await? } else { peer.read_u8().await?.into() };
-    // Nothing is allocated for a length that a peer makes up.
-    let len = usize::try_from(len).ok().filter(|len| *len <= MAX_FRAME);
-    let mut body = vec![0; len.ok_or_else(|| invalid("the peer sends a frame that is too long"))?];
-    peer.read_exact(&mut body).await?;
+    // Nothing is allocated for a length that a peer makes up: a long frame grows as it arrives.
+    let len = usize::try_from(len).ok().filter(|len| *len <= max_bytes);
+    let len = len.ok_or_else(|| invalid("the peer sends a frame that is too long"))?;
+    let mut body = Vec::with_capacity(len.min(FIRST_READ));
+    if peer.take(len as u64).read_to_end(&mut body).await? < len {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
     Ok((flags, body))
 }
 
 /// Reads the next message or heartbeat. Other commands are skipped.
-pub(crate) async fn read<R: AsyncRead + Unpin>(peer: &mut R) -> io::Result<Incoming> {
+pub(crate) async fn read<R: AsyncRead + Unpin>(
+    peer: &mut R,
+    bounds: Bounds,
+) -> io::Result<Incoming> {
     let (mut frames, mut too_many) = (Vec::new(), false);
     loop {
-        let (flags, body) = read_frame(peer).await?;
+        let (flags, body) = read_frame(peer, bounds.frame_bytes).await?;
         if flags & COMMAND != 0 {
             // The name, a time to live of two bytes, and a context.
             match body.strip_prefix(b"\x04PING").and_then(|ping| ping.get(2..)) {
@@ -111,7 +134,7 @@ pub(crate) async fn read<R: AsyncRead + Unpin>(peer: &mut R) -> io::Result<Incom
                 _ => continue,
             }
         }
-        if frames.len() < MAX_FRAMES {
+        if frames.len() < bounds.frames {
             frames.push(body);
         } else {
             too_many = true;
@@ -169,7 +192,7 @@ mod tests {
     async fn a_made_up_length_allocates_nothing() {
         let mut bytes = vec![LONG];
         bytes.extend_from_slice(&(1_u64 << 61).to_be_bytes());
-        let error = read(&mut bytes.as_slice()).await.unwrap_err();
+        let error = read(&mut bytes.as_slice(), Bounds::REQUEST).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
 
@@ -182,10 +205,16 @@ mod tests {
         let mut bytes = bytes.as_slice();
         let frames = vec![vec![], vec![7; 300]];
         let message = Incoming::Message { frames, too_many: false };
-        assert_eq!(read(&mut bytes).await.unwrap(), message);
-        assert_eq!(read(&mut bytes).await.unwrap(), Incoming::Ping(b"abc".into()));
+        assert_eq!(read(&mut bytes, Bounds::REQUEST).await.unwrap(), message);
+        assert_eq!(read(&mut bytes, Bounds::REQUEST).await.unwrap(), Incoming::Ping(b"abc".into()));
         let frames = vec![b"1".into(), b"2".into(), b"3".into()];
-        assert_eq!(read(&mut bytes).await.unwrap(), Incoming::Message { frames, too_many: true });
-        assert_eq!(read(&mut bytes).await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(
+            read(&mut bytes, Bounds::REQUEST).await.unwrap(),
+            Incoming::Message { frames, too_many: true }
+        );
+        assert_eq!(
+            read(&mut bytes, Bounds::REQUEST).await.unwrap_err().kind(),
+            ErrorKind::UnexpectedEof
+        );
     }
 }

@@ -1,0 +1,283 @@
+//! What a subscriber does, without its sockets.
+
+use std::collections::VecDeque;
+use std::io;
+
+use super::decode::{Info, Page, decode_batch, number_of};
+use crate::error::{Malformed, SubscribeError};
+use crate::event::Event;
+use crate::replay::{END_OF_REPLAY, ReplayRequest};
+
+/// Memory of a waiting message beside its payload.
+const MESSAGE_SIZE: usize = 64;
+
+/// What a subscriber learns.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Update {
+    /// Forget all objects: the list of all of them follows.
+    Reset,
+    /// Objects and changes, in order. An object is as its latest event says; the same event may come
+    /// twice.
+    Events(Vec<Event>),
+    /// What was received is the publisher's state, up to the message before this number.
+    Current {
+        /// The number of the next message.
+        next: u64,
+    },
+    /// The connection ended; the subscriber connects again, and asks for what it misses.
+    Lost(io::Error),
+}
+
+/// What to do after an input.
+#[derive(Debug)]
+#[must_use]
+pub enum Action {
+    /// Wait for more input.
+    Wait,
+    /// Send this frame to the replay socket, alone or after an empty frame.
+    Ask(Vec<u8>),
+    /// Close both connections and open them again, then call [`Follower::connected`].
+    Reconnect(io::Error),
+}
+
+/// Turns messages and answers into [updates](Update), and decides what to ask for.
+///
+/// It follows one publisher over two connections. Inputs are the frames of each, in the order in which they
+/// arrive, answers without the empty frame before them. There is at most one request under way.
+/// Updates gather until [`updates`](Self::updates) takes them.
+#[derive(Debug)]
+pub struct Follower {
+    /// Of the objects that were received; none before their list is complete.
+    incarnation: Option<u64>,
+    /// The number of the message that comes next.
+    next: u64,
+    phase: Phase,
+    /// The number of this connection's latest message.
+    latest: Option<u64>,
+    /// Messages that arrived before those ahead of them.
+    waiting: VecDeque<(u64, Vec<u8>)>,
+    waiting_bytes: usize,
+    max_waiting_bytes: usize,
+    updates: Vec<Update>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Waits for the answer to `INFO`.
+    Asking {
+        routine: bool,
+    },
+    /// Waits for a page. The first had this incarnation and number.
+    Listing {
+        first: Option<(u64, u64)>,
+    },
+    /// Waits for messages, which there must be up to a number.
+    Replaying {
+        until: u64,
+    },
+    Current,
+}
+
+impl Follower {
+    /// Holds at most so many bytes of messages that wait for those ahead of them. Beyond it the
+    /// oldest go, and are asked for again.
+    #[must_use]
+    pub const fn new(max_waiting_bytes: usize) -> Self {
+        Self {
+            incarnation: None,
+            next: 0,
+            phase: Phase::Asking { routine: false },
+            latest: None,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            max_waiting_bytes,
+            updates: Vec::new(),
+        }
+    }
+
+    /// Begins with new connections. The subscription must have been sent.
+    pub fn connected(&mut self) -> Action {
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        self.latest = None;
+        self.ask(false)
+    }
+
+    /// Call it when no message has come for a while. Only the answer to `INFO` shows that the last
+    /// messages before a silence are missing.
+    pub fn silence(&mut self) -> Action {
+        if self.is_current() { self.ask(true) } else { Action::Wait }
+    }
+
+    /// Whether no answer is waited for.
+    #[must_use]
+    pub const fn is_current(&self) -> bool {
+        matches!(self.phase, Phase::Current)
+    }
+
+    /// Takes the updates.
+    pub fn updates(&mut self) -> Vec<Update> {
+        std::mem::take(&mut self.updates)
+    }
+
+    /// Takes the frames of a message from the PUB socket.
+    ///
+    /// # Errors
+    /// They are not as documented. The follower is of no use then.
+    pub fn message<F: AsRef<[u8]>>(&mut self, frames: &[F]) -> Result<Action, SubscribeError> {
+        let malformed =
+            Malformed { what: "a message of other frames than topic, number and batch" };
+        let [_, number, payload] = frames else { return Err(malformed.into()) };
+        let number = number_of(number.as_ref()).filter(|number| *number != END_OF_REPLAY);
+        let number = number.ok_or(malformed)?;
+        if self.latest.is_some_and(|latest| number <= latest) {
+            return Ok(Action::Reconnect(io::Error::other("the numbers of messages began anew")));
+        }
+        self.latest = Some(number);
+        if self.is_current() && number == self.next {
+            self.apply(number, payload.as_ref())?;
+            self.updates.push(Update::Current { next: self.next });
+        } else if !self.is_current() || number > self.next {
+            self.wait(number, payload.as_ref());
+            if self.is_current() {
+                return Ok(self.replay(number + 1));
+            }
+        }
+        Ok(Action::Wait)
+    }
+
+    /// Takes the frames of an answer from the replay socket.
+    ///
+    /// # Errors
+    /// They are not as documented, or the endpoint cannot be followed: it has another encoding, or no
+    /// snapshots. The follower is of no use then.
+    pub fn answer<F: AsRef<[u8]>>(&mut self, frames: &[F]) -> Result<Action, SubscribeError> {
+        match self.phase {
+            Phase::Asking { routine } => self.info(Info::decode(frames)?, routine),
+            Phase::Listing { first } => Ok(self.page(Page::decode(frames)?, first)),
+            Phase::Replaying { until } => self.replayed(frames, until),
+            Phase::Current => Err(Malformed { what: "an answer without a request" }.into()),
+        }
+    }
+
+    fn info(&mut self, info: Info, routine: bool) -> Result<Action, SubscribeError> {
+        if info.encoding != "s4" {
+            return Err(SubscribeError::Encoding { encoding: info.encoding });
+        }
+        if !info.snapshot {
+            return Err(SubscribeError::NoSnapshot);
+        }
+        if self.incarnation != Some(info.incarnation) {
+            return Ok(self.list());
+        }
+        self.apply_waiting()?;
+        if routine && self.waiting.is_empty() && self.next < info.next {
+            let problem = "messages were published that did not arrive";
+            return Ok(Action::Reconnect(io::Error::other(problem)));
+        }
+        self.catch_up(info.next)
+    }
+
+    fn page(&mut self, page: Page, mut first: Option<(u64, u64)>) -> Action {
+        let (incarnation, number) = *first.get_or_insert((page.incarnation, page.number));
+        if page.incarnation != incarnation {
+            return self.list();
+        }
+        self.updates.push(Update::Events(page.objects));
+        if !page.cursor.is_empty() {
+            self.phase = Phase::Listing { first };
+            return ask_for(ReplayRequest::Snapshot { cursor: &page.cursor });
+        }
+        self.incarnation = Some(incarnation);
+        self.next = number;
+        self.replay(page.number)
+    }
+
+    fn replayed<F: AsRef<[u8]>>(
+        &mut self,
+        frames: &[F],
+        until: u64,
+    ) -> Result<Action, SubscribeError> {
+        let malformed = Malformed { what: "a wrong answer to a request for messages" };
+        let [number, payload] = frames else { return Err(malformed.into()) };
+        let number = number_of(number.as_ref()).ok_or(malformed)?;
+        self.apply_waiting()?;
+        if number == END_OF_REPLAY {
+            return if self.next < until { Ok(self.list()) } else { self.catch_up(0) };
+        }
+        if number > self.next {
+            // The rest of the answer is of no use.
+            self.incarnation = None;
+            let problem = format!("messages from {} on are no longer kept", self.next);
+            return Ok(Action::Reconnect(io::Error::other(problem)));
+        }
+        if number == self.next {
+            self.apply(number, payload.as_ref())?;
+        }
+        Ok(Action::Wait)
+    }
+
+    /// Asks for messages that exist and have not come, if there are any.
+    fn catch_up(&mut self, published: u64) -> Result<Action, SubscribeError> {
+        self.apply_waiting()?;
+        let arrived = self.waiting.back().map_or(0, |(number, _)| number + 1);
+        let until = published.max(arrived);
+        if self.next < until {
+            return Ok(self.replay(until));
+        }
+        self.phase = Phase::Current;
+        self.updates.push(Update::Current { next: self.next });
+        Ok(Action::Wait)
+    }
+
+    fn ask(&mut self, routine: bool) -> Action {
+        self.phase = Phase::Asking { routine };
+        ask_for(ReplayRequest::Info)
+    }
+
+    fn list(&mut self) -> Action {
+        self.incarnation = None;
+        self.phase = Phase::Listing { first: None };
+        self.updates.push(Update::Reset);
+        ask_for(ReplayRequest::Snapshot { cursor: b"" })
+    }
+
+    fn replay(&mut self, until: u64) -> Action {
+        self.phase = Phase::Replaying { until };
+        ask_for(ReplayRequest::From(self.next))
+    }
+
+    fn wait(&mut self, number: u64, payload: &[u8]) {
+        self.waiting_bytes += MESSAGE_SIZE + payload.len();
+        self.waiting.push_back((number, payload.into()));
+        while self.waiting_bytes > self.max_waiting_bytes && self.pop_waiting().is_some() {}
+    }
+
+    fn pop_waiting(&mut self) -> Option<(u64, Vec<u8>)> {
+        let (number, payload) = self.waiting.pop_front()?;
+        self.waiting_bytes -= MESSAGE_SIZE + payload.len();
+        Some((number, payload))
+    }
+
+    /// Applies those that are next, and drops those that were applied.
+    fn apply_waiting(&mut self) -> Result<(), Malformed> {
+        while self.waiting.front().is_some_and(|(number, _)| *number <= self.next) {
+            let Some((number, payload)) = self.pop_waiting() else { break };
+            if number == self.next {
+                self.apply(number, &payload)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, number: u64, payload: &[u8]) -> Result<(), Malformed> {
+        self.updates.push(Update::Events(decode_batch(payload)?));
+        self.next = number + 1;
+        Ok(())
+    }
+}
+
+fn ask_for(request: ReplayRequest<'_>) -> Action {
+    Action::Ask(request.to_bytes())
+}
