@@ -173,6 +173,45 @@ def weights():
     return {"bin": u8(0) + struct.pack("<4i", 1, 1, 1, 1) + bytes(56), "container": u8(1) + container}
 
 
+def packed(value):
+    """A small value in MessagePack."""
+    if isinstance(value, bool):
+        return u8(0xC3 if value else 0xC2)
+    if isinstance(value, float):
+        return b"\xcb" + struct.pack(">d", value)
+    if isinstance(value, int):
+        return b"\xcf" + struct.pack(">Q", value)
+    if isinstance(value, str):
+        return u8(0xA0 + len(value)) + value.encode()
+    if isinstance(value, dict):
+        return u8(0x80 + len(value)) + b"".join(packed(k) + packed(v) for k, v in value.items())
+    return u8(0x90 + len(value)) + b"".join(map(packed, value))
+
+
+def received(kind, *frames):
+    """A step of `events_index`: 0 is a message, 1 an answer, 2 a silence, 3 new connections."""
+    return u8(kind) + u8(len(frames)) + b"".join(u16(len(frame)) + frame for frame in frames)
+
+
+def subscriptions():
+    """What a subscriber gets that starts late and misses messages, and one whose publisher restarts."""
+    number = [struct.pack(">Q", at) for at in range(8)]
+    replicas = [["memory", "10.0.0.1:1"], ["disk", ""]]
+    store = packed([0.5, [["BlockStoreEvent", "k", replicas, "m", 4, "7", "", [1, 2]]]])
+    update = packed([0.5, [["BlockUpdateEvent", "k", replicas[:1]], ["Yours", {"a": 1}]]])
+    clear = packed([0.5, [["RemoveAllEvent"]]])
+    infos = [
+        packed({"incarnation": at, "encoding": "s4", "oldest": 0, "next": 5, "snapshot": True}) for at in (6, 7)
+    ]
+    end = received(1, b"\xff" * 8, b"")
+    page = received(1, b"SNAPSHOT:", number[6], number[2], b"", store)
+    late = received(1, b"INFO", infos[0]) + received(1, b"SNAPSHOT:", number[6], number[2], b"c", store)
+    late += received(0, b"", number[3], update) + page + received(1, number[2], clear) + end
+    gap = received(0, b"", number[6], update) + received(1, number[4], store) + received(1, number[5], clear) + end
+    restart = received(2) + received(1, b"INFO", infos[0]) + received(3) + received(1, b"INFO", infos[1]) + page
+    return {"store": store, "update": update, "late": late, "gap": late + gap, "restart": late + gap + restart}
+
+
 def write(target, seeds):
     folder = FUZZ / "seeds" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,6 +222,7 @@ def write(target, seeds):
 def main():
     draw = random.Random(1)
     write("rpc_frame", connections())
+    write("events_index", subscriptions())
     write("events_replay_request", replay_requests())
     write("c2c_weights", weights())
     count = len(methods())
