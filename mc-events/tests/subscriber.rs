@@ -221,6 +221,29 @@ async fn every_index_ends_as_the_objects_are() {
     assert!(dropped > 0 && skipped > 0, "nothing was missing");
 }
 
+#[tokio::test]
+async fn events_that_are_missing_before_a_silence_are_found() {
+    let limits = Limits { queue_events: 4, ..Limits::default() };
+    let config = PublisherConfig { limits, ..config(Encoding::S4) };
+    let model = Model::default();
+    let parts = Parts { snapshot: Some(Arc::new(model.clone())), ..Parts::default() };
+    let system = EventSystem::start_with(config, parts).await.unwrap();
+    let check_interval = Duration::from_millis(50);
+    let keeper = keep(SubscriberConfig { check_interval, ..follow(&system) }, false).await;
+    common::subscribers(&system, 1).await;
+    let mut random = Random::new(1);
+    assert!(system.publish(model.change(&mut random)).await);
+    eventually(LIMIT, "it is current", || model.is(&keeper.index.lock().unwrap())).await;
+    // The publisher shares this thread: it takes none of these before its queue is full. No later
+    // message shows that the last ones were dropped.
+    let outcomes: Vec<_> = (0..20).map(|_| system.publish(model.change(&mut random))).collect();
+    for outcome in outcomes {
+        outcome.await;
+    }
+    assert_eq!(system.stats().dropped, 16);
+    eventually(LIMIT, "the rest is found", || model.is(&keeper.index.lock().unwrap())).await;
+}
+
 async fn wait_current(events: &mut EventSubscriber) -> Result<u64, SubscribeError> {
     let current = async {
         loop {
