@@ -362,8 +362,7 @@ fn master(now: Time) -> (Master, TaskId, JobId) {
             let config = ReplicateConfig::default().prefer("node-1");
             let start = PutStart { key: key.as_ref(), slice_lengths: &[64], config: &config };
             let grant = master.put_start(now, WRITER, &start).expect("there is room");
-            let (key, handle) = (key.as_ref(), grant.handle);
-            let end = PutEnd { key, handle, checksums: &[], prefixes: &[] };
+            let end = PutEnd::new(key.as_ref(), grant.handle);
             master.put_end(now, WRITER, &end).expect("the put is open");
         }
     }

@@ -2,6 +2,7 @@
 //! must say the same, in both directions. A file for each family of calls; what all of them
 //! need is here. `tests/cold_calls` has the calls whose messages are prost's.
 
+mod event_infos;
 mod exist;
 mod failures;
 mod leases;
@@ -187,6 +188,7 @@ fn single_key_requests_are_the_messages() {
         slice_checksums: vec![7],
         put_token: 9,
         prefix_checksums: vec![8],
+        event_info: None,
     };
     assert_eq!(proto::PutEndRequest::decode(&bytes[..]).unwrap(), message);
     let parsed = PutFinishRequest::parse(&bytes).unwrap();

@@ -5,16 +5,20 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{ME, connect, key, master, segment, serve};
 use mc_meta::{
-    ClientStatus, LateWrites, ListCursor, PutEnd, PutHandle, PutStart, RangeRead, ReplicaStatus,
-    ReplicateConfig, SegmentSpec, Slice, VerifiedSpan,
+    ClientStatus, Effect, EffectSink, LateWrites, ListCursor, Master, MasterConfig, PutEnd,
+    PutHandle, PutStart, RangeRead, ReplicaStatus, ReplicateConfig, SegmentSpec, Slice,
+    VerifiedSpan,
 };
 use mc_rpc::{MasterClient, PutRevokeItem, PutStartItem, RangedList, RpcError, ServerConfig};
 use mc_ticket::{PutToken, Rights, TicketKey};
-use mc_types::{Checksum, ClientId, Endpoint, ErrorCode, KeyRef, SegmentId};
+use mc_types::{
+    Checksum, ClientId, Endpoint, ErrorCode, KeyRef, SegmentId, Sequence, StoreEventInfo, Time,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -265,6 +269,53 @@ async fn batches_answer_item_by_item() {
     assert_eq!(removed.iter().filter(|removed| removed.is_ok()).count(), 2);
     assert_eq!(client.remove_all(true).await.unwrap(), 96);
     assert_eq!(client.batch_get_replica_list(&[]).await.unwrap(), []);
+    server.shutdown().await;
+}
+
+#[derive(Clone, Default)]
+struct StoredInfos(Arc<Mutex<Vec<Option<StoreEventInfo>>>>);
+
+impl EffectSink for StoredInfos {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
+        if let Effect::Stored { event_info, .. } = effect {
+            self.0.lock().unwrap().push(event_info.cloned());
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_end_of_a_put_carries_its_event_info() {
+    let told = StoredInfos::default();
+    let master = Master::new(MasterConfig::default(), 11).unwrap().with_sink(told.clone());
+    let server = serve(&Arc::new(master), ServerConfig::default()).await;
+    let client = connect(&server).await;
+    client.mount_segment(ME, &segment(1, 64 * MIB)).await.unwrap();
+    let infos: Vec<StoreEventInfo> = (0..4u32)
+        .map(|n| StoreEventInfo {
+            model_name: "modèle".into(),
+            block_size: n,
+            token_ids: vec![n; mc_types::MAX_TOKEN_IDS],
+            ..StoreEventInfo::default()
+        })
+        .collect();
+    let config = ReplicateConfig::default();
+    let start = |key| PutStart { key, slice_lengths: &[100], config: &config };
+    let end =
+        |key, handle, n: usize| PutEnd { event_info: infos.get(n), ..PutEnd::new(key, handle) };
+    let (a, b) = (key("a"), key("b"));
+    let grant = client.put_start(ME, &start(a)).await.unwrap();
+    client.put_end(ME, &end(a, grant.handle, 0)).await.unwrap();
+    let grant = client.put_start(ME, &start(b)).await.unwrap();
+    client.batch_put_end(ME, &[end(b, grant.handle, 1)]).await.unwrap()[0].as_ref().unwrap();
+    let grant = client.upsert_start(ME, &start(a)).await.unwrap();
+    client.upsert_end(ME, &end(a, grant.handle, 2)).await.unwrap();
+    let grants =
+        [client.upsert_start(ME, &start(a)).await, client.upsert_start(ME, &start(b)).await];
+    let [first, last] = grants.map(|grant| grant.unwrap().handle);
+    let ends = [end(a, first, 3), end(b, last, 4)];
+    assert_eq!(client.batch_upsert_end(ME, &ends).await.unwrap(), [Ok(()), Ok(())]);
+    let expected: Vec<_> = infos.into_iter().map(Some).chain([None]).collect();
+    assert_eq!(*told.0.lock().unwrap(), expected);
     server.shutdown().await;
 }
 

@@ -17,7 +17,8 @@ use mc_rpc::proto::{
     BatchExistKeyRequest, BatchExistKeyResponse, BatchGetReplicaListRequest,
     BatchGetReplicaListResponse, ExistKeyRequest, ExistKeyResponse, GetReplicaListRequest,
     GetReplicaListResponse, MountSegmentRequest, MountSegmentResponse, PutEndRequest,
-    PutEndResponse, PutStartRequest, PutStartResponse, RemoveRequest, RemoveResponse, VerifiedSpan,
+    PutEndResponse, PutStartRequest, PutStartResponse, RemoveRequest, RemoveResponse,
+    StoreEventInfo, VerifiedSpan,
 };
 use mc_rpc::{ServerConfig, ServerHandle};
 use mc_types::ErrorCode;
@@ -108,8 +109,14 @@ async fn an_object_lives_its_life() {
         generation: Some(grant.generation),
         slice_checksums: vec![0x1234_5678],
         put_token: grant.put_token,
-        prefix_checksums: vec![],
+        event_info: Some(StoreEventInfo { block_hash: "1".repeat(256), ..Default::default() }),
+        ..Default::default()
     };
+    let long = StoreEventInfo { block_hash: "1".repeat(257), ..Default::default() };
+    let long = PutEndRequest { event_info: Some(long), ..end.clone() };
+    let refused = call::<_, PutEndResponse>(&channel, "PutEnd", long).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("block_hash has length 257"), "{refused}");
     // The token of a put is told to who began it alone.
     let guess = PutEndRequest { put_token: grant.put_token ^ 1, ..end.clone() };
     let refused = call::<_, PutEndResponse>(&channel, "PutEnd", guess).await;

@@ -36,7 +36,8 @@ pub const SEND_TIME_LEN: usize = 8;
 pub const DEFAULT_MAX_PAYLOAD: u32 = 16 << 20;
 
 /// Smallest limit on payloads that either side may announce: room for any
-/// refusal and for any call on a single key.
+/// refusal and for any call on a single key, except the end of a put with the
+/// checksums of a gigabyte or with more than 10,000 token ids.
 pub const MIN_MAX_PAYLOAD: u32 = 64 << 10;
 
 /// The kind of a frame.

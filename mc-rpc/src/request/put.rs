@@ -7,7 +7,10 @@ use mc_meta::{
     PutHandle, PutStart, ReplicateConfig,
 };
 use mc_ticket::PutToken;
-use mc_types::{Checksum, ClientId, Generation, KeyRef, MediaType};
+use mc_types::{
+    Checksum, ClientId, Generation, InfoTooLong, KeyRef, MAX_BLOCK_HASH, MAX_MODEL_NAME,
+    MAX_TOKEN_IDS, MediaType, StoreEventInfo,
+};
 
 use super::{Items, client, key, missing_key, no_client, segment_name, write_key};
 use crate::refusal::Refusal;
@@ -320,6 +323,58 @@ fn write_checksums(out: &mut BytesMut, number: u32, checksums: &[Checksum]) {
     put_fixed32s(out, number, checksums.iter().map(|checksum| checksum.as_u32()));
 }
 
+/// Adds the fields of `message` to `info`; a message that comes in several parts is their sum.
+fn parse_event_info(message: &[u8], info: &mut StoreEventInfo) -> Result<(), Refusal> {
+    let mut fields = Fields::new(message);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => info.model_name = bounded_text(field, "model_name", MAX_MODEL_NAME)?.into(),
+            2 => info.block_size = field.u32()?,
+            3 => info.block_hash = bounded_text(field, "block_hash", MAX_BLOCK_HASH)?.into(),
+            4 => {
+                let hash = bounded_text(field, "parent_block_hash", MAX_BLOCK_HASH)?;
+                info.parent_block_hash = hash.into();
+            }
+            5 => {
+                let count = field.count_varints();
+                check_length("token_ids", info.token_ids.len() + count, MAX_TOKEN_IDS)?;
+                info.token_ids.reserve(count);
+                // As every protobuf reader does, takes the low 32 bits.
+                field.each_varint(|token| {
+                    info.token_ids.push(token as u32);
+                    Ok::<_, Refusal>(())
+                })?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn bounded_text<'a>(field: Field<'a>, name: &'static str, max: usize) -> Result<&'a str, Refusal> {
+    check_length(name, field.bytes()?.len(), max)?;
+    Ok(field.text()?)
+}
+
+fn check_length(field: &'static str, length: usize, max: usize) -> Result<(), Refusal> {
+    match length > max {
+        true => {
+            Err(Refusal::invalid(format!("event_info: {}", InfoTooLong { field, length, max })))
+        }
+        false => Ok(()),
+    }
+}
+
+fn write_event_info(out: &mut BytesMut, number: u32, info: &StoreEventInfo) {
+    put_message(out, number, |out| {
+        put_bytes(out, 1, info.model_name.as_bytes());
+        put_u64(out, 2, info.block_size.into());
+        put_bytes(out, 3, info.block_hash.as_bytes());
+        put_bytes(out, 4, info.parent_block_hash.as_bytes());
+        put_varints(out, 5, info.token_ids.iter().map(|token| u64::from(*token)));
+    });
+}
+
 /// A put's generation and token as they arrive. Both are required: without a token the
 /// handle is one that no put has.
 #[derive(Debug, Default)]
@@ -364,6 +419,7 @@ pub(crate) struct PutFinishRequest<'a> {
     pub(crate) checksums: Vec<Checksum>,
     pub(crate) prefixes: Vec<Checksum>,
     pub(crate) late: LateWrites,
+    pub(crate) event_info: Option<StoreEventInfo>,
 }
 
 impl<'a> PutFinishRequest<'a> {
@@ -371,6 +427,7 @@ impl<'a> PutFinishRequest<'a> {
         let (mut fields, mut found, mut who) = (Fields::new(payload), None, None);
         let (mut handle, mut late) = (HandleParts::default(), LateWrites::Impossible);
         let (mut checksums, mut prefixes) = (Vec::new(), Vec::new());
+        let mut event_info = None;
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => found = Some(key(field, "key")?),
@@ -380,16 +437,17 @@ impl<'a> PutFinishRequest<'a> {
                 5 => handle.token(field)?,
                 6 => parse_prefixes(field, &mut prefixes)?,
                 7 => late = late_writes(field)?,
+                8 => parse_event_info(field.bytes()?, event_info.get_or_insert_default())?,
                 _ => {}
             }
         }
         let (key, client) = (found.ok_or_else(missing_key)?, who.ok_or_else(no_client)?);
-        Ok(Self { client, key, handle: handle.finish()?, checksums, prefixes, late })
+        Ok(Self { client, key, handle: handle.finish()?, checksums, prefixes, late, event_info })
     }
 
     pub(crate) fn end(&self) -> PutEnd<'_> {
-        let Self { key, handle, ref checksums, ref prefixes, .. } = *self;
-        PutEnd { checksums, prefixes, ..PutEnd::new(key, handle) }
+        let Self { key, handle, ref checksums, ref prefixes, ref event_info, .. } = *self;
+        PutEnd { key, handle, checksums, prefixes, event_info: event_info.as_ref() }
     }
 
     pub(crate) fn write(out: &mut BytesMut, client: ClientId, end: &PutEnd<'_>) {
@@ -399,6 +457,9 @@ impl<'a> PutFinishRequest<'a> {
         write_checksums(out, 4, end.checksums);
         put_fixed64(out, 5, end.handle.token.as_u64());
         write_checksums(out, 6, end.prefixes);
+        if let Some(info) = end.event_info {
+            write_event_info(out, 8, info);
+        }
     }
 
     /// Writes a request that names a put, and whether it may still be written to.
@@ -444,17 +505,14 @@ impl<'a> BatchPutFinishRequest<'a> {
         for message in self.puts.messages() {
             checksums.clear();
             prefixes.clear();
-            let parsed = Self::parse_item(message, &mut checksums, &mut prefixes);
-            each(parsed.map(|(key, handle, late)| {
-                (
-                    PutEnd {
-                        checksums: &checksums,
-                        prefixes: &prefixes,
-                        ..PutEnd::new(key, handle)
-                    },
-                    late,
-                )
-            }));
+            match Self::parse_item(message, &mut checksums, &mut prefixes) {
+                Ok((key, handle, late, info)) => {
+                    let (checksums, prefixes) = (&checksums, &prefixes);
+                    let event_info = info.as_ref();
+                    each(Ok((PutEnd { key, handle, checksums, prefixes, event_info }, late)));
+                }
+                Err(refusal) => each(Err(refusal)),
+            }
         }
     }
 
@@ -462,8 +520,8 @@ impl<'a> BatchPutFinishRequest<'a> {
         message: &'m [u8],
         checksums: &mut Vec<Checksum>,
         prefixes: &mut Vec<Checksum>,
-    ) -> Result<(KeyRef<'m>, PutHandle, LateWrites), Refusal> {
-        let (mut fields, mut found) = (Fields::new(message), None);
+    ) -> Result<(KeyRef<'m>, PutHandle, LateWrites, Option<StoreEventInfo>), Refusal> {
+        let (mut fields, mut found, mut info) = (Fields::new(message), None, None);
         let (mut handle, mut late) = (HandleParts::default(), LateWrites::Impossible);
         while let Some(field) = fields.next()? {
             match field.number {
@@ -473,10 +531,11 @@ impl<'a> BatchPutFinishRequest<'a> {
                 4 => handle.token(field)?,
                 5 => parse_prefixes(field, prefixes)?,
                 6 => late = late_writes(field)?,
+                7 => parse_event_info(field.bytes()?, info.get_or_insert_default())?,
                 _ => {}
             }
         }
-        Ok((found.ok_or_else(missing_key)?, handle.finish()?, late))
+        Ok((found.ok_or_else(missing_key)?, handle.finish()?, late, info))
     }
 
     pub(crate) fn write<'k>(
@@ -492,6 +551,9 @@ impl<'a> BatchPutFinishRequest<'a> {
                 write_checksums(out, 3, put.checksums);
                 put_fixed64(out, 4, put.handle.token.as_u64());
                 write_checksums(out, 5, put.prefixes);
+                if let Some(info) = put.event_info {
+                    write_event_info(out, 7, info);
+                }
             });
         }
     }
