@@ -2,15 +2,17 @@
 #![allow(clippy::missing_panics_doc, reason = "a test that cannot set up fails")]
 
 mod doctest;
+mod stored_infos;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 use std::time::Duration;
 
-use mc_store::{ByteSize, Client, ClientBuilder, Master, MasterConfig};
+use mc_store::{ByteSize, Client, ClientBuilder, Master, MasterBuilder, MasterConfig};
 use tokio::runtime::Runtime;
 
 pub use doctest::{with_client, with_master};
+pub use stored_infos::StoredInfos;
 
 /// An address of this host with a free port.
 pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -45,7 +47,12 @@ impl Cluster {
 
     /// Starts a cluster as [`start`](Self::start) does, with these settings of the master.
     pub async fn start_with(config: MasterConfig, segments: &[ByteSize]) -> Self {
-        let master = Master::builder().config(config).seed(7).start();
+        Self::of(Master::builder().config(config), segments).await
+    }
+
+    /// Starts a cluster as [`start`](Self::start) does, with this master.
+    pub async fn of(master: MasterBuilder, segments: &[ByteSize]) -> Self {
+        let master = master.seed(7).start();
         let mut cluster = Self { master: master.await.expect("a master"), nodes: Vec::new() };
         for (number, &size) in segments.iter().enumerate() {
             let node = cluster.node().segment_name(format!("node-{number}")).segment_size(size);

@@ -57,7 +57,7 @@ use mc_rpc::blocking::in_place;
 use mc_rpc::{ClusterReport, ObjectDescription, Refusal, ReplicaDescription, ReplicaPage};
 use mc_transport::cuda::VramBuffer;
 use mc_transport::{Memory, MemorySlice};
-use mc_types::{ClientId, Endpoint, Generation, ObjectKey, SegmentId, TaskId};
+use mc_types::{ClientId, Endpoint, Generation, ObjectKey, SegmentId, StoreEventInfo, TaskId};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::client::{
@@ -458,6 +458,7 @@ impl Client {
                 range: Range<usize>,
                 stage: &mut VramStage,
                 config: &ReplicateConfig,
+                event_info: Option<Arc<StoreEventInfo>>,
             ) -> Result<PutOutcome, VramError>;
             fn batch_put(
                 &self,

@@ -5,7 +5,7 @@ use std::io;
 use mc_meta::ConfigError;
 use mc_rpc::{BindError, Refusal, RpcError};
 use mc_transport::{ConnectError, MemoryError, RegisterError, TransferError};
-use mc_types::{Endpoint, ErrorCode, KeyError};
+use mc_types::{Endpoint, ErrorCode, InfoTooLong, KeyError};
 use thiserror::Error;
 
 /// Why bytes did not move to or from a peer.
@@ -83,6 +83,9 @@ pub enum PutError {
     /// The key is not one.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The event info is too long; the code is [`InvalidParams`](ErrorCode::InvalidParams).
+    #[error(transparent)]
+    EventInfo(#[from] InfoTooLong),
     /// The master refused, after whatever waiting its cause allows.
     #[error(transparent)]
     Refused(Refusal),
@@ -111,6 +114,7 @@ impl PutError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Key(_) => ErrorCode::InvalidKey,
+            Self::EventInfo(_) => ErrorCode::InvalidParams,
             Self::Closed => Unusable::CLOSED,
             Self::PureServer => Unusable::PURE_SERVER,
             Self::Refused(refusal) => refusal.code,
@@ -123,7 +127,7 @@ impl PutError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Key(_) | Self::Closed | Self::PureServer => false,
+            Self::Key(_) | Self::EventInfo(_) | Self::Closed | Self::PureServer => false,
             Self::Refused(refusal) => refusal.is_retryable(),
             Self::Rpc(error) => error.is_retryable(),
             Self::Peer(_) => true,

@@ -40,8 +40,8 @@ pub use mc_transport::{
     StagedMemory, Staging,
 };
 pub use mc_types::{
-    ByteSize, ClientId, ErrorCode, Generation, KeyError, MAX_KEY_LEN, MediaType, ObjectKey,
-    SegmentId, TaskId,
+    ByteSize, ClientId, ErrorCode, Generation, InfoTooLong, KeyError, MAX_KEY_LEN, MediaType,
+    ObjectKey, SegmentId, StoreEventInfo, TaskId,
 };
 pub use object_store::{
     MemoryStore, ObjectStore, ReplicaTransfer, ReplicatedStore, StoreError, StoreFailure,

@@ -132,7 +132,7 @@ async fn slices_are_gathered_scattered_and_verified_one_by_one() {
         own.slice(0, 1).unwrap().into(),
         own.slice(1, 5_999).unwrap().into(),
     ];
-    let put = Put { key: "sliced", slices };
+    let put = Put::of_slices("sliced", slices);
     let outcome = app.batch_put(vec![put], &ReplicateConfig::default()).await.pop().unwrap();
     assert_eq!(outcome.unwrap(), PutOutcome::Stored);
     let described = app.describe("sliced").await.unwrap();

@@ -37,7 +37,7 @@ async fn ranges_are_exact_for_any_slices() {
     let value = content("ranges", 10_000);
     let cuts = [0, 1, 1, 4000, 4096, 9999, 10_000];
     let slices = cuts.windows(2).map(|cut| Source::from(value.slice(cut[0]..cut[1]))).collect();
-    shared.batch_put(vec![Put { key: "ranges", slices }], &config()).await.remove(0).unwrap();
+    shared.batch_put(vec![Put::of_slices("ranges", slices)], &config()).await.remove(0).unwrap();
     shared.put("one", value.clone()).await.unwrap();
 
     let marks = [0, 1, 2, 3999, 4000, 4001, 4096, 5000, 9998, 9999, 10_000];

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mc_cluster_testkit::Cluster;
+use mc_cluster_testkit::{Cluster, StoredInfos};
 use mc_rpc::Method;
-use mc_store::{ByteSize, Client, ClientBuilder, Put, PutOutcome, ReplicateConfig};
+use mc_store::{
+    ByteSize, Client, ClientBuilder, Master, Put, PutOutcome, ReplicateConfig, StoreEventInfo,
+};
 use mc_testkit::{eventually, eventually_async};
 use mc_types::{ClientId, KeyRef};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -113,16 +115,19 @@ struct LossyCluster {
     /// The writer's way to the master.
     through: SocketAddr,
     losses: Arc<Losses>,
+    stored: StoredInfos,
 }
 
 impl LossyCluster {
     async fn start() -> Self {
-        let cluster = Cluster::start(&[ByteSize::mib(32)]).await;
+        let stored = StoredInfos::default();
+        let master = Master::builder().sink(stored.clone());
+        let cluster = Cluster::of(master, &[ByteSize::mib(32)]).await;
         let (address, other) = (cluster.master.local_addr(), cluster.app().await);
         let losses = Arc::new(Losses::default());
         let through = proxy(address, Arc::clone(&losses)).await;
         let writer = client(through).connect().await.unwrap();
-        Self { _cluster: cluster, other, writer, through, losses }
+        Self { _cluster: cluster, other, writer, through, losses, stored }
     }
 
     /// Ends the losses.
@@ -152,8 +157,11 @@ async fn a_put_of_which_one_answer_is_lost_is_stored() {
         {
             losses.store(1, Ordering::SeqCst);
             let key = format!("{name}-{part}");
-            let outcome = cluster.writer.put(&key, "first").await;
-            assert_eq!(outcome.expect(&key), PutOutcome::Stored);
+            let info = StoreEventInfo { model_name: key.clone(), ..StoreEventInfo::default() };
+            let put = Put::new(&key, Bytes::from("first")).with_event_info(info.clone());
+            let outcome = cluster.writer.batch_put(vec![put], &ReplicateConfig::default()).await;
+            assert_eq!(*outcome[0].as_ref().expect(&key), PutOutcome::Stored);
+            assert_eq!(cluster.stored.take(), [(key.clone(), Some(info))]);
             assert_eq!(losses.load(Ordering::SeqCst), 0, "it was lost");
             assert_eq!(cluster.other.get(&key).await.unwrap(), "first");
         }

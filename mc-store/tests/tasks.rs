@@ -64,7 +64,7 @@ async fn a_copy_survives_what_it_was_copied_from() {
     let whole = content("long", 5_000_003);
     let pieces = [&whole[..1], &whole[1..70_000], &whole[70_000..]];
     let slices = pieces.map(|piece| Source::Bytes(Bytes::copy_from_slice(piece))).to_vec();
-    let puts = vec![Put { key: "long", slices }, Put::new("short", Bytes::from_static(b"x"))];
+    let puts = vec![Put::of_slices("long", slices), Put::new("short", Bytes::from_static(b"x"))];
     for outcome in app.batch_put(puts, &at("node-0")).await {
         assert_eq!(outcome.unwrap(), PutOutcome::Stored);
     }

@@ -169,7 +169,7 @@ async fn ranges_of_what_clients_put_are_exact_and_leave_the_rest_of_the_target_a
     let value = content("put", 5 * BLOCK + 123);
     let cuts = [0, 100_000, 100_001, 300_000, value.len()];
     let slices = cuts.windows(2).map(|cut| Source::from(value.slice(cut[0]..cut[1]))).collect();
-    let put = Put { key: "put", slices };
+    let put = Put::of_slices("put", slices);
     readers[1].batch_put(vec![put], &ReplicateConfig::default()).await.remove(0).unwrap();
     // More ranges of one key than the master answers at a time, in one call.
     let ranges: Vec<(usize, usize)> = (0..1500)

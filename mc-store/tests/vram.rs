@@ -37,7 +37,8 @@ async fn values_travel_between_peers_and_a_gpu() {
     from.write(0, &host.whole()).unwrap();
 
     let (mut stage, config) = (VramStage::new(&device, len).unwrap(), ReplicateConfig::default());
-    let stored = node.put_from_vram("block", &from, 0..len, &mut stage, &config).await.unwrap();
+    let stored =
+        node.put_from_vram("block", &from, 0..len, &mut stage, &config, None).await.unwrap();
     assert_eq!(stored, PutOutcome::Stored);
     assert_eq!(node.get("block").await.unwrap(), value);
     let got = node.get_into_vram("block", &into, 10, &mut stage).await.unwrap();
@@ -49,9 +50,10 @@ async fn values_travel_between_peers_and_a_gpu() {
     let missing = node.get_into_vram("missing", &into, 0, &mut stage).await.unwrap_err();
     assert_eq!(missing.code(), ErrorCode::ObjectNotFound);
     let mut short = VramStage::new(&device, 16).unwrap();
-    let refused = node.put_from_vram("long", &from, 0..17, &mut short, &config).await.unwrap_err();
+    let refused =
+        node.put_from_vram("long", &from, 0..17, &mut short, &config, None).await.unwrap_err();
     assert!(matches!(refused, VramError::TooLong { len: 17, room: 16 }), "{refused}");
-    node.put_from_vram("short", &from, 1..17, &mut short, &config).await.unwrap();
+    node.put_from_vram("short", &from, 1..17, &mut short, &config, None).await.unwrap();
     assert_eq!(node.get("short").await.unwrap(), value[1..17]);
 
     node.shutdown().await;

@@ -1,10 +1,12 @@
 //! Puts and upserts: objects under keys that have none yet, or whatever their keys have.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use mc_meta::ReplicateConfig;
 use mc_transport::{MemorySlice, Source};
+use mc_types::{InfoTooLong, StoreEventInfo};
 
 use super::{Client, ClientOperation};
 use crate::error::PutError;
@@ -38,12 +40,45 @@ pub struct Put<'a> {
     pub key: &'a str,
     /// Its bytes. They are sent from where they are, without a copy.
     pub slices: Vec<Source>,
+    /// Goes into the event that reports the object as stored.
+    pub event_info: Option<Arc<StoreEventInfo>>,
 }
 
 impl<'a> Put<'a> {
     /// An object of one slice.
     pub fn new(key: &'a str, value: impl Into<Source>) -> Self {
-        Self { key, slices: vec![value.into()] }
+        Self::of_slices(key, vec![value.into()])
+    }
+
+    /// An object of several slices.
+    pub fn of_slices(key: &'a str, slices: Vec<Source>) -> Self {
+        Self { key, slices, event_info: None }
+    }
+
+    /// Describes the object to the subscribers of events. Puts of several keys may share one
+    /// description.
+    ///
+    /// ```
+    /// # mc_cluster_testkit::with_client(|client| async move {
+    /// use bytes::Bytes;
+    /// use mc_store::{Put, ReplicateConfig, StoreEventInfo};
+    /// let mut info = StoreEventInfo::default();
+    /// info.model_name = "llama".into();
+    /// info.block_size = 2;
+    /// info.token_ids = vec![15_496, 995];
+    /// let put = Put::new("block", Bytes::from("keys and values")).with_event_info(info);
+    /// client.batch_put(vec![put], &ReplicateConfig::default()).await.remove(0)?;
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn with_event_info(mut self, info: impl Into<Arc<StoreEventInfo>>) -> Self {
+        self.event_info = Some(info.into());
+        self
+    }
+
+    /// Checks the lengths of the event info.
+    pub(crate) fn check_info(&self) -> Result<(), InfoTooLong> {
+        self.event_info.as_ref().map_or(Ok(()), |info| info.check())
     }
 }
 
@@ -133,7 +168,7 @@ impl Client {
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, PutError> {
         let slices = parts.into_iter().map(Source::from).collect();
-        self.store_one(Put { key, slices }, config, PutMode::Put).await
+        self.store_one(Put::of_slices(key, slices), config, PutMode::Put).await
     }
 
     /// [`ObjectStore::batch_store`](crate::ObjectStore::batch_store) in [`PutMode::Put`].

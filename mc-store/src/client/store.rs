@@ -8,7 +8,7 @@ use std::time::Duration;
 use mc_meta::{LateWrites, MAX_NAMED_SEGMENTS, PutEnd, PutHandle, ReplicateConfig};
 use mc_rpc::{PutGrant, PutRevokeItem, PutStartItem, Refusal, ReplicaLocation, RpcError};
 use mc_transport::{BootTime, CHECKPOINT, Operation, RemoteSpan, SliceSums, Source, Transferred};
-use mc_types::{Checksum, ErrorCode, ObjectKey};
+use mc_types::{Checksum, ErrorCode, ObjectKey, StoreEventInfo};
 use tokio::time::Instant;
 
 use super::core::Core;
@@ -30,6 +30,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// first objects of a batch that exceeds the pool can make room for its last.
 const CHUNK: usize = 1024;
 
+/// Bytes of the ends of puts in one call, unless a single end has more: a master accepts at least
+/// four times as many in its default settings.
+const MAX_END_BYTES: usize = 4 << 20;
+
 impl Client {
     pub(super) async fn store(
         &self,
@@ -45,12 +49,12 @@ impl Client {
         let mut outcomes = Vec::with_capacity(puts.len());
         let mut items = Vec::with_capacity(puts.len());
         for put in puts {
-            match ObjectKey::new(put.key) {
-                Ok(key) => {
-                    items.push(Item::new(key, put.slices));
+            match Item::new(put) {
+                Ok(item) => {
+                    items.push(item);
                     outcomes.push(None);
                 }
-                Err(error) => outcomes.push(Some(PutError::Key(error))),
+                Err(error) => outcomes.push(Some(error)),
             }
         }
         let (core, config) = (Arc::clone(&self.core), config.clone());
@@ -61,12 +65,12 @@ impl Client {
             items
         });
         let items = work.await;
-        let bad_keys = outcomes.iter().flatten().map(|error| Err(error.code()));
-        timed.ended(items.iter().map(Item::tally).chain(bad_keys));
+        let invalid = outcomes.iter().flatten().map(|error| Err(error.code()));
+        timed.ended(items.iter().map(Item::tally).chain(invalid));
         let done = "only work that was abandoned leaves an object without an outcome";
         let mut stored = items.into_iter().map(|item| item.outcome.expect(done));
-        let one_each = "every put with a key is an item";
-        let outcome = |bad_key: Option<PutError>| match bad_key {
+        let one_each = "every valid put is an item";
+        let outcome = |invalid: Option<PutError>| match invalid {
             Some(error) => Err(error),
             None => stored.next().expect(one_each),
         };
@@ -79,6 +83,7 @@ struct Item {
     key: ObjectKey,
     slices: Vec<Source>,
     lengths: Vec<u64>,
+    event_info: Option<Arc<StoreEventInfo>>,
     /// The slices' checksums and prefixes, once they are known.
     sums: Option<Sums>,
     outcome: Option<Result<PutOutcome, PutError>>,
@@ -88,12 +93,23 @@ struct Item {
 }
 
 impl Item {
-    fn new(key: ObjectKey, mut slices: Vec<Source>) -> Self {
+    /// # Errors
+    /// [`PutError::Key`], [`PutError::EventInfo`].
+    fn new(put: Put<'_>) -> Result<Self, PutError> {
+        put.check_info()?;
+        let Put { key, mut slices, event_info } = put;
         // An object has none; a caller's parts may happen to be empty.
         slices.retain(|slice| !slice.is_empty());
-        let lengths = slices.iter().map(|slice| slice.len() as u64).collect();
-        let (sums, outcome) = (None, None);
-        Self { key, slices, lengths, sums, outcome, placements: 0, was_refused: false }
+        Ok(Self {
+            key: ObjectKey::new(key)?,
+            lengths: slices.iter().map(|slice| slice.len() as u64).collect(),
+            slices,
+            event_info,
+            sums: None,
+            outcome: None,
+            placements: 0,
+            was_refused: false,
+        })
     }
 
     /// The bytes that were stored, or why none were, for the metrics.
@@ -120,7 +136,8 @@ impl Item {
     fn end(&self, handle: PutHandle) -> PutEnd<'_> {
         let sums = self.sums.as_ref().expect("what was written is added up");
         let (checksums, prefixes) = sums.as_slices();
-        PutEnd { checksums, prefixes, ..PutEnd::new(self.key.as_ref(), handle) }
+        let event_info = self.event_info.as_deref();
+        PutEnd { key: self.key.as_ref(), handle, checksums, prefixes, event_info }
     }
 
     /// Writes a replica; of the first the checksums are taken on the way.
@@ -306,28 +323,33 @@ impl Core {
     /// Makes written items readable and gives the others up, to be placed anew if
     /// they have not been too often.
     async fn finish(self: &Arc<Self>, items: &mut [Item], written: Vec<Written>, mode: Mode) {
-        let whole = || written.iter().filter(|written| written.outcome.is_ok());
-        let ends: Vec<PutEnd<'_>> =
-            whole().map(|written| items[written.at].end(written.handle)).collect();
-        let ended = if ends.is_empty() { Ok(Vec::new()) } else { self.end(&ends, mode).await };
-        match ended {
-            Ok(answers) => {
-                for (&Written { at, .. }, answer) in whole().zip(answers) {
-                    let outcome = answer.map(|()| PutOutcome::Stored).map_err(PutError::Refused);
-                    items[at].outcome = Some(outcome);
+        let is_whole = |written: &Written| written.outcome.is_ok();
+        let (whole, broken): (Vec<_>, Vec<_>) = written.into_iter().partition(is_whole);
+        let mut rest = &whole[..];
+        while !rest.is_empty() {
+            let ends: Vec<PutEnd<'_>> =
+                rest.iter().map(|written| items[written.at].end(written.handle)).collect();
+            let ends = first_call(&ends);
+            let (part, later) = rest.split_at(ends.len());
+            match self.end(ends, mode).await {
+                Ok(answers) => {
+                    for (&Written { at, .. }, answer) in part.iter().zip(answers) {
+                        let answer = answer.map_err(PutError::Refused);
+                        items[at].outcome = Some(answer.map(|()| PutOutcome::Stored));
+                    }
+                }
+                Err(error) => {
+                    let mut unsettled = Vec::with_capacity(part.len());
+                    for &Written { at, handle, until, .. } in part {
+                        let key = items[at].key.clone();
+                        unsettled.push(Unsettled { key, handle, until });
+                        items[at].outcome = Some(Err(error.clone().into()));
+                    }
+                    self.settle(unsettled, mode);
                 }
             }
-            Err(error) => {
-                let mut unsettled = Vec::with_capacity(ends.len());
-                for &Written { at, handle, until, .. } in whole() {
-                    let key = items[at].key.clone();
-                    unsettled.push(Unsettled { key, handle, until });
-                    items[at].outcome = Some(Err(error.clone().into()));
-                }
-                self.settle(unsettled, mode);
-            }
+            rest = later;
         }
-        let broken = written.into_iter().filter(|written| written.outcome.is_err()).collect();
         self.give_up(items, broken, mode).await;
     }
 
@@ -388,6 +410,26 @@ impl Core {
             Mode::Upsert => self.master.batch_upsert_revoke(self.id, revokes).await,
         }
     }
+}
+
+/// The first of `ends` that go into one call, at least one.
+fn first_call<'e, 'a>(ends: &'e [PutEnd<'a>]) -> &'e [PutEnd<'a>] {
+    /// More bytes than a number of 32 bits has.
+    const TOKEN: usize = 5;
+    /// More bytes than the fields of fixed length have, with the heads of the others.
+    const FIXED: usize = 128;
+    let mut bytes = 0;
+    let fits = |end: &&PutEnd<'_>| {
+        let sums = 4 * (end.checksums.len() + end.prefixes.len());
+        let info = end.event_info.map_or(0, |info| {
+            let hashes = info.block_hash.len() + info.parent_block_hash.len();
+            info.model_name.len() + hashes + TOKEN * info.token_ids.len()
+        });
+        bytes += FIXED + end.key.as_str().len() + sums + info;
+        bytes <= MAX_END_BYTES
+    };
+    let count = ends.iter().take_while(fits).count().max(1);
+    &ends[..count.min(ends.len())]
 }
 
 /// An item that has space, until that time.

@@ -1,12 +1,13 @@
 //! Values in a GPU's memory, put and got through pinned memory of the host.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use mc_transport::cuda::{CudaDevice, CudaError, VramBuffer};
 use mc_transport::{Memory, MemorySlice};
-use mc_types::ErrorCode;
+use mc_types::{ErrorCode, StoreEventInfo};
 
-use super::{Client, PutOutcome};
+use super::{Client, Put, PutMode, PutOutcome};
 use crate::ReplicateConfig;
 use crate::environment::Environment;
 use crate::error::{GetError, PutError};
@@ -82,7 +83,8 @@ impl VramError {
 impl Client {
     /// Stores a range of a GPU's memory as the value of `key`, as [`put_from`](Self::put_from)
     /// stores memory of the host. It is copied to `stage` first, and must not change until this
-    /// is done; work of the GPU that writes it must have been waited for.
+    /// is done; work of the GPU that writes it must have been waited for. `event_info` is that of a
+    /// [`Put`].
     ///
     /// ```
     /// # mc_cluster_testkit::with_client(|client| async move {
@@ -93,7 +95,7 @@ impl Client {
     /// };
     /// let (block, mut stage) = (device.allocate(4096)?, VramStage::new(&device, 4096)?);
     /// let config = ReplicateConfig::default();
-    /// client.put_from_vram("block", &block, 0..4096, &mut stage, &config).await?;
+    /// client.put_from_vram("block", &block, 0..4096, &mut stage, &config, None).await?;
     /// assert_eq!(client.get_into_vram("block", &block, 0, &mut stage).await?, 4096);
     /// # Ok(()) });
     /// ```
@@ -107,11 +109,15 @@ impl Client {
         range: Range<usize>,
         stage: &mut VramStage,
         config: &ReplicateConfig,
+        event_info: Option<Arc<StoreEventInfo>>,
     ) -> Result<PutOutcome, VramError> {
         let memory = stage.take(self.environment()).await?;
         let staged = stage.part(&memory, range.len());
         let outcome = match staged {
-            Ok(staged) => self.put_staged(key, source, range.start, staged, config).await,
+            Ok(staged) => {
+                let put = Put { event_info, ..Put::new(key, staged.clone()) };
+                self.put_staged(put, source, range.start, staged, config).await
+            }
             Err(error) => Err(error),
         };
         stage.memory = Some(memory);
@@ -124,15 +130,16 @@ impl Client {
 
     async fn put_staged(
         &self,
-        key: &str,
+        put: Put<'_>,
         source: &VramBuffer,
         at: usize,
         staged: MemorySlice,
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, VramError> {
-        let (vram, into) = (source.clone(), staged.clone());
-        blocking(self.environment(), move || vram.read(at, &into)).await?;
-        Ok(self.put_from(key, &staged, config).await?)
+        put.check_info().map_err(PutError::EventInfo)?;
+        let vram = source.clone();
+        blocking(self.environment(), move || vram.read(at, &staged)).await?;
+        Ok(self.store_one(put, config, PutMode::Put).await?)
     }
 
     /// Reads the value of `key` into a GPU's memory, from `at` on, and returns how many bytes it

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mc_meta::MAX_REPLICAS;
-use mc_types::{ErrorCode, MAX_KEY_LEN};
+use mc_types::{ErrorCode, MAX_KEY_LEN, MAX_TOKEN_IDS, StoreEventInfo};
 
 use super::{Subject, batch, content, put};
 use crate::{Put, PutMode, PutOutcome, ReplicateConfig, StoreError};
@@ -49,7 +49,7 @@ pub(super) async fn memory_is_put_from_where_it_is(store: Subject) {
     memory.whole().copy_from(0, &[0; 10_000]).expect("it is as long");
     assert_eq!(store.get("key").await.expect("it is stored"), value[100..9100]);
     let both = vec![part.into(), Bytes::from_static(b"tail").into()];
-    let outcomes = batch(&*store, vec![Put { key: "both", slices: both }], PutMode::Put).await;
+    let outcomes = batch(&*store, vec![Put::of_slices("both", both)], PutMode::Put).await;
     assert!(matches!(outcomes[..], [Ok(PutOutcome::Stored)]), "{outcomes:?}");
     assert_eq!(store.get("both").await.expect("it is stored")[9000..], b"tail"[..]);
 }
@@ -99,6 +99,15 @@ pub(super) async fn what_is_no_object_is_refused(store: Subject) {
     let many = ReplicateConfig::default().replicas(MAX_REPLICAS as u32 + 1);
     let error = store.put_with("k", "value".into(), &many).await.expect_err("too many replicas");
     assert_eq!(error.code(), ErrorCode::InvalidParams, "{error}");
+    let info = |tokens| StoreEventInfo { token_ids: vec![0; tokens], ..StoreEventInfo::default() };
+    let put = |key, tokens| Put::new(key, Bytes::from("value")).with_event_info(info(tokens));
+    let puts = vec![put("k", MAX_TOKEN_IDS + 1), put("l", MAX_TOKEN_IDS)];
+    let mut outcomes = batch(&*store, puts, PutMode::Put).await;
+    outcomes.remove(1).expect("its info is as long as it may be");
+    let error = outcomes.remove(0).expect_err("too many tokens");
+    let StoreError::EventInfo(too_long) = &error else { panic!("{error}") };
+    assert_eq!((too_long.field, too_long.max), ("token_ids", MAX_TOKEN_IDS));
+    assert_eq!(error.code(), ErrorCode::InvalidParams);
     assert_eq!(store.batch_exist(&["empty", "k"]).await.expect("an answer"), [false, false]);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mc_rpc::{Refusal, RpcError};
 use mc_transport::Memory;
-use mc_types::{ErrorCode, KeyError};
+use mc_types::{ErrorCode, InfoTooLong, KeyError};
 use thiserror::Error;
 
 use crate::error::{CallError, GetError, PutError};
@@ -18,6 +18,10 @@ pub enum StoreError {
     /// The key is invalid.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The event info of a put is too long; the code is
+    /// [`InvalidParams`](ErrorCode::InvalidParams).
+    #[error(transparent)]
+    EventInfo(#[from] InfoTooLong),
     /// No object has this key.
     #[error("no such object")]
     NotFound,
@@ -88,7 +92,7 @@ impl StoreError {
         match self {
             Self::Key(_) => ErrorCode::InvalidKey,
             Self::NotFound => ErrorCode::ObjectNotFound,
-            Self::BufferTooSmall { .. } => ErrorCode::InvalidParams,
+            Self::EventInfo(_) | Self::BufferTooSmall { .. } => ErrorCode::InvalidParams,
             Self::Replaced => ErrorCode::LeaseExpired,
             Self::Closed => ErrorCode::UnavailableInCurrentStatus,
             Self::Failed(failure) => failure.code,
@@ -115,6 +119,7 @@ impl From<PutError> for StoreError {
     fn from(error: PutError) -> Self {
         match error {
             PutError::Key(error) => error.into(),
+            PutError::EventInfo(error) => error.into(),
             PutError::Refused(refusal) => refusal.into(),
             PutError::Closed => Self::Closed,
             error => Self::failed(error.code(), error.is_retryable(), error),

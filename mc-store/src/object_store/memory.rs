@@ -22,7 +22,7 @@ use crate::error::GetError;
 ///
 /// Values are immutable, calls are atomic, and errors are those of a cluster. It keeps every object
 /// until it is removed: nothing is evicted, nothing has a lease, and what a [`ReplicateConfig`]
-/// says about places and pins changes nothing. Clones share one store.
+/// says about places and pins changes nothing. It publishes no events. Clones share one store.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -136,6 +136,7 @@ impl ObjectStore for MemoryStore {
         let mut objects = self.objects.lock();
         let store = |put: Put<'_>| {
             let key = ObjectKey::new(put.key)?;
+            put.check_info()?;
             Ok(objects.store(key, value(put.slices, config)?, mode))
         };
         puts.into_iter().map(store).collect()

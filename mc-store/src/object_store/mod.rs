@@ -138,7 +138,7 @@ pub trait ObjectStore: Send + Sync {
         config: &ReplicateConfig,
     ) -> Result<PutOutcome, StoreError> {
         let slices = parts.into_iter().map(Source::from).collect();
-        self.store(Put { key, slices }, config, PutMode::Put).await
+        self.store(Put::of_slices(key, slices), config, PutMode::Put).await
     }
 
     /// Stores `value` under `key`, in one replica, whether the key has a value or not. A reader
