@@ -12,14 +12,14 @@ use std::marker::PhantomData;
 use mc_meta::{MAX_NAMED_SEGMENTS, ReplicateConfig};
 use mc_rpc::Refusal;
 use mc_transport::shm::unix::{Label, Nonce, Proof};
-use mc_types::{ErrorCode, MediaType, ObjectKey};
+use mc_types::{ErrorCode, MAX_TOKEN_IDS, MediaType, ObjectKey, StoreEventInfo};
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::described::{Described, Reported};
 
 /// The version of the protocol; both sides must have the same.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 4;
 
 /// What a hello begins with.
 pub(super) const MAGIC: [u8; 8] = *b"MCDUMMY\0";
@@ -43,6 +43,9 @@ pub(super) const MAX_PIECES: usize = 1024;
 
 /// Most pieces of memory that one call names.
 pub(super) const MAX_PIECES_OF_CALL: usize = 4096;
+
+/// Bytes of event infos in one call, unless a single one has more.
+pub(super) const INFO_BYTES_OF_CALL: usize = 512 << 10;
 
 /// Most bytes of a failure's text that travel.
 const MAX_MESSAGE: usize = 512;
@@ -184,7 +187,7 @@ impl Call<'_> {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PutCall<'a> {
     #[serde(deserialize_with = "at_most::<_, _, MAX_OBJECTS>")]
-    pub(super) puts: Vec<Object<'a>>,
+    pub(super) puts: Vec<NewObject<'a>>,
     pub(super) config: Config<'a>,
     /// Whether values that are there are replaced.
     pub(super) upsert: bool,
@@ -212,6 +215,61 @@ pub(super) struct Object<'a> {
     pub(super) key: Cow<'a, str>,
     #[serde(deserialize_with = "at_most::<_, _, MAX_PIECES>")]
     pub(super) pieces: Vec<Span>,
+}
+
+/// An object to store.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct NewObject<'a> {
+    pub(super) object: Object<'a>,
+    pub(super) event_info: Option<EventInfo<'a>>,
+}
+
+/// A [`StoreEventInfo`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct EventInfo<'a> {
+    model_name: Cow<'a, str>,
+    block_size: u32,
+    block_hash: Cow<'a, str>,
+    parent_block_hash: Cow<'a, str>,
+    #[serde(deserialize_with = "token_ids")]
+    token_ids: Cow<'a, [u32]>,
+}
+
+fn token_ids<'de, 'a, D: Deserializer<'de>>(tokens: D) -> Result<Cow<'a, [u32]>, D::Error> {
+    at_most::<_, _, MAX_TOKEN_IDS>(tokens).map(Cow::Owned)
+}
+
+impl EventInfo<'_> {
+    /// At least the bytes of its encoding.
+    pub(super) fn max_len(&self) -> usize {
+        let names = [&self.model_name, &self.block_hash, &self.parent_block_hash];
+        let names: usize = names.map(|name| name.len()).iter().sum();
+        names + 5 * self.token_ids.len() + 32
+    }
+}
+
+impl<'a> From<&'a StoreEventInfo> for EventInfo<'a> {
+    fn from(info: &'a StoreEventInfo) -> Self {
+        Self {
+            model_name: Cow::Borrowed(&info.model_name),
+            block_size: info.block_size,
+            block_hash: Cow::Borrowed(&info.block_hash),
+            parent_block_hash: Cow::Borrowed(&info.parent_block_hash),
+            token_ids: Cow::Borrowed(&info.token_ids),
+        }
+    }
+}
+
+impl From<EventInfo<'_>> for StoreEventInfo {
+    fn from(info: EventInfo<'_>) -> Self {
+        Self {
+            model_name: info.model_name.into_owned(),
+            block_size: info.block_size,
+            block_hash: info.block_hash.into_owned(),
+            parent_block_hash: info.parent_block_hash.into_owned(),
+            token_ids: info.token_ids.into_owned(),
+        }
+    }
 }
 
 /// An object to read, or the bytes of it from the first number to the second.
@@ -454,9 +512,16 @@ mod tests {
     fn the_longest_batch_fits_in_a_frame() {
         let key = "k".repeat(mc_types::MAX_KEY_LEN);
         let worst = Span { memory: u32::MAX, offset: u64::MAX, len: u64::MAX };
-        let object = |_| Object {
-            key: Cow::Borrowed(&*key),
-            pieces: vec![worst; MAX_PIECES_OF_CALL / MAX_OBJECTS],
+        let info = StoreEventInfo {
+            token_ids: vec![u32::MAX; INFO_BYTES_OF_CALL / MAX_OBJECTS / 5],
+            ..StoreEventInfo::default()
+        };
+        let object = |_| NewObject {
+            object: Object {
+                key: Cow::Borrowed(&*key),
+                pieces: vec![worst; MAX_PIECES_OF_CALL / MAX_OBJECTS],
+            },
+            event_info: Some((&info).into()),
         };
         let config = ReplicateConfig::default();
         let puts = (0..MAX_OBJECTS).map(object).collect();
@@ -468,6 +533,27 @@ mod tests {
         let keys = vec![Cow::Owned("k".repeat(MAX_FRAME / 1000)); MAX_OBJECTS];
         let request = Request { id: 0, call: Call::Exist(Keys(keys)) };
         assert!(encode(&request).is_err());
+    }
+
+    #[test]
+    fn event_infos_have_limits() {
+        let longest = |text: &str, tokens| StoreEventInfo {
+            model_name: text.into(),
+            block_size: u32::MAX,
+            block_hash: text.into(),
+            parent_block_hash: text.into(),
+            token_ids: vec![u32::MAX; tokens],
+        };
+        let text = "ü".repeat(mc_types::MAX_MODEL_NAME / 2);
+        for info in [longest(&text, MAX_TOKEN_IDS), StoreEventInfo::default()] {
+            let wire = EventInfo::from(&info);
+            let bytes = encode(&wire).unwrap();
+            assert!(bytes.len() <= wire.max_len());
+            let read: EventInfo<'_> = decode(&bytes[4..]).unwrap();
+            assert_eq!(StoreEventInfo::from(read), info);
+        }
+        let bytes = encode(&EventInfo::from(&longest("", MAX_TOKEN_IDS + 1))).unwrap();
+        assert!(decode::<EventInfo<'_>>(&bytes[4..]).is_none());
     }
 
     #[test]

@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use mc_meta::ReplicateConfig;
 use mc_store::{Put, PutMode, PutOutcome, StoreError};
 use mc_transport::{Memory, Source};
-use mc_types::KeyRef;
+use mc_types::{KeyRef, StoreEventInfo};
 use tokio::time::Instant;
 
 use super::shared::Shared;
 use crate::error::DummyError;
 use crate::wire::{
-    Call, MAX_OBJECTS, MAX_PIECES, MAX_PIECES_OF_CALL, Object, Outcome, PutCall, Reply,
+    Call, EventInfo, INFO_BYTES_OF_CALL, MAX_OBJECTS, MAX_PIECES, MAX_PIECES_OF_CALL, NewObject,
+    Object, Outcome, PutCall, Reply,
 };
 
 impl Shared {
@@ -42,9 +43,10 @@ type Outcomes = [Option<Result<PutOutcome, StoreError>>];
 #[derive(Default)]
 struct Chunk<'a> {
     places: Vec<usize>,
-    objects: Vec<Object<'a>>,
+    objects: Vec<NewObject<'a>>,
     held: Vec<Memory>,
     pieces: usize,
+    info_bytes: usize,
 }
 
 impl Shared {
@@ -52,20 +54,23 @@ impl Shared {
     /// room for, at least one.
     async fn gather<'a>(
         &self,
-        puts: &[Put<'a>],
+        puts: &'a [Put<'_>],
         next: &mut usize,
         deadline: Instant,
         outcomes: &mut Outcomes,
     ) -> Chunk<'a> {
         let mut chunk = Chunk::default();
         while let Some(put) = puts.get(*next) {
+            let info = put.event_info.as_deref();
+            let info_bytes = info.map_or(0, |info| EventInfo::from(info).max_len());
             let full = chunk.objects.len() == MAX_OBJECTS
-                || chunk.pieces + put.slices.len() > MAX_PIECES_OF_CALL;
+                || chunk.pieces + put.slices.len() > MAX_PIECES_OF_CALL
+                || chunk.info_bytes + info_bytes > INFO_BYTES_OF_CALL;
             if full && !chunk.objects.is_empty() {
                 break;
             }
             match self.add_put(&mut chunk, *next, put, deadline).await {
-                Ok(()) => {}
+                Ok(()) => chunk.info_bytes += info_bytes,
                 Err(error) if !chunk.objects.is_empty() && is_full(&error) => break,
                 Err(error) => outcomes[*next] = Some(Err(error)),
             }
@@ -78,10 +83,12 @@ impl Shared {
         &self,
         chunk: &mut Chunk<'a>,
         at: usize,
-        put: &Put<'a>,
+        put: &'a Put<'_>,
         deadline: Instant,
     ) -> Result<(), StoreError> {
         KeyRef::new(put.key)?;
+        let event_info = put.event_info.as_deref();
+        event_info.map_or(Ok(()), StoreEventInfo::check)?;
         if put.slices.len() > MAX_PIECES {
             let (given, max) = (put.slices.len(), MAX_PIECES);
             return Err(DummyError::TooManyPieces { given, max }.into());
@@ -118,7 +125,8 @@ impl Shared {
         chunk.held.extend(block);
         chunk.pieces += pieces.len();
         chunk.places.push(at);
-        chunk.objects.push(Object { key: Cow::Borrowed(put.key), pieces });
+        let object = Object { key: Cow::Borrowed(put.key), pieces };
+        chunk.objects.push(NewObject { object, event_info: event_info.map(EventInfo::from) });
         Ok(())
     }
 

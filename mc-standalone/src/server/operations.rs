@@ -1,5 +1,7 @@
 //! What calls do: one method of the node agent each.
 
+use std::sync::Arc;
+
 use mc_meta::ListCursor;
 use mc_store::{CallError, Client, GetError, GetInto, Put, PutError, PutOutcome, Stat};
 use mc_transport::Source;
@@ -18,7 +20,7 @@ pub(super) async fn execute(
         Call::Register { .. } | Call::Unregister { .. } => {
             Err(Failure::new(ErrorCode::NotSupported, "memory is registered in order", false))
         }
-        Call::Put(put) => put_objects(client, memories, &put).await,
+        Call::Put(put) => put_objects(client, memories, put).await,
         Call::Get { gets } => get_objects(client, memories, &gets).await,
         Call::Exist(keys) => Ok(Reply::Flags(client.batch_exist(&keys.as_strs()).await?)),
         Call::LongestPrefix(keys) => {
@@ -55,13 +57,15 @@ pub(super) async fn execute(
 async fn put_objects(
     client: &Client,
     memories: &Memories,
-    call: &PutCall<'static>,
+    call: PutCall<'static>,
 ) -> Result<Reply, Failure> {
     let config = call.config.decoded()?;
-    let slices = memories.resolve(call.puts.iter())?;
-    let puts = call.puts.iter().zip(slices).map(|(object, slices)| Put {
-        key: &object.key,
-        slices: slices.into_iter().map(Source::from).collect(),
+    let slices = memories.resolve(call.puts.iter().map(|put| &put.object))?;
+    let (objects, infos): (Vec<_>, Vec<_>) =
+        call.puts.into_iter().map(|put| (put.object, put.event_info)).unzip();
+    let puts = objects.iter().zip(slices).zip(infos).map(|((object, slices), info)| Put {
+        event_info: info.map(|info| Arc::new(info.into())),
+        ..Put::of_slices(&object.key, slices.into_iter().map(Source::from).collect())
     });
     if call.upsert {
         let outcomes = client.batch_upsert(puts.collect(), &config).await;

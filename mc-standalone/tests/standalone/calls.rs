@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mc_cluster_testkit::{ANY_PORT, client, node};
+use bytes::Bytes;
+use mc_cluster_testkit::{ANY_PORT, StoredInfos, client, node};
 use mc_standalone::{DummyClient, DummyError, Server};
 use mc_store::{
-    ByteSize, ErrorCode, GetInto, HotCacheConfig, Memory, ObjectStore as _, Put, PutMode,
+    ByteSize, ErrorCode, GetInto, HotCacheConfig, Master, Memory, ObjectStore as _, Put, PutMode,
     PutOutcome, ReplicaTransfer, ReplicateConfig, ReplicatedStore as _, Source, StoreError,
+    StoreEventInfo,
 };
 use mc_testkit::content;
+use mc_types::MAX_TOKEN_IDS;
 
 use crate::support::{Host, until};
 
@@ -170,6 +173,47 @@ async fn values_are_replaced_and_read_in_part() {
         (app.get("parts").await.unwrap(), app.get("l").await.unwrap()),
         ("3".into(), "2".into())
     );
+}
+
+/// Also those of a batch whose infos do not fit in one frame.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn event_infos_travel_with_puts_and_upserts() {
+    let stored = StoredInfos::default();
+    let master = Master::builder().sink(stored.clone());
+    let host = Host::of(master, ByteSize::mib(16), |server| server).await;
+    let (app, config) = (host.app().await, ReplicateConfig::default());
+    let block = app.allocate(100).unwrap();
+    let info = |number: u32, tokens| StoreEventInfo {
+        model_name: format!("modèle {number}"),
+        block_size: number,
+        block_hash: number.to_string(),
+        parent_block_hash: "0xffff".into(),
+        token_ids: vec![u32::MAX; tokens],
+    };
+    let longest = (0..20).map(|number| (format!("long {number}"), info(number, MAX_TOKEN_IDS)));
+    let longest: Vec<_> = longest.collect();
+    let mut puts = vec![
+        Put::new("bytes", Bytes::from("value")).with_event_info(info(1, 3)),
+        Put::new("memory", block.whole()).with_event_info(info(2, 0)),
+        Put::of_slices("slices", vec![block.whole().into(), Bytes::from("value").into()])
+            .with_event_info(StoreEventInfo::default()),
+        Put::new("none", Bytes::from("value")),
+    ];
+    puts.extend(
+        longest
+            .iter()
+            .map(|(key, info)| Put::new(key, Bytes::from("value")).with_event_info(info.clone())),
+    );
+    let told = puts.iter().map(|put| (put.key.to_owned(), put.event_info.as_deref().cloned()));
+    let told: Vec<_> = told.collect();
+    for mode in [PutMode::Put, PutMode::Upsert] {
+        for outcome in app.batch_store(puts.clone(), &config, mode).await {
+            assert_eq!(outcome.unwrap(), PutOutcome::Stored);
+        }
+        assert_eq!(stored.take(), told);
+    }
+    app.store(puts.remove(0), &config, PutMode::Upsert).await.unwrap();
+    assert_eq!(stored.take(), told[..1]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mc_cluster_testkit::{ANY_PORT, Cluster};
 use mc_standalone::{DummyClient, DummyClientBuilder, Server, ServerBuilder};
-use mc_store::{ByteSize, Client, Master, MasterConfig};
+use mc_store::{ByteSize, Client, Master, MasterBuilder, MasterConfig};
 use mc_testkit::eventually_async;
 
 /// Long enough for a loaded machine; a test that needs it has failed.
@@ -29,7 +29,16 @@ impl Host {
         // A tick of the master would evict what lies above the usual watermark.
         let mut config = MasterConfig::default();
         config.eviction_high_watermark_ratio = 1.0;
-        let Cluster { master, mut nodes } = Cluster::start_with(config, &[segment]).await;
+        let master = Master::builder().config(config);
+        Self::of(master, segment, configure).await
+    }
+
+    pub(crate) async fn of(
+        master: MasterBuilder,
+        segment: ByteSize,
+        configure: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Self {
+        let Cluster { master, mut nodes } = Cluster::of(master, &[segment]).await;
         let real = nodes.remove(0);
         let server = Server::builder(real.clone()).listen(ANY_PORT);
         let server = configure(server).start().await.unwrap();
