@@ -266,6 +266,33 @@ def test_objects_are_placed_as_the_caller_says(store: mc_store.Client) -> None:
         store.put("k", b"v", parent="")
 
 
+def test_puts_take_event_infos(store: mc_store.Client) -> None:
+    info = mc_store.StoreEventInfo(model_name="m", block_size=2, token_ids=[1, 2])
+    assert store.put("a", b"v", event_info=info)
+    assert store.put_parts("b", [b"v", b"w"], event_info=info)
+    assert store.put_many({"c": b"v", "d": bytearray(b"w")}, event_infos=[info, None]) == [True] * 2
+    store.upsert("a", bytearray(b"w"), event_info=info)
+    store.upsert("a", b"x", event_info=None)
+    store.upsert_parts("b", [b"x"], event_info=info)
+    assert store.upsert_many([("c", b"x")], event_infos=iter([info])) == [None]
+    assert {bytes(store[key]) for key in "abc"} == {b"x"}
+
+    long = mc_store.StoreEventInfo(token_ids=[0] * 32_769)
+    with pytest.raises(ValueError, match="token_ids has length 32769, and at most 32768"):
+        store.put("no", b"v", event_info=long)
+    with pytest.raises(ValueError, match="token_ids has length 32769, and at most 32768"):
+        store.upsert_many({"no": b"v"}, event_infos=[long])
+    with pytest.raises(mc_store.InvalidArgument, match="1 event_infos for 2 items"):
+        store.put_many({"no": b"v", "none": b"v"}, event_infos=[info])
+    with pytest.raises(TypeError, match="event_info"):
+        store.put("no", b"v", event_info={"model_name": "m"})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="event_infos"):
+        store.put_many({"no": b"v"}, event_infos=info)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="event_infos"):
+        store.put_many({"no": b"v"}, event_infos=[5])  # type: ignore[list-item]
+    assert "no" not in store
+
+
 def test_objects_are_copied_and_moved(store: mc_store.Client) -> None:
     first = store.segment_name
     assert first is not None

@@ -296,6 +296,7 @@ def test_events_are_checked(store: MooncakeDistributedStore, key: str) -> None:
     )
     memory = ctypes.create_string_buffer(b"x", 8)
     pieces = [[ctypes.addressof(memory)]], [[8]]
+    span = ctypes.addressof(memory), ctypes.addressof(memory), 4, 4
     assert store.batch_put_from_multi_buffers([f"{key}c"], *pieces, store_event_infos=[info]) == [0]
     with pytest.raises(ValueError, match="1 store_event_infos for 2 objects"):
         store.put_batch([f"{key}d", f"{key}e"], [b"x", b"y"], store_event_infos=[info])
@@ -303,7 +304,28 @@ def test_events_are_checked(store: MooncakeDistributedStore, key: str) -> None:
         store.put(f"{key}d", b"x", store_event_infos=[{"model_name": "m"}])  # type: ignore[list-item]
     with pytest.raises(TypeError):
         store.put(f"{key}d", b"x", store_event_infos=5)  # type: ignore[arg-type]
+    for field, value, limit in [
+        ("model_name", "ü" * 129, 256),
+        ("block_hash", "h" * 257, 256),
+        ("parent_block_hash", "h" * 257, 256),
+        ("token_ids", [0] * 32_769, 32_768),
+    ]:
+        long = StoreEventInfo()
+        setattr(long, field, value)
+        keys, values = [f"{key}d", f"{key}e"], [b"x", b"y"]
+        match = rf"store_event_infos\[1\]: {field} has length \d+, and at most {limit} are allowed"
+        with pytest.raises(ValueError, match=match):
+            store.put_batch(keys, values, store_event_infos=[info, long])
+        with pytest.raises(ValueError, match=match):
+            store.upsert_batch(keys, values, store_event_infos=[info, long])
+        with pytest.raises(ValueError, match=field):
+            store.batch_put_from_multi_buffers([f"{key}d"], *pieces, store_event_infos=[long])
+        with pytest.raises(ValueError, match=field):
+            store.put_from_with_metadata(f"{key}d", *span, store_event_infos=[long])
     assert store.batch_is_exist([f"{key}d", f"{key}e"]) == [0, 0]
+    longest = StoreEventInfo("ü" * 128, 2**32 - 1, "h" * 256, "h" * 256, [2**32 - 1] * 32_768)
+    assert store.upsert(key, b"y", store_event_infos=longest) == 0
+    assert store.get(key) == b"y"
 
 
 def test_threads_share_a_store(store: MooncakeDistributedStore, key: str) -> None:

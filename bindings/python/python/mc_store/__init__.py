@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mc_store._native import AsyncClient, Buffer, Client, __version__, local
+from mc_store._native import AsyncClient, Buffer, Client, StoreEventInfo, __version__, local
 from mc_store.exceptions import (
     AllLeased,
     AlreadyExists,
@@ -68,6 +68,7 @@ __all__ = [
     "QuotaExceeded",
     "ReplicateConfig",
     "StoreError",
+    "StoreEventInfo",
     "Timeout",
     "TooFewSegments",
     "TransferFailed",

@@ -254,7 +254,7 @@ class ReplicateConfig:
 
 @final
 class StoreEventInfo:
-    """What an inference engine knows of a block that it stores."""
+    """An inference engine's description of a block, for subscribers of the store's events."""
 
     model_name: str
     block_size: int
@@ -564,6 +564,7 @@ class Client:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_info: StoreEventInfo | None = None,
     ) -> bool: ...
     def put_parts(
         self,
@@ -578,6 +579,7 @@ class Client:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_info: StoreEventInfo | None = None,
     ) -> bool: ...
     @overload
     def put_many(
@@ -593,6 +595,7 @@ class Client:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_infos: Iterable[StoreEventInfo | None] | None = None,
     ) -> list[bool]: ...
     @overload
     def put_many(
@@ -608,6 +611,7 @@ class Client:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_infos: Iterable[StoreEventInfo | None] | None = None,
     ) -> list[bool | StoreError]: ...
     def upsert(
         self,
@@ -622,6 +626,7 @@ class Client:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_info: StoreEventInfo | None = None,
     ) -> None: ...
     def upsert_parts(
         self,
@@ -636,6 +641,7 @@ class Client:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_info: StoreEventInfo | None = None,
     ) -> None: ...
     @overload
     def upsert_many(
@@ -651,6 +657,7 @@ class Client:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_infos: Iterable[StoreEventInfo | None] | None = None,
     ) -> list[None]: ...
     @overload
     def upsert_many(
@@ -666,6 +673,7 @@ class Client:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_infos: Iterable[StoreEventInfo | None] | None = None,
     ) -> list[StoreError | None]: ...
     @overload
     def get(self, key: str) -> Buffer: ...
@@ -840,6 +848,7 @@ class AsyncClient:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_info: StoreEventInfo | None = None,
     ) -> Call[bool]: ...
     def put_parts(
         self,
@@ -854,6 +863,7 @@ class AsyncClient:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_info: StoreEventInfo | None = None,
     ) -> Call[bool]: ...
     @overload
     def put_many(
@@ -869,6 +879,7 @@ class AsyncClient:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_infos: Iterable[StoreEventInfo | None] | None = None,
     ) -> Call[list[bool]]: ...
     @overload
     def put_many(
@@ -884,6 +895,7 @@ class AsyncClient:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_infos: Iterable[StoreEventInfo | None] | None = None,
     ) -> Call[list[bool | StoreError]]: ...
     def upsert(
         self,
@@ -898,6 +910,7 @@ class AsyncClient:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_info: StoreEventInfo | None = None,
     ) -> Call[None]: ...
     def upsert_parts(
         self,
@@ -912,6 +925,7 @@ class AsyncClient:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_info: StoreEventInfo | None = None,
     ) -> Call[None]: ...
     @overload
     def upsert_many(
@@ -927,6 +941,7 @@ class AsyncClient:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_infos: Iterable[StoreEventInfo | None] | None = None,
     ) -> Call[list[None]]: ...
     @overload
     def upsert_many(
@@ -942,6 +957,7 @@ class AsyncClient:
         preferred_segments: Iterable[str] = (),
         excluded_segments: Iterable[str] = (),
         medium: str | None = None,
+        event_infos: Iterable[StoreEventInfo | None] | None = None,
     ) -> Call[list[StoreError | None]]: ...
     @overload
     def get(self, key: str) -> Call[Buffer]: ...

@@ -1,5 +1,6 @@
 //! Arguments of calls, checked when they are converted from Python.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mc_store::{ByteSize, MediaType, ObjectKey, Put, ReplicateConfig};
@@ -8,8 +9,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyMapping, PyString};
 
+use super::failure::{Failure, Outcome};
 use super::value::Value;
 use crate::items::gather;
+use crate::store::StoreEventInfo;
 
 /// The most bytes of the strings of one argument: a million keys of the maximum length.
 const MAX_TEXT: usize = 1 << 30;
@@ -255,8 +258,50 @@ impl<'py> FromPyObject<'_, 'py> for Fallback {
     }
 }
 
+/// Metadata of an object for the subscribers of events.
+#[derive(Clone, Debug)]
+pub(super) struct EventInfo(pub(super) Arc<mc_store::StoreEventInfo>);
+
+impl<'py> FromPyObject<'_, 'py> for EventInfo {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let info = object.cast::<StoreEventInfo>()?.try_borrow()?.checked();
+        info.map(Self).map_err(|error| PyValueError::new_err(format!("event info: {error}")))
+    }
+}
+
+/// Metadata, or `None`, of each object of a call.
+#[derive(Clone, Debug)]
+pub(super) struct EventInfos(Vec<Option<EventInfo>>);
+
+impl<'py> FromPyObject<'_, 'py> for EventInfos {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        gather(&object, |info| info.extract()).map(Self)
+    }
+}
+
 /// Returns puts of the sources under the keys.
-pub(super) fn puts(keys: &[String], sources: Vec<mc_store::Source>) -> Vec<Put<'_>> {
-    let each = keys.iter().zip(sources);
-    each.map(|(key, source)| Put { key, slices: vec![source] }).collect()
+///
+/// # Errors
+/// When `infos` are not as many as the keys.
+pub(super) fn puts(
+    keys: &[String],
+    sources: Vec<mc_store::Source>,
+    infos: Option<EventInfos>,
+) -> Outcome<Vec<Put<'_>>> {
+    let mut puts: Vec<_> =
+        keys.iter().zip(sources).map(|(key, source)| Put::new(key, source)).collect();
+    if let Some(EventInfos(infos)) = infos {
+        let (given, count) = (infos.len(), puts.len());
+        if given != count {
+            return Err(Failure::invalid(format!("{given} event_infos for {count} items")));
+        }
+        for (put, info) in puts.iter_mut().zip(infos) {
+            put.event_info = info.map(|info| info.0);
+        }
+    }
+    Ok(puts)
 }

@@ -21,7 +21,7 @@ impl Client {
 
     /// :meth:`upsert`.
     fn __setitem__(&self, py: Python<'_>, key: String, value: Value) -> PyResult<()> {
-        self.upsert(py, key, value, None).map(|_done| ())
+        self.upsert(py, key, value, None, None).map(|_done| ())
     }
 
     /// :meth:`remove`.

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use super::arguments::{Flag, Items, Medium, Size};
 use super::backend::Backend;
 use super::enumerations::{ObjectDataType, SoftPinAction};
+use super::events::EventInfos;
 use crate::error::Failure;
 
 /// Options of a put: the number of replicas, their segments, and protection from eviction.
@@ -171,7 +172,7 @@ impl ReplicateConfig {
                 groups.len()
             )));
         }
-        Ok(Plan { config, groups: groups.to_vec() })
+        Ok(Plan { config, groups: groups.to_vec(), infos: EventInfos::default() })
     }
 
     /// Returns whether Mooncake rejects the options for calls that take values, not addresses.
@@ -195,18 +196,27 @@ pub(super) struct Plan {
     config: Native,
     /// One group for each object, or empty.
     groups: Vec<String>,
+    infos: EventInfos,
 }
 
 impl Plan {
+    /// The plan, with descriptions of the objects that it was made for.
+    pub(super) fn with_infos(self, infos: EventInfos) -> Self {
+        Self { infos, ..self }
+    }
+
     /// Stores the objects, those of each group in one batch. `places` has each object's index among
     /// the objects that the plan was made for.
     pub(super) fn store(
         &self,
         backend: &Backend,
-        puts: Vec<Put<'_>>,
+        mut puts: Vec<Put<'_>>,
         places: &[usize],
         mode: PutMode,
     ) -> Vec<Result<(), Failure>> {
+        for (put, &place) in puts.iter_mut().zip(places) {
+            put.event_info = self.infos.of(place);
+        }
         if self.groups.is_empty() {
             return backend.store_all(puts, &self.config, mode);
         }

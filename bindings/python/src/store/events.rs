@@ -1,5 +1,8 @@
 //! Mooncake's `StoreEventInfo`: what a caller adds to the events of the store.
 
+use std::sync::Arc;
+
+use mc_store::{InfoTooLong, StoreEventInfo as Native};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -12,9 +15,10 @@ use super::arguments::Items;
 /// model_name: the block's model.
 /// block_size: the number of tokens, or bytes, of the block; 0 means unknown.
 /// block_hash, parent_block_hash: the engine's hashes of the block and of the preceding block.
-/// token_ids: the block's tokens, ints below 2**32.
+/// token_ids: the block's tokens, ints below 2**32; at most 32,768.
 ///
-/// Puts check these values and then drop them: the control protocol does not carry them yet.
+/// Strings have at most 256 bytes of UTF-8. A put copies the values, and the master publishes them with
+/// the event that reports the object as stored.
 #[pyclass(module = "mc_store.mooncake.store", get_all, set_all)]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreEventInfo {
@@ -60,25 +64,62 @@ impl StoreEventInfo {
     }
 }
 
-/// Checks that `infos` has one `StoreEventInfo` for each of `count` objects: a list, or a single
-/// one for one object.
-///
-/// # Errors
-/// TypeError for other types, ValueError for a different number.
-pub(super) fn check(infos: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<()> {
-    let Some(infos) = infos else { return Ok(()) };
-    let given = if infos.cast::<StoreEventInfo>().is_ok() {
-        1
-    } else if infos.cast::<PyList>().is_ok() || infos.cast::<PyTuple>().is_ok() {
-        for info in infos.try_iter()? {
-            info?.cast_into::<StoreEventInfo>()?;
-        }
-        infos.len()?
-    } else {
-        return Err(PyTypeError::new_err("store_event_infos must be a list of StoreEventInfo"));
-    };
-    if given == count {
-        return Ok(());
+impl StoreEventInfo {
+    /// Returns a copy for a put.
+    ///
+    /// # Errors
+    /// The first field that is too long.
+    pub(crate) fn checked(&self) -> Result<Arc<Native>, InfoTooLong> {
+        let info = Native {
+            model_name: self.model_name.clone(),
+            block_size: self.block_size,
+            block_hash: self.block_hash.clone(),
+            parent_block_hash: self.parent_block_hash.clone(),
+            token_ids: self.token_ids.to_vec(),
+        };
+        info.check().map(|()| Arc::new(info))
     }
-    Err(PyValueError::new_err(format!("{given} store_event_infos for {count} objects")))
+}
+
+/// A description for each object of a call, or none at all.
+#[derive(Debug, Default)]
+pub(super) struct EventInfos(Vec<Arc<Native>>);
+
+impl EventInfos {
+    /// Checks and copies the argument `store_event_infos` of a call for `count` objects: a list with
+    /// one `StoreEventInfo` for each, or a single one for one object.
+    ///
+    /// # Errors
+    /// TypeError for other types, ValueError for a different number and for one that is too long.
+    pub(super) fn new(infos: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Self> {
+        let Some(infos) = infos else { return Ok(Self::default()) };
+        let mut copies = Vec::new();
+        let mut add = |info: &Bound<'_, PyAny>| {
+            let info = info.cast::<StoreEventInfo>()?.try_borrow()?;
+            let at = copies.len();
+            copies.push(info.checked().map_err(|error| {
+                PyValueError::new_err(format!("store_event_infos[{at}]: {error}"))
+            })?);
+            PyResult::Ok(())
+        };
+        if infos.cast::<StoreEventInfo>().is_ok() {
+            add(infos)?;
+        } else if infos.cast::<PyList>().is_ok() || infos.cast::<PyTuple>().is_ok() {
+            for info in infos.try_iter()? {
+                add(&info?)?;
+            }
+        } else {
+            return Err(PyTypeError::new_err("store_event_infos must be a list of StoreEventInfo"));
+        }
+        if copies.len() == count {
+            return Ok(Self(copies));
+        }
+        let given = copies.len();
+        Err(PyValueError::new_err(format!("{given} store_event_infos for {count} objects")))
+    }
+
+    /// The description of the object with this index.
+    pub(super) fn of(&self, place: usize) -> Option<Arc<Native>> {
+        self.0.get(place).cloned()
+    }
 }

@@ -6,21 +6,49 @@ use pyo3::types::PyTuple;
 
 use super::arguments::{Items, Size, Texts, pair_up};
 use super::config::{Plan, ReplicateConfig};
+use super::events::EventInfos;
 use super::session::Session;
-use super::{NOT_SET_UP, Store, events};
+use super::{NOT_SET_UP, Store};
 use crate::error::{Failure, OK, code_of};
 use crate::interrupt::detached;
 use crate::memory::BorrowGuard;
 
 type Config<'py> = Option<PyRef<'py, ReplicateConfig>>;
 
-/// Converts `config` for a call that stores `count` objects.
-pub(super) fn plan(config: &Config<'_>, count: usize) -> Result<Plan, Failure> {
-    config.as_ref().map_or_else(|| Ok(Plan::default()), |config| config.plan(count))
+/// The arguments that all puts take.
+struct Options<'py> {
+    config: Config<'py>,
+    infos: EventInfos,
+}
+
+impl<'py> Options<'py> {
+    /// The options of a call that stores `count` objects.
+    ///
+    /// # Errors
+    /// As [`EventInfos::new`].
+    fn new(config: Config<'py>, infos: Option<&Bound<'py, PyAny>>, count: usize) -> PyResult<Self> {
+        Ok(Self { config, infos: EventInfos::new(infos, count)? })
+    }
+
+    /// Converts the options for a call that stores `count` objects.
+    fn plan(self, count: usize) -> Result<Plan, Failure> {
+        let plan = self.config.map_or_else(|| Ok(Plan::default()), |config| config.plan(count))?;
+        Ok(plan.with_infos(self.infos))
+    }
+
+    /// [`plan`](Self::plan) of a call whose values are Python objects.
+    fn plan_for_values(self, count: usize) -> Result<Plan, Failure> {
+        if self.config.as_ref().is_some_and(|config| config.is_only_for_addresses()) {
+            return Err(Failure::refuse(
+                "prefer_alloc_in_same_node is only for puts of memory by address",
+            ));
+        }
+        self.plan(count)
+    }
 }
 
 /// Defines a put and an upsert for each call. `$work` is a function of the store, the interpreter,
-/// the config and the mode, which is put or upsert. `$count` is the number of keys.
+/// the options and the mode, which is put or upsert. `$count` is the number of keys.
 macro_rules! pairs {
     ($(
         $(#[$signature:meta])*
@@ -39,9 +67,9 @@ macro_rules! pairs {
                 config: Config<'_>,
                 store_event_infos: Option<&Bound<'_, PyAny>>,
             ) -> PyResult<$answer> {
-                events::check(store_event_infos, $count)?;
+                let options = Options::new(config, store_event_infos, $count)?;
                 let work = $work;
-                work(self, py, &config, PutMode::Put)
+                work(self, py, options, PutMode::Put)
             }
 
             $(#[$upsert_doc])*
@@ -53,9 +81,9 @@ macro_rules! pairs {
                 config: Config<'_>,
                 store_event_infos: Option<&Bound<'_, PyAny>>,
             ) -> PyResult<$answer> {
-                events::check(store_event_infos, $count)?;
+                let options = Options::new(config, store_event_infos, $count)?;
                 let work = $work;
-                work(self, py, &config, PutMode::Upsert)
+                work(self, py, options, PutMode::Upsert)
             }
         }
     )*};
@@ -74,7 +102,8 @@ pairs! {
         /// lack of space.
         ///
         /// store_event_infos, of this and of every other put, is a list with one StoreEventInfo for
-        /// each key. They are checked and then dropped for now.
+        /// each key, or a single one for one key. The master publishes them with the events of
+        /// stored objects. Raises ValueError for a different number and for one that is too long.
         put
     }
     upsert {
@@ -84,9 +113,9 @@ pairs! {
         /// put that replaces the key's value. Readers get the old value or the new value.
         upsert
     }
-    (key: &str, value: &Bound<'_, PyAny>) [1] -> i32 = |store: &Self, py, config, mode| {
+    (key: &str, value: &Bound<'_, PyAny>) [1] -> i32 = |store: &Self, py, options, mode| {
         let refused = Failure::INVALID_PARAMS.code();
-        store.store_one(py, key, [value.clone()], config, mode, refused)
+        store.store_one(py, key, [value.clone()], options, mode, refused)
     };
 
     #[pyo3(signature = (key, *values, config = None, store_event_infos = None))]
@@ -106,8 +135,8 @@ pairs! {
         /// put_parts that replaces the key's value.
         upsert_parts
     }
-    (key: &str, values: &Bound<'_, PyTuple>) [1] -> i32 = |store: &Self, py, config, mode| {
-        store.store_one(py, key, values, config, mode, OK)
+    (key: &str, values: &Bound<'_, PyTuple>) [1] -> i32 = |store: &Self, py, options, mode| {
+        store.store_one(py, key, values, options, mode, OK)
     };
 
     #[pyo3(signature = (keys, values, config = None, store_event_infos = None))]
@@ -127,8 +156,8 @@ pairs! {
         /// put_batch that replaces the keys' values.
         upsert_batch
     }
-    (keys: Texts, values: Items<Bound<'_, PyAny>>) [keys.len()] -> i32 = |store: &Self, py, config, mode| {
-        store.store_many(py, &keys, &values, config, mode)
+    (keys: Texts, values: Items<Bound<'_, PyAny>>) [keys.len()] -> i32 = |store: &Self, py, options, mode| {
+        store.store_many(py, &keys, &values, options, mode)
     };
 
     #[pyo3(signature = (key, buffer_ptr, size, config = None, store_event_infos = None))]
@@ -148,8 +177,8 @@ pairs! {
         /// put_from that replaces the key's value.
         upsert_from
     }
-    (key: &str, buffer_ptr: Size, size: Size) [1] -> i32 = |store: &Self, py, config, mode| {
-        store.store_pieces(py, key, &[(buffer_ptr, size)], config, mode)
+    (key: &str, buffer_ptr: Size, size: Size) [1] -> i32 = |store: &Self, py, options, mode| {
+        store.store_pieces(py, key, &[(buffer_ptr, size)], options, mode)
     };
 
     #[pyo3(signature = (keys, buffer_ptrs, sizes, config = None, store_event_infos = None))]
@@ -170,8 +199,8 @@ pairs! {
         /// batch_put_from that replaces the keys' values.
         batch_upsert_from
     }
-    (keys: Texts, buffer_ptrs: Items<Size>, sizes: Items<Size>) [keys.len()] -> Vec<i32> = |store: &Self, py, config, mode| {
-        store.store_ranges(py, &keys, &buffer_ptrs, &sizes, config, mode)
+    (keys: Texts, buffer_ptrs: Items<Size>, sizes: Items<Size>) [keys.len()] -> Vec<i32> = |store: &Self, py, options, mode| {
+        store.store_ranges(py, &keys, &buffer_ptrs, &sizes, options, mode)
     };
 }
 
@@ -201,9 +230,9 @@ impl Store {
         config: Config<'_>,
         store_event_infos: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<i32> {
-        events::check(store_event_infos, 1)?;
+        let options = Options::new(config, store_event_infos, 1)?;
         let pieces = [(metadata_buffer_ptr, metadata_size), (buffer_ptr, size)];
-        self.store_pieces(py, key, &pieces, &config, PutMode::Put)
+        self.store_pieces(py, key, &pieces, options, PutMode::Put)
     }
 
     /// batch_put_from_multi_buffers(self, keys: list[str], all_buffer_ptrs: list[list[int]],
@@ -225,14 +254,14 @@ impl Store {
         config: Config<'_>,
         store_event_infos: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<i32>> {
-        events::check(store_event_infos, keys.len())?;
+        let options = Options::new(config, store_event_infos, keys.len())?;
         let Some(session) = self.session()? else {
             return Ok(vec![NOT_SET_UP.code(); keys.len()]);
         };
         if all_buffer_ptrs.len() != keys.len() || all_sizes.len() != keys.len() {
             return Ok(vec![Failure::INVALID_PARAMS.code(); keys.len()]);
         }
-        let plan = plan(&config, keys.len());
+        let plan = options.plan(keys.len());
         let keys = keys.as_strs();
         let pieces: Vec<_> = all_buffer_ptrs.into_iter().zip(all_sizes).map(pair_up).collect();
         let pieces = pieces.iter().map(|pieces| pieces.as_deref());
@@ -248,12 +277,12 @@ impl Store {
         py: Python<'py>,
         key: &str,
         values: impl IntoIterator<Item = Bound<'py, PyAny>>,
-        config: &Config<'_>,
+        options: Options<'_>,
         mode: PutMode,
         empty: i32,
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        let plan = match plan_for_values(config, 1) {
+        let plan = match options.plan_for_values(1) {
             Ok(plan) => plan,
             Err(failure) => return Ok(failure.code()),
         };
@@ -268,7 +297,7 @@ impl Store {
         if slices.is_empty() {
             return Ok(empty);
         }
-        let puts = vec![Put { key, slices }];
+        let puts = vec![Put::of_slices(key, slices)];
         let outcomes = detached(py, || plan.store(&session.backend, puts, &[0], mode));
         guard.release(py);
         Ok(first_failure(outcomes?))
@@ -280,14 +309,14 @@ impl Store {
         py: Python<'_>,
         keys: &Texts,
         values: &[Bound<'_, PyAny>],
-        config: &Config<'_>,
+        options: Options<'_>,
         mode: PutMode,
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
         if keys.len() != values.len() {
             return Ok(Failure::INVALID_PARAMS.code());
         }
-        let plan = match plan_for_values(config, keys.len()) {
+        let plan = match options.plan_for_values(keys.len()) {
             Ok(plan) => plan,
             Err(failure) => return Ok(failure.code()),
         };
@@ -308,11 +337,11 @@ impl Store {
         py: Python<'_>,
         key: &str,
         pieces: &[(Size, Size)],
-        config: &Config<'_>,
+        options: Options<'_>,
         mode: PutMode,
     ) -> PyResult<i32> {
         let Some(session) = self.session()? else { return Ok(NOT_SET_UP.code()) };
-        let plan = plan(config, 1);
+        let plan = options.plan(1);
         Ok(first_failure(detached(py, || {
             session.store_pieces(&[key], [Some(pieces)], plan, mode)
         })?))
@@ -325,7 +354,7 @@ impl Store {
         keys: &Texts,
         addresses: &[Size],
         sizes: &[Size],
-        config: &Config<'_>,
+        options: Options<'_>,
         mode: PutMode,
     ) -> PyResult<Vec<i32>> {
         let Some(session) = self.session()? else {
@@ -334,7 +363,7 @@ impl Store {
         if addresses.len() != keys.len() || sizes.len() != keys.len() {
             return Ok(vec![Failure::INVALID_PARAMS.code(); keys.len()]);
         }
-        let plan = plan(config, keys.len());
+        let plan = options.plan(keys.len());
         let keys = keys.as_strs();
         let pieces: Vec<_> = addresses.iter().copied().zip(sizes.iter().copied()).collect();
         let pieces = pieces.iter().map(std::slice::from_ref).map(Some);
@@ -368,18 +397,8 @@ impl Session {
     }
 }
 
-/// Converts `config` for a call that stores `count` values that are Python objects.
-fn plan_for_values(config: &Config<'_>, count: usize) -> Result<Plan, Failure> {
-    if config.as_ref().is_some_and(|config| config.is_only_for_addresses()) {
-        return Err(Failure::refuse(
-            "prefer_alloc_in_same_node is only for puts of memory by address",
-        ));
-    }
-    plan(config, count)
-}
-
 /// Stores the values of the keys that have sources, and returns the failures of the other keys.
-pub(super) fn store_all(
+fn store_all(
     session: &Session,
     keys: &[&str],
     sources: Vec<Result<Vec<Source>, Failure>>,
@@ -392,7 +411,7 @@ pub(super) fn store_all(
     for (at, (key, sources)) in keys.iter().zip(sources).enumerate() {
         outcomes.push(match sources {
             Ok(slices) if slices.iter().any(|slice| !slice.is_empty()) => {
-                puts.push(Put { key, slices });
+                puts.push(Put::of_slices(key, slices));
                 places.push(at);
                 Ok(())
             }

@@ -4,7 +4,7 @@ use mc_store::{Client as Store, Put, PutOutcome, ReplicateConfig};
 use mc_transport::Source;
 
 use super::calls;
-use crate::client::arguments::{Pairs, Parts, Placement, puts};
+use crate::client::arguments::{EventInfo, EventInfos, Pairs, Parts, Placement, puts};
 use crate::client::failure::{About as _, Done, Each, Outcome, gathered};
 use crate::client::value::Value;
 
@@ -34,13 +34,15 @@ calls! {
     /// :param excluded_segments: Names of segments not to use.
     /// :param medium: ``"dram"``, ``"ssd"`` or ``"vram"``: the medium for all copies. Without it
     ///     they are placed in DRAM, as long as there is any.
+    /// :param event_info: A :class:`StoreEventInfo`, which the master publishes with the event that
+    ///     reports the object as stored. :exc:`ValueError` if a field is too long.
     /// :returns: Whether the value was stored; ``False`` when the key has a value already, or
     ///     another client is storing one at this moment.
     /// :raises NoSpace: when there is no space, after waiting up to ``put_wait`` seconds if
     ///     eviction may make some.
     #[pyo3(
-        signature = (key, value, **placement),
-        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
+        signature = (key, value, *, event_info=None, **placement),
+        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None, event_info=None)"
     )]
     example {
         ///
@@ -51,15 +53,20 @@ calls! {
         /// >>> bytes(store.get("block"))
         /// b'keys and values'
     }
-    fn put(key: String, value: Value, placement: Option<Placement>) -> bool [value.len()] = |client| async move {
-        put(client, key, value, &config(placement)).await
+    fn put(
+        key: String,
+        value: Value,
+        event_info: Option<EventInfo>,
+        placement: Option<Placement>,
+    ) -> bool [value.len()] = |client| async move {
+        put(client, key, value, event_info, &config(placement)).await
     };
 
     /// Stores the concatenation of several bytes-like objects; otherwise as :meth:`put`. Each part
     /// has a checksum of its own.
     #[pyo3(
-        signature = (key, parts, **placement),
-        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
+        signature = (key, parts, *, event_info=None, **placement),
+        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None, event_info=None)"
     )]
     example {
         ///
@@ -68,8 +75,13 @@ calls! {
         /// >>> bytes(store.get("block"))
         /// b'keys and values'
     }
-    fn put_parts(key: String, parts: Parts, placement: Option<Placement>) -> bool [parts.bytes()] = |client| async move {
-        let put = Put { key: &key, slices: parts.0.into_iter().map(Source::from).collect() };
+    fn put_parts(
+        key: String,
+        parts: Parts,
+        event_info: Option<EventInfo>,
+        placement: Option<Placement>,
+    ) -> bool [parts.bytes()] = |client| async move {
+        let put = described(&key, parts.0, event_info);
         let outcomes = client.batch_put(vec![put], &config(placement)).await;
         one(outcomes).about(&key).map(stored)
     };
@@ -80,10 +92,11 @@ calls! {
     /// :param items: A mapping from keys to bytes-like objects, or an iterable of pairs.
     /// :param return_exceptions: Return the exception of a failed key in the key's place. By
     ///     default the first exception is raised when all puts have ended.
+    /// :param event_infos: A :class:`StoreEventInfo` or ``None`` for each item, in order.
     /// :returns: For each key, in order, whether the value was stored.
     #[pyo3(
-        signature = (items, *, return_exceptions=false, **placement),
-        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
+        signature = (items, *, return_exceptions=false, event_infos=None, **placement),
+        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None, event_infos=None)"
     )]
     example {
         ///
@@ -95,10 +108,11 @@ calls! {
     fn put_many(
         items: Pairs<Value>,
         return_exceptions: bool,
+        event_infos: Option<EventInfos>,
         placement: Option<Placement>,
     ) -> Vec<Each<bool>> [items.bytes()] = move |client| async move {
         let (keys, sources) = items.into_puts();
-        let outcomes = client.batch_put(puts(&keys, sources), &config(placement)).await;
+        let outcomes = client.batch_put(puts(&keys, sources, event_infos)?, &config(placement)).await;
         let each = outcomes.into_iter().map(|outcome| outcome.map(stored));
         gathered(&keys, each, return_exceptions)
     };
@@ -108,8 +122,8 @@ calls! {
     /// concurrent upserts of a key the one that began last wins, and the others fail. Arguments as
     /// for :meth:`put`.
     #[pyo3(
-        signature = (key, value, **placement),
-        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
+        signature = (key, value, *, event_info=None, **placement),
+        text_signature = "($self, key, value, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None, event_info=None)"
     )]
     example {
         ///
@@ -118,21 +132,31 @@ calls! {
         /// >>> bytes(store.get("state"))
         /// b'two'
     }
-    fn upsert(key: String, value: Value, placement: Option<Placement>) -> Done [value.len()] = |client| async move {
-        upsert(client, key, value, &config(placement)).await
+    fn upsert(
+        key: String,
+        value: Value,
+        event_info: Option<EventInfo>,
+        placement: Option<Placement>,
+    ) -> Done [value.len()] = |client| async move {
+        upsert(client, key, value, event_info, &config(placement)).await
     };
 
     /// :meth:`upsert` of the concatenation of several bytes-like objects.
     #[pyo3(
-        signature = (key, parts, **placement),
-        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
+        signature = (key, parts, *, event_info=None, **placement),
+        text_signature = "($self, key, parts, *, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None, event_info=None)"
     )]
     example {
         ///
         /// >>> store.upsert_parts("state", [b"t", b"w", b"o"])
     }
-    fn upsert_parts(key: String, parts: Parts, placement: Option<Placement>) -> Done [parts.bytes()] = |client| async move {
-        let put = Put { key: &key, slices: parts.0.into_iter().map(Source::from).collect() };
+    fn upsert_parts(
+        key: String,
+        parts: Parts,
+        event_info: Option<EventInfo>,
+        placement: Option<Placement>,
+    ) -> Done [parts.bytes()] = |client| async move {
+        let put = described(&key, parts.0, event_info);
         let outcomes = client.batch_upsert(vec![put], &config(placement)).await;
         one(outcomes).map(Done::from).about(&key)
     };
@@ -142,8 +166,8 @@ calls! {
     ///
     /// :returns: For each key, in order, ``None`` or, with ``return_exceptions``, the exception.
     #[pyo3(
-        signature = (items, *, return_exceptions=false, **placement),
-        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None)"
+        signature = (items, *, return_exceptions=false, event_infos=None, **placement),
+        text_signature = "($self, items, *, return_exceptions=False, replicas=1, soft_pin=False, hard_pin=False, group=None, parent=None, preferred_segments=(), excluded_segments=(), medium=None, event_infos=None)"
     )]
     example {
         ///
@@ -153,19 +177,35 @@ calls! {
     fn upsert_many(
         items: Pairs<Value>,
         return_exceptions: bool,
+        event_infos: Option<EventInfos>,
         placement: Option<Placement>,
     ) -> Vec<Each<Done>> [items.bytes()] = move |client| async move {
         let (keys, sources) = items.into_puts();
-        let outcomes = client.batch_upsert(puts(&keys, sources), &config(placement)).await;
+        let outcomes = client.batch_upsert(puts(&keys, sources, event_infos)?, &config(placement)).await;
         let each = outcomes.into_iter().map(|outcome| outcome.map(Done::from));
         gathered(&keys, each, return_exceptions)
     };
 }
 
-async fn put(client: Store, key: String, value: Value, config: &ReplicateConfig) -> Outcome<bool> {
-    let outcome = match value {
-        Value::Bytes(bytes) => client.put_with(&key, bytes, config).await,
-        Value::Memory(memory) => client.put_from(&key, &memory, config).await,
+/// A put of the concatenation of `parts`.
+fn described(key: &str, parts: Vec<Value>, info: Option<EventInfo>) -> Put<'_> {
+    let slices = parts.into_iter().map(Source::from).collect();
+    Put { event_info: info.map(|info| info.0), ..Put::of_slices(key, slices) }
+}
+
+async fn put(
+    client: Store,
+    key: String,
+    value: Value,
+    info: Option<EventInfo>,
+    config: &ReplicateConfig,
+) -> Outcome<bool> {
+    let outcome = match (value, info) {
+        (Value::Bytes(bytes), None) => client.put_with(&key, bytes, config).await,
+        (Value::Memory(memory), None) => client.put_from(&key, &memory, config).await,
+        (value, info) => {
+            one(client.batch_put(vec![described(&key, vec![value], info)], config).await)
+        }
     };
     outcome.about(&key).map(stored)
 }
@@ -174,11 +214,15 @@ async fn upsert(
     client: Store,
     key: String,
     value: Value,
+    info: Option<EventInfo>,
     config: &ReplicateConfig,
 ) -> Outcome<Done> {
-    let outcome = match value {
-        Value::Bytes(bytes) => client.upsert_with(&key, bytes, config).await,
-        Value::Memory(memory) => client.upsert_from(&key, &memory, config).await,
+    let outcome = match (value, info) {
+        (Value::Bytes(bytes), None) => client.upsert_with(&key, bytes, config).await,
+        (Value::Memory(memory), None) => client.upsert_from(&key, &memory, config).await,
+        (value, info) => {
+            one(client.batch_upsert(vec![described(&key, vec![value], info)], config).await)
+        }
     };
     outcome.map(Done::from).about(&key)
 }
