@@ -52,7 +52,7 @@ impl Cluster {
 
     /// Starts a cluster as [`start`](Self::start) does, with this master.
     pub async fn of(master: MasterBuilder, segments: &[ByteSize]) -> Self {
-        let master = master.seed(7).start();
+        let master = Box::pin(master.seed(7).start());
         let mut cluster = Self { master: master.await.expect("a master"), nodes: Vec::new() };
         for (number, &size) in segments.iter().enumerate() {
             let node = cluster.node().segment_name(format!("node-{number}")).segment_size(size);

@@ -270,7 +270,7 @@ def test_puts_take_event_infos(store: mc_store.Client) -> None:
     info = mc_store.StoreEventInfo(model_name="m", block_size=2, token_ids=[1, 2])
     assert store.put("a", b"v", event_info=info)
     assert store.put_parts("b", [b"v", b"w"], event_info=info)
-    assert store.put_many({"c": b"v", "d": bytearray(b"w")}, event_infos=[info, None]) == [True] * 2
+    assert store.put_many({"c": b"v", "d": b"w"}, event_infos=[info, None]) == [True] * 2
     store.upsert("a", bytearray(b"w"), event_info=info)
     store.upsert("a", b"x", event_info=None)
     store.upsert_parts("b", [b"x"], event_info=info)
@@ -287,7 +287,7 @@ def test_puts_take_event_infos(store: mc_store.Client) -> None:
     with pytest.raises(TypeError, match="event_info"):
         store.put("no", b"v", event_info={"model_name": "m"})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="event_infos"):
-        store.put_many({"no": b"v"}, event_infos=info)  # type: ignore[arg-type]
+        store.put_many({"no": b"v"}, event_infos=info)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="event_infos"):
         store.put_many({"no": b"v"}, event_infos=[5])  # type: ignore[list-item]
     assert "no" not in store

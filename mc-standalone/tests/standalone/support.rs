@@ -38,7 +38,7 @@ impl Host {
         segment: ByteSize,
         configure: impl FnOnce(ServerBuilder) -> ServerBuilder,
     ) -> Self {
-        let Cluster { master, mut nodes } = Cluster::of(master, &[segment]).await;
+        let Cluster { master, mut nodes } = Box::pin(Cluster::of(master, &[segment])).await;
         let real = nodes.remove(0);
         let server = Server::builder(real.clone()).listen(ANY_PORT);
         let server = configure(server).start().await.unwrap();
