@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tracing::warn;
 
 use crate::error::{StartError, SubscribeError};
 
@@ -55,7 +56,11 @@ impl Listener {
         let bound = listener
             .local_addr()
             .map_err(|source| StartError::Listen { endpoint: text.into(), source })?;
-        Ok((Self::Tcp(listener), format!("tcp://{host}:{}", bound.port())))
+        let endpoint = format!("tcp://{host}:{}", bound.port());
+        if port != 0 && port != bound.port() {
+            warn!(wanted = text, taken = endpoint, "the port is in use; another one is taken");
+        }
+        Ok((Self::Tcp(listener), endpoint))
     }
 
     pub(crate) async fn accept(&self) -> io::Result<Box<dyn Connection>> {
