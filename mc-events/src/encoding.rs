@@ -1,6 +1,6 @@
 //! The payload of a message in each encoding.
 
-use crate::event::{BlockRemovedEvent, BlockStoreEvent, Event, Medium, Replica, tenant_name};
+use crate::event::{BlockRemovedEvent, BlockStoreEvent, Event, Medium, fastest, tenant_name};
 use crate::pack::Packer;
 
 /// The form in which an endpoint publishes. `docs/events.md` has the bytes.
@@ -200,11 +200,6 @@ fn pack_vllm(event: &Event, maps: bool, packer: &mut Packer<'_>) -> Option<()> {
         Event::Update(_) | Event::Custom(_) => return None,
     }
     Some(())
-}
-
-fn fastest(replicas: &[Replica]) -> Option<Medium> {
-    let in_memory = replicas.iter().find(|replica| replica.medium == Medium::Memory);
-    in_memory.or(replicas.first()).map(|replica| replica.medium)
 }
 
 /// A hash as vLLM has it: a number, or the 32 bytes of a SHA-256.

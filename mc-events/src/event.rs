@@ -62,6 +62,20 @@ pub struct BlockStoreEvent {
     pub group: String,
 }
 
+impl BlockStoreEvent {
+    /// One more event for each medium of the replicas but the fastest, which is the one that this
+    /// event names in encodings that tell media apart.
+    pub fn on_other_media(&self) -> impl Iterator<Item = Event> {
+        let first = fastest(&self.replicas);
+        let others = [Medium::Memory, Medium::Disk, Medium::LocalDisk].into_iter();
+        others.filter(move |medium| Some(*medium) != first).filter_map(|medium| {
+            let on_it = self.replicas.iter().filter(|replica| replica.medium == medium);
+            let replicas: Vec<_> = on_it.cloned().collect();
+            (!replicas.is_empty()).then(|| Event::MediumStored(Self { replicas, ..self.clone() }))
+        })
+    }
+}
+
 /// The replicas of an object changed, by a copy, a move or an eviction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockUpdateEvent {
@@ -208,6 +222,12 @@ impl From<Arc<dyn KvEvent>> for Event {
 /// The name under which a tenant is published.
 pub(crate) fn tenant_name(tenant: &str) -> &str {
     if tenant.is_empty() { "default" } else { tenant }
+}
+
+/// The medium that is named where there is room for one.
+pub(crate) fn fastest(replicas: &[Replica]) -> Option<Medium> {
+    let in_memory = replicas.iter().find(|replica| replica.medium == Medium::Memory);
+    in_memory.or(replicas.first()).map(|replica| replica.medium)
 }
 
 fn pack_replicas(packer: &mut Packer<'_>, replicas: &[Replica]) {

@@ -120,7 +120,12 @@ impl Stream {
 
     /// Encodes objects for a late joiner, without a number.
     pub(crate) fn snapshot(&mut self, micros: u64, objects: Vec<BlockStoreEvent>) -> Bytes {
-        let events: Vec<Event> = objects.into_iter().map(Event::Store).collect();
+        let mut events = Vec::with_capacity(objects.len());
+        for object in objects {
+            let others: Vec<Event> = object.on_other_media().collect();
+            events.push(Event::Store(object));
+            events.extend(others);
+        }
         self.encode(micros, 0, &events).0
     }
 

@@ -226,8 +226,8 @@ impl EventSystem {
     }
 
     /// Takes no more events, sends those in the queue and closes the sockets, within the time
-    /// `limit`. Their ports are free then. Returns whether all events and messages were handed to the operating system; the
-    /// events that were not are dropped.
+    /// `limit`. Their ports are free then. Returns whether all events and messages were handed to
+    /// the operating system; the events that were not are dropped.
     ///
     /// # Cancellation
     /// Dropping the future leaves the system without new events; call again or drop the system.

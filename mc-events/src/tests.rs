@@ -130,6 +130,22 @@ fn a_change_of_medium_is_an_update_or_a_store_and_a_removal() {
 }
 
 #[test]
+fn an_object_of_a_snapshot_is_on_each_of_its_media() {
+    let Event::Store(mut object) = stored() else { panic!("not a store") };
+    object.replicas.extend(replica(Medium::Disk));
+    object.replicas.extend(replica(Medium::Disk));
+    let on_disk = BlockStoreEvent { replicas: replica(Medium::Disk), ..object.clone() };
+    for (encoding, events) in [
+        (Encoding::S4, vec![object.clone().into()]),
+        (Encoding::Vllm, vec![object.clone().into(), on_disk.clone().into()]),
+    ] {
+        let page = stream(encoding.clone()).snapshot(TIME, vec![object.clone()]);
+        let expected = stream(encoding).batch(TIME, &events).message.unwrap();
+        assert_eq!(page, *expected.payload());
+    }
+}
+
+#[test]
 fn vllm_publishes_only_what_its_subscribers_can_use() {
     let with = |block_hash: &str, parent: &str, block_size| {
         let info = StoreEventInfo {

@@ -377,7 +377,10 @@ proptest! {
             .map(|(_, crcs, _)| crcs.iter().map(|crc| Checksum::from_crc32c(*crc)).collect())
             .collect();
         let ends: Vec<PutEnd<'_>> = puts.iter().zip(&checksums)
-            .map(|((name, _, (generation, token)), checksums)| PutEnd { checksums, prefixes: checksums, ..PutEnd::new(key(name), named(*generation, *token)) })
+            .map(|((name, _, (generation, token)), checksums)| {
+                let end = PutEnd::new(key(name), named(*generation, *token));
+                PutEnd { checksums, prefixes: checksums, ..end }
+            })
             .collect();
         let bytes = written(|out| BatchPutFinishRequest::write(out, ME, ends.iter().copied()));
         let message = proto::BatchPutEndRequest::decode(&bytes[..]).unwrap();

@@ -14,8 +14,11 @@ use mc_meta::ListCursor;
 use self::infos::Infos;
 use self::sink::{EventSink, Publishing, Wanted};
 
-/// Objects that one step announces while a shard is locked and the queue of events fills.
+/// Objects that one step announces, and events that may wait before the next one.
 const ANNOUNCED_AT_ONCE: usize = 256;
+
+/// The time between two looks at the queue.
+const ANNOUNCE_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// Bytes of metadata that are kept, unless the builder says otherwise.
 const DEFAULT_INFO_BYTES: usize = 256 << 20;
@@ -131,13 +134,13 @@ async fn announce(objects: Arc<LiveObjects>, system: Arc<EventSystem>) {
     let mut next = Some(ListCursor::default());
     while let (Some(cursor), true) = (next, system.is_running()) {
         let Some((master, publishing)) = objects.parts() else { return };
-        let mut last = None;
         next = master.visit_objects(cursor, ANNOUNCED_AT_ONCE, |object| {
-            last = Some(system.publish(publishing.store_event(object, None)));
+            publishing.publish_whole(object);
         });
         drop(master);
-        if let Some(last) = last {
-            last.await;
+        // So the queue keeps its places for the changes of clients.
+        while system.stats().queued > ANNOUNCED_AT_ONCE && system.is_running() {
+            tokio::time::sleep(ANNOUNCE_PAUSE).await;
         }
     }
 }

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mc_events::subscribe::{EventSubscriber, Index, SubscriberConfig, Update};
 use mc_events::{
-    Encoding, EndpointConfig, EventSocket, Message, PublisherConfig, SocketBusy, SocketStats,
-    StoreEventInfo,
+    Encoding, EndpointConfig, EventSocket, Message, PublisherConfig, Replica, SocketBusy,
+    SocketStats, StoreEventInfo,
 };
 use mc_meta::{
     DiskConfig, ExportCursor, ListCursor, MasterConfig, PutEnd, PutHandle, PutStart, Rebuild,
@@ -381,5 +382,74 @@ async fn an_index_from_events_equals_the_master_whatever_happens_at_once() {
         if index == held { Ok(()) } else { Err((index, held)) }
     })
     .await;
+    master.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscribers_that_join_at_any_moment_end_equal() {
+    const SUBSCRIBERS: usize = 12;
+    let mut random = Random::seeded("MC_EVENTS_SEED");
+    let config = PublisherConfig {
+        endpoint: "tcp://127.0.0.1:0".into(),
+        replay_endpoint: "tcp://127.0.0.1:0".into(),
+        ..PublisherConfig::default()
+    };
+    let publisher = EventPublisher::start(config).await.unwrap();
+    let bound = publisher.system().endpoints()[0].clone();
+    let master =
+        Master::builder().state(state(settings())).events(publisher).start().await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (changing, stopping) = (Arc::clone(master.state()), Arc::clone(&stop));
+    let mut changes = Random::new(random.next_u64());
+    let storm = std::thread::spawn(move || {
+        while !stopping.load(Ordering::Relaxed) {
+            change(&changing, &mut changes);
+        }
+    });
+    let mut following = Vec::new();
+    for _ in 0..SUBSCRIBERS {
+        let config = SubscriberConfig {
+            endpoint: bound.endpoint.clone(),
+            replay_endpoint: bound.replay_endpoint.clone().unwrap(),
+            check_interval: Duration::from_millis(100),
+            ..SubscriberConfig::default()
+        };
+        let mut events = EventSubscriber::connect(config).await.unwrap();
+        let index = Arc::new(Mutex::new(Index::new(1 << 30)));
+        let ours = Arc::clone(&index);
+        let (joined, has_joined) = tokio::sync::oneshot::channel();
+        let mut joined = Some(joined);
+        let task = tokio::spawn(async move {
+            loop {
+                let update = events.next().await.unwrap();
+                if matches!(update, Update::Current { .. })
+                    && let Some(joined) = joined.take()
+                {
+                    let _ = joined.send(()); // the test may have ended
+                }
+                ours.lock().unwrap().apply(update).unwrap();
+            }
+        });
+        // The next one joins when this one has its snapshot.
+        tokio::time::timeout(DEADLINE, has_joined).await.expect("a snapshot").unwrap();
+        following.push((index, task));
+    }
+    stop.store(true, Ordering::Relaxed);
+    storm.join().unwrap();
+    for (index, task) in following {
+        eventually_async(DEADLINE, "the index equals the master's state", async || {
+            let index = index.lock().unwrap();
+            let places = |replicas: &[Replica]| {
+                let all = replicas.iter().map(|replica| format!("memory {}", replica.location));
+                all.collect::<Vec<_>>().join(" ")
+            };
+            let ours: BTreeMap<String, String> =
+                index.iter().map(|(key, held)| (key.to_owned(), places(held))).collect();
+            let held = held(master.state());
+            if ours == held { Ok(()) } else { Err((ours, held)) }
+        })
+        .await;
+        task.abort();
+    }
     master.shutdown().await;
 }

@@ -43,3 +43,40 @@ impl RemoveAll {
         self.active == 0 || self.known.remove(key) || self.is_listed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_objects_that_subscribers_know_again_are_removed_one_by_one() {
+        let mut removal = RemoveAll::default();
+        assert!(removal.publishes("a") && removal.removes("a"), "nothing is under way");
+        removal.began();
+        assert!(!removal.removes("a"), "forgotten with all others");
+        assert!(!removal.publishes("b"), "new to them, so it is told in full");
+        assert!(removal.publishes("b") && removal.removes("b"));
+        assert!(!removal.removes("b"));
+        // A second removal of everything makes them forget again.
+        assert!(!removal.publishes("c"));
+        removal.began();
+        assert!(!removal.removes("c"));
+        removal.ended();
+        assert!(!removal.removes("d"), "the first is still under way");
+        removal.ended();
+        assert!(removal.publishes("d") && removal.removes("d"));
+    }
+
+    #[test]
+    fn after_a_snapshot_was_read_each_removal_is_told() {
+        let mut removal = RemoveAll::default();
+        removal.listing();
+        removal.began();
+        assert!(!removal.removes("a"), "that snapshot is older than the event");
+        removal.listing();
+        assert!(removal.removes("a"));
+        removal.ended();
+        removal.began();
+        assert!(!removal.removes("a"));
+    }
+}

@@ -94,7 +94,19 @@ impl Publishing {
             _ => true,
         };
         // Without metadata in later events it must be unknown from the beginning.
-        self.publish(self.store_event(object, info.filter(|_| is_kept)));
+        self.publish_store(self.store_event(object, info.filter(|_| is_kept)));
+    }
+
+    fn publish_store(&self, event: BlockStoreEvent) {
+        let others: Vec<Event> =
+            if self.wanted.media { event.on_other_media().collect() } else { Vec::new() };
+        self.publish(event);
+        others.into_iter().for_each(|event| self.publish(event));
+    }
+
+    /// Publishes an object as it is, whatever subscribers know of it.
+    pub(super) fn publish_whole(&self, object: &ObjectView<'_>) {
+        self.publish_store(self.store_event(object, None));
     }
 
     fn changed(&self, object: &ObjectView<'_>, before: ReplicaKinds) {
@@ -104,7 +116,7 @@ impl Publishing {
             return;
         }
         if !self.removal.lock().publishes(object.key().as_str()) {
-            return self.publish(self.store_event(object, None));
+            return self.publish_whole(object);
         }
         let (tenant, key) = self.owned(object.key());
         if self.wanted.updates {
@@ -213,7 +225,7 @@ impl EffectSink for EventSink {
             Effect::Spared { object }
                 if !publishing.removal.lock().publishes(object.key().as_str()) =>
             {
-                publishing.publish(publishing.store_event(object, None));
+                publishing.publish_whole(object);
             }
             Effect::RemoveAllEnded => publishing.removal.lock().ended(),
             _ => {}
