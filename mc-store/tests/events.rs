@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mc_events::subscribe::{EventSubscriber, Index, SubscriberConfig, Update};
 use mc_events::{
-    Encoding, EndpointConfig, EventSocket, Message, PublisherConfig, Replica, SocketBusy,
-    SocketStats, StoreEventInfo,
+    BoundEndpoint, Encoding, EndpointConfig, EventSocket, Message, PublisherConfig, Replica,
+    SocketBusy, SocketStats, StoreEventInfo,
 };
 use mc_meta::{
-    DiskConfig, ExportCursor, ListCursor, MasterConfig, PutEnd, PutHandle, PutStart, Rebuild,
-    SegmentSpec,
+    DiskConfig, Effect, EffectSink, ExportCursor, ListCursor, MasterConfig, PutEnd, PutHandle,
+    PutStart, Rebuild, SegmentSpec,
 };
 use mc_store::{ClientId, EventPublisher, Master, ReplicateConfig, SegmentId};
 use mc_testkit::{Random, eventually_async};
-use mc_types::{KeyRef, MediaType, RemoteKey, Time};
+use mc_types::{KeyRef, MediaType, RemoteKey, Sequence, Time};
 use rmpv::Value;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -385,10 +385,71 @@ async fn an_index_from_events_equals_the_master_whatever_happens_at_once() {
     master.shutdown().await;
 }
 
+/// A subscriber and what it knows.
+struct Joined {
+    events: EventSubscriber,
+    index: Index,
+}
+
+impl Joined {
+    async fn connect(bound: &BoundEndpoint) -> Self {
+        let config = SubscriberConfig {
+            endpoint: bound.endpoint.clone(),
+            replay_endpoint: bound.replay_endpoint.clone().unwrap(),
+            check_interval: Duration::from_millis(100),
+            ..SubscriberConfig::default()
+        };
+        let events = EventSubscriber::connect(config).await.unwrap();
+        Self { events, index: Index::new(1 << 30) }
+    }
+
+    fn held(&self) -> BTreeMap<String, String> {
+        let places = |replicas: &[Replica]| {
+            let all = replicas.iter().map(|replica| format!("memory {}", replica.location));
+            all.collect::<Vec<_>>().join(" ")
+        };
+        self.index.iter().map(|(key, held)| (key.to_owned(), places(held))).collect()
+    }
+
+    /// Follows until it knows what the master has, which does not change any more.
+    async fn assert_equal(mut self, state: &mc_meta::Master) {
+        let follow = async {
+            loop {
+                let update = self.events.next().await.unwrap();
+                let is_current = matches!(update, Update::Current { .. });
+                self.index.apply(update).unwrap();
+                if is_current && self.held() == held(state) {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(DEADLINE, follow).await.is_err() {
+            assert_eq!(self.held(), held(state));
+        }
+    }
+}
+
+/// Makes the removal of everything take a while, and says when it has begun.
+struct SlowRemoval(tokio::sync::mpsc::UnboundedSender<()>);
+
+impl EffectSink for SlowRemoval {
+    fn emit(&self, _: Sequence, _: Time, effect: &Effect<'_>) {
+        match effect {
+            Effect::RemoveAllBegan => _ = self.0.send(()),
+            Effect::Removed { .. } => {
+                let begin = Instant::now();
+                while begin.elapsed() < Duration::from_micros(20) {
+                    std::hint::spin_loop();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subscribers_that_join_at_any_moment_end_equal() {
-    const SUBSCRIBERS: usize = 12;
-    let mut random = Random::seeded("MC_EVENTS_SEED");
+async fn subscribers_that_join_while_everything_is_removed_end_equal() {
+    const OBJECTS: usize = 8000;
     let config = PublisherConfig {
         endpoint: "tcp://127.0.0.1:0".into(),
         replay_endpoint: "tcp://127.0.0.1:0".into(),
@@ -396,60 +457,35 @@ async fn subscribers_that_join_at_any_moment_end_equal() {
     };
     let publisher = EventPublisher::start(config).await.unwrap();
     let bound = publisher.system().endpoints()[0].clone();
-    let master =
-        Master::builder().state(state(settings())).events(publisher).start().await.unwrap();
-    let stop = Arc::new(AtomicBool::new(false));
-    let (changing, stopping) = (Arc::clone(master.state()), Arc::clone(&stop));
-    let mut changes = Random::new(random.next_u64());
-    let storm = std::thread::spawn(move || {
-        while !stopping.load(Ordering::Relaxed) {
-            change(&changing, &mut changes);
-        }
-    });
-    let mut following = Vec::new();
-    for _ in 0..SUBSCRIBERS {
-        let config = SubscriberConfig {
-            endpoint: bound.endpoint.clone(),
-            replay_endpoint: bound.replay_endpoint.clone().unwrap(),
-            check_interval: Duration::from_millis(100),
-            ..SubscriberConfig::default()
-        };
-        let mut events = EventSubscriber::connect(config).await.unwrap();
-        let index = Arc::new(Mutex::new(Index::new(1 << 30)));
-        let ours = Arc::clone(&index);
-        let (joined, has_joined) = tokio::sync::oneshot::channel();
-        let mut joined = Some(joined);
-        let task = tokio::spawn(async move {
-            loop {
-                let update = events.next().await.unwrap();
-                if matches!(update, Update::Current { .. })
-                    && let Some(joined) = joined.take()
-                {
-                    let _ = joined.send(()); // the test may have ended
-                }
-                ours.lock().unwrap().apply(update).unwrap();
-            }
-        });
-        // The next one joins when this one has its snapshot.
-        tokio::time::timeout(DEADLINE, has_joined).await.expect("a snapshot").unwrap();
-        following.push((index, task));
+    let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let master = Master::builder()
+        .state(state(settings()))
+        .sink(SlowRemoval(began))
+        .events(publisher)
+        .start()
+        .await
+        .unwrap();
+    for number in 0..OBJECTS {
+        put(master.state(), &number.to_string(), None).unwrap();
     }
-    stop.store(true, Ordering::Relaxed);
-    storm.join().unwrap();
-    for (index, task) in following {
-        eventually_async(DEADLINE, "the index equals the master's state", async || {
-            let index = index.lock().unwrap();
-            let places = |replicas: &[Replica]| {
-                let all = replicas.iter().map(|replica| format!("memory {}", replica.location));
-                all.collect::<Vec<_>>().join(" ")
-            };
-            let ours: BTreeMap<String, String> =
-                index.iter().map(|(key, held)| (key.to_owned(), places(held))).collect();
-            let held = held(master.state());
-            if ours == held { Ok(()) } else { Err((ours, held)) }
-        })
-        .await;
-        task.abort();
+    // Some stay.
+    for number in 0..5 {
+        master.state().get_replica_list(Time::ORIGIN, key(&number.to_string())).unwrap();
+    }
+    published(&master).await;
+    let early = Joined::connect(&bound).await;
+    let state = Arc::clone(master.state());
+    let removing =
+        tokio::task::spawn_blocking(move || state.remove_all(Time::ORIGIN, false) as usize);
+    tokio::time::timeout(DEADLINE, begun.recv()).await.expect("a removal").unwrap();
+    let mut joined = vec![early];
+    while !removing.is_finished() && joined.len() < 20 {
+        joined.push(Joined::connect(&bound).await);
+    }
+    assert_eq!(removing.await.unwrap(), OBJECTS - 5);
+    assert!(joined.len() > 2, "several joined meanwhile");
+    for subscriber in joined {
+        subscriber.assert_equal(master.state()).await;
     }
     master.shutdown().await;
 }
