@@ -149,9 +149,11 @@ async fn every_segment_comes_back_on_its_own() {
     // The node was cut off, and the master gave one of its segments up meanwhile.
     cluster.master.state().tick(FAR);
     cluster.master.state().unmount_segment(FAR, node.id(), ids[1]).unwrap();
+    // The new one may be there before the others are taken back.
     let now = eventually_async(DEADLINE, "all segments", async || {
-        let now = mounted(&app).await;
-        (now.len() == 3).then_some(now)
+        let segments = app.cluster_report().await.unwrap().segments;
+        let usable = segments.len() == 3 && segments.iter().all(|it| it.is_usable());
+        if usable { Some(mounted(&app).await) } else { None }
     })
     .await;
     assert_eq!((now[0].1, now[2].1), (ids[0], ids[2]));
