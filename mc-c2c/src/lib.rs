@@ -14,7 +14,7 @@ pub use convert::{Converter, Projector};
 pub use dtype::{Dtype, Rounding};
 pub use error::{ConvertError, WeightsError};
 pub use fuser::{Fuser, LayerMap};
-pub use shape::{KvFormat, Layout, Part};
+pub use shape::{KvFormat, Layout, ModelShape, Part};
 pub use simplified::Simplified;
 pub use weights::bin::{read_projector_bin, write_projector_bin};
 pub use weights::container::{Identity, MAX_DIM, MAX_LAYERS, read_projector, write_projector};

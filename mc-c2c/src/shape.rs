@@ -44,6 +44,25 @@ pub enum Layout {
     LayerFirst,
 }
 
+/// The shape of a model's KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModelShape {
+    /// Its layers.
+    pub layers: usize,
+    /// KV heads of a layer.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+}
+
+impl ModelShape {
+    /// Returns the format of its objects in this type and order.
+    #[must_use]
+    pub const fn format(&self, dtype: Dtype, layout: Layout) -> KvFormat {
+        KvFormat { layers: self.layers, dim: self.kv_heads * self.head_dim, dtype, layout }
+    }
+}
+
 /// What the bytes of an object are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvFormat {
