@@ -3,15 +3,19 @@
 use core::fmt;
 
 use half::{bf16, f16};
+use serde::Deserialize;
 
 /// The type of an object's elements; little-endian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum Dtype {
     /// 16 bits with the exponent of `f32`.
+    #[serde(rename = "bf16")]
     Bf16,
     /// 16 bits, IEEE 754 half precision.
+    #[serde(rename = "fp16")]
     F16,
     /// 32 bits.
+    #[serde(rename = "fp32")]
     F32,
 }
 
@@ -46,7 +50,8 @@ impl fmt::Display for Dtype {
 }
 
 /// How a result loses the bits that its type has no room for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Rounding {
     /// To the nearest, ties to even.
     #[default]

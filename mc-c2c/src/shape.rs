@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use serde::Deserialize;
+
 use crate::dtype::Dtype;
 use crate::error::ConvertError;
 
@@ -35,7 +37,8 @@ impl fmt::Display for Part {
 }
 
 /// The order of an object's rows. A row is one token in one layer: all heads, one after the other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// `[tokens][layers][dim]`: all layers of a token together.
     #[default]
