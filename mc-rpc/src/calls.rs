@@ -6,6 +6,7 @@
 //! Those of every put and get are written and read by hand, without copies, in
 //! [`request`](crate::request), [`reply`](crate::reply) and [`answer`](crate::answer).
 
+mod c2c;
 mod disks;
 mod drains;
 mod failures;
@@ -40,6 +41,7 @@ use message::{fit, message, reply};
 #[cfg(test)]
 pub(crate) use patterns::read_replica_page;
 
+pub use c2c::C2cSettings;
 pub use disks::{DiskJob, FoundItem, LocalDisks, OffloadItem};
 pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};

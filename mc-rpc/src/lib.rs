@@ -32,10 +32,10 @@ pub use answer::{
 };
 pub use caller::{Caller, Role, UnknownRole};
 pub use calls::{
-    ClusterReport, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure, FetchedTasks, FoundItem,
-    LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem, PromotionGrant,
-    PutRevokeItem, PutStartItem, ReplicaDescription, ReplicaPage, Reported, SegmentReport, Task,
-    TaskReport, TenantQuotas, TransferGrant,
+    C2cSettings, ClusterReport, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure, FetchedTasks,
+    FoundItem, LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem,
+    PromotionGrant, PutRevokeItem, PutStartItem, ReplicaDescription, ReplicaPage, Reported,
+    SegmentReport, Task, TaskReport, TenantQuotas, TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, MasterClient, MethodMetrics,

@@ -232,6 +232,8 @@ methods! {
     NotifyPromotionFailure = 87: Node, Harmless, Short => cold notify_promotion_failure;
     /// What could not be read or reached.
     ReportFailures = 88: Reader, Harmless, Short => cold report_failures;
+    /// Which objects clients convert for other models.
+    GetC2cConfig = 89: Writer, Harmless, Short => cold get_c2c_config;
 }
 
 impl Method {

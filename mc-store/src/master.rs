@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use mc_meta::{EffectSink, MasterConfig, MasterReport};
 use mc_rpc::{
-    Authenticate, Clock, DurableWatch, MasterService, Server, ServerConfig, ServerHandle,
-    ServerWatch, Streams,
+    Authenticate, C2cSettings, Clock, DurableWatch, MasterService, Server, ServerConfig,
+    ServerHandle, ServerWatch, Streams,
 };
 use mc_ticket::{ClockEpoch, GrantSecret};
 use mc_transport::BootTime;
@@ -58,6 +58,7 @@ pub struct MasterBuilder {
     sinks: Vec<Box<dyn EffectSink>>,
     state: Option<mc_meta::Master>,
     durability: Option<DurableWatch>,
+    c2c: Option<C2cSettings>,
     #[cfg(feature = "events")]
     events: Option<EventPublisher>,
     environment: Arc<dyn Environment>,
@@ -95,6 +96,7 @@ impl Master {
             sinks: Vec::new(),
             state: None,
             durability: None,
+            c2c: None,
             #[cfg(feature = "events")]
             events: None,
             environment: Arc::new(System),
@@ -205,6 +207,13 @@ impl MasterBuilder {
         self
     }
 
+    /// Has clients convert objects for other models by these rules. They are passed on as they are;
+    /// `mc_c2c::C2cConfig::from_json` checks them.
+    pub fn c2c(mut self, settings: C2cSettings) -> Self {
+        self.c2c = Some(settings);
+        self
+    }
+
     /// The state machine to serve, in place of a new one that [`config`](Self::config) and
     /// [`seed`](Self::seed) describe: one rebuilt from records ([`mc_meta::Rebuild`]), or one with
     /// an eviction policy or allocation strategy of the caller's own. Its time goes on from
@@ -307,6 +316,9 @@ impl MasterBuilder {
             .with_clock_epoch(ClockEpoch::new(random()? as u64));
         if let Some(watch) = self.durability {
             service = service.with_durability(watch);
+        }
+        if let Some(settings) = self.c2c {
+            service = service.with_c2c(settings);
         }
         let ticked = Arc::clone(&state);
         let ticker = Ticker::start_in(environment, move || ticked.tick(SinceStart(start).now()))

@@ -15,6 +15,7 @@ use mc_meta::{
 use mc_types::ByteSize;
 
 use crate::access::AccessArgs;
+use crate::c2c::C2cArgs;
 use crate::connections::ConnectionArgs;
 use crate::events::EventArgs;
 
@@ -115,6 +116,8 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) events: EventArgs,
+    #[command(flatten)]
+    pub(crate) c2c: C2cArgs,
 
     /// Time for which exist and get protect an object from removal and eviction.
     #[arg(

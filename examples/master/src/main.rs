@@ -3,6 +3,7 @@
 
 mod access;
 mod args;
+mod c2c;
 mod change_log;
 mod connections;
 mod events;

@@ -13,6 +13,7 @@ use tracing::{Level, error, info, warn};
 
 use crate::access::UnusableFile;
 use crate::args::Args;
+use crate::c2c::C2cError;
 use crate::change_log::{ChangeLog, change_log};
 use crate::metadata::{self, Values};
 use crate::{events, figures, http};
@@ -52,6 +53,9 @@ async fn serve(args: &Args) -> Result<(), ServeError> {
         let publisher = EventPublisher::start(config.clone()).await?;
         announced = events::announcement(&config, publisher.system());
         builder = builder.events(publisher.info_bytes(args.events.info_bytes()));
+    }
+    if let Some(settings) = args.c2c.settings()? {
+        builder = builder.c2c(settings);
     }
     let master = builder.start().await?;
     announce(master.local_addr(), args.threads, &announced);
@@ -188,6 +192,8 @@ pub(crate) enum ServeError {
     Ticker(TickerProblem),
     #[error("cannot publish KV events; check --kv_event_publisher_endpoint and its like")]
     Events(#[from] mc_events::StartError),
+    #[error(transparent)]
+    C2c(#[from] C2cError),
     #[error("cannot start the master")]
     Master(#[from] MasterStartError),
 }

@@ -7,6 +7,7 @@ use mc_meta::{Master, ScopedKey, TenantId};
 use mc_types::{ErrorCode, KeyRef, Time};
 
 use crate::caller::{Caller, Role};
+use crate::calls::C2cSettings;
 use crate::refusal::Refusal;
 use crate::reply::Signer;
 use crate::request::TenantKey;
@@ -21,6 +22,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) role: Role,
     pub(crate) caller: &'a Caller,
     pub(crate) from: Option<IpAddr>,
+    pub(crate) c2c: Option<&'a C2cSettings>,
     pub(crate) payload: &'a [u8],
     /// Most bytes that the answer may have.
     pub(crate) max_reply: usize,

@@ -16,6 +16,7 @@ use mc_ticket::ClockEpoch;
 use mc_types::{ClientId, ErrorCode};
 
 use crate::caller::Caller;
+use crate::calls::C2cSettings;
 use crate::method::Method;
 use crate::refusal::Refusal;
 use crate::reply::Signer;
@@ -84,6 +85,7 @@ pub struct MasterService<C = SystemClock> {
     epoch: ClockEpoch,
     owners: Owners,
     durable: Option<DurableWatch>,
+    c2c: Option<C2cSettings>,
 }
 
 impl<C: Clock> MasterService<C> {
@@ -97,7 +99,7 @@ impl<C: Clock> MasterService<C> {
         let mut number = [0; 8];
         getrandom::fill(&mut number).expect("the system gives random numbers");
         let epoch = ClockEpoch::new(u64::from_le_bytes(number));
-        Self { master, clock, epoch, owners: Owners::default(), durable: None }
+        Self { master, clock, epoch, owners: Owners::default(), durable: None, c2c: None }
     }
 
     /// Takes this epoch instead of one drawn at random: for simulations, in which the same
@@ -118,6 +120,13 @@ impl<C: Clock> MasterService<C> {
     #[must_use]
     pub fn with_durability(mut self, watch: DurableWatch) -> Self {
         self.durable = Some(watch);
+        self
+    }
+
+    /// Has clients convert objects by these rules.
+    #[must_use]
+    pub fn with_c2c(mut self, settings: C2cSettings) -> Self {
+        self.c2c = Some(settings);
         self
     }
 
@@ -196,8 +205,18 @@ impl<C: Clock> MasterService<C> {
         let (master, tenant) = (&*self.master, caller.tenant());
         let (now, role) = (self.clock.now(), caller.role());
         let signer = Signer { epoch: self.epoch, now };
-        let context =
-            CallContext { master, now, signer, tenant, role, caller, from, payload, max_reply };
+        let context = CallContext {
+            master,
+            now,
+            signer,
+            tenant,
+            role,
+            caller,
+            from,
+            c2c: self.c2c.as_ref(),
+            payload,
+            max_reply,
+        };
         context.answer(method, out)
     }
 }

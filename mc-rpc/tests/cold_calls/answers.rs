@@ -194,6 +194,20 @@ fn replica(segment_name: &str) -> proto::ReplicaInfo {
 }
 
 #[test]
+fn settings_of_conversions_are_there_only_when_enabled() {
+    let told = Told::new();
+    let answer = |enabled| proto::GetC2cConfigResponse {
+        enabled,
+        workers: 2,
+        config_json: "{}".into(),
+        ..Default::default()
+    };
+    assert_eq!(told.with(&answer(false)).c2c_settings().unwrap(), None);
+    let settings = told.with(&answer(true)).c2c_settings().unwrap();
+    assert_eq!(settings, Some(mc_rpc::C2cSettings::new(2, "{}")));
+}
+
+#[test]
 fn grants_of_space_are_read_as_they_were_written() {
     let told = Told::new();
     let object = TenantKey::from(key("k"));

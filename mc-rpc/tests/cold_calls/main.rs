@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod answers;
+mod c2c;
 mod disks;
 mod limits;
 mod mutations;

@@ -280,6 +280,7 @@ fn a_request_with_nothing_in_it_is_refused_where_something_is_missing() {
     let whole = [
         Method::ListKeys,
         Method::ClusterReport,
+        Method::GetC2cConfig,
         Method::RemoveAll,
         Method::BatchQueryIp,
         Method::ListDrainJobs,
