@@ -20,3 +20,4 @@ pub use shape::{KvFormat, Layout, ModelShape, Part};
 pub use simplified::Simplified;
 pub use weights::bin::{read_projector_bin, write_projector_bin};
 pub use weights::container::{Identity, MAX_DIM, MAX_LAYERS, read_projector, write_projector};
+pub use weights::read_weights;
