@@ -140,6 +140,13 @@ pub trait Environment: fmt::Debug + Send + Sync + 'static {
     /// It does not panic.
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>);
 
+    /// Runs `work`, which computes for up to minutes, now or later, where it holds up no task and
+    /// gives way to all else that this host does. As [`run_blocking`](Self::run_blocking), which it
+    /// is unless an environment knows better.
+    fn run_in_background(&self, work: Box<dyn FnOnce() + Send>) {
+        self.run_blocking(work);
+    }
+
     /// Returns the address of this host from which the master, given as in
     /// [`ClientBuilder::master`](crate::ClientBuilder::master), is reached: peers are told it when
     /// the client listens on every address.
@@ -166,12 +173,16 @@ impl dyn Environment {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Blocking<T> {
-        let (done, result) = oneshot::channel();
-        self.run_blocking(Box::new(move || {
-            // Nobody may wait for it any more.
-            let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
-        }));
-        Blocking(result)
+        Blocking::of(work, |work| self.run_blocking(work))
+    }
+
+    /// Has `work` run where it gives way to all else.
+    #[cfg(feature = "c2c")]
+    pub(crate) fn in_background<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Blocking<T> {
+        Blocking::of(work, |work| self.run_in_background(work))
     }
 }
 
@@ -179,6 +190,20 @@ impl dyn Environment {
 /// the runtime ends.
 #[derive(Debug)]
 pub(crate) struct Blocking<T>(oneshot::Receiver<Result<T, Box<dyn Any + Send>>>);
+
+impl<T: Send + 'static> Blocking<T> {
+    fn of(
+        work: impl FnOnce() -> T + Send + 'static,
+        run: impl FnOnce(Box<dyn FnOnce() + Send>),
+    ) -> Self {
+        let (done, result) = oneshot::channel();
+        run(Box::new(move || {
+            // Nobody may wait for it any more.
+            let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
+        }));
+        Self(result)
+    }
+}
 
 impl<T> Future for Blocking<T> {
     type Output = Option<Result<T, Box<dyn Any + Send>>>;

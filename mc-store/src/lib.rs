@@ -18,6 +18,8 @@ mod object_store;
 mod ticker;
 
 pub use by_key::{Positions, by_key};
+#[cfg(feature = "c2c")]
+pub use client::{C2cError, C2cMetrics, C2cSkip};
 pub use client::{
     Client, ClientBuilder, ClientMetrics, ClientOperation, ClientRole, DataPath, DrainReport,
     GetInto, HotCacheConfig, MountedSegment, OperationMetrics, PathMetrics, Put, PutMode,
@@ -32,8 +34,8 @@ pub use events::EventPublisher;
 pub use master::{Master, MasterBuilder};
 pub use mc_meta::{ListCursor, MasterConfig, MasterReport, ReplicateConfig, TaskStatus};
 pub use mc_rpc::{
-    ClusterReport, LatencyHistogram, ObjectDescription, Refusal, ReplicaDescription, ReplicaList,
-    ReplicaPage, ServerMetrics, ServerWatch, TaskReport,
+    C2cSettings, ClusterReport, LatencyHistogram, ObjectDescription, Refusal, ReplicaDescription,
+    ReplicaList, ReplicaPage, ServerMetrics, ServerWatch, TaskReport,
 };
 pub use mc_transport::{
     HugePageSize, Memory, MemoryError, MemoryOptions, MemorySlice, NodeConfig, Source,

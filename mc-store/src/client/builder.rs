@@ -13,6 +13,8 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::Client;
 use super::admission::Admission;
+#[cfg(feature = "c2c")]
+use super::c2c::Conversions;
 use super::core::Core;
 use super::heartbeat::Heard;
 use super::hot_cache::{HotCache, HotCacheConfig};
@@ -351,7 +353,18 @@ impl ClientBuilder {
         {
             settings.pulse.certificates = node.certificates();
         }
-        let local_buffer = self.local_buffer.unwrap_or(LOCAL_BUFFER);
+        #[cfg_attr(not(feature = "c2c"), allow(unused_mut, reason = "conversions need more"))]
+        let mut local_buffer = self.local_buffer.unwrap_or(LOCAL_BUFFER);
+        #[cfg(feature = "c2c")]
+        let c2c = match makes_requests {
+            true => Conversions::ask(&master).await?.map(Arc::new),
+            false => None,
+        };
+        #[cfg(feature = "c2c")]
+        if let Some(conversions) = &c2c {
+            let both = local_buffer.as_u64().saturating_add(conversions.buffer_size());
+            local_buffer = ByteSize::bytes(both);
+        }
         let no_room = |size| move |source| StartError::LocalBuffer { size, source };
         let pool = BufferPool::new(usize::try_from(local_buffer.as_u64()).unwrap_or(usize::MAX))
             .map_err(no_room(local_buffer))?;
@@ -376,6 +389,8 @@ impl ClientBuilder {
             reports: Reports::default(),
             pool,
             hot,
+            #[cfg(feature = "c2c")]
+            c2c,
             runtime: tokio::runtime::Handle::current(),
             admission: Admission::new(makes_requests),
             left: OnceCell::new(),
@@ -408,6 +423,8 @@ impl ClientBuilder {
         }
         core.log_figures();
         core.send_reports();
+        #[cfg(feature = "c2c")]
+        core.convert_objects();
         #[cfg(feature = "http")]
         if let Some(port) = http {
             // Whether the master answers is told there, also of a client without a segment.

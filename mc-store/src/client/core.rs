@@ -37,6 +37,9 @@ pub(super) struct Core {
     /// Memory that values are read into.
     pub(super) pool: BufferPool,
     pub(super) hot: Option<HotCache>,
+    /// What it converts for other models.
+    #[cfg(feature = "c2c")]
+    pub(super) c2c: Option<Arc<super::c2c::Conversions>>,
     pub(super) heartbeat: Mutex<Option<Heartbeat>>,
     /// When the master was last heard of, by the heartbeat.
     pub(super) heard: Arc<Heard>,

@@ -32,6 +32,8 @@ impl Core {
         ClientMetrics {
             rpc: self.master.metrics(),
             reports: self.reports.metrics(),
+            #[cfg(feature = "c2c")]
+            c2c: self.c2c.as_ref().map(|conversions| conversions.metrics()),
             is_cut_off: self.segments.is_cut_off(),
             served: self.transport.served(),
             connections: self

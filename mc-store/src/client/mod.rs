@@ -3,6 +3,8 @@
 mod admission;
 mod background;
 mod builder;
+#[cfg(feature = "c2c")]
+mod c2c;
 mod checks;
 mod checksums;
 mod core;
@@ -46,6 +48,8 @@ use mc_types::{ClientId, Endpoint};
 
 pub use admission::ClientRole;
 pub use builder::ClientBuilder;
+#[cfg(feature = "c2c")]
+pub use c2c::{C2cError, C2cMetrics, C2cSkip};
 pub use drain::DrainReport;
 pub use get::GetInto;
 pub use hot_cache::HotCacheConfig;

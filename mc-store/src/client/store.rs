@@ -46,36 +46,43 @@ impl Client {
             return puts.iter().map(|_| Err(why.into())).collect();
         }
         let timed = self.core.metrics.start(operation);
-        let mut outcomes = Vec::with_capacity(puts.len());
-        let mut items = Vec::with_capacity(puts.len());
-        for put in puts {
-            match Item::new(put) {
-                Ok(item) => {
-                    items.push(item);
-                    outcomes.push(None);
-                }
-                Err(error) => outcomes.push(Some(error)),
-            }
-        }
-        let (core, config) = (Arc::clone(&self.core), config.clone());
-        let work = Unstoppable::new(&self.core.runtime, |abandoned| async move {
-            for chunk in items.chunks_mut(CHUNK) {
-                core.store_chunk(chunk, &config, mode, &abandoned).await;
-            }
-            items
-        });
-        let items = work.await;
+        let (items, outcomes) = items_of(puts);
+        let items = self.core.store_items(items, config, mode, true).await;
         let invalid = outcomes.iter().flatten().map(|error| Err(error.code()));
         timed.ended(items.iter().map(Item::tally).chain(invalid));
-        let done = "only work that was abandoned leaves an object without an outcome";
-        let mut stored = items.into_iter().map(|item| item.outcome.expect(done));
-        let one_each = "every valid put is an item";
-        let outcome = |invalid: Option<PutError>| match invalid {
-            Some(error) => Err(error),
-            None => stored.next().expect(one_each),
-        };
-        outcomes.into_iter().map(outcome).collect()
+        in_order(outcomes, items)
     }
+}
+
+/// The outcomes of puts, of which those without one here are items.
+fn in_order(
+    outcomes: Vec<Option<PutError>>,
+    items: Vec<Item>,
+) -> Vec<Result<PutOutcome, PutError>> {
+    let done = "only work that was abandoned leaves an object without an outcome";
+    let mut stored = items.into_iter().map(|item| item.outcome.expect(done));
+    let one_each = "every valid put is an item";
+    let outcome = |invalid: Option<PutError>| match invalid {
+        Some(error) => Err(error),
+        None => stored.next().expect(one_each),
+    };
+    outcomes.into_iter().map(outcome).collect()
+}
+
+/// The valid puts, and for each put why it is not among them.
+fn items_of(puts: Vec<Put<'_>>) -> (Vec<Item>, Vec<Option<PutError>>) {
+    let mut outcomes = Vec::with_capacity(puts.len());
+    let mut items = Vec::with_capacity(puts.len());
+    for put in puts {
+        match Item::new(put) {
+            Ok(item) => {
+                items.push(item);
+                outcomes.push(None);
+            }
+            Err(error) => outcomes.push(Some(error)),
+        }
+    }
+    (items, outcomes)
 }
 
 /// An object on its way.
@@ -181,6 +188,49 @@ impl Sums {
 }
 
 impl Core {
+    /// Stores objects of the client's own making, which are neither counted as a call nor converted.
+    #[cfg(feature = "c2c")]
+    pub(super) async fn store_own(
+        self: &Arc<Self>,
+        puts: Vec<Put<'_>>,
+        config: &ReplicateConfig,
+        mode: Mode,
+    ) -> Vec<Result<PutOutcome, PutError>> {
+        if let Err(why) = self.request() {
+            return puts.iter().map(|_| Err(why.into())).collect();
+        }
+        let (items, outcomes) = items_of(puts);
+        in_order(outcomes, self.store_items(items, config, mode, false).await)
+    }
+
+    /// Stores the items. Those of an application's own are converted for other models.
+    async fn store_items(
+        self: &Arc<Self>,
+        mut items: Vec<Item>,
+        config: &ReplicateConfig,
+        mode: Mode,
+        #[cfg_attr(not(feature = "c2c"), allow(unused, reason = "nothing is converted"))]
+        convert: bool,
+    ) -> Vec<Item> {
+        let (core, config) = (Arc::clone(self), config.clone());
+        let work = Unstoppable::new(&self.runtime, |abandoned| async move {
+            for chunk in items.chunks_mut(CHUNK) {
+                core.store_chunk(chunk, &config, mode, &abandoned).await;
+                #[cfg(feature = "c2c")]
+                if let (true, Some(conversions)) = (convert, &core.c2c) {
+                    let is_stored =
+                        |item: &&Item| matches!(item.outcome, Some(Ok(PutOutcome::Stored)));
+                    chunk
+                        .iter()
+                        .filter(is_stored)
+                        .for_each(|item| conversions.stored(&item.key, mode));
+                }
+            }
+            items
+        });
+        work.await
+    }
+
     /// Tries until every item has an outcome, or nobody waits for it any more and nothing
     /// is half done.
     async fn store_chunk(

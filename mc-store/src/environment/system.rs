@@ -9,6 +9,10 @@ use mc_transport::BootClock;
 
 use super::{Environment, Work};
 
+/// The priority of work that gives way to all else, as `nice` counts.
+#[cfg(target_os = "linux")]
+const LEAST_PRIORITY: i32 = 19;
+
 /// The system's clock, randomness, threads and network: the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct System;
@@ -30,6 +34,21 @@ impl Environment for System {
 
     fn run_blocking(&self, work: Box<dyn FnOnce() + Send>) {
         drop(tokio::task::spawn_blocking(work));
+    }
+
+    /// A thread of its own, because its priority is never raised again.
+    fn run_in_background(&self, work: Box<dyn FnOnce() + Send>) {
+        let give_way = || {
+            // Of Linux's threads each has its own; without it the work has the usual one.
+            #[cfg(target_os = "linux")]
+            let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
+        };
+        let thread = std::thread::Builder::new().name("mc-background".into());
+        // Without a thread the work is dropped, as at the runtime's end.
+        let _ = thread.spawn(move || {
+            give_way();
+            work();
+        });
     }
 
     /// Connecting a datagram socket sends nothing; it only asks for the route.

@@ -318,6 +318,9 @@ pub struct ClientMetrics {
     pub hot_cache: (u64, u64),
     /// What could not be read or reached, and what the master was told of it.
     pub reports: ReportMetrics,
+    /// What became of the objects that it was to convert; `None` when there are no rules.
+    #[cfg(feature = "c2c")]
+    pub c2c: Option<super::c2c::C2cMetrics>,
     /// Whether peers reach none of the client's segments, by its own check.
     pub is_cut_off: bool,
     /// Calls of the master.

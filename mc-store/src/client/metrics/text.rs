@@ -30,6 +30,8 @@ impl ClientMetrics {
         self.hot_cache(&mut page);
         self.reports(&mut page);
         self.cut_off(&mut page);
+        #[cfg(feature = "c2c")]
+        self.conversions(&mut page);
         self.calls(&mut page);
         page.into_string()
     }
@@ -61,6 +63,16 @@ impl ClientMetrics {
             if let (Some(median), Some(slow)) = (quantile(0.5), quantile(0.99)) {
                 let _ = write!(text, " p50 {median:.0?} p99 {slow:.0?}");
             }
+        }
+        #[cfg(feature = "c2c")]
+        if let Some(c2c) = &self.c2c {
+            let skipped: u64 = c2c.skipped.iter().map(|(_, count)| count).sum();
+            let (waiting, speed) = (c2c.queued, c2c.gflops());
+            let _ = write!(
+                text,
+                "; c2c {} converted, {skipped} skipped, {waiting} waiting, {speed:.1} GFLOP/s",
+                c2c.converted
+            );
         }
         text
     }
@@ -170,6 +182,35 @@ impl ClientMetrics {
         let help = "1 while peers reach no segment of this client, by its own check";
         page.metric(name, Gauge, help);
         page.sample(name, &[], u64::from(self.is_cut_off));
+    }
+
+    #[cfg(feature = "c2c")]
+    fn conversions(&self, page: &mut MetricsText) {
+        let Some(c2c) = &self.c2c else { return };
+        let name = "mooncake_client_c2c_queued";
+        page.metric(name, Gauge, "Conversions of objects that wait or are under way");
+        page.sample(name, &[], c2c.queued);
+        let millis = u64::try_from(c2c.busy.as_millis()).unwrap_or(u64::MAX);
+        for (name, help, value) in [
+            ("converted", "Converted objects that were stored", c2c.converted),
+            ("read_bytes", "Bytes of the objects that were converted", c2c.read_bytes),
+            ("stored_bytes", "Bytes of converted objects", c2c.stored_bytes),
+            ("flop", "Operations of conversions, without the cheap ones", c2c.flop),
+            ("busy_milliseconds", "Time of threads that converted", millis),
+        ] {
+            let name = format!("mooncake_client_c2c_{name}_total");
+            page.metric(&name, Counter, help);
+            page.sample(&name, &[], value);
+        }
+        let name = "mooncake_client_c2c_skipped_total";
+        page.metric(name, Counter, "Conversions that were not made, by cause");
+        for (cause, count) in &c2c.skipped {
+            page.sample(name, &[("cause", cause.as_str())], count);
+        }
+        let name = "mooncake_client_c2c_latency";
+        let help = "Time from a put to that of its converted object, in microseconds";
+        page.metric(name, Histogram, help);
+        histogram(page, name, &[], LIMITS, &c2c.latency);
     }
 
     fn transfers(&self, page: &mut MetricsText) {

@@ -1,0 +1,201 @@
+//! Converts stored objects for other models, by the rules that the master passes on.
+//!
+//! A put that has stored an object to which a rule applies only notes its key in a bounded queue.
+//! Workers read the objects back, convert them in threads of low priority, and store what comes out
+//! under the key of the target model. A put is never delayed; what finds no room in the queue is
+//! not converted, and counted.
+
+mod explicit;
+mod metrics;
+mod worker;
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mc_c2c::{C2cConfig, Converter, KeyMatch, LoadError, Loader};
+use mc_rpc::{C2cSettings, MasterClient, RpcError};
+use mc_types::{ErrorCode, ObjectKey};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tracing::{error, info, warn};
+
+use super::core::Core;
+use super::put::PutMode;
+pub use explicit::C2cError;
+use metrics::Counts;
+pub use metrics::{C2cMetrics, C2cSkip};
+
+/// Objects that wait for one worker.
+const QUEUE: usize = 4096;
+
+/// Most workers; a master of ours names no more.
+const MAX_WORKERS: u32 = 256;
+
+/// Time after which weights that could not be read are tried again.
+const RELOAD_PAUSE: Duration = Duration::from_secs(60);
+
+/// The conversions of a client.
+#[derive(Debug)]
+pub(super) struct Conversions {
+    config: C2cConfig,
+    loader: Loader,
+    /// One for each rule.
+    converters: Vec<Mutex<Slot>>,
+    /// One for each worker. An object's key chooses it, so that values of one key are converted in
+    /// the order in which they were stored.
+    queues: Vec<mpsc::Sender<Job>>,
+    /// Taken by the workers.
+    waiting: Mutex<Vec<mpsc::Receiver<Job>>>,
+    counts: Counts,
+}
+
+/// A rule's converter.
+#[derive(Debug)]
+enum Slot {
+    Unread,
+    Ready(Arc<Converter>),
+    Failed(Arc<LoadError>, Instant),
+}
+
+/// An object to convert.
+#[derive(Debug)]
+struct Job {
+    key: ObjectKey,
+    /// The rules that apply to it.
+    matches: Vec<KeyMatch>,
+    mode: PutMode,
+    /// When it was stored.
+    since: Instant,
+}
+
+impl Conversions {
+    /// Asks the master which objects to convert; `None` when there are none, or this client may not
+    /// know or cannot read the rules.
+    ///
+    /// # Errors
+    /// When the master cannot be asked.
+    pub(super) async fn ask(master: &MasterClient) -> Result<Option<Self>, RpcError> {
+        let settings = match master.c2c_settings().await {
+            Ok(settings) => settings,
+            Err(RpcError::Refused(refusal))
+                if matches!(
+                    refusal.code,
+                    ErrorCode::NotSupported | ErrorCode::PermissionDenied
+                ) =>
+            {
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(C2cSettings { workers, config_json, .. }) = settings else { return Ok(None) };
+        match C2cConfig::from_json(&config_json) {
+            Ok(config) if config.rules.is_empty() => Ok(None),
+            Ok(config) => Ok(Some(Self::new(config, workers.clamp(1, MAX_WORKERS) as usize))),
+            Err(error) => {
+                let error = with_causes(&error);
+                error!(%error, "the master's rules of conversions cannot be used; nothing is converted");
+                Ok(None)
+            }
+        }
+    }
+
+    fn new(config: C2cConfig, workers: usize) -> Self {
+        let (queues, waiting) = (0..workers).map(|_| mpsc::channel(QUEUE)).unzip();
+        Self {
+            converters: config.rules.iter().map(|_| Mutex::new(Slot::Unread)).collect(),
+            loader: Loader::default(),
+            config,
+            queues,
+            waiting: Mutex::new(waiting),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Bytes that conversions need beside that of the client's reads.
+    pub(super) fn buffer_size(&self) -> u64 {
+        self.config.buffer_size
+    }
+
+    pub(super) fn metrics(&self) -> C2cMetrics {
+        self.counts.read()
+    }
+
+    /// Has the object converted, if rules apply to it. Never waits.
+    pub(super) fn stored(&self, key: &ObjectKey, mode: PutMode) {
+        let matches = self.config.matching(key.as_str());
+        if matches.is_empty() {
+            return;
+        }
+        let count = matches.len();
+        let mut hasher = DefaultHasher::new();
+        key.as_str().hash(&mut hasher);
+        let queue = &self.queues[hasher.finish() as usize % self.queues.len()];
+        let job = Job { key: key.clone(), matches, mode, since: Instant::now() };
+        self.counts.queued(count);
+        if let Err(refused) = queue.try_send(job) {
+            self.counts.taken(count);
+            let key = match &refused {
+                mpsc::error::TrySendError::Full(job) | mpsc::error::TrySendError::Closed(job) => {
+                    &job.key
+                }
+            };
+            self.skip(C2cSkip::QueueFull, count, key.as_str(), &"the queue is full");
+        }
+    }
+
+    /// Counts conversions that are not made, and logs the first ones of each cause and then ever
+    /// fewer.
+    fn skip(&self, cause: C2cSkip, count: usize, key: &str, why: &dyn std::fmt::Display) {
+        let before = self.counts.skipped(cause, count);
+        let after = before + count as u64;
+        if cause.is_failure() && before.checked_ilog2() != after.checked_ilog2() {
+            warn!(key, cause = cause.as_str(), so_far = after, "not converted: {why}");
+        }
+    }
+
+    /// The converter of a rule, read when it is first needed. Blocks meanwhile.
+    fn converter(&self, rule: usize) -> Result<Arc<Converter>, Arc<LoadError>> {
+        let mut slot = self.converters[rule].lock();
+        match &*slot {
+            Slot::Ready(converter) => return Ok(Arc::clone(converter)),
+            Slot::Failed(error, at) if at.elapsed() < RELOAD_PAUSE => {
+                return Err(Arc::clone(error));
+            }
+            _ => {}
+        }
+        let described = &self.config.rules[rule];
+        let (source, target) = (&described.source_model_name, &described.target_model_name);
+        match self.loader.load(&self.config, described) {
+            Ok(converter) => {
+                info!(%source, %target, "read the weights of a conversion");
+                let converter = Arc::new(converter);
+                *slot = Slot::Ready(Arc::clone(&converter));
+                Ok(converter)
+            }
+            Err(error) => {
+                warn!(%source, %target, error = with_causes(&error), "no weights for a conversion");
+                let error = Arc::new(error);
+                *slot = Slot::Failed(Arc::clone(&error), Instant::now());
+                Err(error)
+            }
+        }
+    }
+}
+
+/// An error with its causes, in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+impl Core {
+    /// Starts the workers; they end with the client.
+    pub(super) fn convert_objects(self: &Arc<Self>) {
+        let Some(conversions) = &self.c2c else { return };
+        for queue in std::mem::take(&mut *conversions.waiting.lock()) {
+            let task = worker::run(Arc::downgrade(self), queue);
+            self.background.lock().spawn_on(task, &self.runtime);
+        }
+    }
+}
