@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 
 use mc_store::{
-    CallError, ConfigError, ErrorCode, GetError, MasterStartError, PutError, Refusal, SegmentError,
+    C2cError, CallError, ConfigError, ErrorCode, GetError, MasterStartError, PutError, Refusal, SegmentError,
     StartError,
 };
 use pyo3::IntoPyObjectExt as _;
@@ -206,7 +206,7 @@ macro_rules! from_errors_with_codes {
     )*};
 }
 
-from_errors_with_codes!(PutError, GetError, CallError, SegmentError);
+from_errors_with_codes!(PutError, GetError, CallError, SegmentError, C2cError);
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {

@@ -152,6 +152,16 @@ pub enum C2cError {
 }
 
 impl C2cError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Read { source, .. } => source.is_retryable(),
+            Self::Put { source, .. } => source.is_retryable(),
+            _ => false,
+        }
+    }
+
     /// The cause's number.
     #[must_use]
     pub fn code(&self) -> ErrorCode {

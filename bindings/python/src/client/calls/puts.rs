@@ -185,6 +185,23 @@ calls! {
         let each = outcomes.into_iter().map(|outcome| outcome.map(Done::from));
         gathered(&keys, each, return_exceptions)
     };
+
+    /// Converts an object for another model and stores the result, by a rule of the master
+    /// (``--enable_c2c``). Puts do so in the background; a full projector, which needs the target
+    /// model's own object of the same tokens, is used only here.
+    ///
+    /// :param key: The key of the source model's object.
+    /// :param out: The key of the converted object.
+    /// :param target: The key of the target model's object. If several rules apply to ``key``, this
+    ///     one, or ``out`` without it, names the rule.
+    /// :returns: ``True``, or ``False`` if ``out`` had a value already.
+    /// :raises NotFound: when there is no such object.
+    /// :raises InvalidArgument: when no rule applies, or the objects do not fit it.
+    /// :raises Unsupported: when the master has no rules.
+    #[pyo3(signature = (key, out, *, target=None))]
+    fn convert(key: String, out: String, target: Option<String>) -> bool = |client| async move {
+        client.convert(&key, target.as_deref(), &out).await.about(&key).map(stored)
+    };
 }
 
 /// A put of the concatenation of `parts`.
