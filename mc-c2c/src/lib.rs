@@ -3,6 +3,8 @@
 mod convert;
 mod dtype;
 mod error;
+#[cfg(feature = "fetch")]
+pub mod fetch;
 mod fuser;
 mod load;
 mod math;
