@@ -228,7 +228,7 @@ fn content_range(value: &str) -> Option<(u64, u64, u64)> {
     let (start, last) = range.split_once('-')?;
     let (start, last, total): (u64, u64, u64) =
         (start.parse().ok()?, last.parse().ok()?, total.parse().ok()?);
-    (start <= last && last < total).then_some((start, last + 1, total))
+    (start <= last && last < total).then(|| (start, last + 1, total))
 }
 
 #[cfg(test)]

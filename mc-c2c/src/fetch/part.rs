@@ -150,7 +150,7 @@ impl Part {
     /// disk before the plan says so.
     pub(super) fn save(&self, plan: &Plan) -> Result<(), FetchError> {
         let Some(total) = plan.total.filter(|_| plan.is_resumable()) else { return Ok(()) };
-        let json = format!("{:<width$}", plan.to_json(), width = TRAILER - SUM);
+        let json = format!("{:<width$}", plan.to_json().to_string(), width = TRAILER - SUM);
         if json.len() > TRAILER - SUM {
             return Ok(());
         }
