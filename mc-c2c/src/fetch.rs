@@ -167,7 +167,11 @@ impl Fetcher {
     /// already is used without a request, if it has the checksum, and replaced otherwise.
     ///
     /// `progress` is called on this thread each time bytes arrive, with the bytes that are there
-    /// and the file's length if it is known.
+    /// and the file's length if it is known. There are fewer than before when the file has to be
+    /// fetched from its beginning again.
+    ///
+    /// Without a checksum, a file that a server sends by mistake stays in the cache: delete it when
+    /// its format is refused.
     ///
     /// # Errors
     /// [`FetchError`]; the file is not in the cache then, or has another checksum.
@@ -263,7 +267,10 @@ impl Fetcher {
                 // A disk that is full is not left so, and what is wrong is not continued.
                 let is_lost = matches!(
                     error,
-                    FetchError::DiskFull { .. } | FetchError::Io { .. } | FetchError::Range { .. }
+                    FetchError::DiskFull { .. }
+                        | FetchError::Io { .. }
+                        | FetchError::Range { .. }
+                        | FetchError::TooLarge { .. }
                 );
                 if is_lost || part.saved(limit).is_none_or(|plan| plan.done() == 0) {
                     part.remove();

@@ -200,7 +200,8 @@ impl Answer {
         } else {
             (length, length)
         };
-        let is_chunked = text(headers, TRANSFER_ENCODING).is_some();
+        let is_chunked = text(headers, TRANSFER_ENCODING)
+            .is_some_and(|coding| coding.to_ascii_lowercase().ends_with("chunked"));
         let validator = validator(headers);
         Ok(Self { url, end, total, is_part, is_chunked, validator, body })
     }

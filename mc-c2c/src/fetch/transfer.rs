@@ -243,7 +243,8 @@ impl Transfer<'_> {
         events: &SyncSender<Event>,
     ) -> Result<(), FetchError> {
         let end = answer.end.unwrap_or(u64::MAX).min(span.end);
-        let (mut window, mut in_window) = (Instant::now(), 0);
+        // Without the time that the disk and the caller's callback take.
+        let (mut waited, mut came) = (Duration::ZERO, 0);
         let mut piece = vec![0; PIECE];
         loop {
             let next = span.next();
@@ -256,7 +257,10 @@ impl Transfer<'_> {
                 announced,
                 received: next,
             };
-            let read = match answer.body.read(&mut piece[..room]) {
+            let begin = Instant::now();
+            let read = answer.body.read(&mut piece[..room]);
+            waited += begin.elapsed();
+            let read = match read {
                 Ok(0) => return answer.end.map_or(Ok(()), |end| Err(short(end))),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -281,13 +285,13 @@ impl Transfer<'_> {
             if events.send(Event::Progress).is_err() {
                 return Ok(());
             }
-            in_window += read as u64;
+            came += read as u64;
             let timeout = self.settings.idle_timeout;
-            if window.elapsed() >= timeout {
-                if in_window < TRICKLE && span.next() < end {
+            if waited >= timeout {
+                if came < TRICKLE && span.next() < end {
                     return Err(FetchError::Stalled { url: answer.url.shown(), timeout });
                 }
-                (window, in_window) = (Instant::now(), 0);
+                (waited, came) = (Duration::ZERO, 0);
             }
         }
     }

@@ -303,7 +303,7 @@ fn whatever_a_server_does_a_file_is_whole_or_not_there() {
                 Ok(path) => {
                     let file = fs::read(path).unwrap();
                     // A server that announces 5 bytes and sends them is believed.
-                    let is_whole = versions.iter().any(|version| *version == file);
+                    let is_whole = versions.contains(&file);
                     assert!(is_whole || file.len() == 5, "{} bytes", file.len());
                     assert_eq!(cache.files(), ["x"]);
                 }

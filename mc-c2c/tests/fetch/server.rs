@@ -173,7 +173,7 @@ pub(crate) struct Server {
 impl Server {
     /// Answers requests with what `reply` returns for them and their number, from 0 on.
     pub(crate) fn start(reply: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> Self {
-        Self::wrapped(reply, |stream| Ok(stream))
+        Self::wrapped(reply, Ok)
     }
 
     /// The same, inside of what `wrap` makes of a connection.
