@@ -6,6 +6,7 @@ mod error;
 #[cfg(feature = "fetch")]
 pub mod fetch;
 mod fuser;
+#[cfg(feature = "fetch")]
 mod load;
 mod math;
 mod matrix;
@@ -18,7 +19,8 @@ pub use convert::{Converter, Projector};
 pub use dtype::{Dtype, Rounding};
 pub use error::{ConvertError, WeightsError};
 pub use fuser::{Fuser, LayerMap};
-pub use load::{LoadError, Loader};
+#[cfg(feature = "fetch")]
+pub use load::{LoadError, load_rule};
 pub use rules::{C2cConfig, ConfigError, KeyMatch, MAX_CONFIG_BYTES, Matching, Model, Rule};
 pub use shape::{KvFormat, Layout, ModelShape, Part};
 pub use simplified::Simplified;

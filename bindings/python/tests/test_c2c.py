@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def check(reader: Client, *blocks: str) -> None:
     for block in blocks:
         for part, expected in CONVERTED.items():
             key = f"org/B_{block}_0_{part}"
-            wait_until(lambda key=key: reader.exists(key), what=f"{key}")
+            wait_until(partial(reader.exists, key), what=key)
             assert reader[key] == expected
 
 

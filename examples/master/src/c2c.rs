@@ -21,7 +21,7 @@ pub(crate) struct C2cArgs {
         default_missing_value = "true",
         action = ArgAction::Set
     )]
-    enabled: bool,
+    enable_c2c: bool,
     /// Threads for conversions in each client.
     #[arg(
         long = "c2c_workers",
@@ -38,7 +38,7 @@ pub(crate) struct C2cArgs {
 impl C2cArgs {
     /// What clients are told; `None` when they convert nothing.
     pub(crate) fn settings(&self) -> Result<Option<C2cSettings>, C2cError> {
-        if !self.enabled {
+        if !self.enable_c2c {
             return Ok(None);
         }
         if self.config_file.is_empty() {

@@ -30,7 +30,11 @@ impl Sha256Sum {
         Self(Sha256::digest(bytes).into())
     }
 
-    pub(super) fn of_reader(mut reader: impl Read) -> io::Result<Self> {
+    /// Adds up what is left of a file.
+    ///
+    /// # Errors
+    /// Reading fails.
+    pub fn of_reader(mut reader: impl Read) -> io::Result<Self> {
         let (mut sum, mut piece) = (Sha256::new(), vec![0; PIECE]);
         loop {
             match reader.read(&mut piece) {

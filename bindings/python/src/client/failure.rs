@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 
 use mc_store::{
-    C2cError, CallError, ConfigError, ErrorCode, GetError, MasterStartError, PutError, Refusal, SegmentError,
-    StartError,
+    C2cError, CallError, ConfigError, ErrorCode, GetError, MasterStartError, PutError, Refusal,
+    SegmentError, StartError,
 };
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;

@@ -13,7 +13,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mc_c2c::{C2cConfig, Converter, KeyMatch, LoadError, Loader};
+use mc_c2c::fetch::Fetcher;
+use mc_c2c::{C2cConfig, Converter, KeyMatch, LoadError, load_rule};
 use mc_rpc::{C2cSettings, MasterClient, RpcError};
 use mc_types::{ErrorCode, ObjectKey};
 use parking_lot::Mutex;
@@ -35,11 +36,14 @@ const MAX_WORKERS: u32 = 256;
 /// Time after which weights that could not be read are tried again.
 const RELOAD_PAUSE: Duration = Duration::from_secs(60);
 
+/// How often the log tells how far a download is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The conversions of a client.
 #[derive(Debug)]
 pub(super) struct Conversions {
     config: C2cConfig,
-    loader: Loader,
+    fetcher: Fetcher,
     /// One for each rule.
     converters: Vec<Mutex<Slot>>,
     /// One for each worker. An object's key chooses it, so that values of one key are converted in
@@ -104,7 +108,7 @@ impl Conversions {
         let (queues, waiting) = (0..workers).map(|_| mpsc::channel(QUEUE)).unzip();
         Self {
             converters: config.rules.iter().map(|_| Mutex::new(Slot::Unread)).collect(),
-            loader: Loader::default(),
+            fetcher: Fetcher::from_env(),
             config,
             queues,
             waiting: Mutex::new(waiting),
@@ -166,7 +170,14 @@ impl Conversions {
         }
         let described = &self.config.rules[rule];
         let (source, target) = (&described.source_model_name, &described.target_model_name);
-        match self.loader.load(&self.config, described) {
+        let mut told = Instant::now();
+        let progress = |done: u64, whole: Option<u64>| {
+            if told.elapsed() >= PROGRESS_INTERVAL {
+                told = Instant::now();
+                info!(%source, %target, bytes = done, of = whole, "fetching weights");
+            }
+        };
+        match load_rule(&self.config, described, &self.fetcher, progress) {
             Ok(converter) => {
                 info!(%source, %target, "read the weights of a conversion");
                 let converter = Arc::new(converter);
