@@ -21,6 +21,7 @@ pub use error::{ConvertError, WeightsError};
 pub use fuser::{Fuser, LayerMap};
 #[cfg(feature = "fetch")]
 pub use load::{LoadError, load_rule};
+pub use matrix::multiply;
 pub use rules::{C2cConfig, ConfigError, KeyMatch, MAX_CONFIG_BYTES, Matching, Model, Rule};
 pub use shape::{KvFormat, Layout, ModelShape, Part};
 pub use simplified::Simplified;

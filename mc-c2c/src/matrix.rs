@@ -4,6 +4,50 @@ use core::ops::Range;
 
 use gemm::Parallelism;
 
+/// Sets `out` to `rows` × `weights`, both row by row, with `width` elements in a row of `weights` and of
+/// `out`: the product that conversions consist of, on one thread. Their speed is measured against it.
+///
+/// # Panics
+/// When the sizes do not fit, or one is 0.
+pub fn multiply(rows: &[f32], weights: &[f32], width: usize, out: &mut [f32]) {
+    product(false, rows, weights, width, out);
+}
+
+/// Sets `out` to the product, or adds the product to it.
+fn product(add: bool, rows: &[f32], weights: &[f32], width: usize, out: &mut [f32]) {
+    let (count, depth) = (out.len() / width, weights.len() / width);
+    assert_eq!(weights.len(), depth * width, "whole rows of the weights");
+    assert_eq!(out.len(), count * width, "whole rows of the output");
+    assert_eq!(rows.len(), count * depth, "as many rows as the output has");
+    let stride = |elements: usize| isize::try_from(elements).expect("a slice is no longer");
+    // SAFETY: the pointers are to `count × width`, `count × depth` and `depth × width` elements that
+    // lie row by row, as asserted, and that the borrows keep alive; `out` overlaps none of the
+    // others, because it is borrowed mutably.
+    unsafe {
+        gemm::gemm(
+            count,
+            width,
+            depth,
+            out.as_mut_ptr(),
+            1,
+            stride(width),
+            add,
+            rows.as_ptr(),
+            1,
+            stride(depth),
+            weights.as_ptr(),
+            1,
+            stride(width),
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+}
+
 /// A matrix of weights, `[inputs][outputs]` row by row. Files with `[outputs][inputs]` are transposed
 /// when they are read: a product with few tokens takes half the time then.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,38 +102,8 @@ impl Matrix {
     /// # Panics
     /// When the sizes do not fit.
     pub(crate) fn add_product(&self, inputs: Range<usize>, rows: &[f32], out: &mut [f32]) {
-        let (depth, width) = (inputs.len(), self.outputs);
-        let weights = &self.weights[inputs.start * width..inputs.end * width];
-        let count = out.len() / width;
-        assert_eq!(out.len(), count * width, "whole rows of the output");
-        assert_eq!(rows.len(), count * depth, "as many rows as the output has");
-        let stride = |elements: usize| isize::try_from(elements).expect("a slice is no longer");
-        // SAFETY: the pointers are to `count × width`, `count × depth` and `depth × width` elements
-        // that lie row by row, as asserted, and that the borrows keep alive; `out` overlaps none of
-        // the others, because it is borrowed mutably.
-        unsafe {
-            gemm::gemm(
-                count,
-                width,
-                depth,
-                out.as_mut_ptr(),
-                1,
-                stride(width),
-                true,
-                rows.as_ptr(),
-                1,
-                stride(depth),
-                weights.as_ptr(),
-                1,
-                stride(width),
-                1.0,
-                1.0,
-                false,
-                false,
-                false,
-                Parallelism::None,
-            );
-        }
+        let weights = &self.weights[inputs.start * self.outputs..inputs.end * self.outputs];
+        product(true, rows, weights, self.outputs, out);
     }
 }
 

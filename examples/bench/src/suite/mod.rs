@@ -1,6 +1,7 @@
 //! One module for each suite.
 
 pub(crate) mod alloc;
+mod c2c;
 mod events;
 mod evict;
 mod keys;
@@ -36,6 +37,8 @@ pub(crate) enum Suite {
     Store,
     /// Events for subscribers.
     Events,
+    /// Conversion between models.
+    C2c,
     /// Every suite.
     All,
 }
@@ -50,7 +53,7 @@ pub(crate) struct Options {
 }
 
 impl Suite {
-    const EACH: [Self; 7] = [
+    const EACH: [Self; 8] = [
         Self::Alloc,
         Self::Meta,
         Self::Evict,
@@ -58,6 +61,7 @@ impl Suite {
         Self::Transport,
         Self::Store,
         Self::Events,
+        Self::C2c,
     ];
 
     /// The suites that stand behind what was named, in a fixed order, once each.
@@ -75,6 +79,7 @@ impl Suite {
             Self::Transport => "transport",
             Self::Store => "store",
             Self::Events => "events",
+            Self::C2c => "c2c",
             Self::All => "all",
         }
     }
@@ -95,6 +100,7 @@ impl Suite {
             Self::Transport => transport::run(scale, report),
             Self::Store => store::run(scale, &options.reference, report),
             Self::Events => events::run(scale, report),
+            Self::C2c => c2c::run(scale, report),
             Self::All => Self::EACH.iter().try_for_each(|suite| suite.run(options, report)),
         };
         // What was measured before a failure is still true.

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mc_events::PublisherConfig;
-use mc_store::{ByteSize, Client, ClientBuilder, EventPublisher, Master, MasterConfig, NodeConfig};
+use mc_store::{
+    ByteSize, C2cSettings, Client, ClientBuilder, EventPublisher, Master, MasterConfig, NodeConfig,
+};
 use mc_transport::TcpConfig;
 use serde::{Deserialize, Serialize};
 
@@ -59,16 +61,18 @@ pub(crate) struct MasterTask {
     lease: Option<Duration>,
     /// Whether it publishes events.
     events: bool,
+    /// The rules of conversions in its clients, as JSON.
+    c2c: Option<String>,
 }
 
 impl MasterTask {
     /// A master with its defaults.
     pub(crate) const fn at(place: Placement) -> Self {
-        Self { place, listen: None, lease: None, events: false }
+        Self { place, listen: None, lease: None, events: false, c2c: None }
     }
 
     /// The same, which publishes events.
-    pub(crate) const fn with_events(self) -> Self {
+    pub(crate) fn with_events(self) -> Self {
         Self { events: true, ..self }
     }
 }
@@ -102,6 +106,9 @@ pub(crate) fn serve_master(task: &MasterTask) -> Result<(), BenchError> {
             .block_on(EventPublisher::start(config))
             .map_err(|error| BenchError::start("publisher")(error.into()))?;
         builder = builder.events(publisher);
+    }
+    if let Some(rules) = &task.c2c {
+        builder = builder.c2c(C2cSettings::new(2, rules.as_str()));
     }
     let master = runtime
         .block_on(builder.start())
@@ -168,22 +175,29 @@ pub(in crate::suite) struct Plan {
     pub(super) relay: Option<Pace>,
     /// Whether the master publishes events.
     pub(super) events: bool,
+    /// The rules of conversions in clients, as JSON.
+    pub(super) c2c: Option<String>,
 }
 
 impl Plan {
     pub(in crate::suite) const fn new(place: Placement, carrier: Carrier, segment: usize) -> Self {
-        Self { place, carrier, segment, lease: None, relay: None, events: false }
+        Self { place, carrier, segment, lease: None, relay: None, events: false, c2c: None }
     }
 
     /// The same with a master that publishes events.
-    pub(in crate::suite) const fn with_events(self) -> Self {
+    pub(in crate::suite) fn with_events(self) -> Self {
         Self { events: true, ..self }
+    }
+
+    /// The same with clients that convert objects by these rules.
+    pub(in crate::suite) fn with_c2c(self, rules: String) -> Self {
+        Self { c2c: Some(rules), ..self }
     }
 
     /// Starts it.
     pub(in crate::suite) fn start(self) -> Result<Cluster, BenchError> {
         let Self { place, lease, events, .. } = self;
-        let task = MasterTask { place, listen: None, lease, events };
+        let task = MasterTask { place, listen: None, lease, events, c2c: self.c2c.clone() };
         let (master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
         let node = NodeTask {
             place: self.place,
@@ -240,7 +254,8 @@ impl Cluster {
     /// Starts a master where the one was that was killed. It knows nothing of what was.
     pub(super) fn start_master_again(&mut self) -> Result<(), BenchError> {
         let Plan { place, lease, events, .. } = self.plan;
-        let task = MasterTask { place, listen: Some(self.address), lease, events };
+        let c2c = self.plan.c2c.clone();
+        let task = MasterTask { place, listen: Some(self.address), lease, events, c2c };
         let (master, said) = Peer::start::<MasterAddress>(&Role::Master(task))?;
         self.master = master;
         if said.master != self.address {
