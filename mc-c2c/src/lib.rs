@@ -26,5 +26,6 @@ pub use rules::{C2cConfig, ConfigError, KeyMatch, MAX_CONFIG_BYTES, Matching, Mo
 pub use shape::{KvFormat, Layout, ModelShape, Part};
 pub use simplified::Simplified;
 pub use weights::bin::{read_projector_bin, write_projector_bin};
-pub use weights::container::{Identity, MAX_DIM, MAX_LAYERS, read_projector, write_projector};
+pub use weights::container::{Identity, read_projector, write_projector};
+pub use weights::reader::{MAX_DIM, MAX_LAYERS};
 pub use weights::read_weights;

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::dtype::{Dtype, Rounding};
 use crate::shape::{Layout, ModelShape, Part};
-use crate::weights::container::{MAX_DIM, MAX_LAYERS};
+use crate::weights::reader::{MAX_DIM, MAX_LAYERS};
 
 /// Limit on the length of a configuration.
 pub const MAX_CONFIG_BYTES: usize = 1 << 20;

@@ -1,9 +1,11 @@
 //! Files of weights.
 //!
 //! [`bin`]: Mooncake's `projector.bin`. [`container`]: safetensors that describe themselves.
+//! [`reader`]: projectors from named tensors.
 
 pub(crate) mod bin;
 pub(crate) mod container;
+pub(crate) mod reader;
 
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _};

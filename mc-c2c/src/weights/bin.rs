@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::container::{MAX_DIM, MAX_LAYERS};
+use super::reader::{MAX_DIM, MAX_LAYERS};
 use crate::dtype::are_finite;
 use crate::error::WeightsError;
 use crate::matrix::{Linear, Matrix};

@@ -9,20 +9,12 @@ use half::{bf16, f16};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype as TensorType, SafeTensors};
 
+use super::reader::{MAX_DIM, MAX_LAYERS, Reader, TensorSource};
 use crate::convert::Projector;
-use crate::dtype::are_finite;
 use crate::error::WeightsError;
-use crate::fuser::{Block, Fuser, LayerMap, Module};
+use crate::fuser::{Block, LayerMap};
 use crate::matrix::{Linear, Matrix};
 use crate::shape::Part;
-use crate::simplified::{Network, Simplified};
-
-/// Limit on the layers of a model.
-pub const MAX_LAYERS: usize = 1024;
-/// Limit on the elements of a row.
-pub const MAX_DIM: usize = 65_536;
-/// Limit on the blocks of one branch.
-const MAX_BLOCKS: usize = 64;
 
 const FORMAT: &str = "kv-projector";
 const VERSION: &str = "1";
@@ -62,7 +54,7 @@ pub fn read_projector(bytes: &[u8]) -> Result<(Projector, Identity), WeightsErro
         source_kv_heads: properties.number("source_kv_heads", MAX_DIM)?,
         target_kv_heads: properties.number("target_kv_heads", MAX_DIM)?,
     };
-    let reader = Reader { tensors: SafeTensors::deserialize(bytes)? };
+    let reader = Reader { tensors: Container(SafeTensors::deserialize(bytes)?) };
     let projector = match properties.text("variant") {
         "simplified" => {
             properties.require("activation", "gelu_tanh_pade", "gelu_tanh_pade")?;
@@ -73,7 +65,7 @@ pub fn read_projector(bytes: &[u8]) -> Result<(Projector, Identity), WeightsErro
             properties.require("activation", "gelu_erf", "gelu_erf")?;
             properties.require("gate", "hard", "hard")?;
             let map = properties.map(&identity)?;
-            reader.fuser(map, &identity)?.into()
+            reader.fuser(map, identity.target_kv_heads)?.into()
         }
         other => {
             let value = other.to_owned();
@@ -149,175 +141,49 @@ impl Properties<'_> {
     }
 }
 
-struct Reader<'a> {
-    tensors: SafeTensors<'a>,
+/// The tensors of a container.
+struct Container<'a>(SafeTensors<'a>);
+
+impl TensorSource for Container<'_> {
+    type Error = WeightsError;
+
+    fn has(&self, name: &str) -> Result<bool, WeightsError> {
+        Ok(self.0.tensor(name).is_ok())
+    }
+
+    fn read(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>), WeightsError> {
+        read_tensor(&self.0, name, name)
+    }
+
+    fn describe(&self, name: &str) -> String {
+        name.to_owned()
+    }
 }
 
-impl Reader<'_> {
-    fn simplified(&self, layers: usize) -> Result<Simplified, WeightsError> {
-        let network = |layer: usize, part: Part, dims: Option<[usize; 3]>| {
-            let name = |tensor: &str| format!("layers.{layer}.{part}.{tensor}");
-            let (hidden, source) = match dims {
-                Some([source, hidden, _]) => (Some(hidden), Some(source)),
-                None => (None, None),
-            };
-            let input = self.linear(&name("in"), hidden, source)?;
-            let hidden = input.matrix.outputs();
-            Ok::<_, WeightsError>(Network {
-                gate_logit: self.scalar(&name("gate_logit"))?,
-                hidden: self.linear(&name("mlp1"), Some(hidden), Some(hidden))?,
-                output: self.linear(&name("proj_out"), dims.map(|dims| dims[2]), Some(hidden))?,
-                input,
-            })
-        };
-        let first = network(0, Part::Key, None)?;
-        let dims = Some([
-            first.input.matrix.inputs(),
-            first.input.matrix.outputs(),
-            first.output.matrix.outputs(),
-        ]);
-        let layers = (0..layers)
-            .map(|layer| Ok([network(layer, Part::Key, dims)?, network(layer, Part::Value, dims)?]))
-            .collect::<Result<_, WeightsError>>()?;
-        Ok(Simplified { layers })
-    }
-
-    fn fuser(&self, map: Vec<LayerMap>, identity: &Identity) -> Result<Fuser, WeightsError> {
-        let modules = map.iter().map(|map| map.module).max().map_or(0, |last| last + 1);
-        let heads = identity.target_kv_heads;
-        let mut dims = None;
-        let modules: Vec<[Module; 2]> = (0..modules)
-            .map(|number| {
-                let key = self.module(number, Part::Key, heads, dims)?;
-                let of_this = Some([
-                    key.input.matrix.inputs(),
-                    key.input.matrix.outputs(),
-                    key.output.matrix.outputs(),
-                ]);
-                let value = self.module(number, Part::Value, heads, of_this)?;
-                dims = dims.or(of_this);
-                Ok([key, value])
-            })
-            .collect::<Result<_, WeightsError>>()?;
-        let [both, _, target_dim] = dims.unwrap_or_default();
-        let tensor = "layers.0.key.in.weight".to_owned();
-        let has_source = both > target_dim && target_dim.is_multiple_of(heads);
-        if !has_source {
-            let (shape, expected) = (vec![both], vec![target_dim + 1]);
-            return Err(WeightsError::Shape { tensor, shape, expected });
+/// Reads a tensor of safetensors; errors call it `described`.
+pub(crate) fn read_tensor(
+    tensors: &SafeTensors<'_>,
+    name: &str,
+    described: &str,
+) -> Result<(Vec<usize>, Vec<f32>), WeightsError> {
+    let Ok(tensor) = tensors.tensor(name) else {
+        return Err(WeightsError::Missing { tensor: described.to_owned() });
+    };
+    let data = tensor.data();
+    let weights = match tensor.dtype() {
+        TensorType::F32 => data.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+        TensorType::BF16 => {
+            data.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect()
         }
-        Ok(Fuser { modules, map, source_dim: both - target_dim, target_heads: heads })
-    }
-
-    /// The dimensions are those of the input, between, and of the output.
-    fn module(
-        &self,
-        number: usize,
-        part: Part,
-        heads: usize,
-        dims: Option<[usize; 3]>,
-    ) -> Result<Module, WeightsError> {
-        let name = |tensor: &str| format!("layers.{number}.{part}.{tensor}");
-        let input = self.linear(&name("in"), dims.map(|dims| dims[1]), dims.map(|dims| dims[0]))?;
-        let hidden = input.matrix.outputs();
-        Ok(Module {
-            shared: self.blocks(&name("mlp1"), hidden)?,
-            projection: self.blocks(&name("proj_mlp2"), hidden)?,
-            output: self.linear(&name("proj_out"), dims.map(|dims| dims[2]), Some(hidden))?,
-            scalar: self.blocks(&name("scalar_mlp2"), hidden)?,
-            head: self.linear(&name("scalar_head"), Some(heads), Some(hidden))?,
-            gate_logit: self.scalar(&name("gate_logit"))?,
-            input,
-        })
-    }
-
-    /// The blocks of a branch, as many as there are.
-    fn blocks(&self, branch: &str, hidden: usize) -> Result<Vec<Block>, WeightsError> {
-        let name = |number: usize, tensor: &str| format!("{branch}.{number}.{tensor}.weight");
-        let has = |number: &usize| self.tensors.tensor(&name(*number, "norm")).is_ok();
-        (0..MAX_BLOCKS)
-            .take_while(has)
-            .map(|number| {
-                let w1 = self.matrix(&name(number, "w1"), None, Some(hidden))?;
-                let w2 = self.matrix(&name(number, "w2"), Some(hidden), Some(w1.outputs()))?;
-                let norm = self.vector(&name(number, "norm"), hidden)?;
-                Ok(Block { norm, w1, w2 })
-            })
-            .collect()
-    }
-
-    fn linear(
-        &self,
-        name: &str,
-        outputs: Option<usize>,
-        inputs: Option<usize>,
-    ) -> Result<Linear, WeightsError> {
-        let matrix = self.matrix(&format!("{name}.weight"), outputs, inputs)?;
-        let bias = self.vector(&format!("{name}.bias"), matrix.outputs())?;
-        Ok(Linear { matrix, bias })
-    }
-
-    fn matrix(
-        &self,
-        name: &str,
-        outputs: Option<usize>,
-        inputs: Option<usize>,
-    ) -> Result<Matrix, WeightsError> {
-        let (shape, weights) = self.weights(name)?;
-        let fits = |given: usize, expected: Option<usize>| {
-            (1..=MAX_DIM).contains(&given) && expected.is_none_or(|expected| given == expected)
-        };
-        match shape[..] {
-            [rows, columns] if fits(rows, outputs) && fits(columns, inputs) => {
-                Ok(Matrix::transposed(&weights, columns))
-            }
-            _ => Err(WeightsError::Shape {
-                tensor: name.to_owned(),
-                shape,
-                expected: vec![outputs.unwrap_or(MAX_DIM), inputs.unwrap_or(MAX_DIM)],
-            }),
+        TensorType::F16 => {
+            data.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect()
         }
-    }
-
-    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, WeightsError> {
-        let (shape, weights) = self.weights(name)?;
-        if shape == [len] {
-            return Ok(weights);
+        other => {
+            let (tensor, dtype) = (described.to_owned(), format!("{other:?}"));
+            return Err(WeightsError::TensorType { tensor, dtype });
         }
-        Err(WeightsError::Shape { tensor: name.to_owned(), shape, expected: vec![len] })
-    }
-
-    fn scalar(&self, name: &str) -> Result<f32, WeightsError> {
-        let (shape, weights) = self.weights(name)?;
-        match weights[..] {
-            [scalar] => Ok(scalar),
-            _ => Err(WeightsError::Shape { tensor: name.to_owned(), shape, expected: Vec::new() }),
-        }
-    }
-
-    fn weights(&self, name: &str) -> Result<(Vec<usize>, Vec<f32>), WeightsError> {
-        let Ok(tensor) = self.tensors.tensor(name) else {
-            return Err(WeightsError::Missing { tensor: name.to_owned() });
-        };
-        let data = tensor.data();
-        let weights: Vec<f32> = match tensor.dtype() {
-            TensorType::F32 => data.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
-            TensorType::BF16 => {
-                data.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()).collect()
-            }
-            TensorType::F16 => {
-                data.as_chunks().0.iter().map(|b| f16::from_le_bytes(*b).to_f32()).collect()
-            }
-            other => {
-                let (tensor, dtype) = (name.to_owned(), format!("{other:?}"));
-                return Err(WeightsError::TensorType { tensor, dtype });
-            }
-        };
-        if are_finite(&weights) {
-            return Ok((tensor.shape().to_vec(), weights));
-        }
-        Err(WeightsError::NotFinite { tensor: name.to_owned() })
-    }
+    };
+    Ok((tensor.shape().to_vec(), weights))
 }
 
 /// Writes weights as fp32. Takes as much memory again as the weights have.
