@@ -37,7 +37,7 @@ impl From<Fuser> for Projector {
 }
 
 impl Projector {
-    fn dims(&self) -> (usize, usize) {
+    pub(crate) fn dims(&self) -> (usize, usize) {
         match self {
             Self::Simplified(projector) => (projector.source_dim(), projector.target_dim()),
             Self::Full(fuser) => (fuser.source_dim(), fuser.target_dim()),
