@@ -7,10 +7,12 @@ out as the crate `arbitrary` reads them: integers little-endian, an enum as 32 b
 part chooses the variant, a list as one odd byte before each element.
 """
 
+import io
 import json
 import random
 import re
 import struct
+import zipfile
 from collections import defaultdict
 from pathlib import Path
 
@@ -173,6 +175,20 @@ def weights():
     return {"bin": u8(0) + struct.pack("<4i", 1, 1, 1, 1) + bytes(56), "container": u8(1) + container}
 
 
+def state_dicts():
+    """The inputs of `c2c_pickle`: a pickle of two tensors of one storage, and a file that has it."""
+    text = lambda words: b"X" + struct.pack("<I", len(words)) + words
+    storage = b"(" + text(b"storage") + b"ctorch\nFloatStorage\n" + text(b"0") + text(b"cpu") + b"K\x04tQq\x00"
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(%bK\x00K\x02K\x02\x86K%bK%b\x86\x89ccollections\nOrderedDict\n)RtR"
+    pickle = b"\x80\x02ccollections\nOrderedDict\n)Rq\x01(" + text(b"w") + tensor % (storage, b"\x02", b"\x01")
+    pickle += text(b"t") + tensor % (b"h\x00", b"\x01", b"\x02") + b"u}" + text(b"_metadata") + b"}sb."
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in (("data.pkl", pickle), ("byteorder", b"little"), ("data/0", bytes(16))):
+            archive.writestr(zipfile.ZipInfo(f"a/{name}"), content)
+    return {"pickle": u8(1) + pickle, "file": u8(0) + file.getvalue()}
+
+
 def packed(value):
     """A small value in MessagePack."""
     if isinstance(value, bool):
@@ -224,6 +240,7 @@ def main():
     write("rpc_frame", connections())
     write("events_index", subscriptions())
     write("events_replay_request", replay_requests())
+    write("c2c_pickle", state_dicts())
     write("c2c_weights", weights())
     count = len(methods())
     orders = {"in-order": range(count), "mixed": [draw.randrange(count) for _ in range(200)]}

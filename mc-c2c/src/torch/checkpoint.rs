@@ -66,7 +66,7 @@ pub fn read_checkpoint(
 ) -> Result<(Projector, Identity), CheckpointError> {
     let config = dir.join("projector_config.json");
     let (entries, names) = match (config.exists(), variant) {
-        (true, _) => pair(dir, read_json(&config)?, options)?,
+        (true, _) => pair(dir, &read_json(&config)?, options)?,
         (false, Variant::Simplified) => (in_order(dir)?, [String::new(), String::new()]),
         (false, Variant::Full) => {
             return Err(CheckpointError::NoCheckpoint { dir: dir.to_owned() });
@@ -143,7 +143,7 @@ type Config = BTreeMap<String, BTreeMap<String, BTreeMap<usize, Vec<(usize, usiz
 /// the numbers of files.
 fn pair(
     dir: &Path,
-    config: Config,
+    config: &Config,
     options: &CheckpointOptions,
 ) -> Result<(Vec<LayerMap>, [String; 2]), CheckpointError> {
     let all: Vec<_> = config

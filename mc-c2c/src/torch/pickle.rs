@@ -229,11 +229,11 @@ impl Machine<'_> {
                 b'}' => self.push_object(Object::Dict(Vec::new()))?,
                 b's' => {
                     let (value, key) = (self.pop()?, self.pop()?);
-                    self.set([key, value].to_vec())?;
+                    self.set(&[key, value])?;
                 }
                 b'u' => {
                     let items = self.pop_to_mark()?;
-                    self.set(items)?;
+                    self.set(&items)?;
                 }
                 // BINPUT, LONG_BINPUT, MEMOIZE, BINGET, LONG_BINGET
                 b'q' => {
@@ -396,7 +396,7 @@ impl Machine<'_> {
     }
 
     /// Adds keys and values in turn to the dictionary on top of the stack.
-    fn set(&mut self, items: Vec<Value>) -> Result<(), TorchError> {
+    fn set(&mut self, items: &[Value]) -> Result<(), TorchError> {
         let wrong = self.malformed("a key has no value");
         let dict = self.dict()?;
         let (pairs, []) = items.as_chunks::<2>() else { return Err(wrong) };

@@ -1,0 +1,27 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod args;
+mod convert;
+mod error;
+mod files;
+mod inspect;
+mod quality;
+mod text;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use args::{Args, Verb};
+use tracing::Level;
+
+fn main() -> ExitCode {
+    mc_cli::run(|args: Args| -> Result<(), Box<dyn Error>> {
+        mc_cli::init_tracing(Level::WARN)?;
+        match &args.verb {
+            Verb::Convert(convert) => convert::convert(convert),
+            Verb::Inspect(inspect) => inspect::inspect(inspect),
+            Verb::Quality(quality) => quality::quality(quality),
+        }
+    })
+}
