@@ -384,6 +384,33 @@ fn archives_are_what_torch_writes() {
 }
 
 #[test]
+fn entries_that_share_their_bytes_are_refused() {
+    let mut pickle = b"\x80\x02}".to_vec();
+    for number in 0..100 {
+        let name = format!("X\x04\0\0\0t{number:03}ctorch._utils\n_rebuild_tensor_v2\n((");
+        let kind = "X\x07\0\0\0storagectorch\nByteStorage\n";
+        pickle.extend([&name, kind, &format!("X\x04\0\0\0{number:04}N")].concat().bytes());
+        // 2000 bytes, of which the tensor is the first.
+        pickle.extend(b"M\xd0\x07tQK\0K\x01\x85K\x01\x85\x89}tRs");
+    }
+    pickle.push(b'.');
+    let (names, content): (Vec<String>, _) =
+        ((0..100).map(|number| format!("a/data/{number:04}")).collect(), [7u8; 2000]);
+    let mut entries = vec![("a/data.pkl", &pickle[..])];
+    entries.extend(names.iter().map(|name| (name.as_str(), &content[..])));
+    let honest = zip(&entries);
+    assert_eq!(open(&honest).unwrap().names().count(), 100);
+    // The same directory behind the first content alone.
+    let place = |part: &[u8]| honest.windows(part.len()).position(|window| window == part).unwrap();
+    let first = place(&content) + content.len();
+    let mut shared = [&honest[..first], &honest[place(b"PK\x01\x02")..]].concat();
+    let start = shared.len() - 22 + 16;
+    shared[start..start + 4].copy_from_slice(&(first as u32).to_le_bytes());
+    let given = open(&shared).unwrap_err();
+    assert!(matches!(given, TorchError::Limit { what: "storages with bytes", .. }), "{given}");
+}
+
+#[test]
 fn damage_never_panics_and_never_takes_long() {
     let mut random = Random::seeded("TORCH_DAMAGE_SEED");
     let begin = Instant::now();

@@ -1,6 +1,6 @@
 //! State dicts: tensors by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Seek};
 
 use half::{bf16, f16};
@@ -15,13 +15,14 @@ const MAX_PICKLE: u64 = 16 << 20;
 const MAX_TENSORS: usize = 1 << 16;
 
 /// A state dict that torch.save wrote. Opening it reads the names and shapes, and
-/// [`read`](Self::read) one tensor at a time; it holds the storage of the last one besides, because
-/// tensors may share it.
+/// [`read`](Self::read) one tensor at a time. It holds storages that several tensors share, once one
+/// of them was read, and no others.
 #[derive(Debug)]
 pub struct StateDict<R> {
     archive: Archive<R>,
     tensors: BTreeMap<String, View>,
-    last: Option<(String, Vec<u8>)>,
+    /// The storages of more than one tensor, by their entries; empty until they are read.
+    shared: HashMap<String, Vec<u8>>,
 }
 
 /// A tensor of a state dict.
@@ -76,7 +77,7 @@ impl<R: Read + Seek> StateDict<R> {
         within("a pickle with bytes", archive.entry_len("data.pkl")?, MAX_PICKLE)?;
         let views = pickle::read(&archive.read("data.pkl")?)?;
         within("tensors", views.len() as u64, MAX_TENSORS as u64)?;
-        let mut elements = 0u64;
+        let (mut elements, mut bytes, mut uses) = (0u64, 0u64, HashMap::new());
         for (name, view) in &views {
             let entry = entry(view);
             let (len, size) = (archive.entry_len(&entry)?, view.storage.element.size() as u64);
@@ -85,10 +86,19 @@ impl<R: Read + Seek> StateDict<R> {
                 return Err(TorchError::StorageLen { entry, len, expected });
             }
             elements = elements.saturating_add(check(name, view)?);
+            let uses = uses.entry(entry).or_insert(0u32);
+            if *uses == 0 {
+                bytes = bytes.saturating_add(len);
+            }
+            *uses += 1;
         }
-        // Storages may be shared, but not so often that reading all takes more than the file.
+        // Tensors may share a storage, but not so often that all of them take more than the file;
+        // and entries of the archive may not share their bytes.
         within("tensors with elements", elements, archive.len())?;
-        Ok(Self { archive, tensors: views.into_iter().collect(), last: None })
+        within("storages with bytes", bytes, archive.len())?;
+        uses.retain(|_, uses| *uses > 1);
+        let shared = uses.into_keys().map(|entry| (entry, Vec::new())).collect();
+        Ok(Self { archive, tensors: views.into_iter().collect(), shared })
     }
 
     /// The tensors' names, in order.
@@ -111,14 +121,21 @@ impl<R: Read + Seek> StateDict<R> {
             return Err(TorchError::NoTensor { tensor: name.to_owned() });
         };
         let entry = entry(view);
-        let storage = match self.last.take() {
-            Some((last, storage)) if last == entry => storage,
-            _ => self.archive.read(&entry)?,
+        let own;
+        let storage = match self.shared.get_mut(&entry) {
+            None => {
+                own = self.archive.read(&entry)?;
+                &own
+            }
+            Some(shared) => {
+                if shared.is_empty() {
+                    *shared = self.archive.read(&entry)?;
+                }
+                &*shared
+            }
         };
         let shape = view.dims.iter().map(|(elements, _)| *elements as usize).collect();
-        let tensor = Tensor { element: view.storage.element, shape, bytes: gather(view, &storage) };
-        self.last = Some((entry, storage));
-        Ok(tensor)
+        Ok(Tensor { element: view.storage.element, shape, bytes: gather(view, storage) })
     }
 }
 
