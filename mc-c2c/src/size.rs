@@ -31,15 +31,15 @@ impl Projector {
         }
     }
 
-    /// Returns whether the gate of a module, or of a layer of a simplified projector, is open. Gates
-    /// of simplified projectors always are, more or less.
+    /// Returns whether the gate of a module is open: otherwise the target's rows stay. A simplified
+    /// projector has no gate that closes.
     ///
     /// # Panics
-    /// When there is no such module.
+    /// When a full projector has no such module.
     #[must_use]
     pub fn is_open(&self, module: usize, part: Part) -> bool {
         match self {
-            Self::Simplified(projector) => module < projector.layers(),
+            Self::Simplified(_) => true,
             Self::Full(fuser) => fuser.modules[module][part as usize].is_open(),
         }
     }

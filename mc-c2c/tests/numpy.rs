@@ -2,42 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use common::{assert_close, bits, to_f32};
 use mc_c2c::{Converter, Dtype, KvFormat, Part, Projector};
 use mc_testkit::python;
 
 const TMP: &str = env!("CARGO_TARGET_TMPDIR");
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/reference.py");
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python/requirements.txt");
-
-fn bits(bytes: &[u8]) -> Vec<u16> {
-    bytes.as_chunks().0.iter().map(|pair| u16::from_le_bytes(*pair)).collect()
-}
-
-/// Steps of bf16 between two numbers of any sign.
-fn steps(a: u16, b: u16) -> u32 {
-    let line = |bits: u16| {
-        let magnitude = i32::from(bits & 0x7fff);
-        if bits >> 15 == 0 { magnitude } else { -magnitude }
-    };
-    line(a).abs_diff(line(b))
-}
-
-fn to_f32(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
-/// Results differ by a step of bf16 at most, or, next to zero, by less than sums of `f32` promise.
-fn assert_close(ours: &[u8], theirs: &[u8], what: &str) {
-    assert_eq!(ours.len(), theirs.len(), "{what}");
-    for (at, (ours, theirs)) in bits(ours).into_iter().zip(bits(theirs)).enumerate() {
-        let near = (to_f32(ours) - to_f32(theirs)).abs() < 1e-6;
-        assert!(near || steps(ours, theirs) <= 1, "{what}: {at} is {ours:04x}, not {theirs:04x}");
-    }
-}
 
 #[test]
 fn both_projectors_agree_with_numpy_within_one_step_of_bf16() {

@@ -15,6 +15,7 @@ use mc_c2c::{
     WeightsError, read_checkpoint,
 };
 use mc_testkit::Random;
+use safetensors::tensor::{Dtype, TensorView};
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/checkpoint");
 const MODULE: &[u8] = include_bytes!("data/checkpoint/projector_0.pt");
@@ -110,6 +111,28 @@ fn a_simplified_projector_has_a_part_of_the_weights() {
     assert_eq!(weights[..2], [0.5, 0.5]);
     assert_eq!(weights[2..2 + expected.len()], expected);
     assert_eq!(weights[2 + expected.len()..], weights[..2 + expected.len()]);
+}
+
+#[test]
+fn modules_may_be_safetensors() {
+    let dir = copy("safetensors");
+    let mut tensors = open(MODULE).unwrap();
+    let names: Vec<String> = tensors.names().map(str::to_owned).collect();
+    let tensors: Vec<_> = names.iter().map(|name| tensors.read(name).unwrap()).collect();
+    let views = names.iter().zip(&tensors).map(|(name, tensor)| {
+        let view = TensorView::new(Dtype::F32, tensor.shape.clone(), &tensor.bytes);
+        (name, view.unwrap())
+    });
+    let module = safetensors::serialize(views, None).unwrap();
+    fs::write(dir.join("projector_0.safetensors"), &module).unwrap();
+    fs::remove_file(dir.join("projector_0.pt")).unwrap();
+    for variant in [Variant::Full, Variant::Simplified] {
+        let read = |dir: &Path| read_checkpoint(dir, variant, &CheckpointOptions::default());
+        assert_eq!(read(&dir).unwrap(), read(Path::new(SAMPLE)).unwrap());
+    }
+    fs::write(dir.join("projector_0.safetensors"), &module[..module.len() - 1]).unwrap();
+    let given = full(&dir).unwrap_err();
+    assert!(matches!(given, CheckpointError::Weights(WeightsError::Container(_))), "{given}");
 }
 
 #[test]

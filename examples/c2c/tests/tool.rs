@@ -194,6 +194,22 @@ fn quality_compares_layers_with_what_the_target_model_has() {
         assert_eq!(layer["unconverted"], Value::Null);
     }
     assert_eq!(exact["layers"][1]["source"], 2);
+    // The same objects, layer after layer.
+    let dir = folder("quality");
+    let by_layer = |name: &str, layers: usize, row: usize| {
+        let object = fs::read(data(name)).unwrap();
+        let rows = |layer: usize| object.chunks(row).skip(layer).step_by(layers).flatten().copied();
+        let path = dir.join(name);
+        fs::write(&path, (0..layers).flat_map(rows).collect::<Vec<u8>>()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (sources, targets) = (by_layer("src.bf16", 3, 16), by_layer("tgt_key.bf16", 2, 12));
+    let other = [
+        &["quality", &bin, "--source_layers=3", "--source", &sources][..],
+        &["--target", &targets, "--layout=layer_first"],
+        &["--part=key", "--rounding=truncate"],
+    ];
+    assert_eq!(json(&other.concat()), exact);
     let wrong = json(&[&simple[..], &["--target", &value, "--part=key"]].concat());
     assert!(wrong["layers"][0]["converted"]["relative_l2"].as_f64().unwrap() > 0.1);
     let table = out(&[&simple[..], &more].concat());

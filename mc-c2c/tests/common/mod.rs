@@ -1,4 +1,4 @@
-//! What the tests of checkpoints share.
+//! What the tests share: results compared with those of others, and archives.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use mc_c2c::{Converter, KvFormat, Part, Projector};
 
-fn bits(bytes: &[u8]) -> Vec<u16> {
+pub(crate) fn bits(bytes: &[u8]) -> Vec<u16> {
     bytes.as_chunks().0.iter().map(|pair| u16::from_le_bytes(*pair)).collect()
 }
 
@@ -20,7 +20,7 @@ fn steps(a: u16, b: u16) -> u32 {
     line(a).abs_diff(line(b))
 }
 
-fn to_f32(bits: u16) -> f32 {
+pub(crate) fn to_f32(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
