@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::dtype::{Rounding, load, store};
 use crate::error::ConvertError;
-use crate::fuser::{Fuser, LayerMap, Module, Scratch};
+use crate::fuser::{Fuser, LayerMap, Scratch};
 use crate::shape::{KvFormat, Part};
 use crate::simplified::Simplified;
 
@@ -139,21 +139,6 @@ impl Converter {
     #[must_use]
     pub fn scratch_bytes(&self) -> usize {
         Sizes::of(&self.projector).sum() * TILE * size_of::<f32>()
-    }
-
-    /// Floating-point operations of the matrix products for one token of either part.
-    #[must_use]
-    pub fn flop_per_token(&self) -> u64 {
-        let all = Part::ALL.iter().map(|&part| match &*self.projector {
-            Projector::Simplified(projector) => {
-                (0..projector.layers()).map(|layer| projector.network(layer, part).flop()).sum()
-            }
-            Projector::Full(fuser) => {
-                let modules = fuser.map().iter().map(|&map| fuser.module(map, part));
-                modules.filter(|module| module.is_open()).map(Module::flop).sum::<u64>()
-            }
-        });
-        all.max().unwrap_or(0)
     }
 
     /// Returns how many tokens a source object of this length has.

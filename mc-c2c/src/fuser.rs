@@ -102,14 +102,6 @@ pub(crate) struct Scratch<'a> {
 }
 
 impl Module {
-    /// Operations of the products for one token.
-    pub(crate) fn flop(&self) -> u64 {
-        let linears = [&self.input, &self.output, &self.head].map(|linear| linear.matrix.flop());
-        let blocks = [&self.shared, &self.projection, &self.scalar].into_iter().flatten();
-        let blocks = blocks.map(|block| block.w1.flop() + block.w2.flop());
-        linears.iter().sum::<u64>() + blocks.sum::<u64>()
-    }
-
     /// Returns whether the gate is open: otherwise the target's rows stay.
     pub(crate) fn is_open(&self) -> bool {
         self.gate_logit > 0.0

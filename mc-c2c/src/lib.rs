@@ -37,5 +37,5 @@ pub use torch::{
 };
 pub use weights::bin::{read_projector_bin, write_projector_bin};
 pub use weights::container::{Identity, read_projector, write_projector};
-pub use weights::reader::{MAX_DIM, MAX_LAYERS};
 pub use weights::read_weights;
+pub use weights::reader::{MAX_DIM, MAX_LAYERS};

@@ -86,11 +86,6 @@ impl Matrix {
         self.outputs
     }
 
-    /// Operations of the product with one row.
-    pub(crate) const fn flop(&self) -> u64 {
-        2 * self.weights.len() as u64
-    }
-
     /// Input after input.
     pub(crate) fn weights(&self) -> &[f32] {
         &self.weights

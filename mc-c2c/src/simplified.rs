@@ -54,11 +54,6 @@ impl Simplified {
 }
 
 impl Network {
-    /// Operations of the products for one token.
-    pub(crate) fn flop(&self) -> u64 {
-        [&self.input, &self.hidden, &self.output].map(|linear| linear.matrix.flop()).iter().sum()
-    }
-
     /// Converts rows of the source. `a` and `b` have the hidden dimension for each row.
     pub(crate) fn run(&self, source: &[f32], a: &mut [f32], b: &mut [f32], out: &mut [f32]) {
         self.input.apply(source, a);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use mc_c2c::fetch::{Fetcher, Sha256Sum};
 use mc_c2c::{CheckpointOptions, Dtype, Layout, Part, Rounding, Variant};
 
 /// Converts, shows and judges the weights that convert one model's KV cache for another.
@@ -21,6 +22,54 @@ pub(crate) enum Verb {
     Inspect(Inspect),
     /// Compare converted sample objects with those of the target model, layer by layer.
     Quality(Quality),
+    /// Fetch a file of weights into the cache, as clients do for a rule's projector_url.
+    Fetch(Fetch),
+    /// Check the rules of mc-master's --c2c_config_file, and the weights that they name.
+    Check(Check),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Fetch {
+    /// Where the file is.
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// SHA-256 of the file: 64 hexadecimal digits.
+    #[arg(long = "sha256", value_name = "SUM")]
+    pub(crate) sha256: Option<Sha256Sum>,
+    #[command(flatten)]
+    pub(crate) network: Network,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Check {
+    /// The rules, as JSON.
+    #[arg(value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) network: Network,
+}
+
+/// How files are fetched.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Network {
+    /// Cache directory [default: ~/.cache/mooncake/c2c, as clients have it].
+    #[arg(long = "cache_dir", value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Use the cache alone.
+    #[arg(long = "offline")]
+    pub(crate) offline: bool,
+}
+
+impl Network {
+    /// With the settings of the environment (HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE).
+    pub(crate) fn fetcher(&self) -> Fetcher {
+        let fetcher = Fetcher::from_env();
+        let fetcher = if self.offline { fetcher.offline(true) } else { fetcher };
+        match &self.cache_dir {
+            Some(directory) => fetcher.cache(directory),
+            None => fetcher,
+        }
+    }
 }
 
 #[derive(Clone, Debug, clap::Args)]

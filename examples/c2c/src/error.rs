@@ -20,6 +20,8 @@ pub(crate) enum ToolError {
     Convert { path: PathBuf, source: ConvertError },
     #[error("{path:?} has an infinite or undefined element")]
     NotFinite { path: PathBuf },
+    #[error("{failed} of {rules} rules cannot be followed; see above")]
+    Rules { failed: usize, rules: usize },
     #[error("cannot write to standard output")]
     WriteOutput(#[source] io::Error),
 }

@@ -2,13 +2,12 @@
 
 use std::error::Error;
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use mc_c2c::fetch::Sha256Sum;
 use mc_c2c::{Identity, LayerMap, Part, Projector};
 use mc_types::ByteSize;
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::args::Inspect;
 use crate::error::ToolError;
@@ -167,18 +166,9 @@ fn files_of(path: &Path) -> Result<Vec<Checked>, ToolError> {
 
 fn checked(path: &Path) -> Result<Checked, ToolError> {
     let unreadable = |source| ToolError::Read { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(unreadable)?;
-    let (mut hash, mut bytes, mut chunk) = (Sha256::new(), 0, vec![0; 1 << 20]);
-    loop {
-        match file.read(&mut chunk).map_err(unreadable)? {
-            0 => break,
-            len => {
-                hash.update(&chunk[..len]);
-                bytes += len as u64;
-            }
-        }
-    }
-    let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let file = File::open(path).map_err(unreadable)?;
+    let bytes = file.metadata().map_err(unreadable)?.len();
+    let sha256 = Sha256Sum::of_reader(file).map_err(unreadable)?.to_string();
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     Ok(Checked { name: text::visible(&name), bytes, sha256 })
 }

@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod check;
 mod convert;
 mod error;
+mod fetch;
 mod files;
 mod inspect;
 mod quality;
@@ -22,6 +24,8 @@ fn main() -> ExitCode {
             Verb::Convert(convert) => convert::convert(convert),
             Verb::Inspect(inspect) => inspect::inspect(inspect),
             Verb::Quality(quality) => quality::quality(quality),
+            Verb::Fetch(fetch) => fetch::fetch(fetch),
+            Verb::Check(check) => check::check(check),
         }
     })
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -238,4 +239,67 @@ fn quality_compares_layers_with_what_the_target_model_has() {
     );
     assert_refused(&[&full[..], &["--dtype=fp32"]].concat(), 1, "not a whole number of tokens");
     assert_refused(&[&simple[..2], &simple[3..], &more].concat(), 2, "add --source_layers");
+}
+
+/// A server of one file; returns its URL.
+fn serve(file: Vec<u8>) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/p/projector.bin?version=1", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+                request.push(byte[0]);
+            }
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", file.len());
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&file));
+        }
+    });
+    url
+}
+
+#[test]
+fn weights_are_fetched_once_and_rules_checked_with_them() {
+    let dir = folder("fetch");
+    let cache = format!("--cache_dir={}", dir.join("cache").display());
+    let bin = data("projector.bin");
+    let url = serve(fs::read(&bin).unwrap());
+    let path = out(&["fetch", &url, &cache]);
+    assert!(path.ends_with("_projector.bin\n"), "{path}");
+    assert_eq!(fs::read(path.trim_end()).unwrap(), fs::read(&bin).unwrap());
+    assert_eq!(out(&["fetch", &url, &cache, "--offline"]), path);
+    let wrong = format!("--sha256={}", "0".repeat(64));
+    assert_refused(&["fetch", &url, &cache, &wrong], 1, "SHA-256");
+    assert_refused(&["fetch", "http://127.0.0.1:1/p.bin", &cache, "--offline"], 1, "offline");
+    assert_refused(&["fetch", &url, "--sha256=12"], 2, "64 hexadecimal digits");
+
+    let rules = |projector: &str| {
+        serde_json::json!({
+            "models": [
+                {"model_id": "a", "num_layers": 3, "num_kv_heads": 2, "head_dim": 4},
+                {"model_id": "b", "num_layers": 2, "num_kv_heads": 3, "head_dim": 2},
+            ],
+            "rules": [
+                {"source_model": "a", "source_model_name": "A", "target_model": "b",
+                 "target_model_name": "B", "projector_url": url},
+                {"source_model": "a", "source_model_name": "A", "target_model": "b",
+                 "target_model_name": "C", "projector_file": projector},
+            ],
+        })
+    };
+    let file = dir.join("rules.json");
+    let check = |rules: &str| {
+        fs::write(&file, rules).unwrap();
+        let ended = run(&["check", file.to_str().unwrap(), &cache]);
+        (ended.code, String::from_utf8(ended.out).unwrap(), ended.err)
+    };
+    let (code, text, _) = check(&rules(&bin).to_string());
+    assert_eq!((code, text.matches("simplified, 2 layers").count()), (Some(0), 2), "{text}");
+    let (code, text, error) = check(&rules("/nowhere.bin").to_string());
+    assert!(code == Some(1) && error.contains("1 of 2 rules"), "{error}");
+    assert!(text.contains("/nowhere.bin cannot be used: ") && text.contains("No such file"));
+    let (code, _, error) = check(r#"{"rules": 1}"#);
+    assert!(code == Some(1) && error.contains("not as described: "), "{error}");
 }

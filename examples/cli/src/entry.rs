@@ -85,7 +85,7 @@ impl UsageError {
 
 /// The error and its sources on one line. A source that the line already quotes
 /// is not said twice.
-pub(crate) fn cause_chain(error: &dyn Error) -> String {
+pub fn cause_chain(error: &dyn Error) -> String {
     let mut line = one_line(&error.to_string());
     let mut source = error.source();
     while let Some(cause) = source {

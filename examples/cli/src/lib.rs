@@ -15,7 +15,7 @@ mod transfer;
 mod value;
 
 pub use credentials::CredentialArgs;
-pub use entry::{UsageError, run};
+pub use entry::{UsageError, cause_chain, run};
 pub use flags::parse_from;
 pub use latencies::Latencies;
 pub use logging::{LogError, init_tracing};

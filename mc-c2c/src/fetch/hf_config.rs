@@ -4,7 +4,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::shape::ModelShape;
-use crate::weights::container::{MAX_DIM, MAX_LAYERS};
+use crate::weights::reader::{MAX_DIM, MAX_LAYERS};
 
 /// The most bytes of a `config.json`.
 pub(super) const MAX_CONFIG: usize = 1 << 20;

@@ -217,7 +217,8 @@ impl Conversions {
         let begun = Instant::now();
         scratch.resize(converter.output_len(source.len())?, 0);
         converter.convert(part, source, target, scratch)?;
-        let flop = converter.tokens(source.len())? as u64 * converter.flop_per_token();
+        let flop =
+            converter.tokens(source.len())? as u64 * converter.projector().flop_per_token(part);
         self.counts.computed(flop, begun.elapsed());
         let memory =
             pool.take(scratch.len()).map_or_else(|| Memory::allocate(scratch.len()), Ok)?;

@@ -7,8 +7,8 @@ use crate::error::BenchError;
 
 const HEADS: usize = 8;
 
-fn wrong(error: WeightsError) -> BenchError {
-    BenchError::wrong("making weights", error.to_string())
+fn wrong(error: impl Into<WeightsError>) -> BenchError {
+    BenchError::wrong("making weights", error.into().to_string())
 }
 
 /// A `projector.bin`.
@@ -68,10 +68,10 @@ pub(super) fn full(layers: usize, dim: usize) -> Result<Projector, BenchError> {
     ];
     let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     for (layer, part) in all {
-        module(layer, part).map_err(|error| wrong(error.into()))?;
+        module(layer, part).map_err(wrong)?;
     }
     let file = safetensors::serialize(tensors, Some(properties));
-    Ok(read_projector(&file.map_err(|error| wrong(error.into()))?).map_err(wrong)?.0)
+    Ok(read_projector(&file.map_err(wrong)?).map_err(wrong)?.0)
 }
 
 /// Small weights of both signs.
