@@ -24,6 +24,9 @@ const TOKENS: usize = 128;
 /// Batches of keys and values that are converted in a round, and puts of others meanwhile.
 const BATCHES: u64 = 8;
 
+/// Rest before a round, so that both sides begin with an idle machine.
+const REST: Duration = Duration::from_millis(50);
+
 /// Time limit for conversions.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -100,6 +103,7 @@ impl Side {
 
     /// Puts objects to be converted and then others, and waits until all are converted.
     async fn round(&mut self) -> Result<(), BenchError> {
+        tokio::time::sleep(REST).await;
         for batch in 0..BATCHES {
             let seconds = self.put("org/A").await?;
             // Nothing is converted before the first.
