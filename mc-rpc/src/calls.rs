@@ -41,7 +41,6 @@ use message::{fit, message, reply};
 #[cfg(test)]
 pub(crate) use patterns::read_replica_page;
 
-pub use c2c::C2cSettings;
 pub use disks::{DiskJob, FoundItem, LocalDisks, OffloadItem};
 pub use drains::{DrainJob, DrainJobs};
 pub use failures::{Failure, MAX_FAILURES, Reported};

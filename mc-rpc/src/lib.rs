@@ -3,6 +3,7 @@
 
 mod access;
 mod answer;
+mod c2c;
 mod caller;
 mod calls;
 mod check;
@@ -30,12 +31,13 @@ pub use answer::{
     ClockReading, Pong, PutGrant, RangedList, Renewed, ReplicaList, ReplicaLocation,
     SegmentLocation,
 };
+pub use c2c::C2cSettings;
 pub use caller::{Caller, Role, UnknownRole};
 pub use calls::{
-    C2cSettings, ClusterReport, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure, FetchedTasks,
-    FoundItem, LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem,
-    PromotionGrant, PutRevokeItem, PutStartItem, ReplicaDescription, ReplicaPage, Reported,
-    SegmentReport, Task, TaskReport, TenantQuotas, TransferGrant,
+    ClusterReport, DiskJob, DrainJob, DrainJobs, EvictDiskItem, Failure, FetchedTasks, FoundItem,
+    LocalDisks, MAX_FAILURES, ObjectDescription, ObjectExplanation, OffloadItem, PromotionGrant,
+    PutRevokeItem, PutStartItem, ReplicaDescription, ReplicaPage, Reported, SegmentReport, Task,
+    TaskReport, TenantQuotas, TransferGrant,
 };
 pub use client::{
     ClientConfig, ClientEnvironment, ClientMetrics, Connecting, MasterClient, MethodMetrics,

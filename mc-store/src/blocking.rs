@@ -60,6 +60,8 @@ use mc_transport::{Memory, MemorySlice};
 use mc_types::{ClientId, Endpoint, Generation, ObjectKey, SegmentId, StoreEventInfo, TaskId};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+#[cfg(feature = "c2c")]
+use crate::client::{C2cError, Conversions};
 use crate::client::{
     ClientBuilder, ClientMetrics, ClientRole, DrainReport, GetInto, MountedSegment, Put, PutMode,
     PutOutcome, SegmentError, SegmentOptions, Stat, VramError, VramStage,
@@ -111,10 +113,17 @@ pub struct Store<S: ?Sized = dyn ObjectStore> {
 struct Driver {
     /// Taken only when this is dropped.
     runtime: Option<Runtime>,
+    /// What a thread drives while nobody else does.
+    #[cfg(feature = "c2c")]
+    conversions: Option<Arc<Conversions>>,
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        #[cfg(feature = "c2c")]
+        if let Some(conversions) = &self.conversions {
+            conversions.close();
+        }
         if let Some(runtime) = self.runtime.take() {
             // Waits for nothing, so that a client may be dropped on any thread.
             runtime.shutdown_background();
@@ -172,7 +181,7 @@ impl ClientBuilder {
         let runtime = builder.enable_all().build().map_err(StartError::Runtime)?;
         let connected = runtime.block_on(unless(give_up, self.connect()));
         match connected.map_err(StartError::from).flatten() {
-            Ok(client) => Ok(Client { driver: Driver::new(runtime), client }),
+            Ok(client) => Ok(Client { driver: Driver::of_client(runtime, &client)?, client }),
             Err(error) => {
                 // A name may still be looked up, which nobody waits for.
                 runtime.shutdown_background();
@@ -318,7 +327,37 @@ impl<S: ?Sized> fmt::Debug for Store<S> {
 
 impl Driver {
     fn new(runtime: Runtime) -> Arc<Self> {
-        Arc::new(Self { runtime: Some(runtime) })
+        Arc::new(Self {
+            runtime: Some(runtime),
+            #[cfg(feature = "c2c")]
+            conversions: None,
+        })
+    }
+
+    /// A driver whose conversions go on between the calls of the application: a thread drives the
+    /// runtime while there are any.
+    #[cfg(feature = "c2c")]
+    fn of_client(runtime: Runtime, client: &crate::Client) -> Result<Arc<Self>, StartError> {
+        let Some(conversions) = client.conversions().cloned() else {
+            return Ok(Self::new(runtime));
+        };
+        let own = Some(Arc::clone(&conversions));
+        let driver = Arc::new(Self { runtime: Some(runtime), conversions: own });
+        let driven = Arc::downgrade(&driver);
+        let drive = move || {
+            while conversions.wait_for_work() {
+                let Some(driver) = driven.upgrade() else { return };
+                driver.runtime().block_on(conversions.idle());
+            }
+        };
+        let thread = std::thread::Builder::new().name("mc-c2c".into());
+        thread.spawn(drive).map_err(StartError::Thread)?;
+        Ok(driver)
+    }
+
+    #[cfg(not(feature = "c2c"))]
+    fn of_client(runtime: Runtime, _: &crate::Client) -> Result<Arc<Self>, StartError> {
+        Ok(Self::new(runtime))
     }
 
     fn block_on<F: Future>(&self, future: F) -> F::Output {
@@ -539,6 +578,21 @@ impl Client {
             fn metrics(&self) -> ClientMetrics;
             fn http_addr(&self) -> Option<SocketAddr>;
         }
+    }
+}
+
+#[cfg(feature = "c2c")]
+impl Client {
+    calls! {
+        "Client" wait {
+            fn convert(
+                &self,
+                source: &str,
+                target: Option<&str>,
+                out: &str,
+            ) -> Result<PutOutcome, C2cError>;
+        }
+        now {}
     }
 }
 

@@ -147,6 +147,12 @@ pub trait Environment: fmt::Debug + Send + Sync + 'static {
         self.run_blocking(work);
     }
 
+    /// Returns how many processors work in the background may take, at least 1: one less than there
+    /// are, so that others find one that is free.
+    fn spare_processors(&self) -> usize {
+        1
+    }
+
     /// Returns the address of this host from which the master, given as in
     /// [`ClientBuilder::master`](crate::ClientBuilder::master), is reached: peers are told it when
     /// the client listens on every address.

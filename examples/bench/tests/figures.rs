@@ -197,6 +197,15 @@ fn events_has_its_figures() {
 }
 
 #[test]
+fn c2c_has_its_figures() {
+    let figures = figures("c2c", &[]);
+    require(&figures, &["plain_gflops", "convert_gflops", "simplified_ratio", "full_ratio"]);
+    let objects = ["converted", "others"].map(String::from);
+    assert_eq!(values(&figures, "put_latency_ratio", "objects"), objects.into());
+    assert_eq!(values(&figures, "put_p50_us", "c2c"), ["off", "on"].map(String::from).into());
+}
+
+#[test]
 fn one_operation_can_be_measured_alone() {
     let flags =
         ["--operation=batchput", "--threads=2", "--batch_size=16", "--seconds=0.05", "--clients=1"];

@@ -1,27 +1,10 @@
 //! Which objects clients convert for other models. The master only passes the rules on.
 
 use super::{CallContext, calls, message, reply};
+use crate::c2c::C2cSettings;
 use crate::check::BadField;
 use crate::proto;
 use crate::refusal::Refusal;
-
-/// What clients convert, as an operator configured it at the master.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct C2cSettings {
-    /// Threads for conversions in each client.
-    pub workers: u32,
-    /// The models and rules, as JSON. The crate `mc-c2c` reads it.
-    pub config_json: Box<str>,
-}
-
-impl C2cSettings {
-    /// Rules, and the threads that each client follows them with.
-    #[must_use]
-    pub fn new(workers: u32, config_json: impl Into<Box<str>>) -> Self {
-        Self { workers, config_json: config_json.into() }
-    }
-}
 
 calls! {
     /// Returns which objects clients are to convert for other models; `None` when there are none.

@@ -6,8 +6,8 @@ use bytes::BytesMut;
 use mc_meta::{Master, ScopedKey, TenantId};
 use mc_types::{ErrorCode, KeyRef, Time};
 
+use crate::c2c::C2cSettings;
 use crate::caller::{Caller, Role};
-use crate::calls::C2cSettings;
 use crate::refusal::Refusal;
 use crate::reply::Signer;
 use crate::request::TenantKey;

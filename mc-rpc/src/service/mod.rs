@@ -15,8 +15,8 @@ use mc_meta::{Master, Receipt};
 use mc_ticket::ClockEpoch;
 use mc_types::{ClientId, ErrorCode};
 
+use crate::c2c::C2cSettings;
 use crate::caller::Caller;
-use crate::calls::C2cSettings;
 use crate::method::Method;
 use crate::refusal::Refusal;
 use crate::reply::Signer;

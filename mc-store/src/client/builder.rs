@@ -357,7 +357,7 @@ impl ClientBuilder {
         let mut local_buffer = self.local_buffer.unwrap_or(LOCAL_BUFFER);
         #[cfg(feature = "c2c")]
         let c2c = match makes_requests {
-            true => Conversions::ask(&master).await?.map(Arc::new),
+            true => Conversions::ask(&master, &*environment).await?.map(Arc::new),
             false => None,
         };
         #[cfg(feature = "c2c")]

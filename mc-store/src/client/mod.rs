@@ -49,6 +49,8 @@ use mc_types::{ClientId, Endpoint};
 pub use admission::ClientRole;
 pub use builder::ClientBuilder;
 #[cfg(feature = "c2c")]
+pub(crate) use c2c::Conversions;
+#[cfg(feature = "c2c")]
 pub use c2c::{C2cError, C2cMetrics, C2cSkip};
 pub use drain::DrainReport;
 pub use get::GetInto;
@@ -133,6 +135,12 @@ impl Client {
         self.core.admission.role(!self.core.segments.list().is_empty())
     }
 
+    /// What it converts for other models.
+    #[cfg(feature = "c2c")]
+    pub(crate) fn conversions(&self) -> Option<&Arc<Conversions>> {
+        self.core.c2c.as_ref()
+    }
+
     /// Where the pages of this client are, see `ClientBuilder::http`; `None` when it has
     /// none, as without the feature `http`.
     #[must_use]
@@ -165,6 +173,10 @@ impl Client {
     pub async fn shutdown(&self) {
         let core = &self.core;
         core.admission.close();
+        #[cfg(feature = "c2c")]
+        if let Some(conversions) = &core.c2c {
+            conversions.close();
+        }
         core.left
             .get_or_init(|| async {
                 // Taken out first: no lock is held while the thread is waited for.

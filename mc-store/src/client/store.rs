@@ -223,7 +223,7 @@ impl Core {
                     chunk
                         .iter()
                         .filter(is_stored)
-                        .for_each(|item| conversions.stored(&item.key, mode));
+                        .for_each(|item| conversions.stored(&item.key, mode == Mode::Upsert));
                 }
             }
             items

@@ -51,6 +51,10 @@ impl Environment for System {
         });
     }
 
+    fn spare_processors(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, |all| (all.get() - 1).max(1))
+    }
+
     /// Connecting a datagram socket sends nothing; it only asks for the route.
     fn address_towards(&self, master: &str) -> io::Result<IpAddr> {
         let target = master.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;

@@ -86,6 +86,10 @@ impl Counts {
         self.queued.fetch_add(count, Ordering::Relaxed);
     }
 
+    pub(super) fn waiting(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
     /// They wait no longer.
     pub(super) fn taken(&self, count: usize) {
         self.queued.fetch_sub(count, Ordering::Relaxed);
@@ -114,7 +118,7 @@ impl Counts {
     pub(super) fn read(&self) -> C2cMetrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         C2cMetrics {
-            queued: self.queued.load(Ordering::Relaxed),
+            queued: self.waiting(),
             converted: load(&self.converted),
             read_bytes: load(&self.read_bytes),
             stored_bytes: load(&self.stored_bytes),

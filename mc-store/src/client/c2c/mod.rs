@@ -5,25 +5,27 @@
 //! under the key of the target model. A put is never delayed; what finds no room in the queue is
 //! not converted, and counted.
 
+mod compute;
+mod error;
 mod explicit;
 mod metrics;
 mod worker;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mc_c2c::fetch::Fetcher;
 use mc_c2c::{C2cConfig, Converter, KeyMatch, LoadError, load_rule};
 use mc_rpc::{C2cSettings, MasterClient, RpcError};
 use mc_types::{ErrorCode, ObjectKey};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::core::Core;
-use super::put::PutMode;
-pub use explicit::C2cError;
+use crate::environment::Environment;
+pub use error::C2cError;
 use metrics::Counts;
 pub use metrics::{C2cMetrics, C2cSkip};
 
@@ -33,6 +35,11 @@ const QUEUE: usize = 4096;
 /// Most workers; a master of ours names no more.
 const MAX_WORKERS: u32 = 256;
 
+/// Workers move bytes when no object to convert was stored for so long…
+const QUIET: Duration = Duration::from_millis(5);
+/// … or when they have waited for so long.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
 /// Time after which weights that could not be read are tried again.
 const RELOAD_PAUSE: Duration = Duration::from_secs(60);
 
@@ -41,7 +48,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The conversions of a client.
 #[derive(Debug)]
-pub(super) struct Conversions {
+pub(crate) struct Conversions {
     config: C2cConfig,
     fetcher: Fetcher,
     /// One for each rule.
@@ -52,6 +59,18 @@ pub(super) struct Conversions {
     /// Taken by the workers.
     waiting: Mutex<Vec<mpsc::Receiver<Job>>>,
     counts: Counts,
+    last: Mutex<Last>,
+    /// Told of each change of `last`.
+    changed: Condvar,
+}
+
+/// What happened last.
+#[derive(Debug)]
+struct Last {
+    /// An object to convert was stored.
+    stored: Instant,
+    /// The client was closed.
+    is_closed: bool,
 }
 
 /// A rule's converter.
@@ -68,7 +87,8 @@ struct Job {
     key: ObjectKey,
     /// The rules that apply to it.
     matches: Vec<KeyMatch>,
-    mode: PutMode,
+    /// Whether it replaced an earlier value, and so will the converted one.
+    replaces: bool,
     /// When it was stored.
     since: Instant,
 }
@@ -79,7 +99,10 @@ impl Conversions {
     ///
     /// # Errors
     /// When the master cannot be asked.
-    pub(super) async fn ask(master: &MasterClient) -> Result<Option<Self>, RpcError> {
+    pub(super) async fn ask(
+        master: &MasterClient,
+        environment: &dyn Environment,
+    ) -> Result<Option<Self>, RpcError> {
         let settings = match master.c2c_settings().await {
             Ok(settings) => settings,
             Err(RpcError::Refused(refusal))
@@ -95,7 +118,11 @@ impl Conversions {
         let Some(C2cSettings { workers, config_json, .. }) = settings else { return Ok(None) };
         match C2cConfig::from_json(&config_json) {
             Ok(config) if config.rules.is_empty() => Ok(None),
-            Ok(config) => Ok(Some(Self::new(config, workers.clamp(1, MAX_WORKERS) as usize))),
+            Ok(config) => {
+                let workers =
+                    (workers.min(MAX_WORKERS) as usize).min(environment.spare_processors());
+                Ok(Some(Self::new(config, workers.max(1))))
+            }
             Err(error) => {
                 let error = with_causes(&error);
                 error!(%error, "the master's rules of conversions cannot be used; nothing is converted");
@@ -113,6 +140,8 @@ impl Conversions {
             queues,
             waiting: Mutex::new(waiting),
             counts: Counts::default(),
+            last: Mutex::new(Last { stored: Instant::now(), is_closed: false }),
+            changed: Condvar::new(),
         }
     }
 
@@ -125,8 +154,13 @@ impl Conversions {
         self.counts.read()
     }
 
-    /// Has the object converted, if rules apply to it. Never waits.
-    pub(super) fn stored(&self, key: &ObjectKey, mode: PutMode) {
+    fn take_queues(&self) -> Vec<mpsc::Receiver<Job>> {
+        std::mem::take(&mut *self.waiting.lock())
+    }
+
+    /// Has an object converted that was stored, and may have replaced another, if rules apply to it.
+    /// Never waits.
+    pub(super) fn stored(&self, key: &ObjectKey, replaces: bool) {
         let matches = self.config.matching(key.as_str());
         if matches.is_empty() {
             return;
@@ -135,16 +169,45 @@ impl Conversions {
         let mut hasher = DefaultHasher::new();
         key.as_str().hash(&mut hasher);
         let queue = &self.queues[hasher.finish() as usize % self.queues.len()];
-        let job = Job { key: key.clone(), matches, mode, since: Instant::now() };
+        let since = Instant::now();
+        let job = Job { key: key.clone(), matches, replaces, since };
         self.counts.queued(count);
-        if let Err(refused) = queue.try_send(job) {
+        let refused = queue.try_send(job).is_err();
+        if refused {
             self.counts.taken(count);
-            let key = match &refused {
-                mpsc::error::TrySendError::Full(job) | mpsc::error::TrySendError::Closed(job) => {
-                    &job.key
-                }
-            };
             self.skip(C2cSkip::QueueFull, count, key.as_str(), &"the queue is full");
+        }
+        self.last.lock().stored = since;
+        self.changed.notify_all();
+    }
+
+    /// Blocks the thread until conversions wait; `false` when the client was closed.
+    pub(crate) fn wait_for_work(&self) -> bool {
+        let mut last = self.last.lock();
+        while !last.is_closed && self.counts.waiting() == 0 {
+            self.changed.wait(&mut last);
+        }
+        !last.is_closed
+    }
+
+    /// Waits until no conversion waits, or the client was closed.
+    pub(crate) async fn idle(&self) {
+        while self.counts.waiting() != 0 && !self.last.lock().is_closed {
+            tokio::time::sleep(QUIET).await;
+        }
+    }
+
+    /// Ends what waits for work.
+    pub(crate) fn close(&self) {
+        self.last.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the puts of a burst have ended, so that they have the network to themselves.
+    async fn give_way(&self) {
+        let begun = Instant::now();
+        while self.last.lock().stored.elapsed() < QUIET && begun.elapsed() < LONGEST_PAUSE {
+            tokio::time::sleep(QUIET).await;
         }
     }
 
@@ -198,15 +261,4 @@ impl Conversions {
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-impl Core {
-    /// Starts the workers; they end with the client.
-    pub(super) fn convert_objects(self: &Arc<Self>) {
-        let Some(conversions) = &self.c2c else { return };
-        for queue in std::mem::take(&mut *conversions.waiting.lock()) {
-            let task = worker::run(Arc::downgrade(self), queue);
-            self.background.lock().spawn_on(task, &self.runtime);
-        }
-    }
 }

@@ -1,15 +1,16 @@
 //! A worker: reads objects back, has them converted, and stores the results.
 
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use bytes::Bytes;
-use mc_c2c::{ConvertError, Converter, Part, Projector};
+use mc_c2c::{ConvertError, Part, Projector};
 use mc_meta::ReplicateConfig;
-use mc_transport::{BufferPool, Memory, MemoryError};
+use mc_transport::{BufferPool, Memory};
 use mc_types::KeyRef;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
+use super::compute::Failure;
 use super::{C2cSkip, Conversions, Job};
 use crate::client::core::Core;
 use crate::client::put::{Put, PutMode, PutOutcome};
@@ -26,7 +27,7 @@ struct Task {
     rule: usize,
     part: Part,
     target_key: String,
-    mode: PutMode,
+    replaces: bool,
     since: Instant,
 }
 
@@ -35,19 +36,22 @@ struct Converted {
     target_key: String,
     value: Memory,
     source_len: usize,
-    mode: PutMode,
+    replaces: bool,
     since: Instant,
 }
 
 /// Converts what comes through the queue, until the client is gone.
-pub(super) async fn run(core: Weak<Core>, mut queue: mpsc::Receiver<Job>) {
-    let (mut batch, mut jobs) = (1, Vec::new());
-    while queue.recv_many(&mut jobs, batch).await > 0 {
+async fn run(core: Weak<Core>, mut queue: mpsc::Receiver<Job>) {
+    let mut batch = 1;
+    while let Some(first) = queue.recv().await {
         let Some(core) = core.upgrade() else { return };
         let Some(conversions) = core.c2c.clone() else { return };
+        conversions.give_way().await;
+        let mut jobs = vec![first];
+        jobs.extend(std::iter::from_fn(|| queue.try_recv().ok()).take(batch - 1));
         let count: usize = jobs.iter().map(|job| job.matches.len()).sum();
         let number = jobs.len();
-        let bytes = core.convert_batch(&conversions, std::mem::take(&mut jobs)).await;
+        let bytes = core.convert_batch(&conversions, jobs).await;
         conversions.counts.taken(count);
         // As many of this length as the worker's part of the buffers has room for.
         let room = conversions.config.buffer_size as usize / conversions.queues.len();
@@ -56,6 +60,15 @@ pub(super) async fn run(core: Weak<Core>, mut queue: mpsc::Receiver<Job>) {
 }
 
 impl Core {
+    /// Starts the workers; they end with the client.
+    pub(crate) fn convert_objects(self: &Arc<Self>) {
+        let Some(conversions) = &self.c2c else { return };
+        for queue in conversions.take_queues() {
+            let task = run(Arc::downgrade(self), queue);
+            self.background.lock().spawn_on(task, &self.runtime);
+        }
+    }
+
     /// Returns the bytes that the batch took in memory.
     async fn convert_batch(
         self: &Arc<Self>,
@@ -74,9 +87,9 @@ impl Core {
         let Some(Ok(converted)) = self.settings.environment.in_background(work).await else {
             return read;
         };
+        conversions.give_way().await;
         let stored: usize = converted.iter().map(|it| it.value.len()).sum();
-        let (puts, upserts): (Vec<_>, Vec<_>) =
-            converted.into_iter().partition(|it| it.mode == PutMode::Put);
+        let (puts, upserts): (Vec<_>, Vec<_>) = converted.into_iter().partition(|it| !it.replaces);
         self.store_converted(conversions, puts, PutMode::Put).await;
         self.store_converted(conversions, upserts, PutMode::Upsert).await;
         read + stored
@@ -84,7 +97,7 @@ impl Core {
 
     /// Leaves out what another client, or an earlier run, has converted.
     async fn leave_out_existing(&self, conversions: &Conversions, mut jobs: Vec<Job>) -> Vec<Job> {
-        let puts = jobs.iter().filter(|job| job.mode == PutMode::Put);
+        let puts = jobs.iter().filter(|job| !job.replaces);
         let targets = puts.flat_map(|job| &job.matches).map(|found| &*found.target_key);
         // An invalid one fails when it is stored.
         let targets: Vec<KeyRef<'_>> = targets.filter_map(|key| KeyRef::new(key).ok()).collect();
@@ -96,7 +109,7 @@ impl Core {
             .filter(|(_, answer)| matches!(answer, Ok(true)))
             .map(|(key, _)| key.as_str().to_owned())
             .collect();
-        for job in jobs.iter_mut().filter(|job| job.mode == PutMode::Put) {
+        for job in jobs.iter_mut().filter(|job| !job.replaces) {
             let before = job.matches.len();
             job.matches.retain(|found| !there.contains(&found.target_key));
             let skipped = before - job.matches.len();
@@ -125,7 +138,7 @@ impl Core {
                     rule: found.rule,
                     part: found.part,
                     target_key: found.target_key,
-                    mode: job.mode,
+                    replaces: job.replaces,
                     since: job.since,
                 })),
                 Err(error) => {
@@ -172,7 +185,7 @@ impl Conversions {
     fn convert(&self, tasks: Vec<Task>, pool: &BufferPool) -> Vec<Converted> {
         let mut scratch = Vec::new();
         let mut done = Vec::with_capacity(tasks.len());
-        for Task { key, source, rule, part, target_key, mode, since } in tasks {
+        for Task { key, source, rule, part, target_key, replaces, since } in tasks {
             let converter = match self.converter(rule) {
                 Ok(converter) => converter,
                 Err(error) => {
@@ -188,7 +201,7 @@ impl Conversions {
             match self.compute(&converter, part, (&source, None), &mut scratch, pool) {
                 Ok(value) => {
                     let source_len = source.len();
-                    done.push(Converted { target_key, value, source_len, mode, since });
+                    done.push(Converted { target_key, value, source_len, replaces, since });
                 }
                 Err(Failure::Memory(error)) => self.skip(C2cSkip::NoMemory, 1, &key, &error),
                 Err(Failure::Convert(error)) => {
@@ -203,45 +216,5 @@ impl Conversions {
             }
         }
         done
-    }
-
-    /// Converts one object into memory of the pool, or of its own when that has no room.
-    pub(super) fn compute(
-        &self,
-        converter: &Converter,
-        part: Part,
-        (source, target): (&[u8], Option<&[u8]>),
-        scratch: &mut Vec<u8>,
-        pool: &BufferPool,
-    ) -> Result<Memory, Failure> {
-        let begun = Instant::now();
-        scratch.resize(converter.output_len(source.len())?, 0);
-        converter.convert(part, source, target, scratch)?;
-        let flop =
-            converter.tokens(source.len())? as u64 * converter.projector().flop_per_token(part);
-        self.counts.computed(flop, begun.elapsed());
-        let memory =
-            pool.take(scratch.len()).map_or_else(|| Memory::allocate(scratch.len()), Ok)?;
-        memory.whole().copy_from(0, scratch).expect("own memory of this length is written");
-        Ok(memory)
-    }
-}
-
-/// Why one object is not converted.
-#[derive(Debug)]
-pub(super) enum Failure {
-    Convert(ConvertError),
-    Memory(MemoryError),
-}
-
-impl From<ConvertError> for Failure {
-    fn from(error: ConvertError) -> Self {
-        Self::Convert(error)
-    }
-}
-
-impl From<MemoryError> for Failure {
-    fn from(error: MemoryError) -> Self {
-        Self::Memory(error)
     }
 }

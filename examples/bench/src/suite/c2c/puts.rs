@@ -15,14 +15,17 @@ use crate::process::ClientRuntime;
 use crate::scale::Scale;
 use crate::suite::store::{Carrier, Cluster, Plan};
 
-/// Layers of the models.
-const LAYERS: usize = 4;
+/// Heads of the models.
+const HEADS: usize = 8;
 
-/// Tokens of an object, which has 1 MiB then.
-const TOKENS: usize = 128;
+/// Bytes of an object.
+const SIZE: usize = 1 << 20;
 
-/// Batches of keys and values that are converted in a round, and puts of others meanwhile.
-const BATCHES: u64 = 8;
+/// Batches of keys and values of each kind: those that fill the queue, and those that are timed.
+const BATCHES: usize = 8;
+
+/// Time after which conversions are under way.
+const HEAD_START: Duration = Duration::from_millis(20);
 
 /// Rest before a round, so that both sides begin with an idle machine.
 const REST: Duration = Duration::from_millis(50);
@@ -32,11 +35,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Prints the latency of puts while objects are converted over that without conversions.
 pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), BenchError> {
+    // An object has 128 tokens of models of full size.
+    let (layers, dim) = (scale.pick(4, 4, 1), scale.pick(DIM, DIM, 32));
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("projector.bin");
-    std::fs::write(&file, projectors::bin(LAYERS, DIM))?;
-    let shape =
-        |id| json!({"model_id": id, "num_layers": LAYERS, "num_kv_heads": 8, "head_dim": DIM / 8});
+    std::fs::write(&file, projectors::bin(layers, dim))?;
+    let shape = |id| {
+        let head_dim = dim / HEADS;
+        json!({"model_id": id, "num_layers": layers, "num_kv_heads": HEADS, "head_dim": head_dim})
+    };
     let rules = json!({
         "models": [shape("a"), shape("b")],
         "rules": [{
@@ -47,7 +54,7 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
     });
     let plan = Plan::new(Placement::Free, Carrier::Tcp, 1 << 30);
     let clusters = [plan.clone().start()?, plan.with_c2c(rules.to_string()).start()?];
-    let rounds = scale.pick(60, 20, 2);
+    let rounds = scale.pick(100, 40, 2);
     let mut sides = ClientRuntime::Multi.start()?.block_on(async {
         let mut sides = [Side::connect(&clusters[0]).await?, Side::connect(&clusters[1]).await?];
         // The first conversion reads the weights.
@@ -66,7 +73,7 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
         Ok::<_, BenchError>(sides)
     })?;
     for (kind, objects) in ["converted", "others"].into_iter().enumerate() {
-        let with = |figure: Figure| figure.with("size", side_bytes()).with("objects", objects);
+        let with = |figure: Figure| figure.with("size", SIZE).with("objects", objects);
         let [off, on] = sides.each_mut().map(|side| median(&mut side.samples[kind]) * 1e6);
         for (c2c, micros) in [("off", off), ("on", on)] {
             report.add(with(Figure::new("put_p50_us", micros, "µs")).with("c2c", c2c))?;
@@ -74,10 +81,6 @@ pub(super) fn run<W: Write>(scale: Scale, report: &mut Report<W>) -> Result<(), 
         report.add(with(Figure::new("put_latency_ratio", on / off, "ratio")))?;
     }
     Ok(())
-}
-
-const fn side_bytes() -> usize {
-    TOKENS * LAYERS * DIM * 2
 }
 
 fn median(samples: &mut [f64]) -> f64 {
@@ -97,24 +100,24 @@ struct Side {
 impl Side {
     async fn connect(cluster: &Cluster) -> Result<Self, BenchError> {
         let client = cluster.client().await?;
-        let value = vec![0x3c; side_bytes()].into();
+        let value = vec![0x3c; SIZE].into();
         Ok(Self { client, value, next: 0, samples: [const { Vec::new() }; 2] })
     }
 
-    /// Puts objects to be converted and then others, and waits until all are converted.
+    /// Puts objects to be converted, then more of them and others in turn while the first ones are
+    /// converted, and waits until all are.
     async fn round(&mut self) -> Result<(), BenchError> {
         tokio::time::sleep(REST).await;
-        for batch in 0..BATCHES {
-            let seconds = self.put("org/A").await?;
-            // Nothing is converted before the first.
-            if batch > 0 {
-                self.samples[0].push(seconds);
-            }
-        }
         for _ in 0..BATCHES {
-            let seconds = self.put("other").await?;
-            if self.client.metrics().c2c.is_none_or(|c2c| c2c.queued > 0) {
-                self.samples[1].push(seconds);
+            self.put("org/A").await?;
+        }
+        tokio::time::sleep(HEAD_START).await;
+        for _ in 0..BATCHES {
+            for (kind, model) in ["org/A", "other"].into_iter().enumerate() {
+                let seconds = self.put(model).await?;
+                if self.client.metrics().c2c.is_none_or(|c2c| c2c.queued > 0) {
+                    self.samples[kind].push(seconds);
+                }
             }
         }
         let deadline = Instant::now() + PATIENCE;

@@ -1,0 +1,19 @@
+//! What a master has clients convert for other models.
+
+/// What clients convert, as an operator configured it at the master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct C2cSettings {
+    /// Threads for conversions in each client.
+    pub workers: u32,
+    /// The models and rules, as JSON. The crate `mc-c2c` reads it.
+    pub config_json: Box<str>,
+}
+
+impl C2cSettings {
+    /// Rules, and the threads that each client follows them with.
+    #[must_use]
+    pub fn new(workers: u32, config_json: impl Into<Box<str>>) -> Self {
+        Self { workers, config_json: config_json.into() }
+    }
+}
