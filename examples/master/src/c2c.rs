@@ -22,7 +22,7 @@ pub(crate) struct C2cArgs {
         action = ArgAction::Set
     )]
     enable_c2c: bool,
-    /// Threads for conversions in each client.
+    /// Threads for conversions in each client, which leaves at least one processor to others.
     #[arg(
         long = "c2c_workers",
         value_name = "N",
