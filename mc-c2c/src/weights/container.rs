@@ -186,7 +186,7 @@ pub(crate) fn read_tensor(
     Ok((tensor.shape().to_vec(), weights))
 }
 
-/// Writes weights as fp32. Takes as much memory again as the weights have.
+/// Writes weights as fp32. Takes twice as much memory again as the weights have.
 ///
 /// # Errors
 /// Writing fails.

@@ -9,9 +9,11 @@ use mc_transport::BootClock;
 
 use super::{Environment, Work};
 
-/// The priority of work that gives way to all else, as `nice` counts.
+/// The priority of work that gives way to others, as `nice` counts: a tenth of a processor that
+/// another thread wants. Not less, because a thread that maps memory locks the mappings of the whole
+/// process, and all others wait for one that gets no processor then.
 #[cfg(target_os = "linux")]
-const LEAST_PRIORITY: i32 = 19;
+const LOW_PRIORITY: i32 = 10;
 
 /// The system's clock, randomness, threads and network: the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +43,7 @@ impl Environment for System {
         let give_way = || {
             // Of Linux's threads each has its own; without it the work has the usual one.
             #[cfg(target_os = "linux")]
-            let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
+            let _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
         };
         let thread = std::thread::Builder::new().name("mc-background".into());
         // Without a thread the work is dropped, as at the runtime's end.

@@ -25,7 +25,7 @@ pub enum C2cSkip {
     NotFinite,
     /// The projector needs the target model's own object; see [`Client::convert`](crate::Client::convert).
     NeedsTarget,
-    /// There was no memory.
+    /// There was no memory, or no thread.
     NoMemory,
     /// The converted object could not be stored.
     PutFailed,

@@ -59,6 +59,7 @@ pub(crate) struct Conversions {
     /// Taken by the workers.
     waiting: Mutex<Vec<mpsc::Receiver<Job>>>,
     counts: Counts,
+    /// For workers that give way, and for the thread that drives a blocking client.
     last: Mutex<Last>,
     /// Told of each change of `last`.
     changed: Condvar,

@@ -55,7 +55,9 @@ async fn run(core: Weak<Core>, mut queue: mpsc::Receiver<Job>) {
         conversions.counts.taken(count);
         // As many of this length as the worker's part of the buffers has room for.
         let room = conversions.config.buffer_size as usize / conversions.queues.len();
-        batch = (room / (bytes / number).max(1)).clamp(1, BATCH);
+        if let Some(fit) = room.checked_div(bytes / number) {
+            batch = fit.clamp(1, BATCH);
+        }
     }
 }
 
@@ -69,7 +71,7 @@ impl Core {
         }
     }
 
-    /// Returns the bytes that the batch took in memory.
+    /// Returns the bytes that the batch took in memory, 0 if nothing had to be read.
     async fn convert_batch(
         self: &Arc<Self>,
         conversions: &Arc<Conversions>,
@@ -81,10 +83,11 @@ impl Core {
             return 0;
         }
         let read: usize = tasks.iter().map(|task| task.source.len()).sum();
+        let (count, first) = (tasks.len(), tasks[0].key.clone());
         let (own, pool) = (Arc::clone(conversions), self.pool.clone());
         let work = move || own.convert(tasks, &pool);
-        // It neither panics, nor does it matter when the runtime ends.
         let Some(Ok(converted)) = self.settings.environment.in_background(work).await else {
+            conversions.skip(C2cSkip::NoMemory, count, &first, &"there is no thread for it");
             return read;
         };
         conversions.give_way().await;
