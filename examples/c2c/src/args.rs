@@ -86,9 +86,6 @@ pub(crate) struct Convert {
     /// Replace the output if it exists.
     #[arg(long = "force")]
     pub(crate) force: bool,
-    /// What to make of a checkpoint [default: full].
-    #[arg(long = "variant", value_name = "VARIANT")]
-    pub(crate) variant: Option<VariantArg>,
     #[command(flatten)]
     pub(crate) models: Models,
 }
@@ -96,6 +93,9 @@ pub(crate) struct Convert {
 /// What files may leave open.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Models {
+    /// What to make of a checkpoint [default: full].
+    #[arg(long = "variant", value_name = "VARIANT", help_heading = "Models")]
+    pub(crate) variant: Option<VariantArg>,
     /// Name of the source model.
     #[arg(long = "source_model", value_name = "NAME", help_heading = "Models")]
     pub(crate) source_model: Option<String>,
@@ -134,9 +134,6 @@ pub(crate) struct Inspect {
     /// File of weights or directory of a checkpoint.
     #[arg(value_name = "FILE|DIR")]
     pub(crate) weights: PathBuf,
-    /// What to make of a checkpoint [default: full].
-    #[arg(long = "variant", value_name = "VARIANT")]
-    pub(crate) variant: Option<VariantArg>,
     #[command(flatten)]
     pub(crate) models: Models,
     /// One JSON object.
@@ -170,9 +167,6 @@ pub(crate) struct Quality {
     /// How results lose bits.
     #[arg(long = "rounding", value_name = "ROUNDING", default_value = "nearest")]
     pub(crate) rounding: RoundingArg,
-    /// What to make of a checkpoint [default: full].
-    #[arg(long = "variant", value_name = "VARIANT")]
-    pub(crate) variant: Option<VariantArg>,
     #[command(flatten)]
     pub(crate) models: Models,
     /// One JSON object.

@@ -34,9 +34,9 @@ pub(crate) fn check(args: &Check) -> Result<(), Box<dyn Error>> {
             Err(error) => mc_cli::cause_chain(&error),
         };
         let [source, target] = [&rule.source_model_name, &rule.target_model_name];
-        rows.push([text::visible(source), text::visible(target), outcome]);
+        rows.push([mc_cli::visible(source), mc_cli::visible(target), outcome]);
     }
-    text::print(&text::table(["SOURCE", "TARGET", "WEIGHTS"], &rows))?;
+    text::print(&mc_cli::table(["SOURCE", "TARGET", "WEIGHTS"], &rows))?;
     match failed {
         0 => Ok(()),
         _ => Err(ToolError::Rules { failed, rules: rows.len() }.into()),

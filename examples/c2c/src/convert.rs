@@ -9,7 +9,7 @@ use crate::error::ToolError;
 use crate::{files, text};
 
 pub(crate) fn convert(args: &Convert) -> Result<(), Box<dyn Error>> {
-    let Convert { checkpoint, input, output, force, variant, models } = args;
+    let Convert { checkpoint, input, output, force, models } = args;
     // Before the work, and once more when the file is there.
     if !force && output.exists() {
         return Err(ToolError::Exists { path: output.clone() }.into());
@@ -20,7 +20,7 @@ pub(crate) fn convert(args: &Convert) -> Result<(), Box<dyn Error>> {
         let source = std::io::Error::from(std::io::ErrorKind::NotADirectory);
         return Err(ToolError::Read { path: path.clone(), source }.into());
     }
-    let (projector, identity) = files::load(path, *variant, models)?;
+    let (projector, identity) = files::load(path, models)?;
     files::save(output, *force, &projector, identity.as_ref())?;
     let [source, hidden, target] = projector.shape();
     let bytes = std::fs::metadata(output)

@@ -38,11 +38,10 @@ impl Kind {
 /// unless `models` does.
 pub(crate) fn load(
     path: &Path,
-    variant: Option<VariantArg>,
     models: &Models,
 ) -> Result<(Projector, Option<Identity>), Box<dyn Error>> {
     if path.is_dir() {
-        let variant = variant.unwrap_or(VariantArg::Full);
+        let variant = models.variant.unwrap_or(VariantArg::Full);
         let (projector, identity) = read_checkpoint(path, variant.into(), &models.options())?;
         return Ok((projector, Some(identity)));
     }
@@ -66,7 +65,7 @@ pub(crate) fn load(
         Projector::Simplified(_) => VariantArg::Simplified,
         Projector::Full(_) => VariantArg::Full,
     };
-    if variant.is_some_and(|variant| variant != found) {
+    if models.variant.is_some_and(|variant| variant != found) {
         return Err(UsageError::new(
             "--variant is for checkpoints; a file of weights has the variant that it has",
         )

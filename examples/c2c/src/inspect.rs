@@ -14,7 +14,7 @@ use crate::error::ToolError;
 use crate::{files, text};
 
 pub(crate) fn inspect(args: &Inspect) -> Result<(), Box<dyn Error>> {
-    let (projector, identity) = files::load(&args.weights, args.variant, &args.models)?;
+    let (projector, identity) = files::load(&args.weights, &args.models)?;
     let report = Report {
         path: &args.weights,
         files: files_of(&args.weights)?,
@@ -65,7 +65,7 @@ impl Report<'_> {
             Some(of) => {
                 let name = |name: &str| match name {
                     "" => "unnamed".to_owned(),
-                    name => text::visible(name),
+                    name => mc_cli::visible(name),
                 };
                 let pair = format!("{} → {}", name(&of.source_model), name(&of.target_model));
                 lines.push(("pair", pair));
@@ -102,14 +102,14 @@ impl Report<'_> {
                 [target, source, module, gate(map, Part::Key), gate(map, Part::Value)]
             };
             let rows: Vec<_> = self.map.iter().map(row).collect();
-            let heading = ["TARGET", "SOURCE", "MODULE", "KEYS", "VALUES"];
-            out = out + "\n" + &text::table(heading, &rows);
+            let heading = [">TARGET", ">SOURCE", ">MODULE", "KEYS", "VALUES"];
+            out = out + "\n" + &mc_cli::table(heading, &rows);
         }
         if self.files.len() > 1 {
             let row =
                 |file: &Checked| [file.name.clone(), file.bytes.to_string(), file.sha256.clone()];
             let rows: Vec<_> = self.files.iter().map(row).collect();
-            out = out + "\n" + &text::table(["FILE", "BYTES", "SHA256"], &rows);
+            out = out + "\n" + &mc_cli::table(["FILE", ">BYTES", "SHA256"], &rows);
         }
         out
     }
@@ -170,5 +170,5 @@ fn checked(path: &Path) -> Result<Checked, ToolError> {
     let bytes = file.metadata().map_err(unreadable)?.len();
     let sha256 = Sha256Sum::of_reader(file).map_err(unreadable)?.to_string();
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    Ok(Checked { name: text::visible(&name), bytes, sha256 })
+    Ok(Checked { name: mc_cli::visible(&name), bytes, sha256 })
 }

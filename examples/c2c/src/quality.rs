@@ -23,7 +23,7 @@ pub(crate) fn quality(args: &Quality) -> Result<(), Box<dyn Error>> {
         ))
         .into());
     }
-    let (projector, identity) = files::load(&args.weights, args.variant, &args.models)?;
+    let (projector, identity) = files::load(&args.weights, &args.models)?;
     let [source_dim, _, target_dim] = projector.shape();
     let layers = match (&identity, args.models.source_layers) {
         (Some(identity), _) => (identity.source_layers, identity.target_layers),
@@ -205,8 +205,8 @@ fn text_of(report: &[Layer]) -> String {
     };
     let rows: Vec<_> = report.iter().enumerate().map(row).collect();
     let heading =
-        ["LAYER", "SOURCE", "COSINE", "MIN", "ERROR", "UNCONVERTED COSINE", "MIN", "ERROR"];
-    text::table(heading, &rows)
+        [">LAYER", ">SOURCE", ">COSINE", ">MIN", ">ERROR", ">UNCONVERTED COSINE", ">MIN", ">ERROR"];
+    mc_cli::table(heading, &rows)
 }
 
 fn json_of(part: Part, report: &[Layer]) -> Value {

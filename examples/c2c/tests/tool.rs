@@ -301,5 +301,5 @@ fn weights_are_fetched_once_and_rules_checked_with_them() {
     assert!(code == Some(1) && error.contains("1 of 2 rules"), "{error}");
     assert!(text.contains("/nowhere.bin cannot be used: ") && text.contains("No such file"));
     let (code, _, error) = check(r#"{"rules": 1}"#);
-    assert!(code == Some(1) && error.contains("not as described: "), "{error}");
+    assert!(code == Some(1) && error.contains("no JSON of models and rules"), "{error}");
 }

@@ -11,6 +11,7 @@ mod member;
 mod refusal;
 mod runtime;
 mod shutdown;
+mod text;
 mod transfer;
 mod value;
 
@@ -26,6 +27,7 @@ pub use member::{
 pub use refusal::Refusal;
 pub use runtime::block_on_threads;
 pub use shutdown::{Shutdown, Signal};
+pub use text::{table, visible};
 pub use transfer::TransferArgs;
 pub use value::{
     MAX_CONNECTIONS, MAX_THREADS, ParseConnectionCountError, ParseDurationError,

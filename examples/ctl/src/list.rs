@@ -3,6 +3,7 @@
 use std::collections::BinaryHeap;
 use std::process::ExitCode;
 
+use mc_cli::{table, visible};
 use mc_meta::{KeyInfo, ListCursor};
 use mc_rpc::MAX_PAGE;
 use mc_store::Client;
@@ -10,7 +11,7 @@ use mc_types::{ByteSize, ObjectKey};
 
 use crate::args;
 use crate::error::CtlError;
-use crate::text::{print, table, visible};
+use crate::text::print;
 
 pub(crate) async fn ls(client: &Client, ls: &args::Ls) -> Result<ExitCode, CtlError> {
     let mut smallest = Smallest::new(ls.limit);

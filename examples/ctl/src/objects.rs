@@ -6,12 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use bytes::Bytes;
+use mc_cli::visible;
 use mc_store::{Client, PutOutcome, ReplicateConfig};
 use mc_types::{ByteSize, KeyRef};
 
 use crate::args;
 use crate::error::CtlError;
-use crate::text::{print, visible};
+use crate::text::print;
 
 pub(crate) async fn put(client: &Client, put: &args::Put) -> Result<ExitCode, CtlError> {
     // Before anything is read: a bad key makes reading pointless.

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use mc_cli::table;
 use mc_meta::{TenantUsage, UNLIMITED};
 use mc_rpc::MAX_PAGE;
 use mc_store::Client;
@@ -10,7 +11,7 @@ use serde_json::json;
 
 use crate::args::Quota;
 use crate::error::CtlError;
-use crate::text::{print, table};
+use crate::text::print;
 
 pub(crate) async fn quota(client: &Client, quota: &Quota) -> Result<ExitCode, CtlError> {
     let master = client.master();
