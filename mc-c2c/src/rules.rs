@@ -116,7 +116,9 @@ impl Model {
         ];
         for (name, number, max) in numbers {
             match number {
-                None if self.hf_model.is_none() => return Err(missing(name)),
+                None if self.hf_model.is_none() => {
+                    return Err(ConfigError::NoShape { model: id(), name });
+                }
                 Some(value) if !(1..=max).contains(&value) => {
                     return Err(ConfigError::Number { model: id(), name, value, max });
                 }
@@ -396,7 +398,7 @@ pub enum ConfigError {
         len: usize,
     },
     /// It is not JSON, or a field has another type.
-    #[error("the configuration is not as described")]
+    #[error("the configuration is no JSON of models and rules, as docs/c2c.md describes it")]
     Json(#[from] serde_json::Error),
     /// It has too many entries.
     #[error("the configuration has {count} {what}, and at most {MAX_ENTRIES} are possible")]
@@ -413,12 +415,20 @@ pub enum ConfigError {
         bytes: u64,
     },
     /// A field is missing or empty.
-    #[error("{place} has no {what}; give it (a model may have hf_model instead of its numbers)")]
+    #[error("{place} has no {what}; add it")]
     Missing {
         /// The entry.
         place: String,
         /// The field.
         what: &'static str,
+    },
+    /// The shape of a model is not given.
+    #[error("model {model:?} has no {name}; add it, or the hf_model to look it up with")]
+    NoShape {
+        /// The model.
+        model: String,
+        /// The field.
+        name: &'static str,
     },
     /// A number is out of range.
     #[error("{name} of model {model:?} is {value}, and 1 to {max} are possible")]

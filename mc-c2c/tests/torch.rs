@@ -335,6 +335,11 @@ fn pickles_are_bounded() {
     assert_eq!(shared(5).unwrap(), 6);
     let given = shared(500).unwrap_err();
     assert!(matches!(given, TorchError::Limit { what: "tensors with elements", .. }), "{given}");
+    // A name and a tensor, written once and used many times, would be copied as often.
+    let often = b"h\x02h\x01s".repeat(1 << 14);
+    let pickle = [&head, &b"X\x01\0\0\0yq\x02h\x01s"[..], &often, b"."].concat();
+    let given = open(&zip(&[("a/data.pkl", &pickle), ("a/data/0", &[0; 256])])).unwrap_err();
+    assert!(matches!(given, TorchError::Limit { what: "tensors", .. }), "{given}");
     assert!(begin.elapsed() < AT_MOST, "{:?}", begin.elapsed());
 }
 

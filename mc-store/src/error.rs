@@ -57,8 +57,8 @@ pub(crate) enum Unusable {
 }
 
 impl Unusable {
-    const CLOSED: ErrorCode = ErrorCode::UnavailableInCurrentStatus;
-    const PURE_SERVER: ErrorCode = ErrorCode::InvalidParams;
+    pub(crate) const CLOSED: ErrorCode = ErrorCode::UnavailableInCurrentStatus;
+    pub(crate) const PURE_SERVER: ErrorCode = ErrorCode::InvalidParams;
 }
 
 macro_rules! from_unusable {
@@ -74,6 +74,8 @@ macro_rules! from_unusable {
     )*};
 }
 
+#[cfg(feature = "c2c")]
+pub(crate) use from_unusable;
 from_unusable!(PutError, GetError, CallError);
 
 /// Why an object is not stored.

@@ -11,7 +11,9 @@ const MAX_INSTRUCTIONS: usize = 1 << 20;
 /// Limit on values on the stack: torch.save adds a thousand tensors at once.
 const MAX_STACK: usize = 1 << 16;
 /// Limit on the bytes of a name.
-const MAX_TEXT: usize = 4096;
+const MAX_TEXT: usize = 1024;
+/// Limit on tensors. A name or a tensor that a short pickle has many times over is copied for each.
+const MAX_TENSORS: usize = 1 << 14;
 /// Limit on the dimensions of a tensor.
 const MAX_RANK: usize = 16;
 
@@ -112,6 +114,9 @@ pub(crate) fn read(pickle: &[u8]) -> Result<Vec<(String, View)>, TorchError> {
     let Object::Dict(items) = &machine.objects[made] else {
         return Err(not("a single value".to_owned()));
     };
+    if items.len() > MAX_TENSORS {
+        return Err(limit("tensors", MAX_TENSORS));
+    }
     let text = |value: &Value| match value {
         Value::Object(number) => match &machine.objects[*number] {
             Object::Text(text) => Some(text.clone()),

@@ -8,7 +8,7 @@ use mc_types::ErrorCode;
 use thiserror::Error;
 
 use super::compute::Failure;
-use crate::error::{GetError, PutError, Unusable};
+use crate::error::{GetError, PutError, Unusable, from_unusable};
 
 /// Why an object is not converted.
 #[derive(Clone, Debug, Error)]
@@ -99,20 +99,13 @@ impl C2cError {
             Self::Load(_) | Self::Memory(_) => ErrorCode::Internal,
             Self::Read { source, .. } => source.code(),
             Self::Put { source, .. } => source.code(),
-            Self::Closed => GetError::Closed.code(),
-            Self::PureServer => GetError::PureServer.code(),
+            Self::Closed => Unusable::CLOSED,
+            Self::PureServer => Unusable::PURE_SERVER,
         }
     }
 }
 
-impl From<Unusable> for C2cError {
-    fn from(why: Unusable) -> Self {
-        match why {
-            Unusable::Closed => Self::Closed,
-            Unusable::PureServer => Self::PureServer,
-        }
-    }
-}
+from_unusable!(C2cError);
 
 impl From<Failure> for C2cError {
     fn from(failure: Failure) -> Self {
