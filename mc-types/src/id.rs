@@ -123,6 +123,12 @@ number_id! {
     Sequence, "#"
 }
 
+number_id! {
+    /// The term of a master: of two masters of a cluster the one with the higher epoch is the
+    /// younger, and what the older one says after the younger's begin is not to be believed.
+    Epoch, "e"
+}
+
 /// The text is not a UUID of the 8-4-4-4-12 form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseIdError;
