@@ -46,6 +46,7 @@ pub use journal::effect::{Effect, EffectSink, Removal};
 pub use journal::export::{ExportCursor, ExportPage};
 pub use journal::receipt::Receipt;
 pub use journal::record::{Location, Locations, ObjectRecord, Record};
+pub use journal::record_ref::{ObjectRecordRef, RecordRef};
 pub use journal::recover::{Dropped, Rebuild, RebuildError, RebuildReport};
 pub use master::Master;
 pub use object::states::{BufferStatus, ReplicaStatus, SegmentStatus};

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use mc_types::{Generation, SegmentId, Time};
 
 use crate::journal::record::{Record, located};
+use crate::journal::record_ref::RecordRef;
 use crate::master::Master;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
@@ -94,7 +95,11 @@ impl Master {
             table.all().filter(|segment| Some(segment.spec().id) > after).collect();
         following.sort_unstable_by_key(|segment| segment.spec().id);
         let last = following.get(PAGE - 1).map(|segment| segment.spec().id);
-        let records = following.into_iter().take(PAGE).map(|s| Record::of_segment(s)).collect();
+        let records = following
+            .into_iter()
+            .take(PAGE)
+            .map(|s| RecordRef::of_segment(s).to_record())
+            .collect();
         let next = last.map_or(At::Objects { shard: 0, slot: 0 }, |after| At::Segments { after });
         ExportPage { records, next: Some(ExportCursor(next)) }
     }
@@ -121,7 +126,7 @@ impl Master {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         for (entry, space) in shard.retained().range((from, Bound::Unbounded)).take(PAGE) {
             last = Some(*entry);
-            let (space, left) = (located(&space.replicas.placements()), entry.0 - now);
+            let (space, left) = (located(space.replicas.iter()), entry.0 - now);
             if !space.is_empty() {
                 records.push(Record::SpaceKept { space, left });
             }
@@ -146,9 +151,9 @@ impl Shard {
     fn export(&self, slot: ObjectSlot, now: Time) -> Option<Record> {
         let object = self.object(slot)?;
         if object.is_live() && (object.has_memory() || object.file() != FileState::None) {
-            return Some(Record::Object(self.view(object).to_record(Some(now))));
+            return Some(Record::Object(self.view(object).record(Some(now)).to_record()));
         }
-        let space = located(&self.view(object).reserved());
+        let space = self.view(object).reserved();
         let left = object.transfer().map_or(Duration::MAX, |transfer| transfer.due - now);
         (!space.is_empty()).then_some(Record::SpaceKept { space, left })
     }

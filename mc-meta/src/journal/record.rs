@@ -3,15 +3,15 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use mc_types::{Checksum, ClientId, Extent, Generation, ObjectKey, SegmentId, Time};
+use mc_types::{Checksum, ClientId, Extent, Generation, ObjectKey, SegmentId};
 use smallvec::SmallVec;
 
-use crate::command::{Placement, Placements, Slices};
+use crate::command::Slices;
 use crate::journal::effect::Effect;
+use crate::journal::record_ref::RecordRef;
 use crate::object::replica::Replica;
 use crate::object::states::{ReplicaStatus, SegmentStatus};
-use crate::object::view::ObjectView;
-use crate::space::segment::{Segment, SegmentSpec};
+use crate::space::segment::SegmentSpec;
 use crate::tenant::id::TenantId;
 
 /// One fact about the master's state, owned, to be encoded and kept by the caller.
@@ -160,91 +160,20 @@ impl ObjectRecord {
 
 impl Record {
     /// The record that a journal has to keep of a change; `None` for changes that it need not know
-    /// of, or knows from others. Copies what the effect only refers to: a sink that
-    /// keeps no journal need not call this.
+    /// of, or knows from others. Copies what the effect only refers to; a journal that encodes
+    /// its records at once does so of a [`RecordRef`], without a copy.
     #[must_use]
     pub fn from_effect(effect: &Effect<'_>) -> Option<Self> {
-        Some(match *effect {
-            Effect::Began { object }
-            | Effect::Stored { object, .. }
-            | Effect::Changed { object, .. }
-            | Effect::Transferring { object } => Self::Object(object.to_record(None)),
-            Effect::Abandoned { key, generation, .. } | Effect::Removed { key, generation, .. } => {
-                Self::Removed { key: key.to_owned(), generation }
-            }
-            Effect::SpaceKept { space, left } => {
-                Self::SpaceKept { space: located(&space.placements()), left }
-            }
-            Effect::SpaceFreed { space } => {
-                Self::SpaceFreed { space: located(&space.placements()) }
-            }
-            Effect::SegmentMounted { segment } | Effect::SegmentChanged { segment, .. } => {
-                Self::of_segment(segment)
-            }
-            Effect::TenantPolicy { tenant, requested } => {
-                Self::TenantPolicy { tenant: tenant.clone(), requested }
-            }
-            Effect::SegmentGone { segment } => Self::SegmentGone { id: segment.spec().id },
-            // What becomes of its segments is told, too.
-            Effect::ClientExpired { .. }
-            | Effect::RemoveAllBegan
-            | Effect::Spared { .. }
-            | Effect::RemoveAllEnded => return None,
-            // The client that wants a copy or move asks again when it is not heard of any more.
-            // What goes with the replica is told as a change or a removal.
-            Effect::Task { .. }
-            | Effect::DrainJob { .. }
-            | Effect::Damaged { .. }
-            | Effect::SegmentSuspected { .. } => return None,
-        })
-    }
-
-    pub(crate) fn of_segment(segment: &Segment) -> Self {
-        Self::Segment {
-            spec: segment.spec().clone(),
-            client: segment.client(),
-            status: segment.status(),
-        }
+        RecordRef::from_effect(effect).map(|record| record.to_record())
     }
 }
 
-impl ObjectView<'_> {
-    /// Space set apart for more replicas of it.
-    pub(crate) fn reserved(self) -> Placements {
-        let transfer = self.object.transfer().into_iter().flat_map(|t| t.targets.iter());
-        let promotion = self.object.promotion().map(|promotion| &promotion.space);
-        transfer.chain(promotion).map(Replica::placement).collect()
-    }
-
-    /// A copy of what is kept of the object; how long ago it was used is known with the
-    /// time.
-    pub(crate) fn to_record(self, now: Option<Time>) -> ObjectRecord {
-        let object = self.object;
-        ObjectRecord {
-            key: self.key().to_owned(),
-            generation: object.generation,
-            owner: self.owner,
-            complete: self.is_complete(),
-            slices: object.slices(),
-            prefixes: object.prefixes().into(),
-            replicas: located(&self.placements()),
-            disk: self.disk(),
-            reserved: located(&self.reserved()),
-            soft_pin: object.protection().wants_soft_pin(),
-            hard_pin: object.hard_pin,
-            group: object.group().map(|group| group.name().into()),
-            parent: object.parent(),
-            idle: now.map_or(Duration::ZERO, |now| now - object.protection().last_touched()),
-        }
-    }
-}
-
-/// Placements by the ids of their segments, but for those that are gone.
-pub(crate) fn located(placements: &Placements) -> Locations {
-    let live = placements.iter().filter(|placement| !placement.segment.is_gone());
-    let location = |placement: &Placement| Location {
-        segment: placement.segment.spec().id,
-        extent: placement.extent,
+/// Places of replicas by the ids of their segments, but for those that are gone.
+pub(crate) fn located<'a>(replicas: impl Iterator<Item = &'a Replica>) -> Locations {
+    let live = replicas.filter(|replica| !replica.segment.is_gone());
+    let location = |replica: &Replica| Location {
+        segment: replica.segment.spec().id,
+        extent: replica.allocation.extent(),
     };
     live.map(location).collect()
 }

@@ -18,7 +18,7 @@ use mc_types::{Generation, KeyRef, SegmentId, Time};
 use self::space::{Claims, Many, Space};
 use crate::command::{MAX_GROUP_NAME_LEN, MAX_REPLICAS, MAX_SLICES, Slices};
 use crate::config::{ConfigError, MasterConfig};
-use crate::journal::record::{ObjectRecord, Record};
+use crate::journal::record_ref::{ObjectRecordRef, RecordRef};
 use crate::master::Master;
 use crate::object::replica::Replicas;
 use crate::object::slot::ObjectSlot;
@@ -179,34 +179,34 @@ impl Rebuild {
         self
     }
 
-    /// Applies the next record.
-    pub fn apply(&mut self, record: &Record) {
+    /// Applies the next record, owned or borrowed.
+    pub fn apply<'r>(&mut self, record: impl Into<RecordRef<'r>>) {
         self.applied += 1;
-        match record {
-            Record::Generations { next } => self.see(next.as_u64()),
-            Record::Segment { spec, client, .. } if is_segment(spec) => {
-                self.space.mount(spec, *client);
+        match record.into() {
+            RecordRef::Generations { next } => self.see(next.as_u64()),
+            RecordRef::Segment { spec, client, .. } if is_segment(spec) => {
+                self.space.mount(spec, client);
             }
-            Record::Segment { .. } => self.dropped.malformed += 1,
-            Record::SegmentGone { id } => self.space.lose(*id),
-            Record::Object(object) => self.apply_object(object),
-            Record::Removed { key, generation } => {
+            RecordRef::Segment { .. } => self.dropped.malformed += 1,
+            RecordRef::SegmentGone { id } => self.space.lose(id),
+            RecordRef::Object(object) => self.apply_object(&object),
+            RecordRef::Removed { key, generation } => {
                 self.see(generation.as_u64().saturating_add(1));
-                self.forget(key.as_ref(), *generation);
+                self.forget(key, generation);
             }
-            Record::SpaceKept { space, left } => {
-                for location in space {
-                    self.space.keep(location, *left);
+            RecordRef::SpaceKept { space, left } => {
+                for location in &space {
+                    self.space.keep(location, left);
                 }
             }
-            Record::TenantPolicy { tenant, requested: Some(bytes) } => {
-                self.policies.insert(tenant.clone(), *bytes);
+            RecordRef::TenantPolicy { tenant, requested: Some(bytes) } => {
+                self.policies.insert(tenant.clone(), bytes);
             }
-            Record::TenantPolicy { tenant, requested: None } => {
+            RecordRef::TenantPolicy { tenant, requested: None } => {
                 self.policies.remove(tenant);
             }
-            Record::SpaceFreed { space } => {
-                for location in space {
+            RecordRef::SpaceFreed { space } => {
+                for location in &space {
                     self.space.free(location);
                 }
             }
@@ -235,13 +235,13 @@ impl Rebuild {
         }
     }
 
-    fn apply_object(&mut self, record: &ObjectRecord) {
+    fn apply_object(&mut self, record: &ObjectRecordRef<'_>) {
         if record.generation.as_u64() >= END_OF_GENERATIONS {
             self.dropped.malformed += 1;
             return;
         }
         self.see(record.generation.as_u64() + 1);
-        let key = self.master.hashed(record.key.as_ref());
+        let key = self.master.hashed(record.key);
         let number = key.shard(self.claims.len());
         let mut shard = self.master.shards()[number].lock();
         let same_key = shard.of_key(key);
@@ -279,7 +279,6 @@ impl Rebuild {
             hard_pin: record.hard_pin,
             group: record
                 .group
-                .as_deref()
                 .map(|name| self.master.join_group(name, record.generation, shard.config().number)),
             parent: record.parent,
             replaces: beside.filter(|_| !record.complete),
@@ -298,7 +297,7 @@ impl Rebuild {
         };
         let object = shard.get_mut(slot);
         object.set_file(file);
-        object.set_prefixes(record.prefixes.clone());
+        object.set_prefixes(record.prefixes.into());
         if record.complete {
             object.complete_as_found();
         }
@@ -328,7 +327,7 @@ enum Standing {
 }
 
 impl Standing {
-    fn of(object: &Object, record: &ObjectRecord) -> Self {
+    fn of(object: &Object, record: &ObjectRecordRef<'_>) -> Self {
         let complete = object.is_complete();
         match object.generation.cmp(&record.generation) {
             Ordering::Less if complete && !record.complete => Self::Beside,
@@ -362,7 +361,7 @@ fn is_segment(spec: &SegmentSpec) -> bool {
     (1..=MAX_SEGMENT_NAME_LEN).contains(&spec.name.len()) && spec.size > 0
 }
 
-fn is_object(record: &ObjectRecord) -> bool {
+fn is_object(record: &ObjectRecordRef<'_>) -> bool {
     let Some(len) = length(&record.slices) else { return false };
     let prefixes = record.prefixes.len() as u64;
     if prefixes != 0 && prefixes != checkpoints(&record.slices) {
