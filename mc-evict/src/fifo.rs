@@ -59,6 +59,10 @@ impl EvictionPolicy for Fifo {
         self.list.coldest()
     }
 
+    fn uses_items(&self) -> bool {
+        false
+    }
+
     fn len(&self) -> usize {
         self.list.len()
     }

@@ -65,6 +65,10 @@ impl EvictionPolicy for Lru {
         self.list.coldest()
     }
 
+    fn uses_items(&self) -> bool {
+        false
+    }
+
     fn len(&self) -> usize {
         self.list.len()
     }

@@ -103,6 +103,12 @@ pub trait EvictionPolicy: Debug + Send {
     /// when nothing is held. Costs O(1).
     fn coldest(&self) -> Option<Handle>;
 
+    /// Returns whether the policy looks at the [`Item`]s that it is given. One that does not is
+    /// given [`Item::UNKNOWN`] where a cache would have to look a thing's key up.
+    fn uses_items(&self) -> bool {
+        true
+    }
+
     /// Things held.
     fn len(&self) -> usize;
 

@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         rebuild.apply(&Record::Object(object));
     }
     let applied = begun.elapsed();
-    let (master, report) = rebuild.finish(Time::from_millis(1))?;
+    let mc_meta::Rebuilt { master, report, .. } = rebuild.finish(Time::from_millis(1))?;
     let all = begun.elapsed();
     let held = resident_bytes("VmRSS:")?.saturating_sub(before);
     let peak = resident_bytes("VmHWM:")?.saturating_sub(before);

@@ -47,7 +47,9 @@ pub use journal::export::{ExportCursor, ExportPage};
 pub use journal::receipt::Receipt;
 pub use journal::record::{Location, Locations, ObjectRecord, Record};
 pub use journal::record_ref::{ObjectRecordRef, RecordRef};
-pub use journal::recover::{Dropped, Rebuild, RebuildError, RebuildReport};
+pub use journal::recover::{
+    Corrections, Dropped, Executor, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt,
+};
 pub use master::Master;
 pub use object::states::{BufferStatus, ReplicaStatus, SegmentStatus};
 pub use object::view::{ObjectView, SpaceView};

@@ -86,6 +86,13 @@ pub(crate) struct Counters {
     pub(crate) disk_no_room: AtomicU64,
 }
 
+/// The shards of a master that no client uses yet.
+pub(crate) struct ShardsMut<'a> {
+    pub(crate) shards: &'a mut [Mutex<Shard, { rank::SHARD }>],
+    pub(crate) hasher: &'a KeyHasher,
+    pub(crate) groups: &'a Mutex<Groups, { rank::GROUPS }>,
+}
+
 /// Which attempt of a put it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
@@ -277,6 +284,12 @@ impl Master {
 
     pub(crate) fn shards(&self) -> &[Mutex<Shard, { rank::SHARD }>] {
         &self.shards
+    }
+
+    /// Returns the shards of a master that no client uses yet, with what a rebuild needs beside
+    /// them to fill several at the same time.
+    pub(crate) fn shards_mut(&mut self) -> ShardsMut<'_> {
+        ShardsMut { shards: &mut self.shards, hasher: &self.hasher, groups: &self.groups }
     }
 
     pub(crate) fn next_generation(&self) -> Generation {

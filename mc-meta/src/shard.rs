@@ -185,6 +185,16 @@ impl Shard {
         self.index.len()
     }
 
+    /// Makes room in the index for so many objects.
+    pub(crate) fn reserve(&mut self, objects: usize) {
+        self.index.reserve(objects);
+    }
+
+    /// Gives memory back that was reserved for many more objects than there are.
+    pub(crate) fn shrink_index(&mut self) {
+        self.index.shrink_when_sparse();
+    }
+
     pub(crate) const fn config(&self) -> &ShardConfig {
         &self.config
     }
@@ -411,8 +421,16 @@ impl Shard {
         &mut self.objects[slot]
     }
 
-    /// What the eviction policy knows of an object.
+    /// What the eviction policy knows of an object; nothing when it does not ask.
     pub(crate) fn item(&self, object: &Object) -> Item {
+        if !self.order.uses_items() {
+            return Item::UNKNOWN;
+        }
+        self.known_item(object)
+    }
+
+    /// What any eviction policy can know of an object. Looks its key up.
+    pub(crate) fn known_item(&self, object: &Object) -> Item {
         item_of(object, self.config.hasher.hash(self.key(object)))
     }
 

@@ -274,7 +274,7 @@ async fn a_rebuilt_master_announces_what_it_has() {
         page.records.iter().for_each(|record| rebuild.apply(record));
         cursor = page.next;
     }
-    let (rebuilt, _) = rebuild.finish(Time::ORIGIN).unwrap();
+    let rebuilt = rebuild.finish(Time::ORIGIN).unwrap().master;
     let (master, kept) = master(rebuilt, &[Encoding::S4]).await;
     let mut told = eventually_async(DEADLINE, "both are announced", async || {
         let told = kept[0].told();

@@ -192,6 +192,22 @@ impl Groups {
     }
 }
 
+/// Has the put of this generation join the group of this name.
+pub(crate) fn join(
+    groups: &Mutex<Groups, { rank::GROUPS }>,
+    name: &str,
+    generation: Generation,
+    shard: u32,
+) -> Membership {
+    loop {
+        let group = groups.lock().named(name);
+        // None when it was given up since; the next one of the name is another.
+        if let Some(membership) = group.join(generation, shard) {
+            return membership;
+        }
+    }
+}
+
 #[cfg(test)]
 mod interleavings;
 

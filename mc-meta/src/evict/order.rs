@@ -125,6 +125,11 @@ impl Order {
         });
     }
 
+    /// Returns whether the policy of ordinary objects looks at the items that it is given.
+    pub(crate) fn uses_items(&self) -> bool {
+        self.main.uses_items()
+    }
+
     /// Says whose the object in a slot is from now on.
     pub(crate) fn assign(&mut self, slot: ObjectSlot, tenant: TenantSlot) {
         if let Some(tenants) = &mut self.tenants {

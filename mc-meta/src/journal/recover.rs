@@ -1,50 +1,39 @@
 //! A master rebuilt from records, after a restart or by a standby.
 //!
 //! Records are applied to the tables of the master that is to be, so that no list of
-//! them is kept; only where replicas are is noted beside the objects. When the last is
-//! applied, the space of each segment is divided anew around what lies in it.
+//! them is kept; only where replicas are is noted beside the objects ([`part`], [`space`]). When
+//! the last is applied, the space of each segment is divided anew around what lies in it
+//! ([`finish`], [`layout`], [`divide`]), and the shards take their objects up ([`take_up`]). What
+//! the records could not say is told to the next life's journal ([`corrections`]).
 
+mod corrections;
+mod divide;
+mod executor;
 mod finish;
+mod layout;
+mod part;
 mod space;
+mod take_up;
 
-use core::cmp::Ordering;
 use core::fmt;
-use std::collections::BTreeMap;
 
 use mc_alloc::RestoreError;
 use mc_ticket::GrantSecret;
-use mc_types::{Generation, KeyRef, SegmentId, Time};
+use mc_types::SegmentId;
 
-use self::space::{Claims, Many, Space};
-use crate::command::{MAX_GROUP_NAME_LEN, MAX_REPLICAS, MAX_SLICES, Slices};
+use self::part::{Common, Part, ShardLock};
 use crate::config::{ConfigError, MasterConfig};
-use crate::journal::record_ref::{ObjectRecordRef, RecordRef};
-use crate::master::Master;
-use crate::object::replica::Replicas;
-use crate::object::slot::ObjectSlot;
-use crate::object::spans::checkpoints;
-use crate::object::{Object, PendingPut};
-use crate::shard::Shard;
-use crate::shard::hash::HashedKey;
-use crate::shard::objects::Objects;
-use crate::space::segment::{MAX_SEGMENT_NAME_LEN, SegmentSpec};
-use crate::tenant::id::TenantId;
-use crate::tenant::ledger::TenantSlot;
-use crate::tier::kinds::FileState;
+use crate::journal::record_ref::RecordRef;
+use crate::master::{Master, ShardsMut};
 
-/// Generations from here on are taken for damage: masters begin to count below the
-/// middle of the range, and none lives to see its last quarter.
-const END_OF_GENERATIONS: u64 = 3 << 62;
+pub use self::corrections::Corrections;
+pub use self::executor::Executor;
 
 /// Generations that are passed over: the records of the last puts before a restart may
 /// be lost, and no writer may take another's put for its own.
 const GAP: u64 = 1 << 32;
 
-/// The time at which objects are taken to have been used while records are applied, if
-/// nothing else is known; only the order of these times is used.
-const RECENT: Time = Time::from_millis(1 << 62);
-
-/// Makes a master of [`Record`]s, applied one after the other: those of an
+/// Makes a master of [`Record`](crate::Record)s, applied one after the other: those of an
 /// [export](Master::export), then those of all effects since it began; or those of all
 /// effects since the master was new.
 ///
@@ -75,23 +64,66 @@ const RECENT: Time = Time::from_millis(1 << 62);
 /// be true is left out and [counted](RebuildReport::dropped). Where two objects claim
 /// the same bytes, the one that was put later keeps them.
 ///
+/// A journal may hold the records of several lives of a master, one rebuilt from those of all
+/// before. The records of a life then begin with the [`Corrections`] of its rebuild.
+///
 /// Takes O(1) time for each record and O(n log n) at the end, and at most a third more
 /// memory than the master that comes out, apart from a few bytes for every segment that
 /// was ever mounted.
+///
+/// # Threads
+/// It has none of its own. [`in_parts`](Self::in_parts) divides it into parts that the caller
+/// fills on threads of its own, each with all records in order, and
+/// [`finish_on`](Self::finish_on) does the rest on them. The master that comes out is the same
+/// for any number of parts.
+///
+/// ```
+/// use mc_meta::{MasterConfig, Rebuild, Record};
+/// use mc_types::{Generation, Time};
+///
+/// let records = [Record::Generations { next: Generation::new(7) }];
+/// let mut rebuild = Rebuild::in_parts(MasterConfig::default(), 1, 2)?;
+/// std::thread::scope(|scope| {
+///     for mut part in rebuild.parts() {
+///         let records = &records;
+///         scope.spawn(move || records.iter().for_each(|record| part.apply(record)));
+///     }
+/// });
+/// let rebuilt = rebuild.finish_on(Time::ORIGIN, &|count, task| {
+///     std::thread::scope(|scope| {
+///         for number in 0..count {
+///             scope.spawn(move || task(number));
+///         }
+///     });
+/// })?;
+/// assert_eq!(rebuilt.report.dropped.total(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Rebuild {
     master: Master,
-    /// Where the replicas of each shard's objects are, under the objects' own slots:
-    /// both are filled and emptied together.
-    claims: Vec<Objects<Claims>>,
-    space: Space,
-    policies: BTreeMap<TenantId, u64>,
-    /// One more than the largest generation seen.
-    next_generation: u64,
-    applied: u64,
-    dropped: Dropped,
+    parts: Vec<Part>,
 }
 
-/// The outcome of a rebuild.
+/// A part of a [`Rebuild`]: some of the master's shards. Ignores the records of objects in others.
+pub struct RebuildPart<'a> {
+    part: &'a mut Part,
+    shards: &'a mut [ShardLock],
+    common: Common<'a>,
+}
+
+/// A master made of records.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Rebuilt {
+    /// The master.
+    pub master: Master,
+    /// What became of the records.
+    pub report: RebuildReport,
+    /// With what the master's own journal has to begin.
+    pub corrections: Corrections,
+}
+
+/// What became of the records of a rebuild.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RebuildReport {
@@ -135,6 +167,16 @@ impl Dropped {
     }
 }
 
+impl Dropped {
+    fn add(&mut self, more: Self) {
+        self.malformed += more.malformed;
+        self.unknown_segment += more.unknown_segment;
+        self.out_of_range += more.out_of_range;
+        self.overlapping += more.overlapping;
+        self.namesakes += more.namesakes;
+    }
+}
+
 /// Why no master comes out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -150,25 +192,30 @@ pub enum RebuildError {
 }
 
 impl Rebuild {
-    /// Nothing yet. The settings may differ from those of the former master, but for the
-    /// memory allocator: what another one placed is out of range mostly. `seed` is that
+    /// Nothing yet, in one part. The settings may differ from those of the former master, but for
+    /// the memory allocator: what another one placed is out of range mostly. `seed` is that
     /// of [`Master::new`]; with the former master's the eviction policy finds again which
     /// object continues which.
     ///
     /// # Errors
     /// [`ConfigError`] when the settings make no sense.
     pub fn new(config: MasterConfig, seed: u64) -> Result<Self, ConfigError> {
-        let master = Master::new(config, seed)?;
-        let claims = master.shards().iter().map(|_| Objects::new()).collect();
-        Ok(Self {
-            space: Space::default(),
-            policies: BTreeMap::new(),
-            next_generation: 0,
-            applied: 0,
-            dropped: Dropped::default(),
-            claims,
-            master,
-        })
+        Self::in_parts(config, seed, 1)
+    }
+
+    /// Nothing yet, in so many parts: at least one, and no more than the master has shards. One
+    /// for each thread is best.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the settings make no sense.
+    pub fn in_parts(config: MasterConfig, seed: u64, parts: usize) -> Result<Self, ConfigError> {
+        let mut master = Master::new(config, seed)?;
+        let ShardsMut { shards, hasher, .. } = master.shards_mut();
+        let (shards, count) = (shards.len(), parts.clamp(1, shards.len()));
+        let first = |part: usize| part * shards / count;
+        let part = |n| Part::new(first(n), first(n + 1) - first(n), hasher.state());
+        let parts = (0..count).map(part).collect();
+        Ok(Self { master, parts })
     }
 
     /// Derives the tokens of puts from this secret, as [`Master::with_secret`]: with the
@@ -179,206 +226,48 @@ impl Rebuild {
         self
     }
 
-    /// Applies the next record, owned or borrowed.
+    /// Makes room for about so many objects, which costs 20 bytes for each of them at once and saves
+    /// the time in which the tables of keys would grow. What is not used is given back in the end.
+    /// To be called before the first record.
+    pub fn expect_objects(&mut self, objects: usize) {
+        let ShardsMut { shards, .. } = self.master.shards_mut();
+        let share = objects.div_ceil(shards.len());
+        for shard in shards {
+            shard.get_mut().reserve(share + 4 * share.isqrt());
+        }
+    }
+
+    /// The parts, to be filled on a thread each. Every part has to be given every record, in
+    /// order, but for those of objects and removals whose keys it does not
+    /// [own](RebuildPart::owns). The parts may be taken again when they were dropped.
+    pub fn parts(&mut self) -> Vec<RebuildPart<'_>> {
+        let ShardsMut { mut shards, hasher, groups } = self.master.shards_mut();
+        let common = Common { hasher, groups, shards: shards.len() };
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for part in &mut self.parts {
+            let (own, others) = shards.split_at_mut(part.claims.len());
+            shards = others;
+            parts.push(RebuildPart { part, shards: own, common });
+        }
+        parts
+    }
+
+    /// Applies the next record, owned or borrowed, to every part.
     pub fn apply<'r>(&mut self, record: impl Into<RecordRef<'r>>) {
-        self.applied += 1;
-        match record.into() {
-            RecordRef::Generations { next } => self.see(next.as_u64()),
-            RecordRef::Segment { spec, client, .. } if is_segment(spec) => {
-                self.space.mount(spec, client);
-            }
-            RecordRef::Segment { .. } => self.dropped.malformed += 1,
-            RecordRef::SegmentGone { id } => self.space.lose(id),
-            RecordRef::Object(object) => self.apply_object(&object),
-            RecordRef::Removed { key, generation } => {
-                self.see(generation.as_u64().saturating_add(1));
-                self.forget(key, generation);
-            }
-            RecordRef::SpaceKept { space, left } => {
-                for location in &space {
-                    self.space.keep(location, left);
-                }
-            }
-            RecordRef::TenantPolicy { tenant, requested: Some(bytes) } => {
-                self.policies.insert(tenant.clone(), bytes);
-            }
-            RecordRef::TenantPolicy { tenant, requested: None } => {
-                self.policies.remove(tenant);
-            }
-            RecordRef::SpaceFreed { space } => {
-                for location in &space {
-                    self.space.free(location);
-                }
-            }
+        let record = record.into();
+        let mut parts = self.parts();
+        if let Some((last, others)) = parts.split_last_mut() {
+            others.iter_mut().for_each(|part| part.apply(record.clone()));
+            last.apply(record);
         }
-    }
-
-    /// Notes that generations below `next` were given out.
-    fn see(&mut self, next: u64) {
-        if next > END_OF_GENERATIONS {
-            self.dropped.malformed += 1;
-        } else {
-            self.next_generation = self.next_generation.max(next);
-        }
-    }
-
-    /// Forgets the object of this put.
-    fn forget(&mut self, key: KeyRef<'_>, generation: Generation) {
-        let key = self.master.hashed(key);
-        let number = key.shard(self.claims.len());
-        let mut shard = self.master.shards()[number].lock();
-        for slot in shard.of_key(key).into_iter().flatten() {
-            if shard.object(slot).is_some_and(|object| object.generation == generation) {
-                shard.detach(slot);
-                self.claims[number].remove(slot);
-            }
-        }
-    }
-
-    fn apply_object(&mut self, record: &ObjectRecordRef<'_>) {
-        if record.generation.as_u64() >= END_OF_GENERATIONS {
-            self.dropped.malformed += 1;
-            return;
-        }
-        self.see(record.generation.as_u64() + 1);
-        let key = self.master.hashed(record.key);
-        let number = key.shard(self.claims.len());
-        let mut shard = self.master.shards()[number].lock();
-        let same_key = shard.of_key(key);
-        let standing = |slot| shard.object(slot).map(|object| Standing::of(object, record));
-        let [current, pending] = same_key.map(|slot| slot.and_then(standing));
-        if [current, pending].contains(&Some(Standing::Later)) {
-            return;
-        }
-        let mut beside = None;
-        for (slot, standing) in same_key.into_iter().zip([current, pending]) {
-            match (slot, standing) {
-                // Whatever else the record says, the key's value is not that any more.
-                (Some(slot), Some(Standing::Earlier)) => {
-                    shard.detach(slot);
-                    self.claims[number].remove(slot);
-                }
-                (Some(slot), Some(Standing::Beside)) => beside = Some(slot),
-                _ => {}
-            }
-        }
-        if !is_object(record) {
-            self.dropped.malformed += 1;
-            return;
-        }
-        let mut file = FileState::from_status(record.disk);
-        let len = record.slices.total_len();
-        if file != FileState::None && !shard.config().files.take_anyway(len) {
-            file = FileState::None;
-        }
-        let begun = PendingPut {
-            generation: record.generation,
-            slices: record.slices.clone(),
-            replicas: Replicas::default(),
-            soft_pin: record.soft_pin,
-            hard_pin: record.hard_pin,
-            group: record
-                .group
-                .map(|name| self.master.join_group(name, record.generation, shard.config().number)),
-            parent: record.parent,
-            replaces: beside.filter(|_| !record.complete),
-            file: file != FileState::None,
-            // Who is charged is decided when it is known what for.
-            tenant: TenantSlot::DEFAULT,
-        };
-        // What was used at the same moment keeps the order of its records.
-        let used = match u64::try_from(record.idle.as_millis()).unwrap_or(u64::MAX) {
-            0 => Time::from_millis(RECENT.as_millis() + self.applied),
-            idle => Time::from_millis(RECENT.as_millis().saturating_sub(idle)),
-        };
-        let slot = match beside.filter(|_| record.complete) {
-            Some(replacement) => shard.enter_before(replacement, record.owner, begun, used),
-            None => shard.enter(key, record.owner, begun, used),
-        };
-        let object = shard.get_mut(slot);
-        object.set_file(file);
-        object.set_prefixes(record.prefixes.into());
-        if record.complete {
-            object.complete_as_found();
-        }
-        let space = &mut self.space;
-        let claims = match (record.replicas.as_slice(), record.reserved.as_slice()) {
-            ([location], []) => Claims::one(space.place(location)),
-            (replicas, reserved) => Claims::Many(Box::new(Many {
-                replicas: replicas.iter().map(|at| space.place(at)).collect(),
-                reserved: reserved.iter().map(|at| (space.place(at), at.extent.len())).collect(),
-            })),
-        };
-        let noted = self.claims[number].insert(claims);
-        debug_assert_eq!(noted, slot, "both tables see the same insertions and removals");
-    }
-}
-
-/// Where an object stands to a record of the same key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// It is older, or the same: the record takes its place.
-    Earlier,
-    /// One of the two is the value that can be read and the other, which is younger, is
-    /// being written to replace it.
-    Beside,
-    /// It is what became of the record since.
-    Later,
-}
-
-impl Standing {
-    fn of(object: &Object, record: &ObjectRecordRef<'_>) -> Self {
-        let complete = object.is_complete();
-        match object.generation.cmp(&record.generation) {
-            Ordering::Less if complete && !record.complete => Self::Beside,
-            Ordering::Greater if !complete && record.complete => Self::Beside,
-            Ordering::Equal if complete && !record.complete => Self::Later,
-            Ordering::Less | Ordering::Equal => Self::Earlier,
-            Ordering::Greater => Self::Later,
-        }
-    }
-}
-
-impl Shard {
-    /// The slots of the objects of a key: the one that the key leads to, and the one
-    /// that is being written to replace it.
-    fn of_key(&self, key: HashedKey<'_>) -> [Option<ObjectSlot>; 2] {
-        let current = self.find(key);
-        [current, current.and_then(|slot| self.object(slot)?.replacement())]
     }
 }
 
 impl fmt::Debug for Rebuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rebuild")
-            .field("applied", &self.applied)
-            .field("dropped", &self.dropped)
+            .field("parts", &self.parts.len())
+            .field("applied", &self.parts.iter().map(|part| part.applied).max())
             .finish_non_exhaustive()
     }
-}
-
-fn is_segment(spec: &SegmentSpec) -> bool {
-    (1..=MAX_SEGMENT_NAME_LEN).contains(&spec.name.len()) && spec.size > 0
-}
-
-fn is_object(record: &ObjectRecordRef<'_>) -> bool {
-    let Some(len) = length(&record.slices) else { return false };
-    let prefixes = record.prefixes.len() as u64;
-    if prefixes != 0 && prefixes != checkpoints(&record.slices) {
-        return false;
-    }
-    record.replicas.len() <= MAX_REPLICAS
-        && record.replicas.iter().all(|replica| replica.extent.len() == len)
-        && record.reserved.len() <= 2 * MAX_REPLICAS
-        && record.group.as_ref().is_none_or(|g| (1..=MAX_GROUP_NAME_LEN).contains(&g.len()))
-}
-
-/// The length of an object, if it can have these slices.
-fn length(slices: &Slices) -> Option<u64> {
-    let slices = slices.as_slice();
-    let possible = (1..=MAX_SLICES).contains(&slices.len());
-    let total = slices.iter().filter(|_| possible).try_fold(0u64, |sum, slice| {
-        if slice.len == 0 { None } else { sum.checked_add(slice.len) }
-    });
-    total.filter(|total| (1..=i64::MAX as u64).contains(total))
 }

@@ -165,6 +165,26 @@ impl Index {
         self.parts[part_of(tag)].remove(tag, slot)
     }
 
+    /// Makes room for so many entries, so that no part grows before they are there.
+    pub(crate) fn reserve(&mut self, entries: usize) {
+        let share = entries.div_ceil(PARTS);
+        // Hashing does not divide them evenly: four standard deviations.
+        let share = share + 4 * share.isqrt();
+        for part in &mut self.parts {
+            let buckets = (share * 16).div_ceil(WAYS * 13);
+            if buckets > part.buckets.len() {
+                part.resize(buckets);
+            }
+        }
+    }
+
+    /// Gives memory back that was reserved for many more entries than there are.
+    pub(crate) fn shrink_when_sparse(&mut self) {
+        for (number, part) in self.parts.iter_mut().enumerate() {
+            part.shrink_when_sparse(number);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.parts.iter().map(|part| part.len).sum()
     }

@@ -64,7 +64,7 @@ impl Segment {
     }
 
     /// A segment of before a restart, whose client has yet to come back with it, and
-    /// what lies in it, in the order of `live`.
+    /// what lies in it, in the order of `live`, marked with `labels`.
     ///
     /// # Errors
     /// [`RestoreError`] when no such segment can have been.
@@ -73,8 +73,9 @@ impl Segment {
         client: ClientId,
         memory: MemoryAllocator,
         live: impl IntoIterator<Item = Extent>,
+        labels: impl IntoIterator<Item = Option<Label>>,
     ) -> Result<(Self, Vec<Allocation>), RestoreError> {
-        let (allocator, allocations): (Box<dyn Allocator + Send>, _) = match memory {
+        let (mut allocator, allocations): (Box<dyn Allocator + Send>, Vec<_>) = match memory {
             MemoryAllocator::Offset => {
                 let (allocator, allocations) = by_offset(&spec).restore(live)?;
                 (Box::new(allocator), allocations)
@@ -84,6 +85,11 @@ impl Segment {
                 (Box::new(allocator), allocations)
             }
         };
+        for (allocation, label) in allocations.iter().zip(labels) {
+            if let Some(label) = label {
+                allocator.set_label(allocation, label);
+            }
+        }
         Ok((Self::divided(spec, client, SegmentStatus::Suspended, allocator), allocations))
     }
 
@@ -174,11 +180,6 @@ impl Segment {
         }
         self.free.store(allocator.available(), Ordering::Relaxed);
         allocation
-    }
-
-    /// Notes whose an allocation is.
-    pub(crate) fn set_label(&self, allocation: &Allocation, label: Label) {
-        self.allocator.lock().set_label(allocation, label);
     }
 
     /// Returns whether an object of `size` bytes would fit if this allocation alone were freed.

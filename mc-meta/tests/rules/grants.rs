@@ -156,7 +156,7 @@ fn tokens_outlive_a_restart_with_their_secret_only() {
     assert_eq!(finish(&same), Ok(()));
     let mut rebuild = mc_meta::Rebuild::new(settings(), 1).unwrap();
     records.iter().for_each(|record| rebuild.apply(record));
-    let (other, _) = rebuild.finish(at(1)).unwrap();
+    let other = rebuild.finish(at(1)).unwrap().master;
     assert_eq!(finish(&other), Err(PutFinishError::IllegalClient));
 }
 

@@ -89,7 +89,7 @@ fn a_policy_is_told_of_the_objects_that_are_there() {
         cursor = page.next;
     }
     let events = Recorder::default();
-    let (after, _) = rebuild.finish(secs(1)).unwrap();
+    let after = rebuild.finish(secs(1)).unwrap().master;
     let after = after.with_secret(SECRET).with_eviction_policy(newest_first);
     let after = after.with_sink(events.clone());
     after.mount_segment(secs(1), NODE, segment(0, 30)).unwrap();

@@ -6,8 +6,8 @@ mod random;
 use core::time::Duration;
 
 use mc_meta::{
-    ExportCursor, GetError, ListCursor, Mounted, ObjectRecord, Rebuild, RebuildReport, Record,
-    RemoveError, SegmentStatus, UnmountError,
+    ExportCursor, GetError, ListCursor, Mounted, ObjectRecord, Rebuild, RebuildReport, Rebuilt,
+    Record, RemoveError, SegmentStatus, UnmountError,
 };
 use mc_types::Checksum;
 
@@ -48,7 +48,8 @@ pub(crate) fn rebuild_with(
 ) -> (Master, RebuildReport) {
     let mut rebuild = Rebuild::new(config, 1).unwrap().with_secret(SECRET);
     records.iter().for_each(|record| rebuild.apply(record));
-    rebuild.finish(now).unwrap()
+    let Rebuilt { master, report, .. } = rebuild.finish(now).unwrap();
+    (master, report)
 }
 
 /// A master of what another exports, with its settings; nothing of it may be doubtful.

@@ -5,20 +5,14 @@ use std::sync::Arc;
 
 use mc_types::{Generation, KeyRef};
 
-use super::{Group, Membership};
+use super::{Group, Membership, join};
 use crate::master::Master;
 use crate::tenant::id::{TenantId, unscoped};
 
 impl Master {
     /// The group that the put of this generation joins.
     pub(crate) fn join_group(&self, name: &str, generation: Generation, shard: u32) -> Membership {
-        loop {
-            let group = self.groups.lock().named(name);
-            // None when it was given up since; the next one of the name is another.
-            if let Some(membership) = group.join(generation, shard) {
-                return membership;
-            }
-        }
+        join(&self.groups, name, generation, shard)
     }
 
     /// Returns whether objects that are put into a group of this name now join this one.

@@ -132,7 +132,7 @@ impl Shard {
     /// Has ordinary objects evicted by another policy.
     pub(crate) fn use_policy(&mut self, policy: Box<dyn EvictionPolicy>) {
         let items: HashMap<ObjectSlot, Item> = ObjectSlot::range(0..self.end())
-            .filter_map(|slot| Some((slot, self.item(self.object(slot)?))))
+            .filter_map(|slot| Some((slot, self.known_item(self.object(slot)?))))
             .collect();
         let item = |slot| items.get(&slot).copied().unwrap_or(Item::UNKNOWN);
         self.eviction().use_policy(policy, item);

@@ -1,38 +1,57 @@
 //! From noted places to segments whose space is divided, and objects that have it.
 
 use core::time::Duration;
-use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
-use mc_types::{Generation, Time};
+use mc_types::{Generation, ObjectKey, SegmentId, Time};
 
-use super::space::{Claim, Claims, Holder, Layout, Mounting, MountingRecord, Place};
-use super::{GAP, Rebuild, RebuildError, RebuildReport};
+use super::corrections::Corrections;
+use super::divide::{Divided, Plan};
+use super::executor::{Executor, for_each, one_by_one};
+use super::layout::{Claim, Holder, Layout};
+use super::space::{Claims, Fate, Mounted};
+use super::take_up::TakenUp;
+use super::{Dropped, GAP, Rebuild, RebuildError, RebuildPart, RebuildReport, Rebuilt};
+use crate::evict::room::Labels;
 use crate::journal::emit::Emit;
-use crate::master::Master;
+use crate::journal::record::Location;
 use crate::object::replica::Replica;
 use crate::object::slot::ObjectSlot;
-use crate::shard::Shard;
 use crate::shard::retained::RetainedSpace;
-use crate::space::segment::{Segment, SegmentSpec};
-use crate::tenant::id::{TenantId, unscoped};
 use crate::tenant::quota::PolicyError;
-use crate::tier::kinds::FileState;
 
-/// The claims to each mounting.
-type ByMounting = Vec<Vec<Claim>>;
-
-/// The segments that came of the mountings.
-type Segments = Vec<Option<Arc<Segment>>>;
-
-/// What an object's places come to.
+/// The places of an object, taken together.
 enum Places {
     Good,
     /// None of them is left.
     Lost,
     Unknown,
     OutOfRange,
+}
+
+/// What one part's objects claim.
+#[derive(Default)]
+struct Collected {
+    /// The claims to each segment, in the order of the objects.
+    claims: Vec<Vec<Claim>>,
+    /// Space of what no client can end, by segment and offset, with its length.
+    reserved: Vec<(u32, u64, u64)>,
+    /// The objects that it was reserved for.
+    reservers: Vec<(usize, ObjectSlot)>,
+    removed: Vec<(ObjectKey, Generation)>,
+    lost: u64,
+}
+
+/// Space that belongs to no object, by segment and offset.
+type Kept = BTreeMap<(u32, u64), KeptSpace>;
+
+#[derive(Clone, Copy, Default)]
+struct KeptSpace {
+    len: u64,
+    left: Duration,
+    /// The records do not say yet that it is kept.
+    is_new: bool,
 }
 
 impl Rebuild {
@@ -42,155 +61,178 @@ impl Rebuild {
     /// # Errors
     /// [`RebuildError`] when a segment cannot be divided as it was for another reason
     /// than the records.
-    pub fn finish(mut self, now: Time) -> Result<(Master, RebuildReport), RebuildError> {
+    pub fn finish(self, now: Time) -> Result<Rebuilt, RebuildError> {
+        self.finish_on(now, &one_by_one)
+    }
+
+    /// Does as [`finish`](Self::finish) on other threads, too: `executor` is called a few times, with
+    /// a task for each part or segment.
+    ///
+    /// # Errors
+    /// Those of [`finish`](Self::finish).
+    ///
+    /// # Panics
+    /// When a task has panicked and the executor did not.
+    pub fn finish_on(
+        mut self,
+        now: Time,
+        executor: &Executor<'_>,
+    ) -> Result<Rebuilt, RebuildError> {
         let mut report = RebuildReport::default();
-        self.drop_namesakes();
-        let counts = self.check_places(&mut report);
-        let mut claims = self.collect(&counts);
-        self.settle(&mut claims);
-        let segments = self.divide(claims, now, &mut report)?;
-        for number in 0..self.claims.len() {
-            self.order_replicas(number, &segments);
-            let mut shard = self.master.shards()[number].lock();
-            let taken = shard.take_up(now);
+        let mut corrections = Corrections::default();
+        let segments = self.settle_segments(&mut report.dropped, &mut corrections);
+        let memory = self.master.config.memory_allocator;
+        let layout = Layout::of(memory);
+        let collect = |mut part: RebuildPart<'_>| part.collect(&segments, &layout);
+        let mut collected = for_each(executor, self.parts(), collect);
+        let kept = self.keep_reserved(&collected, &segments, &layout);
+        let lists = (0..).zip(&segments).map(|(number, _): (u32, _)| {
+            let claims = collected.iter_mut().map(|part| &mut part.claims[number as usize]);
+            let claims: Vec<Vec<Claim>> = claims.map(core::mem::take).collect();
+            let kept = kept.range((number, 0)..=(number, u64::MAX));
+            let kept = kept.map(|(&(_, offset), space)| Claim {
+                offset,
+                len: space.len,
+                holder: Holder::Retained,
+            });
+            (claims, kept.collect())
+        });
+        let plan = |(claims, kept)| Plan::new(claims, kept, &layout);
+        let mut plans = for_each(executor, lists.collect::<Vec<_>>(), plan);
+        report.dropped.overlapping = self.settle(&mut plans, &segments, &layout, &mut corrections);
+
+        let labels = Labels::new(self.master.config.shards);
+        let ids: Vec<SegmentId> = segments.iter().map(|mounted| mounted.spec.id).collect();
+        let divide = |(plan, mounted): (Plan, _)| plan.divide(mounted, memory, labels);
+        let divided = for_each(executor, plans.into_iter().zip(segments), divide);
+        let mut by_part: Vec<_> = self.parts.iter().map(|_| Vec::new()).collect();
+        let mut space = Vec::new();
+        for ((number, id), divided) in (0..).zip(ids).zip(divided) {
+            let divided = divided.map_err(|source| RebuildError::Segment { segment: id, source });
+            let Divided { segment, by_part: replicas, kept } = divided?;
+            report.segments += 1;
+            for (all, own) in by_part.iter_mut().zip(replicas) {
+                all.push(own.into_iter());
+            }
+            space.extend(kept.into_iter().map(|replica| (number, replica)));
+            self.await_client(&segment, now);
+            self.master.segments.write().add(segment);
+        }
+        let take_up = |(mut part, replicas): (RebuildPart<'_>, _)| part.take_up(replicas, now);
+        let parts = self.parts().into_iter().zip(by_part);
+        for taken in for_each(executor, parts, take_up) {
             report.objects += taken.objects;
             report.unfinished += taken.unfinished;
-            self.dropped.malformed += taken.dropped;
+            report.dropped.malformed += taken.dropped.len() as u64;
+            corrections.removed.extend(taken.dropped);
         }
-        self.await_clients(&segments, now);
-        self.set_policies();
-        let Self { master, next_generation, dropped, .. } = self;
-        if next_generation > 0 {
-            master.generations.store(next_generation + GAP, Ordering::Relaxed);
+        report.kept_bytes = self.keep_all(space, &kept, now, &mut corrections);
+        for part in collected {
+            report.lost += part.lost;
+            corrections.removed.extend(part.removed);
+            corrections.objects.extend(part.reservers.into_iter().filter_map(|(number, slot)| {
+                let shard = self.master.shards()[number].lock();
+                let object = shard.object(slot)?;
+                Some(shard.view(object).record(None).to_record())
+            }));
+        }
+        self.end(now, report, corrections)
+    }
+
+    /// Sets what concerns no object.
+    fn end(
+        mut self,
+        now: Time,
+        mut report: RebuildReport,
+        mut corrections: Corrections,
+    ) -> Result<Rebuilt, RebuildError> {
+        report.dropped.malformed += self.set_policies();
+        for part in &self.parts {
+            report.dropped.add(part.dropped);
+        }
+        let Self { master, parts } = self;
+        let next = parts.iter().map(|part| part.next_generation).max().unwrap_or(0);
+        if next > 0 {
+            master.generations.store(next + GAP, Ordering::Relaxed);
+            corrections.next_generation = Some(Generation::new(next + GAP));
         }
         if report.unfinished > 0 {
             master.release_not_before(now + master.config.put_start_release_timeout);
         }
-        report.dropped = dropped;
-        Ok((master, report))
+        Ok(Rebuilt { master, report, corrections })
     }
 
-    /// A name belongs to the segment that was mounted last under it.
-    fn drop_namesakes(&mut self) {
+    /// The segments that stay, in the order in which they were mounted; a name belongs to the one
+    /// that was mounted last under it.
+    fn settle_segments(
+        &mut self,
+        dropped: &mut Dropped,
+        corrections: &mut Corrections,
+    ) -> Vec<Mounted> {
+        let mut segments: Vec<Mounted> = Vec::new();
         let mut names = HashSet::new();
-        for known in self.space.mountings.iter_mut().rev() {
-            if let MountingRecord::Mounted(mounted) = known
-                && !names.insert(mounted.0.name.clone())
-            {
-                *known = MountingRecord::Gone;
-                self.dropped.namesakes += 1;
+        // Every part knows the same ones.
+        let mounted = self.parts.first().map(|part| part.space.mounted()).unwrap_or_default();
+        for mounted in mounted.into_iter().rev() {
+            if names.insert(&mounted.spec.name) {
+                segments.push(mounted.clone());
+            } else {
+                dropped.namesakes += 1;
+                corrections.gone.push(mounted.spec.id);
             }
         }
-    }
-
-    fn mounted(&self, mounting: Mounting) -> Option<&SegmentSpec> {
-        match self.space.mountings.get(mounting as usize)? {
-            MountingRecord::Mounted(mounted) => Some(&mounted.0),
-            MountingRecord::Unheard | MountingRecord::Gone => None,
+        segments.reverse();
+        let unheard: BTreeSet<_> =
+            self.parts.iter().flat_map(|part| part.space.unheard()).collect();
+        corrections.gone.extend(unheard);
+        for part in &mut self.parts {
+            part.fates = part.space.fates(&segments);
         }
+        segments
     }
 
-    /// Drops the objects that cannot be where they are said to be. Counts the claims to
-    /// each mounting, at least.
-    fn check_places(&mut self, report: &mut RebuildReport) -> Vec<usize> {
-        let layout = Layout::of(self.master.config.memory_allocator);
-        let mut counts = vec![0; self.space.mountings.len()];
-        let mut reserved: Vec<(Place, u64)> = Vec::new();
-        for (number, claims) in self.claims.iter().enumerate() {
-            let mut shard = self.master.shards()[number].lock();
-            for slot in ObjectSlot::range(0..shard.end()) {
-                let (Some(object), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
-                    continue;
-                };
-                // Whatever becomes of the object, a client may be writing there.
-                reserved.extend(noted.reserved());
-                match self.places(noted, object.len(), &layout) {
-                    Places::Good => {
-                        for place in noted.replicas() {
-                            counts[place.mounting as usize] += 1;
-                        }
-                        continue;
-                    }
-                    Places::Lost | Places::Unknown if object.outlives_memory() => continue,
-                    Places::Lost => report.lost += 1,
-                    Places::Unknown => self.dropped.unknown_segment += 1,
-                    Places::OutOfRange => self.dropped.out_of_range += 1,
-                }
-                shard.detach(slot);
+    /// The space that is kept, that which was reserved included.
+    fn keep_reserved(
+        &self,
+        collected: &[Collected],
+        segments: &[Mounted],
+        layout: &Layout,
+    ) -> Kept {
+        let mut kept = Kept::new();
+        let mut keep = |segment: u32, offset, more: KeptSpace| {
+            if layout.admits(segments[segment as usize].spec.size, offset, more.len) {
+                let space = kept.entry((segment, offset)).or_default();
+                space.is_new |= more.is_new && (more.len > space.len || more.left > space.left);
+                space.len = space.len.max(more.len);
+                space.left = space.left.max(more.left);
             }
-        }
-        let timeout = self.master.config.put_start_release_timeout;
-        for (place, len) in reserved {
-            self.space.keep_at(place, len, timeout);
-        }
-        for (mounting, _) in self.space.kept.keys() {
-            counts[*mounting as usize] += 1;
-        }
-        counts
-    }
-
-    fn places(&self, claims: &Claims, len: u64, layout: &Layout) -> Places {
-        // One that never had any was on its client's own disk, or had a file and there are
-        // none any more.
-        let (mut is_any_good, mut is_any_unheard, mut is_any_gone) = (false, false, false);
-        for place in claims.replicas() {
-            match &self.space.mountings[place.mounting as usize] {
-                MountingRecord::Mounted(mounted)
-                    if !layout.admits(mounted.0.size, place.offset, len) =>
-                {
-                    return Places::OutOfRange;
-                }
-                MountingRecord::Mounted(_) => is_any_good = true,
-                MountingRecord::Gone => is_any_gone = true,
-                MountingRecord::Unheard => is_any_unheard = true,
-            }
-        }
-        match (is_any_good, is_any_unheard && !is_any_gone) {
-            (true, _) => Places::Good,
-            (false, true) => Places::Unknown,
-            (false, false) => Places::Lost,
-        }
-    }
-
-    /// Sorts the claims by what they are to.
-    fn collect(&mut self, counts: &[usize]) -> ByMounting {
-        let layout = Layout::of(self.master.config.memory_allocator);
-        let mut all: ByMounting = counts.iter().map(|count| Vec::with_capacity(*count)).collect();
-        for number in 0..self.claims.len() {
-            let shard = self.master.shards()[number].lock();
-            let mut has_many = false;
-            for slot in ObjectSlot::range(0..shard.end()) {
-                let (Some(object), Some(noted)) =
-                    (shard.object(slot), self.claims[number].get(slot))
-                else {
-                    continue;
-                };
-                has_many |= matches!(noted, Claims::Many(_));
-                let holder = Holder::Object { shard: number as u16, slot };
-                for place in noted.replicas() {
-                    if self.mounted(place.mounting).is_some() {
-                        let claim = Claim { offset: place.offset, len: object.len(), holder };
-                        all[place.mounting as usize].push(claim);
-                    }
+        };
+        for part in &self.parts {
+            for (&(mounting, offset), &(len, left)) in &part.space.kept {
+                if let Fate::Segment(segment) = part.fates[mounting as usize] {
+                    keep(segment, offset, KeptSpace { len, left, is_new: false });
                 }
             }
-            // Only the order of several replicas is still to be looked up.
-            if !has_many {
-                self.claims[number] = crate::shard::objects::Objects::new();
-            }
         }
-        for (&(mounting, offset), &(len, _)) in &self.space.kept {
-            if self.mounted(mounting).is_some_and(|spec| layout.admits(spec.size, offset, len)) {
-                all[mounting as usize].push(Claim { offset, len, holder: Holder::Retained });
-            }
+        let left = self.master.config.put_start_release_timeout;
+        for &(segment, offset, len) in collected.iter().flat_map(|part| &part.reserved) {
+            keep(segment, offset, KeptSpace { len, left, is_new: true });
         }
-        all
+        kept
     }
 
-    /// Drops the objects that claim what belongs to later ones. Leaves claims in the
-    /// order of their offsets that do not contradict each other.
-    fn settle(&mut self, all: &mut ByMounting) {
-        let layout = Layout::of(self.master.config.memory_allocator);
+    /// Drops the objects that claim what belongs to later ones, and says how many. Leaves claims
+    /// that do not contradict each other.
+    fn settle(
+        &mut self,
+        plans: &mut [Plan],
+        segments: &[Mounted],
+        layout: &Layout,
+        corrections: &mut Corrections,
+    ) -> u64 {
+        if plans.iter().all(|plan| plan.agree) {
+            return 0;
+        }
         let shards = self.master.shards();
         let generation = |claim: &Claim| match claim.holder {
             Holder::Retained => None,
@@ -198,89 +240,66 @@ impl Rebuild {
                 shards[shard as usize].lock().object(slot).map(|object| object.generation)
             }
         };
-        let mut is_any_dropped = false;
-        for claims in &mut *all {
-            claims.sort_unstable_by_key(|claim| (claim.offset, claim.holder));
-            let mut losers = BTreeSet::new();
-            layout.settle(claims, generation, |at| {
-                losers.insert(at);
-            });
-            for &at in &losers {
-                if let Holder::Object { shard, slot } = claims[at].holder {
+        let stays = |claim: &Claim| claim.holder == Holder::Retained || generation(claim).is_some();
+        let mut overlapping = 0;
+        for (plan, mounted) in plans.iter_mut().zip(segments) {
+            if !plan.agree {
+                // Objects that lost elsewhere claim nothing.
+                plan.retain(layout, stays);
+            }
+            let sorted: Vec<Claim> = match plan.agree {
+                true => continue,
+                false => plan.sorted().copied().collect(),
+            };
+            let mut freed = BTreeSet::new();
+            layout.settle(&sorted, generation, |at| match sorted[at].holder {
+                Holder::Object { shard, slot } => {
                     let mut shard = shards[shard as usize].lock();
                     if shard.object(slot).is_some() {
+                        corrections.removed.push(shard.name_of(slot));
                         shard.detach(slot);
-                        self.dropped.overlapping += 1;
-                        is_any_dropped = true;
+                        overlapping += 1;
                     }
                 }
-            }
-            let mut at = 0;
-            claims.retain(|_| {
-                at += 1;
-                !losers.contains(&(at - 1))
+                Holder::Retained => {
+                    let (segment, extent) = (mounted.spec.id, sorted[at].extent());
+                    corrections.freed.push(Location { segment, extent });
+                    freed.insert(extent.offset());
+                }
+            });
+            plan.retain(layout, |claim| match claim.holder {
+                Holder::Retained => !freed.contains(&claim.offset),
+                Holder::Object { .. } => true,
             });
         }
-        if is_any_dropped {
-            let stays =
-                |claim: &Claim| claim.holder == Holder::Retained || generation(claim).is_some();
-            all.iter_mut().for_each(|claims| claims.retain(stays));
-        }
+        plans.iter_mut().for_each(|plan| plan.retain(layout, stays));
+        overlapping
     }
 
-    /// Divides each segment as its claims say and gives each holder its part.
-    fn divide(
-        &mut self,
-        all: ByMounting,
+    /// Keeps the space of no object, and says how much it is.
+    fn keep_all(
+        &self,
+        space: Vec<(u32, Replica)>,
+        kept: &Kept,
         now: Time,
-        report: &mut RebuildReport,
-    ) -> Result<Segments, RebuildError> {
+        corrections: &mut Corrections,
+    ) -> u64 {
         let config = &self.master.config;
-        let memory = config.memory_allocator;
         // Whatever a record says, no client was promised to be waited for longer.
         let longest = config.put_start_release_timeout.max(config.lease_ttl);
-        let mut segments = Segments::new();
-        for (number, claims) in (0..).zip(all) {
-            let known = core::mem::replace(
-                &mut self.space.mountings[number as usize],
-                MountingRecord::Gone,
-            );
-            let MountingRecord::Mounted(mounted) = known else {
-                segments.push(None);
-                continue;
-            };
-            let (spec, client) = *mounted;
-            let id = spec.id;
-            // With the claims gone less is held at the moment when most is.
-            let holders: Vec<Holder> = claims.iter().map(|claim| claim.holder).collect();
-            let extents = claims.into_iter().map(|claim| claim.extent());
-            let (segment, allocations) = Segment::restored(spec, client, memory, extents)
-                .map_err(|source| RebuildError::Segment { segment: id, source })?;
-            let segment = Arc::new(segment);
-            self.master.segments.write().add(Arc::clone(&segment));
-            report.segments += 1;
-            for (holder, allocation) in holders.into_iter().zip(allocations) {
-                let extent = allocation.extent();
-                let replica = Replica { segment: Arc::clone(&segment), allocation };
-                match holder {
-                    Holder::Object { shard, slot } => {
-                        let mut shard = self.master.shards()[shard as usize].lock();
-                        if let Some(label) = shard.label(slot) {
-                            segment.set_label(&replica.allocation, label);
-                        }
-                        shard.get_mut(slot).add_replica(replica);
-                    }
-                    Holder::Retained => {
-                        report.kept_bytes = report.kept_bytes.saturating_add(extent.len());
-                        let kept = self.space.kept.get(&(number, extent.offset()));
-                        let left = kept.map_or(longest, |(_, left)| *left);
-                        self.keep(replica, now, left.min(longest), report.kept_bytes);
-                    }
-                }
+        let mut bytes = 0u64;
+        for (number, replica) in space {
+            let extent = replica.allocation.extent();
+            bytes = bytes.saturating_add(extent.len());
+            let space = kept.get(&(number, extent.offset())).copied().unwrap_or_default();
+            let left = space.left.min(longest);
+            if space.is_new {
+                let segment = replica.segment.spec().id;
+                corrections.kept.push((Location { segment, extent }, left));
             }
-            segments.push(Some(segment));
+            self.keep(replica, now, left, bytes);
         }
-        Ok(segments)
+        bytes
     }
 
     /// Has a shard, whichever, keep space that belongs to no object. `number` tells it
@@ -294,154 +313,161 @@ impl Rebuild {
         self.master.release_not_before(now + left);
     }
 
-    /// Puts the replicas of objects that have several in the order of their records.
-    fn order_replicas(&mut self, number: usize, segments: &Segments) {
-        let mut shard = self.master.shards()[number].lock();
-        for slot in ObjectSlot::range(0..self.claims[number].end()) {
-            let Some(Claims::Many(many)) = self.claims[number].get(slot) else { continue };
-            if shard.object(slot).is_none() {
-                continue;
-            }
-            let object = shard.get_mut(slot);
-            let place = |replica: &Replica| {
-                many.replicas.iter().position(|place| {
-                    let segment = segments.get(place.mounting as usize).and_then(Option::as_ref);
-                    place.offset == replica.allocation.extent().offset()
-                        && segment.is_some_and(|s| Arc::ptr_eq(s, &replica.segment))
-                })
-            };
-            let mut replicas: Vec<Replica> = object.take_replicas().into_iter().collect();
-            replicas.sort_by_key(place);
-            object.set_replicas(replicas.into_iter().collect());
-        }
-        self.claims[number] = crate::shard::objects::Objects::new();
-    }
-
-    fn set_policies(&mut self) {
-        for (tenant, bytes) in core::mem::take(&mut self.policies) {
+    /// Sets the tenants' quotas, and says how many cannot be.
+    fn set_policies(&mut self) -> u64 {
+        let mut malformed = 0;
+        let policies = self.parts.first_mut().map(|part| core::mem::take(&mut part.policies));
+        for (tenant, bytes) in policies.unwrap_or_default() {
             match self.master.quotas.set_policy(&tenant, bytes) {
                 // Without tenants in the settings no tenant has a quota.
                 Ok(()) | Err(PolicyError::Off) => {}
-                Err(_) => self.dropped.malformed += 1,
+                Err(_) => malformed += 1,
             }
         }
+        malformed
     }
 
-    /// Waits for the clients of the segments to return with them.
-    fn await_clients(&self, segments: &Segments, now: Time) {
+    /// Waits for the client of a segment to return with it.
+    fn await_client(&self, segment: &crate::space::segment::Segment, now: Time) {
         let config = &self.master.config;
         // Even where silent clients are given up at once these have to notice first
         // that there is another master.
         let timeout = config.client_return_timeout.max(config.client_ttl);
         let mut clients = self.master.clients.lock();
-        for segment in segments.iter().flatten() {
-            clients.await_return(segment.client(), segment.spec().id, now, timeout);
-        }
+        clients.await_return(segment.client(), segment.spec().id, now, timeout);
     }
 }
 
-/// What a shard took up.
-#[derive(Default)]
-struct TakenUp {
-    objects: u64,
-    unfinished: u64,
-    dropped: u64,
-}
-
-impl Shard {
-    /// Enters its objects, which are there already, in the queues and groups that they
-    /// belong to.
-    fn take_up(&mut self, now: Time) -> TakenUp {
-        let mut complete: Vec<(Time, ObjectSlot)> = Vec::new();
-        let mut open: Vec<(Generation, ObjectSlot)> = Vec::new();
-        let mut taken = TakenUp::default();
-        for slot in ObjectSlot::range(0..self.end()) {
-            if self.object(slot).is_some() && self.charge(slot).is_err() {
-                self.detach(slot).take_replicas().release_uncharged();
-                taken.dropped += 1;
-            }
-            let Some(object) = self.object(slot) else { continue };
-            if object.is_complete() {
-                complete.push((object.protection().last_touched(), slot));
-            } else {
-                open.push((object.generation, slot));
-            }
-        }
-        open.sort_unstable();
-        open.dedup_by(|(later, slot), (generation, _)| {
-            // A put is known by its generation alone.
-            let is_double = later == generation;
-            if is_double {
-                let tenant = self.tenant(*slot);
-                let replicas = self.detach(*slot).take_replicas();
-                self.give_back(tenant, replicas);
-                self.config().quotas.release(tenant, 0);
-                taken.dropped += 1;
-            }
-            is_double
+impl RebuildPart<'_> {
+    /// Sorts the claims of its objects by what they are to. Drops the objects that cannot be where
+    /// they are said to be.
+    fn collect(&mut self, segments: &[Mounted], layout: &Layout) -> Collected {
+        let Self { part, shards, .. } = self;
+        let fates = &part.fates;
+        let mut counts = vec![0; segments.len()];
+        let all = part.claims.iter().flat_map(|claims| {
+            ObjectSlot::range(0..claims.end()).filter_map(|slot| claims.get(slot))
         });
-        self.take_up_files(now);
-        for &(generation, slot) in &open {
-            self.reopen_put(slot, generation);
-            self.renew(slot, now);
-            self.note_lost_memory(slot, now);
-        }
-        complete.sort_unstable();
-        for &(_, slot) in &complete {
-            self.renew(slot, now);
-            // A sink that needs the objects lists them.
-            self.get_mut(slot).tell_kinds();
-            let object = self.get(slot);
-            if !object.has_memory() {
-                self.note_lost_memory(slot, now);
-                continue;
+        for place in all.flat_map(Claims::replicas) {
+            if let Fate::Segment(segment) = fates[place.mounting as usize] {
+                counts[segment as usize] += 1;
             }
-            let item = self.item(object);
-            self.eviction().insert(slot, item);
         }
-        taken.unfinished = open.len() as u64;
-        taken.objects = taken.unfinished + complete.len() as u64;
+        let mut collected = Collected {
+            claims: counts.into_iter().map(Vec::with_capacity).collect(),
+            ..Collected::default()
+        };
+        for (own, (lock, claims)) in shards.iter_mut().zip(&part.claims).enumerate() {
+            let number = part.first_shard + own;
+            let shard = lock.get_mut();
+            for slot in ObjectSlot::range(0..claims.end()) {
+                let (Some(object), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
+                    continue;
+                };
+                let has_reserved = !noted.reserved().is_empty();
+                // Whatever becomes of the object, a client may be writing there.
+                for &(place, len) in noted.reserved() {
+                    if let Fate::Segment(segment) = fates[place.mounting as usize] {
+                        collected.reserved.push((segment, place.offset, len));
+                    }
+                }
+                let (len, outlives_memory) = (object.len(), object.outlives_memory());
+                let is_told = match places(noted, len, fates, segments, layout) {
+                    Places::Good => {
+                        let holder = Holder::Object { shard: number as u16, slot };
+                        for place in noted.replicas() {
+                            if let Fate::Segment(segment) = fates[place.mounting as usize] {
+                                let claim = Claim { offset: place.offset, len, holder };
+                                collected.claims[segment as usize].push(claim);
+                            }
+                        }
+                        None
+                    }
+                    Places::Lost | Places::Unknown if outlives_memory => None,
+                    Places::Lost => {
+                        collected.lost += 1;
+                        // The records say so, unless they reserve space for it.
+                        Some(!has_reserved)
+                    }
+                    Places::Unknown => {
+                        part.dropped.unknown_segment += 1;
+                        Some(false)
+                    }
+                    Places::OutOfRange => {
+                        part.dropped.out_of_range += 1;
+                        Some(false)
+                    }
+                };
+                match is_told {
+                    None if has_reserved => collected.reservers.push((number, slot)),
+                    None => {}
+                    Some(is_told) => {
+                        if !is_told {
+                            collected.removed.push(shard.name_of(slot));
+                        }
+                        shard.detach(slot);
+                    }
+                }
+            }
+        }
+        collected
+    }
+
+    /// Gives its objects their replicas, which come in the order of the claims to each segment,
+    /// and takes them up.
+    fn take_up(&mut self, mut replicas: Vec<std::vec::IntoIter<Replica>>, now: Time) -> TakenUp {
+        let Self { part, shards, .. } = self;
+        let mut taken = TakenUp::default();
+        for (lock, claims) in shards.iter_mut().zip(core::mem::take(&mut part.claims)) {
+            let shard = lock.get_mut();
+            for slot in ObjectSlot::range(0..claims.end()) {
+                let (Some(_), Some(noted)) = (shard.object(slot), claims.get(slot)) else {
+                    continue;
+                };
+                for place in noted.replicas() {
+                    if let Fate::Segment(segment) = part.fates[place.mounting as usize]
+                        && let Some(replica) = replicas[segment as usize].next()
+                    {
+                        debug_assert_eq!(replica.allocation.extent().offset(), place.offset);
+                        shard.get_mut(slot).add_replica(replica);
+                    }
+                }
+            }
+            drop(claims);
+            let own = shard.take_up(now);
+            taken.objects += own.objects;
+            taken.unfinished += own.unfinished;
+            taken.dropped.extend(own.dropped);
+        }
         taken
     }
+}
 
-    /// Charges the owner of an object's key with it, above the quota if need be.
-    fn charge(&mut self, slot: ObjectSlot) -> Result<(), PolicyError> {
-        if let Some(object) = self.object(slot)
-            && self.config().quotas.is_on()
-        {
-            let bytes = object.replicas().fold(0, |sum: u64, r| sum.saturating_add(r.len()));
-            let tenant = TenantId::new(unscoped(self.key(object)).0).unwrap_or_default();
-            let tenant = self.config().quotas.restore(&tenant, bytes)?;
-            self.assign(slot, tenant);
-        }
-        Ok(())
-    }
-
-    /// The client that writes a file has its whole time again.
-    fn take_up_files(&mut self, now: Time) {
-        for slot in ObjectSlot::range(0..self.end()) {
-            if self.object(slot).is_some_and(|object| object.file() == FileState::Writing) {
-                self.reopen_file(slot, now);
+fn places(
+    claims: &Claims,
+    len: u64,
+    fates: &[Fate],
+    segments: &[Mounted],
+    layout: &Layout,
+) -> Places {
+    // One that never had any was on its client's own disk, or had a file and there are
+    // none any more.
+    let (mut is_any_good, mut is_any_unheard, mut is_any_gone) = (false, false, false);
+    for place in claims.replicas() {
+        match fates[place.mounting as usize] {
+            Fate::Segment(segment)
+                if !layout.admits(segments[segment as usize].spec.size, place.offset, len) =>
+            {
+                return Places::OutOfRange;
             }
+            Fate::Segment(_) => is_any_good = true,
+            Fate::Gone => is_any_gone = true,
+            Fate::Unheard => is_any_unheard = true,
         }
     }
-
-    /// Counts an object's times from now on, and those of its group.
-    fn renew(&mut self, slot: ObjectSlot, now: Time) {
-        let lease_end = now + self.config().terms.lease;
-        let object = self.get_mut(slot);
-        let is_complete = object.is_complete();
-        object.renew(now, is_complete);
-        if !object.has_memory() {
-            // It is not evicted, so it shares nothing with its group.
-            object.leave_group();
-        }
-        if let Some(membership) = object.membership() {
-            membership.settle(slot);
-            membership.group().access(lease_end);
-        }
-        if is_complete {
-            object.release_group();
-        }
+    match (is_any_good, is_any_unheard && !is_any_gone) {
+        (true, _) => Places::Good,
+        (false, true) => Places::Unknown,
+        (false, false) => Places::Lost,
     }
 }

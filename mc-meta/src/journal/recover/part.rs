@@ -1,0 +1,310 @@
+//! Part of a rebuild: some of the shards, and the records of their objects.
+
+use core::cmp::Ordering;
+use core::fmt;
+use std::collections::BTreeMap;
+
+use foldhash::quality::FixedState;
+use mc_types::{Generation, KeyRef, Time};
+
+use super::space::{Claims, Fate, Many, Space};
+use super::{Dropped, RebuildPart};
+use crate::command::{MAX_GROUP_NAME_LEN, MAX_REPLICAS, MAX_SLICES, Slices};
+use crate::evict::group::Groups;
+use crate::journal::record_ref::{ObjectRecordRef, RecordRef};
+use crate::lock::{Mutex, rank};
+use crate::object::replica::Replicas;
+use crate::object::slot::ObjectSlot;
+use crate::object::spans::checkpoints;
+use crate::object::{Object, PendingPut};
+use crate::shard::Shard;
+use crate::shard::hash::{HashedKey, KeyHasher};
+use crate::shard::objects::Objects;
+use crate::space::segment::{MAX_SEGMENT_NAME_LEN, SegmentSpec};
+use crate::tenant::id::TenantId;
+use crate::tenant::ledger::TenantSlot;
+use crate::tier::kinds::FileState;
+
+/// Generations from here on are taken for damage: masters begin to count below the
+/// middle of the range, and none lives to see its last quarter.
+const END_OF_GENERATIONS: u64 = 3 << 62;
+
+/// The time at which objects are taken to have been used while records are applied, if
+/// nothing else is known; only the order of these times is used.
+const RECENT: Time = Time::from_millis(1 << 62);
+
+/// A shard of the master that is to be.
+pub(super) type ShardLock = Mutex<Shard, { rank::SHARD }>;
+
+/// What one part keeps of the records.
+pub(super) struct Part {
+    /// One part alone counts what is wrong with records that every part is given.
+    pub(super) is_first: bool,
+    /// The number of its first shard.
+    pub(super) first_shard: usize,
+    /// Where the replicas of each shard's objects are, under the objects' own slots:
+    /// both are filled and emptied together.
+    pub(super) claims: Vec<Objects<Claims>>,
+    pub(super) space: Space,
+    /// What became of each mounting, when the last record is applied.
+    pub(super) fates: Vec<Fate>,
+    pub(super) policies: BTreeMap<TenantId, u64>,
+    /// One more than the largest generation seen.
+    pub(super) next_generation: u64,
+    pub(super) applied: u64,
+    pub(super) dropped: Dropped,
+}
+
+/// What the parts share.
+#[derive(Clone, Copy)]
+pub(super) struct Common<'a> {
+    pub(super) hasher: &'a KeyHasher,
+    pub(super) groups: &'a Mutex<Groups, { rank::GROUPS }>,
+    /// Shards of all parts.
+    pub(super) shards: usize,
+}
+
+impl Part {
+    pub(super) fn new(first_shard: usize, shards: usize, hasher: FixedState) -> Self {
+        Self {
+            is_first: first_shard == 0,
+            first_shard,
+            claims: (0..shards).map(|_| Objects::new()).collect(),
+            space: Space::new(hasher),
+            fates: Vec::new(),
+            policies: BTreeMap::new(),
+            next_generation: 0,
+            applied: 0,
+            dropped: Dropped::default(),
+        }
+    }
+
+    /// Notes that generations below `next` were given out.
+    fn see(&mut self, next: u64) -> bool {
+        let is_possible = next <= END_OF_GENERATIONS;
+        if is_possible {
+            self.next_generation = self.next_generation.max(next);
+        }
+        is_possible
+    }
+
+    /// Applies a record that is given to every part; false when it cannot be true.
+    fn apply_to_all(&mut self, record: &RecordRef<'_>) -> bool {
+        match *record {
+            RecordRef::Generations { next } => return self.see(next.as_u64()),
+            RecordRef::Segment { spec, client, .. } if is_segment(spec) => {
+                self.space.mount(spec, client);
+            }
+            RecordRef::Segment { .. } => return false,
+            RecordRef::SegmentGone { id } => self.space.lose(id),
+            RecordRef::SpaceKept { ref space, left } => {
+                space.iter().for_each(|location| self.space.keep(location, left));
+            }
+            RecordRef::SpaceFreed { ref space } => {
+                space.iter().for_each(|location| self.space.free(location));
+            }
+            RecordRef::TenantPolicy { tenant, requested: Some(bytes) } => {
+                self.policies.insert(tenant.clone(), bytes);
+            }
+            RecordRef::TenantPolicy { tenant, requested: None } => {
+                self.policies.remove(tenant);
+            }
+            RecordRef::Object(_) | RecordRef::Removed { .. } => {}
+        }
+        true
+    }
+}
+
+impl RebuildPart<'_> {
+    /// Returns whether records of this key's object are this part's. The part ignores those of
+    /// others, so a decoder need not decode more of them than the key.
+    #[must_use]
+    pub fn owns(&self, key: KeyRef<'_>) -> bool {
+        self.own(key).is_some()
+    }
+
+    /// Applies the next record, owned or borrowed.
+    pub fn apply<'r>(&mut self, record: impl Into<RecordRef<'r>>) {
+        self.part.applied += 1;
+        match record.into() {
+            RecordRef::Object(object) => self.apply_object(object),
+            RecordRef::Removed { key, generation } => self.forget(key, generation),
+            record => {
+                let is_possible = self.part.apply_to_all(&record);
+                self.part.dropped.malformed += u64::from(!is_possible && self.part.is_first);
+            }
+        }
+    }
+
+    /// A key of this part with the number of its shard among the part's own.
+    fn own<'k>(&self, key: KeyRef<'k>) -> Option<(HashedKey<'k>, usize)> {
+        let key = HashedKey { hash: self.common.hasher.hash(key), key };
+        let number = key.shard(self.common.shards).checked_sub(self.part.first_shard)?;
+        (number < self.shards.len()).then_some((key, number))
+    }
+
+    /// Forgets the object of this put.
+    fn forget(&mut self, key: KeyRef<'_>, generation: Generation) {
+        let Some((key, number)) = self.own(key) else { return };
+        if !self.part.see(generation.as_u64().saturating_add(1)) {
+            self.part.dropped.malformed += 1;
+        }
+        let shard = self.shards[number].get_mut();
+        for slot in shard.of_key(key).into_iter().flatten() {
+            if shard.get(slot).generation == generation {
+                shard.detach(slot);
+                self.part.claims[number].remove(slot);
+            }
+        }
+    }
+
+    fn apply_object(&mut self, record: ObjectRecordRef<'_>) {
+        let Some((key, number)) = self.own(record.key) else { return };
+        let Self { part, shards, common } = self;
+        if !part.see(record.generation.as_u64().saturating_add(1)) {
+            part.dropped.malformed += 1;
+            return;
+        }
+        let (shard, claims) = (shards[number].get_mut(), &mut part.claims[number]);
+        let same_key = shard.of_key(key);
+        let standing = |slot| Standing::of(shard.get(slot), &record);
+        let standings = same_key.map(|slot| slot.map(standing));
+        if standings.contains(&Some(Standing::Later)) {
+            return;
+        }
+        let mut beside = None;
+        for (slot, standing) in same_key.into_iter().zip(standings) {
+            match (slot, standing) {
+                // Whatever else the record says, the key's value is not that any more.
+                (Some(slot), Some(Standing::Earlier)) => {
+                    shard.detach(slot);
+                    claims.remove(slot);
+                }
+                (Some(slot), Some(Standing::Beside)) => beside = Some(slot),
+                _ => {}
+            }
+        }
+        if !is_object(&record) {
+            part.dropped.malformed += 1;
+            return;
+        }
+        let mut file = FileState::from_status(record.disk);
+        let len = record.slices.total_len();
+        if file != FileState::None && !shard.config().files.take_anyway(len) {
+            file = FileState::None;
+        }
+        let join = |name| {
+            let shard = shard.config().number;
+            crate::evict::group::join(common.groups, name, record.generation, shard)
+        };
+        let begun = PendingPut {
+            generation: record.generation,
+            slices: record.slices,
+            replicas: Replicas::default(),
+            soft_pin: record.soft_pin,
+            hard_pin: record.hard_pin,
+            group: record.group.map(join),
+            parent: record.parent,
+            replaces: beside.filter(|_| !record.complete),
+            file: file != FileState::None,
+            // Who is charged is decided when it is known what for.
+            tenant: TenantSlot::DEFAULT,
+        };
+        // What was used at the same moment keeps the order of its records.
+        let used = match u64::try_from(record.idle.as_millis()).unwrap_or(u64::MAX) {
+            0 => Time::from_millis(RECENT.as_millis() + part.applied),
+            idle => Time::from_millis(RECENT.as_millis().saturating_sub(idle)),
+        };
+        let slot = match beside.filter(|_| record.complete) {
+            Some(replacement) => shard.enter_before(replacement, record.owner, begun, used),
+            None => shard.enter(key, record.owner, begun, used),
+        };
+        let object = shard.get_mut(slot);
+        object.set_file(file);
+        object.set_prefixes(record.prefixes.into());
+        if record.complete {
+            object.complete_as_found();
+        }
+        let space = &mut part.space;
+        let noted = match (record.replicas.as_slice(), record.reserved.as_slice()) {
+            ([location], []) => Claims::one(space.place(location)),
+            (replicas, reserved) => Claims::Many(Box::new(Many {
+                replicas: replicas.iter().map(|at| space.place(at)).collect(),
+                reserved: reserved.iter().map(|at| (space.place(at), at.extent.len())).collect(),
+            })),
+        };
+        let noted = claims.insert(noted);
+        debug_assert_eq!(noted, slot, "both tables see the same insertions and removals");
+    }
+}
+
+/// Where an object stands to a record of the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It is older, or the same: the record takes its place.
+    Earlier,
+    /// One of the two is the value that can be read and the other, which is younger, is
+    /// being written to replace it.
+    Beside,
+    /// It is what became of the record since.
+    Later,
+}
+
+impl Standing {
+    fn of(object: &Object, record: &ObjectRecordRef<'_>) -> Self {
+        let complete = object.is_complete();
+        match object.generation.cmp(&record.generation) {
+            Ordering::Less if complete && !record.complete => Self::Beside,
+            Ordering::Greater if !complete && record.complete => Self::Beside,
+            Ordering::Equal if complete && !record.complete => Self::Later,
+            Ordering::Less | Ordering::Equal => Self::Earlier,
+            Ordering::Greater => Self::Later,
+        }
+    }
+}
+
+impl Shard {
+    /// The slots of the objects of a key: the one that the key leads to, and the one
+    /// that is being written to replace it.
+    fn of_key(&self, key: HashedKey<'_>) -> [Option<ObjectSlot>; 2] {
+        let current = self.find(key);
+        [current, current.and_then(|slot| self.object(slot)?.replacement())]
+    }
+}
+
+impl fmt::Debug for RebuildPart<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RebuildPart")
+            .field("first_shard", &self.part.first_shard)
+            .field("shards", &self.shards.len())
+            .field("applied", &self.part.applied)
+            .field("dropped", &self.part.dropped)
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_segment(spec: &SegmentSpec) -> bool {
+    (1..=MAX_SEGMENT_NAME_LEN).contains(&spec.name.len()) && spec.size > 0
+}
+
+fn is_object(record: &ObjectRecordRef<'_>) -> bool {
+    let Some(len) = length(&record.slices) else { return false };
+    let prefixes = record.prefixes.len() as u64;
+    if prefixes != 0 && prefixes != checkpoints(&record.slices) {
+        return false;
+    }
+    record.replicas.len() <= MAX_REPLICAS
+        && record.replicas.iter().all(|replica| replica.extent.len() == len)
+        && record.reserved.len() <= 2 * MAX_REPLICAS
+        && record.group.as_ref().is_none_or(|g| (1..=MAX_GROUP_NAME_LEN).contains(&g.len()))
+}
+
+/// The length of an object, if it can have these slices.
+fn length(slices: &Slices) -> Option<u64> {
+    let slices = slices.as_slice();
+    let possible = (1..=MAX_SLICES).contains(&slices.len());
+    let total = slices.iter().filter(|_| possible).try_fold(0u64, |sum, slice| {
+        if slice.len == 0 { None } else { sum.checked_add(slice.len) }
+    });
+    total.filter(|total| (1..=i64::MAX as u64).contains(total))
+}
