@@ -268,8 +268,8 @@ impl SlabAllocator {
     fn restore_slab(
         &mut self,
         id: SlabId,
-        extents: &[(usize, Extent)],
-        mut made: impl FnMut(usize, Allocation),
+        extents: &[(Extent, Option<Label>)],
+        made: &mut impl FnMut(Allocation),
     ) -> Result<(), RestoreError> {
         let base = u64::from(id) << self.slab_shift;
         let place = |class: &Class, extent: Extent| {
@@ -281,16 +281,20 @@ impl SlabAllocator {
             fits.then_some(slot as u32)
         };
         let fits_all =
-            |class: &Class| extents.iter().all(|&(_, extent)| place(class, extent).is_some());
+            |class: &Class| extents.iter().all(|&(extent, _)| place(class, extent).is_some());
         let Some(class) = self.classes.iter().position(fits_all) else {
-            return Err(RestoreError::Misplaced { extent: extents[0].1 });
+            return Err(RestoreError::Misplaced { extent: extents[0].0 });
         };
         self.slabs[id].assign(class);
         self.classes[class].slabs += 1;
-        for &(index, extent) in extents {
+        for &(extent, label) in extents {
             let slot = place(&self.classes[class], extent).expect("the class was chosen by it");
             self.slabs[id].take_at(slot, extent.len(), self.tag.get());
-            made(index, self.issue(id, class, slot, extent.len()));
+            let allocation = self.issue(id, class, slot, extent.len());
+            if let Some(label) = label {
+                self.set_label(&allocation, label);
+            }
+            made(allocation);
         }
         if self.slabs[id].live() < self.classes[class].slots {
             self.open_slab(class, id);

@@ -1,32 +1,42 @@
 //! How fast a master is rebuilt, and with how much memory at most:
-//! `cargo run --release -p mc-meta --example rebuild [OBJECTS] [SEGMENTS]` (Linux).
+//! `cargo run --release -p mc-meta --example rebuild [OBJECTS] [SEGMENTS] [THREADS] [scattered]`
+//! (Linux). Objects lie in their segments in the order of their records, as in a new cache, or
+//! `scattered`, as in one that evicts.
 
 use std::error::Error;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use mc_meta::{
-    ExportCursor, Location, MasterConfig, ObjectRecord, Rebuild, Record, SegmentSpec,
-    SegmentStatus, Slice, Slices,
+    ExportCursor, Location, MasterConfig, ObjectRecordRef, Rebuild, RebuildPart, Rebuilt, Record,
+    RecordRef, SegmentSpec, SegmentStatus, Slice, Slices,
 };
-use mc_types::{Checksum, ClientId, Extent, Generation, ObjectKey, RemoteKey, SegmentId, Time};
+use mc_types::{Checksum, ClientId, Extent, Generation, KeyRef, RemoteKey, SegmentId, Time};
 
 const OBJECT: u64 = 64 * 1024;
 const CLIENT: ClientId = ClientId::from_u128(1);
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let mut number = |default: u64| arguments.next().map_or(Ok(default), |text| text.parse());
-    let (objects, segments) = (number(1_000_000)?, number(16)?);
-    let before = resident_bytes("VmRSS:")?;
-    let mut rebuild = Rebuild::new(MasterConfig::default(), 1)?;
-    let begun = Instant::now();
-    for number in 0..segments {
-        rebuild.apply(&Record::Segment {
+/// What the records tell of.
+#[derive(Clone, Copy)]
+struct Cluster {
+    objects: u64,
+    segments: u64,
+    scattered: bool,
+}
+
+impl Cluster {
+    /// The objects of one segment.
+    const fn share(self) -> u64 {
+        self.objects.div_ceil(self.segments)
+    }
+
+    fn segment(self, number: u64) -> Result<Record, Box<dyn Error + Send + Sync>> {
+        Ok(Record::Segment {
             spec: SegmentSpec {
                 id: SegmentId::from_u128(number.into()),
                 name: format!("segment-{number}").into(),
                 base: 0,
-                size: (objects / segments + 1) * OBJECT,
+                size: (self.share() + 1) * OBJECT,
                 endpoint: format!("mem://node-{number}").parse()?,
                 remote_key: RemoteKey::from_bytes([1; 16]),
                 ticket_key: None,
@@ -34,25 +44,89 @@ fn main() -> Result<(), Box<dyn Error>> {
             },
             client: CLIENT,
             status: SegmentStatus::Ok,
-        });
+        })
     }
-    for number in 0..objects {
+
+    fn object(self, number: u64, key: KeyRef<'_>) -> ObjectRecordRef<'_> {
         let slices = Slices::One(Slice { len: OBJECT, checksum: Some(Checksum::from_crc32c(1)) });
-        let (key, generation) =
-            (ObjectKey::new(format!("{number:040x}"))?, Generation::new(number));
-        let mut object = ObjectRecord::new(key, generation, CLIENT, slices);
+        let mut object = ObjectRecordRef::new(key, Generation::new(number), CLIENT, slices);
         object.complete = true;
-        // Neighbours in a segment are far apart in the order of records, as in a journal.
-        let place = number.wrapping_mul(0x9e37_79b1) % objects;
-        object.replicas.push(Location {
-            segment: SegmentId::from_u128((number % segments).into()),
-            extent: Extent::new(number / segments * OBJECT, OBJECT).ok_or("too many objects")?,
-        });
-        object.idle = std::time::Duration::from_millis(place);
-        rebuild.apply(&Record::Object(object));
+        // The size of a share and this prime have no common divisor but for shares of billions.
+        let place = number / self.segments;
+        let place = if self.scattered { place * 2_654_435_761 % self.share() } else { place };
+        object.replicas.extend(Extent::new(place * OBJECT, OBJECT).map(|extent| Location {
+            segment: SegmentId::from_u128((number % self.segments).into()),
+            extent,
+        }));
+        // Neighbours in a segment were used at different times.
+        object.idle = Duration::from_millis(number.wrapping_mul(0x9e37_79b1) % self.objects);
+        object
     }
+
+    /// Gives a part its records, as a decoder does that reads all of them.
+    fn fill(self, part: &mut RebuildPart<'_>) -> Result<(), Box<dyn Error + Send + Sync>> {
+        for number in 0..self.segments {
+            part.apply(&self.segment(number)?);
+        }
+        let mut next = 0;
+        while next < self.objects {
+            let mut texts = [[b'0'; 40]; 32];
+            let mut records = Vec::with_capacity(texts.len());
+            for text in &mut texts {
+                while next < self.objects {
+                    let number = next;
+                    next += 1;
+                    for (digit, at) in text[24..].iter_mut().rev().zip(0..) {
+                        *digit = b"0123456789abcdef"[(number >> (4 * at) & 15) as usize];
+                    }
+                    if part.owns(KeyRef::new(core::str::from_utf8(text)?)?) {
+                        let key = KeyRef::new(core::str::from_utf8(text)?)?;
+                        records.push(RecordRef::Object(self.object(number, key)));
+                        break;
+                    }
+                }
+            }
+            part.apply_all(&records);
+        }
+        Ok(())
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number =
+        |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |text| text.parse::<u64>());
+    let (objects, segments) = (number(0, 1_000_000)?.max(1), number(1, 16)?.max(1));
+    let threads = number(2, 1)?.max(1) as usize;
+    let scattered = arguments.get(3).is_some_and(|word| word == "scattered");
+    let cluster = Cluster { objects, segments, scattered };
+    let before = resident_bytes("VmRSS:")?;
+    let mut rebuild = Rebuild::in_parts(MasterConfig::default(), 1, threads)?;
+    let begun = Instant::now();
+    rebuild.expect_objects(objects as usize);
+    std::thread::scope(|scope| {
+        let mut filling = Vec::new();
+        for mut part in rebuild.parts() {
+            filling.push(scope.spawn(move || cluster.fill(&mut part)));
+        }
+        filling.into_iter().try_for_each(|part| part.join().unwrap_or(Err("a panic".into())))
+    })?;
     let applied = begun.elapsed();
-    let mc_meta::Rebuilt { master, report, .. } = rebuild.finish(Time::from_millis(1))?;
+    let rebuilt = rebuild.finish_on(Time::from_millis(1), &|count, task| {
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..threads.min(count) {
+                scope.spawn(|| {
+                    while let number = next.fetch_add(1, Ordering::Relaxed)
+                        && number < count
+                    {
+                        task(number);
+                    }
+                });
+            }
+        });
+    })?;
+    let Rebuilt { master, report, .. } = rebuilt;
     let all = begun.elapsed();
     let held = resident_bytes("VmRSS:")?.saturating_sub(before);
     let peak = resident_bytes("VmHWM:")?.saturating_sub(before);
@@ -66,8 +140,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let export = begun.elapsed();
     println!(
-        "{} objects in {all:.2?} ({:.0} a second; {applied:.2?} for the records, {:.2?} for the \
-         end); {:.0} bytes each, at most {:.2} times that; {exported} records exported in {export:.2?}",
+        "{} objects on {threads} threads in {all:.2?} ({:.0} a second; {applied:.2?} for the \
+         records, {:.2?} for the end); {:.0} bytes each, at most {:.2} times that; {exported} \
+         records exported in {export:.2?}",
         report.objects,
         report.objects as f64 / all.as_secs_f64(),
         all - applied,
@@ -78,7 +153,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A line of this process's memory status.
-fn resident_bytes(name: &str) -> Result<u64, Box<dyn Error>> {
+fn resident_bytes(name: &str) -> Result<u64, Box<dyn Error + Send + Sync>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.split_whitespace().next()).ok_or("no such line")?;

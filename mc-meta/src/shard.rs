@@ -356,6 +356,12 @@ impl Shard {
         ObjectView { key: self.key(object), owner: self.client(object), object }
     }
 
+    /// Has the processor fetch what [`find`](Self::find) looks at first: many such calls one after
+    /// the other wait for memory once. The number means nothing.
+    pub(crate) fn touch(&self, hash: u64) -> u32 {
+        self.index.touch(tag_of(hash))
+    }
+
     pub(crate) fn find(&self, key: HashedKey<'_>) -> Option<ObjectSlot> {
         let tag = tag_of(key.hash);
         let bytes = key.key.as_str().as_bytes();
@@ -422,11 +428,11 @@ impl Shard {
     }
 
     /// What the eviction policy knows of an object; nothing when it does not ask.
-    pub(crate) fn item(&self, object: &Object) -> Item {
+    pub(crate) fn item(&self, slot: ObjectSlot) -> Item {
         if !self.order.uses_items() {
             return Item::UNKNOWN;
         }
-        self.known_item(object)
+        self.known_item(self.get(slot))
     }
 
     /// What any eviction policy can know of an object. Looks its key up.

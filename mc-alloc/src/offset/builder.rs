@@ -1,14 +1,14 @@
 //! Settings of an allocator, and building it empty or as it was.
 
-use alloc::vec;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use mc_types::{Extent, SplitMix64};
 
-use super::{Allocation, OffsetAllocator, following};
+use super::{Allocation, OffsetAllocator};
 use crate::error::RestoreError;
 use crate::free_index::FreeIndex;
+use crate::neighbours::Label;
 use crate::regions::{MAX_REGIONS, NONE, Node, RegionId, RegionTable};
 
 /// Settings of an [`OffsetAllocator`].
@@ -102,11 +102,34 @@ impl OffsetAllocatorBuilder {
         let live: Vec<Extent> = live.into_iter().collect();
         let mut order: Vec<usize> = (0..live.len()).collect();
         order.sort_unstable_by_key(|&at| live[at].offset());
+        let mut placed: Vec<Option<Allocation>> = Vec::new();
+        placed.resize_with(live.len(), || None);
+        let mut places = order.iter();
+        let sorted = order.iter().map(|&at| (live[at], None));
+        let allocator = self.restore_in_order(sorted, |allocation| {
+            if let Some(&at) = places.next() {
+                placed[at] = Some(allocation);
+            }
+        })?;
+        Ok((allocator, placed.into_iter().flatten().collect()))
+    }
+
+    /// As [`restore`](Self::restore) for extents in the order of their offsets, each with its
+    /// [label](crate::Allocator::set_label): `made` is given their allocations in the same order,
+    /// and nothing else is kept of them. Takes time in their number.
+    ///
+    /// # Errors
+    ///
+    /// As [`restore`](Self::restore); [`RestoreError::Overlap`], too, when an extent begins before
+    /// the one before it.
+    pub fn restore_in_order(
+        self,
+        live: impl IntoIterator<Item = (Extent, Option<Label>)>,
+        mut made: impl FnMut(Allocation),
+    ) -> Result<OffsetAllocator, RestoreError> {
         let mut allocator = self.build_without_regions();
-        let mut placed: Vec<(RegionId, NonZeroU32)> = vec![(NONE, NonZeroU32::MIN); live.len()];
         let mut last: Option<Extent> = None;
-        for at in order {
-            let extent = live[at];
+        for (extent, label) in live {
             if extent.is_empty() {
                 return Err(RestoreError::Empty { extent });
             }
@@ -120,21 +143,17 @@ impl OffsetAllocatorBuilder {
                 return Err(RestoreError::Overlap { first, second: extent });
             }
             allocator.append_free(end, extent.offset())?;
-            let id = allocator.append(Node::free(extent.offset(), extent.len(), NONE, NONE))?;
-            placed[at] = (id, allocator.tag);
-            allocator.regions[id].set_in_use(allocator.tag.get());
-            allocator.tag = following(allocator.tag);
-            allocator.used += extent.len();
-            allocator.live += 1;
+            let mut node = Node::free(extent.offset(), extent.len(), NONE, NONE);
+            node.set_in_use(allocator.tag.get());
+            if let Some(label) = label {
+                node.set_label(label);
+            }
+            let region = allocator.append(node)?;
+            made(allocator.handed_out(extent.offset(), extent.len(), region));
             last = Some(extent);
         }
         allocator.append_free(last.map_or(0, Extent::end), allocator.capacity)?;
-        let allocations = live.into_iter().zip(placed).map(|(extent, (region, tag))| Allocation {
-            extent,
-            region,
-            tag,
-        });
-        Ok((allocator, allocations.collect()))
+        Ok(allocator)
     }
 
     fn build_without_regions(self) -> OffsetAllocator {

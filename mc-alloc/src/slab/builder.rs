@@ -10,6 +10,7 @@ use super::size_classes::SizeClasses;
 use super::slabs::{NONE, SlabId, SlabTable};
 use super::{Class, ClassSet, SlabAllocator, slabs_in};
 use crate::error::RestoreError;
+use crate::neighbours::Label;
 use crate::{Allocation, Allocator};
 
 /// Settings of a [`SlabAllocator`].
@@ -112,44 +113,76 @@ impl SlabAllocatorBuilder {
         self,
         live: impl IntoIterator<Item = Extent>,
     ) -> Result<(SlabAllocator, Vec<Allocation>), RestoreError> {
-        let mut allocator = self.build();
-        let sorted = in_address_order(live, allocator.capacity())?;
-        let shift = allocator.slab_shift;
-        let slab_of = |extent: Extent| (extent.offset() >> shift) as SlabId;
-        let mut allocations: Vec<Option<Allocation>> = Vec::new();
-        allocations.resize_with(sorted.len(), || None);
-        for group in sorted.chunk_by(|a, b| slab_of(a.1) == slab_of(b.1)) {
-            let id = slab_of(group[0].1);
-            while allocator.slabs.len() < id {
-                let skipped = allocator.slabs.push();
-                allocator.pool_slab(skipped);
+        let live: Vec<Extent> = live.into_iter().collect();
+        let mut order: Vec<usize> = (0..live.len()).collect();
+        order.sort_unstable_by_key(|&at| live[at].offset());
+        let mut placed: Vec<Option<Allocation>> = Vec::new();
+        placed.resize_with(live.len(), || None);
+        let mut places = order.iter();
+        let sorted = order.iter().map(|&at| (live[at], None));
+        let allocator = self.restore_in_order(sorted, |allocation| {
+            if let Some(&at) = places.next() {
+                placed[at] = Some(allocation);
             }
-            allocator.slabs.push();
-            allocator.restore_slab(id, group, |index, made| allocations[index] = Some(made))?;
+        })?;
+        Ok((allocator, placed.into_iter().flatten().collect()))
+    }
+
+    /// As [`restore`](Self::restore) for extents in the order of their offsets, each with its
+    /// [label](Allocator::set_label): `made` is given their allocations in the same order, and no
+    /// more is kept of them than those of one slab. Takes time in their number.
+    ///
+    /// # Errors
+    ///
+    /// As [`restore`](Self::restore); [`RestoreError::Overlap`], too, when an extent begins before
+    /// the one before it.
+    pub fn restore_in_order(
+        self,
+        live: impl IntoIterator<Item = (Extent, Option<Label>)>,
+        mut made: impl FnMut(Allocation),
+    ) -> Result<SlabAllocator, RestoreError> {
+        let mut allocator = self.build();
+        let (capacity, shift) = (allocator.capacity(), allocator.slab_shift);
+        let slab_of = |extent: Extent| (extent.offset() >> shift) as SlabId;
+        let mut group: Vec<(Extent, Option<Label>)> = Vec::new();
+        for (extent, label) in live {
+            if extent.is_empty() {
+                return Err(RestoreError::Empty { extent });
+            }
+            if extent.end() > capacity {
+                return Err(RestoreError::OutOfRange { extent, capacity });
+            }
+            if let Some(&(first, _)) = group.last() {
+                if extent.offset() < first.end() {
+                    return Err(RestoreError::Overlap { first, second: extent });
+                }
+                if slab_of(first) != slab_of(extent) {
+                    allocator.restore_group(slab_of(first), &group, &mut made)?;
+                    group.clear();
+                }
+            }
+            group.push((extent, label));
         }
-        let in_order = allocations.into_iter().flatten().collect();
-        Ok((allocator, in_order))
+        if let Some(&(last, _)) = group.last() {
+            allocator.restore_group(slab_of(last), &group, &mut made)?;
+        }
+        Ok(allocator)
     }
 }
 
-/// The extents by offset, each with its place in `live`, once they are known to lie apart
-/// and below `capacity`.
-fn in_address_order(
-    live: impl IntoIterator<Item = Extent>,
-    capacity: u64,
-) -> Result<Vec<(usize, Extent)>, RestoreError> {
-    let mut sorted: Vec<_> = live.into_iter().enumerate().collect();
-    sorted.sort_unstable_by_key(|(_, extent)| extent.offset());
-    for &(_, extent) in &sorted {
-        if extent.is_empty() {
-            return Err(RestoreError::Empty { extent });
+impl SlabAllocator {
+    /// Adds the slab with these extents, behind slabs that are free.
+    fn restore_group(
+        &mut self,
+        id: SlabId,
+        group: &[(Extent, Option<Label>)],
+        made: &mut impl FnMut(Allocation),
+    ) -> Result<(), RestoreError> {
+        while self.slabs.len() < id {
+            let skipped = self.slabs.push();
+            self.pool_slab(skipped);
         }
-        if extent.end() > capacity {
-            return Err(RestoreError::OutOfRange { extent, capacity });
-        }
-    }
-    match sorted.windows(2).find(|pair| pair[0].1.overlaps(pair[1].1)) {
-        Some(pair) => Err(RestoreError::Overlap { first: pair[0].1, second: pair[1].1 }),
-        None => Ok(sorted),
+        self.slabs.push();
+        self.restore_slab(id, group, made)
     }
 }

@@ -183,20 +183,39 @@ impl Order {
 
     /// A new object.
     pub(crate) fn insert(&mut self, slot: ObjectSlot, object: &mut Object, item: Item) {
+        if let Some(class) = self.admit(slot, object) {
+            self.append(slot, class, item);
+        }
+    }
+
+    /// Notes with a new object where it belongs; returns what it has to be
+    /// [appended](Self::append) to, if that is an order.
+    pub(crate) fn admit(&mut self, slot: ObjectSlot, object: &mut Object) -> Option<Class> {
         if !object.has_memory() {
             self.leave_memory(slot, object);
+            None
         } else if object.hard_pin {
             object.enter(Queue::None);
+            None
         } else if object.protection().wants_soft_pin() {
             object.enter(Queue::Pinned);
-            self.pinned.insert(slot.as_u32(), Item::UNKNOWN);
-            self.list(slot, Class::SoftPinned);
+            Some(Class::SoftPinned)
         } else {
-            self.tell();
             object.enter(Queue::Main);
-            self.main.insert(slot.as_u32(), item);
-            self.list(slot, Class::Ordinary);
+            Some(Class::Ordinary)
         }
+    }
+
+    /// Puts an object that was [admitted](Self::admit) behind all others of its class.
+    pub(crate) fn append(&mut self, slot: ObjectSlot, class: Class, item: Item) {
+        match class {
+            Class::SoftPinned => self.pinned.insert(slot.as_u32(), Item::UNKNOWN),
+            Class::Ordinary => {
+                self.tell();
+                self.main.insert(slot.as_u32(), item);
+            }
+        }
+        self.list(slot, class);
     }
 
     /// An object comes back from aside, as one that was just used.

@@ -12,6 +12,7 @@ mod executor;
 mod finish;
 mod layout;
 mod part;
+mod sort;
 mod space;
 mod take_up;
 

@@ -134,6 +134,13 @@ impl Index {
         self.parts[part_of(tag)].find(tag, is_it).map(|entry| entry.slot)
     }
 
+    /// Reads from the bucket that is looked at first for a tag.
+    pub(crate) fn touch(&self, tag: u32) -> u32 {
+        let part = &self.parts[part_of(tag)];
+        let [first, _] = part.choices(tag);
+        part.buckets.get(first).map_or(0, |bucket| bucket.displaced)
+    }
+
     /// The name of the key whose object is in the slot for which `is_it` says so.
     pub(crate) fn name(
         &self,

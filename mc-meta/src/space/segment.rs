@@ -63,8 +63,9 @@ impl Segment {
         Self::divided(spec, client, SegmentStatus::Ok, allocator)
     }
 
-    /// A segment of before a restart, whose client has yet to come back with it, and
-    /// what lies in it, in the order of `live`, marked with `labels`.
+    /// A segment of before a restart, whose client has yet to come back with it. `live` is what
+    /// lies in it, in the order of the offsets, with the labels of the objects; `made` is given the
+    /// allocations, in the same order.
     ///
     /// # Errors
     /// [`RestoreError`] when no such segment can have been.
@@ -72,25 +73,14 @@ impl Segment {
         spec: SegmentSpec,
         client: ClientId,
         memory: MemoryAllocator,
-        live: impl IntoIterator<Item = Extent>,
-        labels: impl IntoIterator<Item = Option<Label>>,
-    ) -> Result<(Self, Vec<Allocation>), RestoreError> {
-        let (mut allocator, allocations): (Box<dyn Allocator + Send>, Vec<_>) = match memory {
-            MemoryAllocator::Offset => {
-                let (allocator, allocations) = by_offset(&spec).restore(live)?;
-                (Box::new(allocator), allocations)
-            }
-            MemoryAllocator::Slab => {
-                let (allocator, allocations) = by_slab(&spec).restore(live)?;
-                (Box::new(allocator), allocations)
-            }
+        live: impl IntoIterator<Item = (Extent, Option<Label>)>,
+        made: impl FnMut(Allocation),
+    ) -> Result<Self, RestoreError> {
+        let allocator: Box<dyn Allocator + Send> = match memory {
+            MemoryAllocator::Offset => Box::new(by_offset(&spec).restore_in_order(live, made)?),
+            MemoryAllocator::Slab => Box::new(by_slab(&spec).restore_in_order(live, made)?),
         };
-        for (allocation, label) in allocations.iter().zip(labels) {
-            if let Some(label) = label {
-                allocator.set_label(allocation, label);
-            }
-        }
-        Ok((Self::divided(spec, client, SegmentStatus::Suspended, allocator), allocations))
+        Ok(Self::divided(spec, client, SegmentStatus::Suspended, allocator))
     }
 
     fn divided(

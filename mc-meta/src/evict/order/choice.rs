@@ -314,6 +314,16 @@ impl<'a> Eviction<'a> {
         self.order.insert(slot, &mut self.objects[slot], item);
     }
 
+    /// Notes with an object where it belongs; returns what it has to be appended to.
+    pub(crate) fn admit(&mut self, slot: ObjectSlot) -> Option<Class> {
+        self.order.admit(slot, &mut self.objects[slot])
+    }
+
+    /// Puts an object that was admitted behind all others of its class.
+    pub(crate) fn append(&mut self, slot: ObjectSlot, class: Class, item: Item) {
+        self.order.append(slot, class, item);
+    }
+
     /// Puts an object back that was set aside, as one that was just used.
     pub(super) fn readmit(&mut self, slot: ObjectSlot, is_pinned: bool, item: Item) {
         self.order.readmit(slot, &mut self.objects[slot], is_pinned, item);

@@ -110,7 +110,7 @@ impl Shard {
                 // As if used when the protection ended: objects that come back one after the
                 // other keep their order that way, and none is further from its place than
                 // its protection lasted.
-                let item = self.item(self.get(slot));
+                let item = self.item(slot);
                 self.eviction().readmit(slot, is_pinned, item);
             }
         }
@@ -140,7 +140,7 @@ impl Shard {
 
     /// An object can be evicted as one that was just put.
     pub(crate) fn back_in_order(&mut self, slot: ObjectSlot) {
-        let item = self.item(self.get(slot));
+        let item = self.item(slot);
         let mut eviction = self.eviction();
         eviction.remove(slot);
         eviction.insert(slot, item);

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use mc_alloc::RestoreError;
+use mc_alloc::{Allocation, RestoreError};
 
 use super::layout::{Claim, Holder, Layout};
+use super::sort::sort;
 use super::space::Mounted;
 use crate::evict::room::Labels;
 use crate::object::replica::Replica;
@@ -81,26 +82,40 @@ impl Plan {
         labels: Labels,
     ) -> Result<Divided, RestoreError> {
         let Self { claims, by_part, order, .. } = self;
-        let sorted = || order.iter().map(|&at| &claims[at as usize]);
         let label = |claim: &Claim| match claim.holder {
             Holder::Object { shard, slot } => labels.of(shard.into(), slot),
             Holder::Retained => None,
         };
-        let Mounted { spec, client, .. } = mounted;
-        let extents = sorted().map(Claim::extent);
-        let (segment, allocations) =
-            Segment::restored(spec, client, memory, extents, sorted().map(label))?;
-        drop(claims);
-        let segment = Arc::new(segment);
-        let mut placed: Vec<Option<Replica>> = Vec::new();
-        placed.resize_with(order.len(), || None);
-        for (at, allocation) in order.into_iter().zip(allocations) {
-            placed[at as usize] = Some(Replica { segment: Arc::clone(&segment), allocation });
+        let sorted = order.iter().map(|&at| &claims[at as usize]);
+        let live = sorted.map(|claim| (claim.extent(), label(claim)));
+        // Where each part's allocations begin, and those of no object.
+        let mut begin = 0;
+        let mut placed: Vec<(usize, Vec<Option<Allocation>>)> = Vec::new();
+        let kept = claims.len() - by_part.iter().sum::<usize>();
+        for count in by_part.into_iter().chain([kept]) {
+            let mut all = Vec::new();
+            all.resize_with(count, || None);
+            placed.push((begin, all));
+            begin += count;
         }
-        let mut placed = placed.into_iter().flatten();
-        let by_part = by_part.into_iter().map(|count| placed.by_ref().take(count).collect());
-        let by_part = by_part.collect();
-        Ok(Divided { segment, by_part, kept: placed.collect() })
+        let mut places = order.iter();
+        let Mounted { spec, client, .. } = mounted;
+        let segment = Segment::restored(spec, client, memory, live, |allocation| {
+            let Some(&at) = places.next() else { return };
+            let part = placed.iter_mut().rev().find(|(begin, _)| *begin <= at as usize);
+            if let Some((begin, all)) = part {
+                all[at as usize - *begin] = Some(allocation);
+            }
+        })?;
+        drop((claims, order));
+        // The references to a segment are counted in one place, for which threads would contend.
+        let segment = Arc::new(segment);
+        let replica = |allocation| Replica { segment: Arc::clone(&segment), allocation };
+        let replicas =
+            placed.into_iter().map(|(_, all)| all.into_iter().flatten().map(replica).collect());
+        let mut by_part: Vec<Vec<Replica>> = replicas.collect();
+        let kept = by_part.pop().unwrap_or_default();
+        Ok(Divided { segment, by_part, kept })
     }
 }
 
@@ -108,72 +123,6 @@ impl Plan {
 fn by_offset(claims: &[Claim]) -> Vec<u32> {
     let numbers = 0..u32::try_from(claims.len()).expect("an allocator has fewer than 2^32 regions");
     let mut keyed: Vec<(u64, u32)> = claims.iter().map(|claim| claim.offset).zip(numbers).collect();
-    if !keyed.is_sorted() {
-        sort(&mut keyed);
-    }
+    sort(&mut keyed);
     keyed.into_iter().map(|(_, number)| number).collect()
-}
-
-/// Bits of a key by which one pass sorts.
-const DIGIT: u32 = 11;
-
-/// Keys from which on passes over all of them cost less than comparing.
-const MANY: usize = 4096;
-
-/// Sorts by the first, and by the second where that is equal; the second are in order.
-///
-/// Offsets are multiples of something and below a segment's size, so few of their bits differ: a
-/// radix sort takes two or three passes over what is sorted by comparing in twenty.
-fn sort(keyed: &mut Vec<(u64, u32)>) {
-    if keyed.len() < MANY {
-        return keyed.sort_unstable();
-    }
-    let first = keyed[0].0;
-    let mut differ = keyed.iter().fold(0, |bits, (key, _)| bits | (key ^ first));
-    let mut sorted = vec![(0, 0); keyed.len()];
-    while differ != 0 {
-        let shift = differ.trailing_zeros();
-        let mask = (1 << DIGIT) - 1;
-        let digit = |key: u64| ((key >> shift) & mask) as usize;
-        let mut ends = [0usize; 1 << DIGIT];
-        keyed.iter().for_each(|(key, _)| ends[digit(*key)] += 1);
-        let mut sum = 0;
-        for end in &mut ends {
-            sum += core::mem::replace(end, sum);
-        }
-        for &entry in &*keyed {
-            let end = &mut ends[digit(entry.0)];
-            sorted[*end] = entry;
-            *end += 1;
-        }
-        core::mem::swap(keyed, &mut sorted);
-        differ &= !(mask << shift);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::sort;
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
-
-        #[test]
-        fn a_radix_sort_sorts(
-            seed in any::<u64>(),
-            len in 4000usize..9000,
-            shift in 0u32..64,
-            mask in prop_oneof![Just(u64::MAX), any::<u64>(), Just(0xff_ffff)],
-        ) {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let mut keyed: Vec<(u64, u32)> =
-                (0..len as u32).map(|number| ((random.u64(..) & mask) << shift, number)).collect();
-            let mut expected = keyed.clone();
-            expected.sort_unstable();
-            sort(&mut keyed);
-            prop_assert_eq!(keyed, expected);
-        }
-    }
 }

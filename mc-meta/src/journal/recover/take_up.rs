@@ -2,6 +2,8 @@
 
 use mc_types::{Generation, ObjectKey, Time};
 
+use super::sort::sort;
+use crate::evict::order::Class;
 use crate::object::slot::ObjectSlot;
 use crate::shard::Shard;
 use crate::tenant::id::{TenantId, unscoped};
@@ -21,8 +23,10 @@ impl Shard {
     /// Enters its objects, which are there already, in the queues and groups that they
     /// belong to.
     pub(super) fn take_up(&mut self, now: Time) -> TakenUp {
-        let mut complete: Vec<(Time, ObjectSlot)> = Vec::new();
         let mut open: Vec<(Generation, ObjectSlot)> = Vec::new();
+        // When objects were used that can be evicted. Everything of an object is done when its slot
+        // is come by, and not in this order, which leads all over memory.
+        let (mut ordinary, mut pinned) = (Vec::new(), Vec::new());
         let mut taken = TakenUp::default();
         let mut is_any_file_open = false;
         for slot in ObjectSlot::range(0..self.end()) {
@@ -32,10 +36,30 @@ impl Shard {
             }
             let Some(object) = self.object(slot) else { continue };
             is_any_file_open |= object.file() == FileState::Writing;
-            if object.is_complete() {
-                complete.push((object.protection().last_touched(), slot));
-            } else {
+            if !object.is_complete() {
                 open.push((object.generation, slot));
+                continue;
+            }
+            taken.objects += 1;
+            let used = object.protection().last_touched().as_millis();
+            self.renew(slot, now);
+            // A sink that needs the objects lists them.
+            self.get_mut(slot).tell_kinds();
+            if !self.get(slot).has_memory() {
+                self.note_lost_memory(slot, now);
+                continue;
+            }
+            match self.eviction().admit(slot) {
+                Some(Class::Ordinary) => ordinary.push((used, slot.as_u32())),
+                Some(Class::SoftPinned) => pinned.push((used, slot.as_u32())),
+                None => {}
+            }
+        }
+        for (mut slots, class) in [(ordinary, Class::Ordinary), (pinned, Class::SoftPinned)] {
+            sort(&mut slots);
+            for slot in slots.into_iter().map(|(_, slot)| ObjectSlot::new(slot)) {
+                let item = self.item(slot);
+                self.eviction().append(slot, class, item);
             }
         }
         open.sort_unstable();
@@ -59,22 +83,9 @@ impl Shard {
             self.renew(slot, now);
             self.note_lost_memory(slot, now);
         }
-        complete.sort_unstable();
-        for &(_, slot) in &complete {
-            self.renew(slot, now);
-            // A sink that needs the objects lists them.
-            self.get_mut(slot).tell_kinds();
-            let object = self.get(slot);
-            if !object.has_memory() {
-                self.note_lost_memory(slot, now);
-                continue;
-            }
-            let item = self.item(object);
-            self.eviction().insert(slot, item);
-        }
         self.shrink_index();
         taken.unfinished = open.len() as u64;
-        taken.objects = taken.unfinished + complete.len() as u64;
+        taken.objects += taken.unfinished;
         taken
     }
 
