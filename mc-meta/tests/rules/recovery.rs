@@ -6,8 +6,8 @@ mod random;
 use core::time::Duration;
 
 use mc_meta::{
-    ExportCursor, GetError, ListCursor, Mounted, ObjectRecord, Rebuild, RebuildReport, Rebuilt,
-    Record, RemoveError, SegmentStatus, UnmountError,
+    Corrections, ExportCursor, GetError, ListCursor, Mounted, ObjectRecord, Rebuild, RebuildReport,
+    Rebuilt, Record, RemoveError, SegmentStatus, UnmountError,
 };
 use mc_types::Checksum;
 
@@ -20,6 +20,11 @@ pub(crate) struct Journal(Arc<Mutex<Vec<Record>>>);
 impl Journal {
     pub(crate) fn records(&self) -> Vec<Record> {
         self.0.lock().unwrap().clone()
+    }
+
+    /// Keeps what a rebuild adds to the records of the lives before.
+    pub(crate) fn correct(&self, corrections: &Corrections) {
+        self.0.lock().unwrap().extend(corrections.records().map(|record| record.to_record()));
     }
 }
 
@@ -50,6 +55,28 @@ pub(crate) fn rebuild_with(
     records.iter().for_each(|record| rebuild.apply(record));
     let Rebuilt { master, report, .. } = rebuild.finish(now).unwrap();
     (master, report)
+}
+
+/// A master that is rebuilt in parts, on threads of their own.
+fn rebuild_in_parts(config: MasterConfig, records: &[Record], now: Time, parts: usize) -> Rebuilt {
+    let mut rebuild = Rebuild::in_parts(config, 1, parts).unwrap().with_secret(SECRET);
+    rebuild.expect_objects(records.len());
+    std::thread::scope(|scope| {
+        for mut part in rebuild.parts() {
+            scope.spawn(move || {
+                let own: Vec<_> = records.iter().map(Record::as_ref).collect();
+                own.chunks(50).for_each(|records| part.apply_all(records));
+            });
+        }
+    });
+    let on_threads = |count: usize, task: &(dyn Fn(usize) + Sync)| {
+        std::thread::scope(|scope| {
+            for number in 0..count {
+                scope.spawn(move || task(number));
+            }
+        });
+    };
+    rebuild.finish_on(now, &on_threads).unwrap()
 }
 
 /// A master of what another exports, with its settings; nothing of it may be doubtful.

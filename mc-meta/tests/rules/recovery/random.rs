@@ -86,6 +86,8 @@ enum Op {
     Check,
     /// Asks for the next page of an export that goes on while commands do.
     Page,
+    /// Ends the master, and goes on with one that is rebuilt from all records.
+    Restart,
 }
 
 fn config() -> impl Strategy<Value = ReplicateConfig> {
@@ -131,6 +133,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => millis.prop_map(|millis| Op::Pass { millis }),
         1 => Just(Op::Check),
         8 => Just(Op::Page),
+        2 => Just(Op::Restart),
     ]
 }
 
@@ -295,7 +298,23 @@ impl World {
             Op::Pass { millis } => self.now = now + Duration::from_millis(*millis),
             Op::Check => self.check(),
             Op::Page => self.page(),
+            Op::Restart => self.restart(),
         }
+    }
+
+    /// The journal goes on with the records of the next life.
+    fn restart(&mut self) {
+        let config = self.master.config().clone();
+        let rebuilt = rebuild_in_parts(config, &self.journal.records(), self.now, 2);
+        assert_eq!(rebuilt.report.dropped.total(), 0, "{:?}", rebuilt.report);
+        self.go_on(rebuilt);
+    }
+
+    fn go_on(&mut self, Rebuilt { master, corrections, .. }: Rebuilt) {
+        self.journal.correct(&corrections);
+        self.master = master.with_sink(self.journal.clone());
+        // An export cannot go on with another master.
+        self.pages = None;
     }
 
     fn check(&self) {
@@ -459,7 +478,7 @@ proptest! {
         from_journal in any::<bool>(),
     ) {
         let mut world = World::new(small(), 1000);
-        for op in ops.iter().filter(|op| !matches!(op, Op::Check | Op::Page)) {
+        for op in ops.iter().filter(|op| !matches!(op, Op::Check | Op::Page | Op::Restart)) {
             world.run(op);
         }
         let mut records = if from_journal {
@@ -476,7 +495,7 @@ proptest! {
         // It can be worked with, and gives everything back.
         world.master = master;
         for op in &ops {
-            if !matches!(op, Op::Check | Op::Page) {
+            if !matches!(op, Op::Check | Op::Page | Op::Restart) {
                 world.run(op);
             }
         }
@@ -488,5 +507,61 @@ proptest! {
         while world.master.tick(twice) {}
         let report = world.master.report();
         prop_assert_eq!((report.objects, report.segments.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_life_goes_on_from_damaged_records(
+        kind in 0u8..3,
+        ops in proptest::collection::vec(op(), 20..80),
+        damages in proptest::collection::vec(damage(), 1..6),
+    ) {
+        let (mut config, mut size) = (small(), 1000);
+        match kind {
+            0 => (config.memory_allocator, size) = (mc_meta::MemoryAllocator::Slab, 8 << 20),
+            1 => config.disk = Some(mc_meta::DiskConfig::with_capacity(2000)),
+            _ => {}
+        }
+        let mut world = World::new(config.clone(), size);
+        let commands: Vec<_> =
+            ops.iter().filter(|op| !matches!(op, Op::Check | Op::Page | Op::Restart)).collect();
+        commands.iter().for_each(|op| world.run(op));
+        let mut records = world.journal.records();
+        for damage in &damages {
+            harm(&mut records, damage);
+        }
+        let rebuilt = rebuild_in_parts(config.clone(), &records, world.now, 3);
+        world.journal = Journal::default();
+        world.journal.0.lock().unwrap().extend(records);
+        world.go_on(rebuilt);
+        for op in [None].into_iter().chain(commands.into_iter().map(Some)) {
+            op.into_iter().for_each(|op| world.run(op));
+            let records = world.journal.records();
+            let (again, _) = rebuild_with(config.clone(), &records, world.now);
+            prop_assert_eq!(state(&again, world.now), state(&world.master, world.now));
+        }
+    }
+
+    #[test]
+    fn the_master_is_the_same_for_any_number_of_parts(
+        ops in proptest::collection::vec(op(), 20..80),
+        damages in proptest::collection::vec(damage(), 0..6),
+    ) {
+        let mut world = World::new(small(), 1000);
+        ops.iter().filter(|op| !matches!(op, Op::Check | Op::Page)).for_each(|op| world.run(op));
+        let mut records = world.journal.records();
+        for damage in &damages {
+            harm(&mut records, damage);
+        }
+        let mut config = small();
+        config.shards = 8;
+        let result = |parts| {
+            let Rebuilt { master, report, corrections, .. } =
+                rebuild_in_parts(config.clone(), &records, world.now, parts);
+            (export(&master, world.now), report, corrections)
+        };
+        let one = result(1);
+        for parts in [2, 3, 7, 100] {
+            prop_assert_eq!(&result(parts), &one);
+        }
     }
 }
