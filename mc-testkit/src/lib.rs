@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "etcd")]
+mod etcd;
 mod program;
 pub mod python;
 mod random;
@@ -8,6 +10,8 @@ mod relay;
 pub mod role;
 mod wait;
 
+#[cfg(feature = "etcd")]
+pub use etcd::EtcdCluster;
 pub use program::{Finished, Input, Program, Signal, binary};
 pub use random::{Random, content};
 #[cfg(feature = "relay")]

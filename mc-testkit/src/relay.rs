@@ -18,6 +18,7 @@ const CHUNK: usize = 64 << 10;
 /// connection. Ends with the runtime.
 #[derive(Debug)]
 pub struct Relay {
+    address: SocketAddr,
     open: watch::Sender<bool>,
     passed: Arc<AtomicU64>,
 }
@@ -30,9 +31,18 @@ impl Relay {
     /// # Errors
     /// When the address is taken.
     pub async fn to(port: u16, waiting: usize) -> io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.2", port)).await?;
         let node = SocketAddr::from(([127, 0, 0, 1], port));
-        let relay = Self { open: watch::Sender::new(true), passed: Arc::default() };
+        Self::between(SocketAddr::from(([127, 0, 0, 2], port)), node, waiting).await
+    }
+
+    /// Listens at `address`, whose port may be zero, in front of `node`; as [`to`](Self::to).
+    ///
+    /// # Errors
+    /// When the address is taken.
+    pub async fn between(address: SocketAddr, node: SocketAddr, waiting: usize) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let relay = Self { address, open: watch::Sender::new(true), passed: Arc::default() };
         let (open, passed) = (relay.open.subscribe(), Arc::clone(&relay.passed));
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -49,6 +59,12 @@ impl Relay {
             }
         });
         Ok(relay)
+    }
+
+    /// Returns the address at which the relay listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Lets nothing pass from now on; what is on its way waits.

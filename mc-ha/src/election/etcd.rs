@@ -1,0 +1,238 @@
+//! Elections in etcd, version 3.4 or newer.
+//!
+//! The keys of a cluster begin with `/mc-store/<cluster id>/`:
+//!
+//! | key | value |
+//! |---|---|
+//! | `leader` | `{"epoch":7,"id":"a","rpc_address":"host:50051","lease_ms":2000,"nonce":9}`, or `{"epoch":7,"successor":"b"}` when the leader has resigned |
+//! | `members/<id>` | `{"rpc_address":"host:50051","epoch":7,"sequence":42}`: where the member's journal ends. It has a lease of etcd |
+//! | `in-sync` | `{"epoch":7,"members":["a","b"]}` |
+//!
+//! That is all: how much etcd stores depends on the number of members, not on the cache.
+//!
+//! A leader writes its key again every third of its lease, in a transaction that finds the key
+//! unchanged. Another member takes over, in a transaction that finds the revision of the last
+//! renewal unchanged, when a whole lease has passed by its own clock since it first saw that
+//! renewal. So each member measures a time on its own clock, and the leader's authority, which
+//! counts from before the renewal was sent, ends first. `in-sync` is written in a transaction that
+//! finds the term's value in `leader`: a deposed leader changes nothing.
+//!
+//! The leader's key has no lease of etcd, because leases of etcd end early or late when etcd's own
+//! leader was frozen: when it goes on, it renews leases although it is deposed, and has its
+//! successor end leases that were renewed there (etcd's issue 15247; Debian 12 has such a version).
+//! Two members could lead then. Members' leases may end early: they come back. The price is 1.5
+//! writes a second, whose history the members have etcd forget; see
+//! [`EtcdConfig::with_history`].
+//!
+//! All this runs on a thread of its own, so that nothing else in the process delays a renewal.
+
+mod find;
+mod history;
+mod keys;
+mod registration;
+mod term;
+mod watcher;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
+
+use super::clock::{BootClock, Clock};
+use super::error::ElectionError;
+use super::leadership::Leadership;
+use super::member::{ClusterView, Leader, Member, Position};
+use super::LeaderElection;
+use crate::etcd::{Client, EtcdConfig};
+
+pub use find::{find_leader, find_leader_blocking};
+
+use keys::Keys;
+use watcher::{Known, Sighting};
+
+/// The pause between attempts that fail.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time for ending the registration when an election is closed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// One member's part in the election of a cluster. Dropping it ends the registration; a
+/// [`Leadership`] outlives it.
+#[derive(Debug)]
+pub struct EtcdElection {
+    context: Arc<Context>,
+    registered: Mutex<Option<(Member, AbortHandle)>>,
+    position: watch::Sender<Position>,
+    view: watch::Receiver<Option<Arc<ClusterView>>>,
+    leader: watch::Receiver<Option<Leader>>,
+}
+
+/// What all tasks of an election share. Those tasks themselves hold its [`Etcd`] alone, so that they
+/// end when nobody needs them any more.
+#[derive(Debug)]
+struct Context {
+    etcd: Arc<Etcd>,
+    runtime: Handle,
+    /// The election's thread ends when this is dropped.
+    _open: oneshot::Sender<()>,
+}
+
+/// The cluster's keys and the way to them.
+#[derive(Debug)]
+struct Etcd {
+    client: Client,
+    keys: Keys,
+    clock: Arc<dyn Clock>,
+    ttl: Duration,
+    sighting: Mutex<Option<Sighting>>,
+    /// The lease of the registration.
+    registration: Mutex<Option<i64>>,
+}
+
+impl EtcdElection {
+    /// Starts the thread of an election, which connects to etcd by itself. Reads the files of TLS.
+    ///
+    /// # Errors
+    /// [`ElectionError::Tls`] and [`ElectionError::Thread`]. An etcd that cannot be reached is none:
+    /// the calls fail.
+    pub fn start(config: &EtcdConfig) -> Result<Self, ElectionError> {
+        Self::start_with_clock(config, Arc::new(BootClock))
+    }
+
+    /// Starts as [`start`](Self::start), and measures leases by this clock.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with_clock(
+        config: &EtcdConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ElectionError> {
+        let thread = |source| ElectionError::Thread { source: Arc::new(source) };
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(thread)?;
+        let etcd = {
+            let _entered = runtime.enter();
+            Arc::new(Etcd {
+                client: Client::new(config)?,
+                keys: Keys::new(config.prefix()),
+                clock,
+                ttl: config.lease_ttl(),
+                sighting: Mutex::new(None),
+                registration: Mutex::new(None),
+            })
+        };
+        let (open, closed) = oneshot::channel();
+        let (view, leader) = (watch::Sender::new(None), watch::Sender::new(None));
+        let election = Self {
+            registered: Mutex::new(None),
+            position: watch::Sender::new(Position::EMPTY),
+            view: view.subscribe(),
+            leader: leader.subscribe(),
+            context: Arc::new(Context {
+                etcd: Arc::clone(&etcd),
+                runtime: runtime.handle().clone(),
+                _open: open,
+            }),
+        };
+        runtime.spawn(watcher::follow(Arc::clone(&etcd), view, leader));
+        if let Some(history) = config.history() {
+            runtime.spawn(history::compact(Arc::clone(&etcd), election.view.clone(), history));
+        }
+        let run = move || {
+            runtime.block_on(async {
+                // Nothing is sent: the sender is dropped.
+                let _ = closed.await;
+                // What is not ended in time ends by itself.
+                let _ = tokio::time::timeout(CLOSE_LIMIT, etcd.end_registration()).await;
+            });
+        };
+        thread::Builder::new().name("election".into()).spawn(run).map_err(thread)?;
+        Ok(election)
+    }
+}
+
+impl Context {
+    /// Runs a future on the election's thread, to its end also when nobody awaits it any more.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ElectionError>> + Send + 'static,
+    ) -> Result<T, ElectionError> {
+        self.runtime.spawn(work).await.unwrap_or(Err(ElectionError::Closed))
+    }
+}
+
+impl Etcd {
+    /// Ends the registration, or lets it end by itself if that fails.
+    async fn end_registration(&self) {
+        let lease = self.registration.lock().take();
+        if let Some(lease) = lease
+            && let Err(error) = self.client.revoke(lease).await
+        {
+            tracing::debug!(error = &error as &dyn std::error::Error, "it ends by itself");
+        }
+    }
+}
+
+#[async_trait]
+impl LeaderElection for EtcdElection {
+    async fn register(&self, member: Member, position: Position) -> Result<(), ElectionError> {
+        self.position.send_replace(position);
+        let (told, first) = oneshot::channel();
+        let task = registration::keep(
+            Arc::clone(&self.context.etcd),
+            member.clone(),
+            self.position.subscribe(),
+            self.view.clone(),
+            told,
+        );
+        let task = self.context.runtime.spawn(task).abort_handle();
+        if let Some((_, before)) = self.registered.lock().replace((member, task)) {
+            before.abort();
+        }
+        first.await.unwrap_or(Err(ElectionError::Closed))
+    }
+
+    fn set_position(&self, position: Position) {
+        self.position.send_if_modified(|there| std::mem::replace(there, position) != position);
+    }
+
+    fn position(&self) -> Position {
+        *self.position.borrow()
+    }
+
+    async fn campaign(&self) -> Result<Leadership, ElectionError> {
+        let member = self.registered.lock().as_ref().map(|(member, _)| member.clone());
+        let member = member.ok_or(ElectionError::NotRegistered)?;
+        let (context, position) = (Arc::clone(&self.context), self.position());
+        self.context.run(term::campaign(context, member, position)).await
+    }
+
+    fn view(&self) -> watch::Receiver<Option<Arc<ClusterView>>> {
+        self.view.clone()
+    }
+
+    fn leader(&self) -> watch::Receiver<Option<Leader>> {
+        self.leader.clone()
+    }
+
+    async fn read(&self) -> Result<ClusterView, ElectionError> {
+        let etcd = Arc::clone(&self.context.etcd);
+        let read = async move {
+            let read = etcd.client.range(etcd.keys.all()).await?;
+            Ok(Known::read(read).view(&etcd.keys))
+        };
+        self.context.run(read).await
+    }
+}
+
+impl Drop for EtcdElection {
+    fn drop(&mut self) {
+        if let Some((_, task)) = self.registered.lock().take() {
+            task.abort();
+        }
+    }
+}

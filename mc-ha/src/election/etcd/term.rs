@@ -1,0 +1,201 @@
+//! Winning, keeping and ending a term.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use mc_types::Epoch;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::super::authority::{Fence, safe_lease};
+use super::super::error::ElectionError;
+use super::super::leadership::{Leadership, Term};
+use super::super::member::{Leader, Member, MemberId, Position};
+use super::keys::{Record, encode_in_sync};
+use super::watcher::Known;
+use super::{Context, Etcd};
+use crate::etcd::messages::{Compare, RequestOp, ResponseOp, TxnRequest};
+
+/// The pause before a renewal that failed is tried again.
+const RENEWAL_PAUSE: Duration = Duration::from_millis(20);
+
+/// Makes one attempt to win a term.
+pub(super) async fn campaign(
+    context: Arc<Context>,
+    member: Member,
+    position: Position,
+) -> Result<Leadership, ElectionError> {
+    let etcd = &context.etcd;
+    let (written_at, last) = find_vacancy(etcd, position).await?;
+    let next = last.as_u64().checked_add(1);
+    let epoch = Epoch::new(next.ok_or(ElectionError::NoEpochLeft { epoch: last })?);
+    let leader = Leader { epoch, member };
+    // Its keys are drawn from the system's source of random numbers.
+    let nonce = RandomState::new().hash_one(epoch.as_u64());
+    let value = Record::encode_term(&leader, etcd.ttl, nonce);
+    let key = &etcd.keys.leader;
+    let sent = etcd.clock.now();
+    let transaction = TxnRequest {
+        compare: vec![Compare::written_at(key, written_at)],
+        success: vec![RequestOp::put(key, value.clone())],
+        failure: vec![RequestOp::get(key)],
+    };
+    let done = etcd.client.transact(transaction).await?;
+    if !done.succeeded {
+        let found = done.responses.into_iter().find_map(ResponseOp::into_pair);
+        let Some(found) = found.map(|pair| pair.value) else { return Err(ElectionError::Contended) };
+        // The transaction runs twice when the answer to the first is lost.
+        if found != value {
+            return Err(match Record::decode(key, &found)? {
+                Record::Term { leader, .. } => ElectionError::Lost(leader),
+                Record::Vacant { .. } => ElectionError::Contended,
+            });
+        }
+    }
+    let fence = Fence::new(epoch, Arc::clone(&etcd.clock), sent + safe_lease(etcd.ttl));
+    let authority = fence.authority();
+    let (held, dropped) = oneshot::channel();
+    context.runtime.spawn(keep(Arc::clone(etcd), fence.clone(), value.clone(), dropped));
+    let term = EtcdTerm { context: Arc::clone(&context), fence, value, _held: held };
+    Ok(Leadership::new(authority, leader.member, Box::new(term)))
+}
+
+/// Returns the revision of the leader's key, when nobody leads, and the last epoch.
+async fn find_vacancy(etcd: &Etcd, position: Position) -> Result<(i64, Epoch), ElectionError> {
+    let known = Known::read(etcd.client.range(etcd.keys.all()).await?);
+    let (written_at, record) = known.leader(&etcd.keys)?;
+    let seen = etcd.sighting.lock().clone();
+    let now = etcd.clock.now();
+    match (&record, seen) {
+        // The term lasts until nothing was written for its whole time, by this member's clock.
+        (Some(Record::Term { leader, .. }), seen) => {
+            let over = seen.is_some_and(|seen| seen.renewed == written_at && now >= seen.end());
+            if !over {
+                return Err(ElectionError::Lost(leader.clone()));
+            }
+        }
+        // The key was deleted by hand: its leader may not know it yet.
+        (None, Some(seen)) if now < seen.end() => return Err(ElectionError::Lost(seen.leader)),
+        (None | Some(Record::Vacant { .. }), _) => {}
+    }
+    // An etcd that was set up anew does not know the epochs that are in the journals.
+    let recorded = known.view(&etcd.keys).in_sync.map(|in_sync| in_sync.epoch);
+    let epochs = [record.map(|record| record.epoch()), recorded, Some(position.epoch)];
+    Ok((written_at, epochs.into_iter().flatten().max().unwrap_or(position.epoch)))
+}
+
+/// Renews a term until it is over or given up.
+async fn keep(etcd: Arc<Etcd>, fence: Fence, value: Bytes, dropped: oneshot::Receiver<()>) {
+    let authority = fence.authority();
+    let epoch = authority.epoch();
+    tokio::select! {
+        _ = dropped => {}
+        () = renew(&etcd, &fence, &value) => {
+            tracing::warn!(epoch = epoch.as_u64(), "the term as the leader is over");
+        }
+    }
+    fence.end();
+    // Nothing happens when the leader has resigned, or another one has taken over.
+    let vacant = RequestOp::put(&etcd.keys.leader, Record::encode_vacant(epoch, None));
+    if let Err(error) = etcd.transact_in_term(value, vec![vacant]).await {
+        tracing::debug!(error = &error as &dyn std::error::Error, "the term ends by itself");
+    }
+}
+
+/// Renews a term until it is over.
+async fn renew(etcd: &Etcd, fence: &Fence, value: &Bytes) {
+    let authority = fence.authority();
+    let mut pause = etcd.ttl / 3;
+    while let Some(remaining) = authority.remaining() {
+        sleep(pause.min(remaining)).await;
+        let sent = etcd.clock.now();
+        let Some(remaining) = authority.remaining() else { return };
+        let again = vec![RequestOp::put(&etcd.keys.leader, value.clone())];
+        pause = match timeout(remaining, etcd.transact_in_term(value.clone(), again)).await {
+            Ok(Ok(true)) => {
+                fence.extend(sent + safe_lease(etcd.ttl));
+                etcd.ttl / 3
+            }
+            Ok(Ok(false)) => return,
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    epoch = authority.epoch().as_u64(),
+                    error = &error as &dyn std::error::Error,
+                    "the term was not renewed; trying again"
+                );
+                RENEWAL_PAUSE
+            }
+            // The next look finds that it is over.
+            Err(_) => RENEWAL_PAUSE,
+        };
+    }
+}
+
+impl Etcd {
+    /// Runs requests if the leader's key still has the value of this term, and returns whether it
+    /// has.
+    async fn transact_in_term(
+        &self,
+        value: Bytes,
+        success: Vec<RequestOp>,
+    ) -> Result<bool, ElectionError> {
+        let compare = vec![Compare::has_value(&self.keys.leader, value)];
+        let transaction = TxnRequest { compare, success, failure: Vec::new() };
+        Ok(self.client.transact(transaction).await?.succeeded)
+    }
+}
+
+#[derive(Debug)]
+struct EtcdTerm {
+    context: Arc<Context>,
+    fence: Fence,
+    /// The value of the leader's key.
+    value: Bytes,
+    /// The term is given up when this is dropped.
+    _held: oneshot::Sender<()>,
+}
+
+#[async_trait]
+impl Term for EtcdTerm {
+    async fn set_in_sync(&self, members: &[MemberId]) -> Result<(), ElectionError> {
+        let (etcd, term) = (Arc::clone(&self.context.etcd), self.value.clone());
+        let epoch = self.fence.authority().epoch();
+        let put = vec![RequestOp::put(&etcd.keys.in_sync, encode_in_sync(epoch, members))];
+        if self.context.run(async move { etcd.transact_in_term(term, put).await }).await? {
+            return Ok(());
+        }
+        self.fence.end();
+        Err(ElectionError::Deposed { epoch })
+    }
+
+    async fn resign(self: Box<Self>, to: Option<&MemberId>) -> Result<(), ElectionError> {
+        self.fence.end();
+        let (etcd, term) = (Arc::clone(&self.context.etcd), self.value.clone());
+        let epoch = self.fence.authority().epoch();
+        let vacant = vec![RequestOp::put(&etcd.keys.leader, Record::encode_vacant(epoch, to))];
+        let write = async move {
+            let written = etcd.transact_in_term(term, vacant.clone()).await?;
+            // The transaction runs twice when the answer to the first is lost.
+            Ok(written || etcd.is_vacant(epoch).await?)
+        };
+        if self.context.run(write).await? { Ok(()) } else { Err(ElectionError::Deposed { epoch }) }
+    }
+}
+
+impl Etcd {
+    /// Whether the term of this epoch ended by resignation, and none began since.
+    async fn is_vacant(&self, epoch: Epoch) -> Result<bool, ElectionError> {
+        let known = Known::read(self.client.range(self.keys.all()).await?);
+        let (_, record) = known.leader(&self.keys)?;
+        Ok(matches!(record, Some(Record::Vacant { epoch: last, .. }) if last == epoch))
+    }
+}
+
+impl Drop for EtcdTerm {
+    fn drop(&mut self) {
+        self.fence.end();
+    }
+}

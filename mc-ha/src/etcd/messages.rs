@@ -1,0 +1,59 @@
+//! etcd's messages, generated from `proto/etcd.proto`, and short forms to write them.
+
+#![allow(missing_docs, unreachable_pub, reason = "generated, and private to this crate")]
+#![allow(clippy::all, clippy::large_futures, reason = "generated")]
+
+use bytes::Bytes;
+
+include!(concat!(env!("OUT_DIR"), "/etcdserverpb.rs"));
+
+impl Compare {
+    /// The key was written last by this revision; zero: there is no such key.
+    pub(crate) fn written_at(key: &str, revision: i64) -> Self {
+        Self {
+            result: compare::CompareResult::Equal.into(),
+            target: compare::CompareTarget::Mod.into(),
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            target_union: Some(compare::TargetUnion::ModRevision(revision)),
+        }
+    }
+
+    /// The key has this value.
+    pub(crate) fn has_value(key: &str, value: Bytes) -> Self {
+        Self {
+            result: compare::CompareResult::Equal.into(),
+            target: compare::CompareTarget::Value.into(),
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            target_union: Some(compare::TargetUnion::Value(value)),
+        }
+    }
+}
+
+impl RangeRequest {
+    /// One key.
+    pub(crate) fn key(key: &str) -> Self {
+        Self { key: Bytes::copy_from_slice(key.as_bytes()), range_end: Bytes::new(), limit: 0 }
+    }
+}
+
+impl RequestOp {
+    pub(crate) fn get(key: &str) -> Self {
+        Self { request: Some(request_op::Request::RequestRange(RangeRequest::key(key))) }
+    }
+
+    pub(crate) fn put(key: &str, value: Bytes) -> Self {
+        let key = Bytes::copy_from_slice(key.as_bytes());
+        let put = PutRequest { key, value, lease: 0 };
+        Self { request: Some(request_op::Request::RequestPut(put)) }
+    }
+}
+
+impl ResponseOp {
+    /// The first pair that a range in a transaction found.
+    pub(crate) fn into_pair(self) -> Option<KeyValue> {
+        match self.response {
+            Some(response_op::Response::ResponseRange(range)) => range.kvs.into_iter().next(),
+            _ => None,
+        }
+    }
+}
